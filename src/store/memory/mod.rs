@@ -4,6 +4,8 @@
 //! share no shard do not wait for each other.
 
 mod shard;
+#[cfg(test)]
+mod tests;
 
 use std::hash::{BuildHasher, RandomState};
 
