@@ -17,19 +17,19 @@ pub struct Daemon {
     log: NamedTempFile,
 }
 
-/// Why a process did not become ready.
+/// A process that did not become ready.
 #[derive(Debug)]
-pub enum NotReady {
-    /// It ended; with what it had to say.
-    Ended(ExitStatus, String),
-    /// It runs, and was not ready in time; with what it said so far.
-    TimedOut(String),
+pub struct NotReady {
+    /// How it ended; `None` when it still ran after all patience.
+    pub status: Option<ExitStatus>,
+    /// What it had to say.
+    pub log: String,
 }
 
 impl NotReady {
     /// Whether somebody else had its port, so that another port is worth a try.
     pub fn port_was_taken(&self) -> bool {
-        matches!(self, Self::Ended(_, log) if log.to_lowercase().contains("in use"))
+        self.status.is_some() && self.log.to_lowercase().contains("in use")
     }
 }
 
@@ -77,8 +77,14 @@ impl Daemon {
         });
         match outcome {
             Some(Ok(answer)) => Ok(answer),
-            Some(Err(status)) => Err(NotReady::Ended(status, self.log())),
-            None => Err(NotReady::TimedOut(self.log())),
+            Some(Err(status)) => Err(NotReady {
+                status: Some(status),
+                log: self.log(),
+            }),
+            None => Err(NotReady {
+                status: None,
+                log: self.log(),
+            }),
         }
     }
 
@@ -134,14 +140,12 @@ fn a_process_that_ends_is_noticed_with_its_words() {
         "apt-get install dash",
         command.args(["-c", "echo Address in use >&2; exit 3"]),
     );
-    let NotReady::Ended(status, log) = daemon
+    let problem = daemon
         .wait_ready(|_| None::<()>)
-        .expect_err("it never gets ready")
-    else {
-        panic!("it ended");
-    };
-    assert_eq!((status.code(), log.as_str()), (Some(3), "Address in use\n"));
-    assert!(NotReady::Ended(status, log).port_was_taken());
+        .expect_err("it never gets ready");
+    assert_eq!(problem.status.and_then(|status| status.code()), Some(3));
+    assert_eq!(problem.log, "Address in use\n");
+    assert!(problem.port_was_taken());
 }
 
 #[test]

@@ -25,18 +25,26 @@ pub struct Envoy {
     _directory: TempDir,
     _daemon: Daemon,
     admin: u16,
-    http: u16,
-    tcp: u16,
+    listeners: Vec<(String, u16)>,
 }
 
 impl Envoy {
     /// Starts Envoy and waits until it serves.
     pub fn start(bootstrap: &Bootstrap) -> Self {
         let directory = TempDir::new().expect("a temporary directory");
-        let file = directory.path().join("envoy.json");
         let upstream = directory.path().join("upstream.sock");
-        std::fs::write(&file, bootstrap.to_json(&upstream).to_string()).expect("a bootstrap file");
+        Self::run(directory, &bootstrap.to_json(&upstream).to_string())
+    }
 
+    /// The same with a configuration that was written for somebody else. Its listener `http` is the one to ask.
+    pub fn start_text(configuration: &str) -> Self {
+        Self::run(TempDir::new().expect("a temporary directory"), configuration)
+    }
+
+    fn run(directory: TempDir, configuration: &str) -> Self {
+        // Envoy goes by the ending, and what it reads as YAML may be JSON.
+        let file = directory.path().join("envoy.yaml");
+        std::fs::write(&file, configuration).expect("a configuration file");
         let mut daemon = launch(&file);
         let admin_file = admin_address_file(&file);
         let admin = daemon
@@ -45,14 +53,20 @@ impl Envoy {
                 (http::get(address.port(), "/ready", &[]).ok()?.status == 200).then_some(address.port())
             })
             .unwrap_or_else(|problem| panic!("Envoy does not get ready: {problem:?}"));
-        let port = |listener: &str| listener_port(admin, listener);
         Self {
-            http: port("http"),
-            tcp: port("tcp"),
+            listeners: listeners(admin),
             admin,
             _daemon: daemon,
             _directory: directory,
         }
+    }
+
+    /// The port of a listener, by its name.
+    pub fn port(&self, listener: &str) -> u16 {
+        let found = self.listeners.iter().find(|(name, _)| name == listener);
+        found
+            .unwrap_or_else(|| panic!("Envoy has no listener `{listener}` with a port"))
+            .1
     }
 
     /// A GET through the HTTP filter.
@@ -62,12 +76,12 @@ impl Envoy {
 
     /// A GET with these headers through the HTTP filter.
     pub fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Response {
-        http::get(self.http, path, headers).expect("Envoy answers every HTTP request")
+        http::get(self.port("http"), path, headers).expect("Envoy answers every HTTP request")
     }
 
     /// A GET through the TCP filter; `None` when Envoy closed the connection instead.
     pub fn get_over_tcp(&self) -> Option<Response> {
-        http::get(self.tcp, "/", &[]).ok()
+        http::get(self.port("tcp"), "/", &[]).ok()
     }
 
     /// One of Envoy's own counters or gauges; 0 while it does not exist.
@@ -81,20 +95,6 @@ impl Envoy {
             .find(|stat| stat["name"] == name)
             .and_then(|stat| stat["value"].as_u64())
             .unwrap_or(0)
-    }
-}
-
-/// Lets Envoy read a configuration file and nothing more; what it has against the file, if anything.
-pub fn validate(file: &Path) -> Result<(), String> {
-    let output = Command::new(binary())
-        .args(["--mode", "validate", "--log-level", "warning", "-c"])
-        .arg(file)
-        .output()
-        .expect("Envoy runs");
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 }
 
@@ -130,21 +130,22 @@ fn binary() -> PathBuf {
     binary
 }
 
-fn listener_port(admin: u16, name: &str) -> u16 {
-    let listeners = http::get(admin, "/listeners?format=json", &[])
+/// The listeners that have a port, with the port that the system gave them.
+fn listeners(admin: u16) -> Vec<(String, u16)> {
+    let answer = http::get(admin, "/listeners?format=json", &[])
         .expect("Envoy's admin port answers")
         .body;
-    let listeners: Value = serde_json::from_str(&listeners).expect("listeners in JSON");
-    let all = listeners["listener_statuses"]
+    let answer: Value = serde_json::from_str(&answer).expect("listeners in JSON");
+    let named_port = |listener: &Value| {
+        let port = listener["local_address"]["socket_address"]["port_value"].as_u64()?;
+        Some((listener["name"].as_str()?.to_owned(), u16::try_from(port).ok()?))
+    };
+    answer["listener_statuses"]
         .as_array()
-        .expect("a list of listeners");
-    let listener = all
+        .expect("a list of listeners")
         .iter()
-        .find(|listener| listener["name"] == name)
-        .expect("Envoy has the listener");
-    let port = listener["local_address"]["socket_address"]["port_value"].as_u64();
-    port.and_then(|port| u16::try_from(port).ok())
-        .expect("the listener has a port")
+        .filter_map(named_port)
+        .collect()
 }
 
 #[test]

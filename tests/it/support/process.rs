@@ -1,146 +1,19 @@
 //! The real `ratelimitd` binary, with rules, settings and ports of its own.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::path::PathBuf;
+use std::process::ExitStatus;
 
-use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::daemon::{Daemon, NotReady};
-use super::{http, ports};
+use super::daemon::Daemon;
+use super::grpc::{Code, Rls};
+use super::redis::Redis;
+use super::{http, wait};
 
-const ATTEMPTS: usize = 5;
+pub use plan::Plan;
+use plan::Ports;
 
-/// The prefix of the settings in the environment. The developer's own must not reach the process under test.
-const ENVIRONMENT: &str = "RATELIMITD__";
-
-/// What a process is started with. Everything not said here is the binary's own default.
-#[derive(Default)]
-pub struct Plan {
-    settings: Vec<(String, Value)>,
-    environment: Vec<(String, String)>,
-    rules: Vec<(String, String)>,
-}
-
-impl Plan {
-    /// The memory store and one rule file.
-    pub fn new(rules: &str) -> Self {
-        Self::default().rule_file("rules.yaml", rules)
-    }
-
-    /// One more file in the rules directory.
-    pub fn rule_file(mut self, name: &str, text: &str) -> Self {
-        self.rules.push((name.to_owned(), text.to_owned()));
-        self
-    }
-
-    /// A line of the settings file, by its dotted key: `set("store.kind", "redis")`.
-    pub fn set(mut self, key: &str, value: impl Into<Value>) -> Self {
-        self.settings.push((key.to_owned(), value.into()));
-        self
-    }
-
-    /// The same by the environment: `env("STORE__KIND", "redis")`.
-    pub fn env(mut self, key: &str, value: &str) -> Self {
-        self.environment
-            .push((format!("{ENVIRONMENT}{key}"), value.to_owned()));
-        self
-    }
-
-    /// The redis store, at this URL.
-    pub fn redis(self, url: &str) -> Self {
-        self.set("store.kind", "redis").set("store.redis.url", url)
-    }
-
-    /// Starts the process and waits until it is ready; fails the test when it is not in time.
-    pub fn start(self) -> Ratelimitd {
-        self.try_start()
-            .unwrap_or_else(|problem| panic!("ratelimitd does not get ready: {problem:?}"))
-    }
-
-    /// Starts the process and waits until it is ready, or says why it never was.
-    pub fn try_start(self) -> Result<Ratelimitd, NotReady> {
-        let directory = TempDir::new().expect("a temporary directory");
-        std::fs::create_dir(directory.path().join("rules")).expect("a rules directory");
-        for (name, text) in &self.rules {
-            std::fs::write(directory.path().join("rules").join(name), text).expect("a rule file");
-        }
-        for _ in 1..ATTEMPTS {
-            let ports = Ports::free();
-            match self.launch(&ports, directory.path()) {
-                Ok(daemon) => {
-                    return Ok(Ratelimitd {
-                        plan: self,
-                        ports,
-                        directory,
-                        daemon,
-                    });
-                }
-                Err(problem) if problem.port_was_taken() => {}
-                Err(problem) => return Err(problem),
-            }
-        }
-        let ports = Ports::free();
-        let daemon = self.launch(&ports, directory.path())?;
-        Ok(Ratelimitd {
-            plan: self,
-            ports,
-            directory,
-            daemon,
-        })
-    }
-
-    fn launch(&self, ports: &Ports, directory: &Path) -> Result<Daemon, NotReady> {
-        let file = directory.join("ratelimitd.yaml");
-        // JSON is YAML too.
-        std::fs::write(&file, self.settings(ports, directory).to_string()).expect("a settings file");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
-        for (key, _) in std::env::vars_os().filter(|(key, _)| key.to_string_lossy().starts_with(ENVIRONMENT))
-        {
-            command.env_remove(key);
-        }
-        command
-            .envs(self.environment.iter().cloned())
-            .arg("serve")
-            .arg("--config")
-            .arg(file);
-        let mut daemon = Daemon::spawn("ratelimitd", "cargo build", &mut command);
-        daemon.wait_ready(|_| (http::get(ports.http, "/readyz", &[]).ok()?.status == 200).then_some(()))?;
-        Ok(daemon)
-    }
-
-    fn settings(&self, ports: &Ports, directory: &Path) -> Value {
-        let mut settings = json!({
-            "server": {
-                "grpc": {"address": format!("127.0.0.1:{}", ports.grpc)},
-                "http": {"address": format!("127.0.0.1:{}", ports.http)},
-                "admin": {"address": format!("127.0.0.1:{}", ports.admin)},
-            },
-            "rules": {"path": directory.join("rules")},
-        });
-        for (key, value) in &self.settings {
-            let pointer = key.split('.').fold(&mut settings, |level, part| &mut level[part]);
-            *pointer = value.clone();
-        }
-        settings
-    }
-}
-
-struct Ports {
-    grpc: u16,
-    http: u16,
-    admin: u16,
-}
-
-impl Ports {
-    fn free() -> Self {
-        Self {
-            grpc: ports::free(),
-            http: ports::free(),
-            admin: ports::free(),
-        }
-    }
-}
+mod plan;
 
 /// A running service, killed when dropped.
 pub struct Ratelimitd {
@@ -198,4 +71,72 @@ impl Ratelimitd {
         let launched = self.plan.launch(&self.ports, self.directory.path());
         self.daemon = launched.unwrap_or_else(|problem| panic!("ratelimitd does not come back: {problem:?}"));
     }
+}
+
+#[cfg(test)]
+const TWO: &str = "
+domain: support
+descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 2, algorithm: fixed_window } }]
+";
+
+#[tokio::test]
+async fn settings_reach_the_process_from_the_file_and_from_the_environment() {
+    let redis = Redis::start();
+    let plan = Plan::new(TWO).redis(&redis.url()).set("server.drain", "0s");
+    let service = plan.env("STORE__REDIS__KEY_PREFIX", "mine:").start();
+
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let (code, status) = rls.ask("support", &[("user", "a secret")]).await;
+    assert_eq!((code, status.limit_remaining), (Code::Ok, 1));
+    let keys: Vec<String> = redis.run(&["KEYS", "*"]).expect("KEYS");
+    assert!(
+        !keys.is_empty() && keys.iter().all(|key| key.starts_with("mine:")),
+        "{keys:?}"
+    );
+
+    for (port, path) in [
+        (service.http_port(), "/healthcheck"),
+        (service.admin_port(), "/rlconfig"),
+    ] {
+        assert_eq!(
+            http::get(port, path, &[]).expect("an answer").status,
+            200,
+            "{path}"
+        );
+    }
+    assert!(
+        !service.log().contains("a secret"),
+        "values of descriptors are never logged"
+    );
+}
+
+#[tokio::test]
+async fn rules_can_be_changed_under_a_running_process() {
+    let service = Ratelimitd::start(TWO);
+    let path = service.rules().join("rules.yaml");
+    std::fs::write(path, TWO.replace("requests_per_unit: 2", "requests_per_unit: 7")).expect("a rule file");
+
+    let limit = || {
+        http::get(service.admin_port(), "/rlconfig", &[])
+            .expect("an answer")
+            .body
+    };
+    wait::expect("the new limit", || limit().contains('7'));
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    assert_eq!(rls.ask("support", &[("user", "ann")]).await.1.limit_remaining, 6);
+}
+
+#[test]
+fn a_process_that_refuses_to_start_says_why() {
+    let Err(problem) = Plan::new(TWO).set("store.kind", "paper").try_start() else {
+        panic!("there is no store of paper");
+    };
+    assert!(
+        problem.status.is_some_and(|status| !status.success()),
+        "{problem:?}"
+    );
+    assert!(
+        problem.log.contains("store.kind") && problem.log.contains("paper"),
+        "{problem:?}"
+    );
 }
