@@ -1,0 +1,215 @@
+//! The answer to a request: a status per descriptor and one code for all.
+
+use std::sync::Arc;
+
+use super::plan::Planned;
+use super::{Charge, Cost, Limit, Outcome, Outcomes, Plan, RetryAfter, Rule, Verdict};
+
+/// May it go ahead?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// It may.
+    Ok,
+    /// It may not.
+    OverLimit,
+}
+
+/// Whether answers bind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enforcement {
+    /// They do.
+    Enforce,
+    /// Dark launch: everything is counted and reported as if, but the overall code is always OK.
+    Shadow,
+}
+
+/// A decided request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// One code for all descriptors.
+    pub overall: Code,
+    /// Whether the overall code would have been over limit without [`Enforcement::Shadow`].
+    pub shadowed: bool,
+    plan: Plan,
+    outcomes: Outcomes,
+}
+
+/// The answer for one descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct Status<'d> {
+    /// Its own code, whatever the others say.
+    pub code: Code,
+    /// What it rests on.
+    pub applied: Applied<'d>,
+}
+
+/// What decided a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub enum Applied<'d> {
+    /// No rule.
+    Nothing,
+    /// A limit that never denies.
+    Unlimited(&'d Limit),
+    /// The binding limit: over the limit, the one to wait longest for; else the one nearest to its end.
+    Limited(Judged<'d>),
+}
+
+/// One limit and what became of the cost against it.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged<'d> {
+    /// The rule it belongs to; `None` for a limit that came with the request.
+    pub rule: Option<&'d Rule>,
+    /// The limit.
+    pub limit: &'d Limit,
+    /// What was asked of its counter.
+    pub cost: Cost,
+    /// Whether it was over, and where it stands.
+    pub outcome: &'d Outcome,
+}
+
+impl Judged<'_> {
+    /// Whether its rule only counts.
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
+        self.rule.is_some_and(|rule| rule.shadow)
+    }
+}
+
+impl Decision {
+    /// Puts plan and outcomes together. `outcomes` are those of `plan.charges`, one each.
+    #[must_use]
+    pub fn merge(plan: Plan, outcomes: Outcomes, enforcement: Enforcement) -> Self {
+        let held = plan.charges.held_back(|place| outcomes.each[place].verdict);
+        let shadowed = held && enforcement == Enforcement::Shadow;
+        let overall = if held && !shadowed {
+            Code::OverLimit
+        } else {
+            Code::Ok
+        };
+        Self {
+            overall,
+            shadowed,
+            plan,
+            outcomes,
+        }
+    }
+
+    /// The statuses, one per descriptor, in order.
+    pub fn statuses(&self) -> impl ExactSizeIterator<Item = Status<'_>> {
+        self.plan.descriptors.iter().map(|planned| match planned {
+            Planned::Nothing => Status {
+                code: Code::Ok,
+                applied: Applied::Nothing,
+            },
+            Planned::Unlimited(limit) => Status {
+                code: Code::Ok,
+                applied: Applied::Unlimited(limit),
+            },
+            Planned::Limited { rule, limits } => self.limited(rule.as_deref(), limits),
+        })
+    }
+
+    fn limited<'d>(&'d self, rule: Option<&'d Rule>, limits: &'d [(Arc<Limit>, usize)]) -> Status<'d> {
+        let judged = |(limit, place): &'d (Arc<Limit>, usize)| self.judged(rule, limit, *place);
+        // A descriptor is planned as limited only with at least one limit.
+        let Some(binding) = limits.iter().map(judged).reduce(more_binding) else {
+            return Status {
+                code: Code::Ok,
+                applied: Applied::Nothing,
+            };
+        };
+        let over = binding.outcome.verdict == Verdict::Over && !binding.is_shadow();
+        let code = if over { Code::OverLimit } else { Code::Ok };
+        Status {
+            code,
+            applied: Applied::Limited(binding),
+        }
+    }
+
+    fn judged<'d>(&'d self, rule: Option<&'d Rule>, limit: &'d Limit, place: usize) -> Judged<'d> {
+        Judged {
+            rule,
+            limit,
+            cost: self.charge(place).cost,
+            outcome: &self.outcomes.each[place],
+        }
+    }
+
+    fn charge(&self, place: usize) -> &Charge {
+        &self.plan.charges.each()[place]
+    }
+
+    /// Every counter that was asked, once, for counting what happened.
+    pub fn judged_limits(&self) -> impl Iterator<Item = Judged<'_>> {
+        let mut next = 0;
+        let met_first = move |&(_, _, place): &(_, _, usize)| {
+            // Places rise; a lower one is a counter that an earlier descriptor has met already.
+            let first = place >= next;
+            next = next.max(place + 1);
+            first
+        };
+        let limits = self.plan.descriptors.iter().flat_map(limits_of).filter(met_first);
+        limits.map(|(rule, limit, place)| self.judged(rule, limit, place))
+    }
+
+    /// The longest wait of all limits that hold the request back; [`RetryAfter::Now`] when it may go ahead.
+    #[must_use]
+    pub fn retry_after(&self) -> RetryAfter {
+        if self.overall == Code::Ok {
+            return RetryAfter::Now;
+        }
+        let waits = self
+            .judged_limits()
+            .filter(|judged| !judged.is_shadow())
+            .map(|judged| judged.outcome);
+        waits
+            .map(|outcome| outcome.report.retry_after)
+            .max_by_key(|wait| wait.us().unwrap_or(u64::MAX))
+            .unwrap_or(RetryAfter::Now)
+    }
+
+    /// Metadata of the rules whose descriptors are not over their limit, the first value of a name winning.
+    pub fn rules_within_limit(&self) -> impl Iterator<Item = &Rule> {
+        self.plan
+            .descriptors
+            .iter()
+            .zip(self.statuses())
+            .filter_map(|(planned, status)| match planned {
+                Planned::Limited { rule, .. } if status.code == Code::Ok => rule.as_deref(),
+                _ => None,
+            })
+    }
+}
+
+fn limits_of(planned: &Planned) -> impl Iterator<Item = (Option<&Rule>, &Limit, usize)> {
+    let (rule, limits) = match planned {
+        Planned::Limited { rule, limits } => (rule.as_deref(), limits.as_slice()),
+        Planned::Nothing | Planned::Unlimited(_) => (None, &[][..]),
+    };
+    limits
+        .iter()
+        .map(move |(limit, place)| (rule, limit.as_ref(), *place))
+}
+
+/// Of two limits on one descriptor, the one its status reports; the first on a tie.
+fn more_binding<'d>(first: Judged<'d>, second: Judged<'d>) -> Judged<'d> {
+    let wait = |judged: &Judged<'_>| match judged.outcome.report.retry_after {
+        RetryAfter::Never => u64::MAX,
+        other => other.us().unwrap_or(0),
+    };
+    let second_binds = match (first.outcome.verdict, second.outcome.verdict) {
+        (Verdict::Over, Verdict::Over) => wait(&second) > wait(&first),
+        (Verdict::Fits, Verdict::Over) => true,
+        (Verdict::Over, Verdict::Fits) => false,
+        (Verdict::Fits, Verdict::Fits) => is_nearer_its_end(&second, &first),
+    };
+    if second_binds { second } else { first }
+}
+
+/// Compares remaining/limit without dividing.
+fn is_nearer_its_end(a: &Judged<'_>, b: &Judged<'_>) -> bool {
+    let share = |of: &Judged<'_>, other: &Judged<'_>| {
+        u128::from(of.outcome.report.remaining) * u128::from(other.limit.spec.max_cost())
+    };
+    share(a, b) < share(b, a)
+}

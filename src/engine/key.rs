@@ -1,0 +1,120 @@
+//! The one spelling of counter keys: injective, bounded, readable.
+//!
+//! `{domain|key=value}|key=value#fingerprint`. Domain and first entry stand in braces, the part by which a Redis
+//! Cluster places a key, so that all counters below one tenant, user or address live together. Characters that mean
+//! something are escaped as `%XX`, so different descriptors never share a key. A long part is replaced by its hash.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha256};
+
+/// A part longer than this many bytes (escaped) is hashed.
+const LONGEST_PART: usize = 64;
+/// The entries after the first are hashed as one where they take more bytes than this.
+const LONGEST_TAIL: usize = 192;
+
+/// Writes the key of a counter to the end of `out`. At most about 500 bytes whatever the entries hold.
+pub(super) fn spell<'a>(
+    out: &mut String,
+    domain: &str,
+    mut entries: impl Iterator<Item = (&'a str, &'a str)>,
+    fingerprint: &str,
+) {
+    out.push('{');
+    part(out, domain);
+    if let Some((key, value)) = entries.next() {
+        entry(out, key, value);
+    }
+    out.push('}');
+    let tail = out.len();
+    for (key, value) in entries {
+        entry(out, key, value);
+    }
+    if out.len() - tail > LONGEST_TAIL {
+        shorten(out, tail);
+    }
+    out.push('#');
+    out.push_str(fingerprint);
+}
+
+fn entry(out: &mut String, key: &str, value: &str) {
+    out.push('|');
+    part(out, key);
+    out.push('=');
+    part(out, value);
+}
+
+fn part(out: &mut String, text: &str) {
+    let start = out.len();
+    for c in text.chars() {
+        match c {
+            '%' | '{' | '}' | '|' | '=' | '#' | '\0'..=' ' | '\x7f' => {
+                // Writing to a String cannot fail.
+                let _ = write!(out, "%{:02X}", c as u32);
+            }
+            _ => out.push(c),
+        }
+    }
+    if out.len() - start > LONGEST_PART {
+        shorten(out, start);
+    }
+}
+
+/// Replaces the text from `start` by 128 bits of its SHA-256. `%h` is no escape, so no plain text spells it.
+fn shorten(out: &mut String, start: usize) {
+    let digest = Sha256::digest(&out.as_bytes()[start..]);
+    out.truncate(start);
+    out.push_str("%h");
+    for byte in &digest[..16] {
+        let _ = write!(out, "{byte:02x}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn key(domain: &str, entries: &[(String, String)]) -> String {
+        let mut out = String::new();
+        spell(
+            &mut out,
+            domain,
+            entries.iter().map(|(k, v)| (k.as_str(), v.as_str())),
+            "fw:1/1",
+        );
+        out
+    }
+
+    fn entries(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect()
+    }
+
+    #[test]
+    fn keys_read_like_the_descriptor() {
+        let pairs = entries(&[("tenant", "a b"), ("path", "/v1")]);
+        assert_eq!(key("edge", &pairs), "{edge|tenant=a%20b}|path=/v1#fw:1/1");
+        assert_eq!(key("edge", &entries(&[("ip", "")])), "{edge|ip=}#fw:1/1");
+    }
+
+    #[test]
+    fn keys_are_bounded() {
+        let long = "x{".repeat(5_000);
+        let many: Vec<_> = (0..50).map(|i| (format!("k{i}"), long.clone())).collect();
+        assert!(key(&long, &many).len() < 512);
+        assert_ne!(
+            key("d", &entries(&[("k", &long)])),
+            key("d", &entries(&[("k", &long[1..])]))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn different_descriptors_never_share_a_key(
+            a in proptest::collection::vec(("[a_|={}%#h]{0,3}", "[b_|={}%#h]{0,3}"), 0..4),
+            b in proptest::collection::vec(("[a_|={}%#h]{0,3}", "[b_|={}%#h]{0,3}"), 0..4),
+        ) {
+            prop_assert_eq!(a == b, key("d", &a) == key("d", &b));
+        }
+    }
+}

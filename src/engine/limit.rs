@@ -1,0 +1,316 @@
+//! One limit of a rule: how much, over what period, by which algorithm, and what else is to be known about it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::algorithm::{
+    Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, LONGEST_REFILL_US, MAX_LOG_LIMIT, SlidingLog,
+    SlidingWindow,
+};
+use super::period::Period;
+
+/// Position of a limit in its [`RuleSet`](super::RuleSet), dense from 0: an index for per-limit tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LimitId(pub u32);
+
+/// The algorithm as rule files name it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// Windows aligned to the epoch.
+    #[default]
+    FixedWindow,
+    /// Two-bucket counter: an estimate of the log at the cost of two numbers.
+    SlidingWindow,
+    /// Exact log of every grant.
+    SlidingLog,
+    /// Generic cell rate algorithm.
+    Gcra,
+    /// Tokens that flow in continuously or whole intervals at a time.
+    TokenBucket,
+    /// A level that drains; a meter, or a queue that answers with the delay to wait.
+    LeakyBucket,
+}
+
+impl Algorithm {
+    /// Every algorithm, in the order of the documentation.
+    pub const ALL: [Self; 6] = [
+        Self::FixedWindow,
+        Self::SlidingWindow,
+        Self::SlidingLog,
+        Self::Gcra,
+        Self::TokenBucket,
+        Self::LeakyBucket,
+    ];
+
+    /// Its name in rule files and settings.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FixedWindow => "fixed_window",
+            Self::SlidingWindow => "sliding_window",
+            Self::SlidingLog => "sliding_log",
+            Self::Gcra => "gcra",
+            Self::TokenBucket => "token_bucket",
+            Self::LeakyBucket => "leaky_bucket",
+        }
+    }
+
+    /// The algorithm of that name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+
+    /// Whether `burst` has a meaning.
+    #[must_use]
+    pub fn has_burst(self) -> bool {
+        matches!(self, Self::Gcra | Self::TokenBucket | Self::LeakyBucket)
+    }
+}
+
+/// When a hit is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Charging {
+    /// A hit that does not fit changes nothing.
+    Prepaid,
+    /// Every hit is recorded, admitted or not; the debt stays below one further limit (or burst).
+    Postpaid,
+}
+
+impl Charging {
+    /// Its name in rule files and settings.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Prepaid => "prepaid",
+            Self::Postpaid => "postpaid",
+        }
+    }
+
+    /// The charging of that name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Prepaid, Self::Postpaid]
+            .into_iter()
+            .find(|charging| charging.name() == name)
+    }
+}
+
+/// What a limit answers when the store cannot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FailurePolicy {
+    /// The hit goes ahead.
+    Allow,
+    /// The hit is over its limit.
+    Deny,
+    /// This process decides from its own memory.
+    Local,
+    /// The whole call fails, and the caller's failure mode decides.
+    #[default]
+    Error,
+}
+
+impl FailurePolicy {
+    /// Every policy.
+    pub const ALL: [Self; 4] = [Self::Allow, Self::Deny, Self::Local, Self::Error];
+
+    /// Its name in rule files and settings.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Local => "local",
+            Self::Error => "error",
+        }
+    }
+
+    /// The policy of that name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name)
+    }
+}
+
+/// How tokens come back to a token bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Refill {
+    /// Evenly, fractions included.
+    #[default]
+    Continuous,
+    /// All at once, at the end of each period.
+    Interval,
+}
+
+/// What a leaky bucket does with a hit that has to wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Pacing {
+    /// A meter: it fits or it does not.
+    #[default]
+    Meter,
+    /// A queue: it fits, and the answer says how long to wait.
+    Queue,
+}
+
+/// Everything a rule file can say of one limit, unchecked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitSpec {
+    /// Units per period; 0 blocks. Ignored when `unlimited`.
+    pub requests_per_unit: u32,
+    /// The period; ignored when `unlimited`.
+    pub period: Period,
+    /// Never counted, always admitted.
+    pub unlimited: bool,
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// Units an idle key may take at once; `None` = `requests_per_unit`. Bucket algorithms only.
+    pub burst: Option<u32>,
+    /// Token buckets only.
+    pub refill: Refill,
+    /// Leaky buckets only.
+    pub pacing: Pacing,
+    /// When a hit is recorded.
+    pub charging: Charging,
+    /// What is answered when the store cannot.
+    pub on_store_failure: FailurePolicy,
+    /// Copied to the answer; label of its metrics; target of `replaces`.
+    pub name: Option<String>,
+    /// Names of limits that this one takes the place of.
+    pub replaces: Vec<String>,
+}
+
+/// Why a limit cannot be kept as written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LimitError {
+    /// `burst: 0`.
+    #[error("burst must be at least 1; use requests_per_unit: 0 to block")]
+    ZeroBurst,
+    /// The log keeps one entry per grant.
+    #[error(
+        "sliding_log keeps every grant, so its limit may not exceed {MAX_LOG_LIMIT} (it is {limit}); use sliding_window or gcra"
+    )]
+    LogTooLong {
+        /// Units per period asked for.
+        limit: u32,
+    },
+    /// An empty bucket would take longer than ten years to fill.
+    #[error("burst of {burst} at {limit} per {period} takes more than ten years to refill")]
+    RefillTooLong {
+        /// Units an idle key may take.
+        burst: u32,
+        /// Units per period.
+        limit: u32,
+        /// The period.
+        period: Period,
+    },
+}
+
+/// What a limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// Nothing: always admitted.
+    Unlimited,
+    /// By this kernel.
+    Limited(Kernel),
+}
+
+/// A checked limit, ready to decide by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Its place in the rule set; overrides share the set's last place.
+    pub id: LimitId,
+    /// As the rule file (with defaults filled in) or the request says it.
+    pub spec: LimitSpec,
+    /// The kernel with its numbers worked out.
+    pub quantity: Quantity,
+    /// `rate_limit.name` where given, else the rule's path: the `rule` label of metrics and of answers.
+    pub label: Arc<str>,
+    /// Part of the store key: two limits share a counter only when their states mean the same.
+    pub fingerprint: Box<str>,
+}
+
+impl Limit {
+    /// Checks `spec` and works out the kernel's numbers.
+    ///
+    /// # Errors
+    /// [`LimitError`] where the numbers leave the range in which decisions are exact.
+    pub fn new(id: LimitId, spec: LimitSpec, path: &str) -> Result<Self, LimitError> {
+        let quantity = if spec.unlimited {
+            Quantity::Unlimited
+        } else {
+            Quantity::Limited(kernel(&spec)?)
+        };
+        let fingerprint = match quantity {
+            Quantity::Unlimited => String::new(),
+            Quantity::Limited(kernel) => kernel.to_string(),
+        };
+        let label = spec.name.as_deref().unwrap_or(path).into();
+        Ok(Self {
+            id,
+            spec,
+            quantity,
+            label,
+            fingerprint: fingerprint.into(),
+        })
+    }
+}
+
+impl LimitSpec {
+    /// Units an idle key may take at once.
+    #[must_use]
+    pub fn max_cost(&self) -> u32 {
+        if self.algorithm.has_burst() {
+            self.burst.unwrap_or(self.requests_per_unit)
+        } else {
+            self.requests_per_unit
+        }
+    }
+}
+
+fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
+    let limit = u64::from(spec.requests_per_unit);
+    let period_us = spec.period.us();
+    Ok(match spec.algorithm {
+        Algorithm::FixedWindow => Kernel::FixedWindow(FixedWindow::new(limit, period_us)),
+        Algorithm::SlidingWindow => Kernel::SlidingWindow(SlidingWindow::new(limit, period_us)),
+        Algorithm::SlidingLog if limit > MAX_LOG_LIMIT => {
+            return Err(LimitError::LogTooLong {
+                limit: spec.requests_per_unit,
+            });
+        }
+        Algorithm::SlidingLog => Kernel::SlidingLog(SlidingLog::new(limit, period_us)),
+        Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => return bucket(spec),
+    })
+}
+
+fn bucket(spec: &LimitSpec) -> Result<Kernel, LimitError> {
+    if spec.burst == Some(0) {
+        return Err(LimitError::ZeroBurst);
+    }
+    if spec.requests_per_unit == 0 {
+        return Ok(Kernel::Blocked(Blocked));
+    }
+    let (limit, burst) = (u64::from(spec.requests_per_unit), u64::from(spec.max_cost()));
+    let too_long = LimitError::RefillTooLong {
+        burst: spec.max_cost(),
+        limit: spec.requests_per_unit,
+        period: spec.period,
+    };
+    let refill_us = match spec.refill {
+        Refill::Continuous => u128::from(burst) * u128::from(spec.period.us()) / u128::from(limit),
+        Refill::Interval => u128::from(burst.div_ceil(limit)) * u128::from(spec.period.us()),
+    };
+    if refill_us > u128::from(LONGEST_REFILL_US) {
+        return Err(too_long);
+    }
+    Ok(match spec.refill {
+        Refill::Interval => Kernel::IntervalBucket(IntervalBucket::new(burst, limit, spec.period.us())),
+        Refill::Continuous => Kernel::Gcra(Gcra::new(limit, spec.period.us(), burst, spec.pacing)),
+    })
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,134 @@
+//! Units of time as rules and requests name them.
+
+use std::fmt;
+
+/// The longest window, interval or period: 366 days, below 2^45 us.
+pub const LONGEST_US: u64 = 366 * 86_400 * 1_000_000;
+
+/// A unit of time as `envoyproxy/ratelimit` counts it: a month is 30 days, a year 365.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unit {
+    /// 1 s
+    Second,
+    /// 60 s
+    Minute,
+    /// 3,600 s
+    Hour,
+    /// 86,400 s
+    Day,
+    /// 7 days
+    Week,
+    /// 30 days
+    Month,
+    /// 365 days
+    Year,
+}
+
+impl Unit {
+    /// Every unit, shortest first.
+    pub const ALL: [Self; 7] = [
+        Self::Second,
+        Self::Minute,
+        Self::Hour,
+        Self::Day,
+        Self::Week,
+        Self::Month,
+        Self::Year,
+    ];
+
+    /// Its length in seconds.
+    #[must_use]
+    pub fn seconds(self) -> u64 {
+        match self {
+            Self::Second => 1,
+            Self::Minute => 60,
+            Self::Hour => 3_600,
+            Self::Day => 86_400,
+            Self::Week => 7 * 86_400,
+            Self::Month => 30 * 86_400,
+            Self::Year => 365 * 86_400,
+        }
+    }
+
+    /// Its name in rule files, lower case.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Second => "second",
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::Year => "year",
+        }
+    }
+
+    /// The unit of that name, in any case.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|unit| unit.name().eq_ignore_ascii_case(name))
+    }
+}
+
+/// A number of units of time: the period a limit counts over. At least 1 s, at most 366 days.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Period {
+    unit: Unit,
+    multiplier: u32,
+}
+
+impl Period {
+    /// `multiplier` times `unit`; `None` when that is zero or longer than 366 days.
+    #[must_use]
+    pub fn new(unit: Unit, multiplier: u32) -> Option<Self> {
+        let us = unit
+            .seconds()
+            .checked_mul(u64::from(multiplier))?
+            .checked_mul(1_000_000)?;
+        (1..=LONGEST_US)
+            .contains(&us)
+            .then_some(Self { unit, multiplier })
+    }
+
+    /// One `unit`.
+    #[must_use]
+    pub fn one(unit: Unit) -> Self {
+        Self { unit, multiplier: 1 }
+    }
+
+    /// The unit it is counted in.
+    #[must_use]
+    pub fn unit(self) -> Unit {
+        self.unit
+    }
+
+    /// How many of the unit.
+    #[must_use]
+    pub fn multiplier(self) -> u32 {
+        self.multiplier
+    }
+
+    /// Length in seconds.
+    #[must_use]
+    pub fn seconds(self) -> u64 {
+        self.unit.seconds() * u64::from(self.multiplier)
+    }
+
+    /// Length in microseconds, below 2^45.
+    #[must_use]
+    pub fn us(self) -> u64 {
+        self.seconds() * 1_000_000
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.multiplier {
+            1 => f.write_str(self.unit.name()),
+            n => write!(f, "{n} {}s", self.unit.name()),
+        }
+    }
+}

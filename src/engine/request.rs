@@ -1,0 +1,60 @@
+//! What a caller asks: the wire's request without the wire.
+
+use super::{Cost, Period};
+
+/// One question: may this go ahead? Every descriptor gets its own status in the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The set of rules to decide by.
+    pub domain: String,
+    /// Units for every descriptor that names none of its own; 0 means 1.
+    pub hits_addend: u32,
+    /// What is limited, in the order the statuses are answered.
+    pub descriptors: Vec<Descriptor>,
+}
+
+impl Request {
+    /// The cost of one of this request's descriptors.
+    #[must_use]
+    pub fn cost(&self, descriptor: &Descriptor) -> Cost {
+        let hits = descriptor
+            .hits
+            .unwrap_or_else(|| u64::from(self.hits_addend.max(1)));
+        if descriptor.is_refund {
+            Cost::refund(hits)
+        } else {
+            Cost::take(hits)
+        }
+    }
+}
+
+/// A list of entries that names one thing to limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Walked through the rule tree in order.
+    pub entries: Vec<Entry>,
+    /// A limit sent with the request; it replaces whatever the rules say.
+    pub limit: Option<LimitOverride>,
+    /// Units for this descriptor alone; `Some(0)` is a peek.
+    pub hits: Option<u64>,
+    /// Whether the hits are given back instead of taken.
+    pub is_refund: bool,
+}
+
+/// One step of a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Not empty.
+    pub key: String,
+    /// May be empty.
+    pub value: String,
+}
+
+/// A limit that comes with the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitOverride {
+    /// Units per period; 0 blocks.
+    pub requests_per_unit: u32,
+    /// The period.
+    pub period: Period,
+}

@@ -1,0 +1,53 @@
+//! The port: the one thing the engine asks of the world.
+
+use std::future::Future;
+
+use super::{Charges, Outcomes};
+
+/// Keeps the counters and decides whole requests.
+pub trait Store: Send + Sync {
+    /// Decides all charges of one request at once: either every prepaid charge is recorded or none is, and postpaid
+    /// ones always are (see [`Charges::held_back`]). Answers in the order of the charges.
+    ///
+    /// # Errors
+    /// [`StoreError`] when no answer could be had in time. Whether the charges were recorded is then unknown.
+    fn decide(&self, charges: &Charges) -> impl Future<Output = Result<Outcomes, StoreError>> + Send;
+}
+
+/// Why a store gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// The deadline for one decision passed.
+    #[error("the store did not answer in time")]
+    Timeout,
+    /// No connection to the store.
+    #[error("the store cannot be reached: {0}")]
+    Unreachable(String),
+    /// More requests wait than the queue holds.
+    #[error("too many requests wait for the store")]
+    Overloaded,
+    /// The store answered with an error of its own.
+    #[error("the store refused: {0}")]
+    Refused(String),
+    /// The store answered something that is no answer.
+    #[error("the store's reply has the wrong shape: {0}")]
+    Malformed(String),
+    /// A limit's failure policy is `error`: the call is to fail.
+    #[error("no answer from the store, and the failure policy is to fail: {0}")]
+    Policy(Box<StoreError>),
+}
+
+impl StoreError {
+    /// A short name for metrics.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Unreachable(_) => "unreachable",
+            Self::Overloaded => "overloaded",
+            Self::Refused(_) => "refused",
+            Self::Malformed(_) => "malformed",
+            Self::Policy(cause) => cause.kind(),
+        }
+    }
+}

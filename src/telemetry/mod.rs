@@ -1,0 +1,3 @@
+//! What the outside may see of the inside: metrics and logs.
+
+pub mod metrics;
