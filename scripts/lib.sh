@@ -31,7 +31,7 @@ apt_install() {
 
 # Makes .tools/venv, so that nothing is installed outside this folder.
 ensure_venv() {
-  [ -x "$tools_dir/venv/bin/pip" ] && return
+  "$tools_dir/venv/bin/python" -m pip --version >/dev/null 2>&1 && return
   have python3 || { have apt-get && apt_install python3 python3-venv; } || die "python3 is missing: install it"
   rm -rf "$tools_dir/venv"
   if ! python3 -m venv "$tools_dir/venv"; then
@@ -44,5 +44,5 @@ ensure_venv() {
 # pip_install REQUIREMENT: installs a binary wheel into .tools/venv; fails where there is none for this platform.
 pip_install() {
   ensure_venv
-  "$tools_dir/venv/bin/pip" install --quiet --disable-pip-version-check --no-input --only-binary :all: "$1"
+  "$tools_dir/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --only-binary :all: "$1"
 }
