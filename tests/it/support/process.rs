@@ -140,3 +140,19 @@ fn a_process_that_refuses_to_start_says_why() {
         "{problem:?}"
     );
 }
+
+#[test]
+fn a_process_without_its_redis_is_alive_and_not_ready() {
+    let mut redis = Redis::start();
+    redis.stop();
+    let service = Plan::new(TWO).redis(&redis.url()).alive_is_enough().start();
+    let ready = || {
+        http::get(service.http_port(), "/readyz", &[])
+            .expect("an answer")
+            .status
+            == 200
+    };
+    assert!(!ready());
+    redis.restart();
+    wait::expect("readiness, now that Redis is back", ready);
+}

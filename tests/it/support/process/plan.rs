@@ -21,6 +21,7 @@ pub struct Plan {
     settings: Vec<(String, Value)>,
     environment: Vec<(String, String)>,
     rules: Vec<(String, String)>,
+    alive_is_enough: bool,
 }
 
 impl Plan {
@@ -51,6 +52,12 @@ impl Plan {
     /// The redis store, at this URL.
     pub fn redis(self, url: &str) -> Self {
         self.set("store.kind", "redis").set("store.redis.url", url)
+    }
+
+    /// Waits for `/livez` in place of `/readyz`: for a process that is to start without its store.
+    pub fn alive_is_enough(mut self) -> Self {
+        self.alive_is_enough = true;
+        self
     }
 
     /// Starts the process and waits until it is ready; fails the test when it is not in time.
@@ -99,7 +106,8 @@ impl Plan {
             .arg("--config")
             .arg(file);
         let mut daemon = Daemon::spawn("ratelimitd", "cargo build", &mut command);
-        daemon.wait_ready(|_| (http::get(ports.http, "/readyz", &[]).ok()?.status == 200).then_some(()))?;
+        let probe = if self.alive_is_enough { "/livez" } else { "/readyz" };
+        daemon.wait_ready(|_| (http::get(ports.http, probe, &[]).ok()?.status == 200).then_some(()))?;
         Ok(daemon)
     }
 
