@@ -22,6 +22,12 @@ pub enum SettingsError {
         /// What the parser says, with line and column.
         cause: config::ConfigError,
     },
+    /// The file is YAML, but not keys with values. The cause is left out: it would repeat the file's text.
+    #[error("settings file {}: expected sections with keys at the top, like `server:`", path.display())]
+    NotSections {
+        /// The file.
+        path: PathBuf,
+    },
     /// The environment cannot be read.
     #[error("environment: {cause}")]
     Environment {

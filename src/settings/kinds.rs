@@ -48,7 +48,7 @@ pub(super) fn flag() -> Kind<bool> {
 
 /// One of a few names.
 pub(super) fn one_of<T: Copy + 'static, const N: usize>(values: [(&'static str, T); N]) -> Kind<T> {
-    let expected = values.map(|(name, _)| name).join(" | ");
+    let expected = format!("one of {}", values.map(|(name, _)| name).join(", "));
     Kind::new(expected, move |text| {
         let (_, value) = values.iter().find(|(name, _)| *name == text)?;
         Some(*value)

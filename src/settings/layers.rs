@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use config::{Environment, File, FileFormat, Source, Value, ValueKind};
+use config::{ConfigError, Environment, File, FileFormat, Source, Value, ValueKind};
 
 use super::{Origin, SettingsError};
 
@@ -45,15 +45,24 @@ pub(super) fn file(path: &Path) -> Result<Layer, SettingsError> {
     })?;
     let tree = File::from_str(&text, FileFormat::Yaml)
         .collect()
-        .map_err(|cause| SettingsError::Syntax {
-            path: path.to_owned(),
-            cause,
-        })?;
+        .map_err(|cause| unusable(path, cause))?;
     let mut layer = Layer::new();
     for (key, value) in tree {
         flatten(&mut layer, key, value.kind, &Origin::File(path.to_owned()));
     }
     Ok(layer)
+}
+
+fn unusable(path: &Path, cause: ConfigError) -> SettingsError {
+    let path = path.to_owned();
+    let ConfigError::FileParse { cause: inner, .. } = &cause else {
+        return SettingsError::Syntax { path, cause };
+    };
+    // Of the causes, only a root of another type is an error of the crate's own, and it is boxed twice.
+    match inner.downcast_ref::<Box<ConfigError>>() {
+        Some(_) => SettingsError::NotSections { path },
+        _ => SettingsError::Syntax { path, cause },
+    }
 }
 
 fn flatten(layer: &mut Layer, key: String, kind: ValueKind, origin: &Origin) {

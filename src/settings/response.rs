@@ -12,8 +12,8 @@ pub struct Response {
     pub retry_after: bool,
     /// `response.dynamic_metadata`: whether the answer carries the request and the metadata of its rules.
     pub dynamic_metadata: bool,
-    /// `response.exact_durations`: whether durations carry their microseconds; otherwise they are whole seconds, as
-    /// the reference service sends them.
+    /// `response.exact_durations`: whether durations in statuses carry their microseconds; otherwise they are rounded
+    /// up to whole seconds, which is all that Envoy reads.
     pub exact_durations: bool,
 }
 
