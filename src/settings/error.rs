@@ -125,14 +125,10 @@ impl fmt::Display for Fault {
             Self::Section { instead } => {
                 write!(f, "a section, not a value; in it there is {}", instead.join(", "))
             }
-            Self::Malformed {
-                expected,
-                found: Some(found),
-            } => write!(f, "expected {expected}, found {found}"),
-            Self::Malformed {
-                expected,
-                found: None,
-            } => write!(f, "expected {expected}"),
+            Self::Malformed { expected, found: Some(found) } => {
+                write!(f, "expected {expected}, found {found}")
+            }
+            Self::Malformed { expected, found: None } => write!(f, "expected {expected}"),
             Self::Unsupported(what) => f.write_str(what),
         }
     }

@@ -18,11 +18,7 @@ type Parse<T> = Box<dyn Fn(&str) -> Option<T>>;
 
 impl<T> Kind<T> {
     pub(super) fn new(expected: impl Into<String>, parse: impl Fn(&str) -> Option<T> + 'static) -> Self {
-        Self {
-            expected: expected.into(),
-            secret: false,
-            parse: Box::new(parse),
-        }
+        Self { expected: expected.into(), secret: false, parse: Box::new(parse) }
     }
 
     pub(super) fn secret(self) -> Self {
@@ -36,9 +32,7 @@ impl<T> Kind<T> {
 
 /// A socket address. Names are not resolved: what a process listens on should not depend on a name server.
 pub(super) fn address() -> Kind<SocketAddr> {
-    Kind::new("an IP address and port like 0.0.0.0:8081 or [::1]:8081", |text| {
-        text.parse().ok()
-    })
+    Kind::new("an IP address and port like 0.0.0.0:8081 or [::1]:8081", |text| text.parse().ok())
 }
 
 /// `true` or `false`.
@@ -58,39 +52,32 @@ pub(super) fn one_of<T: Copy + 'static, const N: usize>(values: [(&'static str, 
 /// A whole number.
 pub(super) fn count(range: RangeInclusive<usize>) -> Kind<usize> {
     let expected = format!("a whole number from {} to {}", range.start(), range.end());
-    Kind::new(expected, move |text| {
-        text.parse().ok().filter(|count| range.contains(count))
-    })
+    Kind::new(expected, move |text| text.parse().ok().filter(|count| range.contains(count)))
 }
 
 /// A whole number of at least 1.
 pub(super) fn positive(most: usize) -> Kind<NonZeroUsize> {
     let count = count(1..=most);
-    Kind::new(count.expected.clone(), move |text| {
-        NonZeroUsize::new(count.parse(text)?)
-    })
+    Kind::new(count.expected.clone(), move |text| NonZeroUsize::new(count.parse(text)?))
 }
 
 /// A duration in humantime's spelling. The bounds are in that spelling too.
 pub(super) fn duration(least: &'static str, most: &'static str) -> Kind<Duration> {
     let range = parsed_bound(least)..=parsed_bound(most);
     Kind::new(format!("a duration from {least} to {most}"), move |text| {
-        humantime::parse_duration(text)
-            .ok()
-            .filter(|duration| range.contains(duration))
+        humantime::parse_duration(text).ok().filter(|duration| range.contains(duration))
     })
 }
 
 /// A duration, or none at all, spelt `0s`.
 pub(super) fn duration_or_never(least: &'static str, most: &'static str) -> Kind<Option<Duration>> {
     let some = duration(least, most);
-    Kind::new(
-        format!("{}, or 0s for never", some.expected),
-        move |text| match humantime::parse_duration(text) {
+    Kind::new(format!("{}, or 0s for never", some.expected), move |text| {
+        match humantime::parse_duration(text) {
             Ok(Duration::ZERO) => Some(None),
             _ => some.parse(text).map(Some),
-        },
-    )
+        }
+    })
 }
 
 fn parsed_bound(text: &str) -> Duration {

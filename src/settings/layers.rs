@@ -39,13 +39,9 @@ pub(super) fn variable(key: &str) -> String {
 
 /// What the file says.
 pub(super) fn file(path: &Path) -> Result<Layer, SettingsError> {
-    let text = std::fs::read_to_string(path).map_err(|cause| SettingsError::Unreadable {
-        path: path.to_owned(),
-        cause,
-    })?;
-    let tree = File::from_str(&text, FileFormat::Yaml)
-        .collect()
-        .map_err(|cause| unusable(path, cause))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|cause| SettingsError::Unreadable { path: path.to_owned(), cause })?;
+    let tree = File::from_str(&text, FileFormat::Yaml).collect().map_err(|cause| unusable(path, cause))?;
     let mut layer = Layer::new();
     for (key, value) in tree {
         flatten(&mut layer, key, value.kind, &Origin::File(path.to_owned()));
@@ -78,13 +74,7 @@ fn flatten(layer: &mut Layer, key: String, kind: ValueKind, origin: &Origin) {
         // A float prints the shortest text that reads as the same float: what was written, up to 15 digits.
         scalar => Form::Text(scalar.to_string()),
     };
-    layer.insert(
-        key,
-        Written {
-            value,
-            origin: origin.clone(),
-        },
-    );
+    layer.insert(key, Written { value, origin: origin.clone() });
 }
 
 /// What those variables say that begin with our prefix.
@@ -97,9 +87,7 @@ pub(super) fn environment(
         .separator(SEPARATOR)
         .source(Some(variables));
     // The variables are text already, so collecting them cannot fail today; a failure would name the variable.
-    let values = source
-        .collect()
-        .map_err(|cause| SettingsError::Environment { cause })?;
+    let values = source.collect().map_err(|cause| SettingsError::Environment { cause })?;
     let written = values.into_iter().map(|(key, value)| {
         let origin = Origin::Variable(variable(&key));
         let value = Form::Text(value.kind.to_string());
@@ -112,9 +100,7 @@ pub(super) fn environment(
 pub(super) fn process_environment() -> Result<Vec<(String, String)>, SettingsError> {
     let ours = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;
-        name.to_uppercase()
-            .starts_with(&format!("{PREFIX}{SEPARATOR}"))
-            .then_some((name, value))
+        name.to_uppercase().starts_with(&format!("{PREFIX}{SEPARATOR}")).then_some((name, value))
     });
     ours.map(|(name, value)| match value.into_string() {
         Ok(value) => Ok((name, value)),

@@ -30,10 +30,7 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(written: Layer) -> Self {
-        Self {
-            written,
-            ..Self::default()
-        }
+        Self { written, ..Self::default() }
     }
 
     /// The setting's value; its default where nothing, or nothing usable, was written.
@@ -45,10 +42,7 @@ impl Reader {
             default,
             expected: kind.expected.clone(),
         });
-        let fallback = || {
-            kind.parse(default)
-                .expect("every default is valid: a test reads them all")
-        };
+        let fallback = || kind.parse(default).expect("every default is valid: a test reads them all");
         let Some(written) = written else {
             return fallback();
         };
@@ -71,9 +65,7 @@ impl Reader {
 
     /// Where a setting was written. To be asked before it is read.
     pub(super) fn origin(&self, key: &str) -> Origin {
-        self.written
-            .get(key)
-            .map_or(Origin::Default, |written| written.origin.clone())
+        self.written.get(key).map_or(Origin::Default, |written| written.origin.clone())
     }
 
     /// Notes a problem that only shows once a value, or several together, are understood.
@@ -93,15 +85,9 @@ impl Reader {
                 // `section:` with everything in it commented out.
                 Form::Nothing if !inside.is_empty() => continue,
                 _ if !inside.is_empty() => Fault::Section { instead: inside },
-                _ => Fault::Unknown {
-                    instead: self.names_near(&key),
-                },
+                _ => Fault::Unknown { instead: self.names_near(&key) },
             };
-            self.problems.push(Problem {
-                key,
-                origin: written.origin,
-                fault,
-            });
+            self.problems.push(Problem { key, origin: written.origin, fault });
         }
         if self.problems.is_empty() {
             return Ok(());
@@ -114,26 +100,15 @@ impl Reader {
     fn names_near(&self, key: &str) -> Vec<String> {
         let sections = std::iter::successors(Some(key), |key| Some(key.rsplit_once('.')?.0));
         let mut names = sections.skip(1).map(|section| self.names_in(section));
-        names
-            .find(|names| !names.is_empty())
-            .unwrap_or_else(|| self.names_in(""))
+        names.find(|names| !names.is_empty()).unwrap_or_else(|| self.names_in(""))
     }
 
     /// The names directly inside a section; of the whole when it is empty; none where there is no such section.
     fn names_in(&self, section: &str) -> Vec<String> {
-        let prefix = if section.is_empty() {
-            String::new()
-        } else {
-            format!("{section}.")
-        };
-        let inside = self
-            .settings
-            .iter()
-            .filter_map(|setting| setting.key.strip_prefix(&prefix));
-        let mut names: Vec<String> = inside
-            .filter_map(|rest| rest.split('.').next())
-            .map(str::to_owned)
-            .collect();
+        let prefix = if section.is_empty() { String::new() } else { format!("{section}.") };
+        let inside = self.settings.iter().filter_map(|setting| setting.key.strip_prefix(&prefix));
+        let mut names: Vec<String> =
+            inside.filter_map(|rest| rest.split('.').next()).map(str::to_owned).collect();
         names.dedup();
         names
     }

@@ -3,12 +3,8 @@
 use std::fmt;
 
 /// The schemes and whether they mean TLS.
-const SCHEMES: [(&str, bool); 4] = [
-    ("redis://", false),
-    ("rediss://", true),
-    ("redis+unix://", false),
-    ("unix://", false),
-];
+const SCHEMES: [(&str, bool); 4] =
+    [("redis://", false), ("rediss://", true), ("redis+unix://", false), ("unix://", false)];
 
 /// Where Redis is. `Debug` and `Display` leave out user, password and parameters.
 #[derive(Clone, PartialEq, Eq)]
@@ -23,11 +19,7 @@ impl RedisUrl {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (scheme, is_tls) = SCHEMES.into_iter().find(|(scheme, _)| text.starts_with(scheme))?;
-        let url = Self {
-            text: text.to_owned(),
-            scheme,
-            is_tls,
-        };
+        let url = Self { text: text.to_owned(), scheme, is_tls };
         let place = url.place();
         let is_whole = if scheme.contains("unix") {
             place.len() > 1 && place.starts_with('/')
@@ -100,10 +92,7 @@ mod tests {
             ("redis://:pa@ss@host:1", "redis://host:1"),
             ("redis://user:secret@host?protocol=resp3", "redis://host"),
             ("rediss://user:secret@host", "rediss://host"),
-            (
-                "redis+unix:///run/redis.sock?db=1&pass=secret",
-                "redis+unix:///run/redis.sock",
-            ),
+            ("redis+unix:///run/redis.sock?db=1&pass=secret", "redis+unix:///run/redis.sock"),
             ("unix:///run/redis.sock", "unix:///run/redis.sock"),
         ];
         for (written, shown) in cases {

@@ -63,12 +63,8 @@ impl Server {
                     duration_or_never("1s", "365d"),
                 ),
             },
-            http: Http {
-                address: reader.read("server.http.address", "0.0.0.0:8080", address()),
-            },
-            admin: Admin {
-                address: reader.read("server.admin.address", "127.0.0.1:6070", address()),
-            },
+            http: Http { address: reader.read("server.http.address", "0.0.0.0:8080", address()) },
+            admin: Admin { address: reader.read("server.admin.address", "127.0.0.1:6070", address()) },
             drain: reader.read("server.drain", "5s", duration("0s", "1h")),
             workers: NonZeroUsize::new(reader.read("server.workers", "0", count(0..=1_024))),
             max_descriptors: reader.read("server.max_descriptors", "64", positive(1_024)),

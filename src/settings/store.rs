@@ -86,11 +86,7 @@ fn read_url(reader: &mut Reader, kind: StoreKind) -> RedisUrl {
     const KEY: &str = "store.redis.url";
     let origin = reader.origin(KEY);
     let expected = "redis://[user:password@]host[:port][/database] or redis+unix:///path";
-    let url = reader.read(
-        KEY,
-        "redis://127.0.0.1:6379",
-        Kind::new(expected, RedisUrl::parse).secret(),
-    );
+    let url = reader.read(KEY, "redis://127.0.0.1:6379", Kind::new(expected, RedisUrl::parse).secret());
     if kind == StoreKind::Redis && url.is_tls() {
         reader.refuse(Problem {
             key: KEY.to_owned(),

@@ -8,9 +8,7 @@ fn with(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
 }
 
 fn owned(variables: &[(&str, &str)]) -> Vec<(String, String)> {
-    let owned = variables
-        .iter()
-        .map(|&(name, value)| (name.to_owned(), value.to_owned()));
+    let owned = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
     owned.collect()
 }
 
@@ -108,10 +106,7 @@ log:
 
 #[test]
 fn an_error_reads_as_a_list_of_what_to_put_right() {
-    let error = with(&[
-        ("RATELIMITD__STORE__KIND", "redi"),
-        ("RATELIMITD__LOG__FORMAT", "xml"),
-    ]);
+    let error = with(&[("RATELIMITD__STORE__KIND", "redi"), ("RATELIMITD__LOG__FORMAT", "xml")]);
     let expected = "the settings cannot be used:
   log.format: expected one of text, json, found \"xml\" (environment variable RATELIMITD__LOG__FORMAT)
   store.kind: expected one of memory, redis, found \"redi\" (environment variable RATELIMITD__STORE__KIND)";
@@ -122,17 +117,11 @@ fn an_error_reads_as_a_list_of_what_to_put_right() {
 fn a_file_that_cannot_be_used_is_named() {
     let missing = Settings::from_layers(Some(Path::new("/nowhere/settings.yaml")), []);
     let message = missing.expect_err("there is no such file").to_string();
-    assert!(
-        message.starts_with("settings file /nowhere/settings.yaml: "),
-        "{message}"
-    );
+    assert!(message.starts_with("settings file /nowhere/settings.yaml: "), "{message}");
     let message = with_file("a: [", &[]).expect_err("not YAML").to_string();
     assert!(message.contains("line"), "{message}");
     for yaml in ["a: 1\n---\nb: 2\n", "a: 1\na: 2\n"] {
-        assert!(
-            matches!(with_file(yaml, &[]), Err(SettingsError::Syntax { .. })),
-            "{yaml}"
-        );
+        assert!(matches!(with_file(yaml, &[]), Err(SettingsError::Syntax { .. })), "{yaml}");
     }
     let list = with_file("- server", &[]);
     assert!(matches!(list, Err(SettingsError::NotSections { .. })));
@@ -152,11 +141,7 @@ fn durations_and_numbers_outside_their_range_are_refused() {
         ("STORE__REDIS__KEY_PREFIX", ["", "edge:"], ["{edge}", "a b"]),
         ("SERVER__GRPC__MAX_CONNECTION_AGE", ["0s", "1s"], ["500ms", "-1s"]),
         ("SERVER__WORKERS", ["0", "1024"], ["1025", "all"]),
-        (
-            "SERVER__ADMIN__ADDRESS",
-            ["[::1]:6070", "0.0.0.0:0"],
-            [":6070", "6070"],
-        ),
+        ("SERVER__ADMIN__ADDRESS", ["[::1]:6070", "0.0.0.0:0"], [":6070", "6070"]),
         ("RULES__PATH", ["rules", "/etc/rules.yaml"], ["", ""]),
         ("DEFAULTS__CHARGING", ["auto", "prepaid"], ["", "Prepaid"]),
         ("DEFAULTS__ON_STORE_FAILURE", ["local", "error"], ["fail", ""]),
@@ -195,11 +180,7 @@ fn the_near_limit_ratio_is_taken_exactly_as_written() {
     ];
     for (written, ppm) in cases {
         let read = with(&[("RATELIMITD__NEAR_LIMIT_RATIO", written)]);
-        assert_eq!(
-            read.ok().map(|settings| settings.near_limit_ppm),
-            ppm,
-            "{written}"
-        );
+        assert_eq!(read.ok().map(|settings| settings.near_limit_ppm), ppm, "{written}");
         // In a file the same text may pass through YAML's own numbers.
         if let (Some(ppm), Ok(settings)) = (ppm, with_file(&format!("near_limit_ratio: {written}"), &[])) {
             assert_eq!(settings.near_limit_ppm, ppm, "{written}");
@@ -212,10 +193,7 @@ fn tls_to_redis_is_refused_only_where_redis_is_used() {
     let url = ("RATELIMITD__STORE__REDIS__URL", "rediss://:hunter2@redis");
     assert!(with(&[url]).is_ok());
     let found = problems(with(&[url, ("RATELIMITD__STORE__KIND", "redis")]));
-    assert!(
-        found[0].starts_with("RATELIMITD__STORE__REDIS__URL: store.redis.url: TLS"),
-        "{found:?}"
-    );
+    assert!(found[0].starts_with("RATELIMITD__STORE__REDIS__URL: store.redis.url: TLS"), "{found:?}");
 }
 
 #[test]

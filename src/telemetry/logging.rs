@@ -36,17 +36,12 @@ impl Filter {
 /// # Errors
 /// When logs are being written already.
 pub fn init(filter: &Filter, format: Format) -> Result<(), SetGlobalDefaultError> {
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(&filter.0))
-        .with_writer(std::io::stderr);
+    let lines =
+        tracing_subscriber::fmt().with_env_filter(EnvFilter::new(&filter.0)).with_writer(std::io::stderr);
     match format {
         Format::Text => tracing::subscriber::set_global_default(lines.finish()),
         Format::Json => {
-            let lines = lines
-                .json()
-                .flatten_event(true)
-                .with_current_span(false)
-                .with_span_list(false);
+            let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false);
             tracing::subscriber::set_global_default(lines.finish())
         }
     }

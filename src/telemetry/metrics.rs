@@ -48,12 +48,7 @@ impl Metrics {
             "Requests for a domain that no rule file names",
         )?;
         registry.register(Box::new(unknown_domains.clone()))?;
-        Ok(Self {
-            registry,
-            decisions,
-            unknown_domains,
-            near_limit_ppm,
-        })
+        Ok(Self { registry, decisions, unknown_domains, near_limit_ppm })
     }
 
     /// The text exposition format.
@@ -72,16 +67,12 @@ impl Metrics {
     /// Looks up the counters of every limit of `rules`.
     #[must_use]
     pub fn limit_meters(&self, rules: &RuleSet) -> LimitMeters {
-        let of_rules = rules.rules().iter().flat_map(|rule| {
-            rule.limits
-                .iter()
-                .map(|limit| self.meter(&rule.domain, &limit.label))
-        });
+        let of_rules = rules
+            .rules()
+            .iter()
+            .flat_map(|rule| rule.limits.iter().map(|limit| self.meter(&rule.domain, &limit.label)));
         let each = of_rules.chain([self.meter("override", "override")]).collect();
-        LimitMeters {
-            each,
-            near_limit_ppm: self.near_limit_ppm,
-        }
+        LimitMeters { each, near_limit_ppm: self.near_limit_ppm }
     }
 
     fn meter(&self, domain: &str, rule: &str) -> Meter {
