@@ -6,5 +6,6 @@
 pub mod clock;
 pub mod engine;
 pub mod limiter;
+pub mod settings;
 pub mod store;
 pub mod telemetry;
