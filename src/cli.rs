@@ -1,0 +1,3 @@
+//! The sub-commands.
+
+pub mod descriptor;
