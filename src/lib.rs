@@ -7,4 +7,5 @@ pub mod cli;
 pub mod clock;
 pub mod engine;
 pub mod limiter;
+pub mod rules;
 pub mod telemetry;
