@@ -5,6 +5,7 @@
 //! keys, `tree` and `limits` make drafts of rules, `lint` compares them, and the engine compiles them. [`Reloader`]
 //! does it again whenever the files change.
 
+mod describe;
 mod draft;
 mod fields;
 mod keys;
@@ -14,14 +15,22 @@ mod load;
 mod metadata;
 mod pairs;
 mod problem;
+mod reload;
 mod report;
+mod rlconfig;
 mod scalar;
 mod schema;
 mod source;
+mod status;
 mod tree;
+mod words;
 mod yaml;
 
+pub use describe::{Description, describe};
 pub use load::{LoadOptions, Loaded, load};
 pub use problem::{Place, Problem, Problems, Severity};
+pub use reload::{CHECK_EVERY, Change, Reloader, watch};
+pub use rlconfig::rlconfig;
 pub use schema::schema;
 pub use source::{Fingerprint, Source};
+pub use status::{LastError, RulesStatus};
