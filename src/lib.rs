@@ -9,3 +9,4 @@ pub mod limiter;
 pub mod settings;
 pub mod store;
 pub mod telemetry;
+pub mod transport;
