@@ -11,3 +11,4 @@ pub mod rules;
 pub mod settings;
 pub mod store;
 pub mod telemetry;
+pub mod transport;
