@@ -2,5 +2,7 @@
 //!
 //! One binary, one module per subject. `support` starts and stops the real things.
 
+mod decisions;
 mod envoy;
+mod settings;
 mod support;
