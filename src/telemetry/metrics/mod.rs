@@ -1,121 +1,128 @@
-//! Every metric's name, help and labels. Injected, no globals. Labels come from the rule files only, so their number
-//! is bounded by what operators wrote.
+//! Every metric's name, help and labels. Injected, no globals. Labels come from the rule files and from lists fixed
+//! here, so the number of series is bounded by what operators wrote. Whoever counts holds handles that were looked up
+//! beforehand: counting is a few atomic additions.
 
-use prometheus::{IntCounter, IntCounterVec, Opts, Registry, TextEncoder};
+mod family;
+mod limits;
+mod reference;
+mod requests;
+mod rules;
+mod stores;
+#[cfg(test)]
+mod tests;
 
-use crate::engine::{Decision, Judged, Plan, RuleSet, Verdict};
+use std::sync::Arc;
+
+use prometheus::{IntCounter, Opts, Registry, Result, TextEncoder};
+
+use crate::engine::RuleSet;
+
+use family::{Reading, counter, pulled};
+use limits::LimitFamilies;
+use requests::RequestFamilies;
+use rules::RuleFamilies;
+use stores::StoreFamilies;
+
+pub use limits::LimitMeters;
+pub use requests::{RequestMeter, Timer, Transport};
+pub use rules::Loaded;
+pub use stores::{BatchMeter, StoreMeter};
 
 /// All metrics of one process. Clones share the same numbers.
 #[derive(Clone, Debug)]
-pub struct Metrics {
-    registry: Registry,
-    decisions: IntCounterVec,
-    unknown_domains: IntCounter,
-    near_limit_ppm: u32,
-}
+pub struct Metrics(Arc<Families>);
 
-/// The counters of every limit of one rule set, looked up once when the rules are loaded.
 #[derive(Debug)]
-pub struct LimitMeters {
-    /// By `LimitId`; the last one is that of per-request overrides.
-    each: Vec<Meter>,
-    near_limit_ppm: u32,
-}
-
-#[derive(Clone, Debug)]
-struct Meter {
-    ok: IntCounter,
-    near_limit: IntCounter,
-    over_limit: IntCounter,
-    shadow: IntCounter,
-    error: IntCounter,
+struct Families {
+    registry: Registry,
+    limits: LimitFamilies,
+    unknown_domains: IntCounter,
+    requests: RequestFamilies,
+    stores: StoreFamilies,
+    rules: RuleFamilies,
 }
 
 impl Metrics {
-    /// Registers everything. `near_limit_ppm` is the share of a limit, in millionths, above which a hit counts as near it.
+    /// Registers everything. `near_limit_ppm` is the share of a limit, in millionths, above which a hit counts as near
+    /// it.
     ///
     /// # Errors
     /// When two metrics have one name.
-    pub fn new(near_limit_ppm: u32) -> Result<Self, prometheus::Error> {
+    pub fn new(near_limit_ppm: u32) -> Result<Self> {
         let registry = Registry::new();
-        let decisions = IntCounterVec::new(
-            Opts::new("ratelimitd_decisions_total", "Decisions by limit and outcome"),
-            &["domain", "rule", "outcome"],
-        )?;
-        registry.register(Box::new(decisions.clone()))?;
-        let unknown_domains = IntCounter::new(
-            "ratelimitd_unknown_domain_total",
-            "Requests for a domain that no rule file names",
-        )?;
-        registry.register(Box::new(unknown_domains.clone()))?;
-        Ok(Self { registry, decisions, unknown_domains, near_limit_ppm })
+        let build = Opts::new("ratelimitd_build_info", "Always 1; the labels say what runs")
+            .const_label("version", env!("CARGO_PKG_VERSION"));
+        pulled(&registry, build, || Reading::Gauge(1))?;
+        Ok(Self(Arc::new(Families {
+            limits: LimitFamilies::new(&registry, near_limit_ppm)?,
+            unknown_domains: counter(
+                &registry,
+                "ratelimitd_unknown_domain_total",
+                "Requests for a domain that no rule file names",
+            )?,
+            requests: RequestFamilies::new(&registry)?,
+            stores: StoreFamilies::new(&registry)?,
+            rules: RuleFamilies::new(&registry)?,
+            registry,
+        })))
     }
 
     /// The text exposition format.
     ///
     /// # Errors
     /// When a metric cannot be encoded.
-    pub fn render(&self) -> Result<String, prometheus::Error> {
-        TextEncoder::new().encode_to_string(&self.registry.gather())
+    pub fn render(&self) -> Result<String> {
+        TextEncoder::new().encode_to_string(&self.0.registry.gather())
     }
 
     /// Counts a request for a domain without rules.
     pub fn domain_not_found(&self) {
-        self.unknown_domains.inc();
+        self.0.unknown_domains.inc();
     }
 
-    /// Looks up the counters of every limit of `rules`.
+    /// Looks up the counters of every limit of `rules`, which from then on are the rules in force: a series for each of
+    /// them exists, and those of other rules end.
     #[must_use]
     pub fn limit_meters(&self, rules: &RuleSet) -> LimitMeters {
-        let of_rules = rules
-            .rules()
-            .iter()
-            .flat_map(|rule| rule.limits.iter().map(|limit| self.meter(&rule.domain, &limit.label)));
-        let each = of_rules.chain([self.meter("override", "override")]).collect();
-        LimitMeters { each, near_limit_ppm: self.near_limit_ppm }
+        self.0.limits.bind(rules)
     }
 
-    fn meter(&self, domain: &str, rule: &str) -> Meter {
-        let counter = |outcome| self.decisions.with_label_values(&[domain, rule, outcome]);
-        Meter {
-            ok: counter("ok"),
-            near_limit: counter("near_limit"),
-            over_limit: counter("over_limit"),
-            shadow: counter("shadow"),
-            error: counter("error"),
-        }
-    }
-}
-
-impl LimitMeters {
-    /// Counts a decision, once for every counter it asked.
-    pub fn record(&self, decision: &Decision) {
-        for judged in decision.judged_limits() {
-            self.counter(&judged).inc();
-        }
+    /// What one transport counts of its requests.
+    #[must_use]
+    pub fn requests(&self, transport: Transport) -> RequestMeter {
+        self.0.requests.meter(transport)
     }
 
-    /// Counts a request that the store did not answer.
-    pub fn record_failure(&self, plan: &Plan) {
-        for limit in plan.limits() {
-            self.each[limit.id.0 as usize].error.inc();
-        }
+    /// What is counted of one store's decisions. `store` is its name in the settings.
+    #[must_use]
+    pub fn store(&self, store: &'static str) -> StoreMeter {
+        self.0.stores.meter(store)
     }
 
-    fn counter(&self, judged: &Judged<'_>) -> &IntCounter {
-        let meter = &self.each[judged.limit.id.0 as usize];
-        match judged.outcome.verdict {
-            Verdict::Over if judged.is_shadow() => &meter.shadow,
-            Verdict::Over => &meter.over_limit,
-            Verdict::Fits if self.is_near(judged) => &meter.near_limit,
-            Verdict::Fits => &meter.ok,
-        }
+    /// What one worker counts of the script calls it sends to Redis.
+    #[must_use]
+    pub fn batches(&self) -> BatchMeter {
+        self.0.stores.batches()
     }
 
-    /// Whether more than the configured share of the limit is used.
-    fn is_near(&self, judged: &Judged<'_>) -> bool {
-        let limit = u64::from(judged.limit.spec.max_cost());
-        let used = limit.saturating_sub(judged.outcome.report.remaining);
-        used > limit * u64::from(self.near_limit_ppm) / 1_000_000
+    /// Shows the keys and evictions of the process's memory store. To be called once.
+    ///
+    /// # Errors
+    /// When there is one already.
+    pub fn watch_memory(
+        &self,
+        census: impl Fn() -> crate::store::memory::Census + Send + Sync + 'static,
+    ) -> Result<()> {
+        stores::watch_memory(&self.0.registry, census)
+    }
+
+    /// Counts rules that were put in force.
+    pub fn rules_loaded(&self, loaded: Loaded) {
+        self.0.rules.loaded(loaded);
+    }
+
+    /// Counts rules that were refused; those before them stay in force.
+    pub fn rules_refused(&self) {
+        self.0.rules.refused();
     }
 }
