@@ -75,6 +75,7 @@ fn allowed(charge: &Charge) -> Outcome {
         next_after_us: 0,
         delay_us: 0,
         until_reset_us: 0,
+        over_by: 0,
     };
     mark(Outcome { verdict: Verdict::Fits, report, basis: Basis::Store }, charge)
 }
@@ -87,6 +88,7 @@ fn denied(charge: &Charge) -> Outcome {
         next_after_us: DENIED_RETRY_US,
         delay_us: 0,
         until_reset_us: DENIED_RETRY_US,
+        over_by: 0,
     };
     mark(Outcome { verdict: Verdict::Over, report, basis: Basis::Store }, charge)
 }

@@ -49,7 +49,8 @@ impl FixedWindow {
     pub(super) fn report(&self, state: WindowState, ask: Ask, verdict: Verdict) -> Report {
         let end_after_us = self.fresh_at_us(state).saturating_sub(ask.now_us);
         let reading = At { limit: self.limit, count: state.count, end_after_us };
-        Report { until_reset_us: end_after_us, ..report(&reading, ask.cost, verdict) }
+        let over_by = state.count.saturating_sub(self.limit);
+        Report { until_reset_us: end_after_us, over_by, ..report(&reading, ask.cost, verdict) }
     }
 }
 

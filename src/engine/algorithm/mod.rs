@@ -120,7 +120,7 @@ fn report(reading: &impl Reading, cost: Cost, verdict: Verdict) -> Report {
         RetryAfter::In(us) => us,
         RetryAfter::Now | RetryAfter::Never => reset_after_us,
     };
-    Report { remaining, retry_after, reset_after_us, next_after_us, delay_us: 0, until_reset_us }
+    Report { remaining, retry_after, reset_after_us, next_after_us, delay_us: 0, until_reset_us, over_by: 0 }
 }
 
 impl Kernel {
