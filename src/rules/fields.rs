@@ -12,6 +12,8 @@ pub(super) struct Fields<'n> {
     pub at: At,
     section: Section,
     found: Vec<Field<'n>>,
+    /// Known keys whose value cannot be used, which is reported.
+    broken: Vec<&'static str>,
 }
 
 #[derive(Debug)]
@@ -37,9 +39,11 @@ impl<'n> Fields<'n> {
             at,
             section,
             found: Vec::new(),
+            broken: Vec::new(),
         };
         let Content::Map(pairs) = &node.content else {
             report.error(&fields.at, not_a_map(node));
+            fields.broken = Key::names(section);
             return fields;
         };
         for pair in effective(pairs, &fields.at, report) {
@@ -50,7 +54,7 @@ impl<'n> Fields<'n> {
         fields
     }
 
-    fn field(&self, pair: Pair<'n>, report: &mut Report) -> Option<Field<'n>> {
+    fn field(&mut self, pair: Pair<'n>, report: &mut Report) -> Option<Field<'n>> {
         let at = self.at.on(pair.line);
         let Some(name) = pair.name else {
             let raw = raw(pair.key);
@@ -73,6 +77,7 @@ impl<'n> Fields<'n> {
             }
             Err(reason) => {
                 report.error(&self.at.key(name, pair.value.line), reason);
+                self.broken.push(key.name);
                 None
             }
         }
@@ -99,6 +104,11 @@ impl<'n> Fields<'n> {
     /// Whether a key stands here with a value of its type.
     pub fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
+    }
+
+    /// Whether a key stands here with a value that cannot be used, so that nothing more is to be said of it.
+    pub fn is_broken(&self, name: &str) -> bool {
+        self.broken.contains(&name)
     }
 
     /// Where the value of a key stands; where the map itself stands if it does not.

@@ -37,11 +37,7 @@ pub(super) fn read(document: &Document, defaults: Defaults, report: &mut Report)
     let fields = Fields::read(root, Section::File, at, report);
     let mut reader = Reader { defaults, report };
     let nodes = reader.level(&fields);
-    let name = fields.text("domain").unwrap_or_default();
-    if name.is_empty() {
-        report.error(&fields.at("domain"), NO_DOMAIN);
-        return None;
-    }
+    let name = required(&fields, "domain", NO_DOMAIN, report)?;
     Some(DomainDraft {
         place: report.place(&fields.at("domain")),
         name: name.to_owned(),
@@ -50,6 +46,15 @@ pub(super) fn read(document: &Document, defaults: Defaults, report: &mut Report)
 }
 
 const NO_DOMAIN: &str = "config file cannot have empty domain";
+
+/// A text that must not be empty; `reason` is reported where it is, or where there is none.
+fn required<'n>(fields: &Fields<'n>, name: &str, reason: &str, report: &mut Report) -> Option<&'n str> {
+    let text = fields.text(name).filter(|text| !text.is_empty());
+    if text.is_none() && !fields.is_broken(name) {
+        report.error(&fields.at(name), reason);
+    }
+    text
+}
 
 struct Reader<'r> {
     defaults: Defaults,
@@ -70,11 +75,7 @@ impl Reader<'_> {
         let limits = self.limits(&fields);
         let rule = self.rule(&fields);
         let nodes = self.level(&fields);
-        let key = fields.text("key").unwrap_or_default();
-        if key.is_empty() {
-            self.report.error(&fields.at("key"), "descriptor has empty key");
-            return None;
-        }
+        let key = required(&fields, "key", "descriptor has empty key", self.report)?;
         let spec = NodeSpec {
             key: key.to_owned(),
             value: fields.text("value").unwrap_or_default().to_owned(),

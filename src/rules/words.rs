@@ -29,7 +29,7 @@ pub(super) fn parameters(limit: &Limit) -> String {
                 )
             }
             Refill::Interval => format!(
-                "a bucket of {burst} tokens that gets {} back at the end of every {period}",
+                "a bucket of {burst} tokens that gets {} back at the end of every {period} from its first use on",
                 spec.requests_per_unit
             ),
         },
