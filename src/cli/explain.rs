@@ -14,8 +14,8 @@ use crate::rules::{LoadOptions, describe, load};
 /// Exit code 0: at least one limit applies. 1: none does, or the rules or the request cannot be read.
 #[derive(Clone, Debug, Args)]
 pub struct ExplainArgs {
-    /// Rule files, or directories with *.yaml and *.yml files
-    #[arg(long, value_name = "PATH", required = true, num_args = 1..)]
+    /// A rule file, or a directory with *.yaml and *.yml files; may be given several times
+    #[arg(long, value_name = "PATH", required = true)]
     pub rules: Vec<PathBuf>,
 
     /// The domain of the request

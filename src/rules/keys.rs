@@ -68,6 +68,14 @@ impl Key {
         KEYS.iter().find(|key| key.section == section && key.name == name)
     }
 
+    /// The names of all keys of a section.
+    pub fn names(section: Section) -> Vec<&'static str> {
+        KEYS.iter()
+            .filter(|key| key.section == section)
+            .map(|key| key.name)
+            .collect()
+    }
+
     /// The sections that a key of that name belongs to: none where there is no such key.
     pub fn homes(name: &str) -> Vec<Section> {
         KEYS.iter().filter(|key| key.name == name).map(|key| key.section).collect()

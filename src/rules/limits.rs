@@ -13,7 +13,9 @@ use super::yaml::Node;
 
 /// Whether a descriptor names limits at all.
 pub(super) fn are_named(descriptor: &Fields<'_>) -> bool {
-    descriptor.has("rate_limit") || descriptor.list("rate_limits").next().is_some()
+    ["rate_limit", "rate_limits"]
+        .into_iter()
+        .any(|name| descriptor.has(name) || descriptor.is_broken(name))
 }
 
 /// The limits of a descriptor that can be kept.
@@ -138,6 +140,7 @@ impl<'n> Reader<'_, 'n> {
                 Some(Period::one(Unit::Second))
             }
             (Some(unit), false) => self.multiplied(unit),
+            (None, false) if self.fields.is_broken("unit") => None,
             (None, false) => {
                 let reason = format!("invalid rate limit unit '{text}': it is one of {}", units().join(", "));
                 self.report.error(&at, reason);
@@ -209,7 +212,7 @@ impl<'n> Reader<'_, 'n> {
             }
             return;
         }
-        if !fields.has("requests_per_unit") {
+        if !fields.has("requests_per_unit") && !fields.is_broken("requests_per_unit") {
             let reason = "requests_per_unit is missing, so everything is blocked; write 'requests_per_unit: 0' if that is meant";
             self.report.warn(&fields.at, reason);
         }

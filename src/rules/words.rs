@@ -26,7 +26,7 @@ pub(super) fn parameters(limit: &Limit) -> String {
                 format!("a bucket of {burst} tokens that gets one back every {} ({rate})", interval(spec))
             }
             Refill::Interval => format!(
-                "a bucket of {burst} tokens that gets {} back at the end of every {period}",
+                "a bucket of {burst} tokens that gets {} back at the end of every {period} from its first use on",
                 spec.requests_per_unit
             ),
         },

@@ -4,5 +4,7 @@
 
 mod decisions;
 mod envoy;
+mod reload;
+mod rules;
 mod settings;
 mod support;

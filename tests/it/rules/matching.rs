@@ -1,0 +1,309 @@
+//! Which limit and which counter a request meets, by the rule file alone.
+
+use ratelimitd::engine::{LimitOverride, Period, RuleSet, Unit};
+
+use super::{descriptor, keys, labels, request, rules};
+
+/// Rules as the reference service's own examples and tests have them.
+const REFERENCE_RULES: &str = "
+domain: test-domain
+descriptors:
+  - key: wild
+    value: foo*
+    rate_limit: { unit: minute, requests_per_unit: 20 }
+  - key: key1
+    value: value1
+    descriptors:
+      - key: subkey1
+        rate_limit: { unit: second, requests_per_unit: 5 }
+      - key: subkey1
+        value: subvalue1
+        rate_limit: { unit: second, requests_per_unit: 10 }
+  - key: key2
+    rate_limit: { unit: minute, requests_per_unit: 20 }
+  - key: key2
+    value: value2
+    rate_limit: { unit: minute, requests_per_unit: 30 }
+  - key: key2
+    value: value3
+  - key: user
+    value_to_metric: true
+    descriptors:
+      - key: action
+        value_to_metric: true
+        descriptors:
+          - key: resource
+            rate_limit: { unit: hour, requests_per_unit: 1 }
+  - key: route
+    value: api/*
+    share_threshold: true
+    descriptors:
+      - key: method
+        value_to_metric: true
+        rate_limit: { unit: hour, requests_per_unit: 2 }
+  - key: nested
+    descriptors:
+      - key: key_1
+        value: value_1
+        detailed_metric: true
+        rate_limit: { unit: minute, requests_per_unit: 3 }
+";
+
+fn check(rules: &RuleSet, domain: &str, table: &[(&str, &str)]) {
+    for (asked, label) in table {
+        let found = labels(rules, &request(domain, &[asked]));
+        let expected: &[&str] = if label.is_empty() { &[] } else { &[label] };
+        assert_eq!(found, expected, "{asked}");
+    }
+}
+
+#[test]
+fn rules_are_found_and_labelled_as_the_reference_does() {
+    let rules = rules(REFERENCE_RULES);
+    check(
+        &rules,
+        "test-domain",
+        &[
+            ("wild=foo1", "test-domain.wild_foo*"),
+            ("wild=foo", "test-domain.wild_foo*"), // a star may stand for nothing
+            ("wild=bar", ""),
+            ("key1=value1,subkey1=something", "test-domain.key1_value1.subkey1"),
+            (
+                "key1=value1,subkey1=subvalue1",
+                "test-domain.key1_value1.subkey1_subvalue1",
+            ),
+            ("key1=value1", ""),                     // shorter than the rules
+            ("key1=value1,subkey1=x,another=y", ""), // deeper than the rules
+            ("key1=unknown,subkey1=subvalue1", ""),  // no node at the first level
+            ("subkey1=subvalue1,key1=value1", ""),   // the order counts
+            ("key2=value1", "test-domain.key2"),
+            ("key2=", "test-domain.key2"),
+            ("key2=value2", "test-domain.key2_value2"),
+            ("key2=value3", ""), // an exact value without a limit is exempt
+            (
+                "user=alice,action=read,resource=file",
+                "test-domain.user.action.resource",
+            ),
+            ("route=api/v1,method=GET", "test-domain.route_api/*.method"),
+            ("nested=x,key_1=value_1", "test-domain.nested.key_1_value_1"),
+            ("", ""), // no entries
+        ],
+    );
+    assert!(labels(&rules, &request("other-domain", &["key2=value2"])).is_empty());
+}
+
+#[test]
+fn wildcards_are_tried_in_order_after_exact_values_and_before_the_key_alone() {
+    let rules = rules(
+        "
+domain: d
+descriptors:
+  - key: path
+    rate_limit: { name: key-alone, unit: minute, requests_per_unit: 1 }
+  - key: path
+    value: /a/*
+    rate_limit: { name: first, unit: minute, requests_per_unit: 1 }
+  - key: path
+    value: '*/b'
+    rate_limit: { name: second, unit: minute, requests_per_unit: 1 }
+  - key: path
+    value: /a/exact
+    rate_limit: { name: exact, unit: minute, requests_per_unit: 1 }
+  - key: path
+    value: /c/*/d/*.png
+    rate_limit: { name: pieces, unit: minute, requests_per_unit: 1 }
+",
+    );
+    check(
+        &rules,
+        "d",
+        &[
+            ("path=/a/exact", "exact"),
+            ("path=/a/b", "first"), // both wildcards cover it
+            ("path=/x/b", "second"),
+            ("path=/a/*", "first"), // a literal star is an exact match of the wildcard's node
+            ("path=/c/x/d/y.png", "pieces"),
+            ("path=/c/d/y.png", "key-alone"), // the pieces may not overlap
+            ("path=other", "key-alone"),
+        ],
+    );
+}
+
+#[test]
+fn there_is_no_going_back() {
+    let rules = rules(
+        "
+domain: d
+descriptors:
+  - key: a
+    value: exact
+    descriptors:
+      - key: x
+        rate_limit: { name: below-exact, unit: minute, requests_per_unit: 1 }
+  - key: a
+    value: ex*
+    descriptors:
+      - key: y
+        rate_limit: { name: below-wildcard, unit: minute, requests_per_unit: 1 }
+  - key: a
+    descriptors:
+      - key: y
+        rate_limit: { name: below-key, unit: minute, requests_per_unit: 1 }
+      - key: z
+        rate_limit: { name: also-below-key, unit: minute, requests_per_unit: 1 }
+",
+    );
+    check(
+        &rules,
+        "d",
+        &[
+            ("a=exact,x=1", "below-exact"),
+            ("a=exact,y=1", ""), // the exact node was taken, so wildcard and key are not tried
+            ("a=exotic,y=1", "below-wildcard"),
+            ("a=exotic,z=1", ""),
+            ("a=other,z=1", "also-below-key"),
+        ],
+    );
+}
+
+#[test]
+fn keys_and_values_join_without_escapes_as_in_the_reference() {
+    let rules = rules(
+        "
+domain: d
+descriptors:
+  - key: a
+    value: b_c
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+",
+    );
+    check(&rules, "d", &[("a=b_c", "d.a_b_c"), ("a_b=c", "d.a_b_c")]);
+    // The counters are told apart all the same.
+    assert_eq!(
+        keys(&rules, &request("d", &["a=b_c"])),
+        ["{d|a=b_c}#fw:1/60000000"]
+    );
+    assert_eq!(
+        keys(&rules, &request("d", &["a_b=c"])),
+        ["{d|a_b=c}#fw:1/60000000"]
+    );
+}
+
+#[test]
+fn share_threshold_makes_one_counter_of_a_wildcard() {
+    let rules = rules(
+        "
+domain: d
+descriptors:
+  - key: files
+    value: files/*
+    share_threshold: true
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+  - key: apart
+    value: files/*
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+  - key: route
+    value: api/*
+    share_threshold: true
+    descriptors:
+      - key: method
+        rate_limit: { unit: minute, requests_per_unit: 1 }
+",
+    );
+    let table = [
+        ("files=files/a", "{d|files=files/*}#fw:1/60000000"),
+        ("files=files/b", "{d|files=files/*}#fw:1/60000000"),
+        ("apart=files/a", "{d|apart=files/a}#fw:1/60000000"),
+        // On an ancestor of the limit.
+        (
+            "route=api/a,method=GET",
+            "{d|route=api/*}|method=GET#fw:1/60000000",
+        ),
+        (
+            "route=api/b,method=GET",
+            "{d|route=api/*}|method=GET#fw:1/60000000",
+        ),
+        (
+            "route=api/b,method=PUT",
+            "{d|route=api/*}|method=PUT#fw:1/60000000",
+        ),
+    ];
+    for (asked, key) in table {
+        assert_eq!(keys(&rules, &request("d", &[asked])), [key], "{asked}");
+    }
+}
+
+const REPLACING: &str = "
+domain: d
+descriptors:
+  - key: everyone
+    rate_limit: { name: base, unit: minute, requests_per_unit: 10 }
+  - key: partner
+    rate_limit: { name: partner, unit: minute, requests_per_unit: 100, replaces: [{ name: base }] }
+  - key: owner
+    rate_limit: { unlimited: true, replaces: [{ name: partner }] }
+";
+
+#[test]
+fn replaced_limits_are_left_out_wherever_they_stand_in_the_request() {
+    let rules = rules(REPLACING);
+    let table: [(&[&str], &[&str]); 4] = [
+        (&["everyone=x"], &["base"]),
+        (&["everyone=x", "partner=p"], &["partner"]),
+        (&["partner=p", "everyone=x"], &["partner"]),
+        // A limit that is replaced itself still replaces others, and so does an unlimited one.
+        (&["everyone=x", "partner=p", "owner=o"], &[]),
+    ];
+    for (asked, expected) in table {
+        assert_eq!(labels(&rules, &request("d", asked)), expected, "{asked:?}");
+    }
+}
+
+#[test]
+fn a_limit_of_the_request_takes_the_place_of_the_rule() {
+    let rules = rules(REPLACING);
+    let mut asked = request("d", &["everyone=x", "no=node"]);
+    for descriptor in &mut asked.descriptors {
+        descriptor.limit = Some(LimitOverride {
+            requests_per_unit: 7,
+            period: Period::one(Unit::Hour),
+        });
+    }
+    assert_eq!(labels(&rules, &asked), ["override", "override"]);
+    assert_eq!(
+        keys(&rules, &asked),
+        [
+            "{d|everyone=x}#o:fw:7/3600000000",
+            "{d|no=node}#o:fw:7/3600000000"
+        ]
+    );
+    // In a domain without rules it counts for nothing.
+    asked.domain = "unknown".to_owned();
+    assert!(keys(&rules, &asked).is_empty());
+}
+
+#[test]
+fn several_limits_on_a_descriptor_have_a_counter_each() {
+    let rules = rules(
+        "
+domain: d
+descriptors:
+  - key: a
+    rate_limits:
+      - { unit: second, requests_per_unit: 10 }
+      - { unit: hour, requests_per_unit: 1000 }
+      - { unit: second, requests_per_unit: 10, algorithm: gcra, burst: 3 }
+",
+    );
+    let asked = request("d", &["a=1"]);
+    assert_eq!(
+        keys(&rules, &asked),
+        [
+            "{d|a=1}#fw:10/1000000",
+            "{d|a=1}#fw:1000/3600000000",
+            "{d|a=1}#gc:10/1000000/3"
+        ]
+    );
+    assert_eq!(rules.rules()[0].limits.len(), 3);
+    assert_eq!(descriptor("a=1").entries, asked.descriptors[0].entries);
+}

@@ -1,0 +1,93 @@
+//! Every message, with its line: `tests/data/rules/bad/NAME.yaml` (or the directory NAME) must give exactly the lines
+//! of `NAME.expected`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use ratelimitd::rules::load;
+
+use super::{REFERENCE, root};
+
+#[test]
+fn every_problem_of_every_file_is_named_with_its_line() {
+    let directory = root().join("tests/data/rules/bad");
+    let mut cases = 0;
+    for case in cases_in(&directory) {
+        let expected = directory.join(&case).with_extension("expected");
+        let expected =
+            fs::read_to_string(&expected).unwrap_or_else(|error| panic!("{}: {error}", expected.display()));
+        assert_eq!(problems(&directory, &case), expected, "{case}");
+        cases += 1;
+    }
+    assert!(cases >= 23, "only {cases} cases found");
+}
+
+fn cases_in(directory: &Path) -> BTreeSet<String> {
+    fs::read_dir(directory)
+        .expect("the directory of bad files")
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
+        .filter(|name| !name.ends_with(".expected"))
+        .collect()
+}
+
+/// All problems of a case, the files named from `directory` on.
+fn problems(directory: &Path, case: &str) -> String {
+    let prefix = format!("{}/", directory.display());
+    let problems = match load(&[directory.join(case)], REFERENCE) {
+        Ok(loaded) => loaded.warnings,
+        Err(problems) => problems.all().to_vec(),
+    };
+    let lines = problems
+        .iter()
+        .map(|problem| problem.to_string().replace(&prefix, "") + "\n");
+    lines.collect()
+}
+
+#[test]
+fn what_cannot_be_found_or_read_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    fs::create_dir(path.join("empty")).expect("a directory");
+    fs::write(path.join("empty/.hidden.yaml"), "domain: d").expect("a file");
+    fs::write(path.join("empty/notes.txt"), "domain: d").expect("a file");
+    fs::create_dir(path.join("dangling")).expect("a directory");
+    std::os::unix::fs::symlink("nowhere", path.join("dangling/rules.yaml")).expect("a link");
+    fs::write(path.join("large.yaml"), "#".repeat((8 << 20) + 1)).expect("a file");
+    let table = [
+        // path, message
+        (
+            "missing",
+            "missing: cannot read the path: No such file or directory (os error 2)",
+        ),
+        ("empty", "empty: no rule files (*.yaml, *.yml) in this directory"),
+        (
+            "dangling",
+            "dangling/rules.yaml: cannot read the file: No such file or directory (os error 2)",
+        ),
+        (
+            "large.yaml",
+            "large.yaml: cannot read the file: it is larger than 8388608 bytes",
+        ),
+    ];
+    for (name, expected) in table {
+        assert_eq!(problems(path, name), format!("{expected}\n"));
+    }
+    let none = load(&[], REFERENCE).expect_err("no paths");
+    assert_eq!(none.to_string(), "rules: no path to rule files is given");
+}
+
+#[test]
+fn the_problems_of_several_paths_come_together() {
+    let directory = root().join("tests/data/rules/bad");
+    let paths = ["syntax.yaml", "empty.yaml", "duplicate-domain"].map(|name| directory.join(name));
+    let problems = load(&paths, REFERENCE).expect_err("bad files");
+    let files: Vec<_> = problems
+        .all()
+        .iter()
+        .map(|problem| &*problem.place.file)
+        .collect();
+    assert_eq!(files.len(), 3);
+    assert!(files[0].ends_with("syntax.yaml") && files[1].ends_with("empty.yaml"));
+    assert!(files[2].ends_with("duplicate-domain/b.yml"));
+}
