@@ -211,7 +211,7 @@ fn the_tcp_filter_closes_connections_over_the_limit() {
 
 #[test]
 fn envoy_finds_the_service_healthy_under_its_name_and_notices_when_it_goes() {
-    let mut service = Ratelimitd::start(RULES);
+    let mut service = Plan::new(RULES).set("server.drain", "1s").start();
     let envoy = Envoy::start(&one_route(&service, "ten").health_checked().fail_closed());
     let healthy = || envoy.stat("cluster.ratelimit.membership_healthy");
     wait::expect("a healthy service", || healthy() == 1);
