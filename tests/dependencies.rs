@@ -8,16 +8,8 @@ use std::process::Command;
 use serde::Deserialize;
 
 /// SPDX identifiers that ask no more of us than a notice.
-const LICENCES: &[&str] = &[
-    "Apache-2.0",
-    "BSD-2-Clause",
-    "BSD-3-Clause",
-    "BSL-1.0",
-    "ISC",
-    "MIT",
-    "Unicode-3.0",
-    "Zlib",
-];
+const LICENCES: &[&str] =
+    &["Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "ISC", "MIT", "Unicode-3.0", "Zlib"];
 
 /// Crates that would tie the binary to libraries of the system it was built on.
 const BANNED: &[&str] = &["native-tls", "openssl", "openssl-sys"];
@@ -64,10 +56,7 @@ impl Package {
         if BANNED.contains(&self.name.as_str()) {
             problems.push(format!("{at}: is banned"));
         }
-        let wildcards = self
-            .dependencies
-            .iter()
-            .filter(|dependency| self.is_ours() && dependency.req == "*");
+        let wildcards = self.dependencies.iter().filter(|dependency| self.is_ours() && dependency.req == "*");
         problems
             .extend(wildcards.map(|dependency| format!("{at}: any version of {} will do", dependency.name)));
         problems
@@ -76,10 +65,7 @@ impl Package {
 
 /// Whether an SPDX expression can be met with [`LICENCES`] alone. `/` is the old spelling of OR.
 fn is_allowed(expression: &str) -> bool {
-    let spaced = expression
-        .replace('/', " OR ")
-        .replace('(', " ( ")
-        .replace(')', " ) ");
+    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words = spaced.split_whitespace().peekable();
     let allowed = any_of(&mut words);
     // Left-over words mean that the expression was not understood, so it is not allowed either.
@@ -125,11 +111,7 @@ fn every_dependency_is_allowed() {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo runs");
-    assert!(
-        output.status.success(),
-        "cargo metadata: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
     let metadata: Metadata = serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON");
 
     let problems: Vec<String> = metadata.packages.iter().flat_map(Package::problems).collect();

@@ -82,6 +82,11 @@ impl Node {
         self.children.get(pattern.text())
     }
 
+    /// The nodes of the next level, in no order.
+    pub fn children(&self) -> impl Iterator<Item = &Self> {
+        self.children.values()
+    }
+
     /// Whether the tree ends here.
     #[must_use]
     pub fn is_leaf(&self) -> bool {

@@ -46,12 +46,7 @@ fn one_route(service: &Ratelimitd, value: &str) -> Bootstrap {
 
 /// What a request was told: the status, and what is left according to `x-ratelimit-remaining`.
 fn told(answer: &Response) -> (u16, Option<u64>) {
-    (
-        answer.status,
-        answer
-            .header("x-ratelimit-remaining")
-            .map(|left| left.parse().expect("a number")),
-    )
+    (answer.status, answer.header("x-ratelimit-remaining").map(|left| left.parse().expect("a number")))
 }
 
 #[test]
@@ -75,15 +70,8 @@ fn over_the_limit_is_429_with_exact_headers() {
 
     // Windows are counted from 1970, and the seconds left in this one are rounded up.
     let left_at = |now: u64| YEAR_S - now % YEAR_S;
-    let reset: u64 = answer
-        .header("x-ratelimit-reset")
-        .expect("a reset")
-        .parse()
-        .expect("a number");
-    assert!(
-        (left_at(after)..=left_at(before)).contains(&reset),
-        "{reset} is not what is left of the year"
-    );
+    let reset: u64 = answer.header("x-ratelimit-reset").expect("a reset").parse().expect("a number");
+    assert!((left_at(after)..=left_at(before)).contains(&reset), "{reset} is not what is left of the year");
 }
 
 #[test]
@@ -102,11 +90,7 @@ fn nested_descriptors_are_counted_per_value_at_the_last_level() {
     let service = Ratelimitd::start(RULES);
     let user = json!({"request_headers": {"header_name": "x-user", "descriptor_key": "user"}});
     let both = json!([{"actions": [generic_key("nested"), user]}]);
-    let envoy = Envoy::start(
-        &Bootstrap::new(service.grpc_port())
-            .route(route("/", both))
-            .fail_closed(),
-    );
+    let envoy = Envoy::start(&Bootstrap::new(service.grpc_port()).route(route("/", both)).fail_closed());
 
     let table = [
         (Some("ann"), (200, Some(1))), // the rule of the key `user`: two for each value
@@ -128,19 +112,12 @@ fn nested_descriptors_are_counted_per_value_at_the_last_level() {
 fn of_several_descriptors_the_tightest_is_reported_and_any_may_deny() {
     let service = Ratelimitd::start(RULES);
     let both = json!([{"actions": [generic_key("ten")]}, {"actions": [generic_key("three")]}]);
-    let envoy = Envoy::start(
-        &Bootstrap::new(service.grpc_port())
-            .route(route("/", both))
-            .fail_closed(),
-    );
+    let envoy = Envoy::start(&Bootstrap::new(service.grpc_port()).route(route("/", both)).fail_closed());
 
     for remaining in [2, 1, 0] {
         let answer = envoy.get("/");
         assert_eq!(told(&answer), (200, Some(remaining)), "{answer:?}");
-        assert_eq!(
-            answer.header("x-ratelimit-limit"),
-            Some("3, 10;w=31536000, 3;w=31536000")
-        );
+        assert_eq!(answer.header("x-ratelimit-limit"), Some("3, 10;w=31536000, 3;w=31536000"));
     }
     assert_eq!(told(&envoy.get("/")), (429, Some(0)));
 }
@@ -150,18 +127,12 @@ fn a_denied_request_charges_no_other_descriptor() {
     let service = Ratelimitd::start(RULES);
     let both = json!([{"actions": [generic_key("ten")]}, {"actions": [generic_key("three")]}]);
     let ten = json!([{"actions": [generic_key("ten")]}]);
-    let routes = Bootstrap::new(service.grpc_port())
-        .route(route("/both", both))
-        .route(route("/ten", ten));
+    let routes = Bootstrap::new(service.grpc_port()).route(route("/both", both)).route(route("/ten", ten));
     let envoy = Envoy::start(&routes.fail_closed());
 
     let codes: Vec<u16> = (0..6).map(|_| envoy.get("/both").status).collect();
     assert_eq!(codes, [200, 200, 200, 429, 429, 429]);
-    assert_eq!(
-        told(&envoy.get("/ten")),
-        (200, Some(6)),
-        "three were admitted, and this one"
-    );
+    assert_eq!(told(&envoy.get("/ten")), (200, Some(6)), "three were admitted, and this one");
 }
 
 #[test]
@@ -204,11 +175,7 @@ fn a_route_may_bring_a_limit_of_its_own() {
     assert_eq!(told(&answer), (200, Some(0)), "{answer:?}");
     assert_eq!(answer.header("x-ratelimit-limit"), Some("1, 1;w=31536000"));
     assert_eq!(told(&envoy.get("/tight")), (429, Some(0)));
-    assert_eq!(
-        told(&envoy.get("/")),
-        (200, Some(2)),
-        "the rule has a counter of its own"
-    );
+    assert_eq!(told(&envoy.get("/")), (200, Some(2)), "the rule has a counter of its own");
 }
 
 #[test]
@@ -216,10 +183,7 @@ fn an_outage_lets_pass_or_stops_as_the_filter_says_and_ends_with_the_restart() {
     let mut service = Ratelimitd::start(RULES);
     let open = Envoy::start(&one_route(&service, "three"));
     let closed = Envoy::start(&one_route(&service, "ten").fail_closed());
-    assert_eq!(
-        (told(&open.get("/")), told(&closed.get("/"))),
-        ((200, Some(2)), (200, Some(9)))
-    );
+    assert_eq!((told(&open.get("/")), told(&closed.get("/"))), ((200, Some(2)), (200, Some(9))));
 
     service.kill();
     for _ in 0..5 {
@@ -228,12 +192,8 @@ fn an_outage_lets_pass_or_stops_as_the_filter_says_and_ends_with_the_restart() {
     }
 
     service.restart();
-    wait::expect("decisions again, failing open", || {
-        told(&open.get("/")) == (200, Some(2))
-    });
-    wait::expect("decisions again, failing closed", || {
-        told(&closed.get("/")) == (200, Some(9))
-    });
+    wait::expect("decisions again, failing open", || told(&open.get("/")) == (200, Some(2)));
+    wait::expect("decisions again, failing closed", || told(&closed.get("/")) == (200, Some(9)));
 }
 
 #[test]
@@ -244,10 +204,7 @@ fn the_tcp_filter_closes_connections_over_the_limit() {
     for _ in 0..2 {
         assert_eq!(envoy.get_over_tcp().expect("an answer").body, "upstream");
     }
-    assert!(
-        envoy.get_over_tcp().is_none(),
-        "the third connection is closed without a word"
-    );
+    assert!(envoy.get_over_tcp().is_none(), "the third connection is closed without a word");
     assert_eq!(envoy.stat("ratelimit.tcp.over_limit"), 1);
     assert_eq!(envoy.stat("ratelimit.tcp.ok"), 2);
 }
@@ -263,10 +220,7 @@ fn envoy_finds_the_service_healthy_under_its_name_and_notices_when_it_goes() {
     service.terminate();
     wait::expect("a service that goes is no longer used", || healthy() == 0);
     assert_eq!(envoy.get("/").status, 500);
-    assert!(
-        service.wait_exit().success(),
-        "asked to go, it goes without complaint"
-    );
+    assert!(service.wait_exit().success(), "asked to go, it goes without complaint");
 
     service.restart();
     wait::expect("a healthy service again", || healthy() == 1);
@@ -293,14 +247,8 @@ fn the_composed_setup_answers_429_after_the_limit() {
 
     let text = std::fs::read_to_string(root.join("deploy/envoy.yaml")).expect("Envoy's configuration");
     let moves = [
-        (
-            "address: 0.0.0.0, port_value: 9901",
-            "address: 127.0.0.1, port_value: 0".to_owned(),
-        ),
-        (
-            "address: 0.0.0.0, port_value: 10000",
-            "address: 127.0.0.1, port_value: 0".to_owned(),
-        ),
+        ("address: 0.0.0.0, port_value: 9901", "address: 127.0.0.1, port_value: 0".to_owned()),
+        ("address: 0.0.0.0, port_value: 10000", "address: 127.0.0.1, port_value: 0".to_owned()),
         (
             "address: upstream, port_value: 5678",
             format!("address: 127.0.0.1, port_value: {}", upstream.port("http")),
@@ -316,13 +264,8 @@ fn the_composed_setup_answers_429_after_the_limit() {
     });
 
     let envoy = Envoy::start_text(&text);
-    wait::expect("the service is healthy", || {
-        envoy.stat("cluster.ratelimitd.membership_healthy") == 1
-    });
+    wait::expect("the service is healthy", || envoy.stat("cluster.ratelimitd.membership_healthy") == 1);
     let codes: Vec<u16> = (0..20).map(|_| envoy.get("/").status).collect();
     assert_eq!(codes[0], 200, "{codes:?}");
-    assert!(
-        codes.contains(&429) && codes.iter().all(|code| [200, 429].contains(code)),
-        "{codes:?}"
-    );
+    assert!(codes.contains(&429) && codes.iter().all(|code| [200, 429].contains(code)), "{codes:?}");
 }

@@ -39,12 +39,7 @@ impl Daemon {
     /// `remedy` is the command that installs the program; it is named when the program cannot be started.
     pub fn spawn(name: &'static str, remedy: &str, command: &mut Command) -> Self {
         let log = NamedTempFile::new().expect("a temporary file");
-        let append = || {
-            File::options()
-                .append(true)
-                .open(log.path())
-                .expect("the log opens")
-        };
+        let append = || File::options().append(true).open(log.path()).expect("the log opens");
         let child = command
             .stdin(Stdio::null())
             .stdout(append())
@@ -77,29 +72,16 @@ impl Daemon {
         });
         match outcome {
             Some(Ok(answer)) => Ok(answer),
-            Some(Err(status)) => Err(NotReady {
-                status: Some(status),
-                log: self.log(),
-            }),
-            None => Err(NotReady {
-                status: None,
-                log: self.log(),
-            }),
+            Some(Err(status)) => Err(NotReady { status: Some(status), log: self.log() }),
+            None => Err(NotReady { status: None, log: self.log() }),
         }
     }
 
     /// Asks the process to end, as an orchestrator does (SIGTERM).
     pub fn terminate(&self) {
         // The standard library sends SIGKILL only; every shell has a `kill` that sends the others.
-        let sent = Command::new("sh")
-            .arg("-c")
-            .arg(format!("kill -TERM {}", self.id()))
-            .status();
-        assert!(
-            sent.is_ok_and(|status| status.success()),
-            "{} cannot be signalled",
-            self.name
-        );
+        let sent = Command::new("sh").arg("-c").arg(format!("kill -TERM {}", self.id())).status();
+        assert!(sent.is_ok_and(|status| status.success()), "{} cannot be signalled", self.name);
     }
 
     /// Waits until the process has ended by itself; fails the test when it does not.
@@ -123,11 +105,7 @@ impl Drop for Daemon {
             let log = self.log();
             let lines: Vec<&str> = log.lines().collect();
             let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
-            eprintln!(
-                "--- {} wrote, at the end ---\n{}\n---",
-                self.name,
-                shown.join("\n")
-            );
+            eprintln!("--- {} wrote, at the end ---\n{}\n---", self.name, shown.join("\n"));
         }
     }
 }
@@ -135,14 +113,9 @@ impl Drop for Daemon {
 #[test]
 fn a_process_that_ends_is_noticed_with_its_words() {
     let mut command = Command::new("sh");
-    let mut daemon = Daemon::spawn(
-        "sh",
-        "apt-get install dash",
-        command.args(["-c", "echo Address in use >&2; exit 3"]),
-    );
-    let problem = daemon
-        .wait_ready(|_| None::<()>)
-        .expect_err("it never gets ready");
+    let mut daemon =
+        Daemon::spawn("sh", "apt-get install dash", command.args(["-c", "echo Address in use >&2; exit 3"]));
+    let problem = daemon.wait_ready(|_| None::<()>).expect_err("it never gets ready");
     assert_eq!(problem.status.and_then(|status| status.code()), Some(3));
     assert_eq!(problem.log, "Address in use\n");
     assert!(problem.port_was_taken());

@@ -53,20 +53,13 @@ impl Envoy {
                 (http::get(address.port(), "/ready", &[]).ok()?.status == 200).then_some(address.port())
             })
             .unwrap_or_else(|problem| panic!("Envoy does not get ready: {problem:?}"));
-        Self {
-            listeners: listeners(admin),
-            admin,
-            _daemon: daemon,
-            _directory: directory,
-        }
+        Self { listeners: listeners(admin), admin, _daemon: daemon, _directory: directory }
     }
 
     /// The port of a listener, by its name.
     pub fn port(&self, listener: &str) -> u16 {
         let found = self.listeners.iter().find(|(name, _)| name == listener);
-        found
-            .unwrap_or_else(|| panic!("Envoy has no listener `{listener}` with a port"))
-            .1
+        found.unwrap_or_else(|| panic!("Envoy has no listener `{listener}` with a port")).1
     }
 
     /// A GET through the HTTP filter.
@@ -86,32 +79,18 @@ impl Envoy {
 
     /// One of Envoy's own counters or gauges; 0 while it does not exist.
     pub fn stat(&self, name: &str) -> u64 {
-        let stats = http::get(self.admin, "/stats?format=json", &[])
-            .expect("Envoy's admin port answers")
-            .body;
+        let stats =
+            http::get(self.admin, "/stats?format=json", &[]).expect("Envoy's admin port answers").body;
         let stats: Value = serde_json::from_str(&stats).expect("statistics in JSON");
         let all = stats["stats"].as_array().expect("a list of statistics");
-        all.iter()
-            .find(|stat| stat["name"] == name)
-            .and_then(|stat| stat["value"].as_u64())
-            .unwrap_or(0)
+        all.iter().find(|stat| stat["name"] == name).and_then(|stat| stat["value"].as_u64()).unwrap_or(0)
     }
 }
 
 fn launch(file: &Path) -> Daemon {
     let mut command = Command::new(binary());
-    command.args([
-        "--concurrency",
-        "1",
-        "--disable-hot-restart",
-        "--log-level",
-        "warning",
-    ]);
-    command
-        .arg("--admin-address-path")
-        .arg(admin_address_file(file))
-        .arg("-c")
-        .arg(file);
+    command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"]);
+    command.arg("--admin-address-path").arg(admin_address_file(file)).arg("-c").arg(file);
     Daemon::spawn("Envoy", "make tools", &mut command)
 }
 
@@ -132,9 +111,7 @@ fn binary() -> PathBuf {
 
 /// The listeners that have a port, with the port that the system gave them.
 fn listeners(admin: u16) -> Vec<(String, u16)> {
-    let answer = http::get(admin, "/listeners?format=json", &[])
-        .expect("Envoy's admin port answers")
-        .body;
+    let answer = http::get(admin, "/listeners?format=json", &[]).expect("Envoy's admin port answers").body;
     let answer: Value = serde_json::from_str(&answer).expect("listeners in JSON");
     let named_port = |listener: &Value| {
         let port = listener["local_address"]["socket_address"]["port_value"].as_u64()?;
@@ -151,11 +128,7 @@ fn listeners(admin: u16) -> Vec<(String, u16)> {
 #[test]
 fn an_upstream_answers_when_nobody_is_asked() {
     // No `rate_limits` on the route: Envoy never calls the rate limiter, which is not there.
-    let envoy = Envoy::start(
-        &Bootstrap::new(9)
-            .fail_closed()
-            .route(route("/", serde_json::json!([]))),
-    );
+    let envoy = Envoy::start(&Bootstrap::new(9).fail_closed().route(route("/", serde_json::json!([]))));
     let answer = envoy.get("/");
     assert_eq!((answer.status, answer.body.as_str()), (200, "upstream"));
     assert_eq!(envoy.stat("http.ingress.downstream_rq_2xx"), 1);

@@ -21,13 +21,10 @@ pub struct Rls(RateLimitServiceClient<Channel>);
 impl Rls {
     /// Connects to a gRPC port of this machine.
     pub async fn connect(port: u16) -> Self {
-        let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}"))
-            .expect("a URL")
-            .timeout(LIMIT);
-        let channel = endpoint
-            .connect()
-            .await
-            .unwrap_or_else(|error| panic!("no gRPC on port {port}: {error}"));
+        let endpoint =
+            Endpoint::from_shared(format!("http://127.0.0.1:{port}")).expect("a URL").timeout(LIMIT);
+        let channel =
+            endpoint.connect().await.unwrap_or_else(|error| panic!("no gRPC on port {port}: {error}"));
         Self(RateLimitServiceClient::new(channel))
     }
 
@@ -36,44 +33,24 @@ impl Rls {
     /// # Errors
     /// The service's own status, or the transport's.
     pub async fn send(&mut self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
-        self.0
-            .should_rate_limit(request)
-            .await
-            .map(tonic::Response::into_inner)
+        self.0.should_rate_limit(request).await.map(tonic::Response::into_inner)
     }
 
     /// Asks for one descriptor at the request's own cost, and expects an answer: its overall code and its status.
     pub async fn ask(&mut self, domain: &str, entries: &[(&str, &str)]) -> (Code, DescriptorStatus) {
-        let mut response = self
-            .send(request(domain, vec![descriptor(entries)]))
-            .await
-            .expect("an answer");
-        assert_eq!(
-            response.statuses.len(),
-            1,
-            "one status per descriptor: {response:?}"
-        );
+        let mut response = self.send(request(domain, vec![descriptor(entries)])).await.expect("an answer");
+        assert_eq!(response.statuses.len(), 1, "one status per descriptor: {response:?}");
         (response.overall_code(), response.statuses.remove(0))
     }
 }
 
 /// A request with nothing but these descriptors in it.
 pub fn request(domain: &str, descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
-    RateLimitRequest {
-        domain: domain.to_owned(),
-        descriptors,
-        ..RateLimitRequest::default()
-    }
+    RateLimitRequest { domain: domain.to_owned(), descriptors, ..RateLimitRequest::default() }
 }
 
 /// A descriptor with nothing but these entries in it.
 pub fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
-    let entry = |(key, value): &(&str, &str)| Entry {
-        key: (*key).to_owned(),
-        value: (*value).to_owned(),
-    };
-    RateLimitDescriptor {
-        entries: entries.iter().map(entry).collect(),
-        ..RateLimitDescriptor::default()
-    }
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).to_owned() };
+    RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..RateLimitDescriptor::default() }
 }

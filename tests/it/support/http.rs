@@ -20,10 +20,7 @@ pub struct Response {
 impl Response {
     /// The first header of this name (in lower case).
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 }
 
@@ -48,15 +45,10 @@ fn parse(answer: &str) -> Option<Response> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let mut lines = head.lines();
     let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
-    let header = |line: &str| {
-        line.split_once(": ")
-            .map(|(key, value)| (key.to_lowercase(), value.to_owned()))
-    };
-    let mut response = Response {
-        status,
-        headers: lines.filter_map(header).collect(),
-        body: body.to_owned(),
-    };
+    let header =
+        |line: &str| line.split_once(": ").map(|(key, value)| (key.to_lowercase(), value.to_owned()));
+    let mut response =
+        Response { status, headers: lines.filter_map(header).collect(), body: body.to_owned() };
     if response.header("transfer-encoding") == Some("chunked") {
         response.body = unchunk(body)?;
     }
@@ -85,10 +77,7 @@ fn an_answer_is_taken_apart() {
         (429, Some("3"), "slow down")
     );
     assert_eq!(answer.header("x-other"), None);
-    assert!(
-        parse("").is_none(),
-        "a connection closed without a word is no answer"
-    );
+    assert!(parse("").is_none(), "a connection closed without a word is no answer");
 }
 
 #[test]
@@ -96,8 +85,5 @@ fn a_chunked_answer_is_put_together() {
     let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
     let whole = parse(&format!("{head}4\r\nslow\r\n5\r\n down\r\n0\r\n\r\n")).expect("HTTP");
     assert_eq!(whole.body, "slow down");
-    assert!(
-        parse(&format!("{head}4\r\nslow\r\n")).is_none(),
-        "its end is missing"
-    );
+    assert!(parse(&format!("{head}4\r\nslow\r\n")).is_none(), "its end is missing");
 }

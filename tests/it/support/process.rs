@@ -89,25 +89,12 @@ async fn settings_reach_the_process_from_the_file_and_from_the_environment() {
     let (code, status) = rls.ask("support", &[("user", "a secret")]).await;
     assert_eq!((code, status.limit_remaining), (Code::Ok, 1));
     let keys: Vec<String> = redis.run(&["KEYS", "*"]).expect("KEYS");
-    assert!(
-        !keys.is_empty() && keys.iter().all(|key| key.starts_with("mine:")),
-        "{keys:?}"
-    );
+    assert!(!keys.is_empty() && keys.iter().all(|key| key.starts_with("mine:")), "{keys:?}");
 
-    for (port, path) in [
-        (service.http_port(), "/healthcheck"),
-        (service.admin_port(), "/rlconfig"),
-    ] {
-        assert_eq!(
-            http::get(port, path, &[]).expect("an answer").status,
-            200,
-            "{path}"
-        );
+    for (port, path) in [(service.http_port(), "/healthcheck"), (service.admin_port(), "/rlconfig")] {
+        assert_eq!(http::get(port, path, &[]).expect("an answer").status, 200, "{path}");
     }
-    assert!(
-        !service.log().contains("a secret"),
-        "values of descriptors are never logged"
-    );
+    assert!(!service.log().contains("a secret"), "values of descriptors are never logged");
 }
 
 #[tokio::test]
@@ -116,11 +103,7 @@ async fn rules_can_be_changed_under_a_running_process() {
     let path = service.rules().join("rules.yaml");
     std::fs::write(path, TWO.replace("requests_per_unit: 2", "requests_per_unit: 7")).expect("a rule file");
 
-    let limit = || {
-        http::get(service.admin_port(), "/rlconfig", &[])
-            .expect("an answer")
-            .body
-    };
+    let limit = || http::get(service.admin_port(), "/rlconfig", &[]).expect("an answer").body;
     wait::expect("the new limit", || limit().contains('7'));
     let mut rls = Rls::connect(service.grpc_port()).await;
     assert_eq!(rls.ask("support", &[("user", "ann")]).await.1.limit_remaining, 6);
@@ -131,14 +114,8 @@ fn a_process_that_refuses_to_start_says_why() {
     let Err(problem) = Plan::new(TWO).set("store.kind", "paper").try_start() else {
         panic!("there is no store of paper");
     };
-    assert!(
-        problem.status.is_some_and(|status| !status.success()),
-        "{problem:?}"
-    );
-    assert!(
-        problem.log.contains("store.kind") && problem.log.contains("paper"),
-        "{problem:?}"
-    );
+    assert!(problem.status.is_some_and(|status| !status.success()), "{problem:?}");
+    assert!(problem.log.contains("store.kind") && problem.log.contains("paper"), "{problem:?}");
 }
 
 #[test]
@@ -146,12 +123,7 @@ fn a_process_without_its_redis_is_alive_and_not_ready() {
     let mut redis = Redis::start();
     redis.stop();
     let service = Plan::new(TWO).redis(&redis.url()).alive_is_enough().start();
-    let ready = || {
-        http::get(service.http_port(), "/readyz", &[])
-            .expect("an answer")
-            .status
-            == 200
-    };
+    let ready = || http::get(service.http_port(), "/readyz", &[]).expect("an answer").status == 200;
     assert!(!ready());
     redis.restart();
     wait::expect("readiness, now that Redis is back", ready);

@@ -28,17 +28,11 @@ impl Proxy {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()));
         let (orders, inbox) = unbounded_channel();
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime");
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(Station::new(address, server).run(inbox));
         });
-        let proxy = Self {
-            address,
-            orders: Some(orders),
-            thread: Some(thread),
-        };
+        let proxy = Self { address, orders: Some(orders), thread: Some(thread) };
         proxy.order(Order::Listen(true));
         proxy
     }
@@ -49,19 +43,12 @@ impl Proxy {
 
     /// Every byte takes this much longer in each direction, from now on.
     pub fn delay(&self, to_server: Duration, to_client: Duration) {
-        self.order(Order::Weather(Weather {
-            to_server,
-            to_client,
-            silent: false,
-        }));
+        self.order(Order::Weather(Weather { to_server, to_client, silent: false }));
     }
 
     /// Connections are accepted and stay open, but nothing passes: what arrives is held until `restore`.
     pub fn blackhole(&self) {
-        self.order(Order::Weather(Weather {
-            silent: true,
-            ..Weather::default()
-        }));
+        self.order(Order::Weather(Weather { silent: true, ..Weather::default() }));
     }
 
     /// Closes every open connection. New ones are welcome.
@@ -82,15 +69,8 @@ impl Proxy {
 
     fn order(&self, order: Order) {
         let (done, obeyed) = std::sync::mpsc::channel();
-        let sent = self
-            .orders
-            .as_ref()
-            .is_some_and(|orders| orders.send((order, done)).is_ok());
-        assert!(
-            sent && obeyed.recv().is_ok(),
-            "the proxy on {} has died",
-            self.address
-        );
+        let sent = self.orders.as_ref().is_some_and(|orders| orders.send((order, done)).is_ok());
+        assert!(sent && obeyed.recv().is_ok(), "the proxy on {} has died", self.address);
     }
 }
 
@@ -99,10 +79,7 @@ impl Drop for Proxy {
         // The thread ends when there is nobody left to give orders.
         self.orders = None;
         let ended = self.thread.take().map(JoinHandle::join);
-        assert!(
-            std::thread::panicking() || matches!(ended, Some(Ok(()))),
-            "the proxy's thread panicked"
-        );
+        assert!(std::thread::panicking() || matches!(ended, Some(Ok(()))), "the proxy's thread panicked");
     }
 }
 
@@ -134,11 +111,7 @@ fn weather_changes_and_clears() {
     proxy.blackhole();
     ping(&proxy, short).expect_err("nothing comes back");
     proxy.refuse();
-    assert!(
-        ping(&proxy, long)
-            .expect_err("nobody listens")
-            .is_connection_refusal()
-    );
+    assert!(ping(&proxy, long).expect_err("nobody listens").is_connection_refusal());
     proxy.restore();
     ping(&proxy, long).expect("fair weather again");
 }
@@ -152,13 +125,9 @@ fn a_cut_closes_the_open_connections_and_no_others() {
     redis::cmd("PING").exec(&mut connection).expect("it is open");
 
     proxy.refuse();
-    redis::cmd("PING")
-        .exec(&mut connection)
-        .expect("refusing leaves it open");
+    redis::cmd("PING").exec(&mut connection).expect("refusing leaves it open");
     proxy.cut();
-    redis::cmd("PING")
-        .exec(&mut connection)
-        .expect_err("it is closed");
+    redis::cmd("PING").exec(&mut connection).expect_err("it is closed");
     proxy.restore();
     ping(&proxy, wait::PATIENCE).expect("new ones are welcome");
 }

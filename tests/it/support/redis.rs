@@ -26,11 +26,7 @@ impl Redis {
             let port = ports::free();
             match launch(port, &directory) {
                 Ok(daemon) => {
-                    return Self {
-                        port,
-                        directory,
-                        daemon,
-                    };
+                    return Self { port, directory, daemon };
                 }
                 Err(problem) if problem.port_was_taken() => {}
                 Err(problem) => panic!("redis-server does not get ready: {problem:?}"),
@@ -80,19 +76,8 @@ fn url(port: u16) -> String {
 
 fn launch(port: u16, directory: &TempDir) -> Result<Daemon, NotReady> {
     let mut command = Command::new("redis-server");
-    command
-        .current_dir(directory.path())
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
-    command.args([
-        "--save",
-        "",
-        "--appendonly",
-        "no",
-        "--daemonize",
-        "no",
-        "--hz",
-        "100",
-    ]);
+    command.current_dir(directory.path()).args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
+    command.args(["--save", "", "--appendonly", "no", "--daemonize", "no", "--hz", "100"]);
     let mut daemon = Daemon::spawn("redis-server", "make tools", &mut command);
     daemon.wait_ready(|id| (answering_process(port).ok()? == id).then_some(()))?;
     Ok(daemon)

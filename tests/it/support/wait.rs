@@ -8,10 +8,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 const BETWEEN_PROBES: Duration = Duration::from_millis(10);
 
 /// Calls `probe` until it answers `Some`; `None` when `limit` has passed first.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the deadline of an external process is on the real clock"
-)]
+#[expect(clippy::disallowed_methods, reason = "the deadline of an external process is on the real clock")]
 pub fn until<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
@@ -32,15 +29,9 @@ pub fn expect(what: &str, mut probe: impl FnMut() -> bool) {
 }
 
 /// Seconds since 1970 on the clock that the servers read, to compare with what they answer.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "compared with answers of processes that read the real clock"
-)]
+#[expect(clippy::disallowed_methods, reason = "compared with answers of processes that read the real clock")]
 pub fn unix_seconds() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("the clock is past 1970")
-        .as_secs()
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970").as_secs()
 }
 
 #[test]

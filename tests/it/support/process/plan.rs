@@ -44,8 +44,7 @@ impl Plan {
 
     /// The same by the environment: `env("STORE__KIND", "redis")`.
     pub fn env(mut self, key: &str, value: &str) -> Self {
-        self.environment
-            .push((format!("{ENVIRONMENT}{key}"), value.to_owned()));
+        self.environment.push((format!("{ENVIRONMENT}{key}"), value.to_owned()));
         self
     }
 
@@ -62,8 +61,7 @@ impl Plan {
 
     /// Starts the process and waits until it is ready; fails the test when it is not in time.
     pub fn start(self) -> Ratelimitd {
-        self.try_start()
-            .unwrap_or_else(|problem| panic!("ratelimitd does not get ready: {problem:?}"))
+        self.try_start().unwrap_or_else(|problem| panic!("ratelimitd does not get ready: {problem:?}"))
     }
 
     /// Starts the process and waits until it is ready, or says why it never was.
@@ -78,12 +76,7 @@ impl Plan {
             let ports = Ports::free();
             match self.launch(&ports, directory.path()) {
                 Ok(daemon) => {
-                    return Ok(Ratelimitd {
-                        plan: self,
-                        ports,
-                        directory,
-                        daemon,
-                    });
+                    return Ok(Ratelimitd { plan: self, ports, directory, daemon });
                 }
                 Err(problem) if problem.port_was_taken() && attempts < ATTEMPTS => attempts += 1,
                 Err(problem) => return Err(problem),
@@ -100,11 +93,7 @@ impl Plan {
         {
             command.env_remove(key);
         }
-        command
-            .envs(self.environment.iter().cloned())
-            .arg("serve")
-            .arg("--config")
-            .arg(file);
+        command.envs(self.environment.iter().cloned()).arg("serve").arg("--config").arg(file);
         let mut daemon = Daemon::spawn("ratelimitd", "cargo build", &mut command);
         let probe = if self.alive_is_enough { "/livez" } else { "/readyz" };
         daemon.wait_ready(|_| (http::get(ports.http, probe, &[]).ok()?.status == 200).then_some(()))?;
@@ -137,10 +126,6 @@ pub(super) struct Ports {
 
 impl Ports {
     fn free() -> Self {
-        Self {
-            grpc: ports::free(),
-            http: ports::free(),
-            admin: ports::free(),
-        }
+        Self { grpc: ports::free(), http: ports::free(), admin: ports::free() }
     }
 }

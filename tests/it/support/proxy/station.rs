@@ -42,13 +42,7 @@ pub struct Station {
 impl Station {
     pub fn new(address: SocketAddr, server: SocketAddr) -> Self {
         let (weather, _) = watch::channel(Weather::default());
-        Self {
-            address,
-            server,
-            listener: None,
-            connections: JoinSet::new(),
-            weather,
-        }
+        Self { address, server, listener: None, connections: JoinSet::new(), weather }
     }
 
     pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<(Order, Sender<()>)>) {
@@ -78,11 +72,8 @@ impl Station {
             Order::Listen(false) => self.listener = None,
             Order::Listen(true) if self.listener.is_some() => {}
             Order::Listen(true) => {
-                self.listener = Some(
-                    TcpListener::bind(self.address)
-                        .await
-                        .expect("the proxy's port is free"),
-                );
+                self.listener =
+                    Some(TcpListener::bind(self.address).await.expect("the proxy's port is free"));
             }
         }
     }
@@ -109,10 +100,8 @@ async fn connect(
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = upstream.into_split();
     tokio::try_join!(
-        pump(from_client, to_server, weather.clone(), |weather| weather
-            .to_server),
-        pump(from_server, to_client, weather.clone(), |weather| weather
-            .to_client),
+        pump(from_client, to_server, weather.clone(), |weather| weather.to_server),
+        pump(from_server, to_client, weather.clone(), |weather| weather.to_client),
     )?;
     Ok(())
 }

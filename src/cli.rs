@@ -1,0 +1,5 @@
+//! The sub-commands.
+
+pub mod descriptor;
+pub mod explain;
+pub mod validate;

@@ -1,0 +1,103 @@
+//! How a descriptor is written on the command line: `key=value,key=value`.
+
+use crate::engine::Entry;
+
+/// Why a text is no descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DescriptorError {
+    /// Nothing before `=`, or nothing at all between two commas.
+    #[error("entry {place} of '{text}' has no key; a descriptor is key=value[,key=value...]")]
+    NoKey {
+        /// Which entry, from 1.
+        place: usize,
+        /// The whole text.
+        text: String,
+    },
+}
+
+/// The entries of a descriptor written as `key=value[,key=value...]`.
+///
+/// The first `=` of an entry parts key and value, so values may hold `=`. A comma within a value is written `\,`; any
+/// other backslash stands for itself. An entry without `=` has an empty value.
+///
+/// # Errors
+/// [`DescriptorError`] for an entry without a key.
+pub fn parse(text: &str) -> Result<Vec<Entry>, DescriptorError> {
+    split_entries(text)
+        .into_iter()
+        .enumerate()
+        .map(|(index, entry)| {
+            let (key, value) = entry.split_once('=').unwrap_or((&entry, ""));
+            if key.is_empty() {
+                return Err(DescriptorError::NoKey { place: index + 1, text: text.to_owned() });
+            }
+            Ok(Entry { key: key.to_owned(), value: value.to_owned() })
+        })
+        .collect()
+}
+
+fn split_entries(text: &str) -> Vec<String> {
+    let mut entries = vec![String::new()];
+    let mut rest = text;
+    while let Some(at) = rest.find(',') {
+        let (before, after) = (&rest[..at], &rest[at + 1..]);
+        let (written, is_escaped) = match before.strip_suffix('\\') {
+            Some(written) => (written, true),
+            None => (before, false),
+        };
+        if let Some(entry) = entries.last_mut() {
+            entry.push_str(written);
+            if is_escaped {
+                entry.push(',');
+            }
+        }
+        if !is_escaped {
+            entries.push(String::new());
+        }
+        rest = after;
+    }
+    if let Some(entry) = entries.last_mut() {
+        entry.push_str(rest);
+    }
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(text: &str) -> Vec<(String, String)> {
+        let entries = parse(text).expect("a descriptor");
+        entries.into_iter().map(|entry| (entry.key, entry.value)).collect()
+    }
+
+    #[test]
+    fn descriptors_are_read_as_written() {
+        let table: [(&str, &[(&str, &str)]); 8] = [
+            ("a=1", &[("a", "1")]),
+            ("a=1,b=2", &[("a", "1"), ("b", "2")]),
+            ("a", &[("a", "")]), // no value
+            ("a=,b", &[("a", ""), ("b", "")]),
+            ("path=/x?y=1", &[("path", "/x?y=1")]), // the first `=` parts
+            (r"a=1\,2,b=3", &[("a", "1,2"), ("b", "3")]), // an escaped comma
+            (r"a=c:\dir,b=3", &[("a", r"c:\dir"), ("b", "3")]), // a plain backslash
+            (r"a=\,\,", &[("a", ",,")]),
+        ];
+        for (text, expected) in table {
+            let expected: Vec<_> =
+                expected.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+            assert_eq!(pairs(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_entry_without_a_key_is_refused() {
+        for (text, place) in [("", 1), ("=1", 1), ("a=1,", 2), ("a=1,,b=2", 2)] {
+            let error = parse(text).expect_err(text);
+            assert!(
+                matches!(error, DescriptorError::NoKey { place: found, .. } if found == place),
+                "{error}"
+            );
+        }
+    }
+}

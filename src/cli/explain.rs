@@ -1,0 +1,71 @@
+//! `explain`: which limit meets a descriptor, through which nodes, and with which counter; or why none.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::descriptor;
+use crate::engine::{Defaults, Descriptor, Entry, Request};
+use crate::rules::{LoadOptions, describe, load};
+
+/// Explain what the rules say to a descriptor.
+///
+/// Exit code 0: at least one limit applies. 1: none does, or the rules or the request cannot be read.
+#[derive(Clone, Debug, Args)]
+pub struct ExplainArgs {
+    /// Rule files, or directories with *.yaml and *.yml files
+    #[arg(long, value_name = "PATH", required = true, num_args = 1..)]
+    pub rules: Vec<PathBuf>,
+
+    /// The domain of the request
+    #[arg(long, value_name = "DOMAIN")]
+    pub domain: String,
+
+    /// Let several files name the same domain, as rules.merge_domains does
+    #[arg(long)]
+    pub merge_domains: bool,
+
+    /// The request's descriptors, each as key=value[,key=value...]; `\,` is a comma within a value
+    #[arg(value_name = "DESCRIPTOR", required = true, value_parser = parse)]
+    pub descriptors: Vec<Entries>,
+}
+
+/// The entries of one descriptor on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entries(pub Vec<Entry>);
+
+fn parse(text: &str) -> Result<Entries, descriptor::DescriptorError> {
+    descriptor::parse(text).map(Entries)
+}
+
+/// Runs the command: the explanation goes to standard output, what keeps it from being given to standard error.
+#[must_use]
+pub fn run(args: &ExplainArgs) -> ExitCode {
+    let options = LoadOptions { merge_domains: args.merge_domains, defaults: Defaults::REFERENCE };
+    let loaded = match load(&args.rules, options) {
+        Ok(loaded) => loaded,
+        Err(problems) => {
+            eprintln!("{problems}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match describe(&loaded.rules, &request(args)) {
+        Ok(description) => {
+            print!("{}", description.text);
+            if description.matched > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn request(args: &ExplainArgs) -> Request {
+    let descriptors = args
+        .descriptors
+        .iter()
+        .map(|entries| Descriptor { entries: entries.0.clone(), ..Descriptor::default() });
+    Request { domain: args.domain.clone(), hits_addend: 1, descriptors: descriptors.collect() }
+}

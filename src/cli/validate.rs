@@ -1,0 +1,79 @@
+//! `validate`: are these rule files fit for use?
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::engine::Defaults;
+use crate::rules::{LoadOptions, Loaded, Problem, load, schema};
+
+/// Check rule files: every problem of every file, each with file, line and reason.
+///
+/// Exit code 0: the rules can be used. 1: they cannot, or there are warnings and --strict is given.
+#[derive(Clone, Debug, Args)]
+pub struct ValidateArgs {
+    /// Take warnings for errors: keys in the wrong place, rules that nothing can reach, names given twice
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Let several files name the same domain, as rules.merge_domains does
+    #[arg(long)]
+    pub merge_domains: bool,
+
+    /// Print the JSON Schema of rule files and stop
+    #[arg(long)]
+    pub schema: bool,
+
+    /// Rule files, or directories with *.yaml and *.yml files
+    #[arg(value_name = "PATH", required_unless_present = "schema")]
+    pub paths: Vec<PathBuf>,
+}
+
+/// Runs the command: what is wrong goes to standard error, everything else to standard output.
+#[must_use]
+pub fn run(args: &ValidateArgs) -> ExitCode {
+    if args.schema {
+        println!("{:#}", schema());
+        return ExitCode::SUCCESS;
+    }
+    let options = LoadOptions { merge_domains: args.merge_domains, defaults: Defaults::REFERENCE };
+    match load(&args.paths, options) {
+        Ok(loaded) => {
+            for warning in &loaded.warnings {
+                eprintln!("{warning}");
+            }
+            if args.strict && !loaded.warnings.is_empty() {
+                eprintln!("{}", count(&loaded.warnings));
+                return ExitCode::FAILURE;
+            }
+            println!("all rate limit configs ok\n{}", summary(&loaded));
+            ExitCode::SUCCESS
+        }
+        Err(problems) => {
+            eprintln!("{problems}\n{}", count(problems.all()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn count(problems: &[Problem]) -> String {
+    let errors = problems.iter().filter(|problem| problem.is_error()).count();
+    format!("{}, {}", counted(errors, "error"), counted(problems.len() - errors, "warning"))
+}
+
+fn summary(loaded: &Loaded) -> String {
+    [
+        counted(loaded.files, "file"),
+        counted(loaded.specs.len(), "domain"),
+        counted(loaded.rules.rules().len(), "rule"),
+        counted(loaded.rules.limits().len(), "limit"),
+        counted(loaded.warnings.len(), "warning"),
+    ]
+    .join(", ")
+}
+
+fn counted(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}

@@ -1,0 +1,234 @@
+//! Reads `rate_limit` and `rate_limits`.
+
+use crate::engine::{
+    Algorithm, Charging, Defaults, FailurePolicy, Limit, LimitError, LimitId, LimitSpec, Pacing, Period,
+    Quantity, Refill, Unit,
+};
+
+use super::draft::LimitDraft;
+use super::fields::Fields;
+use super::keys::{MODES, REFILLS, Section, units};
+use super::report::{At, Report};
+use super::yaml::Node;
+
+/// Whether a descriptor names limits at all.
+pub(super) fn are_named(descriptor: &Fields<'_>) -> bool {
+    descriptor.has("rate_limit") || descriptor.list("rate_limits").next().is_some()
+}
+
+/// The limits of a descriptor that can be kept.
+pub(super) fn read(descriptor: &Fields<'_>, defaults: Defaults, report: &mut Report) -> Vec<LimitDraft> {
+    if descriptor.has("rate_limit") && descriptor.has("rate_limits") {
+        report.error(
+            &descriptor.at("rate_limits"),
+            "rate_limit and rate_limits cannot stand side by side; put every limit into rate_limits",
+        );
+    }
+    let single = descriptor.map("rate_limit");
+    let several: Vec<_> = descriptor.list("rate_limits").collect();
+    if several.is_empty() && descriptor.has("rate_limits") {
+        report.warn(&descriptor.at("rate_limits"), "rate_limits is empty: it limits nothing");
+    }
+    let limits = read_all(single.into_iter().chain(several), defaults, report);
+    check_together(&limits, report);
+    limits.into_iter().map(|read| read.draft).collect()
+}
+
+/// A limit with what the check of a whole list needs to know.
+struct Read {
+    at: At,
+    draft: LimitDraft,
+    limit: Limit,
+}
+
+fn read_all<'n>(
+    nodes: impl Iterator<Item = (&'n Node, At)>,
+    defaults: Defaults,
+    report: &mut Report,
+) -> Vec<Read> {
+    let mut limits = Vec::new();
+    for (node, at) in nodes {
+        let fields = Fields::read(node, Section::RateLimit, at, report);
+        let mut reader = Reader { fields: &fields, report };
+        if let Some(spec) = reader.spec(defaults)
+            && let Some(limit) = reader.checked(&spec)
+        {
+            let place = report.place(&fields.at);
+            let draft = LimitDraft { place, spec };
+            limits.push(Read { at: fields.at, draft, limit });
+        }
+    }
+    limits
+}
+
+fn check_together(limits: &[Read], report: &mut Report) {
+    for (index, read) in limits.iter().enumerate() {
+        if limits.len() > 1 && read.limit.quantity == Quantity::Unlimited {
+            report.warn(&read.at, "unlimited does nothing beside other limits");
+            continue;
+        }
+        let twin = limits[..index].iter().find(|earlier| earlier.limit.fingerprint == read.limit.fingerprint);
+        if let Some(twin) = twin {
+            report.error(
+                &read.at,
+                format!(
+                    "counts the same as the limit on line {}, so both would share one counter; leave one out",
+                    twin.at.line
+                ),
+            );
+        }
+    }
+}
+
+struct Reader<'r, 'n> {
+    fields: &'r Fields<'n>,
+    report: &'r mut Report,
+}
+
+impl<'n> Reader<'_, 'n> {
+    fn spec(&mut self, defaults: Defaults) -> Option<LimitSpec> {
+        let fields = self.fields;
+        let named = fields.text("algorithm").and_then(Algorithm::parse);
+        let algorithm = named.unwrap_or(defaults.algorithm);
+        let unlimited = fields.flag("unlimited");
+        let period = self.period(unlimited);
+        let refill = self.only_for(Algorithm::TokenBucket, algorithm, "refill");
+        let pacing = self.only_for(Algorithm::LeakyBucket, algorithm, "mode");
+        let name = fields.text("name").filter(|name| !name.is_empty());
+        let spec = LimitSpec {
+            requests_per_unit: fields.number("requests_per_unit").unwrap_or(0),
+            period: period?,
+            unlimited,
+            algorithm,
+            burst: self.burst(algorithm),
+            refill: if refill == Some(REFILLS[1]) { Refill::Interval } else { Refill::Continuous },
+            pacing: if pacing == Some(MODES[1]) { Pacing::Queue } else { Pacing::Meter },
+            charging: self
+                .choice("charging", Charging::parse)
+                .unwrap_or_else(|| defaults.charging(named.is_some())),
+            on_store_failure: self
+                .choice("on_store_failure", FailurePolicy::parse)
+                .unwrap_or(defaults.on_store_failure),
+            name: name.map(str::to_owned),
+            replaces: self.replaces(name),
+        };
+        self.check_use(&spec);
+        Some(spec)
+    }
+
+    fn choice<T>(&self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        self.fields.text(name).and_then(parse)
+    }
+
+    fn period(&mut self, unlimited: bool) -> Option<Period> {
+        let text = self.fields.text("unit").unwrap_or_default();
+        let unit = Unit::parse(text);
+        let at = self.fields.at("unit");
+        match (unit, unlimited) {
+            (Some(_), true) => {
+                self.report.error(&at, "should not specify rate limit unit when unlimited");
+                None
+            }
+            (None, true) => {
+                if !text.is_empty() {
+                    let reason =
+                        format!("invalid rate limit unit '{text}', ignored because the limit is unlimited");
+                    self.report.warn(&at, reason);
+                }
+                Some(Period::one(Unit::Second))
+            }
+            (Some(unit), false) => self.multiplied(unit),
+            (None, false) => {
+                let reason = format!("invalid rate limit unit '{text}': it is one of {}", units().join(", "));
+                self.report.error(&at, reason);
+                None
+            }
+        }
+    }
+
+    fn multiplied(&mut self, unit: Unit) -> Option<Period> {
+        let multiplier = self.fields.number("unit_multiplier").unwrap_or(1);
+        let period = Period::new(unit, multiplier);
+        if period.is_none() {
+            let reason = format!(
+                "unit_multiplier {multiplier} with unit {}: a period is at least one unit and at most 366 days",
+                unit.name()
+            );
+            self.report.error(&self.fields.at("unit_multiplier"), reason);
+        }
+        period
+    }
+
+    fn burst(&mut self, algorithm: Algorithm) -> Option<u32> {
+        let burst = self.fields.number("burst")?;
+        if !algorithm.has_burst() {
+            let reason =
+                format!("burst does nothing with {algorithm}; it is for gcra, token_bucket and leaky_bucket");
+            self.report.warn(&self.fields.at("burst"), reason);
+            return None;
+        }
+        Some(burst)
+    }
+
+    /// The text under a key that one algorithm alone knows.
+    fn only_for(&mut self, owner: Algorithm, algorithm: Algorithm, name: &str) -> Option<&'n str> {
+        let text = self.fields.text(name)?;
+        if algorithm != owner {
+            let reason = format!("'{name}' needs algorithm {owner}; this limit's is {algorithm}");
+            self.report.error(&self.fields.at(name), reason);
+            return None;
+        }
+        Some(text)
+    }
+
+    fn replaces(&mut self, own_name: Option<&str>) -> Vec<String> {
+        let mut replaces = Vec::new();
+        for (node, at) in self.fields.list("replaces") {
+            let entry = Fields::read(node, Section::Replaces, at, self.report);
+            match entry.text("name") {
+                None | Some("") => self.report.error(&entry.at, "should not have an empty replaces entry"),
+                name if name == own_name => {
+                    let reason = "replaces should not contain name of same descriptor";
+                    self.report.error(&entry.at("name"), reason);
+                }
+                Some(name) => replaces.push(name.to_owned()),
+            }
+        }
+        replaces
+    }
+
+    /// Warns of limits that can be kept but hardly mean what was meant.
+    fn check_use(&mut self, spec: &LimitSpec) {
+        let fields = self.fields;
+        if spec.unlimited {
+            let counting =
+                ["requests_per_unit", "unit_multiplier", "algorithm", "burst", "refill", "mode", "charging"];
+            for name in counting.into_iter().filter(|name| fields.has(name)) {
+                let reason = format!("'{name}' does nothing: the limit is unlimited");
+                self.report.warn(&fields.at(name), reason);
+            }
+            return;
+        }
+        if !fields.has("requests_per_unit") {
+            let reason = "requests_per_unit is missing, so everything is blocked; write 'requests_per_unit: 0' if that is meant";
+            self.report.warn(&fields.at, reason);
+        }
+        if spec.requests_per_unit == u32::MAX {
+            let reason = "requests_per_unit is the largest number there is; write 'unlimited: true' if nothing is to be limited";
+            self.report.warn(&fields.at("requests_per_unit"), reason);
+        }
+    }
+
+    /// The limit as the engine keeps it, which shows whether its numbers stay in range.
+    fn checked(&mut self, spec: &LimitSpec) -> Option<Limit> {
+        Limit::new(LimitId(0), spec.clone(), "")
+            .map_err(|error| {
+                let key = match error {
+                    LimitError::LogTooLong { .. } => "requests_per_unit",
+                    LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
+                };
+                self.report.error(&self.fields.at(key), error.to_string());
+            })
+            .ok()
+    }
+}

@@ -1,0 +1,60 @@
+//! The rules in force as the reference service's `/rlconfig` lists them.
+
+use std::fmt::Write as _;
+
+use crate::engine::{Algorithm, Charging, Limit, Pacing, Refill, Rule, RuleSet};
+
+/// One line per limit, in the order of the files:
+/// `domain.key_value: unit=MINUTE requests_per_unit=3, shadow_mode: false, quota_mode: false`. What the reference
+/// service has no word for follows in the same manner, for limits that use it.
+#[must_use]
+pub fn rlconfig(rules: &RuleSet) -> String {
+    let mut out = String::new();
+    for rule in rules.rules() {
+        for limit in &rule.limits {
+            line(&mut out, rule, limit, rules);
+        }
+    }
+    out
+}
+
+fn line(out: &mut String, rule: &Rule, limit: &Limit, rules: &RuleSet) {
+    let spec = &limit.spec;
+    let (unit, requests) = if spec.unlimited {
+        ("UNKNOWN".to_owned(), 0)
+    } else {
+        (spec.period.unit().name().to_ascii_uppercase(), spec.requests_per_unit)
+    };
+    // Writing to a String cannot fail.
+    let _ = write!(
+        out,
+        "{}: unit={unit} requests_per_unit={requests}, shadow_mode: {}, quota_mode: {}",
+        rule.path, rule.shadow, rule.quota
+    );
+    if !spec.unlimited {
+        for (name, value) in additions(limit, rules) {
+            let _ = write!(out, ", {name}: {value}");
+        }
+    }
+    out.push('\n');
+}
+
+/// What sets a limit apart from the reference service's only kind: an epoch-aligned window, charged postpaid.
+fn additions(limit: &Limit, rules: &RuleSet) -> Vec<(&'static str, String)> {
+    let spec = &limit.spec;
+    let multiplier = spec.period.multiplier();
+    let burst = spec.max_cost();
+    let policy = spec.on_store_failure;
+    [
+        (multiplier != 1).then(|| ("unit_multiplier", multiplier.to_string())),
+        (spec.algorithm != Algorithm::FixedWindow).then(|| ("algorithm", spec.algorithm.to_string())),
+        (burst != spec.requests_per_unit).then(|| ("burst", burst.to_string())),
+        (spec.refill == Refill::Interval).then(|| ("refill", "interval".to_owned())),
+        (spec.pacing == Pacing::Queue).then(|| ("mode", "queue".to_owned())),
+        (spec.charging != Charging::Postpaid).then(|| ("charging", spec.charging.name().to_owned())),
+        (policy != rules.defaults().on_store_failure).then(|| ("on_store_failure", policy.name().to_owned())),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

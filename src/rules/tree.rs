@@ -1,0 +1,113 @@
+//! Reads the document of a rule file: the domain and its tree of descriptors.
+
+use crate::engine::{Defaults, NodeSpec, RuleSpec};
+
+use super::draft::{DomainDraft, LimitDraft, NodeDraft};
+use super::fields::Fields;
+use super::keys::Section;
+use super::limits;
+use super::metadata;
+use super::report::{At, Report};
+use super::yaml::{Document, Node};
+
+/// Reads a whole document. `None` where it has no domain; what is wrong goes to `report` in any case.
+pub(super) fn read(document: &Document, defaults: Defaults, report: &mut Report) -> Option<DomainDraft> {
+    if let Some(line) = document.second_line {
+        let at = At { line, path: String::new() };
+        report.warn(&at, "only the first YAML document of a file is read; this one is ignored");
+    }
+    let Some(root) = &document.root else {
+        let at = At { line: 1, path: String::new() };
+        report.error(&at, NO_DOMAIN);
+        return None;
+    };
+    let at = At { line: root.line, path: String::new() };
+    let fields = Fields::read(root, Section::File, at, report);
+    let mut reader = Reader { defaults, report };
+    let nodes = reader.level(&fields);
+    let name = fields.text("domain").unwrap_or_default();
+    if name.is_empty() {
+        report.error(&fields.at("domain"), NO_DOMAIN);
+        return None;
+    }
+    Some(DomainDraft { place: report.place(&fields.at("domain")), name: name.to_owned(), nodes })
+}
+
+const NO_DOMAIN: &str = "config file cannot have empty domain";
+
+struct Reader<'r> {
+    defaults: Defaults,
+    report: &'r mut Report,
+}
+
+impl Reader<'_> {
+    /// The descriptors of a document or a descriptor. The depth of the document bounds the recursion.
+    fn level(&mut self, parent: &Fields<'_>) -> Vec<NodeDraft> {
+        parent.list("descriptors").filter_map(|(node, at)| self.node(node, at)).collect()
+    }
+
+    fn node(&mut self, node: &Node, at: At) -> Option<NodeDraft> {
+        let fields = Fields::read(node, Section::Descriptor, at, self.report);
+        let limits = self.limits(&fields);
+        let rule = self.rule(&fields);
+        let nodes = self.level(&fields);
+        let key = fields.text("key").unwrap_or_default();
+        if key.is_empty() {
+            self.report.error(&fields.at("key"), "descriptor has empty key");
+            return None;
+        }
+        let spec = NodeSpec {
+            key: key.to_owned(),
+            value: fields.text("value").unwrap_or_default().to_owned(),
+            share_threshold: fields.flag("share_threshold"),
+            ..NodeSpec::default()
+        };
+        self.check_wildcard(&spec, &fields);
+        let names_limits = limits::are_named(&fields);
+        self.check_effect(&fields, names_limits);
+        Some(NodeDraft { place: self.report.place(&fields.at), spec, names_limits, limits, rule, nodes })
+    }
+
+    fn limits(&mut self, fields: &Fields<'_>) -> Vec<LimitDraft> {
+        limits::read(fields, self.defaults, self.report)
+    }
+
+    fn rule(&mut self, fields: &Fields<'_>) -> RuleSpec {
+        RuleSpec {
+            limits: Vec::new(),
+            shadow: fields.flag("shadow_mode"),
+            quota: fields.flag("quota_mode"),
+            metadata: fields.map("metadata").map(|(node, at)| metadata::read(node, &at, self.report)),
+        }
+    }
+
+    fn check_wildcard(&mut self, spec: &NodeSpec, fields: &Fields<'_>) {
+        if spec.share_threshold && !spec.value.contains('*') {
+            let composite = spec.composite();
+            self.report.error(
+                &fields.at("share_threshold"),
+                format!(
+                    "share_threshold can only be used with wildcard values (containing '*'), but found key '{composite}'"
+                ),
+            );
+        }
+        if spec.key.contains('*') {
+            self.report.warn(
+                &fields.at("key"),
+                format!("key '{}' contains '*', so it is a wildcard over key and value together", spec.key),
+            );
+        }
+    }
+
+    fn check_effect(&mut self, fields: &Fields<'_>, names_limits: bool) {
+        if names_limits {
+            return;
+        }
+        for name in ["shadow_mode", "quota_mode", "metadata"] {
+            if fields.has(name) {
+                let reason = format!("'{name}' does nothing here: this descriptor has no limit");
+                self.report.warn(&fields.at(name), reason);
+            }
+        }
+    }
+}

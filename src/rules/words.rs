@@ -1,0 +1,77 @@
+//! A limit's parameters in a sentence.
+
+use std::time::Duration;
+
+use crate::engine::{Algorithm, Charging, FailurePolicy, Limit, LimitSpec, Pacing, Quantity, Refill};
+
+/// What a limit admits.
+pub(super) fn parameters(limit: &Limit) -> String {
+    let spec = &limit.spec;
+    if limit.quantity == Quantity::Unlimited {
+        return "unlimited: never counted, always admitted".to_owned();
+    }
+    if spec.requests_per_unit == 0 {
+        return "requests_per_unit is 0: blocks everything".to_owned();
+    }
+    let (rate, period, burst) = (rate(spec), spec.period, spec.max_cost());
+    match spec.algorithm {
+        Algorithm::FixedWindow => {
+            format!("{rate}, in windows that all start together, counted from the Unix epoch")
+        }
+        Algorithm::SlidingWindow => format!("{rate}, estimated over the last {period} from two buckets"),
+        Algorithm::SlidingLog => format!("{rate}, exactly, over the last {period}"),
+        Algorithm::Gcra => format!("{rate}, up to {burst} at once, then one every {}", interval(spec)),
+        Algorithm::TokenBucket => match spec.refill {
+            Refill::Continuous => {
+                format!("a bucket of {burst} tokens that gets one back every {} ({rate})", interval(spec))
+            }
+            Refill::Interval => format!(
+                "a bucket of {burst} tokens that gets {} back at the end of every {period}",
+                spec.requests_per_unit
+            ),
+        },
+        Algorithm::LeakyBucket => match spec.pacing {
+            Pacing::Meter => {
+                format!("a level up to {burst} that falls by one every {} ({rate})", interval(spec))
+            }
+            Pacing::Queue => format!(
+                "a queue of up to {burst} that lets one go every {} ({rate}); answers say how long to wait",
+                interval(spec)
+            ),
+        },
+    }
+}
+
+/// When hits are recorded.
+pub(super) fn charging(charging: Charging) -> &'static str {
+    match charging {
+        Charging::Prepaid => "prepaid: a hit that is denied is not counted",
+        Charging::Postpaid => "postpaid: every hit is counted, denied or not",
+    }
+}
+
+/// What is answered when the store cannot.
+pub(super) fn policy(policy: FailurePolicy) -> &'static str {
+    match policy {
+        FailurePolicy::Allow => "allow: the hit goes ahead",
+        FailurePolicy::Deny => "deny: the hit is over its limit",
+        FailurePolicy::Local => "local: this process decides from its own memory",
+        FailurePolicy::Error => "error: the call fails, and the caller's failure mode decides",
+    }
+}
+
+fn rate(spec: &LimitSpec) -> String {
+    format!("{} per {}", spec.requests_per_unit, spec.period)
+}
+
+/// The time between two units at the sustained rate.
+fn interval(spec: &LimitSpec) -> String {
+    let limit = u64::from(spec.requests_per_unit).max(1);
+    let period_us = spec.period.us();
+    let about = if period_us.is_multiple_of(limit) { "" } else { "about " };
+    if period_us < limit {
+        return "less than 1us".to_owned();
+    }
+    let interval = Duration::from_micros(period_us / limit);
+    format!("{about}{}", humantime::format_duration(interval))
+}
