@@ -265,7 +265,7 @@ fn the_composed_setup_answers_429_after_the_limit() {
 
     let envoy = Envoy::start_text(&text);
     wait::expect("the service is healthy", || envoy.stat("cluster.ratelimitd.membership_healthy") == 1);
-    let codes: Vec<u16> = (0..12).map(|_| envoy.get("/").status).collect();
+    let codes: Vec<u16> = (0..20).map(|_| envoy.get("/").status).collect();
     assert_eq!(codes[0], 200, "{codes:?}");
     assert!(codes.contains(&429) && codes.iter().all(|code| [200, 429].contains(code)), "{codes:?}");
 }
