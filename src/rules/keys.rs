@@ -70,10 +70,7 @@ impl Key {
 
     /// The names of all keys of a section.
     pub fn names(section: Section) -> Vec<&'static str> {
-        KEYS.iter()
-            .filter(|key| key.section == section)
-            .map(|key| key.name)
-            .collect()
+        KEYS.iter().filter(|key| key.section == section).map(|key| key.name).collect()
     }
 
     /// The sections that a key of that name belongs to: none where there is no such key.

@@ -13,9 +13,7 @@ use super::yaml::Node;
 
 /// Whether a descriptor names limits at all.
 pub(super) fn are_named(descriptor: &Fields<'_>) -> bool {
-    ["rate_limit", "rate_limits"]
-        .into_iter()
-        .any(|name| descriptor.has(name) || descriptor.is_broken(name))
+    ["rate_limit", "rate_limits"].into_iter().any(|name| descriptor.has(name) || descriptor.is_broken(name))
 }
 
 /// The limits of a descriptor that can be kept.
