@@ -14,10 +14,8 @@ fn the_settings_file_shows_every_setting_with_its_default() {
     let path = in_project("config/ratelimitd.yaml");
     let settings = Settings::from_layers(Some(&path), []).expect("the file holds known settings only");
     assert_eq!(settings, Settings::default());
-    let file = config::Config::builder()
-        .add_source(config::File::from(path))
-        .build()
-        .expect("the file is YAML");
+    let file =
+        config::Config::builder().add_source(config::File::from(path)).build().expect("the file is YAML");
     for Setting { key, default, .. } in Settings::catalogue() {
         let written = file.get_string(key).unwrap_or_else(|error| panic!("{key}: {error}"));
         assert_eq!(written, default, "{key} in config/ratelimitd.yaml");
