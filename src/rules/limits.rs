@@ -7,7 +7,7 @@ use crate::engine::{
 
 use super::draft::LimitDraft;
 use super::fields::Fields;
-use super::keys::{MODES, REFILLS, Section, units};
+use super::keys::{INTERVAL, QUEUE, Section, units};
 use super::report::{At, Report};
 use super::yaml::Node;
 
@@ -104,42 +104,37 @@ impl<'n> Reader<'_, 'n> {
         let fields = self.fields;
         let named = fields.text("algorithm").and_then(Algorithm::parse);
         let algorithm = named.unwrap_or(defaults.algorithm);
-        let unlimited = fields.flag("unlimited");
-        let period = self.period(unlimited);
-        let refill = self.only_for(Algorithm::TokenBucket, algorithm, "refill");
-        let pacing = self.only_for(Algorithm::LeakyBucket, algorithm, "mode");
         let name = fields.text("name").filter(|name| !name.is_empty());
-        let spec = LimitSpec {
+        // Read before anything is given up, so that all problems of the limit are named.
+        let period = self.period(fields.flag("unlimited"));
+        let burst = self.burst(algorithm);
+        let refill = self.only_for(Algorithm::TokenBucket, algorithm, "refill");
+        let mode = self.only_for(Algorithm::LeakyBucket, algorithm, "mode");
+        let replaces = self.replaces(name);
+        let charging = fields.text("charging").and_then(Charging::parse);
+        let policy = fields.text("on_store_failure").and_then(FailurePolicy::parse);
+        self.check_use();
+        Some(LimitSpec {
             requests_per_unit: fields.number("requests_per_unit").unwrap_or(0),
             period: period?,
-            unlimited,
+            unlimited: fields.flag("unlimited"),
             algorithm,
-            burst: self.burst(algorithm),
-            refill: if refill == Some(REFILLS[1]) {
+            burst,
+            refill: if refill == Some(INTERVAL) {
                 Refill::Interval
             } else {
                 Refill::Continuous
             },
-            pacing: if pacing == Some(MODES[1]) {
+            pacing: if mode == Some(QUEUE) {
                 Pacing::Queue
             } else {
                 Pacing::Meter
             },
-            charging: self
-                .choice("charging", Charging::parse)
-                .unwrap_or_else(|| defaults.charging(named.is_some())),
-            on_store_failure: self
-                .choice("on_store_failure", FailurePolicy::parse)
-                .unwrap_or(defaults.on_store_failure),
+            charging: charging.unwrap_or_else(|| defaults.charging(named.is_some())),
+            on_store_failure: policy.unwrap_or(defaults.on_store_failure),
             name: name.map(str::to_owned),
-            replaces: self.replaces(name),
-        };
-        self.check_use(&spec);
-        Some(spec)
-    }
-
-    fn choice<T>(&self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
-        self.fields.text(name).and_then(parse)
+            replaces,
+        })
     }
 
     fn period(&mut self, unlimited: bool) -> Option<Period> {
@@ -227,9 +222,9 @@ impl<'n> Reader<'_, 'n> {
     }
 
     /// Warns of limits that can be kept but hardly mean what was meant.
-    fn check_use(&mut self, spec: &LimitSpec) {
+    fn check_use(&mut self) {
         let fields = self.fields;
-        if spec.unlimited {
+        if fields.flag("unlimited") {
             let counting = [
                 "requests_per_unit",
                 "unit_multiplier",
@@ -249,7 +244,7 @@ impl<'n> Reader<'_, 'n> {
             let reason = "requests_per_unit is missing, so everything is blocked; write 'requests_per_unit: 0' if that is meant";
             self.report.warn(&fields.at, reason);
         }
-        if spec.requests_per_unit == u32::MAX {
+        if fields.number("requests_per_unit") == Some(u32::MAX) {
             let reason = "requests_per_unit is the largest number there is; write 'unlimited: true' if nothing is to be limited";
             self.report.warn(&fields.at("requests_per_unit"), reason);
         }
