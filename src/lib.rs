@@ -6,4 +6,5 @@
 pub mod clock;
 pub mod engine;
 pub mod limiter;
+pub mod store;
 pub mod telemetry;
