@@ -3,6 +3,7 @@
 pub mod check;
 pub mod descriptor;
 pub mod explain;
+pub mod replay;
 pub mod serve;
 pub mod validate;
 
@@ -12,6 +13,7 @@ use clap::{Parser, Subcommand};
 
 use check::CheckArgs;
 use explain::ExplainArgs;
+use replay::ReplayArgs;
 use serve::ServeArgs;
 use validate::ValidateArgs;
 
@@ -27,7 +29,8 @@ Examples:
   ratelimitd --config config/ratelimitd.yaml
   ratelimitd validate config/rules
   ratelimitd explain --rules config/rules --domain edge user=ann,path=/login
-  ratelimitd check --address localhost:8081 --domain edge user=ann,path=/login"
+  ratelimitd check --address localhost:8081 --domain edge user=ann,path=/login
+  ratelimitd replay --rules config/rules --requests yesterday.jsonl > answers.jsonl"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -43,6 +46,7 @@ enum Command {
     Validate(ValidateArgs),
     Explain(ExplainArgs),
     Check(Box<CheckArgs>),
+    Replay(ReplayArgs),
 }
 
 /// Does what the command line of this process says. A command line that makes no sense ends the process with code 2.
@@ -54,6 +58,7 @@ pub fn run() -> ExitCode {
         Command::Validate(args) => validate::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Replay(args) => replay::run(&args),
     }
 }
 

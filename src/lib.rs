@@ -8,6 +8,7 @@ pub mod cli;
 pub mod clock;
 pub mod engine;
 pub mod limiter;
+pub mod replay;
 pub mod rules;
 pub mod settings;
 pub mod store;

@@ -53,9 +53,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
 impl Shared {
     fn take(&self, most: usize) -> Vec<Job> {
         let now = Instant::now();
-        let (jobs, left) = self
-            .queue
-            .take(most, |job| !job.answer.is_closed() && job.deadline > now);
+        let (jobs, left) = self.queue.take(most, |job| !job.answer.is_closed() && job.deadline > now);
         self.observer.queue_depth(left);
         jobs
     }
@@ -104,9 +102,7 @@ async fn decide(link: &mut Link, jobs: &[Job], deadline: Instant) -> Result<Vec<
 
 fn hand_out(jobs: Vec<Job>, numbers: &[i64]) {
     let expected: usize = jobs.iter().map(|job| job.request.numbers()).sum();
-    let split = numbers
-        .split_first()
-        .filter(|(_, numbers)| numbers.len() == expected);
+    let split = numbers.split_first().filter(|(_, numbers)| numbers.len() == expected);
     let Some((&now, mut rest)) = split else {
         let failure = format!("{} numbers instead of {}", numbers.len(), expected + 1);
         for job in jobs {
@@ -119,10 +115,7 @@ fn hand_out(jobs: Vec<Job>, numbers: &[i64]) {
     for job in jobs {
         let (numbers, after) = rest.split_at(job.request.numbers());
         rest = after;
-        let answer = Answer {
-            now_us,
-            numbers: numbers.into(),
-        };
+        let answer = Answer { now_us, numbers: numbers.into() };
         deliver(job, Ok(answer));
     }
 }

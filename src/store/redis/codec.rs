@@ -27,10 +27,7 @@ pub(super) struct Answer {
 impl Encoded {
     /// Writes a request, its keys with the prefix before them.
     pub(super) fn new(charges: &Charges, prefix: &str) -> Self {
-        let mut encoded = Self {
-            numbers: numbers(charges),
-            ..Self::default()
-        };
+        let mut encoded = Self { numbers: numbers(charges), ..Self::default() };
         if let [charge] = charges.each() {
             encoded.charge(charges, charge, prefix);
             return encoded;
@@ -55,9 +52,7 @@ impl Encoded {
 
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         let starts = std::iter::once(0).chain(self.key_ends.iter().copied());
-        starts
-            .zip(&self.key_ends)
-            .map(|(start, &end)| &self.keys[start as usize..end as usize])
+        starts.zip(&self.key_ends).map(|(start, &end)| &self.keys[start as usize..end as usize])
     }
 
     pub(super) fn record(&self) -> &[u8] {
@@ -83,8 +78,7 @@ impl Encoded {
         self.keys.push_str(prefix);
         self.keys.push_str(charges.key(charge));
         // The keys of one request are bounded far below 4 GiB, see Charges.
-        self.key_ends
-            .push(u32::try_from(self.keys.len()).unwrap_or(u32::MAX));
+        self.key_ends.push(u32::try_from(self.keys.len()).unwrap_or(u32::MAX));
         let units = charge.cost.needed() + charge.cost.refunded();
         match charge.kernel {
             Kernel::FixedWindow(k) => self.f64s([units, k.limit, k.window_us]),
@@ -101,13 +95,7 @@ impl Encoded {
         if kernel.denominator == 1 {
             self.f64s([cost.whole_us, burst.whole_us]);
         } else {
-            self.f64s([
-                cost.whole_us,
-                cost.fraction,
-                burst.whole_us,
-                burst.fraction,
-                kernel.denominator,
-            ]);
+            self.f64s([cost.whole_us, cost.fraction, burst.whole_us, burst.fraction, kernel.denominator]);
         }
     }
 
@@ -181,11 +169,7 @@ impl Answer {
             outcomes.each.push(outcome(charge, numbers, self.now_us)?);
             rest = after;
         }
-        if rest.is_empty() {
-            Ok(outcomes)
-        } else {
-            Err(malformed("too many numbers"))
-        }
+        if rest.is_empty() { Ok(outcomes) } else { Err(malformed("too many numbers")) }
     }
 }
 
@@ -198,24 +182,16 @@ fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<Outcome, Sto
         Verdict::Fits
     };
     let facts = facts(&charge.kernel, &numbers).ok_or_else(|| malformed("a number out of range"))?;
-    let ask = Ask {
-        now_us,
-        cost: charge.cost,
-    };
-    Ok(Outcome {
-        verdict,
-        report: charge.kernel.report(&facts, ask, verdict),
-        basis: Basis::Store,
-    })
+    let ask = Ask { now_us, cost: charge.cost };
+    Ok(Outcome { verdict, report: charge.kernel.report(&facts, ask, verdict), basis: Basis::Store })
 }
 
 /// The counter that the numbers describe; `None` where they are beyond what the kernel computes with.
 fn facts(kernel: &Kernel, numbers: &[i64]) -> Option<Facts> {
     Some(match (kernel, numbers) {
-        (Kernel::FixedWindow(k), &[index, count]) => Facts::Window(WindowState {
-            index: window_index(index, k.window_us)?,
-            count: quantity(count)?,
-        }),
+        (Kernel::FixedWindow(k), &[index, count]) => {
+            Facts::Window(WindowState { index: window_index(index, k.window_us)?, count: quantity(count)? })
+        }
         (Kernel::SlidingWindow(k), &[index, current, previous]) => Facts::Buckets(BucketState {
             index: window_index(index, k.window_us)?,
             current: quantity(current)?,
@@ -227,10 +203,7 @@ fn facts(kernel: &Kernel, numbers: &[i64]) -> Option<Facts> {
             next_us: quantity(next_us)?,
             retry_us: quantity(retry_us)?,
         }),
-        (Kernel::Gcra(_), &[whole_us]) => Facts::Tat(Tat {
-            whole_us: quantity(whole_us)?,
-            fraction: 0,
-        }),
+        (Kernel::Gcra(_), &[whole_us]) => Facts::Tat(Tat { whole_us: quantity(whole_us)?, fraction: 0 }),
         (Kernel::Gcra(k), &[whole_us, fraction]) => Facts::Tat(Tat {
             whole_us: quantity(whole_us)?,
             fraction: quantity(fraction).filter(|&fraction| fraction < k.denominator)?,
@@ -252,9 +225,7 @@ fn quantity(number: i64) -> Option<u64> {
 /// The index of a window whose start is a time.
 fn window_index(number: i64, window_us: u64) -> Option<u64> {
     let index = quantity(number)?;
-    index
-        .checked_mul(window_us)
-        .filter(|&start_us| start_us < 1 << 53)?;
+    index.checked_mul(window_us).filter(|&start_us| start_us < 1 << 53)?;
     Some(index)
 }
 

@@ -79,18 +79,15 @@ impl RedisStore {
             max_batch: options.max_batch,
             observer,
         });
-        let batchers = (0..options.connections)
-            .map(|_| tokio::spawn(batch::run(Arc::clone(&shared))))
-            .collect();
+        let batchers =
+            (0..options.connections).map(|_| tokio::spawn(batch::run(Arc::clone(&shared)))).collect();
         let handle = Handle {
             shared,
             key_prefix: options.key_prefix.clone(),
             timeout: options.timeout,
             batchers: Mutex::new(batchers),
         };
-        Ok(Self {
-            handle: Arc::new(handle),
-        })
+        Ok(Self { handle: Arc::new(handle) })
     }
 
     /// Whether Redis answers in time, by the way that decisions take, script included. Decides nothing.
@@ -117,19 +114,11 @@ impl RedisStore {
     async fn submit(&self, request: Encoded) -> Result<Answer, StoreError> {
         let (answer, answered) = oneshot::channel();
         let deadline = Instant::now() + self.handle.timeout;
-        let job = Job {
-            request,
-            deadline,
-            answer,
-        };
-        self.handle
-            .shared
-            .queue
-            .push(job)
-            .map_err(|refusal| match refusal {
-                Refusal::Full => StoreError::Overloaded,
-                Refusal::Closed => ended(),
-            })?;
+        let job = Job { request, deadline, answer };
+        self.handle.shared.queue.push(job).map_err(|refusal| match refusal {
+            Refusal::Full => StoreError::Overloaded,
+            Refusal::Closed => ended(),
+        })?;
         match timeout_at(deadline, answered).await {
             Ok(Ok(answer)) => answer,
             // A job is dropped unanswered when its deadline has passed, or with its batcher.

@@ -89,40 +89,22 @@ mod tests {
 
     #[test]
     fn neither_debug_nor_errors_show_the_url() {
-        for url in [
-            "redis://user:hunter2@:x:/",
-            "rediss://user:hunter2@host",
-            "hunter2",
-            "redis://u:hunter2@h/db",
-        ] {
-            let options = RedisOptions {
-                url: url.to_owned(),
-                ..RedisOptions::default()
-            };
+        for url in
+            ["redis://user:hunter2@:x:/", "rediss://user:hunter2@host", "hunter2", "redis://u:hunter2@h/db"]
+        {
+            let options = RedisOptions { url: url.to_owned(), ..RedisOptions::default() };
             let error = options.client().expect_err("the URL is of no use");
-            assert!(
-                !format!("{options:?} {error} {error:?}").contains("hunter2"),
-                "{error}"
-            );
+            assert!(!format!("{options:?} {error} {error:?}").contains("hunter2"), "{error}");
         }
     }
 
     #[test]
     fn sockets_databases_and_users_are_understood() {
-        for url in [
-            "redis://u:p@host:1/2",
-            "unix:///run/redis.sock?db=2&user=u&pass=p",
-        ] {
-            let options = RedisOptions {
-                url: url.to_owned(),
-                ..RedisOptions::default()
-            };
+        for url in ["redis://u:p@host:1/2", "unix:///run/redis.sock?db=2&user=u&pass=p"] {
+            let options = RedisOptions { url: url.to_owned(), ..RedisOptions::default() };
             let client = options.client().expect("a good URL");
             let settings = client.get_connection_info().redis_settings();
-            assert_eq!(
-                (settings.db(), settings.username(), settings.password()),
-                (2, Some("u"), Some("p"))
-            );
+            assert_eq!((settings.db(), settings.username(), settings.password()), (2, Some("u"), Some("p")));
         }
     }
 }

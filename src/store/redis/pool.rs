@@ -55,10 +55,7 @@ pub(super) enum CommandError {
 
 /// At most `size` connections, none of them made yet.
 pub(super) fn pool(client: Client, size: u32) -> LinkPool {
-    let links = Links {
-        client,
-        last_failure: Mutex::new(None),
-    };
+    let links = Links { client, last_failure: Mutex::new(None) };
     Pool::builder()
         .max_size(size)
         .test_on_check_out(false)
@@ -100,19 +97,11 @@ impl Link {
     /// Connects and makes the script known.
     pub(super) async fn open(client: &Client) -> Attempt {
         // Both time-outs are kept by the callers, who know their deadlines.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let mut connection = connecting.await.map_err(store_error)?;
-        let () = script::load()
-            .query_async(&mut connection)
-            .await
-            .map_err(store_error)?;
-        Ok(Self {
-            connection,
-            broken: false,
-        })
+        let () = script::load().query_async(&mut connection).await.map_err(store_error)?;
+        Ok(Self { connection, broken: false })
     }
 
     /// Sends a command and waits for its answer until `deadline`.

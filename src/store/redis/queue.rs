@@ -30,15 +30,8 @@ pub(super) enum Refusal {
 
 impl<T> Queue<T> {
     pub(super) fn new(bound: usize) -> Self {
-        let waiting = Waiting {
-            items: VecDeque::new(),
-            closed: false,
-        };
-        Self {
-            waiting: Mutex::new(waiting),
-            bound,
-            arrived: Notify::new(),
-        }
+        let waiting = Waiting { items: VecDeque::new(), closed: false };
+        Self { waiting: Mutex::new(waiting), bound, arrived: Notify::new() }
     }
 
     pub(super) fn push(&self, item: T) -> Result<(), Refusal> {

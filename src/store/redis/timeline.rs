@@ -21,7 +21,7 @@ pub struct Moment<'a> {
     /// Microseconds since the epoch, 1 to 2^52 - 1.
     pub now_us: u64,
     /// In the order in which they are decided.
-    pub requests: &'a [Charges],
+    pub requests: &'a [&'a Charges],
 }
 
 /// A connection that decides at given times. Counters are kept for an hour of real time beyond their use.
@@ -50,10 +50,7 @@ impl Timeline {
     pub async fn connect(options: &RedisOptions) -> Result<Self, TimelineError> {
         let client = options.client()?;
         let link = timeout(PATIENCE, Link::open(&client)).await;
-        Ok(Self {
-            link: link.unwrap_or(Err(StoreError::Timeout))?,
-            key_prefix: options.key_prefix.clone(),
-        })
+        Ok(Self { link: link.unwrap_or(Err(StoreError::Timeout))?, key_prefix: options.key_prefix.clone() })
     }
 
     /// Decides the requests of each moment, moments in the order given, all in one trip.
@@ -63,11 +60,8 @@ impl Timeline {
     pub async fn decide(&mut self, moments: &[Moment<'_>]) -> Result<Vec<Vec<Outcomes>>, StoreError> {
         let mut calls = Pipeline::with_capacity(moments.len());
         for moment in moments {
-            let requests: Vec<_> = moment
-                .requests
-                .iter()
-                .map(|charges| Encoded::new(charges, &self.key_prefix))
-                .collect();
+            let requests: Vec<_> =
+                moment.requests.iter().map(|charges| Encoded::new(charges, &self.key_prefix)).collect();
             calls.add_command(script::call(requests.iter(), When::At(moment.now_us)));
         }
         let deadline = Instant::now() + PATIENCE;
@@ -75,11 +69,7 @@ impl Timeline {
         if answers.len() != moments.len() {
             return Err(StoreError::Malformed("not one answer for each call".to_owned()));
         }
-        moments
-            .iter()
-            .zip(&answers)
-            .map(|(moment, numbers)| outcomes(moment, numbers))
-            .collect()
+        moments.iter().zip(&answers).map(|(moment, numbers)| outcomes(moment, numbers)).collect()
     }
 
     /// Removes every key that starts with this store's prefix. Returns how many there were.
@@ -91,11 +81,7 @@ impl Timeline {
         let (mut cursor, mut removed) = (0_u64, 0);
         loop {
             let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor)
-                .arg("MATCH")
-                .arg(&pattern)
-                .arg("COUNT")
-                .arg(1_000);
+            scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000);
             let deadline = Instant::now() + PATIENCE;
             let (next, keys): (u64, Vec<Vec<u8>>) = self.link.ask(&scan, deadline).await.map_err(failure)?;
             if !keys.is_empty() {
@@ -116,10 +102,7 @@ fn outcomes(moment: &Moment<'_>, numbers: &[i64]) -> Result<Vec<Outcomes>, Store
     let mut each = Vec::with_capacity(moment.requests.len());
     for charges in moment.requests {
         let numbers = rest.split_off(..codec::numbers(charges)).ok_or_else(too_few)?;
-        let answer = Answer {
-            now_us: moment.now_us,
-            numbers: numbers.into(),
-        };
+        let answer = Answer { now_us: moment.now_us, numbers: numbers.into() };
         each.push(answer.outcomes(charges)?);
     }
     Ok(each)

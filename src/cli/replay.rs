@@ -1,0 +1,130 @@
+//! `replay`: recorded requests against a rule set, on a virtual clock.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::engine::RuleSet;
+use crate::replay::{Judge, MemoryJudge, RedisJudge, ReplayError, Summary, replay};
+use crate::rules::{LoadOptions, load};
+use crate::settings::Settings;
+
+/// Bytes read at once.
+const BUFFER: usize = 1 << 20;
+
+/// Decide recorded requests against a rule set, on a virtual clock.
+///
+/// Reads JSON lines `{"t_us":…,"domain":…,"hits_addend":…,"descriptors":[…]}`, whose descriptors take every field of
+/// the protobuf JSON mapping, and writes one JSON line of statuses for each. A summary goes to standard error.
+/// Exit code 0: everything was decided. 1: the rules have problems. 2: the requests or the store do.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  ratelimitd replay --rules config/rules --requests yesterday.jsonl > answers.jsonl
+  zcat requests.jsonl.gz | ratelimitd replay --rules new-rules.yaml --requests - --redis redis://127.0.0.1/ > answers.jsonl")]
+pub struct ReplayArgs {
+    /// Rule files, or directories with *.yaml and *.yml files
+    #[arg(long, value_name = "PATH", required = true, num_args = 1..)]
+    pub rules: Vec<PathBuf>,
+
+    /// The recorded requests, `-` for standard input
+    #[arg(long, value_name = "FILE|-")]
+    pub requests: PathBuf,
+
+    /// Decide in Redis, by the script the service uses, under a key prefix of its own that is removed afterwards
+    #[arg(long, value_name = "URL")]
+    pub redis: Option<String>,
+
+    /// Settings file whose `defaults` and `rules.merge_domains` apply
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Let several files name the same domain, as rules.merge_domains does
+    #[arg(long)]
+    pub merge_domains: bool,
+}
+
+/// Runs the command.
+#[must_use]
+pub fn run(args: &ReplayArgs) -> ExitCode {
+    let settings = match Settings::load(args.config.as_deref()) {
+        Ok(settings) => settings,
+        Err(error) => return fail(2, &error),
+    };
+    let merge_domains = args.merge_domains || settings.rules.merge_domains;
+    let rules = match load(&args.rules, LoadOptions { merge_domains, defaults: settings.defaults }) {
+        Ok(loaded) => loaded.rules,
+        Err(problems) => return fail(1, &problems),
+    };
+    match play(args, &rules) {
+        Ok(summary) => {
+            eprint!("{summary}");
+            ExitCode::SUCCESS
+        }
+        // Whoever reads the answers has seen enough.
+        Err(ReplayError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => fail(2, &error),
+    }
+}
+
+fn fail(code: u8, problem: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("{problem}");
+    ExitCode::from(code)
+}
+
+fn play(args: &ReplayArgs, rules: &RuleSet) -> Result<Summary, ReplayError> {
+    match &args.redis {
+        None => {
+            let mut judge = MemoryJudge::new();
+            let summary = with_progress(args, rules, &mut judge)?;
+            if judge.census().evictions > 0 {
+                eprintln!("warning: {} keys were given up for lack of memory", judge.census().evictions);
+            }
+            Ok(summary)
+        }
+        Some(url) => {
+            let mut judge = RedisJudge::connect(url)?;
+            let played = with_progress(args, rules, &mut judge);
+            // The keys go whether or not the replay came to its end.
+            judge.clean()?;
+            played
+        }
+    }
+}
+
+fn with_progress(args: &ReplayArgs, rules: &RuleSet, judge: &mut impl Judge) -> Result<Summary, ReplayError> {
+    let (requests, bytes) = open(&args.requests).map_err(ReplayError::Read)?;
+    let mut answers = BufWriter::with_capacity(BUFFER, io::stdout().lock());
+    let bar = progress_bar(bytes);
+    let summary = replay(rules, judge, (requests, &mut answers), |read| bar.set_position(read));
+    bar.finish_and_clear();
+    summary
+}
+
+/// The requests and, for a file, how many bytes there are.
+fn open(path: &Path) -> io::Result<(Box<dyn BufRead>, Option<u64>)> {
+    if path.as_os_str() == "-" {
+        return Ok((Box::new(BufReader::with_capacity(BUFFER, io::stdin())), None));
+    }
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let file = File::open(path).map_err(named)?;
+    let bytes = file.metadata().map_err(named)?.len();
+    Ok((Box::new(BufReader::with_capacity(BUFFER, file)), Some(bytes)))
+}
+
+fn progress_bar(bytes: Option<u64>) -> ProgressBar {
+    // Answers on the same terminal would be torn by a bar.
+    if !io::stderr().is_terminal() || io::stdout().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(bytes, ProgressDrawTarget::stderr_with_hz(5));
+    let template = match bytes {
+        Some(_) => "{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
+        None => "{spinner} {bytes}, {bytes_per_sec}",
+    };
+    // The templates are constants; the default style is as good should one be misspelt.
+    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
