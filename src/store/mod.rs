@@ -5,3 +5,4 @@
 pub mod fallback;
 pub mod memory;
 pub mod observed;
+pub mod redis;

@@ -1,0 +1,263 @@
+//! How a request is written for the script and its answer read. The callers do both; batches only join and cut.
+//! Knows the layout that lua/decide.lua describes; knows nothing of connections.
+
+use smallvec::SmallVec;
+
+use crate::engine::algorithm::{
+    Ask, BucketState, Facts, Gcra, Kernel, LogFacts, Tat, TokenState, WindowState,
+};
+use crate::engine::{Basis, Charge, Charges, Charging, Outcome, Outcomes, Role, StoreError, Verdict};
+
+/// One request as the script reads it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Encoded {
+    keys: String,
+    key_ends: SmallVec<[u32; 2]>,
+    record: SmallVec<[u8; 64]>,
+    numbers: usize,
+}
+
+/// The numbers that the script returned for one request, and when it decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) now_us: u64,
+    pub(super) numbers: SmallVec<[i64; 4]>,
+}
+
+impl Encoded {
+    /// Writes a request, its keys with the prefix before them.
+    pub(super) fn new(charges: &Charges, prefix: &str) -> Self {
+        let mut encoded = Self {
+            numbers: numbers(charges),
+            ..Self::default()
+        };
+        if let [charge] = charges.each() {
+            encoded.charge(charges, charge, prefix);
+            return encoded;
+        }
+        encoded.record.push(0);
+        encoded.u32(charges.each().len());
+        encoded.u32(usize::from(charges.quota_groups()));
+        for charge in charges.each() {
+            encoded.u32(match charge.role {
+                Role::Enforce => 0,
+                Role::Free => 1,
+                Role::Quota(group) => 2 + usize::from(group),
+            });
+            encoded.charge(charges, charge, prefix);
+        }
+        encoded
+    }
+
+    pub(super) fn key_count(&self) -> usize {
+        self.key_ends.len()
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        let starts = std::iter::once(0).chain(self.key_ends.iter().copied());
+        starts
+            .zip(&self.key_ends)
+            .map(|(start, &end)| &self.keys[start as usize..end as usize])
+    }
+
+    pub(super) fn record(&self) -> &[u8] {
+        &self.record
+    }
+
+    /// How many numbers the script returns for it.
+    pub(super) fn numbers(&self) -> usize {
+        self.numbers
+    }
+
+    /// About how many bytes it adds to a command.
+    pub(super) fn size(&self) -> usize {
+        self.keys.len() + self.record.len() + 8 * self.key_ends.len()
+    }
+
+    fn charge(&mut self, charges: &Charges, charge: &Charge, prefix: &str) {
+        self.record.push(kernel_number(&charge.kernel) * 8 + mode(charge));
+        if matches!(charge.kernel, Kernel::Blocked(_)) {
+            return;
+        }
+        self.keys.reserve(prefix.len() + charge.key.len());
+        self.keys.push_str(prefix);
+        self.keys.push_str(charges.key(charge));
+        // The keys of one request are bounded far below 4 GiB, see Charges.
+        self.key_ends
+            .push(u32::try_from(self.keys.len()).unwrap_or(u32::MAX));
+        let units = charge.cost.needed() + charge.cost.refunded();
+        match charge.kernel {
+            Kernel::FixedWindow(k) => self.f64s([units, k.limit, k.window_us]),
+            Kernel::SlidingWindow(k) => self.f64s([units, k.limit, k.window_us]),
+            Kernel::SlidingLog(k) => self.f64s([units, k.limit, k.window_us]),
+            Kernel::IntervalBucket(k) => self.f64s([units, k.capacity, k.refill, k.interval_us]),
+            Kernel::Gcra(k) => self.gcra(&k, units),
+            Kernel::Blocked(_) => {}
+        }
+    }
+
+    fn gcra(&mut self, kernel: &Gcra, units: u64) {
+        let (cost, burst) = (kernel.drain(units), kernel.drain(kernel.burst));
+        if kernel.denominator == 1 {
+            self.f64s([cost.whole_us, burst.whole_us]);
+        } else {
+            self.f64s([
+                cost.whole_us,
+                cost.fraction,
+                burst.whole_us,
+                burst.fraction,
+                kernel.denominator,
+            ]);
+        }
+    }
+
+    /// Numbers as Lua has them. Each is below 2^53 by the bounds of the engine, so it stays exact.
+    fn f64s<const N: usize>(&mut self, numbers: [u64; N]) {
+        for number in numbers {
+            self.record.extend_from_slice(&(number as f64).to_le_bytes());
+        }
+    }
+
+    fn u32(&mut self, number: usize) {
+        // Charges and quota groups of one request are counted in 16 bits.
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        self.record.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+fn kernel_number(kernel: &Kernel) -> u8 {
+    match kernel {
+        Kernel::FixedWindow(_) => 1,
+        Kernel::SlidingWindow(_) => 2,
+        Kernel::SlidingLog(_) => 3,
+        Kernel::Gcra(k) if k.denominator == 1 => 4,
+        Kernel::Gcra(_) => 5,
+        Kernel::IntervalBucket(_) => 6,
+        Kernel::Blocked(_) => 7,
+    }
+}
+
+/// How many numbers the script returns for a request.
+pub(super) fn numbers(charges: &Charges) -> usize {
+    charges.each().iter().map(|charge| width(&charge.kernel)).sum()
+}
+
+/// How many numbers the script returns for a charge.
+fn width(kernel: &Kernel) -> usize {
+    match kernel {
+        Kernel::FixedWindow(_) | Kernel::IntervalBucket(_) => 2,
+        Kernel::SlidingWindow(_) => 3,
+        Kernel::SlidingLog(_) => 4,
+        Kernel::Gcra(k) => 1 + usize::from(k.denominator > 1),
+        Kernel::Blocked(_) => 1,
+    }
+}
+
+/// How a charge asks: peek, take, book, return, return booked.
+fn mode(charge: &Charge) -> u8 {
+    if charge.cost.is_peek() {
+        return 0;
+    }
+    match (charge.cost.is_refund(), charge.charging) {
+        (false, Charging::Prepaid) => 1,
+        (false, Charging::Postpaid) => 2,
+        (true, Charging::Prepaid) => 3,
+        (true, Charging::Postpaid) => 4,
+    }
+}
+
+impl Answer {
+    /// Reads the answer to a request.
+    ///
+    /// # Errors
+    /// [`StoreError::Malformed`] where the numbers cannot come from the script.
+    pub(super) fn outcomes(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
+        let mut rest = self.numbers.as_slice();
+        let mut outcomes = Outcomes::default();
+        for charge in charges.each() {
+            let Some((numbers, after)) = rest.split_at_checked(width(&charge.kernel)) else {
+                return Err(malformed("too few numbers"));
+            };
+            outcomes.each.push(outcome(charge, numbers, self.now_us)?);
+            rest = after;
+        }
+        if rest.is_empty() {
+            Ok(outcomes)
+        } else {
+            Err(malformed("too many numbers"))
+        }
+    }
+}
+
+fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<Outcome, StoreError> {
+    let mut numbers: SmallVec<[i64; 4]> = numbers.into();
+    let verdict = if numbers[0] < 0 {
+        numbers[0] = -1 - numbers[0];
+        Verdict::Over
+    } else {
+        Verdict::Fits
+    };
+    let facts = facts(&charge.kernel, &numbers).ok_or_else(|| malformed("a number out of range"))?;
+    let ask = Ask {
+        now_us,
+        cost: charge.cost,
+    };
+    Ok(Outcome {
+        verdict,
+        report: charge.kernel.report(&facts, ask, verdict),
+        basis: Basis::Store,
+    })
+}
+
+/// The counter that the numbers describe; `None` where they are beyond what the kernel computes with.
+fn facts(kernel: &Kernel, numbers: &[i64]) -> Option<Facts> {
+    Some(match (kernel, numbers) {
+        (Kernel::FixedWindow(k), &[index, count]) => Facts::Window(WindowState {
+            index: window_index(index, k.window_us)?,
+            count: quantity(count)?,
+        }),
+        (Kernel::SlidingWindow(k), &[index, current, previous]) => Facts::Buckets(BucketState {
+            index: window_index(index, k.window_us)?,
+            current: quantity(current)?,
+            previous: quantity(previous)?,
+        }),
+        (Kernel::SlidingLog(_), &[used, newest_us, next_us, retry_us]) => Facts::Log(LogFacts {
+            used: quantity(used)?,
+            newest_us: quantity(newest_us)?,
+            next_us: quantity(next_us)?,
+            retry_us: quantity(retry_us)?,
+        }),
+        (Kernel::Gcra(_), &[whole_us]) => Facts::Tat(Tat {
+            whole_us: quantity(whole_us)?,
+            fraction: 0,
+        }),
+        (Kernel::Gcra(k), &[whole_us, fraction]) => Facts::Tat(Tat {
+            whole_us: quantity(whole_us)?,
+            fraction: quantity(fraction).filter(|&fraction| fraction < k.denominator)?,
+        }),
+        (Kernel::IntervalBucket(k), &[last_us, tokens]) => Facts::Tokens(TokenState {
+            tokens: Some(tokens).filter(|tokens| tokens.unsigned_abs() <= k.capacity)?,
+            last_us: quantity(last_us)?,
+        }),
+        (Kernel::Blocked(_), &[0]) => Facts::Nothing,
+        _ => return None,
+    })
+}
+
+/// A number of the script's: what a double holds exactly.
+fn quantity(number: i64) -> Option<u64> {
+    u64::try_from(number).ok().filter(|&number| number < 1 << 53)
+}
+
+/// The index of a window whose start is a time.
+fn window_index(number: i64, window_us: u64) -> Option<u64> {
+    let index = quantity(number)?;
+    index
+        .checked_mul(window_us)
+        .filter(|&start_us| start_us < 1 << 53)?;
+    Some(index)
+}
+
+fn malformed(what: &str) -> StoreError {
+    StoreError::Malformed(what.to_owned())
+}

@@ -1,0 +1,28 @@
+-- Fixed window. A = index of the window, B = units recorded in it; kept as "index:count".
+-- A kernel answers whether the charge fits and, where it is to be recorded should nothing hold the request back, when
+-- the counter is then as if never used, and the counter's numbers.
+local function fixed_window(place, mode, units, limit, window)
+  local index, count = A[place], B[place]
+  if not index then
+    local now_index = floor(NOW / window)
+    local text = TEXT[place]
+    if text then
+      index, count = match(text, '^(%d+):(%d+)$')
+      index, count = tonumber(index), tonumber(count)
+    end
+    if not index or index < now_index or index * window >= EXACT or count > 2 * limit then
+      index, count = now_index, 0
+    end
+    A[place], B[place] = index, count
+  end
+  if mode >= RETURN then
+    return true, (index + 1) * window, index, count > units and count - units or 0
+  end
+  local after = count + units
+  local fits = after <= limit
+  if mode == PEEK or not fits and mode == TAKE then
+    return fits
+  end
+  -- Booked units may owe one further limit.
+  return fits, (index + 1) * window, index, after < 2 * limit and after or 2 * limit
+end

@@ -1,0 +1,50 @@
+-- Token bucket that refills whole intervals at a time. A = when the last whole interval was, B = tokens then
+-- (negative when booked units are owed); kept as "us:tokens".
+local function ceil_div(a, b)
+  return floor((a + b - 1) / b)
+end
+
+local function interval_bucket_at(place, capacity, refill, interval)
+  local tokens, last
+  local text = TEXT[place]
+  if text then
+    last, tokens = match(text, '^(%d+):(%-?%d+)$')
+    last, tokens = tonumber(last), tonumber(tokens)
+  end
+  if not tokens or tokens > capacity or tokens < -capacity or last >= EXACT then
+    tokens, last = capacity, NOW
+  end
+  local time = NOW > last and NOW or last
+  local ticks = floor((time - last) / interval)
+  -- Ticks are compared before they are multiplied: a long idle time would leave the exact range.
+  if ticks >= ceil_div(capacity - tokens, refill) then
+    tokens, last = capacity, time
+  else
+    tokens, last = tokens + ticks * refill, last + ticks * interval
+  end
+  A[place], B[place] = last, tokens
+end
+
+local function interval_bucket(place, mode, units, capacity, refill, interval)
+  if not A[place] then
+    interval_bucket_at(place, capacity, refill, interval)
+  end
+  local last, tokens = A[place], B[place]
+  local fits, after = true, nil
+  if mode >= RETURN then
+    after = tokens + units
+    if after > capacity then
+      after = capacity
+    end
+  else
+    fits = units <= tokens
+    if mode == PEEK or not fits and mode == TAKE then
+      return fits
+    end
+    after = tokens - units
+    if after < -capacity then
+      after = -capacity
+    end
+  end
+  return fits, last + ceil_div(capacity - after, refill) * interval, last, after
+end

@@ -1,0 +1,151 @@
+//! Counters in Redis: every decision is one part of one script call.
+//!
+//! A caller's request is encoded ([`codec`]), waits in a bounded queue ([`queue`]), goes out with all others that wait
+//! as one call ([`batch`]) of the one script ([`script`]) over one of a few connections ([`pool`]), and is reported on
+//! by the engine's own functions from the numbers that come back. [`Timeline`] decides at times of the caller's
+//! choosing. Redis's types stay in here.
+
+mod batch;
+mod codec;
+mod meters;
+mod options;
+mod pool;
+mod queue;
+mod script;
+mod timeline;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::{Instant, timeout_at};
+
+use self::batch::{Job, Shared};
+use self::codec::{Answer, Encoded};
+use self::queue::{Queue, Refusal};
+use crate::engine::{Charges, Outcomes, Store, StoreError};
+
+pub use meters::{Observer, Unobserved};
+pub use options::{OptionsError, RedisOptions};
+pub use timeline::{Moment, Timeline, TimelineError};
+
+/// The Redis store of one worker. Clones share its queue, its batchers and its connections.
+///
+/// It lives on the current-thread runtime it was made in: its batchers and connections run there, and when the last
+/// clone is dropped they answer what still waits and end. [`RedisStore::shutdown`] does the same and waits for it.
+#[derive(Clone)]
+pub struct RedisStore {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    shared: Arc<Shared>,
+    key_prefix: String,
+    timeout: Duration,
+    batchers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("key_prefix", &self.handle.key_prefix)
+            .field("timeout", &self.handle.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RedisStore {
+    /// Starts the batchers on the current runtime. Redis need not be there yet: decisions fail until it is.
+    ///
+    /// # Errors
+    /// [`OptionsError`] where the options cannot be meant.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn new(options: &RedisOptions, observer: Arc<dyn Observer>) -> Result<Self, OptionsError> {
+        options.check()?;
+        let shared = Arc::new(Shared {
+            queue: Queue::new(options.max_queue),
+            pool: pool::pool(options.client()?, options.connections),
+            max_batch: options.max_batch,
+            observer,
+        });
+        let batchers = (0..options.connections)
+            .map(|_| tokio::spawn(batch::run(Arc::clone(&shared))))
+            .collect();
+        let handle = Handle {
+            shared,
+            key_prefix: options.key_prefix.clone(),
+            timeout: options.timeout,
+            batchers: Mutex::new(batchers),
+        };
+        Ok(Self {
+            handle: Arc::new(handle),
+        })
+    }
+
+    /// Whether Redis answers in time, by the way that decisions take, script included. Decides nothing.
+    ///
+    /// # Errors
+    /// What a decision would meet.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        self.submit(Encoded::default()).await.map(|_| ())
+    }
+
+    /// Refuses further decisions, answers those that wait, and returns when the batchers have ended.
+    ///
+    /// # Errors
+    /// [`JoinError`] when one of them had died.
+    pub async fn shutdown(&self) -> Result<(), JoinError> {
+        self.handle.shared.queue.close();
+        let batchers = std::mem::take(&mut *self.handle.batchers.lock());
+        for batcher in batchers {
+            batcher.await?;
+        }
+        Ok(())
+    }
+
+    async fn submit(&self, request: Encoded) -> Result<Answer, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let deadline = Instant::now() + self.handle.timeout;
+        let job = Job {
+            request,
+            deadline,
+            answer,
+        };
+        self.handle
+            .shared
+            .queue
+            .push(job)
+            .map_err(|refusal| match refusal {
+                Refusal::Full => StoreError::Overloaded,
+                Refusal::Closed => ended(),
+            })?;
+        match timeout_at(deadline, answered).await {
+            Ok(Ok(answer)) => answer,
+            // A job is dropped unanswered when its deadline has passed, or with its batcher.
+            Ok(Err(_)) if Instant::now() < deadline => Err(ended()),
+            Ok(Err(_)) | Err(_) => Err(StoreError::Timeout),
+        }
+    }
+}
+
+fn ended() -> StoreError {
+    StoreError::Unreachable("the store has been shut down".to_owned())
+}
+
+impl Store for RedisStore {
+    async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
+        let request = Encoded::new(charges, &self.handle.key_prefix);
+        self.submit(request).await?.outcomes(charges)
+    }
+}

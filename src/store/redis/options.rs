@@ -1,0 +1,128 @@
+//! What the Redis store is to be told. Knows how a URL becomes a client; never shows a credential.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::io::tcp::TcpSettings;
+use redis::{Client, IntoConnectionInfo};
+
+/// Where Redis is and how it is used. Every worker has a store, and so its own connections, of its own.
+#[derive(Clone)]
+pub struct RedisOptions {
+    /// `redis://[user:password@]host[:port][/database]` or `unix:///path[?db=&user=&pass=]`.
+    pub url: String,
+    /// Stands before every key.
+    pub key_prefix: String,
+    /// The longest a decision may take, from when it is asked for.
+    pub timeout: Duration,
+    /// Connections of one worker, at least 1: so many batches are under way at once.
+    pub connections: u32,
+    /// The most requests of one batch, at least 1.
+    pub max_batch: usize,
+    /// The most requests that wait for a batch, at least 1; further ones are refused at once.
+    pub max_queue: usize,
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        Self {
+            url: "redis://127.0.0.1:6379".to_owned(),
+            key_prefix: "ratelimitd:".to_owned(),
+            timeout: Duration::from_millis(15),
+            connections: 2,
+            max_batch: 128,
+            max_queue: 8192,
+        }
+    }
+}
+
+/// Shows everything but the URL, which may hold a password.
+impl fmt::Debug for RedisOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisOptions")
+            .field("key_prefix", &self.key_prefix)
+            .field("timeout", &self.timeout)
+            .field("connections", &self.connections)
+            .field("max_batch", &self.max_batch)
+            .field("max_queue", &self.max_queue)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why options make no store.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    /// The URL says nothing that can be connected to. The text is the client library's; it does not quote the URL.
+    #[error("the Redis URL cannot be used: {0}")]
+    Url(String),
+    /// A number that must be at least 1 is 0.
+    #[error("{0} must be at least 1")]
+    Zero(&'static str),
+}
+
+impl RedisOptions {
+    /// A client for the URL. Connects to nothing.
+    pub(super) fn client(&self) -> Result<Client, OptionsError> {
+        let unusable = |error: redis::RedisError| OptionsError::Url(error.to_string());
+        let info = self.url.as_str().into_connection_info().map_err(unusable)?;
+        // Batches are small and each waits for its answer: held back by Nagle's algorithm they would stall.
+        let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        Client::open(info).map_err(unusable)
+    }
+
+    pub(super) fn check(&self) -> Result<(), OptionsError> {
+        let at_least_one = [
+            ("connections", self.connections > 0),
+            ("max_batch", self.max_batch > 0),
+            ("max_queue", self.max_queue > 0),
+        ];
+        match at_least_one.iter().find(|(_, holds)| !holds) {
+            Some((name, _)) => Err(OptionsError::Zero(name)),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_debug_nor_errors_show_the_url() {
+        for url in [
+            "redis://user:hunter2@:x:/",
+            "rediss://user:hunter2@host",
+            "hunter2",
+            "redis://u:hunter2@h/db",
+        ] {
+            let options = RedisOptions {
+                url: url.to_owned(),
+                ..RedisOptions::default()
+            };
+            let error = options.client().expect_err("the URL is of no use");
+            assert!(
+                !format!("{options:?} {error} {error:?}").contains("hunter2"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn sockets_databases_and_users_are_understood() {
+        for url in [
+            "redis://u:p@host:1/2",
+            "unix:///run/redis.sock?db=2&user=u&pass=p",
+        ] {
+            let options = RedisOptions {
+                url: url.to_owned(),
+                ..RedisOptions::default()
+            };
+            let client = options.client().expect("a good URL");
+            let settings = client.get_connection_info().redis_settings();
+            assert_eq!(
+                (settings.db(), settings.username(), settings.password()),
+                (2, Some("u"), Some("p"))
+            );
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The connections: a capped pool whose connections remember that they broke, and which fails at once while Redis
+//! cannot be reached. Knows how to connect; knows nothing of what is sent.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bb8_redis::bb8::{ManageConnection, Pool};
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult,
+    ServerErrorKind,
+};
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::script;
+use crate::engine::StoreError;
+
+/// The longest a connection may take to come up, script and all.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// After a failed attempt there is no other for so long: callers learn of the outage at once, Redis is not stormed, and
+/// its return is still noticed soon.
+const PAUSE: Duration = Duration::from_millis(50);
+
+pub(super) type LinkPool = Pool<Links>;
+
+/// A connection, or why there is none. A failed attempt is handed out like a connection, so that nobody waits for a
+/// success that is not in sight.
+pub(super) type Attempt = Result<Link, StoreError>;
+
+/// Makes connections.
+#[derive(Debug)]
+pub(super) struct Links {
+    client: Client,
+    last_failure: Mutex<Option<(Instant, StoreError)>>,
+}
+
+/// A connection that remembers whether it can still be used.
+#[derive(Debug)]
+pub(super) struct Link {
+    connection: MultiplexedConnection,
+    broken: bool,
+}
+
+/// Why a command has no answer.
+#[derive(Debug)]
+pub(super) enum CommandError {
+    /// The server does not know the script: it surely did not run.
+    NoScript,
+    /// Anything else. Whether the command ran is not known.
+    Failed(StoreError),
+}
+
+/// At most `size` connections, none of them made yet.
+pub(super) fn pool(client: Client, size: u32) -> LinkPool {
+    let links = Links {
+        client,
+        last_failure: Mutex::new(None),
+    };
+    Pool::builder()
+        .max_size(size)
+        .test_on_check_out(false)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .connection_timeout(2 * CONNECT_TIMEOUT)
+        .build_unchecked(links)
+}
+
+impl ManageConnection for Links {
+    type Connection = Attempt;
+    type Error = Infallible;
+
+    async fn connect(&self) -> Result<Attempt, Infallible> {
+        if let Some((at, failure)) = self.last_failure.lock().clone()
+            && at.elapsed() < PAUSE
+        {
+            return Ok(Err(failure));
+        }
+        let attempt = timeout(CONNECT_TIMEOUT, Link::open(&self.client)).await;
+        let attempt = attempt.unwrap_or(Err(StoreError::Timeout));
+        *self.last_failure.lock() = match &attempt {
+            Ok(_) => None,
+            Err(failure) => Some((Instant::now(), failure.clone())),
+        };
+        Ok(attempt)
+    }
+
+    async fn is_valid(&self, _attempt: &mut Attempt) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn has_broken(&self, attempt: &mut Attempt) -> bool {
+        attempt.as_ref().map_or(true, |link| link.broken)
+    }
+}
+
+impl Link {
+    /// Connects and makes the script known.
+    pub(super) async fn open(client: &Client) -> Attempt {
+        // Both time-outs are kept by the callers, who know their deadlines.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
+        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        let mut connection = connecting.await.map_err(store_error)?;
+        let () = script::load()
+            .query_async(&mut connection)
+            .await
+            .map_err(store_error)?;
+        Ok(Self {
+            connection,
+            broken: false,
+        })
+    }
+
+    /// Sends a command and waits for its answer until `deadline`.
+    pub(super) async fn ask<T: FromRedisValue>(
+        &mut self,
+        command: &Cmd,
+        deadline: Instant,
+    ) -> Result<T, CommandError> {
+        let answer = timeout_at(deadline, command.query_async(&mut self.connection)).await;
+        self.settle(answer)
+    }
+
+    /// Sends commands together and waits for all their answers until `deadline`.
+    pub(super) async fn ask_all<T: FromRedisValue>(
+        &mut self,
+        commands: &Pipeline,
+        deadline: Instant,
+    ) -> Result<T, CommandError> {
+        let answers = timeout_at(deadline, commands.query_async(&mut self.connection)).await;
+        self.settle(answers)
+    }
+
+    fn settle<T>(&mut self, answer: Result<RedisResult<T>, Elapsed>) -> Result<T, CommandError> {
+        match answer {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => {
+                self.broken = error.is_io_error() || error.is_unrecoverable_error();
+                Err(command_error(error))
+            }
+            Err(_elapsed) => {
+                self.broken = true;
+                Err(CommandError::Failed(StoreError::Timeout))
+            }
+        }
+    }
+}
+
+fn command_error(error: RedisError) -> CommandError {
+    if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) {
+        CommandError::NoScript
+    } else {
+        CommandError::Failed(store_error(error))
+    }
+}
+
+/// The one place where an error of the client library becomes one of the port.
+pub(super) fn store_error(error: RedisError) -> StoreError {
+    match error.kind() {
+        ErrorKind::Io if error.is_timeout() => StoreError::Timeout,
+        ErrorKind::Io => StoreError::Unreachable(error.to_string()),
+        ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Malformed(error.to_string()),
+        _ => StoreError::Refused(error.to_string()),
+    }
+}

@@ -1,0 +1,85 @@
+//! The one script, and the calls of it. Knows its text, its name on the server and how a batch becomes a command.
+
+use std::sync::LazyLock;
+
+use redis::{Cmd, Script};
+
+use super::codec::Encoded;
+
+/// The parts in order: the counters, the kernels, and what decides by them.
+const TEXT: &str = concat!(
+    include_str!("lua/counters.lua"),
+    include_str!("lua/fixed_window.lua"),
+    include_str!("lua/sliding_window.lua"),
+    include_str!("lua/sliding_log.lua"),
+    include_str!("lua/gcra.lua"),
+    include_str!("lua/interval_bucket.lua"),
+    include_str!("lua/decide.lua"),
+);
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(TEXT));
+
+/// When a batch is decided, and for how long its counters are kept beyond their use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    /// At the server's own time. A counter that goes a second late is no harm, one that goes early would be.
+    Now,
+    /// At a time of the caller's choosing, in microseconds since the epoch, at least 1. Counters go by the server's
+    /// clock even so, which must not overtake the caller's while that stands still.
+    At(u64),
+}
+
+impl When {
+    fn now_us(self) -> u64 {
+        match self {
+            Self::Now => 0,
+            Self::At(now_us) => now_us,
+        }
+    }
+
+    fn slack_ms(self) -> u64 {
+        match self {
+            Self::Now => 1_000,
+            Self::At(_) => 3_600_000,
+        }
+    }
+}
+
+/// The command that makes the script known to a server.
+pub(super) fn load() -> Cmd {
+    let mut command = Cmd::new();
+    command.arg("SCRIPT").arg("LOAD").arg(TEXT);
+    command
+}
+
+/// The command that decides these requests.
+pub(super) fn call<'a>(requests: impl Iterator<Item = &'a Encoded> + Clone, when: When) -> Cmd {
+    let keys: usize = requests.clone().map(Encoded::key_count).sum();
+    let bytes: usize = requests.clone().map(Encoded::size).sum();
+    let mut record = Vec::with_capacity(bytes);
+    let mut command = Cmd::with_capacity(keys + 6, bytes + 96);
+    command.arg("EVALSHA").arg(SCRIPT.get_hash()).arg(keys);
+    for request in requests {
+        for key in request.keys() {
+            command.arg(key);
+        }
+        record.extend_from_slice(request.record());
+    }
+    command.arg(when.now_us()).arg(when.slack_ms()).arg(record);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_lua_file_is_part_of_the_script() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/redis/lua");
+        for entry in std::fs::read_dir(folder).expect("the folder is there") {
+            let path = entry.expect("an entry").path();
+            let text = std::fs::read_to_string(&path).expect("a Lua file is text");
+            assert!(TEXT.contains(&text), "{} is not in the script", path.display());
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Decisions on Redis at times of the caller's choosing: recorded traffic, and tests that compare the script with the
+//! engine. One connection, no batcher, patient; not for serving.
+
+use std::time::Duration;
+
+use redis::Pipeline;
+use tokio::time::{Instant, timeout};
+
+use super::codec::{self, Answer, Encoded};
+use super::options::{OptionsError, RedisOptions};
+use super::pool::{CommandError, Link};
+use super::script::{self, When};
+use crate::engine::{Charges, Outcomes, StoreError};
+
+/// Nobody waits for these answers with a request in hand.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Requests that are decided at one instant, in one call.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'a> {
+    /// Microseconds since the epoch, 1 to 2^52 - 1.
+    pub now_us: u64,
+    /// In the order in which they are decided.
+    pub requests: &'a [Charges],
+}
+
+/// A connection that decides at given times. Counters are kept for an hour of real time beyond their use.
+#[derive(Debug)]
+pub struct Timeline {
+    link: Link,
+    key_prefix: String,
+}
+
+/// Why nothing could be decided.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TimelineError {
+    /// The options cannot be meant.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    /// Redis gave no answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Timeline {
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`TimelineError`] where the URL is of no use or Redis does not answer.
+    pub async fn connect(options: &RedisOptions) -> Result<Self, TimelineError> {
+        let client = options.client()?;
+        let link = timeout(PATIENCE, Link::open(&client)).await;
+        Ok(Self {
+            link: link.unwrap_or(Err(StoreError::Timeout))?,
+            key_prefix: options.key_prefix.clone(),
+        })
+    }
+
+    /// Decides the requests of each moment, moments in the order given, all in one trip.
+    ///
+    /// # Errors
+    /// [`StoreError`] when any call fails; what was recorded is then unknown.
+    pub async fn decide(&mut self, moments: &[Moment<'_>]) -> Result<Vec<Vec<Outcomes>>, StoreError> {
+        let mut calls = Pipeline::with_capacity(moments.len());
+        for moment in moments {
+            let requests: Vec<_> = moment
+                .requests
+                .iter()
+                .map(|charges| Encoded::new(charges, &self.key_prefix))
+                .collect();
+            calls.add_command(script::call(requests.iter(), When::At(moment.now_us)));
+        }
+        let deadline = Instant::now() + PATIENCE;
+        let answers: Vec<Vec<i64>> = self.link.ask_all(&calls, deadline).await.map_err(failure)?;
+        if answers.len() != moments.len() {
+            return Err(StoreError::Malformed("not one answer for each call".to_owned()));
+        }
+        moments
+            .iter()
+            .zip(&answers)
+            .map(|(moment, numbers)| outcomes(moment, numbers))
+            .collect()
+    }
+
+    /// Removes every key that starts with this store's prefix. Returns how many there were.
+    ///
+    /// # Errors
+    /// [`StoreError`] when Redis gives no answer; some keys may then be gone.
+    pub async fn remove_all(&mut self) -> Result<u64, StoreError> {
+        let pattern = format!("{}*", literal(&self.key_prefix));
+        let (mut cursor, mut removed) = (0_u64, 0);
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor)
+                .arg("MATCH")
+                .arg(&pattern)
+                .arg("COUNT")
+                .arg(1_000);
+            let deadline = Instant::now() + PATIENCE;
+            let (next, keys): (u64, Vec<Vec<u8>>) = self.link.ask(&scan, deadline).await.map_err(failure)?;
+            if !keys.is_empty() {
+                let mut unlink = redis::cmd("UNLINK");
+                unlink.arg(keys);
+                removed += self.link.ask::<u64>(&unlink, deadline).await.map_err(failure)?;
+            }
+            if next == 0 {
+                return Ok(removed);
+            }
+            cursor = next;
+        }
+    }
+}
+
+fn outcomes(moment: &Moment<'_>, numbers: &[i64]) -> Result<Vec<Outcomes>, StoreError> {
+    let mut rest = numbers.get(1..).unwrap_or_default();
+    let mut each = Vec::with_capacity(moment.requests.len());
+    for charges in moment.requests {
+        let numbers = rest.split_off(..codec::numbers(charges)).ok_or_else(too_few)?;
+        let answer = Answer {
+            now_us: moment.now_us,
+            numbers: numbers.into(),
+        };
+        each.push(answer.outcomes(charges)?);
+    }
+    Ok(each)
+}
+
+fn too_few() -> StoreError {
+    StoreError::Malformed("too few numbers".to_owned())
+}
+
+fn failure(error: CommandError) -> StoreError {
+    match error {
+        CommandError::Failed(failure) => failure,
+        CommandError::NoScript => StoreError::Refused("the server has forgotten the script".to_owned()),
+    }
+}
+
+/// The text as a pattern that matches nothing else.
+fn literal(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
+}
