@@ -9,7 +9,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("clock", &[]),
     ("store", &["store", "engine", "clock"]),
     ("rules", &["rules", "engine", "clock"]),
-    ("telemetry", &["telemetry", "engine", "clock"]),
+    ("telemetry", &["telemetry", "engine", "store", "clock"]),
     ("settings", &["settings", "engine", "telemetry"]),
     ("limiter", &["engine", "telemetry", "clock"]),
     ("transport", &["transport", "engine", "limiter", "telemetry", "clock"]),

@@ -70,10 +70,7 @@ impl Key {
 
     /// The names of all keys of a section.
     pub fn names(section: Section) -> Vec<&'static str> {
-        KEYS.iter()
-            .filter(|key| key.section == section)
-            .map(|key| key.name)
-            .collect()
+        KEYS.iter().filter(|key| key.section == section).map(|key| key.name).collect()
     }
 
     /// The sections that a key of that name belongs to: none where there is no such key.
@@ -82,10 +79,10 @@ impl Key {
     }
 }
 
-/// What `refill` may say.
-pub(super) const REFILLS: [&str; 2] = ["continuous", "interval"];
-/// What `mode` may say.
-pub(super) const MODES: [&str; 2] = ["meter", "queue"];
+/// The `refill` that is not the default.
+pub(super) const INTERVAL: &str = "interval";
+/// The `mode` that is not the default.
+pub(super) const QUEUE: &str = "queue";
 
 fn algorithms() -> Vec<&'static str> {
     Algorithm::ALL.map(Algorithm::name).to_vec()
@@ -100,11 +97,11 @@ fn policies() -> Vec<&'static str> {
 }
 
 fn refills() -> Vec<&'static str> {
-    REFILLS.to_vec()
+    vec!["continuous", INTERVAL]
 }
 
 fn modes() -> Vec<&'static str> {
-    MODES.to_vec()
+    vec!["meter", QUEUE]
 }
 
 /// The names of all units, for messages and the schema.

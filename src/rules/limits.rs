@@ -7,7 +7,7 @@ use crate::engine::{
 
 use super::draft::LimitDraft;
 use super::fields::Fields;
-use super::keys::{MODES, REFILLS, Section, units};
+use super::keys::{INTERVAL, QUEUE, Section, units};
 use super::report::{At, Report};
 use super::yaml::Node;
 
@@ -29,7 +29,10 @@ pub(super) fn read(descriptor: &Fields<'_>, defaults: Defaults, report: &mut Rep
     let single = descriptor.map("rate_limit");
     let several: Vec<_> = descriptor.list("rate_limits").collect();
     if several.is_empty() && descriptor.has("rate_limits") {
-        report.warn(&descriptor.at("rate_limits"), "rate_limits is empty: it limits nothing");
+        report.warn(
+            &descriptor.at("rate_limits"),
+            "rate_limits is empty: it limits nothing",
+        );
     }
     let limits = read_all(single.into_iter().chain(several), defaults, report);
     check_together(&limits, report);
@@ -51,13 +54,20 @@ fn read_all<'n>(
     let mut limits = Vec::new();
     for (node, at) in nodes {
         let fields = Fields::read(node, Section::RateLimit, at, report);
-        let mut reader = Reader { fields: &fields, report };
+        let mut reader = Reader {
+            fields: &fields,
+            report,
+        };
         if let Some(spec) = reader.spec(defaults)
             && let Some(limit) = reader.checked(&spec)
         {
             let place = report.place(&fields.at);
             let draft = LimitDraft { place, spec };
-            limits.push(Read { at: fields.at, draft, limit });
+            limits.push(Read {
+                at: fields.at,
+                draft,
+                limit,
+            });
         }
     }
     limits
@@ -69,7 +79,9 @@ fn check_together(limits: &[Read], report: &mut Report) {
             report.warn(&read.at, "unlimited does nothing beside other limits");
             continue;
         }
-        let twin = limits[..index].iter().find(|earlier| earlier.limit.fingerprint == read.limit.fingerprint);
+        let twin = limits[..index]
+            .iter()
+            .find(|earlier| earlier.limit.fingerprint == read.limit.fingerprint);
         if let Some(twin) = twin {
             report.error(
                 &read.at,
@@ -92,34 +104,37 @@ impl<'n> Reader<'_, 'n> {
         let fields = self.fields;
         let named = fields.text("algorithm").and_then(Algorithm::parse);
         let algorithm = named.unwrap_or(defaults.algorithm);
-        let unlimited = fields.flag("unlimited");
-        let period = self.period(unlimited);
-        let refill = self.only_for(Algorithm::TokenBucket, algorithm, "refill");
-        let pacing = self.only_for(Algorithm::LeakyBucket, algorithm, "mode");
         let name = fields.text("name").filter(|name| !name.is_empty());
-        let spec = LimitSpec {
+        // Read before anything is given up, so that all problems of the limit are named.
+        let period = self.period(fields.flag("unlimited"));
+        let burst = self.burst(algorithm);
+        let refill = self.only_for(Algorithm::TokenBucket, algorithm, "refill");
+        let mode = self.only_for(Algorithm::LeakyBucket, algorithm, "mode");
+        let replaces = self.replaces(name);
+        let charging = fields.text("charging").and_then(Charging::parse);
+        let policy = fields.text("on_store_failure").and_then(FailurePolicy::parse);
+        self.check_use();
+        Some(LimitSpec {
             requests_per_unit: fields.number("requests_per_unit").unwrap_or(0),
             period: period?,
-            unlimited,
+            unlimited: fields.flag("unlimited"),
             algorithm,
-            burst: self.burst(algorithm),
-            refill: if refill == Some(REFILLS[1]) { Refill::Interval } else { Refill::Continuous },
-            pacing: if pacing == Some(MODES[1]) { Pacing::Queue } else { Pacing::Meter },
-            charging: self
-                .choice("charging", Charging::parse)
-                .unwrap_or_else(|| defaults.charging(named.is_some())),
-            on_store_failure: self
-                .choice("on_store_failure", FailurePolicy::parse)
-                .unwrap_or(defaults.on_store_failure),
+            burst,
+            refill: if refill == Some(INTERVAL) {
+                Refill::Interval
+            } else {
+                Refill::Continuous
+            },
+            pacing: if mode == Some(QUEUE) {
+                Pacing::Queue
+            } else {
+                Pacing::Meter
+            },
+            charging: charging.unwrap_or_else(|| defaults.charging(named.is_some())),
+            on_store_failure: policy.unwrap_or(defaults.on_store_failure),
             name: name.map(str::to_owned),
-            replaces: self.replaces(name),
-        };
-        self.check_use(&spec);
-        Some(spec)
-    }
-
-    fn choice<T>(&self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
-        self.fields.text(name).and_then(parse)
+            replaces,
+        })
     }
 
     fn period(&mut self, unlimited: bool) -> Option<Period> {
@@ -128,7 +143,8 @@ impl<'n> Reader<'_, 'n> {
         let at = self.fields.at("unit");
         match (unit, unlimited) {
             (Some(_), true) => {
-                self.report.error(&at, "should not specify rate limit unit when unlimited");
+                self.report
+                    .error(&at, "should not specify rate limit unit when unlimited");
                 None
             }
             (None, true) => {
@@ -142,7 +158,10 @@ impl<'n> Reader<'_, 'n> {
             (Some(unit), false) => self.multiplied(unit),
             (None, false) if self.fields.is_broken("unit") => None,
             (None, false) => {
-                let reason = format!("invalid rate limit unit '{text}': it is one of {}", units().join(", "));
+                let reason = format!(
+                    "invalid rate limit unit '{text}': it is one of {}",
+                    units().join(", ")
+                );
                 self.report.error(&at, reason);
                 None
             }
@@ -189,7 +208,9 @@ impl<'n> Reader<'_, 'n> {
         for (node, at) in self.fields.list("replaces") {
             let entry = Fields::read(node, Section::Replaces, at, self.report);
             match entry.text("name") {
-                None | Some("") => self.report.error(&entry.at, "should not have an empty replaces entry"),
+                None | Some("") => self
+                    .report
+                    .error(&entry.at, "should not have an empty replaces entry"),
                 name if name == own_name => {
                     let reason = "replaces should not contain name of same descriptor";
                     self.report.error(&entry.at("name"), reason);
@@ -201,11 +222,18 @@ impl<'n> Reader<'_, 'n> {
     }
 
     /// Warns of limits that can be kept but hardly mean what was meant.
-    fn check_use(&mut self, spec: &LimitSpec) {
+    fn check_use(&mut self) {
         let fields = self.fields;
-        if spec.unlimited {
-            let counting =
-                ["requests_per_unit", "unit_multiplier", "algorithm", "burst", "refill", "mode", "charging"];
+        if fields.flag("unlimited") {
+            let counting = [
+                "requests_per_unit",
+                "unit_multiplier",
+                "algorithm",
+                "burst",
+                "refill",
+                "mode",
+                "charging",
+            ];
             for name in counting.into_iter().filter(|name| fields.has(name)) {
                 let reason = format!("'{name}' does nothing: the limit is unlimited");
                 self.report.warn(&fields.at(name), reason);
@@ -216,7 +244,7 @@ impl<'n> Reader<'_, 'n> {
             let reason = "requests_per_unit is missing, so everything is blocked; write 'requests_per_unit: 0' if that is meant";
             self.report.warn(&fields.at, reason);
         }
-        if spec.requests_per_unit == u32::MAX {
+        if fields.number("requests_per_unit") == Some(u32::MAX) {
             let reason = "requests_per_unit is the largest number there is; write 'unlimited: true' if nothing is to be limited";
             self.report.warn(&fields.at("requests_per_unit"), reason);
         }

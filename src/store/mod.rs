@@ -1,6 +1,6 @@
 //! The stores that keep counters, and the layers that go over any of them.
 //!
-//! Every store answers [`crate::engine::Store`] and knows nothing of requests, rules or transports.
+//! Every store answers [`crate::engine::Store`] and knows nothing of requests, rules, transports or telemetry.
 
 pub mod fallback;
 pub mod memory;

@@ -79,9 +79,9 @@ async fn a_rule_without_algorithm_counts_as_the_reference_does() {
     expect(
         &house,
         &[
-            (&[k.clone()], "O O2"),
+            (std::slice::from_ref(&k), "O O2"),
             (&[k.clone(), k.clone()], "O O0 O0"), // one counter twice: added up
-            (&[other.clone()], "O O2"),           // every value counts apart
+            (std::slice::from_ref(&other), "O O2"), // every value counts apart
             (&[other.clone(), k.clone()], "X O1 X0"), // denied, and recorded all the same
             (&[hits(&[("k", "b")], 0)], "O O1"),  // a peek
             (&[hits(&[("k", "a")], 0)], "X X0"),  // a peek where nothing remains
