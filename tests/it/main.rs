@@ -3,4 +3,5 @@
 //! One binary, one module per subject. `support` starts and stops the real things.
 
 mod envoy;
+mod lua_twin;
 mod support;
