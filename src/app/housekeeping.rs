@@ -6,9 +6,14 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
 use super::stores::Stores;
+use crate::store::redis::RedisStore;
+use crate::transport::{Obstacle, Readiness};
 
 /// A sweep forgets a share of what has run out; at this pace all of it within half a minute.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// Until Redis answers for the first time.
+const ASK_EVERY: Duration = Duration::from_millis(100);
 
 /// Sweeps the memory store until `end`.
 pub(super) async fn keep(stores: &Stores, end: impl Future<Output = ()>) {
@@ -20,5 +25,24 @@ pub(super) async fn keep(stores: &Stores, end: impl Future<Output = ()>) {
             () = &mut end => return,
             _ = ticks.tick() => stores.memory.sweep(),
         }
+    }
+}
+
+/// Asks Redis until it answers for the first time, or until `end`.
+pub(super) async fn reach(redis: Option<RedisStore>, readiness: &Readiness, end: impl Future<Output = ()>) {
+    let Some(redis) = redis else {
+        return;
+    };
+    let reached = async {
+        while let Err(error) = redis.ping().await {
+            tracing::debug!(%error, "Redis does not answer yet");
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+        tracing::info!("Redis answers");
+        readiness.clear(Obstacle::StoreNotReached);
+    };
+    tokio::select! {
+        () = reached => {}
+        () = end => {}
     }
 }

@@ -22,8 +22,8 @@ use crate::limiter::Limiter;
 use crate::rules::Problems;
 use crate::settings::{Log, Settings, StoreKind};
 use crate::telemetry::logging;
-use crate::telemetry::metrics::Metrics;
-use crate::transport::grpc::{self, GrpcError, GrpcService, Rls};
+use crate::telemetry::metrics::{Metrics, Transport};
+use crate::transport::grpc::{self, BoxError, GrpcError, GrpcService, Rls, Station};
 use crate::transport::http::{self, Decider, Public};
 use crate::transport::{Obstacle, Readiness};
 
@@ -52,7 +52,7 @@ pub enum AppError {
     },
     /// The store cannot be set up.
     #[error("the store cannot be set up: {0}")]
-    Store(#[source] grpc::BoxError),
+    Store(#[source] BoxError),
     /// The gRPC port is not served any more.
     #[error("the gRPC port: {0}")]
     Grpc(#[from] GrpcError),
@@ -103,7 +103,7 @@ impl App {
     pub async fn prepare(settings: Settings) -> Result<Self, AppError> {
         let metrics = Metrics::new(settings.near_limit_ppm)?;
         let rules = RuleKeeper::start(&settings, &metrics)?;
-        let stores = Arc::new(Stores::new(&settings.store));
+        let stores = Arc::new(Stores::new(&settings.store, &metrics)?);
         let server = &settings.server;
         let ports = Ports {
             grpc: bind("server.grpc.address", server.grpc.address).await?,
@@ -136,13 +136,18 @@ impl App {
     /// [`AppError`] when a part that must run does not.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
         let end = End::default();
-        let make_rls = self.make_rls();
-        let pages = http::public(self.public()?);
+        let make_station = self.make_station();
+        let store = self.stores.make().map_err(AppError::Store)?;
+        let (redis, close_store) = (store.redis(), store.close());
+        let pages = http::public(self.public(store));
         let admin = http::admin(pages::all(&self.rules));
         let Self { settings, rules, stores, readiness, ports, .. } = self;
 
-        let service =
-            GrpcService { options: options::grpc(&settings.server), readiness: readiness.clone(), make_rls };
+        let service = GrpcService {
+            options: options::grpc(&settings.server),
+            readiness: readiness.clone(),
+            make_station,
+        };
         let deciding = async {
             let served = grpc::serve(ports.grpc, service, end.deciding.clone()).await;
             end.everything.cancel();
@@ -155,7 +160,9 @@ impl App {
                 http::serve(ports.admin, http, admin, end.everything.clone()),
                 rules.watch(settings.rules.watch, end.everything.cancelled()),
                 housekeeping::keep(&stores, end.everything.cancelled()),
+                housekeeping::reach(redis, &readiness, end.everything.cancelled()),
             );
+            close_store.await;
             Ok(())
         };
         let ending = async {
@@ -172,24 +179,35 @@ impl App {
         Ok(())
     }
 
-    /// Called on each worker's own runtime.
-    fn make_rls(&self) -> impl Fn() -> Result<Rls<AnyStore>, grpc::BoxError> + Clone + Send + 'static {
+    /// What each worker calls on its own runtime.
+    fn make_station(
+        &self,
+    ) -> impl Fn() -> Result<Station<AnyStore>, BoxError> + Clone + Send + 'static + use<> {
         let (stores, rulebook) = (Arc::clone(&self.stores), Arc::clone(&self.rules.rulebook));
         let (enforcement, bounds) = (self.settings.enforcement, options::bounds(&self.settings.server));
         let response = options::response(self.settings.response);
+        let meter = self.metrics.requests(Transport::Grpc);
         move || {
-            let limiter = Limiter { rulebook: Arc::clone(&rulebook), store: stores.make()?, enforcement };
-            Ok(Rls { limiter, bounds, response })
+            let store = stores.make()?;
+            let close = store.close();
+            let limiter = Limiter { rulebook: Arc::clone(&rulebook), store, enforcement };
+            Ok(Station { rls: Rls { limiter, bounds, response, meter: meter.clone() }, close })
         }
     }
 
-    fn public(&self) -> Result<Public<AnyStore>, AppError> {
-        let Rls { limiter, bounds, response } = self.make_rls()().map_err(AppError::Store)?;
-        Ok(Public {
-            decider: Decider { limiter, bounds, response },
+    /// The pages of the HTTP port, which decide by a store of their own.
+    fn public(&self, store: AnyStore) -> Public<AnyStore> {
+        let rulebook = Arc::clone(&self.rules.rulebook);
+        Public {
+            decider: Decider {
+                limiter: Limiter { rulebook, store, enforcement: self.settings.enforcement },
+                bounds: options::bounds(&self.settings.server),
+                response: options::response(self.settings.response),
+                meter: self.metrics.requests(Transport::Http),
+            },
             readiness: self.readiness.clone(),
             metrics: self.metrics.clone(),
-        })
+        }
     }
 }
 

@@ -4,7 +4,8 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
-use crate::settings::{Response, ResponseHeaders, Server};
+use crate::settings::{RedisStore, Response, ResponseHeaders, Server};
+use crate::store::redis::RedisOptions;
 use crate::transport::grpc::GrpcOptions;
 use crate::transport::http::HttpOptions;
 use crate::transport::{Bounds, HeaderStyle, ResponseOptions};
@@ -48,5 +49,17 @@ pub(super) fn response(response: Response) -> ResponseOptions {
         retry_after: response.retry_after,
         dynamic_metadata: response.dynamic_metadata,
         exact_durations: response.exact_durations,
+    }
+}
+
+pub(super) fn redis(redis: &RedisStore) -> RedisOptions {
+    RedisOptions {
+        url: redis.url.expose().to_owned(),
+        key_prefix: redis.key_prefix.clone(),
+        timeout: redis.timeout,
+        // The settings allow 64 at most.
+        connections: u32::try_from(redis.connections.get()).unwrap_or(u32::MAX),
+        max_batch: redis.max_batch.get(),
+        max_queue: redis.max_queue.get(),
     }
 }

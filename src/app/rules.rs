@@ -9,7 +9,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::limiter::Rulebook;
 use crate::rules::{self, LoadOptions, Loaded, Problems, Reloader, RulesStatus};
 use crate::settings::Settings;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{self, Metrics};
 
 /// The rules in force and their history.
 #[derive(Debug)]
@@ -19,6 +19,7 @@ pub(super) struct RuleKeeper {
     /// For the admin page.
     pub(super) status: Arc<Mutex<RulesStatus>>,
     reloader: Reloader,
+    metrics: Metrics,
 }
 
 impl RuleKeeper {
@@ -28,11 +29,12 @@ impl RuleKeeper {
             LoadOptions { merge_domains: settings.rules.merge_domains, defaults: settings.defaults };
         let (reloader, loaded) = Reloader::start(std::slice::from_ref(&settings.rules.path), options)?;
         let mut status = RulesStatus::default();
-        note_loaded(&mut status, &loaded);
+        note_loaded(&mut status, &loaded, metrics);
         Ok(Self {
             rulebook: Arc::new(Rulebook::new(loaded.rules, metrics.clone())),
             status: Arc::new(Mutex::new(status)),
             reloader,
+            metrics: metrics.clone(),
         })
     }
 
@@ -43,11 +45,12 @@ impl RuleKeeper {
         }
         let take_up = |change: Result<Loaded, Problems>| match change {
             Ok(loaded) => {
-                note_loaded(&mut self.status.lock(), &loaded);
+                note_loaded(&mut self.status.lock(), &loaded, &self.metrics);
                 self.rulebook.replace(loaded.rules);
             }
             Err(problems) => {
                 tracing::error!("the changed rules cannot be used, the old ones stay in force:\n{problems}");
+                self.metrics.rules_refused();
                 self.status.lock().note_failed(problems, SystemClock.now_us());
             }
         };
@@ -55,15 +58,13 @@ impl RuleKeeper {
     }
 }
 
-fn note_loaded(status: &mut RulesStatus, loaded: &Loaded) {
+fn note_loaded(status: &mut RulesStatus, loaded: &Loaded, metrics: &Metrics) {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    status.note_loaded(loaded, SystemClock.now_us());
-    tracing::info!(
-        files = status.files,
-        domains = status.domains.len(),
-        rules = status.rules,
-        "rules in force"
-    );
+    let now_us = SystemClock.now_us();
+    status.note_loaded(loaded, now_us);
+    let (rules, files) = (status.rules, status.files);
+    metrics.rules_loaded(metrics::Loaded { rules, files, now_us });
+    tracing::info!(files, domains = status.domains.len(), rules, "rules in force");
 }

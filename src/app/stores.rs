@@ -1,36 +1,90 @@
 //! The stores of the process: which there are, what lies over them, who shares what.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::BoxFuture;
 
 use crate::clock::SystemClock;
 use crate::engine::{Charges, Outcomes, Store, StoreError};
-use crate::settings;
+use crate::settings::{self, StoreKind};
+use crate::store::fallback::Fallback;
 use crate::store::memory::{MemoryOptions, MemoryStore};
+use crate::store::observed::Observed;
+use crate::store::redis::{Observer, RedisOptions, RedisStore};
+use crate::telemetry::metrics::{BatchMeter, Metrics, StoreMeter};
 use crate::transport::grpc::BoxError;
 
 /// Makes the stores of all workers.
 #[derive(Debug)]
 pub(super) struct Stores {
+    kind: StoreKind,
     /// The counters themselves, or what limits with the policy `local` count by while Redis is away.
     pub(super) memory: Arc<MemoryStore<SystemClock>>,
+    redis: RedisOptions,
+    metrics: Metrics,
 }
 
 /// The store of one worker.
 #[derive(Debug)]
 pub(super) enum AnyStore {
-    /// Shared by all workers.
+    /// Shared by all workers. Not measured: reading the clock would take longer than the decision.
     Memory(Arc<MemoryStore<SystemClock>>),
+    /// The worker's own, and the same without its layers.
+    Redis(Fallback<Observed<RedisStore, StoreMeter>, SystemClock>, RedisStore),
 }
 
 impl Stores {
-    pub(super) fn new(settings: &settings::Store) -> Self {
+    pub(super) fn new(settings: &settings::Store, metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let options = MemoryOptions { max_keys: settings.memory.max_keys.get(), ..MemoryOptions::default() };
-        Self { memory: Arc::new(MemoryStore::new(options, SystemClock)) }
+        let memory = Arc::new(MemoryStore::new(options, SystemClock));
+        let counted = Arc::clone(&memory);
+        metrics.watch_memory(move || counted.census())?;
+        Ok(Self {
+            kind: settings.kind,
+            memory,
+            redis: super::options::redis(&settings.redis),
+            metrics: metrics.clone(),
+        })
+    }
+
+    fn batches(&self) -> Batches {
+        Batches { meter: self.metrics.batches(), waiting: AtomicUsize::new(0) }
     }
 
     /// A store for whoever runs on this runtime.
     pub(super) fn make(&self) -> Result<AnyStore, BoxError> {
-        Ok(AnyStore::Memory(Arc::clone(&self.memory)))
+        let memory = Arc::clone(&self.memory);
+        match self.kind {
+            StoreKind::Memory => Ok(AnyStore::Memory(memory)),
+            StoreKind::Redis => {
+                let redis = RedisStore::new(&self.redis, Arc::new(self.batches()))?;
+                let observed = Observed::new(redis.clone(), self.metrics.store("redis"));
+                Ok(AnyStore::Redis(Fallback::new(observed, memory), redis))
+            }
+        }
+    }
+}
+
+impl AnyStore {
+    /// Ends what runs on behalf of this store.
+    pub(super) fn close(&self) -> BoxFuture<'static, ()> {
+        let Some(redis) = self.redis() else {
+            return Box::pin(async {});
+        };
+        Box::pin(async move {
+            if let Err(error) = redis.shutdown().await {
+                tracing::error!(%error, "a task of the Redis store had died");
+            }
+        })
+    }
+
+    /// Redis itself, without what answers in its place.
+    pub(super) fn redis(&self) -> Option<RedisStore> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(_, redis) => Some(redis.clone()),
+        }
     }
 }
 
@@ -38,6 +92,25 @@ impl Store for AnyStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         match self {
             Self::Memory(store) => store.decide(charges).await,
+            Self::Redis(store, _) => store.decide(charges).await,
         }
+    }
+}
+
+/// Counts the script calls of one worker.
+#[derive(Debug)]
+struct Batches {
+    meter: BatchMeter,
+    /// As last told.
+    waiting: AtomicUsize,
+}
+
+impl Observer for Batches {
+    fn batch(&self, requests: usize) {
+        self.meter.sent(requests, self.waiting.load(Ordering::Relaxed));
+    }
+
+    fn queue_depth(&self, requests: usize) {
+        self.waiting.store(requests, Ordering::Relaxed);
     }
 }

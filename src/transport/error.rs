@@ -3,6 +3,7 @@
 use super::bounds::RequestError;
 use crate::engine::PlanError;
 use crate::limiter::DecideError;
+use crate::telemetry::metrics::RequestMeter;
 
 /// A call that ends without a decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +32,14 @@ impl CallError {
         match self {
             Self::Request(_) | Self::Decide(DecideError::Plan(PlanError::Override { .. })) => Blame::Caller,
             Self::Decide(DecideError::Store(_)) => Blame::Store,
+        }
+    }
+
+    /// Counts the call, by who is to blame.
+    pub(super) fn record(&self, meter: &RequestMeter) {
+        match self.blame() {
+            Blame::Caller => meter.refused(),
+            Blame::Store => meter.unanswered(),
         }
     }
 

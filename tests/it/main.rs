@@ -2,8 +2,13 @@
 //!
 //! One binary, one module per subject. `support` starts and stops the real things.
 
+mod check;
 mod decisions;
+mod drain;
 mod envoy;
+mod grpc;
+mod http;
+mod lua_twin;
 mod reload;
 mod rules;
 mod settings;

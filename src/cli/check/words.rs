@@ -44,9 +44,13 @@ fn standing(status: &DescriptorStatus) -> String {
             _ => format!("{verdict}, no limit applies"),
         };
     };
-    let (left, limit_words) = (status.limit_remaining, quota(limit));
     let rule = if limit.name.is_empty() { String::new() } else { format!(" (rule {})", limit.name) };
-    format!("{verdict}, {left} of {limit_words} left{}{rule}", reset(status))
+    let left = match status.limit_remaining {
+        // A burst above the limit.
+        more if more > limit.requests_per_unit => format!("{more} left at {}", quota(limit)),
+        left => format!("{left} of {} left", quota(limit)),
+    };
+    format!("{verdict}, {left}{}{rule}", reset(status))
 }
 
 fn quota(limit: &RateLimit) -> String {
@@ -131,6 +135,7 @@ mod tests {
         let table = [
             (status(4, (32, 0), None), "OK, 4 of 5 per minute left, resets in 32 s"),
             (status(5, (0, 0), None), "OK, 5 of 5 per minute left"),
+            (status(8, (0, 0), None), "OK, 8 left at 5 per minute"),
             (over, "OVER LIMIT, 0 of 5 per 10 minutes left, resets in 1.5 s"),
             (bare(0), "OK, no limit applies"),
             (bare(u32::MAX), "OK, unlimited"),

@@ -9,7 +9,7 @@ use tonic_health::server::HealthReporter;
 
 use super::dealer::Dealer;
 use super::worker::{Worker, WorkerError};
-use super::{BoxError, GrpcError, GrpcService, Rls};
+use super::{BoxError, GrpcError, GrpcService, Station};
 use crate::engine::Store;
 
 /// How a worker ended: with its report, or without one because it panicked.
@@ -36,14 +36,14 @@ impl Crew {
         health: &HealthReporter,
     ) -> Result<(Self, Dealer), GrpcError>
     where
-        M: Fn() -> Result<Rls<S>, BoxError> + Clone + Send + 'static,
+        M: Fn() -> Result<Station<S>, BoxError> + Clone + Send + 'static,
         S: Store + 'static,
     {
         let stop = CancellationToken::new();
         let mut dealer = Dealer::default();
         let start = |place| {
             let worker = Worker {
-                make_rls: service.make_rls.clone(),
+                make_station: service.make_station.clone(),
                 options: service.options,
                 health: health.clone(),
                 connections: dealer.join(),
@@ -79,7 +79,7 @@ impl Crew {
 impl Member {
     fn start<M, S>(place: usize, worker: Worker<M>) -> Result<Self, GrpcError>
     where
-        M: Fn() -> Result<Rls<S>, BoxError> + Send + 'static,
+        M: Fn() -> Result<Station<S>, BoxError> + Send + 'static,
         S: Store + 'static,
     {
         let (report, ended) = oneshot::channel();

@@ -17,4 +17,4 @@ mod worker;
 
 pub use rls::Rls;
 pub use server::{GrpcError, GrpcOptions, GrpcService, serve};
-pub use worker::BoxError;
+pub use worker::{BoxError, Station};

@@ -7,6 +7,7 @@ use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitRespon
 use super::status;
 use crate::engine::Store;
 use crate::limiter::Limiter;
+use crate::telemetry::metrics::RequestMeter;
 use crate::transport::error::CallError;
 use crate::transport::{Answer, Bounds, ResponseOptions};
 
@@ -19,6 +20,8 @@ pub struct Rls<S> {
     pub bounds: Bounds,
     /// What answers carry.
     pub response: ResponseOptions,
+    /// Counts calls.
+    pub meter: RequestMeter,
 }
 
 #[tonic::async_trait]
@@ -27,9 +30,13 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
         &self,
         call: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
+        let _timer = self.meter.start();
         match self.answer(call.into_inner()).await {
             Ok(response) => Ok(Response::new(response)),
-            Err(error) => Err(status::of(&error)),
+            Err(error) => {
+                error.record(&self.meter);
+                Err(status::of(&error))
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tonic_health::server::HealthReporter;
 
 use super::crew::Crew;
-use super::{BoxError, Rls, health};
+use super::{BoxError, Station, health};
 use crate::engine::Store;
 use crate::transport::Readiness;
 
@@ -49,15 +49,15 @@ pub enum GrpcError {
     },
 }
 
-/// What is served, and how. `make_rls` is called once on each worker's own runtime.
+/// What is served, and how. `make_station` is called once on each worker's own runtime.
 #[derive(Debug)]
 pub struct GrpcService<M> {
     /// The terms.
     pub options: GrpcOptions,
     /// What the health service says.
     pub readiness: Readiness,
-    /// Makes a handler with a store of its own.
-    pub make_rls: M,
+    /// Makes a handler and a store.
+    pub make_station: M,
 }
 
 /// Serves `listener` until `stop`, then finishes what is in flight.
@@ -70,7 +70,7 @@ pub async fn serve<M, S>(
     stop: CancellationToken,
 ) -> Result<(), GrpcError>
 where
-    M: Fn() -> Result<Rls<S>, BoxError> + Clone + Send + 'static,
+    M: Fn() -> Result<Station<S>, BoxError> + Clone + Send + 'static,
     S: Store + 'static,
 {
     let reporter = HealthReporter::new();

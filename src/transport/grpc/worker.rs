@@ -6,6 +6,7 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -24,6 +25,14 @@ use crate::engine::Store;
 
 /// Any error that says why something could not be set up.
 pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// What one worker works with.
+pub struct Station<S> {
+    /// Answers the calls.
+    pub rls: Rls<S>,
+    /// Ends what the store has running on the worker's runtime, once there are no more calls.
+    pub close: BoxFuture<'static, ()>,
+}
 
 /// Envoy opens one connection per worker thread and allows 1,024 calls at once on each.
 const MAX_CONCURRENT_STREAMS: u32 = 1_024;
@@ -50,7 +59,7 @@ pub(super) enum WorkerError {
 
 /// What a worker is started with.
 pub(super) struct Worker<M> {
-    pub(super) make_rls: M,
+    pub(super) make_station: M,
     pub(super) options: GrpcOptions,
     pub(super) health: HealthReporter,
     pub(super) connections: mpsc::Receiver<Accepted>,
@@ -59,7 +68,7 @@ pub(super) struct Worker<M> {
 
 impl<M, S> Worker<M>
 where
-    M: Fn() -> Result<Rls<S>, BoxError>,
+    M: Fn() -> Result<Station<S>, BoxError>,
     S: Store + 'static,
 {
     /// Serves on this thread until asked to stop, then finishes what is in flight.
@@ -72,7 +81,7 @@ where
     }
 
     async fn serve(self) -> Result<(), WorkerError> {
-        let rls = (self.make_rls)().map_err(WorkerError::Limiter)?;
+        let Station { rls, close } = (self.make_station)().map_err(WorkerError::Limiter)?;
         let max_message_bytes = rls.bounds.max_message_bytes();
         let dispatch = Dispatch {
             first: RateLimitServiceServer::new(rls).max_decoding_message_size(max_message_bytes),
@@ -89,12 +98,15 @@ where
             tokio::time::sleep(self.options.finish_within).await;
         };
         tokio::select! {
-            served = served => served.map_err(WorkerError::Serve),
+            served = served => served.map_err(WorkerError::Serve)?,
             () = out_of_patience => {
                 tracing::warn!("connections were still open after {:?}", self.options.finish_within);
-                Ok(())
             }
         }
+        if tokio::time::timeout(self.options.finish_within, close).await.is_err() {
+            tracing::warn!("the store did not end within {:?}", self.options.finish_within);
+        }
+        Ok(())
     }
 }
 

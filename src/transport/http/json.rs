@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::engine::{Code, Limit, Metadata, Request, Store};
 use crate::limiter::Limiter;
+use crate::telemetry::metrics::RequestMeter;
 use crate::transport::answer::Line;
 use crate::transport::error::{Blame, CallError};
 use crate::transport::headers::printable;
@@ -27,6 +28,8 @@ pub struct Decider<S> {
     pub bounds: Bounds,
     /// What answers carry.
     pub response: ResponseOptions,
+    /// Counts calls.
+    pub meter: RequestMeter,
 }
 
 /// 200 for OK, 429 for over the limit, 400 for a request that cannot be decided, 500 when the store has no answer.
@@ -34,11 +37,14 @@ pub(super) async fn decide<S: Store + 'static>(
     State(decider): State<Arc<Decider<S>>>,
     body: Bytes,
 ) -> Response {
-    let sent = match serde_json::from_slice::<RequestJson>(&body) {
-        Ok(sent) => sent,
-        Err(error) => return (StatusCode::BAD_REQUEST, format!("Bad Request: {error}\n")).into_response(),
-    };
-    decider.answer(sent).await.unwrap_or_else(|error| refusal(&error))
+    let _timer = decider.meter.start();
+    match serde_json::from_slice::<RequestJson>(&body) {
+        Ok(sent) => decider.answer(sent).await.unwrap_or_else(|error| decider.refuse(&error)),
+        Err(error) => {
+            decider.meter.refused();
+            (StatusCode::BAD_REQUEST, format!("Bad Request: {error}\n")).into_response()
+        }
+    }
 }
 
 impl<S: Store> Decider<S> {
@@ -53,14 +59,15 @@ impl<S: Store> Decider<S> {
         let body = spell(&answer).to_string();
         Ok((status, [(header::CONTENT_TYPE, "application/json")], body).into_response())
     }
-}
 
-fn refusal(error: &CallError) -> Response {
-    tracing::debug!(%error, "call failed");
-    let told = error.for_caller();
-    match error.blame() {
-        Blame::Caller => (StatusCode::BAD_REQUEST, format!("Bad Request: {told}\n")).into_response(),
-        Blame::Store => (StatusCode::INTERNAL_SERVER_ERROR, format!("{told}\n")).into_response(),
+    fn refuse(&self, error: &CallError) -> Response {
+        error.record(&self.meter);
+        tracing::debug!(%error, "call failed");
+        let told = error.for_caller();
+        match error.blame() {
+            Blame::Caller => (StatusCode::BAD_REQUEST, format!("Bad Request: {told}\n")).into_response(),
+            Blame::Store => (StatusCode::INTERNAL_SERVER_ERROR, format!("{told}\n")).into_response(),
+        }
     }
 }
 

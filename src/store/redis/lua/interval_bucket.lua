@@ -30,6 +30,9 @@ local function interval_bucket(place, mode, units, capacity, refill, interval)
     interval_bucket_at(place, capacity, refill, interval)
   end
   local last, tokens = A[place], B[place]
+  if tokens == capacity and last < NOW then
+    last = NOW -- a full bucket has no anchor; another request of the batch may have filled it
+  end
   local fits, after = true, nil
   if mode >= RETURN then
     after = tokens + units

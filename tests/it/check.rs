@@ -1,0 +1,79 @@
+//! `ratelimitd check` against a running service: its words, its JSON, its exit codes.
+
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::support::ports;
+use crate::support::process::Ratelimitd;
+
+const RULES: &str = "
+domain: shop
+descriptors:
+  - { key: user, rate_limit: { unit: year, requests_per_unit: 2, name: per user } }
+  - { key: free, rate_limit: { unlimited: true } }
+";
+
+fn check(port: u16, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let address = format!("127.0.0.1:{port}");
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+        .args(["check", "--address", &address, "--domain", "shop", "--timeout", "10s"])
+        .args(arguments)
+        .output()
+        .expect("the binary runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn answers_come_in_words_and_the_exit_code_tells_them() {
+    let service = Ratelimitd::start(RULES);
+    let port = service.grpc_port();
+    let (code, words, _) = check(port, &["user=ann", "free=x", "other=y"]);
+    assert_eq!(code, Some(0), "{words}");
+    let lines: Vec<_> = words.lines().collect();
+    assert_eq!(lines[0], "OK");
+    assert!(lines[1].starts_with("  user=ann: OK, 1 of 2 per year left, resets in "), "{words}");
+    assert!(lines[1].ends_with(" s (rule per user)"), "{words}");
+    assert_eq!(lines[2..], ["  free=x: OK, unlimited", "  other=y: OK, no limit applies"]);
+
+    let (code, words, _) = check(port, &["--peek", "--count", "2", "user=ann"]);
+    assert_eq!((code, words.lines().last()), (Some(0), Some("2 OK, 0 over limit")), "a peek takes nothing");
+    let (code, words, _) = check(port, &["--count", "2", "user=ann"]);
+    assert_eq!((code, words.lines().last()), (Some(1), Some("1 OK, 1 over limit")));
+    assert!(words.contains("user=ann: OVER LIMIT, 0 of 2 per year left"), "{words}");
+    assert_eq!(check(port, &["--hits", "3", "user=bob"]).0, Some(1));
+}
+
+#[test]
+fn json_is_one_line_per_answer() {
+    let service = Ratelimitd::start(RULES);
+    let (code, lines, _) = check(service.grpc_port(), &["--json", "--count", "3", "user=ann", "other=y"]);
+    assert_eq!(code, Some(1));
+    let answers: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    let codes: Vec<_> = answers.iter().map(|answer| &answer["overall_code"]).collect();
+    assert_eq!(codes, [&json!("OK"), &json!("OK"), &json!("OVER_LIMIT")]);
+    let limit = json!({"requests_per_unit": 2, "unit": "YEAR", "unit_multiplier": 1, "name": "per user"});
+    assert_eq!(answers[0]["statuses"][0]["current_limit"], limit);
+    assert_eq!(answers[0]["statuses"][0]["limit_remaining"], 1);
+    assert_eq!(answers[0]["statuses"][1]["current_limit"], Value::Null);
+}
+
+#[test]
+fn no_answer_is_an_error() {
+    let nobody = ports::free();
+    let (code, out, error) = check(nobody, &["user=ann"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert!(error.contains("cannot connect") && error.contains("refused"), "{error}");
+
+    let service = Ratelimitd::start(RULES);
+    let long = format!("user={}", "x".repeat(20_000));
+    let (code, _, error) = check(service.grpc_port(), &[&long]);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("InvalidArgument: descriptor 0"), "{error}");
+
+    for arguments in [&["=v"][..], &[], &["--count", "0", "a=b"], &["--peek", "--hits", "2", "a=b"]] {
+        assert_eq!(check(service.grpc_port(), arguments).0, Some(2), "{arguments:?}");
+    }
+}

@@ -1,0 +1,142 @@
+//! Costs, peeks, refunds, limits that come with the request, and exactness under concurrency.
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use futures_util::future::join_all;
+use ratelimitd::transport::grpc::pb::envoy::extensions::common::ratelimit::v3 as ours;
+use ratelimitd::transport::grpc::pb::envoy::service::ratelimit::v3 as contract;
+use ratelimitd::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+
+use super::{ask, costing, of, service};
+use crate::support::grpc::{Code, RateLimitDescriptor, Rls, descriptor};
+
+#[tokio::test]
+async fn the_descriptors_own_units_win_over_the_requests() {
+    let service = service();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let mut team = async |request_hits, own: Option<u64>| {
+        let descriptor = own.map_or_else(|| descriptor(&[("team", "t")]), |hits| costing("team", "t", hits));
+        let mut asked = of(vec![descriptor]);
+        asked.hits_addend = request_hits;
+        let answer = rls.send(asked).await.expect("an answer");
+        (answer.overall_code(), answer.statuses[0].limit_remaining)
+    };
+    // Units of the request, of the descriptor; what remains of 10.
+    assert_eq!(team(0, None).await, (Code::Ok, 9), "0 means 1");
+    assert_eq!(team(2, None).await, (Code::Ok, 7));
+    assert_eq!(team(9, Some(3)).await, (Code::Ok, 4));
+    assert_eq!(team(9, Some(0)).await, (Code::Ok, 4), "a peek takes nothing");
+    assert_eq!(team(0, Some(4)).await, (Code::Ok, 0));
+    assert_eq!(team(0, Some(0)).await, (Code::OverLimit, 0), "a peek asks whether one more would fit");
+}
+
+#[tokio::test]
+async fn units_can_be_given_back() {
+    let service = service();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let refund = |hits| RateLimitDescriptor { is_negative_hits: true, ..costing("team", "t", hits) };
+    assert_eq!(ask(&mut rls, costing("team", "t", 10)).await, (Code::Ok, 0));
+    assert_eq!(ask(&mut rls, refund(3)).await, (Code::Ok, 3));
+    assert_eq!(ask(&mut rls, refund(u64::MAX)).await, (Code::Ok, 10), "never above the limit");
+    assert_eq!(ask(&mut rls, costing("team", "t", 1)).await, (Code::Ok, 9));
+}
+
+#[tokio::test]
+async fn absurd_costs_are_over_the_limit_and_spoil_nothing() {
+    let service = service();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    assert_eq!(ask(&mut rls, costing("slow", "v", u64::MAX)).await, (Code::OverLimit, 1));
+    assert_eq!(ask(&mut rls, costing("slow", "v", 1)).await, (Code::Ok, 0), "prepaid: nothing was taken");
+    assert_eq!(ask(&mut rls, costing("shut", "v", 1)).await.0, Code::OverLimit, "a limit of 0 blocks");
+}
+
+fn limited(requests_per_unit: u32, unit: i32) -> RateLimitDescriptor {
+    let limit = Some(RateLimitOverride { requests_per_unit, unit });
+    RateLimitDescriptor { limit, ..descriptor(&[("user", "own"), ("any", "thing")]) }
+}
+
+#[tokio::test]
+async fn a_limit_that_comes_along_replaces_the_rules() {
+    let service = service();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let answer = rls.send(of(vec![limited(2, 4)])).await.expect("an answer");
+    let limit = answer.statuses[0].current_limit.clone().expect("a limit");
+    assert_eq!((limit.requests_per_unit, limit.unit, limit.name.as_str()), (2, 4, ""));
+    assert_eq!(answer.statuses[0].limit_remaining, 1);
+    assert_eq!(ask(&mut rls, limited(0, 4)).await.0, Code::OverLimit, "a limit of 0 blocks");
+
+    let (_, elsewhere) = rls.ask("nowhere", &[("user", "own")]).await;
+    assert_eq!(elsewhere.current_limit, None, "nothing is limited in an unknown domain");
+}
+
+#[tokio::test]
+async fn an_undefined_unit_is_refused_and_ends_nothing() {
+    let service = service();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    for unit in [0, 7, 99, -1, i32::MAX] {
+        let asked = of(vec![descriptor(&[("user", "v")]), limited(5, unit)]);
+        let error = rls.send(asked).await.expect_err("no such unit");
+        assert_eq!(error.code(), tonic::Code::InvalidArgument);
+        assert_eq!(error.message(), format!("descriptor 1: the limit's unit {unit} is not defined"));
+    }
+    assert_eq!(ask(&mut rls, descriptor(&[("user", "v")])).await, (Code::Ok, 2), "and nothing was charged");
+}
+
+/// The independent messages are older than `unit_multiplier`, so these are ours.
+#[tokio::test]
+async fn multipliers_go_both_ways() {
+    let service = service();
+    let address = format!("http://127.0.0.1:{}", service.grpc_port());
+    let mut client = RateLimitServiceClient::connect(address).await.expect("a connection");
+    let mut send = async |key: &str, limit: Option<ours::rate_limit_descriptor::RateLimitOverride>| {
+        let entry = ours::rate_limit_descriptor::Entry { key: key.to_owned(), value: "v".to_owned() };
+        let descriptor =
+            ours::RateLimitDescriptor { entries: vec![entry], limit, ..ours::RateLimitDescriptor::default() };
+        let asked = contract::RateLimitRequest {
+            domain: "wire".to_owned(),
+            descriptors: vec![descriptor],
+            hits_addend: 0,
+        };
+        let answered = client.should_rate_limit(asked).await.map(tonic::Response::into_inner);
+        answered
+            .map(|answer| answer.statuses[0].current_limit.as_ref().and_then(|limit| limit.unit_multiplier))
+    };
+    let sent = |unit, multiplier| {
+        let unit_multiplier = Some(multiplier);
+        Some(ours::rate_limit_descriptor::RateLimitOverride { requests_per_unit: 5, unit, unit_multiplier })
+    };
+    assert_eq!(send("wide", None).await.expect("an answer"), Some(10));
+    assert_eq!(send("user", None).await.expect("an answer"), None, "1 is not sent");
+    assert_eq!(send("user", sent(2, 30)).await.expect("an answer"), Some(30));
+    for (unit, multiplier, reason) in [
+        (2, 0, "descriptor 0: the limit's unit_multiplier must not be 0"),
+        (6, 2, "descriptor 0: the limit's period is longer than 366 days"),
+        (1, u32::MAX, "descriptor 0: the limit's period is longer than 366 days"),
+    ] {
+        let error = send("user", sent(unit, multiplier)).await.expect_err(reason);
+        assert_eq!((error.code(), error.message()), (tonic::Code::InvalidArgument, reason));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_thousand_concurrent_calls_exactly_the_limit_is_admitted() {
+    const RULES: &str = "
+domain: crowd
+descriptors:
+  - { key: fixed_window, rate_limit: { unit: year, requests_per_unit: 100 } }
+  - { key: sliding_window, rate_limit: { unit: year, requests_per_unit: 100, algorithm: sliding_window } }
+  - { key: sliding_log, rate_limit: { unit: year, requests_per_unit: 100, algorithm: sliding_log } }
+  - { key: gcra, rate_limit: { unit: year, requests_per_unit: 100, algorithm: gcra } }
+  - { key: token_bucket, rate_limit: { unit: year, requests_per_unit: 100, algorithm: token_bucket } }
+  - { key: leaky_bucket, rate_limit: { unit: year, requests_per_unit: 100, algorithm: leaky_bucket } }
+";
+    let service = crate::support::process::Ratelimitd::start(RULES);
+    let connections = join_all((0..8).map(|_| Rls::connect(service.grpc_port()))).await;
+    for key in ["fixed_window", "sliding_window", "sliding_log", "gcra", "token_bucket", "leaky_bucket"] {
+        let calls = (0..2_000).map(|place| {
+            let mut rls = connections[place % connections.len()].clone();
+            async move { rls.ask("crowd", &[(key, "one")]).await.0 }
+        });
+        let admitted = join_all(calls).await.into_iter().filter(|code| *code == Code::Ok).count();
+        assert_eq!(admitted, 100, "{key}");
+    }
+}
