@@ -4,4 +4,5 @@
 
 mod envoy;
 mod lua_twin;
+mod redis_store;
 mod support;
