@@ -33,18 +33,11 @@ struct Model {
 
 impl Model {
     fn decide(&mut self, charges: &Charges, now_us: u64) -> Outcomes {
-        let ask = |charge: &Charge| Ask {
-            now_us,
-            cost: charge.cost,
-        };
+        let ask = |charge: &Charge| Ask { now_us, cost: charge.cost };
         let each = charges.each();
         let verdicts: Vec<_> = each
             .iter()
-            .map(|charge| {
-                charge
-                    .kernel
-                    .verdict(self.states.get(charges.key(charge)), ask(charge))
-            })
+            .map(|charge| charge.kernel.verdict(self.states.get(charges.key(charge)), ask(charge)))
             .collect();
         let held = charges.held_back(|place| verdicts[place]);
         let mut outcomes = Outcomes::default();
@@ -109,14 +102,7 @@ fn gcra(limit: u64, period_us: u64, burst: u64, pacing: Pacing) -> Gcra {
     while rest > 0 {
         (divisor, rest) = (rest, divisor % rest);
     }
-    Gcra {
-        limit,
-        period_us,
-        burst,
-        pacing,
-        numerator: period_us / divisor,
-        denominator: limit / divisor,
-    }
+    Gcra { limit, period_us, burst, pacing, numerator: period_us / divisor, denominator: limit / divisor }
 }
 
 /// Kernels with limits and lengths from these, inside the engine's bounds.
@@ -132,18 +118,9 @@ fn kernel(
         let longest = u128::from(LONGEST_REFILL_US) * u128::from(rate) / u128::from(length_us);
         let burst = burst.min(u64::try_from(longest).unwrap_or(u64::MAX)).max(1);
         match kind {
-            0 => Kernel::FixedWindow(FixedWindow {
-                limit,
-                window_us: length_us,
-            }),
-            1 => Kernel::SlidingWindow(SlidingWindow {
-                limit,
-                window_us: length_us,
-            }),
-            2 => Kernel::SlidingLog(SlidingLog {
-                limit: limit.min(10_000),
-                window_us: length_us,
-            }),
+            0 => Kernel::FixedWindow(FixedWindow { limit, window_us: length_us }),
+            1 => Kernel::SlidingWindow(SlidingWindow { limit, window_us: length_us }),
+            2 => Kernel::SlidingLog(SlidingLog { limit: limit.min(10_000), window_us: length_us }),
             3 | 4 => Kernel::Gcra(gcra(rate, length_us, burst, pacing)),
             5 => Kernel::IntervalBucket(IntervalBucket {
                 capacity: burst.min(rate.saturating_mul(10).min(u64::from(u32::MAX))),
@@ -277,16 +254,9 @@ fn modelled(sequence: &Sequence, case: u64) -> Vec<Step> {
     for (pass, batch) in &sequence.batches {
         now_us = sequence.moved(now_us, pass, &last);
         let requests: Vec<_> = batch.iter().map(|asked| sequence.charges(asked, case)).collect();
-        let expected: Vec<_> = requests
-            .iter()
-            .map(|charges| model.decide(charges, now_us))
-            .collect();
+        let expected: Vec<_> = requests.iter().map(|charges| model.decide(charges, now_us)).collect();
         last = expected.last().cloned().unwrap_or_default();
-        steps.push(Step {
-            now_us,
-            requests,
-            expected,
-        });
+        steps.push(Step { now_us, requests, expected });
     }
     steps
 }
@@ -301,27 +271,17 @@ impl Twins {
     fn start() -> Self {
         let redis = Redis::start();
         let runtime = Runtime::new().expect("a runtime");
-        let options = RedisOptions {
-            url: redis.url(),
-            ..RedisOptions::default()
-        };
-        let timeline = runtime
-            .block_on(Timeline::connect(&options))
-            .expect("Redis is there");
-        Self {
-            redis,
-            runtime,
-            timeline: RefCell::new(timeline),
-        }
+        let options = RedisOptions { url: redis.url(), ..RedisOptions::default() };
+        let timeline = runtime.block_on(Timeline::connect(&options)).expect("Redis is there");
+        Self { redis, runtime, timeline: RefCell::new(timeline) }
     }
 
     fn agree(&self, steps: &[Step]) -> Result<(), TestCaseError> {
+        let asked: Vec<Vec<&Charges>> = steps.iter().map(|step| step.requests.iter().collect()).collect();
         let moments: Vec<_> = steps
             .iter()
-            .map(|step| Moment {
-                now_us: step.now_us,
-                requests: &step.requests,
-            })
+            .zip(&asked)
+            .map(|(step, requests)| Moment { now_us: step.now_us, requests })
             .collect();
         let decided = self.runtime.block_on(self.timeline.borrow_mut().decide(&moments));
         for (step, decided) in steps.iter().zip(decided.expect("Redis decides")) {
@@ -335,10 +295,7 @@ impl Twins {
 
 fn compare(kernels: impl Strategy<Value = Kernel>) {
     let (twins, cases) = (Twins::start(), AtomicU64::new(0));
-    let mut runner = TestRunner::new(Config {
-        source_file: Some(file!()),
-        ..Config::default()
-    });
+    let mut runner = TestRunner::new(Config { source_file: Some(file!()), ..Config::default() });
     let result = runner.run(&sequence(kernels), |sequence| {
         twins.agree(&modelled(&sequence, cases.fetch_add(1, Ordering::Relaxed)))
     });
@@ -366,10 +323,7 @@ fn script_and_engine_agree_on_small_numbers() {
 #[test]
 fn script_and_engine_agree_on_everyday_numbers() {
     let unit_us = prop_oneof![Just(1_u64), Just(60), Just(3_600), Just(86_400)];
-    compare(kernel(
-        0..100_000_u64,
-        unit_us.prop_map(|seconds| seconds * 1_000_000),
-    ));
+    compare(kernel(0..100_000_u64, unit_us.prop_map(|seconds| seconds * 1_000_000)));
 }
 
 #[test]
@@ -400,10 +354,7 @@ fn products_are_compared_exactly_however_large() {
         let product = u128::from(previous) * u128::from(uncovered_us);
         let room = u64::try_from(product / u128::from(LONGEST_US)).expect("below the count");
         let limit = u64::from(u32::MAX);
-        let kernel = Kernel::SlidingWindow(SlidingWindow {
-            limit,
-            window_us: LONGEST_US,
-        });
+        let kernel = Kernel::SlidingWindow(SlidingWindow { limit, window_us: LONGEST_US });
         let request = |cost| {
             let mut charges = Charges::default();
             let charge = Charge {
@@ -428,16 +379,10 @@ fn products_are_compared_exactly_however_large() {
         let steps = asked.map(|(now_us, cost)| {
             let requests = vec![request(cost)];
             let expected = vec![model.decide(&requests[0], now_us)];
-            Step {
-                now_us,
-                requests,
-                expected,
-            }
+            Step { now_us, requests, expected }
         });
         let verdicts = steps.each_ref().map(|step| step.expected[0].each[0].verdict);
         assert_eq!(verdicts, [Verdict::Fits, Verdict::Over, Verdict::Fits]);
-        twins
-            .agree(&steps)
-            .unwrap_or_else(|difference| panic!("{difference}"));
+        twins.agree(&steps).unwrap_or_else(|difference| panic!("{difference}"));
     }
 }

@@ -9,6 +9,7 @@ mod envoy;
 mod grpc;
 mod http;
 mod lua_twin;
+mod redis_store;
 mod reload;
 mod rules;
 mod settings;

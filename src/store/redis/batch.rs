@@ -12,11 +12,8 @@ use super::codec::{Answer, Encoded};
 use super::meters::Observer;
 use super::pool::{CommandError, Link, LinkPool};
 use super::queue::Queue;
-use super::script::{self, When};
+use super::script::{self, By, When};
 use crate::engine::StoreError;
-
-/// How often a script that the server has forgotten is made known again for one batch.
-const RELOADS: usize = 3;
 
 /// A request that waits for its answer.
 #[derive(Debug)]
@@ -83,21 +80,16 @@ async fn send(shared: &Shared, link: &mut Link) {
 }
 
 async fn decide(link: &mut Link, jobs: &[Job], deadline: Instant) -> Result<Vec<i64>, StoreError> {
-    let call = script::call(jobs.iter().map(|job| &job.request), When::Now);
-    for _ in 0..RELOADS {
-        match link.ask(&call, deadline).await {
-            Ok(numbers) => return Ok(numbers),
-            Err(CommandError::Failed(failure)) => return Err(failure),
-            // The script did not run, so nothing is decided twice.
-            Err(CommandError::NoScript) => {
-                let loaded = link.ask::<()>(&script::load(), deadline).await;
-                if let Err(CommandError::Failed(failure)) = loaded {
-                    return Err(failure);
-                }
-            }
-        }
+    let requests = jobs.iter().map(|job| &job.request);
+    let call = script::call(requests.clone(), When::Now, By::Hash);
+    match link.ask(&call, deadline).await {
+        Ok(numbers) => return Ok(numbers),
+        Err(CommandError::Failed(failure)) => return Err(failure),
+        // A server that was restarted or flushed. The script did not run, so nothing is decided twice.
+        Err(CommandError::NoScript) => {}
     }
-    Err(StoreError::Refused("the server forgets its scripts".to_owned()))
+    let call = script::call(requests, When::Now, By::Text);
+    link.ask(&call, deadline).await.map_err(StoreError::from)
 }
 
 fn hand_out(jobs: Vec<Job>, numbers: &[i64]) {

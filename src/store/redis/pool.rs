@@ -139,6 +139,15 @@ impl Link {
     }
 }
 
+impl From<CommandError> for StoreError {
+    fn from(error: CommandError) -> Self {
+        match error {
+            CommandError::NoScript => Self::Refused("the server has forgotten the script".to_owned()),
+            CommandError::Failed(failure) => failure,
+        }
+    }
+}
+
 fn command_error(error: RedisError) -> CommandError {
     if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) {
         CommandError::NoScript

@@ -52,13 +52,26 @@ pub(super) fn load() -> Cmd {
     command
 }
 
+/// How a call names the script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// By its hash: short, and understood by a server that knows the script.
+    Hash,
+    /// In full: understood by every server, which knows it from then on.
+    Text,
+}
+
 /// The command that decides these requests.
-pub(super) fn call<'a>(requests: impl Iterator<Item = &'a Encoded> + Clone, when: When) -> Cmd {
+pub(super) fn call<'a>(requests: impl Iterator<Item = &'a Encoded> + Clone, when: When, by: By) -> Cmd {
     let keys: usize = requests.clone().map(Encoded::key_count).sum();
     let bytes: usize = requests.clone().map(Encoded::size).sum();
     let mut record = Vec::with_capacity(bytes);
     let mut command = Cmd::with_capacity(keys + 6, bytes + 96);
-    command.arg("EVALSHA").arg(SCRIPT.get_hash()).arg(keys);
+    match by {
+        By::Hash => command.arg("EVALSHA").arg(SCRIPT.get_hash()),
+        By::Text => command.arg("EVAL").arg(TEXT),
+    };
+    command.arg(keys);
     for request in requests {
         for key in request.keys() {
             command.arg(key);

@@ -8,8 +8,8 @@ use tokio::time::{Instant, timeout};
 
 use super::codec::{self, Answer, Encoded};
 use super::options::{OptionsError, RedisOptions};
-use super::pool::{CommandError, Link};
-use super::script::{self, When};
+use super::pool::Link;
+use super::script::{self, By, When};
 use crate::engine::{Charges, Outcomes, StoreError};
 
 /// Nobody waits for these answers with a request in hand.
@@ -62,10 +62,10 @@ impl Timeline {
         for moment in moments {
             let requests: Vec<_> =
                 moment.requests.iter().map(|charges| Encoded::new(charges, &self.key_prefix)).collect();
-            calls.add_command(script::call(requests.iter(), When::At(moment.now_us)));
+            calls.add_command(script::call(requests.iter(), When::At(moment.now_us), By::Hash));
         }
         let deadline = Instant::now() + PATIENCE;
-        let answers: Vec<Vec<i64>> = self.link.ask_all(&calls, deadline).await.map_err(failure)?;
+        let answers: Vec<Vec<i64>> = self.link.ask_all(&calls, deadline).await.map_err(StoreError::from)?;
         if answers.len() != moments.len() {
             return Err(StoreError::Malformed("not one answer for each call".to_owned()));
         }
@@ -83,11 +83,12 @@ impl Timeline {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000);
             let deadline = Instant::now() + PATIENCE;
-            let (next, keys): (u64, Vec<Vec<u8>>) = self.link.ask(&scan, deadline).await.map_err(failure)?;
+            let (next, keys): (u64, Vec<Vec<u8>>) =
+                self.link.ask(&scan, deadline).await.map_err(StoreError::from)?;
             if !keys.is_empty() {
                 let mut unlink = redis::cmd("UNLINK");
                 unlink.arg(keys);
-                removed += self.link.ask::<u64>(&unlink, deadline).await.map_err(failure)?;
+                removed += self.link.ask::<u64>(&unlink, deadline).await.map_err(StoreError::from)?;
             }
             if next == 0 {
                 return Ok(removed);
@@ -110,13 +111,6 @@ fn outcomes(moment: &Moment<'_>, numbers: &[i64]) -> Result<Vec<Outcomes>, Store
 
 fn too_few() -> StoreError {
     StoreError::Malformed("too few numbers".to_owned())
-}
-
-fn failure(error: CommandError) -> StoreError {
-    match error {
-        CommandError::Failed(failure) => failure,
-        CommandError::NoScript => StoreError::Refused("the server has forgotten the script".to_owned()),
-    }
 }
 
 /// The text as a pattern that matches nothing else.
