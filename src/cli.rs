@@ -1,5 +1,82 @@
-//! The sub-commands.
+//! The command line: which sub-commands there are, and which one a process is to run.
 
+pub mod check;
 pub mod descriptor;
 pub mod explain;
+pub mod serve;
 pub mod validate;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use check::CheckArgs;
+use explain::ExplainArgs;
+use serve::ServeArgs;
+use validate::ValidateArgs;
+
+/// Decides whether requests may go ahead: from YAML rules, for Envoy and for internal services.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ratelimitd",
+    version,
+    args_conflicts_with_subcommands = true,
+    after_help = "Without a sub-command it serves. `ratelimitd help COMMAND` tells more about each.
+
+Examples:
+  ratelimitd --config config/ratelimitd.yaml
+  ratelimitd validate config/rules
+  ratelimitd explain --rules config/rules --domain edge user=ann,path=/login
+  ratelimitd check --address localhost:8081 --domain edge user=ann,path=/login"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(ServeArgs),
+    Validate(ValidateArgs),
+    Explain(ExplainArgs),
+    Check(Box<CheckArgs>),
+}
+
+/// Does what the command line of this process says. A command line that makes no sense ends the process with code 2.
+#[must_use]
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    match cli.command.unwrap_or(Command::Serve(cli.serve)) {
+        Command::Serve(args) => serve::run(&args),
+        Command::Validate(args) => validate::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Check(args) => check::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_makes_sense() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serving_needs_no_word() {
+        for line in [&["ratelimitd", "--config", "f"][..], &["ratelimitd", "serve", "--config", "f"]] {
+            let cli = Cli::try_parse_from(line).expect("a command line");
+            let args = match cli.command {
+                Some(Command::Serve(args)) => args,
+                _ => cli.serve,
+            };
+            assert_eq!(args.config.as_deref().and_then(|path| path.to_str()), Some("f"), "{line:?}");
+        }
+    }
+}

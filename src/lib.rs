@@ -3,9 +3,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod engine;
 pub mod limiter;
 pub mod rules;
+pub mod settings;
+pub mod store;
 pub mod telemetry;
+pub mod transport;

@@ -24,20 +24,15 @@ impl Rulebook {
     /// Puts the first rules in force.
     #[must_use]
     pub fn new(rules: RuleSet, metrics: Metrics) -> Self {
-        let live = ArcSwap::from_pointee(Live {
-            meters: metrics.limit_meters(&rules),
-            rules: Arc::new(rules),
-        });
+        let live =
+            ArcSwap::from_pointee(Live { meters: metrics.limit_meters(&rules), rules: Arc::new(rules) });
         Self { live, metrics }
     }
 
     /// Puts other rules in force. Requests that are under way finish by the old ones.
     pub fn replace(&self, rules: RuleSet) {
         let meters = self.metrics.limit_meters(&rules);
-        self.live.store(Arc::new(Live {
-            meters,
-            rules: Arc::new(rules),
-        }));
+        self.live.store(Arc::new(Live { meters, rules: Arc::new(rules) }));
     }
 
     /// The rules in force now.

@@ -29,15 +29,9 @@ pub fn parse(text: &str) -> Result<Vec<Entry>, DescriptorError> {
         .map(|(index, entry)| {
             let (key, value) = entry.split_once('=').unwrap_or((&entry, ""));
             if key.is_empty() {
-                return Err(DescriptorError::NoKey {
-                    place: index + 1,
-                    text: text.to_owned(),
-                });
+                return Err(DescriptorError::NoKey { place: index + 1, text: text.to_owned() });
             }
-            Ok(Entry {
-                key: key.to_owned(),
-                value: value.to_owned(),
-            })
+            Ok(Entry { key: key.to_owned(), value: value.to_owned() })
         })
         .collect()
 }
@@ -74,10 +68,7 @@ mod tests {
 
     fn pairs(text: &str) -> Vec<(String, String)> {
         let entries = parse(text).expect("a descriptor");
-        entries
-            .into_iter()
-            .map(|entry| (entry.key, entry.value))
-            .collect()
+        entries.into_iter().map(|entry| (entry.key, entry.value)).collect()
     }
 
     #[test]
@@ -93,10 +84,8 @@ mod tests {
             (r"a=\,\,", &[("a", ",,")]),
         ];
         for (text, expected) in table {
-            let expected: Vec<_> = expected
-                .iter()
-                .map(|&(key, value)| (key.to_owned(), value.to_owned()))
-                .collect();
+            let expected: Vec<_> =
+                expected.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
             assert_eq!(pairs(text), expected, "{text}");
         }
     }

@@ -42,10 +42,7 @@ fn parse(text: &str) -> Result<Entries, descriptor::DescriptorError> {
 /// Runs the command: the explanation goes to standard output, what keeps it from being given to standard error.
 #[must_use]
 pub fn run(args: &ExplainArgs) -> ExitCode {
-    let options = LoadOptions {
-        merge_domains: args.merge_domains,
-        defaults: Defaults::REFERENCE,
-    };
+    let options = LoadOptions { merge_domains: args.merge_domains, defaults: Defaults::REFERENCE };
     let loaded = match load(&args.rules, options) {
         Ok(loaded) => loaded,
         Err(problems) => {
@@ -56,11 +53,7 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
     match describe(&loaded.rules, &request(args)) {
         Ok(description) => {
             print!("{}", description.text);
-            if description.matched > 0 {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            }
+            if description.matched > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => {
             eprintln!("{error}");
@@ -70,13 +63,9 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
 }
 
 fn request(args: &ExplainArgs) -> Request {
-    let descriptors = args.descriptors.iter().map(|entries| Descriptor {
-        entries: entries.0.clone(),
-        ..Descriptor::default()
-    });
-    Request {
-        domain: args.domain.clone(),
-        hits_addend: 1,
-        descriptors: descriptors.collect(),
-    }
+    let descriptors = args
+        .descriptors
+        .iter()
+        .map(|entries| Descriptor { entries: entries.0.clone(), ..Descriptor::default() });
+    Request { domain: args.domain.clone(), hits_addend: 1, descriptors: descriptors.collect() }
 }

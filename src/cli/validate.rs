@@ -37,10 +37,7 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
         println!("{:#}", schema());
         return ExitCode::SUCCESS;
     }
-    let options = LoadOptions {
-        merge_domains: args.merge_domains,
-        defaults: Defaults::REFERENCE,
-    };
+    let options = LoadOptions { merge_domains: args.merge_domains, defaults: Defaults::REFERENCE };
     match load(&args.paths, options) {
         Ok(loaded) => {
             for warning in &loaded.warnings {
@@ -62,11 +59,7 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
 
 fn count(problems: &[Problem]) -> String {
     let errors = problems.iter().filter(|problem| problem.is_error()).count();
-    format!(
-        "{}, {}",
-        counted(errors, "error"),
-        counted(problems.len() - errors, "warning")
-    )
+    format!("{}, {}", counted(errors, "error"), counted(problems.len() - errors, "warning"))
 }
 
 fn summary(loaded: &Loaded) -> String {

@@ -114,10 +114,7 @@ impl Charges {
     /// Those charges for which `keep` is true, for a store that decides only some of them.
     #[must_use]
     pub fn filtered(&self, keep: impl Fn(&Charge) -> bool) -> Self {
-        let mut kept = Self {
-            quota_groups: self.quota_groups,
-            ..Self::default()
-        };
+        let mut kept = Self { quota_groups: self.quota_groups, ..Self::default() };
         for charge in self.each.iter().filter(|charge| keep(charge)) {
             kept.push(charge.clone(), |keys| keys.push_str(self.key(charge)));
         }

@@ -35,11 +35,7 @@ impl Cost {
     /// Units that must be free for this cost to fit: a peek asks for one, a refund for none.
     #[must_use]
     pub fn needed(self) -> u64 {
-        if self.is_peek() {
-            1
-        } else {
-            self.0.max(0).unsigned_abs()
-        }
+        if self.is_peek() { 1 } else { self.0.max(0).unsigned_abs() }
     }
 
     /// Units given back, 0 unless this is a refund.
@@ -81,13 +77,6 @@ mod tests {
 
     #[test]
     fn a_peek_needs_one_unit_and_a_refund_none() {
-        assert_eq!(
-            (
-                Cost::PEEK.needed(),
-                Cost::refund(3).needed(),
-                Cost::take(3).needed()
-            ),
-            (1, 0, 3)
-        );
+        assert_eq!((Cost::PEEK.needed(), Cost::refund(3).needed(), Cost::take(3).needed()), (1, 0, 3));
     }
 }

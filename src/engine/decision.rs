@@ -81,30 +81,15 @@ impl Decision {
     pub fn merge(plan: Plan, outcomes: Outcomes, enforcement: Enforcement) -> Self {
         let held = plan.charges.held_back(|place| outcomes.each[place].verdict);
         let shadowed = held && enforcement == Enforcement::Shadow;
-        let overall = if held && !shadowed {
-            Code::OverLimit
-        } else {
-            Code::Ok
-        };
-        Self {
-            overall,
-            shadowed,
-            plan,
-            outcomes,
-        }
+        let overall = if held && !shadowed { Code::OverLimit } else { Code::Ok };
+        Self { overall, shadowed, plan, outcomes }
     }
 
     /// The statuses, one per descriptor, in order.
     pub fn statuses(&self) -> impl ExactSizeIterator<Item = Status<'_>> {
         self.plan.descriptors.iter().map(|planned| match planned {
-            Planned::Nothing => Status {
-                code: Code::Ok,
-                applied: Applied::Nothing,
-            },
-            Planned::Unlimited(limit) => Status {
-                code: Code::Ok,
-                applied: Applied::Unlimited(limit),
-            },
+            Planned::Nothing => Status { code: Code::Ok, applied: Applied::Nothing },
+            Planned::Unlimited(limit) => Status { code: Code::Ok, applied: Applied::Unlimited(limit) },
             Planned::Limited { rule, limits } => self.limited(rule.as_deref(), limits),
         })
     }
@@ -113,26 +98,15 @@ impl Decision {
         let judged = |(limit, place): &'d (Arc<Limit>, usize)| self.judged(rule, limit, *place);
         // A descriptor is planned as limited only with at least one limit.
         let Some(binding) = limits.iter().map(judged).reduce(more_binding) else {
-            return Status {
-                code: Code::Ok,
-                applied: Applied::Nothing,
-            };
+            return Status { code: Code::Ok, applied: Applied::Nothing };
         };
         let over = binding.outcome.verdict == Verdict::Over && !binding.is_shadow();
         let code = if over { Code::OverLimit } else { Code::Ok };
-        Status {
-            code,
-            applied: Applied::Limited(binding),
-        }
+        Status { code, applied: Applied::Limited(binding) }
     }
 
     fn judged<'d>(&'d self, rule: Option<&'d Rule>, limit: &'d Limit, place: usize) -> Judged<'d> {
-        Judged {
-            rule,
-            limit,
-            cost: self.charge(place).cost,
-            outcome: &self.outcomes.each[place],
-        }
+        Judged { rule, limit, cost: self.charge(place).cost, outcome: &self.outcomes.each[place] }
     }
 
     fn charge(&self, place: usize) -> &Charge {
@@ -158,10 +132,7 @@ impl Decision {
         if self.overall == Code::Ok {
             return RetryAfter::Now;
         }
-        let waits = self
-            .judged_limits()
-            .filter(|judged| !judged.is_shadow())
-            .map(|judged| judged.outcome);
+        let waits = self.judged_limits().filter(|judged| !judged.is_shadow()).map(|judged| judged.outcome);
         waits
             .map(|outcome| outcome.report.retry_after)
             .max_by_key(|wait| wait.us().unwrap_or(u64::MAX))
@@ -170,14 +141,10 @@ impl Decision {
 
     /// Metadata of the rules whose descriptors are not over their limit, the first value of a name winning.
     pub fn rules_within_limit(&self) -> impl Iterator<Item = &Rule> {
-        self.plan
-            .descriptors
-            .iter()
-            .zip(self.statuses())
-            .filter_map(|(planned, status)| match planned {
-                Planned::Limited { rule, .. } if status.code == Code::Ok => rule.as_deref(),
-                _ => None,
-            })
+        self.plan.descriptors.iter().zip(self.statuses()).filter_map(|(planned, status)| match planned {
+            Planned::Limited { rule, .. } if status.code == Code::Ok => rule.as_deref(),
+            _ => None,
+        })
     }
 }
 
@@ -186,9 +153,7 @@ fn limits_of(planned: &Planned) -> impl Iterator<Item = (Option<&Rule>, &Limit, 
         Planned::Limited { rule, limits } => (rule.as_deref(), limits.as_slice()),
         Planned::Nothing | Planned::Unlimited(_) => (None, &[][..]),
     };
-    limits
-        .iter()
-        .map(move |(limit, place)| (rule, limit.as_ref(), *place))
+    limits.iter().map(move |(limit, place)| (rule, limit.as_ref(), *place))
 }
 
 /// Of two limits on one descriptor, the one its status reports; the first on a tie.

@@ -77,12 +77,7 @@ mod tests {
 
     fn key(domain: &str, entries: &[(String, String)]) -> String {
         let mut out = String::new();
-        spell(
-            &mut out,
-            domain,
-            entries.iter().map(|(k, v)| (k.as_str(), v.as_str())),
-            "fw:1/1",
-        );
+        spell(&mut out, domain, entries.iter().map(|(k, v)| (k.as_str(), v.as_str())), "fw:1/1");
         out
     }
 
@@ -102,10 +97,7 @@ mod tests {
         let long = "x{".repeat(5_000);
         let many: Vec<_> = (0..50).map(|i| (format!("k{i}"), long.clone())).collect();
         assert!(key(&long, &many).len() < 512);
-        assert_ne!(
-            key("d", &entries(&[("k", &long)])),
-            key("d", &entries(&[("k", &long[1..])]))
-        );
+        assert_ne!(key("d", &entries(&[("k", &long)])), key("d", &entries(&[("k", &long[1..])])));
     }
 
     proptest! {

@@ -90,9 +90,7 @@ impl Charging {
     /// The charging of that name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Prepaid, Self::Postpaid]
-            .into_iter()
-            .find(|charging| charging.name() == name)
+        [Self::Prepaid, Self::Postpaid].into_iter().find(|charging| charging.name() == name)
     }
 }
 
@@ -235,23 +233,13 @@ impl Limit {
     /// # Errors
     /// [`LimitError`] where the numbers leave the range in which decisions are exact.
     pub fn new(id: LimitId, spec: LimitSpec, path: &str) -> Result<Self, LimitError> {
-        let quantity = if spec.unlimited {
-            Quantity::Unlimited
-        } else {
-            Quantity::Limited(kernel(&spec)?)
-        };
+        let quantity = if spec.unlimited { Quantity::Unlimited } else { Quantity::Limited(kernel(&spec)?) };
         let fingerprint = match quantity {
             Quantity::Unlimited => String::new(),
             Quantity::Limited(kernel) => kernel.to_string(),
         };
         let label = spec.name.as_deref().unwrap_or(path).into();
-        Ok(Self {
-            id,
-            spec,
-            quantity,
-            label,
-            fingerprint: fingerprint.into(),
-        })
+        Ok(Self { id, spec, quantity, label, fingerprint: fingerprint.into() })
     }
 }
 
@@ -274,9 +262,7 @@ fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
         Algorithm::FixedWindow => Kernel::FixedWindow(FixedWindow::new(limit, period_us)),
         Algorithm::SlidingWindow => Kernel::SlidingWindow(SlidingWindow::new(limit, period_us)),
         Algorithm::SlidingLog if limit > MAX_LOG_LIMIT => {
-            return Err(LimitError::LogTooLong {
-                limit: spec.requests_per_unit,
-            });
+            return Err(LimitError::LogTooLong { limit: spec.requests_per_unit });
         }
         Algorithm::SlidingLog => Kernel::SlidingLog(SlidingLog::new(limit, period_us)),
         Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => return bucket(spec),

@@ -30,10 +30,7 @@ impl<'r> Step<'r> {
     #[must_use]
     pub fn counted_value(self, entry: &'r Entry) -> &'r str {
         match self {
-            Self::Wildcard(Node {
-                shared_value: Some(value),
-                ..
-            }) => value,
+            Self::Wildcard(Node { shared_value: Some(value), .. }) => value,
             _ => &entry.value,
         }
     }

@@ -52,6 +52,8 @@ pub struct Report {
     /// What `duration_until_reset` says: the end of a fixed window; elsewhere `retry_after` when over and
     /// `reset_after` when not.
     pub until_reset_us: u64,
+    /// Units a fixed window has recorded beyond its limit, as postpaid ones may; 0 elsewhere.
+    pub over_by: u64,
 }
 
 /// Who gave the answer.

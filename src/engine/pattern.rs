@@ -13,10 +13,7 @@ impl Pattern {
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let stars = text.matches('*').count();
-        (stars > 0).then(|| Self {
-            text: text.into(),
-            literal_len: text.len() - stars,
-        })
+        (stars > 0).then(|| Self { text: text.into(), literal_len: text.len() - stars })
     }
 
     /// As written in the rule file.

@@ -26,15 +26,8 @@ pub enum Unit {
 
 impl Unit {
     /// Every unit, shortest first.
-    pub const ALL: [Self; 7] = [
-        Self::Second,
-        Self::Minute,
-        Self::Hour,
-        Self::Day,
-        Self::Week,
-        Self::Month,
-        Self::Year,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
     /// Its length in seconds.
     #[must_use]
@@ -67,9 +60,7 @@ impl Unit {
     /// The unit of that name, in any case.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|unit| unit.name().eq_ignore_ascii_case(name))
+        Self::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
     }
 }
 
@@ -84,13 +75,8 @@ impl Period {
     /// `multiplier` times `unit`; `None` when that is zero or longer than 366 days.
     #[must_use]
     pub fn new(unit: Unit, multiplier: u32) -> Option<Self> {
-        let us = unit
-            .seconds()
-            .checked_mul(u64::from(multiplier))?
-            .checked_mul(1_000_000)?;
-        (1..=LONGEST_US)
-            .contains(&us)
-            .then_some(Self { unit, multiplier })
+        let us = unit.seconds().checked_mul(u64::from(multiplier))?.checked_mul(1_000_000)?;
+        (1..=LONGEST_US).contains(&us).then_some(Self { unit, multiplier })
     }
 
     /// One `unit`.

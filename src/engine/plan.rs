@@ -39,10 +39,7 @@ pub(super) enum Planned {
     /// Only limits that never deny.
     Unlimited(Arc<Limit>),
     /// Limits that count, each with the place of its charge.
-    Limited {
-        rule: Option<Arc<Rule>>,
-        limits: SmallVec<[(Arc<Limit>, usize); 2]>,
-    },
+    Limited { rule: Option<Arc<Rule>>, limits: SmallVec<[(Arc<Limit>, usize); 2]> },
 }
 
 /// A descriptor with the limits that apply to it.
@@ -78,10 +75,7 @@ impl RuleSet {
     pub fn plan(&self, request: &Request) -> Result<Plan, PlanError> {
         let Some(domain) = self.domain(&request.domain) else {
             let descriptors = request.descriptors.iter().map(|_| Planned::Nothing).collect();
-            return Ok(Plan {
-                charges: Charges::default(),
-                descriptors,
-            });
+            return Ok(Plan { charges: Charges::default(), descriptors });
         };
         let matches = self.matches(domain, request)?;
         let replaced: SmallVec<[&str; 2]> = matches
@@ -100,12 +94,7 @@ impl RuleSet {
                 (false, true) => Role::Free,
                 (false, false) => Role::Enforce,
             };
-            let asked = Asked {
-                domain,
-                entries: &descriptor.entries,
-                cost: request.cost(descriptor),
-                role,
-            };
+            let asked = Asked { domain, entries: &descriptor.entries, cost: request.cost(descriptor), role };
             let planned = plan.add(found, &asked, &replaced);
             plan.descriptors.push(planned);
         }
@@ -120,24 +109,14 @@ impl RuleSet {
         let mut scratch = String::new();
         let mut matches = SmallVec::with_capacity(request.descriptors.len());
         for (place, descriptor) in request.descriptors.iter().enumerate() {
-            let own = self
-                .own_limit(descriptor)
-                .map_err(|cause| PlanError::Override { place, cause })?;
+            let own = self.own_limit(descriptor).map_err(|cause| PlanError::Override { place, cause })?;
             if own.is_some() {
-                matches.push(Match {
-                    rule: None,
-                    own,
-                    found: Found::default(),
-                });
+                matches.push(Match { rule: None, own, found: Found::default() });
                 continue;
             }
             let found = domain.walk(&descriptor.entries, &mut scratch);
             let rule = found.end.and_then(|node| node.rule.as_ref());
-            matches.push(Match {
-                rule,
-                own: None,
-                found,
-            });
+            matches.push(Match { rule, own: None, found });
         }
         Ok(matches)
     }
@@ -194,12 +173,7 @@ impl Plan {
         let mut unlimited = None;
         let mut limits = SmallVec::new();
         for limit in found.limits() {
-            if limit
-                .spec
-                .name
-                .as_deref()
-                .is_some_and(|name| replaced.contains(&name))
-            {
+            if limit.spec.name.as_deref().is_some_and(|name| replaced.contains(&name)) {
                 continue;
             }
             let Quantity::Limited(kernel) = limit.quantity else {
@@ -218,10 +192,7 @@ impl Plan {
             limits.push((Arc::clone(limit), place));
         }
         match (limits.is_empty(), unlimited) {
-            (false, _) => Planned::Limited {
-                rule: found.rule.cloned(),
-                limits,
-            },
+            (false, _) => Planned::Limited { rule: found.rule.cloned(), limits },
             (true, Some(limit)) => Planned::Unlimited(limit),
             (true, None) => Planned::Nothing,
         }
@@ -230,11 +201,8 @@ impl Plan {
 
 fn spell(keys: &mut String, found: &Match<'_>, asked: &Asked<'_>, limit: &Limit) {
     let entries = asked.entries.iter().enumerate().map(|(place, entry)| {
-        let value = found
-            .found
-            .steps
-            .get(place)
-            .map_or(entry.value.as_str(), |step| step.counted_value(entry));
+        let value =
+            found.found.steps.get(place).map_or(entry.value.as_str(), |step| step.counted_value(entry));
         (entry.key.as_str(), value)
     });
     key::spell(keys, &asked.domain.name, entries, &limit.fingerprint);

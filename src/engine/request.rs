@@ -17,14 +17,8 @@ impl Request {
     /// The cost of one of this request's descriptors.
     #[must_use]
     pub fn cost(&self, descriptor: &Descriptor) -> Cost {
-        let hits = descriptor
-            .hits
-            .unwrap_or_else(|| u64::from(self.hits_addend.max(1)));
-        if descriptor.is_refund {
-            Cost::refund(hits)
-        } else {
-            Cost::take(hits)
-        }
+        let hits = descriptor.hits.unwrap_or_else(|| u64::from(self.hits_addend.max(1)));
+        if descriptor.is_refund { Cost::refund(hits) } else { Cost::take(hits) }
     }
 }
 

@@ -23,20 +23,13 @@ pub struct Defaults {
 
 impl Defaults {
     /// The reference service's behaviour.
-    pub const REFERENCE: Self = Self {
-        algorithm: Algorithm::FixedWindow,
-        charging: None,
-        on_store_failure: FailurePolicy::Error,
-    };
+    pub const REFERENCE: Self =
+        Self { algorithm: Algorithm::FixedWindow, charging: None, on_store_failure: FailurePolicy::Error };
 
     /// The charging of a limit that does not name one.
     #[must_use]
     pub fn charging(&self, names_algorithm: bool) -> Charging {
-        let unnamed = if names_algorithm {
-            Charging::Prepaid
-        } else {
-            Charging::Postpaid
-        };
+        let unnamed = if names_algorithm { Charging::Prepaid } else { Charging::Postpaid };
         self.charging.unwrap_or(unnamed)
     }
 }
@@ -107,28 +100,12 @@ impl RuleSet {
     /// # Errors
     /// [`CompileError`] for the first spec that cannot be kept. Sources that report every problem check first.
     pub fn compile(specs: &[DomainSpec], defaults: Defaults) -> Result<Self, CompileError> {
-        let mut set = Self {
-            domains: HashMap::new(),
-            rules: Vec::new(),
-            limits: Vec::new(),
-            defaults,
-        };
+        let mut set = Self { domains: HashMap::new(), rules: Vec::new(), limits: Vec::new(), defaults };
         for spec in specs {
             let name: Arc<str> = spec.domain.as_str().into();
             let mut root = Node::default();
-            set.add_level(
-                &mut root,
-                &spec.descriptors,
-                &Parent {
-                    domain: &name,
-                    path: &spec.domain,
-                },
-            )?;
-            if set
-                .domains
-                .insert(spec.domain.as_str().into(), DomainRules { name, root })
-                .is_some()
-            {
+            set.add_level(&mut root, &spec.descriptors, &Parent { domain: &name, path: &spec.domain })?;
+            if set.domains.insert(spec.domain.as_str().into(), DomainRules { name, root }).is_some() {
                 return Err(CompileError::DuplicateDomain(spec.domain.clone()));
             }
         }
@@ -138,12 +115,7 @@ impl RuleSet {
     /// No rules at all: every domain is unknown.
     #[must_use]
     pub fn empty() -> Self {
-        Self {
-            domains: HashMap::new(),
-            rules: Vec::new(),
-            limits: Vec::new(),
-            defaults: Defaults::REFERENCE,
-        }
+        Self { domains: HashMap::new(), rules: Vec::new(), limits: Vec::new(), defaults: Defaults::REFERENCE }
     }
 
     fn add_level(
@@ -161,10 +133,7 @@ impl RuleSet {
                 ..Node::default()
             };
             child.shared_value = spec.share_threshold.then(|| spec.value.as_str().into());
-            let here = Parent {
-                domain: parent.domain,
-                path: &path,
-            };
+            let here = Parent { domain: parent.domain, path: &path };
             if let Some(rule) = &spec.rule {
                 child.rule = Some(self.add_rule(rule, &here)?);
             }
@@ -180,12 +149,8 @@ impl RuleSet {
     fn add_rule(&mut self, spec: &RuleSpec, here: &Parent<'_>) -> Result<Arc<Rule>, CompileError> {
         let mut limits = Vec::with_capacity(spec.limits.len());
         for limit in &spec.limits {
-            let limit = Limit::new(self.next_limit_id(), limit.clone(), here.path).map_err(|cause| {
-                CompileError::Limit {
-                    path: here.path.to_owned(),
-                    cause,
-                }
-            })?;
+            let limit = Limit::new(self.next_limit_id(), limit.clone(), here.path)
+                .map_err(|cause| CompileError::Limit { path: here.path.to_owned(), cause })?;
             let limit = Arc::new(limit);
             self.limits.push(Arc::clone(&limit));
             limits.push(limit);

@@ -44,11 +44,7 @@ impl NodeSpec {
     /// that key `a` value `b_c` and key `a_b` value `c` are the same node.
     #[must_use]
     pub fn composite(&self) -> String {
-        if self.value.is_empty() {
-            self.key.clone()
-        } else {
-            format!("{}_{}", self.key, self.value)
-        }
+        if self.value.is_empty() { self.key.clone() } else { format!("{}_{}", self.key, self.value) }
     }
 }
 

@@ -25,10 +25,7 @@ pub struct Description {
 /// # Errors
 /// [`PlanError`] when the engine cannot plan the request.
 pub fn describe(rules: &RuleSet, request: &Request) -> Result<Description, PlanError> {
-    let mut description = Description {
-        text: String::new(),
-        matched: 0,
-    };
+    let mut description = Description { text: String::new(), matched: 0 };
     let Some(domain) = rules.domain(&request.domain) else {
         unknown_domain(&mut description.text, rules, &request.domain);
         return Ok(description);
@@ -36,11 +33,7 @@ pub fn describe(rules: &RuleSet, request: &Request) -> Result<Description, PlanE
     let replaced = Replaced::by(domain, request);
     for descriptor in &request.descriptors {
         let keys = keys(rules, request, descriptor)?;
-        let walk = Walk {
-            domain,
-            descriptor,
-            keys,
-        };
+        let walk = Walk { domain, descriptor, keys };
         if walk.explain(&mut description.text, &replaced) {
             description.matched += 1;
         }
@@ -88,8 +81,7 @@ impl Replaced {
 
 fn limits_of<'r>(found: &Found<'r>) -> impl Iterator<Item = &'r Limit> + use<'r> {
     let rule: Option<&'r Rule> = found.end.and_then(|node| node.rule.as_deref());
-    rule.into_iter()
-        .flat_map(|rule| rule.limits.iter().map(AsRef::as_ref))
+    rule.into_iter().flat_map(|rule| rule.limits.iter().map(AsRef::as_ref))
 }
 
 /// The limits that one descriptor alone would charge, each with the key of its counter.
@@ -101,18 +93,13 @@ fn keys(
     let alone = Request {
         domain: request.domain.clone(),
         hits_addend: request.hits_addend,
-        descriptors: vec![Descriptor {
-            limit: None,
-            ..descriptor.clone()
-        }],
+        descriptors: vec![Descriptor { limit: None, ..descriptor.clone() }],
     };
     let plan = rules.plan(&alone)?;
     let charges = plan.charges.each();
     // Limits of one rule have counters of their own, so limits and charges go in step.
-    let keys = plan
-        .limits()
-        .zip(charges)
-        .map(|(limit, charge)| (limit.id, plan.charges.key(charge).to_owned()));
+    let keys =
+        plan.limits().zip(charges).map(|(limit, charge)| (limit.id, plan.charges.key(charge).to_owned()));
     Ok(keys.collect())
 }
 
@@ -128,12 +115,7 @@ impl Walk<'_> {
     fn explain(&self, out: &mut String, replaced: &Replaced) -> bool {
         let entries = &self.descriptor.entries;
         let shown: Vec<_> = entries.iter().map(pair).collect();
-        say!(
-            out,
-            "Domain '{}', descriptor {}",
-            self.domain.name,
-            shown.join(",")
-        );
+        say!(out, "Domain '{}', descriptor {}", self.domain.name, shown.join(","));
         let found = self.domain.walk(entries, &mut String::new());
         for (index, (step, entry)) in found.steps.iter().zip(entries).enumerate() {
             say!(out, "  entry {}  {}  {}", index + 1, pair(entry), how(*step));
@@ -188,11 +170,7 @@ impl Walk<'_> {
         let spec = &limit.spec;
         say!(out, "    algorithm         {}", spec.algorithm);
         say!(out, "    charging          {}", words::charging(spec.charging));
-        say!(
-            out,
-            "    on store failure  {}",
-            words::policy(spec.on_store_failure)
-        );
+        say!(out, "    on store failure  {}", words::policy(spec.on_store_failure));
         if let Some((_, key)) = self.keys.iter().find(|(id, _)| *id == limit.id) {
             say!(out, "    store key         {key}");
         }
@@ -211,10 +189,7 @@ fn how(step: Step<'_>) -> String {
     match step {
         Step::Exact(node) => format!("exact value, node '{}'", node.composite),
         Step::Wildcard(node) if node.shared_value.is_some() => {
-            format!(
-                "wildcard, node '{}'; all its values share one counter",
-                node.composite
-            )
+            format!("wildcard, node '{}'; all its values share one counter", node.composite)
         }
         Step::Wildcard(node) => format!("wildcard, node '{}'; each value counts apart", node.composite),
         Step::Default(node) => format!("key alone, node '{}'; each value counts apart", node.composite),
@@ -242,10 +217,7 @@ fn why_no_rule(end: &Node) -> String {
 
 /// The nodes below `node`, in the order of their names.
 fn offers(node: &Node) -> String {
-    let mut names: Vec<_> = node
-        .children()
-        .map(|child| format!("'{}'", child.composite))
-        .collect();
+    let mut names: Vec<_> = node.children().map(|child| format!("'{}'", child.composite)).collect();
     names.sort();
     list(&names)
 }

@@ -36,10 +36,7 @@ pub(super) struct LimitDraft {
 
 impl DomainDraft {
     pub fn into_spec(self) -> DomainSpec {
-        DomainSpec {
-            domain: self.name,
-            descriptors: into_specs(self.nodes),
-        }
+        DomainSpec { domain: self.name, descriptors: into_specs(self.nodes) }
     }
 }
 

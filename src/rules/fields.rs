@@ -35,12 +35,7 @@ enum Value<'n> {
 impl<'n> Fields<'n> {
     /// Reads a map that is a `section`. What is wrong with its keys goes to `report`.
     pub fn read(node: &'n Node, section: Section, at: At, report: &mut Report) -> Self {
-        let mut fields = Self {
-            at,
-            section,
-            found: Vec::new(),
-            broken: Vec::new(),
-        };
+        let mut fields = Self { at, section, found: Vec::new(), broken: Vec::new() };
         let Content::Map(pairs) = &node.content else {
             report.error(&fields.at, not_a_map(node));
             fields.broken = Key::names(section);
@@ -66,11 +61,7 @@ impl<'n> Fields<'n> {
             return None;
         };
         match typed(key, pair.value) {
-            Ok(Some(value)) => Some(Field {
-                key,
-                line: pair.value.line,
-                value,
-            }),
+            Ok(Some(value)) => Some(Field { key, line: pair.value.line, value }),
             Ok(None) => {
                 report.warn(&at, format!("'{name}' has no value and is ignored"));
                 None
@@ -89,10 +80,7 @@ impl<'n> Fields<'n> {
             report.error(at, format!("config error, unknown key '{name}'"));
         } else {
             let (homes, here) = (homes.join(" or "), self.section.noun());
-            report.warn(
-                at,
-                format!("'{name}' belongs in {homes}; here, in {here}, it is ignored"),
-            );
+            report.warn(at, format!("'{name}' belongs in {homes}; here, in {here}, it is ignored"));
         }
     }
 
@@ -132,22 +120,12 @@ impl<'n> Fields<'n> {
     }
 
     pub fn flag(&self, name: &str) -> bool {
-        matches!(
-            self.get(name),
-            Some(Field {
-                value: Value::Flag(true),
-                ..
-            })
-        )
+        matches!(self.get(name), Some(Field { value: Value::Flag(true), .. }))
     }
 
     pub fn map(&self, name: &str) -> Option<(&'n Node, At)> {
         match self.get(name)? {
-            Field {
-                line,
-                value: Value::Map(node),
-                ..
-            } => Some((node, self.at.key(name, *line))),
+            Field { line, value: Value::Map(node), .. } => Some((node, self.at.key(name, *line))),
             _ => None,
         }
     }
@@ -155,17 +133,11 @@ impl<'n> Fields<'n> {
     /// The elements of a list, each with its place; none where there is no list.
     pub fn list(&self, name: &str) -> impl Iterator<Item = (&'n Node, At)> {
         let nodes: &'n [Node] = match self.get(name) {
-            Some(Field {
-                value: Value::List(nodes),
-                ..
-            }) => nodes,
+            Some(Field { value: Value::List(nodes), .. }) => nodes,
             _ => &[],
         };
         let at = self.at.key(name, 0);
-        nodes
-            .iter()
-            .enumerate()
-            .map(move |(index, node)| (node, at.element(index, node.line)))
+        nodes.iter().enumerate().map(move |(index, node)| (node, at.element(index, node.line)))
     }
 }
 
@@ -196,11 +168,9 @@ fn scalar_value<'n>(name: &str, kind: Kind, scalar: &'n Scalar, node: &Node) -> 
             "error checking config: '{name}' is {}, a number with a fraction; put text in quotes",
             scalar.text
         )),
-        (Kind::Choice(choices), _) if !choices().contains(&&*scalar.text) => Err(format!(
-            "unknown {name} '{}': it is one of {}",
-            scalar.text,
-            choices().join(", ")
-        )),
+        (Kind::Choice(choices), _) if !choices().contains(&&*scalar.text) => {
+            Err(format!("unknown {name} '{}': it is one of {}", scalar.text, choices().join(", ")))
+        }
         (Kind::Text | Kind::Unit | Kind::Choice(_), _) => Ok(Value::Text(&scalar.text)),
         (Kind::Flag, Meaning::Bool(flag)) => Ok(Value::Flag(flag)),
         (Kind::Flag, _) => Err(wrong_type(name, "true or false", node)),
@@ -217,17 +187,11 @@ fn not_a_map(node: &Node) -> String {
 }
 
 fn not_a_map_in_list(node: &Node) -> String {
-    format!(
-        "config error, yaml file contains list of type other than map: {}",
-        raw(node)
-    )
+    format!("config error, yaml file contains list of type other than map: {}", raw(node))
 }
 
 fn wrong_type(name: &str, wanted: &str, node: &Node) -> String {
-    format!(
-        "error loading config file: '{name}' must be {wanted}, found {}",
-        shown(node)
-    )
+    format!("error loading config file: '{name}' must be {wanted}, found {}", shown(node))
 }
 
 /// A node with the type it has.

@@ -70,18 +70,12 @@ impl Key {
 
     /// The names of all keys of a section.
     pub fn names(section: Section) -> Vec<&'static str> {
-        KEYS.iter()
-            .filter(|key| key.section == section)
-            .map(|key| key.name)
-            .collect()
+        KEYS.iter().filter(|key| key.section == section).map(|key| key.name).collect()
     }
 
     /// The sections that a key of that name belongs to: none where there is no such key.
     pub fn homes(name: &str) -> Vec<Section> {
-        KEYS.iter()
-            .filter(|key| key.name == name)
-            .map(|key| key.section)
-            .collect()
+        KEYS.iter().filter(|key| key.name == name).map(|key| key.section).collect()
     }
 }
 
@@ -95,9 +89,7 @@ fn algorithms() -> Vec<&'static str> {
 }
 
 fn chargings() -> Vec<&'static str> {
-    [Charging::Prepaid, Charging::Postpaid]
-        .map(Charging::name)
-        .to_vec()
+    [Charging::Prepaid, Charging::Postpaid].map(Charging::name).to_vec()
 }
 
 fn policies() -> Vec<&'static str> {
@@ -118,12 +110,7 @@ pub(super) fn units() -> Vec<&'static str> {
 }
 
 const fn key(section: Section, name: &'static str, kind: Kind, doc: &'static str) -> Key {
-    Key {
-        section,
-        name,
-        kind,
-        doc,
-    }
+    Key { section, name, kind, doc }
 }
 
 /// Every key there is.
@@ -140,12 +127,7 @@ pub(super) const KEYS: &[Key] = &[
         Kind::List(Section::Descriptor),
         "The first level of the rule tree: it is matched against the first entry of a descriptor.",
     ),
-    key(
-        Section::Descriptor,
-        "key",
-        Kind::Text,
-        "The key of the entry to match.",
-    ),
+    key(Section::Descriptor, "key", Kind::Text, "The key of the entry to match."),
     key(
         Section::Descriptor,
         "value",
@@ -170,12 +152,7 @@ pub(super) const KEYS: &[Key] = &[
         Kind::List(Section::Descriptor),
         "The next level of the rule tree: it is matched against the next entry.",
     ),
-    key(
-        Section::Descriptor,
-        "shadow_mode",
-        Kind::Flag,
-        "Count and report, but never deny.",
-    ),
+    key(Section::Descriptor, "shadow_mode", Kind::Flag, "Count and report, but never deny."),
     key(
         Section::Descriptor,
         "quota_mode",
@@ -200,36 +177,21 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Flag,
         "All values that match this wildcard share one counter.",
     ),
-    key(
-        Section::Descriptor,
-        "metadata",
-        Kind::FreeMap,
-        "Sent back with the answer in dynamic_metadata.",
-    ),
+    key(Section::Descriptor, "metadata", Kind::FreeMap, "Sent back with the answer in dynamic_metadata."),
     key(
         Section::RateLimit,
         "requests_per_unit",
         Kind::Number(0),
         "Units (requests, tokens, bytes) per period. 0 blocks everything.",
     ),
-    key(
-        Section::RateLimit,
-        "unit",
-        Kind::Unit,
-        "The period. A month has 30 days, a year 365.",
-    ),
+    key(Section::RateLimit, "unit", Kind::Unit, "The period. A month has 30 days, a year 365."),
     key(
         Section::RateLimit,
         "unit_multiplier",
         Kind::Number(1),
         "How many units make the period: 10 with unit minute is ten minutes. At most 366 days in all. Default 1.",
     ),
-    key(
-        Section::RateLimit,
-        "unlimited",
-        Kind::Flag,
-        "Never counted, always admitted.",
-    ),
+    key(Section::RateLimit, "unlimited", Kind::Flag, "Never counted, always admitted."),
     key(
         Section::RateLimit,
         "algorithm",
@@ -278,10 +240,5 @@ pub(super) const KEYS: &[Key] = &[
         Kind::List(Section::Replaces),
         "Limits that are left out when this one matches in the same request.",
     ),
-    key(
-        Section::Replaces,
-        "name",
-        Kind::Text,
-        "The name of the limit to leave out.",
-    ),
+    key(Section::Replaces, "name", Kind::Text, "The name of the limit to leave out."),
 ];

@@ -13,9 +13,7 @@ use super::yaml::Node;
 
 /// Whether a descriptor names limits at all.
 pub(super) fn are_named(descriptor: &Fields<'_>) -> bool {
-    ["rate_limit", "rate_limits"]
-        .into_iter()
-        .any(|name| descriptor.has(name) || descriptor.is_broken(name))
+    ["rate_limit", "rate_limits"].into_iter().any(|name| descriptor.has(name) || descriptor.is_broken(name))
 }
 
 /// The limits of a descriptor that can be kept.
@@ -29,10 +27,7 @@ pub(super) fn read(descriptor: &Fields<'_>, defaults: Defaults, report: &mut Rep
     let single = descriptor.map("rate_limit");
     let several: Vec<_> = descriptor.list("rate_limits").collect();
     if several.is_empty() && descriptor.has("rate_limits") {
-        report.warn(
-            &descriptor.at("rate_limits"),
-            "rate_limits is empty: it limits nothing",
-        );
+        report.warn(&descriptor.at("rate_limits"), "rate_limits is empty: it limits nothing");
     }
     let limits = read_all(single.into_iter().chain(several), defaults, report);
     check_together(&limits, report);
@@ -54,20 +49,13 @@ fn read_all<'n>(
     let mut limits = Vec::new();
     for (node, at) in nodes {
         let fields = Fields::read(node, Section::RateLimit, at, report);
-        let mut reader = Reader {
-            fields: &fields,
-            report,
-        };
+        let mut reader = Reader { fields: &fields, report };
         if let Some(spec) = reader.spec(defaults)
             && let Some(limit) = reader.checked(&spec)
         {
             let place = report.place(&fields.at);
             let draft = LimitDraft { place, spec };
-            limits.push(Read {
-                at: fields.at,
-                draft,
-                limit,
-            });
+            limits.push(Read { at: fields.at, draft, limit });
         }
     }
     limits
@@ -79,9 +67,7 @@ fn check_together(limits: &[Read], report: &mut Report) {
             report.warn(&read.at, "unlimited does nothing beside other limits");
             continue;
         }
-        let twin = limits[..index]
-            .iter()
-            .find(|earlier| earlier.limit.fingerprint == read.limit.fingerprint);
+        let twin = limits[..index].iter().find(|earlier| earlier.limit.fingerprint == read.limit.fingerprint);
         if let Some(twin) = twin {
             report.error(
                 &read.at,
@@ -120,16 +106,8 @@ impl<'n> Reader<'_, 'n> {
             unlimited: fields.flag("unlimited"),
             algorithm,
             burst,
-            refill: if refill == Some(INTERVAL) {
-                Refill::Interval
-            } else {
-                Refill::Continuous
-            },
-            pacing: if mode == Some(QUEUE) {
-                Pacing::Queue
-            } else {
-                Pacing::Meter
-            },
+            refill: if refill == Some(INTERVAL) { Refill::Interval } else { Refill::Continuous },
+            pacing: if mode == Some(QUEUE) { Pacing::Queue } else { Pacing::Meter },
             charging: charging.unwrap_or_else(|| defaults.charging(named.is_some())),
             on_store_failure: policy.unwrap_or(defaults.on_store_failure),
             name: name.map(str::to_owned),
@@ -143,8 +121,7 @@ impl<'n> Reader<'_, 'n> {
         let at = self.fields.at("unit");
         match (unit, unlimited) {
             (Some(_), true) => {
-                self.report
-                    .error(&at, "should not specify rate limit unit when unlimited");
+                self.report.error(&at, "should not specify rate limit unit when unlimited");
                 None
             }
             (None, true) => {
@@ -158,10 +135,7 @@ impl<'n> Reader<'_, 'n> {
             (Some(unit), false) => self.multiplied(unit),
             (None, false) if self.fields.is_broken("unit") => None,
             (None, false) => {
-                let reason = format!(
-                    "invalid rate limit unit '{text}': it is one of {}",
-                    units().join(", ")
-                );
+                let reason = format!("invalid rate limit unit '{text}': it is one of {}", units().join(", "));
                 self.report.error(&at, reason);
                 None
             }
@@ -208,9 +182,7 @@ impl<'n> Reader<'_, 'n> {
         for (node, at) in self.fields.list("replaces") {
             let entry = Fields::read(node, Section::Replaces, at, self.report);
             match entry.text("name") {
-                None | Some("") => self
-                    .report
-                    .error(&entry.at, "should not have an empty replaces entry"),
+                None | Some("") => self.report.error(&entry.at, "should not have an empty replaces entry"),
                 name if name == own_name => {
                     let reason = "replaces should not contain name of same descriptor";
                     self.report.error(&entry.at("name"), reason);
@@ -225,15 +197,8 @@ impl<'n> Reader<'_, 'n> {
     fn check_use(&mut self) {
         let fields = self.fields;
         if fields.flag("unlimited") {
-            let counting = [
-                "requests_per_unit",
-                "unit_multiplier",
-                "algorithm",
-                "burst",
-                "refill",
-                "mode",
-                "charging",
-            ];
+            let counting =
+                ["requests_per_unit", "unit_multiplier", "algorithm", "burst", "refill", "mode", "charging"];
             for name in counting.into_iter().filter(|name| fields.has(name)) {
                 let reason = format!("'{name}' does nothing: the limit is unlimited");
                 self.report.warn(&fields.at(name), reason);

@@ -57,11 +57,7 @@ impl<'n> Wildcards<'n> {
     fn of(nodes: &'n [NodeDraft]) -> Self {
         let wildcards = nodes.iter().enumerate().filter_map(|(index, node)| {
             let pattern = Pattern::new(&node.spec.composite())?;
-            Some(Wildcard {
-                index,
-                pattern,
-                place: &node.place,
-            })
+            Some(Wildcard { index, pattern, place: &node.place })
         });
         Self(wildcards.take(WILDCARDS_COMPARED).collect())
     }
@@ -106,16 +102,8 @@ fn check_names(domain: &DomainDraft, problems: &mut Vec<Problem>) {
         firsts.entry(name).or_insert(&limit.place);
     }
     for limit in &limits {
-        for name in limit
-            .spec
-            .replaces
-            .iter()
-            .filter(|name| !firsts.contains_key(name.as_str()))
-        {
-            let reason = format!(
-                "replaces '{name}', but no limit of domain '{}' has that name",
-                domain.name
-            );
+        for name in limit.spec.replaces.iter().filter(|name| !firsts.contains_key(name.as_str())) {
+            let reason = format!("replaces '{name}', but no limit of domain '{}' has that name", domain.name);
             problems.push(Problem::warning(limit.place.clone(), reason));
         }
     }
@@ -148,11 +136,7 @@ mod tests {
         ];
         for (pattern, other, covers) in table {
             let compiled = Pattern::new(pattern).expect("has a star");
-            assert_eq!(
-                compiled.matches(&other.replace('*', ANY)),
-                covers,
-                "{pattern} over {other}"
-            );
+            assert_eq!(compiled.matches(&other.replace('*', ANY)), covers, "{pattern} over {other}");
         }
     }
 }

@@ -44,11 +44,8 @@ pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<Loaded, Problems>
 
 pub(super) fn compile(files: &Files, options: LoadOptions) -> Result<Loaded, Problems> {
     let mut problems = files.problems.clone();
-    let drafts = files
-        .each
-        .iter()
-        .filter_map(|file| read_file(file, options.defaults, &mut problems))
-        .collect();
+    let drafts =
+        files.each.iter().filter_map(|file| read_file(file, options.defaults, &mut problems)).collect();
     let domains = by_domain(drafts, options.merge_domains, &mut problems);
     problems.extend(domains.iter().flat_map(lint::check));
 
@@ -60,17 +57,9 @@ pub(super) fn compile(files: &Files, options: LoadOptions) -> Result<Loaded, Pro
     let specs: Vec<_> = domains.into_iter().map(DomainDraft::into_spec).collect();
     let rules = RuleSet::compile(&specs, options.defaults).map_err(|error| {
         // Everything the compiler refuses is checked above, with lines; should it find more, its word is kept.
-        Problems::sorted(
-            vec![Problem::error(Place::file("rules".into()), error.to_string())],
-            &names,
-        )
+        Problems::sorted(vec![Problem::error(Place::file("rules".into()), error.to_string())], &names)
     })?;
-    Ok(Loaded {
-        rules,
-        specs,
-        warnings: problems.into_vec(),
-        files: files.each.len(),
-    })
+    Ok(Loaded { rules, specs, warnings: problems.into_vec(), files: files.each.len() })
 }
 
 fn read_file(file: &SourceFile, defaults: Defaults, problems: &mut Vec<Problem>) -> Option<DomainDraft> {

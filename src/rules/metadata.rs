@@ -19,10 +19,7 @@ pub(super) fn read(node: &Node, at: &At, report: &mut Report) -> Metadata {
             Meaning::Int(number) => Metadata::Number(number as f64),
             Meaning::Float(number) if number.is_finite() => Metadata::Number(number),
             Meaning::Float(_) => {
-                report.error(
-                    at,
-                    format!("error parsing metadata: {} is no finite number", scalar.text),
-                );
+                report.error(at, format!("error parsing metadata: {} is no finite number", scalar.text));
                 Metadata::Null
             }
             Meaning::Text => Metadata::Text(scalar.text.to_string()),
@@ -30,9 +27,7 @@ pub(super) fn read(node: &Node, at: &At, report: &mut Report) -> Metadata {
         Content::List(nodes) => {
             let elements = nodes.iter().enumerate();
             Metadata::List(
-                elements
-                    .map(|(index, node)| read(node, &at.element(index, node.line), report))
-                    .collect(),
+                elements.map(|(index, node)| read(node, &at.element(index, node.line), report)).collect(),
             )
         }
         Content::Map(pairs) => {

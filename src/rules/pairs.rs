@@ -29,12 +29,7 @@ pub(super) fn effective<'n>(pairs: &'n [(Node, Node)], at: &At, report: &mut Rep
                 kept.put(pair, Origin::Merged(key.line), at, report);
             }
         } else {
-            let pair = Pair {
-                line: key.line,
-                name: name(key),
-                key,
-                value,
-            };
+            let pair = Pair { line: key.line, name: name(key), key, value };
             kept.put(pair, Origin::Written, at, report);
         }
     }
@@ -45,11 +40,9 @@ pub(super) fn effective<'n>(pairs: &'n [(Node, Node)], at: &At, report: &mut Rep
 fn merged<'n>(value: &'n Node, at: &At, report: &mut Report) -> Vec<Pair<'n>> {
     match &value.content {
         Content::Map(pairs) => effective(pairs, at, report),
-        Content::List(nodes) if nodes.iter().all(Node::is_map) => nodes
-            .iter()
-            .rev()
-            .flat_map(|node| merged(node, at, report))
-            .collect(),
+        Content::List(nodes) if nodes.iter().all(Node::is_map) => {
+            nodes.iter().rev().flat_map(|node| merged(node, at, report)).collect()
+        }
         _ => {
             report.error(
                 at,
@@ -96,10 +89,7 @@ impl<'n> Kept<'n> {
         match (earlier_origin, origin) {
             (Origin::Written, Origin::Written) => report.warn(
                 &at.on(pair.line),
-                format!(
-                    "'{name}' stands here and on line {}; this one counts",
-                    earlier.line
-                ),
+                format!("'{name}' stands here and on line {}; this one counts", earlier.line),
             ),
             (Origin::Written, Origin::Merged(line)) => report.warn(
                 &at.on(line),

@@ -27,21 +27,13 @@ impl Place {
     /// A file as a whole.
     #[must_use]
     pub fn file(file: Arc<str>) -> Self {
-        Self {
-            file,
-            line: None,
-            path: String::new(),
-        }
+        Self { file, line: None, path: String::new() }
     }
 
     /// A line of a file.
     #[must_use]
     pub fn line(file: Arc<str>, line: u32) -> Self {
-        Self {
-            file,
-            line: Some(line),
-            path: String::new(),
-        }
+        Self { file, line: Some(line), path: String::new() }
     }
 }
 
@@ -67,19 +59,11 @@ pub struct Problem {
 
 impl Problem {
     pub(super) fn error(place: Place, reason: impl Into<String>) -> Self {
-        Self {
-            severity: Severity::Error,
-            place,
-            reason: reason.into(),
-        }
+        Self { severity: Severity::Error, place, reason: reason.into() }
     }
 
     pub(super) fn warning(place: Place, reason: impl Into<String>) -> Self {
-        Self {
-            severity: Severity::Warning,
-            place,
-            reason: reason.into(),
-        }
+        Self { severity: Severity::Warning, place, reason: reason.into() }
     }
 
     /// Whether the rules cannot be used because of it.

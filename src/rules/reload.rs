@@ -61,14 +61,8 @@ impl Reloader {
         let seen = source.fingerprint();
         let files = source.read();
         let loaded = compile(&files, options)?;
-        let reloader = Self {
-            source,
-            options,
-            check_every: CHECK_EVERY,
-            seen,
-            restless: 0,
-            loaded: (None, files),
-        };
+        let reloader =
+            Self { source, options, check_every: CHECK_EVERY, seen, restless: 0, loaded: (None, files) };
         Ok((reloader, loaded))
     }
 

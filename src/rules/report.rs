@@ -13,18 +13,11 @@ pub(super) struct Report {
 
 impl Report {
     pub fn new(file: &Arc<str>) -> Self {
-        Self {
-            file: Arc::clone(file),
-            problems: Vec::new(),
-        }
+        Self { file: Arc::clone(file), problems: Vec::new() }
     }
 
     pub fn place(&self, at: &At) -> Place {
-        Place {
-            file: Arc::clone(&self.file),
-            line: Some(at.line),
-            path: at.path.clone(),
-        }
+        Place { file: Arc::clone(&self.file), line: Some(at.line), path: at.path.clone() }
     }
 
     pub fn error(&mut self, at: &At, reason: impl Into<String>) {
@@ -61,9 +54,6 @@ impl At {
 
     /// The same path on another line.
     pub fn on(&self, line: u32) -> Self {
-        Self {
-            line,
-            path: self.path.clone(),
-        }
+        Self { line, path: self.path.clone() }
     }
 }

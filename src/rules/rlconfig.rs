@@ -23,10 +23,7 @@ fn line(out: &mut String, rule: &Rule, limit: &Limit, rules: &RuleSet) {
     let (unit, requests) = if spec.unlimited {
         ("UNKNOWN".to_owned(), 0)
     } else {
-        (
-            spec.period.unit().name().to_ascii_uppercase(),
-            spec.requests_per_unit,
-        )
+        (spec.period.unit().name().to_ascii_uppercase(), spec.requests_per_unit)
     };
     // Writing to a String cannot fail.
     let _ = write!(

@@ -81,9 +81,7 @@ fn integer(unsigned: &str) -> Option<i128> {
     let mut has_digits = false;
     for digit in digits.chars().filter(|&c| c != '_') {
         has_digits = true;
-        value = value
-            .saturating_mul(i128::from(radix))
-            .saturating_add(i128::from(digit.to_digit(radix)?));
+        value = value.saturating_mul(i128::from(radix)).saturating_add(i128::from(digit.to_digit(radix)?));
     }
     has_digits.then_some(value)
 }
@@ -97,9 +95,7 @@ fn is_float(unsigned: &str) -> bool {
     let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let (whole, fraction) = mantissa.split_once('.').unwrap_or(("", mantissa));
     let exponent_fits = exponent.is_none_or(|exponent| {
-        exponent
-            .strip_prefix(['+', '-'])
-            .is_some_and(|digits| !digits.is_empty() && all_digits(digits))
+        exponent.strip_prefix(['+', '-']).is_some_and(|digits| !digits.is_empty() && all_digits(digits))
     });
     let has_mark = mantissa.contains('.') || exponent.is_some();
     has_mark && all_digits(whole) && !fraction.is_empty() && all_digits(fraction) && exponent_fits
@@ -110,10 +106,7 @@ mod tests {
     use super::*;
 
     fn plain(text: &str) -> Meaning {
-        let scalar = Scalar {
-            text: text.into(),
-            is_plain: true,
-        };
+        let scalar = Scalar { text: text.into(), is_plain: true };
         scalar.meaning()
     }
 
@@ -154,10 +147,7 @@ mod tests {
 
     #[test]
     fn quoted_scalars_are_text() {
-        let quoted = Scalar {
-            text: "5".into(),
-            is_plain: false,
-        };
+        let quoted = Scalar { text: "5".into(), is_plain: false };
         assert_eq!(quoted.meaning(), Meaning::Text);
     }
 }

@@ -73,9 +73,7 @@ fn reference(section: Section) -> Value {
 /// A regular expression for any of `words` in any case.
 fn any_case(words: &[&str]) -> String {
     let word = |word: &&str| -> String {
-        word.chars()
-            .map(|c| format!("[{}{}]", c.to_ascii_lowercase(), c.to_ascii_uppercase()))
-            .collect()
+        word.chars().map(|c| format!("[{}{}]", c.to_ascii_lowercase(), c.to_ascii_uppercase())).collect()
     };
     let words: Vec<_> = words.iter().map(word).collect();
     format!("^({})$", words.join("|"))
@@ -99,19 +97,13 @@ mod tests {
     #[test]
     fn the_schema_covers_every_section() {
         let schema = schema();
-        assert_eq!(
-            schema["properties"]["descriptors"]["items"]["$ref"],
-            "#/definitions/descriptor"
-        );
+        assert_eq!(schema["properties"]["descriptors"]["items"]["$ref"], "#/definitions/descriptor");
         assert_eq!(
             schema["definitions"]["rate_limit"]["properties"]["replaces"]["items"]["$ref"],
             "#/definitions/replaces"
         );
         for section in ["descriptor", "rate_limit", "replaces"] {
-            assert!(
-                schema["definitions"][section]["properties"].is_object(),
-                "{section}"
-            );
+            assert!(schema["definitions"][section]["properties"].is_object(), "{section}");
         }
     }
 }

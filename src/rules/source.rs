@@ -62,9 +62,7 @@ impl Source {
     /// Rules are read from `paths`, in that order.
     #[must_use]
     pub fn new(paths: &[PathBuf]) -> Self {
-        Self {
-            paths: paths.to_vec(),
-        }
+        Self { paths: paths.to_vec() }
     }
 
     /// The state of the files as the file system shows it, without reading them.
@@ -79,10 +77,7 @@ impl Source {
                 (path, stamp)
             })
             .collect();
-        Fingerprint {
-            files,
-            problems: found.problems,
-        }
+        Fingerprint { files, problems: found.problems }
     }
 
     pub(super) fn read(&self) -> Files {
@@ -95,10 +90,7 @@ impl Source {
                 bytes: read_bounded(path).map_err(|error| format!("cannot read the file: {error}")),
             })
             .collect();
-        Files {
-            each,
-            problems: found.problems,
-        }
+        Files { each, problems: found.problems }
     }
 
     fn find(&self) -> Found {
@@ -139,10 +131,7 @@ impl Found {
 
     fn add_directory(&mut self, directory: &Path, depth: usize) {
         if depth > DEEPEST_DIRECTORY {
-            self.trouble(
-                directory,
-                &format!("directories nest deeper than {DEEPEST_DIRECTORY} levels"),
-            );
+            self.trouble(directory, &format!("directories nest deeper than {DEEPEST_DIRECTORY} levels"));
             return;
         }
         let entries = match sorted_entries(directory) {
@@ -179,15 +168,13 @@ impl Found {
         let is_new = fs::canonicalize(path).map_or(true, |resolved| self.resolved.insert(resolved));
         if !is_new {
             let reason = "found under another name before; it is read once";
-            self.problems
-                .push(Problem::warning(Place::file(display(path)), reason));
+            self.problems.push(Problem::warning(Place::file(display(path)), reason));
         }
         is_new
     }
 
     fn trouble(&mut self, path: &Path, reason: &str) {
-        self.problems
-            .push(Problem::error(Place::file(display(path)), reason));
+        self.problems.push(Problem::error(Place::file(display(path)), reason));
     }
 }
 
@@ -205,9 +192,7 @@ fn sorted_entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// A link that leads nowhere (no metadata) counts by its name alone: it is as bad as a file that cannot be read.
 fn is_rule_file(path: &Path, metadata: Option<&Metadata>) -> bool {
-    let has_name = path
-        .extension()
-        .is_some_and(|extension| extension == "yaml" || extension == "yml");
+    let has_name = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
     has_name && metadata.is_none_or(Metadata::is_file)
 }
 
@@ -225,13 +210,9 @@ fn stamp(path: &Path) -> io::Result<Stamp> {
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?
-        .take(LARGEST_BYTES + 1)
-        .read_to_end(&mut bytes)?;
+    File::open(path)?.take(LARGEST_BYTES + 1).read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > LARGEST_BYTES {
-        return Err(io::Error::other(format!(
-            "it is larger than {LARGEST_BYTES} bytes"
-        )));
+        return Err(io::Error::other(format!("it is larger than {LARGEST_BYTES} bytes")));
     }
     Ok(bytes)
 }

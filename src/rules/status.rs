@@ -54,9 +54,6 @@ impl RulesStatus {
     /// Takes down that the files could not be used at `now_us`.
     pub fn note_failed(&mut self, problems: Problems, now_us: u64) {
         self.loads_failed += 1;
-        self.last_error = Some(LastError {
-            at_us: now_us,
-            problems,
-        });
+        self.last_error = Some(LastError { at_us: now_us, problems });
     }
 }

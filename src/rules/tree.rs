@@ -13,36 +13,20 @@ use super::yaml::{Document, Node};
 /// Reads a whole document. `None` where it has no domain; what is wrong goes to `report` in any case.
 pub(super) fn read(document: &Document, defaults: Defaults, report: &mut Report) -> Option<DomainDraft> {
     if let Some(line) = document.second_line {
-        let at = At {
-            line,
-            path: String::new(),
-        };
-        report.warn(
-            &at,
-            "only the first YAML document of a file is read; this one is ignored",
-        );
+        let at = At { line, path: String::new() };
+        report.warn(&at, "only the first YAML document of a file is read; this one is ignored");
     }
     let Some(root) = &document.root else {
-        let at = At {
-            line: 1,
-            path: String::new(),
-        };
+        let at = At { line: 1, path: String::new() };
         report.error(&at, NO_DOMAIN);
         return None;
     };
-    let at = At {
-        line: root.line,
-        path: String::new(),
-    };
+    let at = At { line: root.line, path: String::new() };
     let fields = Fields::read(root, Section::File, at, report);
     let mut reader = Reader { defaults, report };
     let nodes = reader.level(&fields);
     let name = required(&fields, "domain", NO_DOMAIN, report)?;
-    Some(DomainDraft {
-        place: report.place(&fields.at("domain")),
-        name: name.to_owned(),
-        nodes,
-    })
+    Some(DomainDraft { place: report.place(&fields.at("domain")), name: name.to_owned(), nodes })
 }
 
 const NO_DOMAIN: &str = "config file cannot have empty domain";
@@ -64,10 +48,7 @@ struct Reader<'r> {
 impl Reader<'_> {
     /// The descriptors of a document or a descriptor. The depth of the document bounds the recursion.
     fn level(&mut self, parent: &Fields<'_>) -> Vec<NodeDraft> {
-        parent
-            .list("descriptors")
-            .filter_map(|(node, at)| self.node(node, at))
-            .collect()
+        parent.list("descriptors").filter_map(|(node, at)| self.node(node, at)).collect()
     }
 
     fn node(&mut self, node: &Node, at: At) -> Option<NodeDraft> {
@@ -85,14 +66,7 @@ impl Reader<'_> {
         self.check_wildcard(&spec, &fields);
         let names_limits = limits::are_named(&fields);
         self.check_effect(&fields, names_limits);
-        Some(NodeDraft {
-            place: self.report.place(&fields.at),
-            spec,
-            names_limits,
-            limits,
-            rule,
-            nodes,
-        })
+        Some(NodeDraft { place: self.report.place(&fields.at), spec, names_limits, limits, rule, nodes })
     }
 
     fn limits(&mut self, fields: &Fields<'_>) -> Vec<LimitDraft> {
@@ -104,9 +78,7 @@ impl Reader<'_> {
             limits: Vec::new(),
             shadow: fields.flag("shadow_mode"),
             quota: fields.flag("quota_mode"),
-            metadata: fields
-                .map("metadata")
-                .map(|(node, at)| metadata::read(node, &at, self.report)),
+            metadata: fields.map("metadata").map(|(node, at)| metadata::read(node, &at, self.report)),
         }
     }
 
@@ -123,10 +95,7 @@ impl Reader<'_> {
         if spec.key.contains('*') {
             self.report.warn(
                 &fields.at("key"),
-                format!(
-                    "key '{}' contains '*', so it is a wildcard over key and value together",
-                    spec.key
-                ),
+                format!("key '{}' contains '*', so it is a wildcard over key and value together", spec.key),
             );
         }
     }

@@ -23,10 +23,7 @@ pub(super) fn parameters(limit: &Limit) -> String {
         Algorithm::Gcra => format!("{rate}, up to {burst} at once, then one every {}", interval(spec)),
         Algorithm::TokenBucket => match spec.refill {
             Refill::Continuous => {
-                format!(
-                    "a bucket of {burst} tokens that gets one back every {} ({rate})",
-                    interval(spec)
-                )
+                format!("a bucket of {burst} tokens that gets one back every {} ({rate})", interval(spec))
             }
             Refill::Interval => format!(
                 "a bucket of {burst} tokens that gets {} back at the end of every {period} from its first use on",
@@ -34,10 +31,9 @@ pub(super) fn parameters(limit: &Limit) -> String {
             ),
         },
         Algorithm::LeakyBucket => match spec.pacing {
-            Pacing::Meter => format!(
-                "a level up to {burst} that falls by one every {} ({rate})",
-                interval(spec)
-            ),
+            Pacing::Meter => {
+                format!("a level up to {burst} that falls by one every {} ({rate})", interval(spec))
+            }
             Pacing::Queue => format!(
                 "a queue of up to {burst} that lets one go every {} ({rate}); answers say how long to wait",
                 interval(spec)
@@ -72,11 +68,7 @@ fn rate(spec: &LimitSpec) -> String {
 fn interval(spec: &LimitSpec) -> String {
     let limit = u64::from(spec.requests_per_unit).max(1);
     let period_us = spec.period.us();
-    let about = if period_us.is_multiple_of(limit) {
-        ""
-    } else {
-        "about "
-    };
+    let about = if period_us.is_multiple_of(limit) { "" } else { "about " };
     if period_us < limit {
         return "less than 1us".to_owned();
     }

@@ -68,25 +68,16 @@ pub(super) fn parse(text: &str) -> Result<Document, YamlError> {
         match event {
             Event::StreamEnd => break,
             Event::DocumentEnd => {
-                return Ok(Document {
-                    root: builder.root,
-                    second_line: second_document(&mut parser)?,
-                });
+                return Ok(Document { root: builder.root, second_line: second_document(&mut parser)? });
             }
             _ => builder.take(event, span)?,
         }
     }
-    Ok(Document {
-        root: None,
-        second_line: None,
-    })
+    Ok(Document { root: None, second_line: None })
 }
 
 fn next<'t>(parser: &mut Parser<'t, StrInput<'t>>) -> Result<Option<(Event<'t>, Span)>, YamlError> {
-    parser
-        .next_event()
-        .transpose()
-        .map_err(|error| scan_error(&error))
+    parser.next_event().transpose().map_err(|error| scan_error(&error))
 }
 
 fn second_document<'t>(parser: &mut Parser<'t, StrInput<'t>>) -> Result<Option<u32>, YamlError> {
@@ -95,10 +86,7 @@ fn second_document<'t>(parser: &mut Parser<'t, StrInput<'t>>) -> Result<Option<u
 }
 
 fn scan_error(error: &ScanError) -> YamlError {
-    YamlError {
-        line: number(error.marker().line()),
-        reason: error.info().to_owned(),
-    }
+    YamlError { line: number(error.marker().line()), reason: error.info().to_owned() }
 }
 
 fn line(span: Span) -> u32 {
@@ -148,12 +136,7 @@ impl Builder {
     }
 
     fn start(&mut self, anchor: usize, line: u32, is_map: bool) -> Result<(), YamlError> {
-        self.open.push(Open {
-            anchor,
-            line,
-            children: Vec::new(),
-            is_map,
-        });
+        self.open.push(Open { anchor, line, children: Vec::new(), is_map });
         self.check_depth(0, line)
     }
 
@@ -202,12 +185,7 @@ impl Open {
         } else {
             Content::List(self.children.into())
         };
-        Node {
-            line: self.line,
-            content,
-            size,
-            height,
-        }
+        Node { line: self.line, content, size, height }
     }
 }
 
@@ -232,10 +210,7 @@ impl Node {
         };
         Self {
             line,
-            content: Content::Scalar(Scalar {
-                text: text.into(),
-                is_plain,
-            }),
+            content: Content::Scalar(Scalar { text: text.into(), is_plain }),
             size: 1 + text.len() / TEXT_PER_NODE,
             height: 0,
         }
@@ -256,10 +231,7 @@ mod tests {
         let block = "- ".repeat(200_000);
         let keys = (0..101).fold(String::new(), |text, level| text + &" ".repeat(level) + "a:\n");
         for text in [flow, block, keys] {
-            assert_eq!(
-                reason(&text),
-                "lists and maps may not nest deeper than 100 levels"
-            );
+            assert_eq!(reason(&text), "lists and maps may not nest deeper than 100 levels");
         }
         let deep = "- ".repeat(100);
         assert!(parse(&deep).is_ok());
@@ -271,10 +243,7 @@ mod tests {
         for level in 1..=100 {
             text += &format!("- &a{level} [*a{}]\n", level - 1);
         }
-        assert_eq!(
-            reason(&text),
-            "lists and maps may not nest deeper than 100 levels"
-        );
+        assert_eq!(reason(&text), "lists and maps may not nest deeper than 100 levels");
     }
 
     #[test]
@@ -284,18 +253,12 @@ mod tests {
             let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
             text += &format!("- &a{level} [{aliases}]\n");
         }
-        assert_eq!(
-            reason(&text),
-            "aliases add more than 200000 nodes to the document"
-        );
+        assert_eq!(reason(&text), "aliases add more than 200000 nodes to the document");
     }
 
     #[test]
     fn an_alias_cannot_contain_itself() {
-        assert_eq!(
-            reason("&a [*a]"),
-            "an alias stands inside the anchor that it names"
-        );
+        assert_eq!(reason("&a [*a]"), "an alias stands inside the anchor that it names");
     }
 
     #[test]

@@ -12,10 +12,7 @@ use tempfile::TempDir;
 
 use super::rules::{keys, request};
 
-const OPTIONS: LoadOptions = LoadOptions {
-    merge_domains: false,
-    defaults: Defaults::REFERENCE,
-};
+const OPTIONS: LoadOptions = LoadOptions { merge_domains: false, defaults: Defaults::REFERENCE };
 
 fn text(domain: &str, limit: u32) -> String {
     format!(
@@ -42,11 +39,7 @@ impl Watched {
         let paths = [directory.path().to_path_buf()];
         let (reloader, loaded) =
             Reloader::start(&paths, OPTIONS).unwrap_or_else(|problems| panic!("{problems}"));
-        Self {
-            directory,
-            reloader,
-            rules: loaded.rules,
-        }
+        Self { directory, reloader, rules: loaded.rules }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -139,22 +132,13 @@ fn files_added_and_removed_are_noticed() {
     fs::create_dir(watched.path("more")).expect("a directory");
     watched.assert_unchanged();
     watched.write("more/other.yml", &text("other", 1));
-    let domains = |loaded: &Loaded| {
-        loaded
-            .specs
-            .iter()
-            .map(|spec| spec.domain.clone())
-            .collect::<Vec<_>>()
-    };
+    let domains = |loaded: &Loaded| loaded.specs.iter().map(|spec| spec.domain.clone()).collect::<Vec<_>>();
     assert_eq!(domains(&watched.loaded()), ["other", "d"]);
     fs::remove_file(watched.path("rules.yaml")).expect("a removal");
     assert_eq!(domains(&watched.loaded()), ["other"]);
     fs::remove_dir_all(watched.path("more")).expect("a removal");
     let problems = watched.bad().to_string();
-    assert!(
-        problems.ends_with("no rule files (*.yaml, *.yml) in this directory"),
-        "{problems}"
-    );
+    assert!(problems.ends_with("no rule files (*.yaml, *.yml) in this directory"), "{problems}");
 }
 
 /// Swaps `..data` as the kubelet does: a new directory, a link to it under another name, a rename over the old link.
@@ -182,41 +166,24 @@ fn a_config_map_swap_is_loaded() {
 fn a_bad_state_is_said_once_and_a_good_one_ends_it() {
     let mut watched = Watched::start();
     let mut status = RulesStatus::default();
-    watched.write(
-        "rules.yaml",
-        "domain: d\ndescriptors: [{ key: a, rate_limit: { unit: eon } }]\n",
-    );
+    watched.write("rules.yaml", "domain: d\ndescriptors: [{ key: a, rate_limit: { unit: eon } }]\n");
     let problems = watched.bad();
-    assert!(
-        problems
-            .to_string()
-            .contains("rules.yaml:2: invalid rate limit unit 'eon'"),
-        "{problems}"
-    );
+    assert!(problems.to_string().contains("rules.yaml:2: invalid rate limit unit 'eon'"), "{problems}");
     status.note_failed(problems, 7);
     watched.assert_unchanged();
     // Another bad state is another story.
     watched.write("rules.yaml", "domain: d\ndescriptors: [{");
     status.note_failed(watched.bad(), 8);
     watched.assert_unchanged();
-    assert_eq!(
-        (status.loads_ok, status.loads_failed, status.generation),
-        (0, 2, 0)
-    );
+    assert_eq!((status.loads_ok, status.loads_failed, status.generation), (0, 2, 0));
     assert_eq!(status.last_error.as_ref().map(|error| error.at_us), Some(8));
 
     // Back to what was in force: the story ends.
     watched.write("rules.yaml", &text("d", 5));
     status.note_loaded(&watched.loaded(), 9);
-    assert_eq!(
-        (status.loads_ok, status.loads_failed, status.generation),
-        (1, 2, 1)
-    );
+    assert_eq!((status.loads_ok, status.loads_failed, status.generation), (1, 2, 1));
     assert_eq!((status.files, status.rules, status.loaded_at_us), (1, 1, 9));
-    assert_eq!(
-        (status.domains.as_slice(), status.last_error),
-        (&["d".to_owned()][..], None)
-    );
+    assert_eq!((status.domains.as_slice(), status.last_error), (&["d".to_owned()][..], None));
 }
 
 #[test]
@@ -252,11 +219,7 @@ fn a_bad_first_state_is_an_error() {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("rules.yaml"), "domain: ''\n").expect("a file");
     let problems = Reloader::start(&[directory.path().to_path_buf()], OPTIONS).expect_err("bad rules");
-    assert!(
-        problems
-            .to_string()
-            .ends_with("rules.yaml:1: config file cannot have empty domain")
-    );
+    assert!(problems.to_string().ends_with("rules.yaml:1: config file cannot have empty domain"));
 }
 
 #[test]
@@ -302,11 +265,7 @@ async fn the_watcher_hands_on_changes_until_it_is_told_to_stop() {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let watching = tokio::spawn(watch(
         reloader,
-        move |change| {
-            changes
-                .send(change.map(|loaded| loaded.rules))
-                .expect("somebody listens")
-        },
+        move |change| changes.send(change.map(|loaded| loaded.rules)).expect("somebody listens"),
         async move {
             let _ = stopped.await;
         },

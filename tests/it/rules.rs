@@ -12,10 +12,7 @@ use std::path::{Path, PathBuf};
 use ratelimitd::engine::{Defaults, Descriptor, Entry, Request, RuleSet};
 use ratelimitd::rules::{LoadOptions, Loaded, Problems, load};
 
-pub const REFERENCE: LoadOptions = LoadOptions {
-    merge_domains: false,
-    defaults: Defaults::REFERENCE,
-};
+pub const REFERENCE: LoadOptions = LoadOptions { merge_domains: false, defaults: Defaults::REFERENCE };
 
 /// Loads the one file `text`.
 pub fn load_text(text: &str) -> Result<Loaded, Problems> {
@@ -30,24 +27,16 @@ pub fn load_bytes(bytes: &[u8], options: LoadOptions) -> Result<Loaded, Problems
 }
 
 pub fn rules(text: &str) -> RuleSet {
-    load_text(text)
-        .unwrap_or_else(|problems| panic!("{problems}"))
-        .rules
+    load_text(text).unwrap_or_else(|problems| panic!("{problems}")).rules
 }
 
 /// A descriptor written as `key=value,key=value`.
 pub fn descriptor(text: &str) -> Descriptor {
     let entries = text.split(',').filter(|entry| !entry.is_empty()).map(|entry| {
         let (key, value) = entry.split_once('=').expect("key=value");
-        Entry {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        }
+        Entry { key: key.to_owned(), value: value.to_owned() }
     });
-    Descriptor {
-        entries: entries.collect(),
-        ..Descriptor::default()
-    }
+    Descriptor { entries: entries.collect(), ..Descriptor::default() }
 }
 
 pub fn request(domain: &str, descriptors: &[&str]) -> Request {

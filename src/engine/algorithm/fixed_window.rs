@@ -25,11 +25,11 @@ impl FixedWindow {
         Self { limit, window_us }
     }
 
-    /// The state as it stands at `now_us`. When the clock went back, the later window stays.
+    /// The state as it stands at `now_us`. When the clock went back, a later window that was used stays.
     pub(super) fn load(&self, state: Option<WindowState>, now_us: u64) -> WindowState {
         let index = now_us / self.window_us;
         match state {
-            Some(state) if state.index >= index => state,
+            Some(state) if state.index >= index && state.count > 0 => state,
             _ => WindowState { index, count: 0 },
         }
     }
@@ -39,10 +39,7 @@ impl FixedWindow {
     }
 
     pub(super) fn record(&self, state: WindowState, cost: Cost) -> WindowState {
-        WindowState {
-            count: moved(state.count, cost, self.limit),
-            ..state
-        }
+        WindowState { count: moved(state.count, cost, self.limit), ..state }
     }
 
     pub(super) fn fresh_at_us(&self, state: WindowState) -> u64 {
@@ -51,15 +48,9 @@ impl FixedWindow {
 
     pub(super) fn report(&self, state: WindowState, ask: Ask, verdict: Verdict) -> Report {
         let end_after_us = self.fresh_at_us(state).saturating_sub(ask.now_us);
-        let reading = At {
-            limit: self.limit,
-            count: state.count,
-            end_after_us,
-        };
-        Report {
-            until_reset_us: end_after_us,
-            ..report(&reading, ask.cost, verdict)
-        }
+        let reading = At { limit: self.limit, count: state.count, end_after_us };
+        let over_by = state.count.saturating_sub(self.limit);
+        Report { until_reset_us: end_after_us, over_by, ..report(&reading, ask.cost, verdict) }
     }
 }
 

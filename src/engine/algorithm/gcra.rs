@@ -44,14 +44,7 @@ impl Gcra {
     pub(crate) fn new(limit: u64, period_us: u64, burst: u64, pacing: Pacing) -> Self {
         let divisor = greatest_common_divisor(period_us, limit);
         let (numerator, denominator) = (period_us / divisor, limit / divisor);
-        Self {
-            limit,
-            period_us,
-            burst,
-            pacing,
-            numerator,
-            denominator,
-        }
+        Self { limit, period_us, burst, pacing, numerator, denominator }
     }
 
     /// The time that `units` take to drain. Units beyond what the key can hold or owe count as just that many.
@@ -62,19 +55,13 @@ impl Gcra {
         let denominator = u128::from(self.denominator);
         // At most twice ten years of microseconds, so the parts fit.
         let part = |ticks: u128| u64::try_from(ticks).expect("the refill horizon is bounded by ten years");
-        Tat {
-            whole_us: part(ticks / denominator),
-            fraction: part(ticks % denominator),
-        }
+        Tat { whole_us: part(ticks / denominator), fraction: part(ticks % denominator) }
     }
 
     fn plus(&self, a: Tat, b: Tat) -> Tat {
         let fraction = a.fraction + b.fraction;
         let carry = u64::from(fraction >= self.denominator);
-        Tat {
-            whole_us: a.whole_us + b.whole_us + carry,
-            fraction: fraction - carry * self.denominator,
-        }
+        Tat { whole_us: a.whole_us + b.whole_us + carry, fraction: fraction - carry * self.denominator }
     }
 
     /// `a - b`, or `None` when that is negative.
@@ -84,10 +71,7 @@ impl Gcra {
         }
         let borrow = u64::from(a.fraction < b.fraction);
         let fraction = a.fraction + borrow * self.denominator - b.fraction;
-        Some(Tat {
-            whole_us: a.whole_us - b.whole_us - borrow,
-            fraction,
-        })
+        Some(Tat { whole_us: a.whole_us - b.whole_us - borrow, fraction })
     }
 
     pub(super) fn fits(&self, tat: Tat, now_us: u64, needed: u64) -> bool {
@@ -99,9 +83,7 @@ impl Gcra {
     pub(super) fn record(&self, tat: Tat, ask: Ask) -> Tat {
         let now = at(ask.now_us);
         if ask.cost.is_refund() {
-            return self
-                .minus(tat, self.drain(ask.cost.refunded()))
-                .map_or(now, |tat| tat.max(now));
+            return self.minus(tat, self.drain(ask.cost.refunded())).map_or(now, |tat| tat.max(now));
         }
         let base = tat.max(now);
         let after = self.plus(base, self.drain(ask.cost.units().unsigned_abs()));
@@ -110,10 +92,7 @@ impl Gcra {
     }
 
     pub(super) fn report(&self, tat: Tat, ask: Ask, verdict: Verdict) -> Report {
-        let at = At {
-            kernel: *self,
-            backlog: self.ticks_after(tat, ask.now_us),
-        };
+        let at = At { kernel: *self, backlog: self.ticks_after(tat, ask.now_us) };
         let mut report = report(&at, ask.cost, verdict);
         if self.pacing == Pacing::Queue && verdict == Verdict::Fits {
             // The hit's turn comes when what was there before it has drained.
@@ -133,10 +112,7 @@ impl Gcra {
 }
 
 fn at(now_us: u64) -> Tat {
-    Tat {
-        whole_us: now_us,
-        fraction: 0,
-    }
+    Tat { whole_us: now_us, fraction: 0 }
 }
 
 fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {

@@ -25,11 +25,7 @@ pub struct TokenState {
 
 impl IntervalBucket {
     pub(crate) fn new(capacity: u64, refill: u64, interval_us: u64) -> Self {
-        Self {
-            capacity,
-            refill,
-            interval_us,
-        }
+        Self { capacity, refill, interval_us }
     }
 
     fn full(&self) -> i64 {
@@ -38,28 +34,19 @@ impl IntervalBucket {
 
     /// Intervals until the bucket holds `tokens`.
     fn intervals(&self, state: TokenState, tokens: i64) -> u64 {
-        (tokens - state.tokens)
-            .max(0)
-            .unsigned_abs()
-            .div_ceil(self.refill)
+        (tokens - state.tokens).max(0).unsigned_abs().div_ceil(self.refill)
     }
 
     /// The state as it stands at `now_us`, moved on by whole intervals only.
     pub(super) fn load(&self, state: Option<TokenState>, now_us: u64) -> TokenState {
         let Some(state) = state else {
-            return TokenState {
-                tokens: self.full(),
-                last_us: now_us,
-            };
+            return TokenState { tokens: self.full(), last_us: now_us };
         };
         let effective_us = now_us.max(state.last_us);
         let ticks = (effective_us - state.last_us) / self.interval_us;
         // Ticks are compared before they are multiplied: a long idle time would leave the exact range.
         if ticks >= self.intervals(state, self.full()) {
-            return TokenState {
-                tokens: self.full(),
-                last_us: effective_us,
-            };
+            return TokenState { tokens: self.full(), last_us: now_us };
         }
         TokenState {
             tokens: state.tokens + (ticks * self.refill).cast_signed(),
@@ -87,15 +74,7 @@ impl IntervalBucket {
     }
 
     pub(super) fn report(&self, state: TokenState, ask: Ask, verdict: Verdict) -> Report {
-        report(
-            &At {
-                kernel: *self,
-                state,
-                now_us: ask.now_us,
-            },
-            ask.cost,
-            verdict,
-        )
+        report(&At { kernel: *self, state, now_us: ask.now_us }, ask.cost, verdict)
     }
 }
 
@@ -113,9 +92,7 @@ impl Reading for At {
         self.state.tokens.max(0).unsigned_abs()
     }
     fn wait_us(&self, units: u64) -> u64 {
-        self.kernel
-            .holds_at_us(self.state, units.cast_signed())
-            .saturating_sub(self.now_us)
+        self.kernel.holds_at_us(self.state, units.cast_signed()).saturating_sub(self.now_us)
     }
     fn reset_after_us(&self) -> u64 {
         if self.state.tokens >= self.kernel.full() {

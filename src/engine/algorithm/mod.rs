@@ -10,6 +10,13 @@ mod interval_bucket;
 mod sliding_log;
 mod sliding_window;
 
+#[cfg(test)]
+mod known_answers;
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+mod testing;
+
 use std::fmt;
 
 use super::{Cost, Report, RetryAfter, Verdict};
@@ -108,23 +115,12 @@ fn report(reading: &impl Reading, cost: Cost, verdict: Verdict) -> Report {
         Verdict::Over => RetryAfter::In(reading.wait_us(cost.needed())),
     };
     let reset_after_us = reading.reset_after_us();
-    let next_after_us = if remaining >= max_cost {
-        0
-    } else {
-        reading.wait_us(remaining + 1)
-    };
+    let next_after_us = if remaining >= max_cost { 0 } else { reading.wait_us(remaining + 1) };
     let until_reset_us = match retry_after {
         RetryAfter::In(us) => us,
         RetryAfter::Now | RetryAfter::Never => reset_after_us,
     };
-    Report {
-        remaining,
-        retry_after,
-        reset_after_us,
-        next_after_us,
-        delay_us: 0,
-        until_reset_us,
-    }
+    Report { remaining, retry_after, reset_after_us, next_after_us, delay_us: 0, until_reset_us, over_by: 0 }
 }
 
 impl Kernel {
@@ -156,11 +152,7 @@ impl Kernel {
                 State::Buckets(k.record(k.load(buckets(state.as_ref()), now_us), ask.cost))
             }
             Self::SlidingLog(k) => {
-                let log = if let Some(State::Log(log)) = state {
-                    log
-                } else {
-                    Log::default()
-                };
+                let log = if let Some(State::Log(log)) = state { log } else { Log::default() };
                 State::Log(k.record(log, ask))
             }
             Self::Gcra(k) => State::Tat(k.record(tat(state.as_ref()), ask)),
@@ -226,43 +218,23 @@ impl Kernel {
 
 // A state of another kernel counts as none: the fingerprint in the key keeps them apart.
 fn window(state: Option<&State>) -> Option<WindowState> {
-    if let Some(State::Window(state)) = state {
-        Some(*state)
-    } else {
-        None
-    }
+    if let Some(State::Window(state)) = state { Some(*state) } else { None }
 }
 
 fn buckets(state: Option<&State>) -> Option<BucketState> {
-    if let Some(State::Buckets(state)) = state {
-        Some(*state)
-    } else {
-        None
-    }
+    if let Some(State::Buckets(state)) = state { Some(*state) } else { None }
 }
 
 fn log(state: Option<&State>) -> Option<&Log> {
-    if let Some(State::Log(log)) = state {
-        Some(log)
-    } else {
-        None
-    }
+    if let Some(State::Log(log)) = state { Some(log) } else { None }
 }
 
 fn tat(state: Option<&State>) -> Tat {
-    if let Some(State::Tat(tat)) = state {
-        *tat
-    } else {
-        Tat::default()
-    }
+    if let Some(State::Tat(tat)) = state { *tat } else { Tat::default() }
 }
 
 fn tokens(state: Option<&State>) -> Option<TokenState> {
-    if let Some(State::Tokens(state)) = state {
-        Some(*state)
-    } else {
-        None
-    }
+    if let Some(State::Tokens(state)) = state { Some(*state) } else { None }
 }
 
 impl Reading for Blocked {
@@ -305,7 +277,5 @@ fn moved(count: u64, cost: Cost, limit: u64) -> u64 {
         return count.saturating_sub(cost.refunded());
     }
     // A count that stands above the cap already (it cannot, but must not fall by being charged) stays.
-    (count + cost.units().unsigned_abs())
-        .min(owing_at_most(limit))
-        .max(count)
+    (count + cost.units().unsigned_abs()).min(owing_at_most(limit)).max(count)
 }

@@ -54,11 +54,7 @@ impl Log {
 
     /// The total before the grant at that place.
     fn total_before(&self, place: usize) -> u64 {
-        if place == 0 {
-            self.base
-        } else {
-            self.grants[place - 1].total
-        }
+        if place == 0 { self.base } else { self.grants[place - 1].total }
     }
 
     /// Forgets the grants before that place.
@@ -96,8 +92,7 @@ impl SlidingLog {
     /// Place of the first grant still in the window, as seen from the later of now and the newest grant.
     fn first_live(&self, log: &Log, now_us: u64) -> usize {
         let seen_from_us = now_us.max(log.newest_us());
-        log.grants
-            .partition_point(|grant| grant.at_us + self.window_us <= seen_from_us)
+        log.grants.partition_point(|grant| grant.at_us + self.window_us <= seen_from_us)
     }
 
     fn used(&self, log: &Log, now_us: u64) -> u64 {
@@ -134,10 +129,7 @@ impl SlidingLog {
         }
         let frees_us = |units: u64| {
             let must_reach = (log.total() + units).saturating_sub(self.limit);
-            let place = log
-                .grants
-                .partition_point(|grant| grant.total < must_reach)
-                .max(first);
+            let place = log.grants.partition_point(|grant| grant.total < must_reach).max(first);
             log.grants.get(place).map_or(0, |grant| grant.at_us)
         };
         LogFacts {
@@ -149,23 +141,11 @@ impl SlidingLog {
     }
 
     pub(super) fn fresh_at_us(&self, log: &Log) -> u64 {
-        if log.grants.is_empty() {
-            0
-        } else {
-            log.newest_us() + self.window_us
-        }
+        if log.grants.is_empty() { 0 } else { log.newest_us() + self.window_us }
     }
 
     pub(super) fn report(&self, facts: &LogFacts, ask: Ask, verdict: Verdict) -> Report {
-        report(
-            &At {
-                kernel: *self,
-                facts: *facts,
-                now_us: ask.now_us,
-            },
-            ask.cost,
-            verdict,
-        )
+        report(&At { kernel: *self, facts: *facts, now_us: ask.now_us }, ask.cost, verdict)
     }
 }
 
@@ -190,17 +170,9 @@ impl Reading for At {
     }
     fn wait_us(&self, units: u64) -> u64 {
         let next = units == self.remaining() + 1;
-        self.leaves_after_us(if next {
-            self.facts.next_us
-        } else {
-            self.facts.retry_us
-        })
+        self.leaves_after_us(if next { self.facts.next_us } else { self.facts.retry_us })
     }
     fn reset_after_us(&self) -> u64 {
-        if self.facts.used == 0 {
-            0
-        } else {
-            self.leaves_after_us(self.facts.newest_us)
-        }
+        if self.facts.used == 0 { 0 } else { self.leaves_after_us(self.facts.newest_us) }
     }
 }

@@ -32,17 +32,14 @@ impl SlidingWindow {
     pub(super) fn load(&self, state: Option<BucketState>, now_us: u64) -> BucketState {
         let index = now_us / self.window_us;
         match state {
+            Some(BucketState { current: 0, previous: 0, .. }) => {
+                BucketState { index, current: 0, previous: 0 }
+            }
             Some(state) if state.index >= index => state,
-            Some(state) if state.index + 1 == index => BucketState {
-                index,
-                current: 0,
-                previous: state.current,
-            },
-            _ => BucketState {
-                index,
-                current: 0,
-                previous: 0,
-            },
+            Some(state) if state.index + 1 == index => {
+                BucketState { index, current: 0, previous: state.current }
+            }
+            _ => BucketState { index, current: 0, previous: 0 },
         }
     }
 
@@ -55,18 +52,11 @@ impl SlidingWindow {
     }
 
     pub(super) fn record(&self, state: BucketState, cost: Cost) -> BucketState {
-        BucketState {
-            current: moved(state.current, cost, self.limit),
-            ..state
-        }
+        BucketState { current: moved(state.current, cost, self.limit), ..state }
     }
 
     pub(super) fn fresh_at_us(&self, state: BucketState) -> u64 {
-        let windows = if state.current > 0 {
-            2
-        } else {
-            u64::from(state.previous > 0)
-        };
+        let windows = if state.current > 0 { 2 } else { u64::from(state.previous > 0) };
         (state.index + windows) * self.window_us
     }
 
@@ -76,15 +66,7 @@ impl SlidingWindow {
     }
 
     pub(super) fn report(&self, state: BucketState, ask: Ask, verdict: Verdict) -> Report {
-        report(
-            &At {
-                kernel: *self,
-                state,
-                now_us: ask.now_us,
-            },
-            ask.cost,
-            verdict,
-        )
+        report(&At { kernel: *self, state, now_us: ask.now_us }, ask.cost, verdict)
     }
 }
 
@@ -125,9 +107,7 @@ impl Reading for At {
 
     fn wait_us(&self, units: u64) -> u64 {
         let (limit, window_us) = (self.kernel.limit, self.kernel.window_us);
-        let BucketState {
-            current, previous, ..
-        } = self.state;
+        let BucketState { current, previous, .. } = self.state;
         // Within this window: the previous count fades until it leaves room.
         let room = limit.saturating_sub(current + units);
         if room > 0 && previous > 0 {

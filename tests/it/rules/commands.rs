@@ -39,34 +39,15 @@ fn commands_end_with_the_code_that_scripts_rely_on() {
         ("validate @tests/data/rules/bad/unreachable.yaml", true), // warnings only
         ("validate --strict @tests/data/rules/bad/unreachable.yaml", false),
         ("validate @nowhere", false),
-        (
-            "validate @config/rules/edge.yaml @tests/data/rules/bad/duplicate-domain",
-            false,
-        ),
-        (
-            "explain --rules @config/rules --domain edge generic_key=slow",
-            true,
-        ),
-        (
-            "explain --domain edge --rules @config/rules generic_key=slow tenant=a,path=/none",
-            true,
-        ),
-        (
-            "explain --rules @config/rules --domain edge generic_key=fast",
-            false,
-        ),
-        (
-            "explain --rules @config/rules --domain nowhere generic_key=slow",
-            false,
-        ),
+        ("validate @config/rules/edge.yaml @tests/data/rules/bad/duplicate-domain", false),
+        ("explain --rules @config/rules --domain edge generic_key=slow", true),
+        ("explain --domain edge --rules @config/rules generic_key=slow tenant=a,path=/none", true),
+        ("explain --rules @config/rules --domain edge generic_key=fast", false),
+        ("explain --rules @config/rules --domain nowhere generic_key=slow", false),
         ("explain --rules @nowhere --domain edge generic_key=slow", false),
     ];
     for (line, succeeds) in table {
-        let expected = if succeeds {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        };
+        let expected = if succeeds { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         assert!(run(line) == expected, "{line}");
     }
 }

@@ -35,11 +35,7 @@ fn the_example_rules_meet_the_requests_in_their_comments() {
         ("edge", &["generic_key=slow"], &["edge.generic_key_slow"]),
         ("edge", &["remote_address=203.0.113.7"], &["per-client"]),
         ("edge", &["remote_address=192.0.2.10"], &[]),
-        (
-            "edge",
-            &["tenant=acme,path=/search"],
-            &["edge.tenant.path_/search"],
-        ),
+        ("edge", &["tenant=acme,path=/search"], &["edge.tenant.path_/search"]),
         ("edge", &["tenant=acme,path=/healthz"], &[]),
         ("accounts", &["api_user=u"], &["api-per-second", "api-per-hour"]),
         ("accounts", &["api_user=u", "partner=p"], &["partner-per-second"]),
@@ -61,11 +57,7 @@ fn every_example_names_the_schema_and_the_schema_is_up_to_date() {
     }
     let text = fs::read_to_string(root().join("config/rules.schema.json")).expect("the schema");
     let written: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(
-        written,
-        schema(),
-        "run: ratelimitd validate --schema > config/rules.schema.json"
-    );
+    assert_eq!(written, schema(), "run: ratelimitd validate --schema > config/rules.schema.json");
 }
 
 #[test]
@@ -73,43 +65,13 @@ fn explanations_say_why() {
     let rules = examples();
     let table: [(&str, &[&str], usize, &[&str]); 9] = [
         // domain, descriptors, how many match, what the text says
-        (
-            "nowhere",
-            &["a=b"],
-            0,
-            &["there are no rules for domain 'nowhere'", "'accounts', 'edge'"],
-        ),
-        (
-            "edge",
-            &["generic_key=x"],
-            0,
-            &["no node for entry 1 (generic_key=x)", "'generic_key_slow'"],
-        ),
-        (
-            "edge",
-            &["tenant=a,path=/x"],
-            0,
-            &["no node for entry 2 (path=/x)", "'path_/search'"],
-        ),
-        (
-            "edge",
-            &["tenant=a"],
-            0,
-            &["shorter than the rules", "'path_/healthz', 'path_/search'"],
-        ),
-        (
-            "edge",
-            &["generic_key=slow,x=y"],
-            0,
-            &["deeper than the rules", "entry 2 (x=y)"],
-        ),
+        ("nowhere", &["a=b"], 0, &["there are no rules for domain 'nowhere'", "'accounts', 'edge'"]),
+        ("edge", &["generic_key=x"], 0, &["no node for entry 1 (generic_key=x)", "'generic_key_slow'"]),
+        ("edge", &["tenant=a,path=/x"], 0, &["no node for entry 2 (path=/x)", "'path_/search'"]),
+        ("edge", &["tenant=a"], 0, &["shorter than the rules", "'path_/healthz', 'path_/search'"]),
+        ("edge", &["generic_key=slow,x=y"], 0, &["deeper than the rules", "entry 2 (x=y)"]),
         ("edge", &["tenant=a,path=/healthz"], 0, &["exempt"]),
-        (
-            "edge",
-            &["remote_address=192.0.2.10"],
-            1,
-            &["never counted, always admitted"],
-        ),
+        ("edge", &["remote_address=192.0.2.10"], 1, &["never counted, always admitted"]),
         (
             "edge",
             &["path=/files/a"],
@@ -124,21 +86,14 @@ fn explanations_say_why() {
             "accounts",
             &["api_user=u", "partner=p"],
             1,
-            &[
-                "left out: replaced by limit 'partner-per-second'",
-                "up to 200 at once, then one every 5ms",
-            ],
+            &["left out: replaced by limit 'partner-per-second'", "up to 200 at once, then one every 5ms"],
         ),
     ];
     for (domain, asked, matched, says) in table {
         let description = describe(&rules, &request(domain, asked)).expect("an explanation");
         assert_eq!(description.matched, matched, "{asked:?}");
         for piece in says {
-            assert!(
-                description.text.contains(piece),
-                "{piece:?} in {}",
-                description.text
-            );
+            assert!(description.text.contains(piece), "{piece:?} in {}", description.text);
         }
     }
 }

@@ -88,10 +88,7 @@ fn descriptors_nest_about_fifty_deep() {
     assert!(load_text(&nested(49)).is_ok());
     let problems = load_text(&nested(60)).expect_err("too deep");
     let reason = &problems.all()[0].reason;
-    assert_eq!(
-        reason,
-        "error loading config file: lists and maps may not nest deeper than 100 levels"
-    );
+    assert_eq!(reason, "error loading config file: lists and maps may not nest deeper than 100 levels");
 }
 
 #[test]

@@ -68,10 +68,7 @@ fn rules_are_found_and_labelled_as_the_reference_does() {
             ("wild=foo", "test-domain.wild_foo*"), // a star may stand for nothing
             ("wild=bar", ""),
             ("key1=value1,subkey1=something", "test-domain.key1_value1.subkey1"),
-            (
-                "key1=value1,subkey1=subvalue1",
-                "test-domain.key1_value1.subkey1_subvalue1",
-            ),
+            ("key1=value1,subkey1=subvalue1", "test-domain.key1_value1.subkey1_subvalue1"),
             ("key1=value1", ""),                     // shorter than the rules
             ("key1=value1,subkey1=x,another=y", ""), // deeper than the rules
             ("key1=unknown,subkey1=subvalue1", ""),  // no node at the first level
@@ -80,10 +77,7 @@ fn rules_are_found_and_labelled_as_the_reference_does() {
             ("key2=", "test-domain.key2"),
             ("key2=value2", "test-domain.key2_value2"),
             ("key2=value3", ""), // an exact value without a limit is exempt
-            (
-                "user=alice,action=read,resource=file",
-                "test-domain.user.action.resource",
-            ),
+            ("user=alice,action=read,resource=file", "test-domain.user.action.resource"),
             ("route=api/v1,method=GET", "test-domain.route_api/*.method"),
             ("nested=x,key_1=value_1", "test-domain.nested.key_1_value_1"),
             ("", ""), // no entries
@@ -179,14 +173,8 @@ descriptors:
     );
     check(&rules, "d", &[("a=b_c", "d.a_b_c"), ("a_b=c", "d.a_b_c")]);
     // The counters are told apart all the same.
-    assert_eq!(
-        keys(&rules, &request("d", &["a=b_c"])),
-        ["{d|a=b_c}#fw:1/60000000"]
-    );
-    assert_eq!(
-        keys(&rules, &request("d", &["a_b=c"])),
-        ["{d|a_b=c}#fw:1/60000000"]
-    );
+    assert_eq!(keys(&rules, &request("d", &["a=b_c"])), ["{d|a=b_c}#fw:1/60000000"]);
+    assert_eq!(keys(&rules, &request("d", &["a_b=c"])), ["{d|a_b=c}#fw:1/60000000"]);
 }
 
 #[test]
@@ -215,18 +203,9 @@ descriptors:
         ("files=files/b", "{d|files=files/*}#fw:1/60000000"),
         ("apart=files/a", "{d|apart=files/a}#fw:1/60000000"),
         // On an ancestor of the limit.
-        (
-            "route=api/a,method=GET",
-            "{d|route=api/*}|method=GET#fw:1/60000000",
-        ),
-        (
-            "route=api/b,method=GET",
-            "{d|route=api/*}|method=GET#fw:1/60000000",
-        ),
-        (
-            "route=api/b,method=PUT",
-            "{d|route=api/*}|method=PUT#fw:1/60000000",
-        ),
+        ("route=api/a,method=GET", "{d|route=api/*}|method=GET#fw:1/60000000"),
+        ("route=api/b,method=GET", "{d|route=api/*}|method=GET#fw:1/60000000"),
+        ("route=api/b,method=PUT", "{d|route=api/*}|method=PUT#fw:1/60000000"),
     ];
     for (asked, key) in table {
         assert_eq!(keys(&rules, &request("d", &[asked])), [key], "{asked}");
@@ -264,19 +243,10 @@ fn a_limit_of_the_request_takes_the_place_of_the_rule() {
     let rules = rules(REPLACING);
     let mut asked = request("d", &["everyone=x", "no=node"]);
     for descriptor in &mut asked.descriptors {
-        descriptor.limit = Some(LimitOverride {
-            requests_per_unit: 7,
-            period: Period::one(Unit::Hour),
-        });
+        descriptor.limit = Some(LimitOverride { requests_per_unit: 7, period: Period::one(Unit::Hour) });
     }
     assert_eq!(labels(&rules, &asked), ["override", "override"]);
-    assert_eq!(
-        keys(&rules, &asked),
-        [
-            "{d|everyone=x}#o:fw:7/3600000000",
-            "{d|no=node}#o:fw:7/3600000000"
-        ]
-    );
+    assert_eq!(keys(&rules, &asked), ["{d|everyone=x}#o:fw:7/3600000000", "{d|no=node}#o:fw:7/3600000000"]);
     // In a domain without rules it counts for nothing.
     asked.domain = "unknown".to_owned();
     assert!(keys(&rules, &asked).is_empty());
@@ -298,11 +268,7 @@ descriptors:
     let asked = request("d", &["a=1"]);
     assert_eq!(
         keys(&rules, &asked),
-        [
-            "{d|a=1}#fw:10/1000000",
-            "{d|a=1}#fw:1000/3600000000",
-            "{d|a=1}#gc:10/1000000/3"
-        ]
+        ["{d|a=1}#fw:10/1000000", "{d|a=1}#fw:1000/3600000000", "{d|a=1}#gc:10/1000000/3"]
     );
     assert_eq!(rules.rules()[0].limits.len(), 3);
     assert_eq!(descriptor("a=1").entries, asked.descriptors[0].entries);

@@ -38,9 +38,7 @@ fn problems(directory: &Path, case: &str) -> String {
         Ok(loaded) => loaded.warnings,
         Err(problems) => problems.all().to_vec(),
     };
-    let lines = problems
-        .iter()
-        .map(|problem| problem.to_string().replace(&prefix, "") + "\n");
+    let lines = problems.iter().map(|problem| problem.to_string().replace(&prefix, "") + "\n");
     lines.collect()
 }
 
@@ -56,19 +54,10 @@ fn what_cannot_be_found_or_read_is_named() {
     fs::write(path.join("large.yaml"), "#".repeat((8 << 20) + 1)).expect("a file");
     let table = [
         // path, message
-        (
-            "missing",
-            "missing: cannot read the path: No such file or directory (os error 2)",
-        ),
+        ("missing", "missing: cannot read the path: No such file or directory (os error 2)"),
         ("empty", "empty: no rule files (*.yaml, *.yml) in this directory"),
-        (
-            "dangling",
-            "dangling/rules.yaml: cannot read the file: No such file or directory (os error 2)",
-        ),
-        (
-            "large.yaml",
-            "large.yaml: cannot read the file: it is larger than 8388608 bytes",
-        ),
+        ("dangling", "dangling/rules.yaml: cannot read the file: No such file or directory (os error 2)"),
+        ("large.yaml", "large.yaml: cannot read the file: it is larger than 8388608 bytes"),
     ];
     for (name, expected) in table {
         assert_eq!(problems(path, name), format!("{expected}\n"));
@@ -82,11 +71,7 @@ fn the_problems_of_several_paths_come_together() {
     let directory = root().join("tests/data/rules/bad");
     let paths = ["syntax.yaml", "empty.yaml", "duplicate-domain"].map(|name| directory.join(name));
     let problems = load(&paths, REFERENCE).expect_err("bad files");
-    let files: Vec<_> = problems
-        .all()
-        .iter()
-        .map(|problem| &*problem.place.file)
-        .collect();
+    let files: Vec<_> = problems.all().iter().map(|problem| &*problem.place.file).collect();
     assert_eq!(files.len(), 3);
     assert!(files[0].ends_with("syntax.yaml") && files[1].ends_with("empty.yaml"));
     assert!(files[2].ends_with("duplicate-domain/b.yml"));

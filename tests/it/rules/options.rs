@@ -11,10 +11,7 @@ fn limit(keys: &str, defaults: Defaults) -> LimitSpec {
     let text = format!(
         "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {{ unit: minute, requests_per_unit: 5{keys} }}\n"
     );
-    let options = LoadOptions {
-        defaults,
-        ..REFERENCE
-    };
+    let options = LoadOptions { defaults, ..REFERENCE };
     let loaded = load_bytes(text.as_bytes(), options).unwrap_or_else(|problems| panic!("{problems}"));
     assert_eq!(loaded.warnings, [], "{keys}");
     loaded.rules.limits()[0].spec.clone()
@@ -57,10 +54,7 @@ fn a_limit_that_says_nothing_is_the_reference_services() {
 
 #[test]
 fn charging_follows_what_the_rule_names_and_the_settings() {
-    let prepaid = Defaults {
-        charging: Some(Charging::Prepaid),
-        ..Defaults::REFERENCE
-    };
+    let prepaid = Defaults { charging: Some(Charging::Prepaid), ..Defaults::REFERENCE };
     let gcra = Defaults {
         algorithm: Algorithm::Gcra,
         on_store_failure: FailurePolicy::Allow,
@@ -68,13 +62,7 @@ fn charging_follows_what_the_rule_names_and_the_settings() {
     };
     let table = [
         // keys, defaults, algorithm, charging, on_store_failure
-        (
-            "",
-            Defaults::REFERENCE,
-            Algorithm::FixedWindow,
-            Charging::Postpaid,
-            FailurePolicy::Error,
-        ),
+        ("", Defaults::REFERENCE, Algorithm::FixedWindow, Charging::Postpaid, FailurePolicy::Error),
         (
             ", algorithm: fixed_window",
             Defaults::REFERENCE,
@@ -82,34 +70,10 @@ fn charging_follows_what_the_rule_names_and_the_settings() {
             Charging::Prepaid,
             FailurePolicy::Error,
         ),
-        (
-            "",
-            prepaid,
-            Algorithm::FixedWindow,
-            Charging::Prepaid,
-            FailurePolicy::Error,
-        ),
-        (
-            ", charging: postpaid",
-            prepaid,
-            Algorithm::FixedWindow,
-            Charging::Postpaid,
-            FailurePolicy::Error,
-        ),
-        (
-            "",
-            gcra,
-            Algorithm::Gcra,
-            Charging::Postpaid,
-            FailurePolicy::Allow,
-        ),
-        (
-            ", burst: 2",
-            gcra,
-            Algorithm::Gcra,
-            Charging::Postpaid,
-            FailurePolicy::Allow,
-        ),
+        ("", prepaid, Algorithm::FixedWindow, Charging::Prepaid, FailurePolicy::Error),
+        (", charging: postpaid", prepaid, Algorithm::FixedWindow, Charging::Postpaid, FailurePolicy::Error),
+        ("", gcra, Algorithm::Gcra, Charging::Postpaid, FailurePolicy::Allow),
+        (", burst: 2", gcra, Algorithm::Gcra, Charging::Postpaid, FailurePolicy::Allow),
         (
             ", algorithm: sliding_log, on_store_failure: deny",
             gcra,
@@ -181,12 +145,7 @@ descriptors:
     )
     .unwrap_or_else(|problems| panic!("{problems}"));
     assert_eq!(loaded.warnings, []);
-    let numbers: Vec<_> = loaded
-        .rules
-        .limits()
-        .iter()
-        .map(|limit| limit.spec.requests_per_unit)
-        .collect();
+    let numbers: Vec<_> = loaded.rules.limits().iter().map(|limit| limit.spec.requests_per_unit).collect();
     assert_eq!(numbers, [5, 5, 6, 7]);
 }
 
@@ -209,17 +168,9 @@ descriptors:
     assert_eq!(map["weight"], Metadata::Number(1.5));
     assert_eq!(
         map["tags"],
-        Metadata::List(vec![
-            text("x"),
-            Metadata::Number(2.0),
-            Metadata::Bool(true),
-            Metadata::Null
-        ])
+        Metadata::List(vec![text("x"), Metadata::Number(2.0), Metadata::Bool(true), Metadata::Null])
     );
-    assert_eq!(
-        map["owner"],
-        Metadata::Map([("unit".to_owned(), text("day"))].into())
-    );
+    assert_eq!(map["owner"], Metadata::Map([("unit".to_owned(), text("day"))].into()));
 }
 
 #[test]
@@ -237,47 +188,22 @@ fn domains_are_merged_on_request_in_the_order_of_the_files() {
     write("20/second.yml", "ab*");
     write("30-third.yaml", "b");
     let paths = [directory.path().to_path_buf()];
-    let merging = LoadOptions {
-        merge_domains: true,
-        ..REFERENCE
-    };
+    let merging = LoadOptions { merge_domains: true, ..REFERENCE };
 
     let loaded = load(&paths, merging).unwrap_or_else(|problems| panic!("{problems}"));
     assert_eq!((loaded.files, loaded.specs.len()), (3, 1));
-    assert_eq!(
-        labels(&loaded.rules, &request("d", &["k=abc"])),
-        ["10-first.yaml"]
-    );
-    assert_eq!(
-        loaded.warnings.len(),
-        1,
-        "the second wildcard never matches: {:?}",
-        loaded.warnings
-    );
+    assert_eq!(labels(&loaded.rules, &request("d", &["k=abc"])), ["10-first.yaml"]);
+    assert_eq!(loaded.warnings.len(), 1, "the second wildcard never matches: {:?}", loaded.warnings);
     assert!(loaded.warnings[0].place.file.ends_with("20/second.yml"));
 
     write("40-fourth.yaml", "b");
     let problems = load(&paths, merging).expect_err("k_b twice");
-    let first = problems
-        .all()
-        .iter()
-        .find(|problem| problem.is_error())
-        .expect("an error");
-    assert!(
-        first
-            .reason
-            .starts_with("duplicate descriptor composite key 'd.k_b', first on ")
-    );
+    let first = problems.all().iter().find(|problem| problem.is_error()).expect("an error");
+    assert!(first.reason.starts_with("duplicate descriptor composite key 'd.k_b', first on "));
     assert!(first.place.file.ends_with("40-fourth.yaml"));
 
-    let apart = load(&paths, REFERENCE)
-        .expect_err("one domain, several files")
-        .to_string();
-    assert_eq!(
-        apart.matches("duplicate domain 'd' in config file").count(),
-        3,
-        "{apart}"
-    );
+    let apart = load(&paths, REFERENCE).expect_err("one domain, several files").to_string();
+    assert_eq!(apart.matches("duplicate domain 'd' in config file").count(), 3, "{apart}");
 }
 
 #[test]

@@ -1,0 +1,31 @@
+# The verbs of this project. Continuous integration runs these and nothing else.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+
+.PHONY: help run test lint bench tools toolchain
+
+help: ## list the verbs
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+run: toolchain ## build the release binary and serve config/ratelimitd.yaml (gRPC 8081, HTTP 8080)
+	$(CARGO) run --release --locked -- serve --config config/ratelimitd.yaml
+
+test: toolchain tools ## install the missing test tools, run every test, print a closing count
+	@scripts/run-tests
+
+lint: toolchain ## formatting, clippy, rustdoc, and the dependencies' licences and sources
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --document-private-items
+	$(CARGO) test --locked --quiet --test dependencies
+
+bench: toolchain ## run the benchmarks
+	$(CARGO) bench --locked
+
+tools: ## install what the tests run against: redis-server and a real Envoy
+	@scripts/install-test-tools
+
+toolchain:
+	@scripts/check-toolchain

@@ -1,0 +1,50 @@
+//! What one decision on the memory store costs, by kernel: state look-up, decision, record and report.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use ratelimitd::clock::{Clock, SystemClock};
+use ratelimitd::engine::{
+    Algorithm, Charging, Defaults, Descriptor, DomainSpec, Entry, FailurePolicy, LimitSpec, NodeSpec, Pacing,
+    Period, Plan, Refill, Request, RuleSet, RuleSpec, Unit,
+};
+use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
+
+fn plan(algorithm: Algorithm) -> Plan {
+    let limit = LimitSpec {
+        requests_per_unit: 1_000,
+        period: Period::one(Unit::Second),
+        unlimited: false,
+        algorithm,
+        burst: None,
+        refill: Refill::Continuous,
+        pacing: Pacing::Meter,
+        charging: Charging::Prepaid,
+        on_store_failure: FailurePolicy::Error,
+        name: None,
+        replaces: Vec::new(),
+    };
+    let rule = RuleSpec { limits: vec![limit], ..RuleSpec::default() };
+    let node = NodeSpec { key: "user".to_owned(), rule: Some(rule), ..NodeSpec::default() };
+    let domain = DomainSpec { domain: "bench".to_owned(), descriptors: vec![node] };
+    let rules = RuleSet::compile(&[domain], Defaults::REFERENCE).expect("the rules are valid");
+    let entry = Entry { key: "user".to_owned(), value: "alice".to_owned() };
+    let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
+    let request = Request { domain: "bench".to_owned(), hits_addend: 0, descriptors: vec![descriptor] };
+    rules.plan(&request).expect("the request is valid")
+}
+
+fn kernels(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("one decision on the memory store");
+    for algorithm in Algorithm::ALL {
+        let plan = plan(algorithm);
+        let store = MemoryStore::new(MemoryOptions::default(), SystemClock);
+        group.bench_function(algorithm.name(), |bencher| {
+            bencher.iter(|| black_box(store.decide_at(black_box(&plan.charges), SystemClock.now_us())));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, kernels);
+criterion_main!(benches);

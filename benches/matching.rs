@@ -1,0 +1,69 @@
+//! What one match costs with 1, 100 and 10,000 rules at a level: the three should be alike. Wildcards may cost per
+//! wildcard.
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use ratelimitd::engine::{
+    Algorithm, Charging, Defaults, Descriptor, DomainSpec, Entry, FailurePolicy, LimitSpec, NodeSpec, Pacing,
+    Period, Refill, Request, RuleSet, RuleSpec, Unit,
+};
+
+fn limit() -> LimitSpec {
+    LimitSpec {
+        requests_per_unit: 100,
+        period: Period::one(Unit::Minute),
+        unlimited: false,
+        algorithm: Algorithm::Gcra,
+        burst: None,
+        refill: Refill::Continuous,
+        pacing: Pacing::Meter,
+        charging: Charging::Prepaid,
+        on_store_failure: FailurePolicy::Error,
+        name: None,
+        replaces: Vec::new(),
+    }
+}
+
+fn rules(count: usize, value: impl Fn(usize) -> String) -> RuleSet {
+    let node = |n| NodeSpec {
+        key: "tenant".to_owned(),
+        value: value(n),
+        rule: Some(RuleSpec { limits: vec![limit()], ..RuleSpec::default() }),
+        ..NodeSpec::default()
+    };
+    let domain = DomainSpec { domain: "bench".to_owned(), descriptors: (0..count).map(node).collect() };
+    RuleSet::compile(&[domain], Defaults::REFERENCE).expect("the rules are valid")
+}
+
+fn request(value: &str) -> Request {
+    let entry = Entry { key: "tenant".to_owned(), value: value.to_owned() };
+    let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
+    Request { domain: "bench".to_owned(), hits_addend: 0, descriptors: vec![descriptor] }
+}
+
+fn matching(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("match and key, exact value, rules at the level");
+    for count in [1, 100, 10_000] {
+        let rules = rules(count, |n| format!("t{n}"));
+        // Many different values in turn, so that the large table is not measured from a warm cache line.
+        let requests: Vec<_> = (0..count.min(997)).map(|n| request(&format!("t{}", n * 7 % count))).collect();
+        let mut turn = requests.iter().cycle();
+        group.bench_function(BenchmarkId::from_parameter(count), |bencher| {
+            bencher.iter(|| turn.next().map(|request| black_box(rules.plan(black_box(request)))));
+        });
+    }
+    group.finish();
+    let mut group = criterion.benchmark_group("match and key, wildcards at the level");
+    for count in [1, 10, 100] {
+        let rules = rules(count, |n| format!("prefix{n}-*"));
+        let request = request(&format!("prefix{}-x", count - 1));
+        group.bench_function(BenchmarkId::from_parameter(count), |bencher| {
+            bencher.iter(|| black_box(rules.plan(black_box(&request))));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, matching);
+criterion_main!(benches);

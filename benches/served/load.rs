@@ -1,0 +1,197 @@
+//! The load: a closed loop over HTTP/2 with so many calls in flight, or an open loop at a stated rate.
+//!
+//! Speaks h2 directly with messages encoded beforehand, so that the generator takes little of the cores it shares with
+//! what it measures. In the open loop a call's latency counts from the moment it was due, not from when it was sent.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use hdrhistogram::Histogram;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+/// How to press.
+#[derive(Clone, Copy, Debug)]
+pub enum Pace {
+    /// So many calls are always in flight.
+    Closed { in_flight: usize },
+    /// So many calls are due each second.
+    Open { per_second: u64 },
+}
+
+/// What to do to whom, for how long.
+#[derive(Clone, Debug)]
+pub struct Load {
+    pub target: SocketAddr,
+    pub connections: usize,
+    pub pace: Pace,
+    pub lasts: Duration,
+    /// gRPC frames, sent in turn.
+    pub messages: Arc<Vec<Bytes>>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub struct Tally {
+    pub answered: u64,
+    pub over_limit: u64,
+    pub failed: u64,
+    pub took: Duration,
+    /// Microseconds.
+    pub latency: Histogram<u64>,
+}
+
+impl Tally {
+    fn new() -> Self {
+        let latency = Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are valid");
+        Self { answered: 0, over_limit: 0, failed: 0, took: Duration::ZERO, latency }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.answered += other.answered;
+        self.over_limit += other.over_limit;
+        self.failed += other.failed;
+        self.latency += &other.latency;
+    }
+
+    fn note(&mut self, answer: Result<bool, h2::Error>, latency: Duration) {
+        match answer {
+            Ok(over) => {
+                self.answered += 1;
+                self.over_limit += u64::from(over);
+            }
+            Err(_) => self.failed += 1,
+        }
+        let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        self.latency.saturating_record(us.max(1));
+    }
+}
+
+/// Presses from as many threads as there are connections, at most two.
+pub fn press(load: &Load) -> Tally {
+    let threads = load.connections.min(2);
+    let started = Instant::now();
+    let workers: Vec<_> = (0..threads)
+        .map(|thread| {
+            let load = load.clone();
+            std::thread::spawn(move || worker(&load, thread, threads))
+        })
+        .collect();
+    let mut tally = Tally::new();
+    for worker in workers {
+        tally.add(&worker.join().expect("no worker panics"));
+    }
+    tally.took = started.elapsed();
+    tally
+}
+
+fn worker(load: &Load, thread: usize, threads: usize) -> Tally {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let local = tokio::task::LocalSet::new();
+    runtime.block_on(local.run_until(async {
+        let mut lanes = JoinSet::new();
+        for connection in (thread..load.connections).step_by(threads) {
+            let sender = connect(load.target).await;
+            match load.pace {
+                Pace::Closed { in_flight } => {
+                    let each = in_flight / load.connections;
+                    for lane in 0..each {
+                        lanes.spawn_local(closed(
+                            sender.clone(),
+                            load.clone(),
+                            connection * 7_919 + lane * 104_729,
+                        ));
+                    }
+                }
+                Pace::Open { per_second } => {
+                    let rate = per_second / load.connections as u64;
+                    lanes.spawn_local(open(sender, load.clone(), rate.max(1)));
+                }
+            }
+        }
+        let mut tally = Tally::new();
+        while let Some(lane) = lanes.join_next().await {
+            tally.add(&lane.expect("no lane panics"));
+        }
+        tally
+    }))
+}
+
+async fn connect(target: SocketAddr) -> SendRequest<Bytes> {
+    let stream = TcpStream::connect(target).await.expect("the target accepts connections");
+    stream.set_nodelay(true).expect("a TCP option");
+    let handshake = h2::client::Builder::new()
+        .initial_window_size(16 << 20)
+        .initial_connection_window_size(16 << 20)
+        .handshake(stream);
+    let (sender, connection) = handshake.await.expect("the target speaks HTTP/2");
+    tokio::task::spawn_local(async move {
+        // A broken connection shows as failed calls.
+        let _ = connection.await;
+    });
+    sender
+}
+
+async fn closed(sender: SendRequest<Bytes>, load: Load, mut turn: usize) -> Tally {
+    let mut tally = Tally::new();
+    let until = Instant::now() + load.lasts;
+    while Instant::now() < until {
+        let started = Instant::now();
+        let message = load.messages[turn % load.messages.len()].clone();
+        turn = turn.wrapping_add(1);
+        tally.note(call(sender.clone(), message).await, started.elapsed());
+    }
+    tally
+}
+
+async fn open(sender: SendRequest<Bytes>, load: Load, per_second: u64) -> Tally {
+    let mut tally = Tally::new();
+    let mut calls = JoinSet::new();
+    let started = Instant::now();
+    let count = u64::try_from(load.lasts.as_millis()).unwrap_or(u64::MAX) * per_second / 1_000;
+    for n in 0..count {
+        let due = started + Duration::from_micros(n * 1_000_000 / per_second);
+        tokio::time::sleep_until(due.into()).await;
+        let message = load.messages[usize::try_from(n).unwrap_or(0) % load.messages.len()].clone();
+        let sender = sender.clone();
+        calls.spawn_local(async move { (call(sender, message).await, due.elapsed()) });
+        while let Some(done) = calls.try_join_next() {
+            let (answer, latency) = done.expect("no call panics");
+            tally.note(answer, latency);
+        }
+    }
+    while let Some(done) = calls.join_next().await {
+        let (answer, latency) = done.expect("no call panics");
+        tally.note(answer, latency);
+    }
+    tally
+}
+
+/// One call; whether it was over its limit.
+async fn call(sender: SendRequest<Bytes>, message: Bytes) -> Result<bool, h2::Error> {
+    let request =
+        http::Request::post("http://bench/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(())
+            .expect("a valid request");
+    let mut sender = sender.ready().await?;
+    let (response, mut body) = sender.send_request(request, false)?;
+    body.send_data(message, true)?;
+    let response = response.await?;
+    let mut received = response.into_body();
+    let mut over = None;
+    while let Some(data) = received.data().await {
+        let data = data?;
+        // Five bytes of gRPC frame, then field 1 (overall_code) as a varint: 08 01 = OK, 08 02 = OVER_LIMIT.
+        if let Some([0x08, code]) = data.get(5..7) {
+            over = Some(*code == 2);
+        }
+        let _ = received.flow_control().release_capacity(data.len());
+    }
+    // An answer without a code is no answer: a gRPC error comes in the trailers alone.
+    over.ok_or_else(|| h2::Reason::INTERNAL_ERROR.into())
+}

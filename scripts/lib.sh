@@ -1,0 +1,48 @@
+# Sourced by the scripts beside it: messages, privileged commands and the project's own Python environment.
+
+tools_dir="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/.tools"
+
+say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+
+die() {
+  say "$*"
+  exit 1
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Runs a command as root. Without a terminal sudo must not ask for a password: it would wait for nobody.
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif ! have sudo; then
+    die "neither root nor sudo: run as root: $*"
+  elif [ -t 0 ]; then
+    sudo "$@"
+  else
+    sudo -n "$@" </dev/null
+  fi
+}
+
+apt_install() {
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
+}
+
+# Makes .tools/venv, so that nothing is installed outside this folder.
+ensure_venv() {
+  "$tools_dir/venv/bin/python" -m pip --version >/dev/null 2>&1 && return
+  have python3 || { have apt-get && apt_install python3 python3-venv; } || die "python3 is missing: install it"
+  rm -rf "$tools_dir/venv"
+  if ! python3 -m venv "$tools_dir/venv"; then
+    have apt-get || die "python3 -m venv failed: install Python's venv module"
+    apt_install python3-venv
+    python3 -m venv --clear "$tools_dir/venv"
+  fi
+}
+
+# pip_install REQUIREMENT: installs a binary wheel into .tools/venv; fails where there is none for this platform.
+pip_install() {
+  ensure_venv
+  "$tools_dir/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --only-binary :all: "$1"
+}

@@ -1,0 +1,207 @@
+//! Wiring: the only room that names the concrete types together, and the order of start and end.
+//!
+//! Start: metrics, rules, ports, then everything that serves. End: not ready, go on answering for as long as callers
+//! need to leave, close the gRPC port, finish what is in flight, then the pages and everything else.
+
+mod housekeeping;
+mod options;
+mod pages;
+mod rules;
+mod stores;
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::subscriber::SetGlobalDefaultError;
+
+use crate::limiter::Limiter;
+use crate::rules::Problems;
+use crate::settings::{Log, Settings, StoreKind};
+use crate::telemetry::logging;
+use crate::telemetry::metrics::Metrics;
+use crate::transport::grpc::{self, GrpcError, GrpcService, Rls};
+use crate::transport::http::{self, Decider, Public};
+use crate::transport::{Obstacle, Readiness};
+
+use rules::RuleKeeper;
+use stores::{AnyStore, Stores};
+
+/// Why the process cannot start, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// Two metrics have one name.
+    #[error("the metrics cannot be set up: {0}")]
+    Metrics(#[from] prometheus::Error),
+    /// There are no rules to start with.
+    #[error("the rules cannot be used:\n{0}")]
+    Rules(#[from] Problems),
+    /// A port cannot be had.
+    #[error("{setting}: cannot listen on {address}: {cause}")]
+    Bind {
+        /// The setting that names it.
+        setting: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// The system's reason.
+        #[source]
+        cause: io::Error,
+    },
+    /// The store cannot be set up.
+    #[error("the store cannot be set up: {0}")]
+    Store(#[source] grpc::BoxError),
+    /// The gRPC port is not served any more.
+    #[error("the gRPC port: {0}")]
+    Grpc(#[from] GrpcError),
+}
+
+/// A process that is about to serve: rules loaded, ports bound.
+#[derive(Debug)]
+pub struct App {
+    settings: Settings,
+    metrics: Metrics,
+    rules: RuleKeeper,
+    stores: Arc<Stores>,
+    readiness: Readiness,
+    ports: Ports,
+}
+
+#[derive(Debug)]
+struct Ports {
+    grpc: TcpListener,
+    http: TcpListener,
+    admin: TcpListener,
+}
+
+/// Where a process listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// The decision call.
+    pub grpc: SocketAddr,
+    /// `/json`, health, metrics.
+    pub http: SocketAddr,
+    /// The admin pages.
+    pub admin: SocketAddr,
+}
+
+/// Sends logs to standard error from here on. For the process, once.
+///
+/// # Errors
+/// When something else takes the logs already.
+pub fn start_logging(log: &Log) -> Result<(), SetGlobalDefaultError> {
+    logging::init(&log.level, log.format)
+}
+
+impl App {
+    /// Loads the rules and binds the ports.
+    ///
+    /// # Errors
+    /// [`AppError`] when the rules cannot be used or a port cannot be had.
+    pub async fn prepare(settings: Settings) -> Result<Self, AppError> {
+        let metrics = Metrics::new(settings.near_limit_ppm)?;
+        let rules = RuleKeeper::start(&settings, &metrics)?;
+        let stores = Arc::new(Stores::new(&settings.store));
+        let server = &settings.server;
+        let ports = Ports {
+            grpc: bind("server.grpc.address", server.grpc.address).await?,
+            http: bind("server.http.address", server.http.address).await?,
+            admin: bind("server.admin.address", server.admin.address).await?,
+        };
+        let in_the_way: &[_] = match settings.store.kind {
+            StoreKind::Memory => &[Obstacle::Starting],
+            StoreKind::Redis => &[Obstacle::Starting, Obstacle::StoreNotReached],
+        };
+        let readiness = Readiness::blocked_by(in_the_way);
+        Ok(Self { settings, metrics, rules, stores, readiness, ports })
+    }
+
+    /// Where it listens; a port of 0 in the settings is a free one here.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn addresses(&self) -> io::Result<Addresses> {
+        Ok(Addresses {
+            grpc: self.ports.grpc.local_addr()?,
+            http: self.ports.http.local_addr()?,
+            admin: self.ports.admin.local_addr()?,
+        })
+    }
+
+    /// Serves until `shutdown`, then drains and ends.
+    ///
+    /// # Errors
+    /// [`AppError`] when a part that must run does not.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
+        let end = End::default();
+        let make_rls = self.make_rls();
+        let pages = http::public(self.public()?);
+        let admin = http::admin(pages::all(&self.rules));
+        let Self { settings, rules, stores, readiness, ports, .. } = self;
+
+        let service =
+            GrpcService { options: options::grpc(&settings.server), readiness: readiness.clone(), make_rls };
+        let deciding = async {
+            let served = grpc::serve(ports.grpc, service, end.deciding.clone()).await;
+            end.everything.cancel();
+            served.map_err(AppError::from)
+        };
+        let http = options::http();
+        let everything_else = async {
+            tokio::join!(
+                http::serve(ports.http, http, pages, end.everything.clone()),
+                http::serve(ports.admin, http, admin, end.everything.clone()),
+                rules.watch(settings.rules.watch, end.everything.cancelled()),
+                housekeeping::keep(&stores, end.everything.cancelled()),
+            );
+            Ok(())
+        };
+        let ending = async {
+            shutdown.await;
+            tracing::info!(drain = ?settings.server.drain, "asked to stop: draining");
+            readiness.raise(Obstacle::Draining);
+            tokio::time::sleep(settings.server.drain).await;
+            end.deciding.cancel();
+            Ok(())
+        };
+        readiness.clear(Obstacle::Starting);
+        tokio::try_join!(deciding, everything_else, ending)?;
+        tracing::info!("stopped");
+        Ok(())
+    }
+
+    /// Called on each worker's own runtime.
+    fn make_rls(&self) -> impl Fn() -> Result<Rls<AnyStore>, grpc::BoxError> + Clone + Send + 'static {
+        let (stores, rulebook) = (Arc::clone(&self.stores), Arc::clone(&self.rules.rulebook));
+        let (enforcement, bounds) = (self.settings.enforcement, options::bounds(&self.settings.server));
+        let response = options::response(self.settings.response);
+        move || {
+            let limiter = Limiter { rulebook: Arc::clone(&rulebook), store: stores.make()?, enforcement };
+            Ok(Rls { limiter, bounds, response })
+        }
+    }
+
+    fn public(&self) -> Result<Public<AnyStore>, AppError> {
+        let Rls { limiter, bounds, response } = self.make_rls()().map_err(AppError::Store)?;
+        Ok(Public {
+            decider: Decider { limiter, bounds, response },
+            readiness: self.readiness.clone(),
+            metrics: self.metrics.clone(),
+        })
+    }
+}
+
+/// The two steps of the end.
+#[derive(Debug, Default)]
+struct End {
+    /// No new connections for decisions; those in flight are finished.
+    deciding: CancellationToken,
+    /// The rest follows when that is done, so that health pages tell the truth until then.
+    everything: CancellationToken,
+}
+
+async fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, AppError> {
+    TcpListener::bind(address).await.map_err(|cause| AppError::Bind { setting, address, cause })
+}

@@ -1,0 +1,52 @@
+//! From settings to the options of the rooms that must not know settings.
+
+use std::num::NonZeroUsize;
+use std::thread;
+use std::time::Duration;
+
+use crate::settings::{Response, ResponseHeaders, Server};
+use crate::transport::grpc::GrpcOptions;
+use crate::transport::http::HttpOptions;
+use crate::transport::{Bounds, HeaderStyle, ResponseOptions};
+
+/// Far more than a fleet of Envoys opens; each costs some tens of kilobytes.
+const MAX_GRPC_CONNECTIONS: usize = 10_000;
+/// Probes, scrapers and people.
+const MAX_HTTP_CONNECTIONS: usize = 1_024;
+/// Decisions take milliseconds. What is not done by then is stuck.
+const FINISH_WITHIN: Duration = Duration::from_secs(10);
+
+pub(super) fn grpc(server: &Server) -> GrpcOptions {
+    let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    GrpcOptions {
+        workers: server.workers.unwrap_or(cores),
+        max_connections: MAX_GRPC_CONNECTIONS,
+        max_connection_age: server.grpc.max_connection_age,
+        finish_within: FINISH_WITHIN,
+    }
+}
+
+pub(super) fn http() -> HttpOptions {
+    HttpOptions { max_connections: MAX_HTTP_CONNECTIONS, finish_within: FINISH_WITHIN }
+}
+
+pub(super) fn bounds(server: &Server) -> Bounds {
+    Bounds {
+        max_descriptors: server.max_descriptors.get(),
+        max_entries: server.max_entries.get(),
+        max_value_bytes: server.max_value_bytes.get(),
+    }
+}
+
+pub(super) fn response(response: Response) -> ResponseOptions {
+    ResponseOptions {
+        headers: match response.headers {
+            ResponseHeaders::None => HeaderStyle::None,
+            ResponseHeaders::EnvoyRatelimit => HeaderStyle::EnvoyRatelimit,
+            ResponseHeaders::Ietf => HeaderStyle::Ietf,
+        },
+        retry_after: response.retry_after,
+        dynamic_metadata: response.dynamic_metadata,
+        exact_durations: response.exact_durations,
+    }
+}

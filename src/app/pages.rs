@@ -1,0 +1,68 @@
+//! What the admin port shows.
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::rules::RuleKeeper;
+use crate::rules::{RulesStatus, rlconfig};
+use crate::transport::http::{Admin, Page};
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+
+/// Every page.
+pub(super) fn all(rules: &RuleKeeper) -> Admin {
+    let rulebook = Arc::clone(&rules.rulebook);
+    let in_force = Page {
+        path: "/rlconfig",
+        about: "the limits in force, one line each",
+        content_type: TEXT,
+        render: Arc::new(move || rlconfig(&rulebook.rules())),
+    };
+    let status = Arc::clone(&rules.status);
+    let history = Page {
+        path: "/rules",
+        about: "when the rules were loaded, and what is wrong with newer ones",
+        content_type: JSON,
+        render: Arc::new(move || pretty(&describe(&status.lock()))),
+    };
+    let build = Page {
+        path: "/build",
+        about: "which program this is",
+        content_type: JSON,
+        render: Arc::new(|| {
+            pretty(&json!({"name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION")}))
+        }),
+    };
+    Admin(vec![in_force, history, build])
+}
+
+fn describe(status: &RulesStatus) -> Value {
+    let last_error = status.last_error.as_ref().map(|error| {
+        let problems: Vec<_> = error.problems.all().iter().map(ToString::to_string).collect();
+        json!({"at": timestamp(error.at_us), "problems": problems})
+    });
+    let warnings: Vec<_> = status.warnings.iter().map(ToString::to_string).collect();
+    json!({
+        "in_force": last_error.is_none(),
+        "generation": status.generation,
+        "loaded_at": timestamp(status.loaded_at_us),
+        "files": status.files,
+        "domains": status.domains,
+        "rules": status.rules,
+        "warnings": warnings,
+        "last_error": last_error,
+        "loads_ok": status.loads_ok,
+        "loads_failed": status.loads_failed,
+    })
+}
+
+fn timestamp(us: u64) -> String {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_micros(us)).to_string()
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}

@@ -1,0 +1,69 @@
+//! Keeps the rules in force up to date: takes up what the files say, and remembers what became of it.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::clock::{Clock, SystemClock};
+use crate::limiter::Rulebook;
+use crate::rules::{self, LoadOptions, Loaded, Problems, Reloader, RulesStatus};
+use crate::settings::Settings;
+use crate::telemetry::metrics::Metrics;
+
+/// The rules in force and their history.
+#[derive(Debug)]
+pub(super) struct RuleKeeper {
+    /// In force.
+    pub(super) rulebook: Arc<Rulebook>,
+    /// For the admin page.
+    pub(super) status: Arc<Mutex<RulesStatus>>,
+    reloader: Reloader,
+}
+
+impl RuleKeeper {
+    /// Puts the first rules in force.
+    pub(super) fn start(settings: &Settings, metrics: &Metrics) -> Result<Self, Problems> {
+        let options =
+            LoadOptions { merge_domains: settings.rules.merge_domains, defaults: settings.defaults };
+        let (reloader, loaded) = Reloader::start(std::slice::from_ref(&settings.rules.path), options)?;
+        let mut status = RulesStatus::default();
+        note_loaded(&mut status, &loaded);
+        Ok(Self {
+            rulebook: Arc::new(Rulebook::new(loaded.rules, metrics.clone())),
+            status: Arc::new(Mutex::new(status)),
+            reloader,
+        })
+    }
+
+    /// Follows the files until `end`, if it is to follow them at all.
+    pub(super) async fn watch(self, is_wanted: bool, end: impl Future<Output = ()>) {
+        if !is_wanted {
+            return;
+        }
+        let take_up = |change: Result<Loaded, Problems>| match change {
+            Ok(loaded) => {
+                note_loaded(&mut self.status.lock(), &loaded);
+                self.rulebook.replace(loaded.rules);
+            }
+            Err(problems) => {
+                tracing::error!("the changed rules cannot be used, the old ones stay in force:\n{problems}");
+                self.status.lock().note_failed(problems, SystemClock.now_us());
+            }
+        };
+        rules::watch(self.reloader, take_up, end).await;
+    }
+}
+
+fn note_loaded(status: &mut RulesStatus, loaded: &Loaded) {
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    status.note_loaded(loaded, SystemClock.now_us());
+    tracing::info!(
+        files = status.files,
+        domains = status.domains.len(),
+        rules = status.rules,
+        "rules in force"
+    );
+}

@@ -1,0 +1,142 @@
+//! An answer in words, or as a line of JSON.
+
+use serde_json::{Value, json};
+
+use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use crate::transport::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus, RateLimit,
+};
+
+/// A line for the whole and an indented one for each descriptor.
+pub(super) fn text(descriptors: &[RateLimitDescriptor], answer: &RateLimitResponse) -> String {
+    let mut out = format!("{}\n", verdict(answer.overall_code()));
+    for (descriptor, status) in descriptors.iter().zip(&answer.statuses) {
+        out.push_str(&format!("  {}: {}\n", name(descriptor), standing(status)));
+    }
+    for header in &answer.response_headers_to_add {
+        out.push_str(&format!("  {}: {}\n", header.key, header.value));
+    }
+    out
+}
+
+fn verdict(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::OverLimit => "OVER LIMIT",
+        Code::Unknown => "UNKNOWN",
+    }
+}
+
+fn name(descriptor: &RateLimitDescriptor) -> String {
+    let entries: Vec<_> =
+        descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
+    entries.join(",")
+}
+
+/// Such as `OK, 4 of 5 per minute left, resets in 32 s (rule per-user)`.
+fn standing(status: &DescriptorStatus) -> String {
+    let verdict = verdict(status.code());
+    let Some(limit) = &status.current_limit else {
+        return match status.limit_remaining {
+            u32::MAX => format!("{verdict}, unlimited"),
+            _ => format!("{verdict}, no limit applies"),
+        };
+    };
+    let (left, limit_words) = (status.limit_remaining, quota(limit));
+    let rule = if limit.name.is_empty() { String::new() } else { format!(" (rule {})", limit.name) };
+    format!("{verdict}, {left} of {limit_words} left{}{rule}", reset(status))
+}
+
+fn quota(limit: &RateLimit) -> String {
+    let unit = format!("{:?}", limit.unit()).to_lowercase();
+    match limit.unit_multiplier {
+        None | Some(1) => format!("{} per {unit}", limit.requests_per_unit),
+        Some(n) => format!("{} per {n} {unit}s", limit.requests_per_unit),
+    }
+}
+
+fn reset(status: &DescriptorStatus) -> String {
+    match seconds(status).as_deref() {
+        None | Some("0") => String::new(),
+        Some(seconds) => format!(", resets in {seconds} s"),
+    }
+}
+
+/// As a decimal number, without more decimals than there are.
+fn seconds(status: &DescriptorStatus) -> Option<String> {
+    let wait = status.duration_until_reset.as_ref()?;
+    if wait.nanos == 0 {
+        return Some(wait.seconds.to_string());
+    }
+    let exact = format!("{}.{:09}", wait.seconds, wait.nanos);
+    Some(exact.trim_end_matches('0').to_owned())
+}
+
+/// The answer with the field names of the contract.
+pub(super) fn json(answer: &RateLimitResponse) -> Value {
+    let headers = answer.response_headers_to_add.iter().map(|header| json!([header.key, header.value]));
+    json!({
+        "overall_code": answer.overall_code().as_str_name(),
+        "statuses": answer.statuses.iter().map(status).collect::<Value>(),
+        "response_headers_to_add": headers.collect::<Value>(),
+    })
+}
+
+fn status(status: &DescriptorStatus) -> Value {
+    let limit = status.current_limit.as_ref().map(|limit| {
+        json!({
+            "requests_per_unit": limit.requests_per_unit,
+            "unit": Unit::as_str_name(&limit.unit()),
+            "unit_multiplier": limit.unit_multiplier.unwrap_or(1),
+            "name": limit.name,
+        })
+    });
+    json!({
+        "code": status.code().as_str_name(),
+        "current_limit": limit,
+        "limit_remaining": status.limit_remaining,
+        "duration_until_reset": seconds(status).map(|seconds| format!("{seconds}s")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(remaining: u32, wait: (i64, i32), multiplier: Option<u32>) -> DescriptorStatus {
+        DescriptorStatus {
+            code: Code::Ok.into(),
+            current_limit: Some(RateLimit {
+                requests_per_unit: 5,
+                unit: Unit::Minute.into(),
+                name: String::new(),
+                unit_multiplier: multiplier,
+            }),
+            limit_remaining: remaining,
+            duration_until_reset: Some(prost_types::Duration { seconds: wait.0, nanos: wait.1 }),
+            quota: None,
+        }
+    }
+
+    #[test]
+    fn a_status_reads_as_a_sentence() {
+        let over = DescriptorStatus { code: Code::OverLimit.into(), ..status(0, (1, 500_000_000), Some(10)) };
+        let bare = |remaining| DescriptorStatus {
+            code: Code::Ok.into(),
+            limit_remaining: remaining,
+            ..DescriptorStatus::default()
+        };
+        let table = [
+            (status(4, (32, 0), None), "OK, 4 of 5 per minute left, resets in 32 s"),
+            (status(5, (0, 0), None), "OK, 5 of 5 per minute left"),
+            (over, "OVER LIMIT, 0 of 5 per 10 minutes left, resets in 1.5 s"),
+            (bare(0), "OK, no limit applies"),
+            (bare(u32::MAX), "OK, unlimited"),
+        ];
+        for (status, sentence) in table {
+            assert_eq!(standing(&status), sentence);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `serve`: the process that decides.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::app::{self, App};
+use crate::settings::Settings;
+
+/// Serve decisions over gRPC and HTTP until SIGTERM or SIGINT.
+///
+/// Settings come from the file, then from environment variables RATELIMITD__SECTION__KEY, which win; what neither
+/// says keeps its default. The first signal drains (see server.drain), a second one ends the process at once.
+///
+/// Exit code 0: asked to stop, and everything in flight was finished. 1: it could not start or go on; the reason is on
+/// standard error.
+#[derive(Clone, Debug, Default, Args)]
+#[command(after_help = "Examples:
+  ratelimitd serve --config config/ratelimitd.yaml
+  RATELIMITD__STORE__KIND=redis RATELIMITD__STORE__REDIS__URL=redis://redis:6379 ratelimitd serve")]
+pub struct ServeArgs {
+    /// The settings file (YAML)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// Runs the command.
+#[must_use]
+pub fn run(args: &ServeArgs) -> ExitCode {
+    match serve(args) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("ratelimitd: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(args: &ServeArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let settings = Settings::load(args.config.as_deref())?;
+    app::start_logging(&settings.log)?;
+    // For everything but the decisions over gRPC, which have threads of their own.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("pages")
+        .enable_all()
+        .build()?;
+    let code = runtime.block_on(serve_until_told(settings));
+    // Nothing of worth is left to run, and a file system that hangs must not keep the process.
+    runtime.shutdown_background();
+    code
+}
+
+async fn serve_until_told(settings: Settings) -> Result<ExitCode, Box<dyn Error>> {
+    let mut signals = Signals::listen()?;
+    let app = App::prepare(settings).await?;
+    let (asked, first) = tokio::sync::oneshot::channel();
+    let ends = app.run(async {
+        // If the sender is gone, nobody will ask.
+        if first.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    });
+    let told = async {
+        signals.next().await;
+        // It has ended by itself if nobody receives this.
+        let _ = asked.send(());
+        signals.next().await;
+    };
+    tokio::select! {
+        ended = ends => {
+            ended?;
+            Ok(ExitCode::SUCCESS)
+        }
+        () = told => {
+            tracing::warn!("told to stop a second time: ending at once");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// Whatever asks a process to end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

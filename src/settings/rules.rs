@@ -1,0 +1,30 @@
+//! `rules.*`: where the rule files are and how they are taken up.
+
+use std::path::PathBuf;
+
+use super::kinds::{Kind, flag};
+use super::reader::Reader;
+
+/// The source of the rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// `rules.path`: a file, or a directory of files. Relative to the directory the process was started in.
+    pub path: PathBuf,
+    /// `rules.merge_domains`: whether several files may add to one domain.
+    pub merge_domains: bool,
+    /// `rules.watch`: whether changes take effect while the process runs.
+    pub watch: bool,
+}
+
+impl Rules {
+    pub(super) fn read(reader: &mut Reader) -> Self {
+        let path = Kind::new("the path of a file or directory", |text| {
+            (!text.is_empty()).then(|| PathBuf::from(text))
+        });
+        Self {
+            path: reader.read("rules.path", "config/rules", path),
+            merge_domains: reader.read("rules.merge_domains", "false", flag()),
+            watch: reader.read("rules.watch", "true", flag()),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `store.*`: where the counters live, and the bounds within which decisions stay exact and memory stays bounded.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use super::error::{Fault, Problem};
+use super::kinds::{Kind, duration, one_of, positive};
+use super::reader::Reader;
+use super::redis_url::RedisUrl;
+
+/// In front of every counter's key; longer ones cost memory on each of them.
+const LONGEST_PREFIX: usize = 64;
+
+/// Where the counters live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// `store.kind`
+    pub kind: StoreKind,
+    /// `store.memory.*`; used by `memory`, and by limits whose failure policy is `local`.
+    pub memory: MemoryStore,
+    /// `store.redis.*`
+    pub redis: RedisStore,
+}
+
+/// The kind of store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreKind {
+    /// This process's own memory.
+    Memory,
+    /// A Redis server.
+    Redis,
+}
+
+/// The counters in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryStore {
+    /// `store.memory.max_keys`: counters kept, at most.
+    pub max_keys: NonZeroUsize,
+}
+
+/// The counters in Redis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedisStore {
+    /// `store.redis.url`
+    pub url: RedisUrl,
+    /// `store.redis.key_prefix`: in front of every key. At most 64 visible ASCII characters, no braces.
+    pub key_prefix: String,
+    /// `store.redis.timeout`: how long one decision may take, waiting included. 100 us to 10 s.
+    pub timeout: Duration,
+    /// `store.redis.connections`: connections of each worker, 1 to 64.
+    pub connections: NonZeroUsize,
+    /// `store.redis.max_batch`: requests that share one script call, at most. 1 to 1,024.
+    pub max_batch: NonZeroUsize,
+    /// `store.redis.max_queue`: requests of each worker that wait for a script call, at most.
+    pub max_queue: NonZeroUsize,
+}
+
+impl Store {
+    pub(super) fn read(reader: &mut Reader) -> Self {
+        let kinds = [("memory", StoreKind::Memory), ("redis", StoreKind::Redis)];
+        let kind = reader.read("store.kind", "memory", one_of(kinds));
+        Self {
+            kind,
+            memory: MemoryStore {
+                max_keys: reader.read("store.memory.max_keys", "1000000", positive(1_000_000_000)),
+            },
+            redis: RedisStore::read(reader, kind),
+        }
+    }
+}
+
+impl RedisStore {
+    fn read(reader: &mut Reader, kind: StoreKind) -> Self {
+        Self {
+            url: read_url(reader, kind),
+            key_prefix: reader.read("store.redis.key_prefix", "ratelimitd:", key_prefix()),
+            timeout: reader.read("store.redis.timeout", "15ms", duration("100us", "10s")),
+            connections: reader.read("store.redis.connections", "2", positive(64)),
+            max_batch: reader.read("store.redis.max_batch", "128", positive(1_024)),
+            max_queue: reader.read("store.redis.max_queue", "8192", positive(1_000_000)),
+        }
+    }
+}
+
+fn read_url(reader: &mut Reader, kind: StoreKind) -> RedisUrl {
+    const KEY: &str = "store.redis.url";
+    let origin = reader.origin(KEY);
+    let expected = "redis://[user:password@]host[:port][/database] or redis+unix:///path";
+    let url = reader.read(KEY, "redis://127.0.0.1:6379", Kind::new(expected, RedisUrl::parse).secret());
+    if kind == StoreKind::Redis && url.is_tls() {
+        reader.refuse(Problem {
+            key: KEY.to_owned(),
+            origin,
+            fault: Fault::Unsupported(
+                "TLS (rediss://) is not built in yet; use redis:// or redis+unix://, or a TLS proxy beside this process",
+            ),
+        });
+    }
+    url
+}
+
+/// Braces would decide the cluster slot in place of the counter's own; control characters would spoil tools.
+fn key_prefix() -> Kind<String> {
+    let expected = format!("at most {LONGEST_PREFIX} visible ASCII characters, no braces");
+    Kind::new(expected, |text| {
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
+        (text.len() <= LONGEST_PREFIX && text.bytes().all(is_plain)).then(|| text.to_owned())
+    })
+}

@@ -1,0 +1,227 @@
+use std::io::Write as _;
+use std::time::Duration;
+
+use super::*;
+
+fn with(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+    Settings::from_layers(None, owned(variables))
+}
+
+fn owned(variables: &[(&str, &str)]) -> Vec<(String, String)> {
+    let owned = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+    owned.collect()
+}
+
+fn with_file(yaml: &str, variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+    file.write_all(yaml.as_bytes()).expect("room for a few bytes");
+    Settings::from_layers(Some(file.path()), owned(variables))
+}
+
+/// The problems without the path of the temporary file.
+fn problems(result: Result<Settings, SettingsError>) -> Vec<String> {
+    let Err(SettingsError::Invalid(problems)) = result else {
+        panic!("expected problems, got {result:?}");
+    };
+    let line = |problem: &Problem| match &problem.origin {
+        Origin::File(_) => format!("file: {}: {}", problem.key, problem.fault),
+        Origin::Variable(name) => format!("{name}: {}: {}", problem.key, problem.fault),
+        Origin::Default => format!("default: {}: {}", problem.key, problem.fault),
+    };
+    problems.0.iter().map(line).collect()
+}
+
+#[test]
+fn every_default_is_valid() {
+    assert_eq!(with(&[]).expect("the defaults are valid"), Settings::default());
+}
+
+#[test]
+fn the_environment_wins_over_the_file_and_the_file_over_the_defaults() {
+    let yaml = "
+server:
+  drain: 1m
+  workers: 3
+store:
+  kind: redis
+  redis:
+    timeout: 20ms
+near_limit_ratio: 0.75
+shadow_mode: true
+";
+    let variables = [
+        ("RATELIMITD__STORE__REDIS__TIMEOUT", "30ms"),
+        ("RATELIMITD__STORE__REDIS__KEY_PREFIX", ""),
+        ("RATELIMITD_PORT", "tcp://10.0.0.1:8081"),
+        ("PATH", "/bin"),
+    ];
+    let settings = with_file(yaml, &variables).expect("valid settings");
+    assert_eq!(settings.server.drain, Duration::from_mins(1));
+    assert_eq!(settings.server.workers.map(std::num::NonZeroUsize::get), Some(3));
+    assert_eq!(settings.store.kind, StoreKind::Redis);
+    assert_eq!(settings.store.redis.timeout, Duration::from_millis(30));
+    assert_eq!(settings.store.redis.key_prefix, "");
+    assert_eq!(settings.near_limit_ppm, 750_000);
+    assert_eq!(settings.enforcement, Enforcement::Shadow);
+    assert_eq!(settings.server.grpc, Settings::default().server.grpc);
+}
+
+#[test]
+fn every_problem_is_named_with_its_key_its_source_and_what_was_expected() {
+    let yaml = "
+server:
+  drain: 5
+  max_descriptors: 0
+  grpc:
+    address: localhost:8081
+rules:
+  path:
+store:
+  kind: [memory]
+  redis:
+    timeoout: 15ms
+logg:
+  level: info
+log:
+";
+    let variables = [
+        ("RATELIMITD__STORE__KIDN", "redis"),
+        ("RATELIMITD__STORE__REDIS", "redis://host"),
+        ("RATELIMITD__NEAR_LIMIT_RATIO", "80%"),
+    ];
+    let expected = [
+        r#"file: logg.level: no such setting; there is server, rules, store, defaults, near_limit_ratio, shadow_mode, response, log"#,
+        r#"RATELIMITD__NEAR_LIMIT_RATIO: near_limit_ratio: expected a number from 0 to 1 with at most six decimals, found "80%""#,
+        r#"file: rules.path: expected the path of a file or directory, found nothing"#,
+        r#"file: server.drain: expected a duration from 0s to 1h, found "5""#,
+        r#"file: server.grpc.address: expected an IP address and port like 0.0.0.0:8081 or [::1]:8081, found "localhost:8081""#,
+        r#"file: server.max_descriptors: expected a whole number from 1 to 1024, found "0""#,
+        r#"RATELIMITD__STORE__KIDN: store.kidn: no such setting; there is kind, memory, redis"#,
+        r#"file: store.kind: expected one of memory, redis, found a list"#,
+        r#"RATELIMITD__STORE__REDIS: store.redis: a section, not a value; in it there is url, key_prefix, timeout, connections, max_batch, max_queue"#,
+        r#"file: store.redis.timeoout: no such setting; there is url, key_prefix, timeout, connections, max_batch, max_queue"#,
+    ];
+    assert_eq!(problems(with_file(yaml, &variables)), expected);
+}
+
+#[test]
+fn an_error_reads_as_a_list_of_what_to_put_right() {
+    let error = with(&[("RATELIMITD__STORE__KIND", "redi"), ("RATELIMITD__LOG__FORMAT", "xml")]);
+    let expected = "the settings cannot be used:
+  log.format: expected one of text, json, found \"xml\" (environment variable RATELIMITD__LOG__FORMAT)
+  store.kind: expected one of memory, redis, found \"redi\" (environment variable RATELIMITD__STORE__KIND)";
+    assert_eq!(error.map_err(|error| error.to_string()), Err(expected.to_owned()));
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_named() {
+    let missing = Settings::from_layers(Some(Path::new("/nowhere/settings.yaml")), []);
+    let message = missing.expect_err("there is no such file").to_string();
+    assert!(message.starts_with("settings file /nowhere/settings.yaml: "), "{message}");
+    let message = with_file("a: [", &[]).expect_err("not YAML").to_string();
+    assert!(message.contains("line"), "{message}");
+    for yaml in ["a: 1\n---\nb: 2\n", "a: 1\na: 2\n"] {
+        assert!(matches!(with_file(yaml, &[]), Err(SettingsError::Syntax { .. })), "{yaml}");
+    }
+    let list = with_file("- server", &[]);
+    assert!(matches!(list, Err(SettingsError::NotSections { .. })));
+    assert!(with_file("# nothing but a comment\n", &[]).is_ok());
+}
+
+#[test]
+fn durations_and_numbers_outside_their_range_are_refused() {
+    let cases = [
+        // (variable, in range, out of range)
+        ("STORE__REDIS__TIMEOUT", ["100us", "10s"], ["0s", "10s 1ms"]),
+        ("STORE__REDIS__MAX_BATCH", ["1", "1024"], ["0", "1025"]),
+        ("STORE__REDIS__CONNECTIONS", ["1", "64"], ["0", "65"]),
+        ("STORE__REDIS__MAX_QUEUE", ["1", "1000000"], ["0", "-1"]),
+        ("STORE__MEMORY__MAX_KEYS", ["1", "1000000000"], ["0", "1e6"]),
+        // Braces would decide the cluster slot.
+        ("STORE__REDIS__KEY_PREFIX", ["", "edge:"], ["{edge}", "a b"]),
+        ("SERVER__GRPC__MAX_CONNECTION_AGE", ["0s", "1s"], ["500ms", "-1s"]),
+        ("SERVER__WORKERS", ["0", "1024"], ["1025", "all"]),
+        ("SERVER__ADMIN__ADDRESS", ["[::1]:6070", "0.0.0.0:0"], [":6070", "6070"]),
+        ("RULES__PATH", ["rules", "/etc/rules.yaml"], ["", ""]),
+        ("DEFAULTS__CHARGING", ["auto", "prepaid"], ["", "Prepaid"]),
+        ("DEFAULTS__ON_STORE_FAILURE", ["local", "error"], ["fail", ""]),
+        ("SHADOW_MODE", ["true", "false"], ["yes", "1"]),
+    ];
+    for (variable, valid, invalid) in cases {
+        let name = format!("RATELIMITD__{variable}");
+        for value in valid {
+            assert!(with(&[(&name, value)]).is_ok(), "{name}={value}");
+        }
+        for value in invalid {
+            assert_eq!(problems(with(&[(&name, value)])).len(), 1, "{name}={value}");
+        }
+    }
+}
+
+#[test]
+fn the_near_limit_ratio_is_taken_exactly_as_written() {
+    let cases = [
+        ("0", Some(0)),
+        ("0.8", Some(800_000)),
+        ("0.800000", Some(800_000)),
+        ("0.000001", Some(1)),
+        ("0.333333", Some(333_333)),
+        ("1", Some(1_000_000)),
+        ("1.0", Some(1_000_000)),
+        ("1.000001", None),
+        ("0.0000001", None),
+        ("-0.1", None),
+        ("+0.1", None),
+        (".8", None),
+        ("0.", None),
+        ("8e-1", None),
+        ("NaN", None),
+        ("99999999999999999999", None),
+    ];
+    for (written, ppm) in cases {
+        let read = with(&[("RATELIMITD__NEAR_LIMIT_RATIO", written)]);
+        assert_eq!(read.ok().map(|settings| settings.near_limit_ppm), ppm, "{written}");
+        // In a file the same text may pass through YAML's own numbers.
+        if let (Some(ppm), Ok(settings)) = (ppm, with_file(&format!("near_limit_ratio: {written}"), &[])) {
+            assert_eq!(settings.near_limit_ppm, ppm, "{written}");
+        }
+    }
+}
+
+#[test]
+fn tls_to_redis_is_refused_only_where_redis_is_used() {
+    let url = ("RATELIMITD__STORE__REDIS__URL", "rediss://:hunter2@redis");
+    assert!(with(&[url]).is_ok());
+    let found = problems(with(&[url, ("RATELIMITD__STORE__KIND", "redis")]));
+    assert!(found[0].starts_with("RATELIMITD__STORE__REDIS__URL: store.redis.url: TLS"), "{found:?}");
+}
+
+#[test]
+fn a_password_never_shows() {
+    let cases: [&[(&str, &str)]; 4] = [
+        &[("RATELIMITD__STORE__REDIS__URL", "redis://user:hunter2@redis:6379")],
+        &[("RATELIMITD__STORE__REDIS__URL", "redis://user:hunter2@redis:port")],
+        &[("RATELIMITD__STORE__REDIS__ULR", "redis://user:hunter2@redis:6379")],
+        &[("RATELIMITD__STORE__REDIS", "redis://user:hunter2@redis:6379")],
+    ];
+    for variables in cases {
+        let shown = match with(variables) {
+            Ok(settings) => format!("{settings:?}"),
+            Err(error) => format!("{error} {error:?}"),
+        };
+        assert!(!shown.contains("hunter2"), "{shown}");
+        let yaml = format!("store:\n  redis:\n    url: {}\n", variables[0].1);
+        let shown = format!("{:?}", with_file(&yaml, &[]));
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+    let shown = format!("{:?}", with_file("redis://user:hunter2@redis", &[]));
+    assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+#[test]
+fn every_setting_can_be_set_by_its_variable() {
+    for setting in Settings::catalogue() {
+        let read = with(&[(&setting.variable, setting.default)]);
+        assert_eq!(read.expect(setting.key), Settings::default());
+    }
+}

@@ -1,0 +1,150 @@
+//! Whole requests on the memory store: all or nothing, exact under concurrency, bounded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{MemoryOptions, MemoryStore};
+use crate::clock::{Clock, ManualClock};
+use crate::engine::algorithm::{FixedWindow, Gcra, Kernel, SlidingLog};
+use crate::engine::{Charge, Charges, Charging, Cost, FailurePolicy, Outcomes, Pacing, Role, Verdict};
+
+const T0: u64 = 1_700_000_040_000_000;
+
+fn window(limit: u64) -> Kernel {
+    Kernel::FixedWindow(FixedWindow::new(limit, 60_000_000))
+}
+
+fn charge(kernel: Kernel, units: u64) -> Charge {
+    Charge {
+        key: 0..0,
+        kernel,
+        cost: Cost::take(units),
+        charging: Charging::Prepaid,
+        role: Role::Enforce,
+        on_store_failure: FailurePolicy::Error,
+    }
+}
+
+fn request(charges: &[(&str, Charge)]) -> Charges {
+    let mut all = Charges::default();
+    for (key, charge) in charges {
+        all.push(charge.clone(), |keys| keys.push_str(key));
+    }
+    all
+}
+
+fn store(max_keys: usize) -> MemoryStore<ManualClock> {
+    MemoryStore::new(MemoryOptions { max_keys, slack_us: 0 }, ManualClock::at(T0))
+}
+
+fn remaining(outcomes: &Outcomes) -> Vec<u64> {
+    outcomes.each.iter().map(|outcome| outcome.report.remaining).collect()
+}
+
+#[test]
+fn a_denied_limit_keeps_the_others_uncharged() {
+    let store = store(100);
+    let both = request(&[("wide", charge(window(10), 3)), ("narrow", charge(window(4), 3))]);
+    assert_eq!(remaining(&store.decide_at(&both, T0)), [7, 1]);
+    let denied = store.decide_at(&both, T0);
+    assert_eq!(remaining(&denied), [7, 1]);
+    assert_eq!((denied.each[0].verdict, denied.each[1].verdict), (Verdict::Fits, Verdict::Over));
+}
+
+#[test]
+fn postpaid_limits_record_whatever_the_others_say() {
+    let store = store(100);
+    let postpaid = Charge { charging: Charging::Postpaid, ..charge(window(10), 3) };
+    let both = request(&[("post", postpaid), ("narrow", charge(window(2), 3))]);
+    assert_eq!(remaining(&store.decide_at(&both, T0)), [7, 2]);
+    assert_eq!(remaining(&store.decide_at(&both, T0)), [4, 2]);
+}
+
+#[test]
+fn shadow_limits_hold_nothing_back() {
+    let store = store(100);
+    let shadow = Charge { role: Role::Free, ..charge(window(2), 3) };
+    let both = request(&[("shadow", shadow), ("real", charge(window(10), 3))]);
+    assert_eq!(remaining(&store.decide_at(&both, T0)), [2, 7]);
+}
+
+#[test]
+fn quota_limits_hold_back_only_together() {
+    let store = store(100);
+    let quota = |limit, group| Charge { role: Role::Quota(group), ..charge(window(limit), 3) };
+    let request = request(&[("a", quota(2, 0)), ("b", quota(5, 1)), ("c", charge(window(10), 3))]);
+    assert_eq!(remaining(&store.decide_at(&request, T0)), [2, 2, 7], "one of two quotas is over: admitted");
+    assert_eq!(remaining(&store.decide_at(&request, T0)), [2, 2, 7], "both are over: nothing is charged");
+}
+
+#[test]
+fn costs_that_meet_on_one_counter_are_added_up() {
+    let store = store(100);
+    let twice = request(&[("k", charge(window(5), 3)), ("k", charge(window(5), 3))]);
+    assert_eq!(twice.each().len(), 1);
+    assert_eq!(store.decide_at(&twice, T0).each[0].verdict, Verdict::Over);
+}
+
+#[test]
+fn keys_are_forgotten_once_they_have_run_out() {
+    let store = store(10_000);
+    for n in 0..1_000 {
+        let _ = store.decide_at(&request(&[(&format!("k{n}"), charge(window(5), 1))]), T0);
+    }
+    assert_eq!(store.census().keys, 1_000);
+    store.clock.set(T0 + 60_000_000);
+    for _ in 0..64 {
+        store.sweep();
+    }
+    assert_eq!(store.census().keys, 0);
+}
+
+#[test]
+fn a_full_store_gives_up_what_is_nearest_to_fresh() {
+    let store = store(64);
+    let gcra = Kernel::Gcra(Gcra::new(100, 60_000_000, 100, Pacing::Meter));
+    for n in 0..8 {
+        let _ = store.decide_at(&request(&[(&format!("heavy{n}"), charge(gcra, 90))]), T0);
+    }
+    for n in 0..5_000 {
+        let _ = store.decide_at(&request(&[(&format!("light{n}"), charge(gcra, 1))]), T0);
+        assert!(store.census().keys <= 64);
+    }
+    assert_eq!(store.census().evictions, 5_008 - 64);
+    for n in 0..8 {
+        let peek = request(&[(&format!("heavy{n}"), charge(gcra, 0))]);
+        assert_eq!(remaining(&store.decide_at(&peek, T0)), [10], "heavy{n} was forgotten");
+    }
+}
+
+#[test]
+fn threads_admit_exactly_the_limit() {
+    let kernels = [
+        window(100),
+        Kernel::SlidingLog(SlidingLog::new(100, 60_000_000)),
+        Kernel::Gcra(Gcra::new(100, 60_000_000, 100, Pacing::Meter)),
+    ];
+    for kernel in kernels {
+        let store = Arc::new(store(100));
+        let admitted = Arc::new(AtomicU64::new(0));
+        let threads: Vec<_> = (0..8)
+            .map(|thread| {
+                let (store, admitted) = (Arc::clone(&store), Arc::clone(&admitted));
+                std::thread::spawn(move || {
+                    // Half the threads name the two keys the other way round: the order of locks must not matter.
+                    let (one, two) = if thread % 2 == 0 { ("k", "l") } else { ("l", "k") };
+                    let both = request(&[(one, charge(kernel, 1)), (two, charge(kernel, 1))]);
+                    for _ in 0..250 {
+                        let outcomes = store.decide_at(&both, store.clock.now_us());
+                        let fits = outcomes.each.iter().all(|outcome| outcome.verdict == Verdict::Fits);
+                        admitted.fetch_add(u64::from(fits), Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("no thread panics");
+        }
+        assert_eq!(admitted.load(Ordering::Relaxed), 100);
+    }
+}

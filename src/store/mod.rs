@@ -1,0 +1,7 @@
+//! The stores that keep counters, and the layers that go over any of them.
+//!
+//! Every store answers [`crate::engine::Store`] and knows nothing of requests, rules or transports.
+
+pub mod fallback;
+pub mod memory;
+pub mod observed;

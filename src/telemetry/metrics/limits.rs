@@ -1,0 +1,166 @@
+//! What happened to every limit: decisions by outcome, answers by failure policy, and the hits as envoyproxy/ratelimit
+//! counts them.
+
+use prometheus::{IntCounter, Registry, Result};
+
+use crate::engine::{Basis, Decision, Judged, Limit, Plan, Quantity, Rule, RuleSet, Verdict};
+
+use super::family::{Binding, RuleCounters, counter};
+use super::reference::{HitCounters, HitFamilies};
+
+/// Stands for domain and rule of limits that came with a request.
+const OVERRIDE: &str = "override";
+
+/// Every limit's metrics.
+#[derive(Debug)]
+pub(super) struct LimitFamilies {
+    decisions: RuleCounters,
+    policies: RuleCounters,
+    hits: HitFamilies,
+    shadowed: IntCounter,
+    near_limit_ppm: u32,
+}
+
+/// The counters of every limit of one rule set, looked up once when the rules are put in force.
+#[derive(Debug)]
+pub struct LimitMeters {
+    /// By `LimitId`; the last one is that of per-request overrides. `None` for limits that are never counted.
+    each: Vec<Option<Meter>>,
+    shadowed: IntCounter,
+    near_limit_ppm: u32,
+}
+
+#[derive(Debug)]
+struct Meter {
+    ok: IntCounter,
+    near_limit: IntCounter,
+    over_limit: IntCounter,
+    shadow: IntCounter,
+    error: IntCounter,
+    by_policy: IntCounter,
+    /// Not for overrides: the reference service labels them with values of the request.
+    hits: Option<HitCounters>,
+}
+
+impl LimitFamilies {
+    pub(super) fn new(registry: &Registry, near_limit_ppm: u32) -> Result<Self> {
+        Ok(Self {
+            decisions: RuleCounters::new(
+                registry,
+                "ratelimitd_decisions_total",
+                "Decisions by limit and outcome; each counts once",
+                &["domain", "rule", "outcome"],
+            )?,
+            policies: RuleCounters::new(
+                registry,
+                "ratelimitd_policy_decisions_total",
+                "Decisions that a limit's failure policy made because the store gave no answer",
+                &["domain", "rule", "policy"],
+            )?,
+            hits: HitFamilies::new(registry)?,
+            shadowed: counter(
+                registry,
+                "ratelimitd_shadowed_requests_total",
+                "Requests over their limit that were answered OK because of shadow_mode",
+            )?,
+            near_limit_ppm,
+        })
+    }
+
+    pub(super) fn bind(&self, rules: &RuleSet) -> LimitMeters {
+        let mut bindings = Bindings {
+            decisions: self.decisions.bind(),
+            policies: self.policies.bind(),
+            hits: self.hits.bind(),
+        };
+        let mut each = Vec::with_capacity(rules.limits().len() + 1);
+        for rule in rules.rules() {
+            each.extend(rule.limits.iter().map(|limit| bindings.of_rule(rule, limit)));
+        }
+        let policy = rules.defaults().on_store_failure.name();
+        each.push(Some(bindings.meter([OVERRIDE, OVERRIDE, policy], None)));
+        bindings.decisions.finish();
+        bindings.policies.finish();
+        bindings.hits.finish();
+        LimitMeters { each, shadowed: self.shadowed.clone(), near_limit_ppm: self.near_limit_ppm }
+    }
+}
+
+struct Bindings<'f> {
+    decisions: Binding<'f>,
+    policies: Binding<'f>,
+    hits: super::reference::HitBinding<'f>,
+}
+
+impl Bindings<'_> {
+    fn of_rule(&mut self, rule: &Rule, limit: &Limit) -> Option<Meter> {
+        if limit.quantity == Quantity::Unlimited {
+            return None;
+        }
+        let hits = self.hits.counters(rule);
+        Some(self.meter([&rule.domain, &limit.label, limit.spec.on_store_failure.name()], Some(hits)))
+    }
+
+    fn meter(&mut self, [domain, rule, policy]: [&str; 3], hits: Option<HitCounters>) -> Meter {
+        let mut counter = |outcome| self.decisions.counter(&[domain, rule, outcome]);
+        Meter {
+            ok: counter("ok"),
+            near_limit: counter("near_limit"),
+            over_limit: counter("over_limit"),
+            shadow: counter("shadow"),
+            error: counter("error"),
+            by_policy: self.policies.counter(&[domain, rule, policy]),
+            hits,
+        }
+    }
+}
+
+impl LimitMeters {
+    /// Counts a decision, once for every counter it asked.
+    pub fn record(&self, decision: &Decision) {
+        if decision.shadowed {
+            self.shadowed.inc();
+        }
+        for judged in decision.judged_limits() {
+            if let Some(meter) = self.meter(judged.limit) {
+                meter.record(&judged, self.near_above(judged.limit));
+            }
+        }
+    }
+
+    /// Counts a request that the store did not answer.
+    pub fn record_failure(&self, plan: &Plan) {
+        for meter in plan.limits().filter_map(|limit| self.meter(limit)) {
+            meter.error.inc();
+        }
+    }
+
+    fn meter(&self, limit: &Limit) -> Option<&Meter> {
+        self.each.get(limit.id.0 as usize)?.as_ref()
+    }
+
+    /// A limit is nearly used up when more units than that are.
+    fn near_above(&self, limit: &Limit) -> u64 {
+        // Both factors are below 2^32.
+        u64::from(limit.spec.max_cost()) * u64::from(self.near_limit_ppm) / 1_000_000
+    }
+}
+
+impl Meter {
+    fn record(&self, judged: &Judged<'_>, near_above: u64) {
+        let used = u64::from(judged.limit.spec.max_cost()).saturating_sub(judged.outcome.report.remaining);
+        let outcome = match judged.outcome.verdict {
+            Verdict::Over if judged.is_shadow() => &self.shadow,
+            Verdict::Over => &self.over_limit,
+            Verdict::Fits if used > near_above => &self.near_limit,
+            Verdict::Fits => &self.ok,
+        };
+        outcome.inc();
+        if let Basis::Policy(_) = judged.outcome.basis {
+            self.by_policy.inc();
+        }
+        if let Some(hits) = &self.hits {
+            hits.record(judged, near_above);
+        }
+    }
+}

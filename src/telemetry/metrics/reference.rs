@@ -1,0 +1,250 @@
+//! The Prometheus names and the arithmetic of envoyproxy/ratelimit, so that dashboards made for it go on working.
+//!
+//! Its counters count hits, not decisions, and overlap: a hit that is near the limit is within it too.
+
+use prometheus::{IntCounter, Registry, Result};
+
+use crate::engine::{Charging, Judged, Rule, Verdict};
+
+use super::family::{Binding, RuleCounters};
+
+/// Hits by rule. A rule is told by its domain and the first two keys of its path; rules that share those are summed.
+#[derive(Debug)]
+pub(super) struct HitFamilies {
+    total: RuleCounters,
+    over: RuleCounters,
+    near: RuleCounters,
+    within: RuleCounters,
+    shadow: RuleCounters,
+}
+
+pub(super) struct HitBinding<'f> {
+    total: Binding<'f>,
+    over: Binding<'f>,
+    near: Binding<'f>,
+    within: Binding<'f>,
+    shadow: Binding<'f>,
+}
+
+#[derive(Debug)]
+pub(super) struct HitCounters {
+    total: IntCounter,
+    over: IntCounter,
+    near: IntCounter,
+    within: IntCounter,
+    shadow: IntCounter,
+}
+
+impl HitFamilies {
+    pub(super) fn new(registry: &Registry) -> Result<Self> {
+        let family = |name, help| {
+            let name = format!("ratelimit_service_rate_limit_{name}");
+            RuleCounters::new(registry, &name, help, &["domain", "key1", "key2"])
+        };
+        Ok(Self {
+            total: family("total_hits", "Hits")?,
+            over: family("over_limit", "Hits over the limit")?,
+            near: family("near_limit", "Hits above near_limit_ratio of the limit and not over it")?,
+            within: family("within_limit", "Hits of requests that were not over the limit")?,
+            shadow: family("shadow_mode", "Hits of requests over the limit of a shadow rule")?,
+        })
+    }
+
+    pub(super) fn bind(&self) -> HitBinding<'_> {
+        HitBinding {
+            total: self.total.bind(),
+            over: self.over.bind(),
+            near: self.near.bind(),
+            within: self.within.bind(),
+            shadow: self.shadow.bind(),
+        }
+    }
+}
+
+impl HitBinding<'_> {
+    pub(super) fn counters(&mut self, rule: &Rule) -> HitCounters {
+        let [key1, key2] = keys(rule);
+        let domain = without_separators(&rule.domain);
+        let labels = [domain.as_str(), &key1, &key2];
+        HitCounters {
+            total: self.total.counter(&labels),
+            over: self.over.counter(&labels),
+            near: self.near.counter(&labels),
+            within: self.within.counter(&labels),
+            shadow: self.shadow.counter(&labels),
+        }
+    }
+
+    pub(super) fn finish(self) {
+        for family in [self.total, self.over, self.near, self.within, self.shadow] {
+            family.finish();
+        }
+    }
+}
+
+/// How many hits of one decision were what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hits {
+    total: u64,
+    over: u64,
+    near: u64,
+    within: u64,
+}
+
+impl HitCounters {
+    pub(super) fn record(&self, judged: &Judged<'_>, near_above: u64) {
+        let hits = hits(&Standing::of(judged), near_above);
+        let is_shadowed = judged.outcome.verdict == Verdict::Over && judged.is_shadow();
+        let shadow = if is_shadowed { hits.total } else { 0 };
+        let counted = [
+            (&self.total, hits.total),
+            (&self.over, hits.over),
+            (&self.near, hits.near),
+            (&self.within, hits.within),
+            (&self.shadow, shadow),
+        ];
+        for (counter, hits) in counted.into_iter().filter(|&(_, hits)| hits > 0) {
+            counter.inc_by(hits);
+        }
+    }
+}
+
+/// A limit's count before and after a cost was, or would have been, recorded.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    limit: u64,
+    before: u64,
+    cost: u64,
+    verdict: Verdict,
+}
+
+impl Standing {
+    fn of(judged: &Judged<'_>) -> Self {
+        let (limit, report) = (u64::from(judged.limit.spec.max_cost()), &judged.outcome.report);
+        let cost = judged.cost.units().max(0).unsigned_abs();
+        let used = limit.saturating_sub(report.remaining) + report.over_by;
+        let verdict = judged.outcome.verdict;
+        let is_recorded = match (verdict, judged.limit.spec.charging) {
+            (Verdict::Fits, _) => true,
+            // Without a debt to see, the algorithm does not tell; the limit was then used up before.
+            (Verdict::Over, Charging::Postpaid) => report.over_by > 0,
+            (Verdict::Over, Charging::Prepaid) => false,
+        };
+        let before = if is_recorded { used.saturating_sub(cost) } else { used };
+        Self { limit, before, cost, verdict }
+    }
+}
+
+fn hits(standing: &Standing, near_above: u64) -> Hits {
+    let &Standing { limit, before, cost, verdict } = standing;
+    let after = before + cost;
+    // The part of `before..after` that lies above `from`.
+    let above = |from: u64| after.saturating_sub(before.max(from));
+    let nothing = Hits { total: cost, over: 0, near: 0, within: 0 };
+    match verdict {
+        Verdict::Fits => Hits { near: above(near_above), within: cost, ..nothing },
+        Verdict::Over => {
+            let over = above(limit);
+            Hits { over, near: above(near_above.min(limit)) - over, ..nothing }
+        }
+    }
+}
+
+/// The first two parts of a rule's path below its domain, as the reference's mapping takes them from its statsd name:
+/// parts end at dots, and an IPv4 address is spelt with underscores.
+fn keys(rule: &Rule) -> [String; 2] {
+    let below = rule.path.strip_prefix(&*rule.domain).and_then(|path| path.strip_prefix('.'));
+    let flat = without_separators(&with_flat_addresses(below.unwrap_or(&rule.path)));
+    let mut parts = flat.split('.');
+    [0, 1].map(|_| parts.next().unwrap_or_default().to_owned())
+}
+
+/// Statsd's own separators do not survive in its names.
+fn without_separators(name: &str) -> String {
+    name.replace([':', '|'], "_")
+}
+
+/// Replaces the dots of IPv4 addresses by underscores, wherever four groups of up to three digits stand.
+fn with_flat_addresses(text: &str) -> String {
+    let mut flat = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let length = address_length(rest.as_bytes()).unwrap_or(0);
+        let (part, after) = rest.split_at(length.max(first.len_utf8()));
+        if length > 0 {
+            flat.push_str(&part.replace('.', "_"));
+        } else {
+            flat.push_str(part);
+        }
+        rest = after;
+    }
+    flat
+}
+
+/// The length of the address that the text begins with.
+fn address_length(text: &[u8]) -> Option<usize> {
+    let mut end = 0;
+    for group in 0..4 {
+        if group > 0 {
+            end += text.get(end).filter(|&&byte| byte == b'.').map(|_| 1)?;
+        }
+        match text[end..].iter().take(3).take_while(|byte| byte.is_ascii_digit()).count() {
+            0 => return None,
+            digits => end += digits,
+        }
+    }
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_are_counted_as_the_reference_counts_them() {
+        // Limit 20, near above 16.
+        let cases = [
+            // (before, cost, over?, [over, near, within])
+            (0, 1, false, [0, 0, 1]),
+            // Up to the threshold is not near it.
+            (15, 1, false, [0, 0, 1]),
+            (16, 1, false, [0, 1, 1]),
+            // Across the threshold: the part above it is near.
+            (10, 8, false, [0, 2, 8]),
+            (16, 4, false, [0, 4, 4]),
+            // Across the limit: 16 to 20 is near, the rest over.
+            (15, 7, true, [2, 4, 0]),
+            (18, 7, true, [5, 2, 0]),
+            // Used up before: all of it is over.
+            (20, 7, true, [7, 0, 0]),
+            (25, 1, true, [1, 0, 0]),
+            // A peek is no hit.
+            (20, 0, true, [0, 0, 0]),
+            (3, 0, false, [0, 0, 0]),
+        ];
+        for (before, cost, is_over, [over, near, within]) in cases {
+            let verdict = if is_over { Verdict::Over } else { Verdict::Fits };
+            let counted = hits(&Standing { limit: 20, before, cost, verdict }, 16);
+            assert_eq!(counted, Hits { total: cost, over, near, within }, "{before} + {cost}");
+        }
+    }
+
+    #[test]
+    fn addresses_in_a_path_are_one_part() {
+        let cases = [
+            ("remote_address_50.0.0.5", "remote_address_50_0_0_5"),
+            ("a_1.2.3.4.b_5.6.7.8", "a_1_2_3_4.b_5_6_7_8"),
+            ("net_10.0.0.0/8", "net_10_0_0_0/8"),
+            ("a_1.2.3.4.5", "a_1_2_3_4.5"),
+            // No addresses.
+            ("v1.2.path", "v1.2.path"),
+            ("a_1.2.3", "a_1.2.3"),
+            ("api.example.com", "api.example.com"),
+            ("é1.2.3.", "é1.2.3."),
+            ("", ""),
+        ];
+        for (path, flat) in cases {
+            assert_eq!(with_flat_addresses(path), flat);
+        }
+    }
+}

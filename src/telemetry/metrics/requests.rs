@@ -1,0 +1,142 @@
+//! How long requests take and how they fail, by transport.
+
+use std::time::Instant;
+
+use prometheus::core::Metric as _;
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Opts, Registry, Result};
+
+use crate::clock::monotonic;
+
+use super::family::{Reading, counters, durations, pulled};
+
+/// How a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// `ShouldRateLimit`
+    Grpc,
+    /// `/json`
+    Http,
+}
+
+impl Transport {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Grpc => "grpc",
+            Self::Http => "http",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct RequestFamilies {
+    durations: HistogramVec,
+    errors: IntCounterVec,
+    reference_errors: IntCounterVec,
+}
+
+/// What one transport counts of its requests. Clones share the same numbers.
+#[derive(Clone, Debug)]
+pub struct RequestMeter {
+    duration: Histogram,
+    refused: [IntCounter; 2],
+    unanswered: [IntCounter; 2],
+}
+
+/// Runs from [`RequestMeter::start`] until it is dropped.
+#[derive(Debug)]
+pub struct Timer<'m> {
+    duration: &'m Histogram,
+    started: Instant,
+}
+
+impl RequestFamilies {
+    pub(super) fn new(registry: &Registry) -> Result<Self> {
+        let families = Self {
+            durations: durations(
+                registry,
+                "ratelimitd_request_duration_seconds",
+                "From a request's last byte to its answer's first",
+                "transport",
+            )?,
+            errors: counters(
+                registry,
+                "ratelimitd_request_errors_total",
+                "Requests answered with an error: the request's own fault (invalid), or no answer from the store",
+                &["transport", "kind"],
+            )?,
+            reference_errors: counters(
+                registry,
+                "ratelimit_service_should_rate_limit_error",
+                "Requests answered with an error, under the name envoyproxy/ratelimit gives it",
+                &["err_type"],
+            )?,
+        };
+        families.show_reference_names(registry)?;
+        // Every series exists from the start, so that the first error is an increase.
+        for transport in [Transport::Grpc, Transport::Http] {
+            families.meter(transport);
+        }
+        Ok(families)
+    }
+
+    /// The reference service's names are read from ours, so that a request is counted once.
+    fn show_reference_names(&self, registry: &Registry) -> Result<()> {
+        let options = |name, help| Opts::new(name, help).const_label("grpc_method", "ShouldRateLimit");
+        let duration = self.durations.with_label_values(&[Transport::Grpc.name()]);
+        let histogram = duration.clone();
+        pulled(
+            registry,
+            options(
+                "ratelimit_service_response_time_seconds",
+                "Request duration, under the name envoyproxy/ratelimit gives it",
+            ),
+            move || Reading::Histogram(Box::new(histogram.metric().get_histogram().clone())),
+        )?;
+        pulled(
+            registry,
+            options(
+                "ratelimit_service_total_requests",
+                "Requests, under the name envoyproxy/ratelimit gives it",
+            ),
+            move || Reading::Counter(duration.get_sample_count()),
+        )
+    }
+
+    pub(super) fn meter(&self, transport: Transport) -> RequestMeter {
+        let errors = |kind, reference| {
+            [
+                self.errors.with_label_values(&[transport.name(), kind]),
+                self.reference_errors.with_label_values(&[reference]),
+            ]
+        };
+        RequestMeter {
+            duration: self.durations.with_label_values(&[transport.name()]),
+            refused: errors("invalid", "service_error"),
+            unanswered: errors("store", "redis_error"),
+        }
+    }
+}
+
+impl RequestMeter {
+    /// Begins to time a request.
+    #[must_use]
+    pub fn start(&self) -> Timer<'_> {
+        Timer { duration: &self.duration, started: monotonic() }
+    }
+
+    /// Counts a request that cannot be decided: the caller's mistake.
+    pub fn refused(&self) {
+        self.refused.iter().for_each(IntCounter::inc);
+    }
+
+    /// Counts a request that failed because the store gave no answer.
+    pub fn unanswered(&self) {
+        self.unanswered.iter().for_each(IntCounter::inc);
+    }
+}
+
+impl Drop for Timer<'_> {
+    fn drop(&mut self) {
+        self.duration.observe(self.started.elapsed().as_secs_f64());
+    }
+}

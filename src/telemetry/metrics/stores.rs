@@ -1,0 +1,128 @@
+//! What the stores do: how long decisions take, how they fail, how full the batches and the queues are.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Opts, Registry, Result};
+
+use crate::engine::StoreError;
+use crate::store::memory::Census;
+use crate::store::observed::Observer;
+
+use super::family::{Reading, counters, durations, pulled, sizes};
+
+/// The kinds of [`StoreError::kind`].
+const KINDS: [&str; 5] = ["timeout", "unreachable", "overloaded", "refused", "malformed"];
+
+#[derive(Debug)]
+pub(super) struct StoreFamilies {
+    durations: HistogramVec,
+    errors: IntCounterVec,
+    batch_sizes: Histogram,
+    /// One per worker that still is.
+    queues: Queues,
+}
+
+type Queues = Arc<Mutex<Vec<Weak<AtomicUsize>>>>;
+
+/// What is counted of one store's decisions. Clones share the same numbers.
+#[derive(Clone, Debug)]
+pub struct StoreMeter {
+    duration: Histogram,
+    errors: [IntCounter; KINDS.len()],
+}
+
+/// What one worker counts of the script calls it sends.
+#[derive(Debug)]
+pub struct BatchMeter {
+    sizes: Histogram,
+    /// This worker's own: workers would wait for each other's cache line if they added to one.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl StoreFamilies {
+    pub(super) fn new(registry: &Registry) -> Result<Self> {
+        let queues = Queues::default();
+        let watched = Arc::clone(&queues);
+        let depth = Opts::new(
+            "ratelimitd_redis_queue_depth",
+            "Requests that wait for a script call, of all workers, as of each one's last call",
+        );
+        pulled(registry, depth, move || Reading::Gauge(waiting(&watched)))?;
+        Ok(Self {
+            durations: durations(
+                registry,
+                "ratelimitd_store_duration_seconds",
+                "What a store takes to decide one request, waiting included",
+                "store",
+            )?,
+            errors: counters(
+                registry,
+                "ratelimitd_store_errors_total",
+                "Requests a store gave no answer to, by reason",
+                &["store", "kind"],
+            )?,
+            batch_sizes: sizes(
+                registry,
+                "ratelimitd_redis_batch_size",
+                "Requests that shared a script call",
+            )?,
+            queues,
+        })
+    }
+
+    pub(super) fn meter(&self, store: &'static str) -> StoreMeter {
+        StoreMeter {
+            duration: self.durations.with_label_values(&[store]),
+            errors: KINDS.map(|kind| self.errors.with_label_values(&[store, kind])),
+        }
+    }
+
+    pub(super) fn batches(&self) -> BatchMeter {
+        let waiting = Arc::default();
+        let mut queues = self.queues.lock();
+        queues.retain(|queue| queue.strong_count() > 0);
+        queues.push(Arc::downgrade(&waiting));
+        BatchMeter { sizes: self.batch_sizes.clone(), waiting }
+    }
+}
+
+fn waiting(queues: &Queues) -> u64 {
+    let each = queues.lock();
+    each.iter().filter_map(Weak::upgrade).map(|waiting| waiting.load(Ordering::Relaxed) as u64).sum()
+}
+
+impl Observer for StoreMeter {
+    fn decided(&self, took: Duration, result: std::result::Result<(), &StoreError>) {
+        self.duration.observe(took.as_secs_f64());
+        if let Err(error) = result
+            && let Some(place) = KINDS.iter().position(|kind| *kind == error.kind())
+        {
+            self.errors[place].inc();
+        }
+    }
+}
+
+impl BatchMeter {
+    /// Counts a call that carries `requests`; `waiting` more are left in this worker's queue.
+    pub fn sent(&self, requests: usize, waiting: usize) {
+        // A batch holds at most 1,024.
+        self.sizes.observe(requests as f64);
+        self.waiting.store(waiting, Ordering::Relaxed);
+    }
+}
+
+pub(super) fn watch_memory(
+    registry: &Registry,
+    census: impl Fn() -> Census + Send + Sync + 'static,
+) -> Result<()> {
+    let census = Arc::new(census);
+    let keys = Arc::clone(&census);
+    let options = Opts::new("ratelimitd_memory_keys", "Counters in the memory store");
+    pulled(registry, options, move || Reading::Gauge(keys().keys))?;
+    let options =
+        Opts::new("ratelimitd_memory_evictions_total", "Counters the memory store gave up for lack of room");
+    pulled(registry, options, move || Reading::Counter(census().evictions))
+}

@@ -1,0 +1,283 @@
+use std::time::Duration;
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::engine::{
+    Algorithm, Basis, Charging, Code, Decision, Defaults, Descriptor, DomainSpec, Enforcement, Entry,
+    FailurePolicy, LimitSpec, NodeSpec, Outcomes, Pacing, Period, Refill, Request, RuleSet, RuleSpec, Store,
+    StoreError, Unit,
+};
+use crate::limiter::{Limiter, Rulebook};
+use crate::store::memory::{Census, MemoryOptions, MemoryStore};
+use crate::store::observed::Observer;
+
+fn metrics() -> Metrics {
+    Metrics::new(800_000).expect("names are unique")
+}
+
+fn limit(requests_per_unit: u32, name: Option<&str>) -> LimitSpec {
+    LimitSpec {
+        requests_per_unit,
+        period: Period::one(Unit::Minute),
+        unlimited: false,
+        algorithm: Algorithm::FixedWindow,
+        burst: None,
+        refill: Refill::Continuous,
+        pacing: Pacing::Meter,
+        charging: Charging::Postpaid,
+        on_store_failure: FailurePolicy::Deny,
+        name: name.map(str::to_owned),
+        replaces: Vec::new(),
+    }
+}
+
+/// A node per key, each with one limit.
+fn rules(nodes: &[(&str, LimitSpec, bool)]) -> RuleSet {
+    let descriptors = nodes.iter().map(|(key, limit, shadow)| NodeSpec {
+        key: (*key).to_owned(),
+        rule: Some(RuleSpec { limits: vec![limit.clone()], shadow: *shadow, ..RuleSpec::default() }),
+        ..NodeSpec::default()
+    });
+    let spec = DomainSpec { domain: "edge".to_owned(), descriptors: descriptors.collect() };
+    RuleSet::compile(&[spec], Defaults::REFERENCE).expect("the rules are valid")
+}
+
+fn request(key: &str, hits: u32) -> Request {
+    let entry = Entry { key: key.to_owned(), value: "v".to_owned() };
+    let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
+    Request { domain: "edge".to_owned(), hits_addend: hits, descriptors: vec![descriptor] }
+}
+
+fn limiter<S>(metrics: &Metrics, rules: RuleSet, store: S) -> Limiter<S> {
+    let rulebook = Arc::new(Rulebook::new(rules, metrics.clone()));
+    Limiter { rulebook, store, enforcement: Enforcement::Enforce }
+}
+
+fn memory() -> MemoryStore<ManualClock> {
+    MemoryStore::new(MemoryOptions::default(), ManualClock::at(1_700_000_000_000_000))
+}
+
+/// The value of a series, spelt as it is exposed.
+fn value(metrics: &Metrics, series: &str) -> Option<u64> {
+    let text = metrics.render().expect("metrics can be encoded");
+    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ').map(str::to_owned));
+    line.map(|value| value.parse().expect("a whole number"))
+}
+
+fn outcome(metrics: &Metrics, rule: &str, outcome: &str) -> Option<u64> {
+    let labels = format!(r#"{{domain="edge",outcome="{outcome}",rule="{rule}"}}"#);
+    value(metrics, &format!("ratelimitd_decisions_total{labels}"))
+}
+
+fn hits(metrics: &Metrics, key1: &str) -> [u64; 5] {
+    ["total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode"].map(|name| {
+        let labels = format!(r#"{{domain="edge",key1="{key1}",key2=""}}"#);
+        value(metrics, &format!("ratelimit_service_rate_limit_{name}{labels}")).expect("the series exists")
+    })
+}
+
+#[tokio::test]
+async fn each_decision_has_one_outcome() {
+    let metrics = metrics();
+    let set = rules(&[("tenant", limit(5, Some("per tenant")), false), ("trial", limit(1, None), true)]);
+    let limiter = limiter(&metrics, set, memory());
+    for _ in 0..7 {
+        limiter.decide(&request("tenant", 1)).await.expect("memory answers");
+        limiter.decide(&request("trial", 1)).await.expect("memory answers");
+    }
+    // Near above 4 of 5.
+    let counted = ["ok", "near_limit", "over_limit", "shadow", "error"];
+    assert_eq!(counted.map(|name| outcome(&metrics, "per tenant", name)), [4, 1, 2, 0, 0].map(Some));
+    assert_eq!(counted.map(|name| outcome(&metrics, "edge.trial", name)), [0, 1, 0, 6, 0].map(Some));
+    assert_eq!(hits(&metrics, "tenant"), [7, 2, 1, 5, 0]);
+    assert_eq!(hits(&metrics, "trial"), [7, 6, 1, 1, 6]);
+}
+
+#[tokio::test]
+async fn hits_that_cross_the_limit_are_split_as_the_reference_splits_them() {
+    let metrics = metrics();
+    let limiter = limiter(&metrics, rules(&[("tenant", limit(20, None), false)]), memory());
+    // 15 of 20 fit; 7 more make 22.
+    limiter.decide(&request("tenant", 15)).await.expect("memory answers");
+    assert_eq!(hits(&metrics, "tenant"), [15, 0, 0, 15, 0]);
+    limiter.decide(&request("tenant", 7)).await.expect("memory answers");
+    assert_eq!(hits(&metrics, "tenant"), [22, 2, 4, 15, 0]);
+    // Over before: all of it is over.
+    limiter.decide(&request("tenant", 3)).await.expect("memory answers");
+    assert_eq!(hits(&metrics, "tenant"), [25, 5, 4, 15, 0]);
+}
+
+#[tokio::test]
+async fn prepaid_hits_that_would_cross_the_limit_are_split_alike() {
+    let metrics = metrics();
+    let prepaid = LimitSpec { charging: Charging::Prepaid, ..limit(20, None) };
+    let limiter = limiter(&metrics, rules(&[("tenant", prepaid, false)]), memory());
+    for (cost, expected) in [(15, [15, 0, 0, 15, 0]), (7, [22, 2, 4, 15, 0]), (5, [27, 2, 8, 20, 0])] {
+        limiter.decide(&request("tenant", cost)).await.expect("memory answers");
+        assert_eq!(hits(&metrics, "tenant"), expected, "{cost}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_without_an_answer_is_an_error_of_each_of_its_limits() {
+    struct Away;
+    impl Store for Away {
+        async fn decide(&self, _: &crate::engine::Charges) -> std::result::Result<Outcomes, StoreError> {
+            Err(StoreError::Timeout)
+        }
+    }
+    let metrics = metrics();
+    let limiter = limiter(&metrics, rules(&[("tenant", limit(5, None), false)]), Away);
+    assert!(limiter.decide(&request("tenant", 1)).await.is_err());
+    assert_eq!(outcome(&metrics, "edge.tenant", "error"), Some(1));
+    let elsewhere = Request { domain: "nowhere".to_owned(), ..request("tenant", 1) };
+    assert!(limiter.decide(&elsewhere).await.is_ok());
+    assert_eq!(value(&metrics, "ratelimitd_unknown_domain_total"), Some(1));
+}
+
+#[test]
+fn answers_of_a_failure_policy_are_told_apart() {
+    let metrics = metrics();
+    let set = rules(&[("tenant", limit(5, None), false)]);
+    let meters = metrics.limit_meters(&set);
+    let plan = set.plan(&request("tenant", 1)).expect("the request is valid");
+    let mut outcomes = memory().decide_at(&plan.charges, 1_700_000_000_000_000);
+    outcomes.each[0].basis = Basis::Policy(FailurePolicy::Deny);
+    outcomes.each[0].verdict = crate::engine::Verdict::Over;
+    let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);
+    meters.record(&decision);
+    assert_eq!(decision.overall, Code::Ok);
+    assert_eq!(outcome(&metrics, "edge.tenant", "over_limit"), Some(1));
+    let by_policy = r#"ratelimitd_policy_decisions_total{domain="edge",policy="deny",rule="edge.tenant"}"#;
+    assert_eq!(value(&metrics, by_policy), Some(1));
+    assert_eq!(value(&metrics, "ratelimitd_shadowed_requests_total"), Some(1));
+}
+
+#[tokio::test]
+async fn series_exist_while_their_rule_does() {
+    let metrics = metrics();
+    let unlimited = LimitSpec { unlimited: true, ..limit(0, None) };
+    let first = rules(&[
+        ("stays", limit(5, None), false),
+        ("goes", limit(5, None), false),
+        ("free", unlimited, false),
+    ]);
+    let limiter = limiter(&metrics, first, memory());
+    limiter.decide(&request("stays", 1)).await.expect("memory answers");
+    assert_eq!(outcome(&metrics, "edge.goes", "ok"), Some(0));
+    assert_eq!(outcome(&metrics, "edge.free", "ok"), None, "what is never counted has no counter");
+
+    limiter.rulebook.replace(rules(&[("stays", limit(9, None), false), ("comes", limit(5, None), false)]));
+    assert_eq!(outcome(&metrics, "edge.stays", "ok"), Some(1), "a counter outlives a change of its rule");
+    assert_eq!(outcome(&metrics, "edge.comes", "ok"), Some(0));
+    assert!(!metrics.render().expect("metrics can be encoded").contains("goes"));
+    let in_place_of_a_rule = r#"ratelimitd_decisions_total{domain="override",outcome="ok",rule="override"}"#;
+    assert_eq!(value(&metrics, in_place_of_a_rule), Some(0));
+}
+
+#[test]
+fn a_request_is_timed_until_its_timer_is_dropped() {
+    let metrics = metrics();
+    let (grpc, http) = (metrics.requests(Transport::Grpc), metrics.requests(Transport::Http));
+    let count = |series| value(&metrics, series).expect("the series exists");
+    drop(grpc.start());
+    let running = grpc.start();
+    drop(http.start());
+    assert_eq!(count(r#"ratelimitd_request_duration_seconds_count{transport="grpc"}"#), 1);
+    drop(running);
+    assert_eq!(count(r#"ratelimitd_request_duration_seconds_count{transport="grpc"}"#), 2);
+    assert_eq!(count(r#"ratelimitd_request_duration_seconds_count{transport="http"}"#), 1);
+    // The reference's names tell of gRPC alone.
+    assert_eq!(count(r#"ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"}"#), 2);
+    assert_eq!(count(r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#), 2);
+}
+
+#[test]
+fn errors_are_counted_under_both_names() {
+    let metrics = metrics();
+    metrics.requests(Transport::Grpc).refused();
+    metrics.requests(Transport::Http).refused();
+    metrics.requests(Transport::Http).unanswered();
+    let cases = [
+        (r#"ratelimitd_request_errors_total{kind="invalid",transport="grpc"}"#, 1),
+        (r#"ratelimitd_request_errors_total{kind="store",transport="grpc"}"#, 0),
+        (r#"ratelimitd_request_errors_total{kind="store",transport="http"}"#, 1),
+        (r#"ratelimit_service_should_rate_limit_error{err_type="service_error"}"#, 2),
+        (r#"ratelimit_service_should_rate_limit_error{err_type="redis_error"}"#, 1),
+    ];
+    for (series, count) in cases {
+        assert_eq!(value(&metrics, series), Some(count), "{series}");
+    }
+}
+
+#[test]
+fn stores_tell_durations_errors_batches_and_keys() {
+    let metrics = metrics();
+    let store = metrics.store("redis");
+    store.decided(Duration::from_micros(700), Ok(()));
+    store.decided(Duration::from_millis(15), Err(&StoreError::Timeout));
+    store.decided(Duration::ZERO, Err(&StoreError::Policy(Box::new(StoreError::Overloaded))));
+    let (first, second) = (metrics.batches(), metrics.batches());
+    first.sent(128, 40);
+    second.sent(3, 2);
+    metrics.watch_memory(|| Census { keys: 7, evictions: 4 }).expect("the first memory store");
+    let cases = [
+        (r#"ratelimitd_store_duration_seconds_bucket{store="redis",le="0.0005"}"#, 1),
+        (r#"ratelimitd_store_duration_seconds_bucket{store="redis",le="0.001"}"#, 2),
+        (r#"ratelimitd_store_duration_seconds_count{store="redis"}"#, 3),
+        (r#"ratelimitd_store_errors_total{kind="timeout",store="redis"}"#, 1),
+        (r#"ratelimitd_store_errors_total{kind="overloaded",store="redis"}"#, 1),
+        (r#"ratelimitd_store_errors_total{kind="unreachable",store="redis"}"#, 0),
+        (r#"ratelimitd_redis_batch_size_bucket{le="4"}"#, 1),
+        (r#"ratelimitd_redis_batch_size_bucket{le="128"}"#, 2),
+        ("ratelimitd_redis_queue_depth", 42),
+        ("ratelimitd_memory_keys", 7),
+        ("ratelimitd_memory_evictions_total", 4),
+    ];
+    for (series, count) in cases {
+        assert_eq!(value(&metrics, series), Some(count), "{series}");
+    }
+    drop(first);
+    assert_eq!(value(&metrics, "ratelimitd_redis_queue_depth"), Some(2));
+    assert!(metrics.watch_memory(Census::default).is_err(), "there is one memory store");
+}
+
+#[test]
+fn every_kind_of_store_error_has_a_counter() {
+    let text = String::new;
+    let errors = [
+        StoreError::Timeout,
+        StoreError::Unreachable(text()),
+        StoreError::Overloaded,
+        StoreError::Refused(text()),
+        StoreError::Malformed(text()),
+    ];
+    let metrics = metrics();
+    let store = metrics.store("redis");
+    for error in errors {
+        store.decided(Duration::ZERO, Err(&error));
+        let series = format!(r#"ratelimitd_store_errors_total{{kind="{}",store="redis"}}"#, error.kind());
+        assert_eq!(value(&metrics, &series), Some(1));
+    }
+}
+
+#[test]
+fn loads_of_rules_are_told() {
+    let metrics = metrics();
+    metrics.rules_loaded(Loaded { rules: 12, files: 2, now_us: 1_700_000_000_999_999 });
+    metrics.rules_refused();
+    metrics.rules_refused();
+    let cases = [
+        ("ratelimitd_rules", 12),
+        ("ratelimitd_rule_files", 2),
+        ("ratelimitd_rules_loaded_timestamp_seconds", 1_700_000_000),
+        (r#"ratelimitd_rule_loads_total{result="success"}"#, 1),
+        (r#"ratelimitd_rule_loads_total{result="failure"}"#, 2),
+        ("ratelimit_service_config_load_success", 1),
+        ("ratelimit_service_config_load_error", 2),
+        (concat!("ratelimitd_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1),
+    ];
+    for (series, count) in cases {
+        assert_eq!(value(&metrics, series), Some(count), "{series}");
+    }
+}

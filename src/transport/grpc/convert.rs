@@ -1,0 +1,139 @@
+//! Between the wire's types and the engine's. Moves what it can, clones nothing it need not.
+
+use crate::engine::{Code, Descriptor, Entry, Limit, Metadata, Request, Unit};
+use crate::transport::Answer;
+use crate::transport::answer::Line;
+use crate::transport::bounds::{DescriptorError, RequestError, SentLimit};
+use crate::transport::headers::{Header, printable};
+
+use super::pb::envoy::config::core::v3::HeaderValue;
+use super::pb::envoy::extensions::common::ratelimit::v3 as common;
+use super::pb::envoy::service::ratelimit::v3::rate_limit_response as wire;
+use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+
+impl TryFrom<RateLimitRequest> for Request {
+    type Error = RequestError;
+
+    fn try_from(sent: RateLimitRequest) -> Result<Self, RequestError> {
+        let numbered = sent.descriptors.into_iter().enumerate();
+        let descriptors = numbered
+            .map(|(place, descriptor)| Descriptor::try_from(descriptor).map_err(|cause| cause.at(place)))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { domain: sent.domain, hits_addend: sent.hits_addend, descriptors })
+    }
+}
+
+impl TryFrom<common::RateLimitDescriptor> for Descriptor {
+    type Error = DescriptorError;
+
+    fn try_from(sent: common::RateLimitDescriptor) -> Result<Self, DescriptorError> {
+        let limit = sent.limit.map(|limit| SentLimit {
+            requests_per_unit: limit.requests_per_unit,
+            unit: limit.unit,
+            multiplier: limit.unit_multiplier,
+        });
+        Ok(Self {
+            entries: sent.entries.into_iter().map(Entry::from).collect(),
+            limit: limit.map(TryInto::try_into).transpose()?,
+            hits: sent.hits_addend,
+            is_refund: sent.is_negative_hits,
+        })
+    }
+}
+
+impl From<common::rate_limit_descriptor::Entry> for Entry {
+    fn from(sent: common::rate_limit_descriptor::Entry) -> Self {
+        Self { key: sent.key, value: sent.value }
+    }
+}
+
+impl From<&Answer<'_>> for RateLimitResponse {
+    fn from(answer: &Answer<'_>) -> Self {
+        Self {
+            overall_code: code(answer.decision.overall).into(),
+            statuses: answer.lines().map(wire::DescriptorStatus::from).collect(),
+            response_headers_to_add: answer.headers().into_iter().map(HeaderValue::from).collect(),
+            dynamic_metadata: answer.metadata().and_then(to_struct),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<Line<'_>> for wire::DescriptorStatus {
+    fn from(line: Line<'_>) -> Self {
+        // Whole days of microseconds fit i64 by far; a duration that did not would say "for ever".
+        let until_reset = |wait: std::time::Duration| prost_types::Duration {
+            seconds: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
+            nanos: wait.subsec_nanos().cast_signed(),
+        };
+        Self {
+            code: code(line.code).into(),
+            current_limit: line.limit.map(wire::RateLimit::from),
+            limit_remaining: line.remaining,
+            duration_until_reset: line.until_reset.map(until_reset),
+            quota: None,
+        }
+    }
+}
+
+impl From<&Limit> for wire::RateLimit {
+    fn from(limit: &Limit) -> Self {
+        let period = limit.spec.period;
+        Self {
+            requests_per_unit: limit.spec.requests_per_unit,
+            unit: unit(period.unit()).into(),
+            // Envoy puts the name into a header between quotes, as it is.
+            name: limit.spec.name.as_deref().map(printable).unwrap_or_default(),
+            unit_multiplier: Some(period.multiplier()).filter(|&multiplier| multiplier != 1),
+        }
+    }
+}
+
+impl From<Header> for HeaderValue {
+    fn from(header: Header) -> Self {
+        Self { key: header.name.to_owned(), value: header.value, raw_value: Vec::new() }
+    }
+}
+
+fn code(code: Code) -> wire::Code {
+    match code {
+        Code::Ok => wire::Code::Ok,
+        Code::OverLimit => wire::Code::OverLimit,
+    }
+}
+
+fn unit(unit: Unit) -> wire::rate_limit::Unit {
+    match unit {
+        Unit::Second => wire::rate_limit::Unit::Second,
+        Unit::Minute => wire::rate_limit::Unit::Minute,
+        Unit::Hour => wire::rate_limit::Unit::Hour,
+        Unit::Day => wire::rate_limit::Unit::Day,
+        Unit::Week => wire::rate_limit::Unit::Week,
+        Unit::Month => wire::rate_limit::Unit::Month,
+        Unit::Year => wire::rate_limit::Unit::Year,
+    }
+}
+
+fn to_struct(metadata: Metadata) -> Option<prost_types::Struct> {
+    match metadata {
+        Metadata::Map(fields) => Some(prost_types::Struct {
+            fields: fields.into_iter().map(|(name, value)| (name, to_value(value))).collect(),
+        }),
+        _ => None,
+    }
+}
+
+fn to_value(metadata: Metadata) -> prost_types::Value {
+    use prost_types::value::Kind;
+    let kind = match metadata {
+        Metadata::Null => Kind::NullValue(0),
+        Metadata::Bool(value) => Kind::BoolValue(value),
+        Metadata::Number(value) => Kind::NumberValue(value),
+        Metadata::Text(text) => Kind::StringValue(text),
+        Metadata::List(items) => {
+            Kind::ListValue(prost_types::ListValue { values: items.into_iter().map(to_value).collect() })
+        }
+        map @ Metadata::Map(_) => to_struct(map).map_or(Kind::NullValue(0), Kind::StructValue),
+    };
+    prost_types::Value { kind: Some(kind) }
+}

@@ -1,0 +1,20 @@
+//! gRPC: the contract that Envoy speaks, served by one single-threaded runtime per core.
+//!
+//! The path of a call: [`rls`] -> [`convert`] -> limiter -> [`convert`]. Generated types stay in here.
+
+pub mod codec;
+mod connection;
+mod convert;
+mod crew;
+mod dealer;
+mod dispatch;
+mod health;
+pub mod pb;
+mod rls;
+mod server;
+mod status;
+mod worker;
+
+pub use rls::Rls;
+pub use server::{GrpcError, GrpcOptions, GrpcService, serve};
+pub use worker::BoxError;

@@ -1,0 +1,87 @@
+//! Serving the gRPC port: workers, a dealer that hands them connections, and an end in good order.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic_health::server::HealthReporter;
+
+use super::crew::Crew;
+use super::{BoxError, Rls, health};
+use crate::engine::Store;
+use crate::transport::Readiness;
+
+/// How the port is served.
+#[derive(Clone, Copy, Debug)]
+pub struct GrpcOptions {
+    /// Threads, each with a runtime, a limiter and a store of its own.
+    pub workers: NonZeroUsize,
+    /// Open connections; further ones are closed at once.
+    pub max_connections: usize,
+    /// After which a connection is asked to close, so that load spreads over new processes; `None` = never.
+    pub max_connection_age: Option<Duration>,
+    /// How long calls in flight may take to finish once nothing new is accepted.
+    pub finish_within: Duration,
+}
+
+/// Why the port is not served any more.
+#[derive(Debug, thiserror::Error)]
+pub enum GrpcError {
+    /// No thread for a worker.
+    #[error("worker {place} cannot be started")]
+    Thread {
+        /// Which, from 0.
+        place: usize,
+        /// The system's reason.
+        #[source]
+        cause: io::Error,
+    },
+    /// A worker ended by itself.
+    #[error("worker {place} ended: {cause}")]
+    Worker {
+        /// Which, from 0.
+        place: usize,
+        /// Its reason.
+        #[source]
+        cause: BoxError,
+    },
+}
+
+/// What is served, and how. `make_rls` is called once on each worker's own runtime.
+#[derive(Debug)]
+pub struct GrpcService<M> {
+    /// The terms.
+    pub options: GrpcOptions,
+    /// What the health service says.
+    pub readiness: Readiness,
+    /// Makes a handler with a store of its own.
+    pub make_rls: M,
+}
+
+/// Serves `listener` until `stop`, then finishes what is in flight.
+///
+/// # Errors
+/// [`GrpcError`] when a worker cannot start or ends by itself.
+pub async fn serve<M, S>(
+    listener: TcpListener,
+    service: GrpcService<M>,
+    stop: CancellationToken,
+) -> Result<(), GrpcError>
+where
+    M: Fn() -> Result<Rls<S>, BoxError> + Clone + Send + 'static,
+    S: Store + 'static,
+{
+    let reporter = HealthReporter::new();
+    let (mut crew, mut dealer) = Crew::start(&service, &reporter)?;
+    tokio::select! {
+        failed = crew.first_to_end() => return Err(failed),
+        () = dealer.deal(&listener, service.options.max_connections) => {}
+        () = health::follow(&service.readiness, &reporter) => {}
+        () = stop.cancelled() => {}
+    }
+    // Nobody can connect any more while the rest is finished.
+    drop(listener);
+    crew.finish().await
+}

@@ -1,0 +1,242 @@
+//! From a rule file to a decision, on the memory store with a clock that stands: what each kind of rule answers.
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use ratelimitd::clock::ManualClock;
+use ratelimitd::engine::{
+    Applied, Code, Decision, Defaults, Descriptor, Enforcement, Entry, LimitOverride, Period, Request,
+    RetryAfter, Unit,
+};
+use ratelimitd::limiter::{Limiter, Rulebook};
+use ratelimitd::rules::{LoadOptions, load};
+use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
+use ratelimitd::telemetry::metrics::Metrics;
+
+/// A minute boundary.
+const T0: u64 = 1_700_000_040_000_000;
+
+struct House {
+    limiter: Limiter<Arc<MemoryStore<Arc<ManualClock>>>>,
+    clock: Arc<ManualClock>,
+}
+
+impl House {
+    fn new(rules: &str) -> Self {
+        Self::with(rules, Enforcement::Enforce)
+    }
+
+    fn with(rules: &str, enforcement: Enforcement) -> Self {
+        let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().expect("a temporary file");
+        file.write_all(rules.as_bytes()).expect("room for the rules");
+        let options = LoadOptions { merge_domains: false, defaults: Defaults::REFERENCE };
+        let loaded = load(&[file.path().to_owned()], options).unwrap_or_else(|problems| panic!("{problems}"));
+        let metrics = Metrics::new(800_000).expect("the metrics have different names");
+        let clock = Arc::new(ManualClock::at(T0));
+        let store = Arc::new(MemoryStore::new(MemoryOptions::default(), Arc::clone(&clock)));
+        let rulebook = Arc::new(Rulebook::new(loaded.rules, metrics));
+        Self { limiter: Limiter { rulebook, store, enforcement }, clock }
+    }
+
+    async fn ask(&self, descriptors: &[Descriptor]) -> Decision {
+        let request = Request { domain: "d".to_owned(), hits_addend: 0, descriptors: descriptors.to_vec() };
+        self.limiter.decide(&request).await.expect("memory always answers")
+    }
+}
+
+fn descriptor(entries: &[(&str, &str)]) -> Descriptor {
+    let entry = |&(key, value): &(&str, &str)| Entry { key: key.to_owned(), value: value.to_owned() };
+    Descriptor { entries: entries.iter().map(entry).collect(), ..Descriptor::default() }
+}
+
+fn hits(entries: &[(&str, &str)], hits: u64) -> Descriptor {
+    Descriptor { hits: Some(hits), ..descriptor(entries) }
+}
+
+/// `O` or `X` for the whole, then a status each: its code and what remains, `-` without a rule, `*` without a limit.
+fn spell(decision: &Decision) -> String {
+    let code = |code| if code == Code::Ok { "O" } else { "X" };
+    let status = |status: ratelimitd::engine::Status<'_>| match status.applied {
+        Applied::Nothing => "-".to_owned(),
+        Applied::Unlimited(_) => "*".to_owned(),
+        Applied::Limited(judged) => format!("{}{}", code(status.code), judged.outcome.report.remaining),
+    };
+    let statuses: Vec<_> = decision.statuses().map(status).collect();
+    format!("{} {}", code(decision.overall), statuses.join(" "))
+}
+
+async fn expect(house: &House, rows: &[(&[Descriptor], &str)]) {
+    for (number, (descriptors, expected)) in rows.iter().enumerate() {
+        assert_eq!(spell(&house.ask(descriptors).await), *expected, "row {number}");
+    }
+}
+
+#[tokio::test]
+async fn a_rule_without_algorithm_counts_as_the_reference_does() {
+    let house =
+        House::new("domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 3}}]");
+    let (k, other) = (descriptor(&[("k", "a")]), descriptor(&[("k", "b")]));
+    expect(
+        &house,
+        &[
+            (&[k.clone()], "O O2"),
+            (&[k.clone(), k.clone()], "O O0 O0"), // one counter twice: added up
+            (&[other.clone()], "O O2"),           // every value counts apart
+            (&[other.clone(), k.clone()], "X O1 X0"), // denied, and recorded all the same
+            (&[hits(&[("k", "b")], 0)], "O O1"),  // a peek
+            (&[hits(&[("k", "a")], 0)], "X X0"),  // a peek where nothing remains
+            (&[descriptor(&[("unknown", "x")])], "O -"),
+        ],
+    )
+    .await;
+    house.clock.set(T0 + 60_000_000);
+    expect(&house, &[(&[k], "O O2")]).await;
+}
+
+#[tokio::test]
+async fn prepaid_rules_are_charged_together_or_not_at_all() {
+    let house = House::new(
+        "domain: d
+descriptors:
+  - { key: wide, rate_limit: { unit: hour, requests_per_unit: 10, algorithm: gcra } }
+  - { key: narrow, rate_limit: { unit: hour, requests_per_unit: 2, algorithm: sliding_log } }
+  - { key: meter, rate_limit: { unit: hour, requests_per_unit: 10 } }",
+    );
+    let all = [descriptor(&[("wide", "")]), descriptor(&[("narrow", "")]), descriptor(&[("meter", "")])];
+    expect(
+        &house,
+        &[
+            (&all, "O O9 O1 O9"),
+            (&all, "O O8 O0 O8"),
+            (&all, "X O8 X0 O7"), // only the postpaid one is charged
+            (&all[..1], "O O7"),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn several_limits_on_one_descriptor_report_the_binding_one() {
+    let house = House::new(
+        "domain: d
+descriptors:
+  - key: api
+    rate_limits:
+      - { unit: second, requests_per_unit: 3, algorithm: sliding_log, name: per_second }
+      - { unit: hour, requests_per_unit: 5, algorithm: sliding_log, name: per_hour }",
+    );
+    let api = [descriptor(&[("api", "x")])];
+    expect(&house, &[(&api, "O O2"), (&api, "O O1"), (&api, "O O0"), (&api, "X X0")]).await;
+    house.clock.set(T0 + 1_000_000);
+    expect(&house, &[(&api, "O O1"), (&api, "O O0"), (&api, "X X0")]).await;
+    let denied = house.ask(&api).await;
+    let statuses: Vec<_> = denied.statuses().collect();
+    let Applied::Limited(judged) = statuses[0].applied else { panic!("a limit applies") };
+    assert_eq!(judged.limit.label.as_ref(), "per_hour", "the one to wait longest for");
+    assert_eq!(denied.retry_after(), RetryAfter::In(3_599_000_000));
+}
+
+#[tokio::test]
+async fn shadow_rules_count_and_never_deny() {
+    let house = House::new(
+        "domain: d
+descriptors:
+  - { key: dark, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1, algorithm: gcra } }
+  - { key: real, rate_limit: { unit: hour, requests_per_unit: 3, algorithm: gcra } }",
+    );
+    let both = [descriptor(&[("dark", "")]), descriptor(&[("real", "")])];
+    expect(&house, &[(&both, "O O0 O2"), (&both, "O O0 O1"), (&both, "O O0 O0"), (&both, "X O0 X0")]).await;
+}
+
+#[tokio::test]
+async fn quota_rules_deny_only_together() {
+    let house = House::new(
+        "domain: d
+descriptors:
+  - { key: own, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 1, algorithm: gcra } }
+  - { key: shared, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 2, algorithm: gcra } }",
+    );
+    let both = [descriptor(&[("own", "")]), descriptor(&[("shared", "")])];
+    expect(&house, &[(&both, "O O0 O1"), (&both, "O X0 O0"), (&both, "X X0 X0")]).await;
+}
+
+#[tokio::test]
+async fn a_replaced_limit_is_not_counted_and_still_replaces_others() {
+    let house = House::new(
+        "domain: d
+descriptors:
+  - { key: a, rate_limit: { unit: hour, requests_per_unit: 5, name: first } }
+  - { key: b, rate_limit: { unit: hour, requests_per_unit: 5, name: second, replaces: [{ name: first }] } }
+  - { key: c, rate_limit: { unlimited: true, name: third, replaces: [{ name: second }] } }",
+    );
+    let [a, b, c] = ["a", "b", "c"].map(|key| descriptor(&[(key, "")]));
+    expect(
+        &house,
+        &[
+            (&[a.clone(), b.clone(), c.clone()], "O - - *"),
+            (&[a.clone(), b.clone()], "O - O4"),
+            (&[a], "O O4"),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_override_has_a_counter_of_its_own() {
+    let house =
+        House::new("domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 9}}]");
+    let own = LimitOverride { requests_per_unit: 2, period: Period::one(Unit::Hour) };
+    let sent = |key: &str| Descriptor { limit: Some(own), ..descriptor(&[(key, "x")]) };
+    expect(
+        &house,
+        &[
+            (&[sent("k")], "O O1"),
+            (&[descriptor(&[("k", "x")])], "O O8"),
+            (&[sent("k")], "O O0"),
+            (&[sent("k")], "X X0"),
+            (&[sent("anything")], "O O1"), // entries need not match
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_refund_gives_back_up_to_the_limit() {
+    let house = House::new(
+        "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: gcra}}]",
+    );
+    let refund = |units| Descriptor { is_refund: true, ..hits(&[("k", "")], units) };
+    expect(&house, &[(&[hits(&[("k", "")], 5)], "O O0"), (&[refund(2)], "O O2"), (&[refund(99)], "O O5")])
+        .await;
+}
+
+#[tokio::test]
+async fn a_limit_of_nothing_blocks() {
+    let house = House::new(
+        "domain: d
+descriptors:
+  - { key: window, rate_limit: { unit: hour, requests_per_unit: 0 } }
+  - { key: bucket, rate_limit: { unit: hour, requests_per_unit: 0, algorithm: gcra } }",
+    );
+    for key in ["window", "bucket"] {
+        let blocked = house.ask(&[descriptor(&[(key, "")])]).await;
+        assert_eq!(spell(&blocked), "X X0");
+        assert_eq!(blocked.retry_after(), RetryAfter::Never);
+    }
+}
+
+#[tokio::test]
+async fn global_shadow_answers_ok_and_reports_the_truth() {
+    let rules =
+        "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: gcra}}]";
+    let house = House::with(rules, Enforcement::Shadow);
+    let k = [descriptor(&[("k", "")])];
+    expect(&house, &[(&k, "O O0"), (&k, "O X0")]).await;
+    assert!(house.ask(&k).await.shadowed);
+}
+
+#[tokio::test]
+async fn an_unknown_domain_limits_nothing() {
+    let house = House::new("domain: other\ndescriptors: []");
+    expect(&house, &[(&[descriptor(&[("k", "")]), descriptor(&[("l", "")])], "O - -")]).await;
+}

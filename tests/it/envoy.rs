@@ -1,0 +1,271 @@
+//! A real Envoy in front of the running binary, on the memory store.
+//!
+//! Limits are per year wherever the window's end does not matter, so that no test can straddle one.
+
+use serde_json::{Value, json};
+
+use crate::support::envoy::{Bootstrap, Envoy, per_filter_route, route};
+use crate::support::http::Response;
+use crate::support::process::{Plan, Ratelimitd};
+use crate::support::wait;
+
+const YEAR_S: u64 = 365 * 24 * 3600;
+
+const RULES: &str = "
+domain: envoy
+descriptors:
+  - key: generic_key
+    value: three
+    rate_limit: { unit: year, requests_per_unit: 3, algorithm: fixed_window }
+  - key: generic_key
+    value: ten
+    rate_limit: { unit: year, requests_per_unit: 10, algorithm: fixed_window }
+  - key: generic_key
+    value: nested
+    rate_limit: { unit: year, requests_per_unit: 100, algorithm: fixed_window }
+    descriptors:
+      - key: user
+        rate_limit: { unit: year, requests_per_unit: 2, algorithm: fixed_window }
+      - key: user
+        value: vip
+        rate_limit: { unit: year, requests_per_unit: 4, algorithm: fixed_window }
+  - key: listener
+    value: tcp
+    rate_limit: { unit: year, requests_per_unit: 2, algorithm: fixed_window }
+";
+
+/// The action that sends the descriptor `(generic_key, value)`.
+fn generic_key(value: &str) -> Value {
+    json!({"generic_key": {"descriptor_value": value}})
+}
+
+/// A route table of one route, whose requests send the descriptor `(generic_key, value)`.
+fn one_route(service: &Ratelimitd, value: &str) -> Bootstrap {
+    Bootstrap::new(service.grpc_port()).route(route("/", json!([{"actions": [generic_key(value)]}])))
+}
+
+/// What a request was told: the status, and what is left according to `x-ratelimit-remaining`.
+fn told(answer: &Response) -> (u16, Option<u64>) {
+    (answer.status, answer.header("x-ratelimit-remaining").map(|left| left.parse().expect("a number")))
+}
+
+#[test]
+fn over_the_limit_is_429_with_exact_headers() {
+    let service = Ratelimitd::start(RULES);
+    let envoy = Envoy::start(&one_route(&service, "three"));
+
+    for remaining in [2, 1, 0] {
+        let answer = envoy.get("/");
+        assert_eq!(told(&answer), (200, Some(remaining)), "{answer:?}");
+        assert_eq!(answer.header("x-envoy-ratelimited"), None);
+        assert_eq!(answer.body, "upstream");
+    }
+
+    let before = wait::unix_seconds();
+    let answer = envoy.get("/");
+    let after = wait::unix_seconds();
+    assert_eq!(told(&answer), (429, Some(0)), "{answer:?}");
+    assert_eq!(answer.header("x-envoy-ratelimited"), Some("true"));
+    assert_eq!(answer.header("x-ratelimit-limit"), Some("3, 3;w=31536000"));
+
+    // Windows are counted from 1970, and the seconds left in this one are rounded up.
+    let left_at = |now: u64| YEAR_S - now % YEAR_S;
+    let reset: u64 = answer.header("x-ratelimit-reset").expect("a reset").parse().expect("a number");
+    assert!((left_at(after)..=left_at(before)).contains(&reset), "{reset} is not what is left of the year");
+}
+
+#[test]
+fn what_no_rule_matches_passes_without_headers() {
+    let service = Ratelimitd::start(RULES);
+    let envoy = Envoy::start(&one_route(&service, "unheard of").fail_closed());
+    for _ in 0..5 {
+        let answer = envoy.get("/");
+        assert_eq!(told(&answer), (200, None), "{answer:?}");
+        assert_eq!(answer.header("x-ratelimit-limit"), None);
+    }
+}
+
+#[test]
+fn nested_descriptors_are_counted_per_value_at_the_last_level() {
+    let service = Ratelimitd::start(RULES);
+    let user = json!({"request_headers": {"header_name": "x-user", "descriptor_key": "user"}});
+    let both = json!([{"actions": [generic_key("nested"), user]}]);
+    let envoy = Envoy::start(&Bootstrap::new(service.grpc_port()).route(route("/", both)).fail_closed());
+
+    let table = [
+        (Some("ann"), (200, Some(1))), // the rule of the key `user`: two for each value
+        (Some("ann"), (200, Some(0))),
+        (Some("ann"), (429, Some(0))),
+        (Some("bob"), (200, Some(1))), // a counter of his own
+        (Some("vip"), (200, Some(3))), // the rule of the very value comes first
+        (None, (200, None)),           // no header, so no descriptor, so no question
+        (Some("bob"), (200, Some(0))),
+    ];
+    for (row, (user, expected)) in table.into_iter().enumerate() {
+        let headers: Vec<(&str, &str)> = user.map(|user| ("x-user", user)).into_iter().collect();
+        let answer = envoy.get_with("/", &headers);
+        assert_eq!(told(&answer), expected, "row {row}: {answer:?}");
+    }
+}
+
+#[test]
+fn of_several_descriptors_the_tightest_is_reported_and_any_may_deny() {
+    let service = Ratelimitd::start(RULES);
+    let both = json!([{"actions": [generic_key("ten")]}, {"actions": [generic_key("three")]}]);
+    let envoy = Envoy::start(&Bootstrap::new(service.grpc_port()).route(route("/", both)).fail_closed());
+
+    for remaining in [2, 1, 0] {
+        let answer = envoy.get("/");
+        assert_eq!(told(&answer), (200, Some(remaining)), "{answer:?}");
+        assert_eq!(answer.header("x-ratelimit-limit"), Some("3, 10;w=31536000, 3;w=31536000"));
+    }
+    assert_eq!(told(&envoy.get("/")), (429, Some(0)));
+}
+
+#[test]
+fn a_denied_request_charges_no_other_descriptor() {
+    let service = Ratelimitd::start(RULES);
+    let both = json!([{"actions": [generic_key("ten")]}, {"actions": [generic_key("three")]}]);
+    let ten = json!([{"actions": [generic_key("ten")]}]);
+    let routes = Bootstrap::new(service.grpc_port()).route(route("/both", both)).route(route("/ten", ten));
+    let envoy = Envoy::start(&routes.fail_closed());
+
+    let codes: Vec<u16> = (0..6).map(|_| envoy.get("/both").status).collect();
+    assert_eq!(codes, [200, 200, 200, 429, 429, 429]);
+    assert_eq!(told(&envoy.get("/ten")), (200, Some(6)), "three were admitted, and this one");
+}
+
+#[test]
+fn hits_addend_is_the_cost_of_a_request() {
+    let service = Ratelimitd::start(RULES);
+    let costly = json!([{"actions": [generic_key("ten")], "hits_addend": {"number": 4}}]);
+    let free = json!([{"actions": [generic_key("ten")], "hits_addend": {"number": 0}}]);
+    let routes = Bootstrap::new(service.grpc_port())
+        .route(per_filter_route("/costly", costly))
+        .route(per_filter_route("/free", free))
+        .route(route("/", json!([{"actions": [generic_key("ten")]}])));
+    let envoy = Envoy::start(&routes.fail_closed());
+
+    let table = [
+        ("/costly", (200, Some(6))),
+        ("/free", (200, Some(6))), // a cost that is present and 0 asks, and takes nothing
+        ("/costly", (200, Some(2))),
+        ("/costly", (429, Some(2))), // four do not fit, and what is left stays
+        ("/", (200, Some(1))),
+        ("/", (200, Some(0))),
+        ("/free", (429, Some(0))), // nothing is left to ask for
+    ];
+    for (row, (path, expected)) in table.into_iter().enumerate() {
+        let answer = envoy.get(path);
+        assert_eq!(told(&answer), expected, "row {row}: {path}: {answer:?}");
+    }
+}
+
+#[test]
+fn a_route_may_bring_a_limit_of_its_own() {
+    let service = Ratelimitd::start(RULES);
+    let limit = json!({"rate_limit": {"requests_per_unit": 1, "unit": "YEAR"}});
+    let overridden = json!([{"actions": [generic_key("three")], "limit": limit}]);
+    let routes = Bootstrap::new(service.grpc_port())
+        .route(route("/tight", overridden))
+        .route(route("/", json!([{"actions": [generic_key("three")]}])));
+    let envoy = Envoy::start(&routes.fail_closed());
+
+    let answer = envoy.get("/tight");
+    assert_eq!(told(&answer), (200, Some(0)), "{answer:?}");
+    assert_eq!(answer.header("x-ratelimit-limit"), Some("1, 1;w=31536000"));
+    assert_eq!(told(&envoy.get("/tight")), (429, Some(0)));
+    assert_eq!(told(&envoy.get("/")), (200, Some(2)), "the rule has a counter of its own");
+}
+
+#[test]
+fn an_outage_lets_pass_or_stops_as_the_filter_says_and_ends_with_the_restart() {
+    let mut service = Ratelimitd::start(RULES);
+    let open = Envoy::start(&one_route(&service, "three"));
+    let closed = Envoy::start(&one_route(&service, "ten").fail_closed());
+    assert_eq!((told(&open.get("/")), told(&closed.get("/"))), ((200, Some(2)), (200, Some(9))));
+
+    service.kill();
+    for _ in 0..5 {
+        assert_eq!(told(&open.get("/")), (200, None), "undecided, and let pass");
+        assert_eq!(told(&closed.get("/")), (500, None), "undecided, and refused");
+    }
+
+    service.restart();
+    wait::expect("decisions again, failing open", || told(&open.get("/")) == (200, Some(2)));
+    wait::expect("decisions again, failing closed", || told(&closed.get("/")) == (200, Some(9)));
+}
+
+#[test]
+fn the_tcp_filter_closes_connections_over_the_limit() {
+    let service = Ratelimitd::start(RULES);
+    let envoy = Envoy::start(&Bootstrap::new(service.grpc_port()).fail_closed());
+
+    for _ in 0..2 {
+        assert_eq!(envoy.get_over_tcp().expect("an answer").body, "upstream");
+    }
+    assert!(envoy.get_over_tcp().is_none(), "the third connection is closed without a word");
+    assert_eq!(envoy.stat("ratelimit.tcp.over_limit"), 1);
+    assert_eq!(envoy.stat("ratelimit.tcp.ok"), 2);
+}
+
+#[test]
+fn envoy_finds_the_service_healthy_under_its_name_and_notices_when_it_goes() {
+    let mut service = Plan::new(RULES).set("server.drain", "1s").start();
+    let envoy = Envoy::start(&one_route(&service, "ten").health_checked().fail_closed());
+    let healthy = || envoy.stat("cluster.ratelimit.membership_healthy");
+    wait::expect("a healthy service", || healthy() == 1);
+    assert_eq!(told(&envoy.get("/")), (200, Some(9)));
+
+    service.terminate();
+    wait::expect("a service that goes is no longer used", || healthy() == 0);
+    assert_eq!(envoy.get("/").status, 500);
+    assert!(service.wait_exit().success(), "asked to go, it goes without complaint");
+
+    service.restart();
+    wait::expect("a healthy service again", || healthy() == 1);
+    assert_eq!(told(&envoy.get("/")), (200, Some(9)));
+}
+
+#[test]
+fn the_default_time_limit_of_20_ms_is_enough() {
+    let service = Ratelimitd::start(RULES);
+    let envoy = Envoy::start(&one_route(&service, "three").default_timeout().fail_closed());
+    let codes: Vec<u16> = (0..200).map(|_| envoy.get("/").status).collect();
+    let late = codes.iter().filter(|code| **code == 500).count();
+    assert_eq!((&codes[..4], late), (&[200, 200, 200, 429][..], 0), "{codes:?}");
+    assert_eq!(envoy.stat("cluster.ratelimit.upstream_rq_timeout"), 0);
+}
+
+/// docker-compose.yml without the containers: its Envoy configuration, and the rules that the image carries.
+#[test]
+fn the_composed_setup_answers_429_after_the_limit() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let rules = root.join("config/rules");
+    let service = Plan::default().set("rules.path", rules.to_string_lossy()).start();
+    let upstream = Envoy::start(&Bootstrap::new(9).route(route("/", json!([]))));
+
+    let text = std::fs::read_to_string(root.join("deploy/envoy.yaml")).expect("Envoy's configuration");
+    let moves = [
+        ("address: 0.0.0.0, port_value: 9901", "address: 127.0.0.1, port_value: 0".to_owned()),
+        ("address: 0.0.0.0, port_value: 10000", "address: 127.0.0.1, port_value: 0".to_owned()),
+        (
+            "address: upstream, port_value: 5678",
+            format!("address: 127.0.0.1, port_value: {}", upstream.port("http")),
+        ),
+        (
+            "address: ratelimitd, port_value: 8081",
+            format!("address: 127.0.0.1, port_value: {}", service.grpc_port()),
+        ),
+    ];
+    let text = moves.iter().fold(text, |text, (from, to)| {
+        assert!(text.contains(from), "deploy/envoy.yaml has no `{from}`");
+        text.replace(from, to)
+    });
+
+    let envoy = Envoy::start_text(&text);
+    wait::expect("the service is healthy", || envoy.stat("cluster.ratelimitd.membership_healthy") == 1);
+    let codes: Vec<u16> = (0..20).map(|_| envoy.get("/").status).collect();
+    assert_eq!(codes[0], 200, "{codes:?}");
+    assert!(codes.contains(&429) && codes.iter().all(|code| [200, 429].contains(code)), "{codes:?}");
+}

@@ -1,0 +1,49 @@
+//! The commented settings file, the documentation and the code say the same of every setting.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ratelimitd::settings::{Setting, Settings};
+
+fn in_project(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+#[test]
+fn the_settings_file_shows_every_setting_with_its_default() {
+    let path = in_project("config/ratelimitd.yaml");
+    let settings = Settings::from_layers(Some(&path), []).expect("the file holds known settings only");
+    assert_eq!(settings, Settings::default());
+    let file =
+        config::Config::builder().add_source(config::File::from(path)).build().expect("the file is YAML");
+    for Setting { key, default, .. } in Settings::catalogue() {
+        let written = file.get_string(key).unwrap_or_else(|error| panic!("{key}: {error}"));
+        assert_eq!(written, default, "{key} in config/ratelimitd.yaml");
+    }
+}
+
+#[test]
+fn the_documentation_lists_every_setting() {
+    let path = in_project("docs/configuration.md");
+    let text = std::fs::read_to_string(path).expect("docs/configuration.md is there");
+    let rows = text.lines().filter_map(documented);
+    let documented: BTreeMap<&str, [&str; 3]> = rows.collect();
+    let catalogue = Settings::catalogue();
+    for setting in &catalogue {
+        let said = documented.get(setting.key).unwrap_or_else(|| panic!("{} has no row", setting.key));
+        let expected = [setting.variable.as_str(), setting.expected.as_str(), setting.default];
+        assert_eq!(*said, expected, "{} in docs/configuration.md", setting.key);
+    }
+    assert_eq!(documented.len(), catalogue.len(), "docs/configuration.md lists settings there are not");
+}
+
+/// Key, and variable, values and default, of a row of the table; a row's second cell is the variable.
+fn documented(line: &str) -> Option<(&str, [&str; 3])> {
+    let cells: Vec<&str> = line.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+    match cells[..] {
+        ["", key, variable, values, default, _, ""] if variable.starts_with("RATELIMITD__") => {
+            Some((key, [variable, values, default]))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,131 @@
+//! A child process that writes to a log, is killed when dropped, and shows its log when the test fails.
+
+use std::fs::File;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use tempfile::NamedTempFile;
+
+use super::wait;
+
+/// How much of the log a failing test shows.
+const SHOWN_LINES: usize = 60;
+
+/// A running, or ended, external process.
+pub struct Daemon {
+    name: &'static str,
+    child: Child,
+    log: NamedTempFile,
+}
+
+/// A process that did not become ready.
+#[derive(Debug)]
+pub struct NotReady {
+    /// How it ended; `None` when it still ran after all patience.
+    pub status: Option<ExitStatus>,
+    /// What it had to say.
+    pub log: String,
+}
+
+impl NotReady {
+    /// Whether somebody else had its port, so that another port is worth a try.
+    pub fn port_was_taken(&self) -> bool {
+        self.status.is_some() && self.log.to_lowercase().contains("in use")
+    }
+}
+
+impl Daemon {
+    /// Starts `command` with both its outputs going to a log file of its own.
+    ///
+    /// `remedy` is the command that installs the program; it is named when the program cannot be started.
+    pub fn spawn(name: &'static str, remedy: &str, command: &mut Command) -> Self {
+        let log = NamedTempFile::new().expect("a temporary file");
+        let append = || File::options().append(true).open(log.path()).expect("the log opens");
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(append())
+            .stderr(append())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{name} does not start ({error}): run `{remedy}`"));
+        Self { name, child, log }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything the process wrote so far, to both outputs.
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(self.log.path()).expect("the log can be read");
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    pub fn exit_status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child can be waited for")
+    }
+
+    /// Waits until `ready` answers, or the process has ended, or too long has passed.
+    pub fn wait_ready<T>(&mut self, mut ready: impl FnMut(u32) -> Option<T>) -> Result<T, NotReady> {
+        let id = self.id();
+        let outcome = wait::until(wait::PATIENCE, || match self.exit_status() {
+            Some(status) => Some(Err(status)),
+            None => ready(id).map(Ok),
+        });
+        match outcome {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(status)) => Err(NotReady { status: Some(status), log: self.log() }),
+            None => Err(NotReady { status: None, log: self.log() }),
+        }
+    }
+
+    /// Asks the process to end, as an orchestrator does (SIGTERM).
+    pub fn terminate(&self) {
+        // The standard library sends SIGKILL only; every shell has a `kill` that sends the others.
+        let sent = Command::new("sh").arg("-c").arg(format!("kill -TERM {}", self.id())).status();
+        assert!(sent.is_ok_and(|status| status.success()), "{} cannot be signalled", self.name);
+    }
+
+    /// Waits until the process has ended by itself; fails the test when it does not.
+    pub fn wait_exit(&mut self) -> ExitStatus {
+        wait::until(wait::PATIENCE, || self.exit_status())
+            .unwrap_or_else(|| panic!("{} is still running", self.name))
+    }
+
+    /// Ends the process at once (SIGKILL), as a crash would.
+    pub fn kill(&mut self) {
+        // Killing what has ended already is no error worth a word.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
+            eprintln!("--- {} wrote, at the end ---\n{}\n---", self.name, shown.join("\n"));
+        }
+    }
+}
+
+#[test]
+fn a_process_that_ends_is_noticed_with_its_words() {
+    let mut command = Command::new("sh");
+    let mut daemon =
+        Daemon::spawn("sh", "apt-get install dash", command.args(["-c", "echo Address in use >&2; exit 3"]));
+    let problem = daemon.wait_ready(|_| None::<()>).expect_err("it never gets ready");
+    assert_eq!(problem.status.and_then(|status| status.code()), Some(3));
+    assert_eq!(problem.log, "Address in use\n");
+    assert!(problem.port_was_taken());
+}
+
+#[test]
+fn a_process_ends_when_it_is_asked_to() {
+    let mut command = Command::new("sleep");
+    let mut daemon = Daemon::spawn("sleep", "apt-get install coreutils", command.arg("600"));
+    assert!(daemon.exit_status().is_none());
+    daemon.terminate();
+    assert!(!daemon.wait_exit().success());
+}

@@ -1,0 +1,89 @@
+//! The smallest HTTP client that can look at a status, headers and a body: one request per connection.
+//!
+//! It needs no runtime, so a test can use it from anywhere; it reads any answer without judging it.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// No server under test may keep a caller longer than this.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// An answer, with header names in lower case.
+#[derive(Debug)]
+pub struct Response {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Response {
+    /// The first header of this name (in lower case).
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Sends a GET to a port of this machine.
+///
+/// # Errors
+/// When nobody listens there, the connection is closed without an answer, or the answer is not HTTP.
+pub fn get(port: u16, path: &str, headers: &[(&str, &str)]) -> io::Result<Response> {
+    let mut head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), LIMIT)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    stream.write_all(format!("{head}\r\n").as_bytes())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
+}
+
+fn parse(answer: &str) -> Option<Response> {
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let mut lines = head.lines();
+    let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+    let header =
+        |line: &str| line.split_once(": ").map(|(key, value)| (key.to_lowercase(), value.to_owned()));
+    let mut response =
+        Response { status, headers: lines.filter_map(header).collect(), body: body.to_owned() };
+    if response.header("transfer-encoding") == Some("chunked") {
+        response.body = unchunk(body)?;
+    }
+    Some(response)
+}
+
+/// Joins the pieces of a chunked body; `None` when its end is missing.
+fn unchunk(mut rest: &str) -> Option<String> {
+    let mut body = String::new();
+    loop {
+        let (length, tail) = rest.split_once("\r\n")?;
+        let length = usize::from_str_radix(length, 16).ok()?;
+        if length == 0 {
+            return Some(body);
+        }
+        body.push_str(tail.get(..length)?);
+        rest = tail.get(length..)?.strip_prefix("\r\n")?;
+    }
+}
+
+#[test]
+fn an_answer_is_taken_apart() {
+    let answer = parse("HTTP/1.1 429 Too Many Requests\r\nX-Limit: 3\r\n\r\nslow down").expect("HTTP");
+    assert_eq!(
+        (answer.status, answer.header("x-limit"), answer.body.as_str()),
+        (429, Some("3"), "slow down")
+    );
+    assert_eq!(answer.header("x-other"), None);
+    assert!(parse("").is_none(), "a connection closed without a word is no answer");
+}
+
+#[test]
+fn a_chunked_answer_is_put_together() {
+    let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+    let whole = parse(&format!("{head}4\r\nslow\r\n5\r\n down\r\n0\r\n\r\n")).expect("HTTP");
+    assert_eq!(whole.body, "slow down");
+    assert!(parse(&format!("{head}4\r\nslow\r\n")).is_none(), "its end is missing");
+}

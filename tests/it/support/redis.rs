@@ -1,0 +1,107 @@
+//! A real redis-server of the test's own: no persistence, one port, can be stopped and started again.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use redis::{Client, Commands, FromRedisValue, InfoDict, RedisResult};
+use tempfile::TempDir;
+
+use super::daemon::{Daemon, NotReady};
+use super::ports;
+
+const ATTEMPTS: usize = 5;
+
+/// A redis-server that is gone when this is dropped.
+pub struct Redis {
+    port: u16,
+    directory: TempDir,
+    daemon: Daemon,
+}
+
+impl Redis {
+    /// Starts a server and waits until it answers.
+    pub fn start() -> Self {
+        let directory = TempDir::new().expect("a temporary directory");
+        for _ in 0..ATTEMPTS {
+            let port = ports::free();
+            match launch(port, &directory) {
+                Ok(daemon) => {
+                    return Self { port, directory, daemon };
+                }
+                Err(problem) if problem.port_was_taken() => {}
+                Err(problem) => panic!("redis-server does not get ready: {problem:?}"),
+            }
+        }
+        panic!("redis-server found its port taken {ATTEMPTS} times");
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// The URL for `store.redis.url`.
+    pub fn url(&self) -> String {
+        url(self.port)
+    }
+
+    /// Ends the server as a crash would. What it held is lost.
+    pub fn stop(&mut self) {
+        self.daemon.kill();
+    }
+
+    /// Starts the server again, empty, on the same port.
+    pub fn restart(&mut self) {
+        self.stop();
+        self.daemon = launch(self.port, &self.directory).expect("redis-server starts again on its port");
+    }
+
+    /// Runs one command, as redis-cli would: `redis.run(&["GET", "key"])`.
+    ///
+    /// # Errors
+    /// The server's own, and any failure to reach it.
+    pub fn run<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+        let (name, arguments) = words.split_first().expect("a command has a name");
+        let mut connection = Client::open(self.url())?.get_connection()?;
+        redis::cmd(name).arg(arguments).query(&mut connection)
+    }
+}
+
+fn url(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}/")
+}
+
+fn launch(port: u16, directory: &TempDir) -> Result<Daemon, NotReady> {
+    let mut command = Command::new("redis-server");
+    command.current_dir(directory.path()).args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
+    command.args(["--save", "", "--appendonly", "no", "--daemonize", "no", "--hz", "100"]);
+    let mut daemon = Daemon::spawn("redis-server", "make tools", &mut command);
+    daemon.wait_ready(|id| (answering_process(port).ok()? == id).then_some(()))?;
+    Ok(daemon)
+}
+
+/// The id of the process that answers on this port, so that a stranger is not taken for our server.
+fn answering_process(port: u16) -> RedisResult<u32> {
+    let mut connection = Client::open(url(port))?.get_connection()?;
+    let _: String = connection.ping()?;
+    let server: InfoDict = redis::cmd("INFO").arg("server").query(&mut connection)?;
+    Ok(server.get("process_id").unwrap_or_default())
+}
+
+#[test]
+fn a_server_can_be_stopped_and_comes_back_empty_on_its_port() {
+    let mut redis = Redis::start();
+    let port = redis.port();
+    redis.run::<()>(&["SET", "key", "value"]).expect("SET");
+    assert_eq!(redis.run::<String>(&["GET", "key"]).expect("GET"), "value");
+
+    redis.stop();
+    assert!(redis.run::<()>(&["PING"]).is_err());
+
+    redis.restart();
+    assert_eq!(redis.run::<Option<String>>(&["GET", "key"]).expect("GET"), None);
+    assert_eq!(redis.address().port(), port);
+}
