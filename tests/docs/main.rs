@@ -1,8 +1,9 @@
-//! Holds the documentation to the program: pictures are drawn by the engine itself.
+//! Holds the documentation to the program: pictures are drawn by the engine itself, sessions are run.
 //!
 //! After a change that is meant: `UPDATE_DOCS=1 cargo test --test docs`.
 
 mod pictures;
+mod readme;
 
 use std::path::Path;
 

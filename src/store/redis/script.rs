@@ -24,16 +24,17 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(TEXT));
 pub(super) enum When {
     /// At the server's own time. A counter that goes a second late is no harm, one that goes early would be.
     Now,
-    /// At a time of the caller's choosing, in microseconds since the epoch, at least 1. Counters go by the server's
+    /// At a time of the caller's choosing, in microseconds since the epoch, below 2^52. Counters go by the server's
     /// clock even so, which must not overtake the caller's while that stands still.
     At(u64),
 }
 
 impl When {
-    fn now_us(self) -> u64 {
+    /// As the script is told it: below 0 for the server's own.
+    fn now_us(self) -> i64 {
         match self {
-            Self::Now => 0,
-            Self::At(now_us) => now_us,
+            Self::Now => -1,
+            Self::At(now_us) => now_us.cast_signed(),
         }
     }
 

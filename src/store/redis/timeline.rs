@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Requests that are decided at one instant, in one call.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'a> {
-    /// Microseconds since the epoch, 1 to 2^52 - 1.
+    /// Microseconds since the epoch, below 2^52.
     pub now_us: u64,
     /// In the order in which they are decided.
     pub requests: &'a [&'a Charges],

@@ -3,7 +3,7 @@
 --
 -- KEYS     the counters, in the order of the charges that use them. A key may come up several times in a batch, not
 --          within one request. A limit that blocks keeps no counter and has no key. One key serves one limit.
--- ARGV[1]  the time in us since the epoch, or 0 for the server's own
+-- ARGV[1]  the time in us since the epoch, or -1 for the server's own
 -- ARGV[2]  how long a counter outlives its use, in ms
 -- ARGV[3]  the requests, one after the other, little endian; codec.rs writes them, decide.lua says how they are built
 -- Returns  integers: the time in us, then per charge the counter after the decision, its first number x given as -1 - x
@@ -26,7 +26,7 @@ local EXACT = 9007199254740992 -- 2^53
 -- `%d` spells a number twice as fast as `%.0f`, and as exactly where C's long has 64 bits.
 local WHOLE = format('%d', EXACT) == '9007199254740992' and '%d' or '%.0f'
 local NOW, SLACK_MS = tonumber(ARGV[1]), tonumber(ARGV[2])
-if NOW == 0 then
+if NOW < 0 then
   local time = call('TIME')
   NOW = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end

@@ -15,9 +15,14 @@ local function fixed_window(place, mode, units, limit, window)
     end
     A[place], B[place] = index, count
   end
-  if mode >= RETURN then
-    return true, (index + 1) * window, index, count > units and count - units or 0
+  local returned = mode >= RETURN and (count > units and count - units or 0)
+  if count == 0 or returned == 0 then -- a window that is not used is as good as none, even a later one
+    index = floor(NOW / window)
   end
+  if returned then
+    return true, (index + 1) * window, index, returned
+  end
+  A[place] = index
   local after = count + units
   local fits = after <= limit
   if mode == PEEK or not fits and mode == TAKE then

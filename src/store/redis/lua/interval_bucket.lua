@@ -18,7 +18,7 @@ local function interval_bucket_at(place, capacity, refill, interval)
   local ticks = floor((time - last) / interval)
   -- Ticks are compared before they are multiplied: a long idle time would leave the exact range.
   if ticks >= ceil_div(capacity - tokens, refill) then
-    tokens, last = capacity, time
+    tokens, last = capacity, NOW
   else
     tokens, last = tokens + ticks * refill, last + ticks * interval
   end
@@ -30,7 +30,7 @@ local function interval_bucket(place, mode, units, capacity, refill, interval)
     interval_bucket_at(place, capacity, refill, interval)
   end
   local last, tokens = A[place], B[place]
-  if tokens == capacity and last < NOW then
+  if tokens == capacity then
     last = NOW -- a full bucket has no anchor; another request of the batch may have filled it
   end
   local fits, after = true, nil

@@ -45,9 +45,16 @@ local function sliding_window(place, mode, units, limit, window)
     sliding_window_at(place, limit, window)
   end
   local index, current, previous = A[place], B[place], C[place]
+  if current == 0 and previous == 0 then -- windows that were not used are as good as none, even later ones
+    index = floor(NOW / window)
+    A[place] = index
+  end
   local fits, after = true, nil
   if mode >= RETURN then
     after = current > units and current - units or 0
+    if after == 0 and previous == 0 then
+      index = floor(NOW / window)
+    end
   else
     after = current + units
     local uncovered = (index + 1) * window - NOW

@@ -1,0 +1,257 @@
+//! Runs what the documentation shows. A `console` block is a session: lines that begin with `$ ` are commands, the rest
+//! is what they print, `...` standing for any text within a line and, alone, for any lines. A `sh` block needs docker, a
+//! compiler or a terminal of its own: of those only the names are checked.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+#[path = "../it/support/ports.rs"]
+mod ports;
+#[path = "../it/support/wait.rs"]
+#[expect(dead_code, reason = "shared with the integration tests, which use all of it")]
+mod wait;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const BINARY: &str = env!("CARGO_BIN_EXE_ratelimitd");
+const LONGEST_README: usize = 300;
+/// A port may be taken between the look and the start.
+const ATTEMPTS: u32 = 5;
+
+/// The pages whose sessions are run, each with a service of its own.
+const PAGES: [&str; 3] = ["README.md", "docs/operations.md", "docs/migrating.md"];
+
+fn read(file: &str) -> String {
+    let path = Path::new(ROOT).join(file);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A fenced block and the number of its first line.
+struct Block {
+    language: String,
+    line: usize,
+    text: String,
+}
+
+fn blocks(file: &str) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut is_open = false;
+    for (at, line) in read(file).lines().enumerate() {
+        if let Some(language) = line.strip_prefix("```") {
+            is_open = !is_open;
+            if is_open {
+                blocks.push(Block { language: language.to_owned(), line: at + 2, text: String::new() });
+            }
+        } else if let Some(block) = blocks.last_mut().filter(|_| is_open) {
+            block.text.push_str(line);
+            block.text.push('\n');
+        }
+    }
+    blocks
+}
+
+fn blocks_in(file: &str, language: &str) -> impl Iterator<Item = Block> {
+    blocks(file).into_iter().filter(move |block| block.language == language)
+}
+
+/// A command and the lines it is to print.
+fn session(text: &str) -> Vec<(String, Vec<&str>)> {
+    let mut steps: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut goes_on = false;
+    for line in text.lines() {
+        match (line.strip_prefix("$ "), steps.last_mut()) {
+            (Some(command), _) => steps.push((command.to_owned(), Vec::new())),
+            (None, Some((command, _))) if goes_on => *command += &format!("\n{line}"),
+            (None, Some((_, printed))) => printed.push(line),
+            (None, None) => panic!("a session begins with a command, not with {line:?}"),
+        }
+        goes_on = line.ends_with('\\');
+    }
+    steps
+}
+
+fn line_matches(shown: &str, printed: &str) -> bool {
+    let Some((start, mut shown)) = shown.split_once("...") else {
+        return shown == printed;
+    };
+    let Some(mut rest) = printed.strip_prefix(start) else {
+        return false;
+    };
+    while let Some((piece, after)) = shown.split_once("...") {
+        let Some(at) = rest.find(piece) else {
+            return false;
+        };
+        (rest, shown) = (&rest[at + piece.len()..], after);
+    }
+    rest.ends_with(shown)
+}
+
+fn matches(shown: &[&str], printed: &[&str]) -> bool {
+    match (shown, printed) {
+        ([], []) => true,
+        (["...", after @ ..], _) => (0..=printed.len()).any(|skip| matches(after, &printed[skip..])),
+        ([line, shown @ ..], [first, printed @ ..]) => line_matches(line, first) && matches(shown, printed),
+        _ => false,
+    }
+}
+
+/// Runs `command` as a reader would, and returns what reaches the terminal.
+fn run(command: &str, input: &str) -> String {
+    let folder = Path::new(BINARY).parent().expect("the binary is in a folder").display();
+    let script = format!("PATH='{folder}':$PATH; exec 2>&1\n{command}");
+    let mut shell = Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(ROOT)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a POSIX shell");
+    // A command that reads nothing has closed its end.
+    let _ = shell.stdin.take().expect("is piped").write_all(input.as_bytes());
+    let output = shell.wait_with_output().expect("the shell ends");
+    let printed = String::from_utf8(output.stdout).expect("text");
+    assert!(!printed.contains("curl: not found"), "curl is missing: run `apt-get install curl`");
+    printed
+}
+
+/// The service on free ports, with the shipped settings and rules; killed when dropped.
+struct Service {
+    process: Child,
+    grpc: u16,
+    http: u16,
+    admin: u16,
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Service {
+    fn start(store: &[(&str, &str)]) -> Self {
+        (0..ATTEMPTS).find_map(|_| Self::try_start(store)).expect("a service on free ports")
+    }
+
+    fn try_start(store: &[(&str, &str)]) -> Option<Self> {
+        let (grpc, http, admin) = (ports::free(), ports::free(), ports::free());
+        let address = |port: u16| format!("127.0.0.1:{port}");
+        let process = Command::new(BINARY)
+            .args(["--config", "config/ratelimitd.yaml"])
+            .env("RATELIMITD__SERVER__GRPC__ADDRESS", address(grpc))
+            .env("RATELIMITD__SERVER__HTTP__ADDRESS", address(http))
+            .env("RATELIMITD__SERVER__ADMIN__ADDRESS", address(admin))
+            .envs(store.iter().copied())
+            .current_dir(ROOT)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
+        let mut service = Self { process, grpc, http, admin };
+        let is_up = wait::until(wait::PATIENCE, || {
+            let has_ended = service.process.try_wait().expect("can be asked").is_some();
+            (has_ended || service.get("/livez").contains("ok")).then_some(!has_ended)
+        });
+        (is_up == Some(true)).then_some(service)
+    }
+
+    /// The answer to a GET, head included; empty when there is none.
+    fn get(&self, path: &str) -> String {
+        let mut answer = String::new();
+        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.http)) {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            // What does not arrive is missing in the answer.
+            let _ = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut answer));
+        }
+        answer
+    }
+
+    /// The command as it has to be given to reach this service.
+    fn addressed(&self, command: &str) -> String {
+        command
+            .replace("localhost:8080", &format!("127.0.0.1:{}", self.http))
+            .replace("localhost:6070", &format!("127.0.0.1:{}", self.admin))
+            .replace("ratelimitd check ", &format!("ratelimitd check --address 127.0.0.1:{} ", self.grpc))
+    }
+}
+
+#[test]
+fn every_session_prints_what_is_shown() {
+    let mut problems = Vec::new();
+    for page in PAGES {
+        let service = Service::start(&[]);
+        for Block { line, text, .. } in blocks_in(page, "console") {
+            for (command, shown) in session(&text) {
+                let printed = run(&service.addressed(&command), "");
+                if !matches(&shown, &printed.lines().collect::<Vec<_>>()) {
+                    let shown = shown.join("\n");
+                    problems.push(format!("{page}:{line}: $ {command}\n{printed}instead of\n{shown}"));
+                }
+            }
+        }
+    }
+    assert!(problems.is_empty(), "\n{}\n", problems.join("\n\n"));
+}
+
+#[test]
+fn rule_files_that_are_shown_are_valid() {
+    for page in PAGES {
+        for Block { line, text, .. } in blocks_in(page, "yaml").filter(|b| b.text.contains("domain:")) {
+            let said = run("ratelimitd validate --strict /dev/stdin", &text);
+            assert!(said.starts_with("all rate limit configs ok"), "{page}:{line}: {said}");
+        }
+    }
+}
+
+#[test]
+fn verbs_and_files_that_are_named_exist() {
+    let makefile = read("Makefile");
+    for page in PAGES {
+        for Block { line, text, .. } in blocks_in(page, "sh") {
+            let mut words = text.split_whitespace().peekable();
+            while let Some(word) = words.next() {
+                let next = words.peek().copied().unwrap_or_default();
+                let is_verb = word != "make" || makefile.contains(&format!("\n{next}: "));
+                assert!(is_verb, "{page}:{line}: the Makefile has no verb {next}");
+                let is_file = ["config/", "docs/", "deploy/"].iter().any(|folder| word.starts_with(folder));
+                assert!(!is_file || Path::new(ROOT).join(word).exists(), "{page}:{line}: no {word}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_readme_stays_short() {
+    let lines = read("README.md").lines().count();
+    assert!(lines <= LONGEST_README, "{lines} lines, more than {LONGEST_README}: depth goes to docs/");
+}
+
+/// The names in `text` that begin as metrics do; of the series of a histogram the histogram's.
+fn metrics_in(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let words = words.map(|word| word.strip_suffix("_bucket").unwrap_or(word));
+    words.filter(|word| word.starts_with("ratelimitd_") || word.starts_with("ratelimit_service_"))
+}
+
+#[test]
+fn every_metric_is_documented_and_exists() {
+    // With Redis, so that its metrics are there; it need not answer.
+    let service = Service::start(&[
+        ("RATELIMITD__STORE__KIND", "redis"),
+        ("RATELIMITD__STORE__REDIS__URL", "redis+unix:///nowhere/redis.sock"),
+    ]);
+    let exposed = service.get("/metrics");
+    let families = || exposed.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let operations = read("docs/operations.md");
+    let missing: Vec<_> =
+        families().filter(|name| !metrics_in(&operations).any(|known| known == *name)).collect();
+    assert!(missing.is_empty(), "docs/operations.md does not name {missing:?}");
+    for page in PAGES {
+        let text = read(page);
+        let gone: Vec<_> =
+            metrics_in(&text).filter(|name| !families().any(|family| family == *name)).collect();
+        assert!(gone.is_empty(), "{page} names {gone:?}, which /metrics does not have");
+    }
+}
