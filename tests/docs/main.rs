@@ -2,6 +2,7 @@
 //!
 //! After a change that is meant: `UPDATE_DOCS=1 cargo test --test docs`.
 
+mod pages;
 mod pictures;
 mod readme;
 

@@ -15,7 +15,6 @@ mod wait;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const BINARY: &str = env!("CARGO_BIN_EXE_ratelimitd");
-const LONGEST_README: usize = 300;
 /// A port may be taken between the look and the start.
 const ATTEMPTS: u32 = 5;
 
@@ -198,7 +197,7 @@ fn every_session_prints_what_is_shown() {
 #[test]
 fn rule_files_that_are_shown_are_valid() {
     for page in PAGES {
-        for Block { line, text, .. } in blocks_in(page, "yaml").filter(|b| b.text.contains("domain:")) {
+        for Block { line, text, .. } in blocks_in(page, "yaml") {
             let said = run("ratelimitd validate --strict /dev/stdin", &text);
             assert!(said.starts_with("all rate limit configs ok"), "{page}:{line}: {said}");
         }
@@ -220,12 +219,6 @@ fn verbs_and_files_that_are_named_exist() {
             }
         }
     }
-}
-
-#[test]
-fn the_readme_stays_short() {
-    let lines = read("README.md").lines().count();
-    assert!(lines <= LONGEST_README, "{lines} lines, more than {LONGEST_README}: depth goes to docs/");
 }
 
 /// The names in `text` that begin as metrics do; of the series of a histogram the histogram's.
