@@ -89,7 +89,7 @@ impl Decision {
     pub fn statuses(&self) -> impl ExactSizeIterator<Item = Status<'_>> {
         self.plan.descriptors.iter().map(|planned| match planned {
             Planned::Nothing => Status { code: Code::Ok, applied: Applied::Nothing },
-            Planned::Unlimited(limit) => Status { code: Code::Ok, applied: Applied::Unlimited(limit) },
+            Planned::Unlimited { limit, .. } => Status { code: Code::Ok, applied: Applied::Unlimited(limit) },
             Planned::Limited { rule, limits } => self.limited(rule.as_deref(), limits),
         })
     }
@@ -139,10 +139,12 @@ impl Decision {
             .unwrap_or(RetryAfter::Now)
     }
 
-    /// Metadata of the rules whose descriptors are not over their limit, the first value of a name winning.
+    /// The rules whose descriptors are not over their limit, unlimited ones included, in the order of the descriptors.
     pub fn rules_within_limit(&self) -> impl Iterator<Item = &Rule> {
         self.plan.descriptors.iter().zip(self.statuses()).filter_map(|(planned, status)| match planned {
-            Planned::Limited { rule, .. } if status.code == Code::Ok => rule.as_deref(),
+            Planned::Limited { rule, .. } | Planned::Unlimited { rule, .. } if status.code == Code::Ok => {
+                rule.as_deref()
+            }
             _ => None,
         })
     }
@@ -151,7 +153,7 @@ impl Decision {
 fn limits_of(planned: &Planned) -> impl Iterator<Item = (Option<&Rule>, &Limit, usize)> {
     let (rule, limits) = match planned {
         Planned::Limited { rule, limits } => (rule.as_deref(), limits.as_slice()),
-        Planned::Nothing | Planned::Unlimited(_) => (None, &[][..]),
+        Planned::Nothing | Planned::Unlimited { .. } => (None, &[][..]),
     };
     limits.iter().map(move |(limit, place)| (rule, limit.as_ref(), *place))
 }

@@ -37,7 +37,7 @@ pub(super) enum Planned {
     /// No rule, or all its limits are replaced.
     Nothing,
     /// Only limits that never deny.
-    Unlimited(Arc<Limit>),
+    Unlimited { rule: Option<Arc<Rule>>, limit: Arc<Limit> },
     /// Limits that count, each with the place of its charge.
     Limited { rule: Option<Arc<Rule>>, limits: SmallVec<[(Arc<Limit>, usize); 2]> },
 }
@@ -164,7 +164,7 @@ impl Plan {
             .iter()
             .flat_map(|planned| match planned {
                 Planned::Limited { limits, .. } => limits.as_slice(),
-                Planned::Nothing | Planned::Unlimited(_) => &[],
+                Planned::Nothing | Planned::Unlimited { .. } => &[],
             })
             .map(|(limit, _)| limit.as_ref())
     }
@@ -193,7 +193,7 @@ impl Plan {
         }
         match (limits.is_empty(), unlimited) {
             (false, _) => Planned::Limited { rule: found.rule.cloned(), limits },
-            (true, Some(limit)) => Planned::Unlimited(limit),
+            (true, Some(limit)) => Planned::Unlimited { rule: found.rule.cloned(), limit },
             (true, None) => Planned::Nothing,
         }
     }

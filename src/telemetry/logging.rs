@@ -3,6 +3,8 @@
 //! Knows how lines are filtered and written. What is logged is decided where it happens; never descriptor values,
 //! counter keys or addresses with credentials.
 
+use std::io::IsTerminal;
+
 use tracing::subscriber::SetGlobalDefaultError;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -36,8 +38,10 @@ impl Filter {
 /// # Errors
 /// When logs are being written already.
 pub fn init(filter: &Filter, format: Format) -> Result<(), SetGlobalDefaultError> {
-    let lines =
-        tracing_subscriber::fmt().with_env_filter(EnvFilter::new(&filter.0)).with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(&filter.0))
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     match format {
         Format::Text => tracing::subscriber::set_global_default(lines.finish()),
         Format::Json => {

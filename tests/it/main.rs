@@ -2,6 +2,7 @@
 //!
 //! One binary, one module per subject. `support` starts and stops the real things.
 
+mod admission;
 mod check;
 mod decisions;
 mod drain;
@@ -9,6 +10,7 @@ mod envoy;
 mod grpc;
 mod http;
 mod lua_twin;
+mod outage;
 mod redis_store;
 mod reload;
 mod rules;

@@ -22,6 +22,21 @@ pub fn until<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option
     }
 }
 
+/// As [`until`], for a probe that has to be awaited.
+#[expect(clippy::disallowed_methods, reason = "the deadline of an external process is on the real clock")]
+pub async fn until_async<T>(limit: Duration, mut probe: impl AsyncFnMut() -> Option<T>) -> Option<T> {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = probe().await {
+            return Some(found);
+        }
+        if start.elapsed() >= limit {
+            return None;
+        }
+        tokio::time::sleep(BETWEEN_PROBES).await;
+    }
+}
+
 /// Calls `probe` until it is true, and fails the test when it is not within [`PATIENCE`].
 pub fn expect(what: &str, mut probe: impl FnMut() -> bool) {
     let seen = until(PATIENCE, || probe().then_some(()));

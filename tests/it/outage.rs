@@ -1,0 +1,88 @@
+//! What callers see while Redis is away, by each failure policy, and that it ends by itself.
+
+use std::time::Duration;
+
+use tonic::Code as Grpc;
+
+use crate::support::grpc::{Code, Rls, descriptor, request};
+use crate::support::process::Plan;
+use crate::support::redis::Redis;
+use crate::support::{http, wait};
+
+/// After Redis answers again.
+const BACK_WITHIN: Duration = Duration::from_secs(1);
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - { key: allow, rate_limit: { unit: year, requests_per_unit: 5, algorithm: gcra, on_store_failure: allow } }
+  - { key: deny, rate_limit: { unit: year, requests_per_unit: 5, algorithm: gcra, on_store_failure: deny } }
+  - { key: local, rate_limit: { unit: year, requests_per_unit: 4, algorithm: gcra, on_store_failure: local } }
+  - { key: error, rate_limit: { unit: year, requests_per_unit: 5, algorithm: gcra } }
+  - { key: dark, shadow_mode: true, rate_limit: { unit: year, requests_per_unit: 5, algorithm: gcra } }
+";
+
+/// `Ok`, `OverLimit`, or the gRPC error.
+async fn ask(rls: &mut Rls, keys: &[&str]) -> Result<Code, Grpc> {
+    let descriptors = keys.iter().map(|key| descriptor(&[(key, "x")])).collect();
+    let answer = rls.send(request("d", descriptors)).await;
+    answer.map(|answer| answer.overall_code()).map_err(|error| error.code())
+}
+
+async fn every_policy_is_kept(rls: &mut Rls) {
+    let rows: [(&[&str], Result<Code, Grpc>); 8] = [
+        (&["allow"], Ok(Code::Ok)),
+        (&["deny"], Ok(Code::OverLimit)),
+        (&["error"], Err(Grpc::Unavailable)),
+        (&["allow", "deny"], Ok(Code::OverLimit)), // each limit by its own policy
+        (&["allow", "error"], Err(Grpc::Unavailable)),
+        (&["dark"], Ok(Code::Ok)), // a rule that only counts fails no call
+        (&["unlimited"], Ok(Code::Ok)),
+        (&["allow", "local"], Ok(Code::Ok)),
+    ];
+    for (keys, expected) in rows {
+        assert_eq!(ask(rls, keys).await, expected, "{keys:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_starts_without_redis_and_decides_once_it_is_there() {
+    let mut redis = Redis::start();
+    redis.stop();
+    let service = Plan::new(RULES).redis(&redis.url()).alive_is_enough().start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let ready = || http::get(service.http_port(), "/readyz", &[]).expect("an answer").status;
+
+    assert_eq!(ready(), 503);
+    every_policy_is_kept(&mut rls).await;
+    for _ in 0..3 {
+        assert_eq!(ask(&mut rls, &["local"]).await, Ok(Code::Ok));
+    }
+    assert_eq!(ask(&mut rls, &["local"]).await, Ok(Code::OverLimit), "4 from this process's memory");
+
+    redis.restart();
+    let decided = wait::until_async(BACK_WITHIN, async || ask(&mut rls, &["error"]).await.ok()).await;
+    assert_eq!(decided, Some(Code::Ok), "Redis decides within a second of its return");
+    wait::expect("ready once Redis was reached", || ready() == 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_ends_within_a_second_of_redis_coming_back() {
+    let mut redis = Redis::start();
+    let service = Plan::new(RULES).redis(&redis.url()).start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    assert_eq!(ask(&mut rls, &["error", "allow"]).await, Ok(Code::Ok));
+    for round in 0..3 {
+        redis.stop();
+        every_policy_is_kept(&mut rls).await;
+        redis.restart();
+        let decided = wait::until_async(BACK_WITHIN, async || ask(&mut rls, &["error"]).await.ok()).await;
+        assert_eq!(decided, Some(Code::Ok), "round {round}");
+    }
+    let metrics = http::get(service.http_port(), "/metrics", &[]).expect("an answer").body;
+    let counted = |line: &str| metrics.lines().any(|seen| seen.starts_with(line));
+    assert!(
+        counted("ratelimitd_decisions_total{domain=\"d\",outcome=\"error\",rule=\"d.error\"}"),
+        "{metrics}"
+    );
+}
