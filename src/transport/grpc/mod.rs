@@ -1,6 +1,7 @@
 //! gRPC: the contract that Envoy speaks, served by one single-threaded runtime per core.
 //!
-//! The path of a call: [`rls`] -> [`convert`] -> limiter -> [`convert`]. Generated types stay in here.
+//! The path of a call: `rls` -> `convert` -> limiter -> `convert`. Generated types go no further, but to the client of
+//! the `check` command.
 
 pub mod codec;
 mod connection;

@@ -85,3 +85,34 @@ where
     drop(listener);
     crew.finish().await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::MemoryStore;
+
+    async fn end_of(make_station: fn() -> Result<Station<MemoryStore>, BoxError>) -> String {
+        let options = GrpcOptions {
+            workers: NonZeroUsize::MIN,
+            max_connections: 1,
+            max_connection_age: None,
+            finish_within: Duration::ZERO,
+        };
+        let service = GrpcService { options, readiness: Readiness::blocked_by(&[]), make_station };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let ended = serve(listener, service, CancellationToken::new()).await;
+        ended.expect_err("nobody asked it to stop").to_string()
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_cannot_start_ends_the_service_with_the_reason() {
+        let reason = end_of(|| Err("no store of paper".into())).await;
+        assert_eq!(reason, "worker 0 ended: its limiter cannot be built: no store of paper");
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_panics_ends_the_service() {
+        let reason = end_of(|| panic!("as if by mistake")).await;
+        assert_eq!(reason, "worker 0 ended: it panicked");
+    }
+}

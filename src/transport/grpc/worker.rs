@@ -16,7 +16,7 @@ use tonic::transport::Server;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
-use super::connection::{Accepted, Connection};
+use super::connection::Accepted;
 use super::dispatch::Dispatch;
 use super::pb::FILE_DESCRIPTOR_SET;
 use super::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
@@ -47,13 +47,13 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Why a worker ended although nobody asked it to.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WorkerError {
-    #[error("its runtime cannot be built")]
+    #[error("its runtime cannot be built: {0}")]
     Runtime(#[source] io::Error),
-    #[error("its limiter cannot be built")]
+    #[error("its limiter cannot be built: {0}")]
     Limiter(#[source] BoxError),
-    #[error("its reflection service cannot be built")]
+    #[error("its reflection service cannot be built: {0}")]
     Reflection(#[source] tonic_reflection::server::Error),
-    #[error("it cannot serve")]
+    #[error("it cannot serve: {0}")]
     Serve(#[source] tonic::transport::Error),
 }
 
@@ -89,7 +89,7 @@ where
         };
         let connections = ReceiverStream::new(self.connections)
             // A connection that cannot be tied to this runtime is gone; its peer will open another.
-            .filter_map(|accepted| Connection::try_from(accepted).ok())
+            .filter_map(|accepted| accepted.settle(self.stop.clone()).ok())
             .map(Ok::<_, Infallible>);
         let stopped = self.stop.clone().cancelled_owned();
         let served = server(&self.options).serve_with_incoming_shutdown(dispatch, connections, stopped);

@@ -1,6 +1,8 @@
 //! Serving an HTTP port: as many connections as allowed, none of which may keep a slot without using it.
 
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -60,8 +62,12 @@ pub async fn serve(listener: TcpListener, options: HttpOptions, pages: Router, s
 }
 
 async fn serve_connection(stream: TcpStream, pages: Router, stop: CancellationToken) {
-    let answering =
-        service_fn(move |request: Request<Incoming>| answer(pages.clone(), request.map(Body::new)));
+    let has_asked = Arc::new(AtomicBool::new(false));
+    let noted = Arc::clone(&has_asked);
+    let answering = service_fn(move |request: Request<Incoming>| {
+        noted.store(true, Ordering::Relaxed);
+        answer(pages.clone(), request.map(Body::new))
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
@@ -69,6 +75,8 @@ async fn serve_connection(stream: TcpStream, pages: Router, stop: CancellationTo
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(answering));
     let ended = match select(std::pin::pin!(connection), std::pin::pin!(stop.cancelled())).await {
         Either::Left((ended, _)) => ended,
+        // Whoever has asked nothing yet would be waited for until its time is up.
+        Either::Right(_) if !has_asked.load(Ordering::Relaxed) => return,
         Either::Right(((), mut connection)) => {
             connection.as_mut().graceful_shutdown();
             connection.await

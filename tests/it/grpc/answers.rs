@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use envoy_types::pb::envoy::config::core::v3::HeaderValue;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value};
@@ -119,8 +118,6 @@ async fn global_shadow_mode_reports_and_lets_pass() {
 }
 
 fn headers(answer: &RateLimitResponse) -> Vec<(&str, &str)> {
-    let pair = |header: &'_ HeaderValue| -> (String, String) { (header.key.clone(), header.value.clone()) };
-    assert!(answer.response_headers_to_add.iter().map(pair).all(|(_, value)| !value.is_empty()));
     answer.response_headers_to_add.iter().map(|header| (header.key.as_str(), header.value.as_str())).collect()
 }
 

@@ -2,9 +2,9 @@
 -- A kernel answers whether the charge fits and, where it is to be recorded should nothing hold the request back, when
 -- the counter is then as if never used, and the counter's numbers.
 local function fixed_window(place, mode, units, limit, window)
+  local now_index = floor(NOW / window)
   local index, count = A[place], B[place]
   if not index then
-    local now_index = floor(NOW / window)
     local text = TEXT[place]
     if text then
       index, count = match(text, '^(%d+):(%d+)$')
@@ -15,14 +15,14 @@ local function fixed_window(place, mode, units, limit, window)
     end
     A[place], B[place] = index, count
   end
-  local returned = mode >= RETURN and (count > units and count - units or 0)
-  if count == 0 or returned == 0 then -- a window that is not used is as good as none, even a later one
-    index = floor(NOW / window)
+  if count == 0 and index > now_index then -- a window that is not used is as good as none, even a later one
+    index = now_index
+    A[place] = index
   end
-  if returned then
-    return true, (index + 1) * window, index, returned
+  if mode >= RETURN then
+    local after = count > units and count - units or 0
+    return true, (index + 1) * window, after > 0 and index or now_index, after
   end
-  A[place] = index
   local after = count + units
   local fits = after <= limit
   if mode == PEEK or not fits and mode == TAKE then

@@ -24,8 +24,7 @@ local function at_most(x, y, u, v)
   return left_high < right_high or left_high == right_high and left_low <= right_low
 end
 
-local function sliding_window_at(place, limit, window)
-  local now_index = floor(NOW / window)
+local function sliding_window_at(place, now_index, limit, window)
   local index, current, previous
   local text = TEXT[place]
   if text then
@@ -41,19 +40,20 @@ local function sliding_window_at(place, limit, window)
 end
 
 local function sliding_window(place, mode, units, limit, window)
+  local now_index = floor(NOW / window)
   if not A[place] then
-    sliding_window_at(place, limit, window)
+    sliding_window_at(place, now_index, limit, window)
   end
   local index, current, previous = A[place], B[place], C[place]
-  if current == 0 and previous == 0 then -- windows that were not used are as good as none, even later ones
-    index = floor(NOW / window)
+  if current == 0 and previous == 0 and index > now_index then
+    index = now_index -- windows that were not used are as good as none, even later ones
     A[place] = index
   end
   local fits, after = true, nil
   if mode >= RETURN then
     after = current > units and current - units or 0
     if after == 0 and previous == 0 then
-      index = floor(NOW / window)
+      index = now_index
     end
   else
     after = current + units
