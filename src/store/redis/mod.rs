@@ -1,7 +1,7 @@
 //! Counters in Redis: every decision is one part of one script call.
 //!
-//! A caller's request is encoded ([`codec`]), waits in a bounded queue ([`queue`]), goes out with all others that wait
-//! as one call ([`batch`]) of the one script ([`script`]) over one of a few connections ([`pool`]), and is reported on
+//! A caller's request is encoded (`codec`), waits in a bounded queue (`queue`), goes out with all others that wait
+//! as one call (`batch`) of the one script (`script`) over one of a few connections (`pool`), and is reported on
 //! by the engine's own functions from the numbers that come back. [`Timeline`] decides at times of the caller's
 //! choosing. Redis's types stay in here.
 
