@@ -4,6 +4,7 @@ pub mod check;
 pub mod descriptor;
 pub mod explain;
 pub mod replay;
+pub mod rule_options;
 pub mod serve;
 pub mod validate;
 
@@ -28,8 +29,8 @@ use validate::ValidateArgs;
 Examples:
   ratelimitd --config config/ratelimitd.yaml
   ratelimitd validate config/rules
-  ratelimitd explain --rules config/rules --domain edge user=ann,path=/login
-  ratelimitd check --address localhost:8081 --domain edge user=ann,path=/login
+  ratelimitd explain --rules config/rules --domain edge generic_key=slow
+  ratelimitd check --address localhost:8081 --domain edge generic_key=slow
   ratelimitd replay --rules config/rules --requests yesterday.jsonl > answers.jsonl"
 )]
 struct Cli {

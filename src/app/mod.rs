@@ -3,6 +3,7 @@
 //! Start: metrics, rules, ports, then everything that serves. End: not ready, go on answering for as long as callers
 //! need to leave, close the gRPC port, finish what is in flight, then the pages and everything else.
 
+mod availability;
 mod housekeeping;
 mod options;
 mod pages;
@@ -50,6 +51,9 @@ pub enum AppError {
         #[source]
         cause: io::Error,
     },
+    /// The system does not say where it listens.
+    #[error("the bound ports are not known: {0}")]
+    Addresses(#[source] io::Error),
     /// The store cannot be set up.
     #[error("the store cannot be set up: {0}")]
     Store(#[source] BoxError),
@@ -141,6 +145,7 @@ impl App {
         let (redis, close_store) = (store.redis(), store.close());
         let pages = http::public(self.public(store));
         let admin = http::admin(pages::all(&self.rules));
+        let addresses = self.addresses().map_err(AppError::Addresses)?;
         let Self { settings, rules, stores, readiness, ports, .. } = self;
 
         let service = GrpcService {
@@ -173,6 +178,7 @@ impl App {
             end.deciding.cancel();
             Ok(())
         };
+        tracing::info!(grpc = %addresses.grpc, http = %addresses.http, admin = %addresses.admin, "serving");
         readiness.clear(Obstacle::Starting);
         tokio::try_join!(deciding, everything_else, ending)?;
         tracing::info!("stopped");

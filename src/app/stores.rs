@@ -1,7 +1,6 @@
 //! The stores of the process: which there are, what lies over them, who shares what.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::BoxFuture;
 
@@ -11,9 +10,11 @@ use crate::settings::{self, StoreKind};
 use crate::store::fallback::Fallback;
 use crate::store::memory::{MemoryOptions, MemoryStore};
 use crate::store::observed::Observed;
-use crate::store::redis::{Observer, RedisOptions, RedisStore};
-use crate::telemetry::metrics::{BatchMeter, Metrics, StoreMeter};
+use crate::store::redis::{RedisOptions, RedisStore};
+use crate::telemetry::metrics::Metrics;
 use crate::transport::grpc::BoxError;
+
+use super::availability::{Availability, Watched};
 
 /// Makes the stores of all workers.
 #[derive(Debug)]
@@ -23,6 +24,7 @@ pub(super) struct Stores {
     pub(super) memory: Arc<MemoryStore<SystemClock>>,
     redis: RedisOptions,
     metrics: Metrics,
+    availability: Arc<Availability>,
 }
 
 /// The store of one worker.
@@ -31,7 +33,7 @@ pub(super) enum AnyStore {
     /// Shared by all workers. Not measured: reading the clock would take longer than the decision.
     Memory(Arc<MemoryStore<SystemClock>>),
     /// The worker's own, and the same without its layers.
-    Redis(Fallback<Observed<RedisStore, StoreMeter>, SystemClock>, RedisStore),
+    Redis(Fallback<Observed<RedisStore, Watched>, SystemClock>, RedisStore),
 }
 
 impl Stores {
@@ -45,11 +47,8 @@ impl Stores {
             memory,
             redis: super::options::redis(&settings.redis),
             metrics: metrics.clone(),
+            availability: Arc::default(),
         })
-    }
-
-    fn batches(&self) -> Batches {
-        Batches { meter: self.metrics.batches(), waiting: AtomicUsize::new(0) }
     }
 
     /// A store for whoever runs on this runtime.
@@ -58,8 +57,10 @@ impl Stores {
         match self.kind {
             StoreKind::Memory => Ok(AnyStore::Memory(memory)),
             StoreKind::Redis => {
-                let redis = RedisStore::new(&self.redis, Arc::new(self.batches()))?;
-                let observed = Observed::new(redis.clone(), self.metrics.store("redis"));
+                let redis = RedisStore::new(&self.redis, Arc::new(self.metrics.batches()))?;
+                let availability = Arc::clone(&self.availability);
+                let watched = Watched { meter: self.metrics.store("redis"), availability };
+                let observed = Observed::new(redis.clone(), watched);
                 Ok(AnyStore::Redis(Fallback::new(observed, memory), redis))
             }
         }
@@ -94,23 +95,5 @@ impl Store for AnyStore {
             Self::Memory(store) => store.decide(charges).await,
             Self::Redis(store, _) => store.decide(charges).await,
         }
-    }
-}
-
-/// Counts the script calls of one worker.
-#[derive(Debug)]
-struct Batches {
-    meter: BatchMeter,
-    /// As last told.
-    waiting: AtomicUsize,
-}
-
-impl Observer for Batches {
-    fn batch(&self, requests: usize) {
-        self.meter.sent(requests, self.waiting.load(Ordering::Relaxed));
-    }
-
-    fn queue_depth(&self, requests: usize) {
-        self.waiting.store(requests, Ordering::Relaxed);
     }
 }

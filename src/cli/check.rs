@@ -26,9 +26,9 @@ const FAILED: u8 = 2;
 /// the request.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = r"Examples:
-  ratelimitd check --domain edge user=ann
-  ratelimitd check --domain edge --count 6 user=ann,path=/login
-  ratelimitd check --domain edge --peek --json user=ann remote_address=10.0.0.1")]
+  ratelimitd check --domain edge generic_key=slow
+  ratelimitd check --domain edge --count 6 tenant=acme,path=/search
+  ratelimitd check --domain edge --peek --json generic_key=slow remote_address=10.0.0.1")]
 pub struct CheckArgs {
     /// Where the service answers gRPC: host:port, or http://host:port
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081", value_parser = parse_address)]

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::descriptor;
-use crate::engine::{Defaults, Descriptor, Entry, Request};
-use crate::rules::{LoadOptions, describe, load};
+use super::rule_options::RuleOptions;
+use crate::engine::{Descriptor, Entry, Request};
+use crate::rules::{describe, load};
 
 /// Explain what the rules say to a descriptor.
 ///
@@ -22,9 +23,9 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "DOMAIN")]
     pub domain: String,
 
-    /// Let several files name the same domain, as rules.merge_domains does
-    #[arg(long)]
-    pub merge_domains: bool,
+    /// How the rule files are read
+    #[command(flatten)]
+    pub options: RuleOptions,
 
     /// The request's descriptors, each as key=value[,key=value...]; `\,` is a comma within a value
     #[arg(value_name = "DESCRIPTOR", required = true, value_parser = parse)]
@@ -42,7 +43,13 @@ fn parse(text: &str) -> Result<Entries, descriptor::DescriptorError> {
 /// Runs the command: the explanation goes to standard output, what keeps it from being given to standard error.
 #[must_use]
 pub fn run(args: &ExplainArgs) -> ExitCode {
-    let options = LoadOptions { merge_domains: args.merge_domains, defaults: Defaults::REFERENCE };
+    let options = match args.options.load() {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let loaded = match load(&args.rules, options) {
         Ok(loaded) => loaded,
         Err(problems) => {

@@ -8,10 +8,10 @@ use std::process::ExitCode;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::rule_options::RuleOptions;
 use crate::engine::RuleSet;
 use crate::replay::{Judge, MemoryJudge, RedisJudge, ReplayError, Summary, replay};
-use crate::rules::{LoadOptions, load};
-use crate::settings::Settings;
+use crate::rules::load;
 
 /// Bytes read at once.
 const BUFFER: usize = 1 << 20;
@@ -38,24 +38,19 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "URL")]
     pub redis: Option<String>,
 
-    /// Settings file whose `defaults` and `rules.merge_domains` apply
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-
-    /// Let several files name the same domain, as rules.merge_domains does
-    #[arg(long)]
-    pub merge_domains: bool,
+    /// How the rule files are read
+    #[command(flatten)]
+    pub options: RuleOptions,
 }
 
 /// Runs the command.
 #[must_use]
 pub fn run(args: &ReplayArgs) -> ExitCode {
-    let settings = match Settings::load(args.config.as_deref()) {
-        Ok(settings) => settings,
+    let options = match args.options.load() {
+        Ok(options) => options,
         Err(error) => return fail(2, &error),
     };
-    let merge_domains = args.merge_domains || settings.rules.merge_domains;
-    let rules = match load(&args.rules, LoadOptions { merge_domains, defaults: settings.defaults }) {
+    let rules = match load(&args.rules, options) {
         Ok(loaded) => loaded.rules,
         Err(problems) => return fail(1, &problems),
     };

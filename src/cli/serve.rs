@@ -86,17 +86,24 @@ async fn serve_until_told(settings: Settings) -> Result<ExitCode, Box<dyn Error>
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// The reference service stops on it, so scripts may send it.
+    hang_up: Signal,
 }
 
 impl Signals {
     fn listen() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
     }
 
     async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+            _ = self.hang_up.recv() => {}
         }
     }
 }

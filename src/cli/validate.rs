@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::engine::Defaults;
-use crate::rules::{LoadOptions, Loaded, Problem, load, schema};
+use super::rule_options::RuleOptions;
+use crate::rules::{Loaded, Problem, load, schema};
 
 /// Check rule files: every problem of every file, each with file, line and reason.
 ///
@@ -17,9 +17,9 @@ pub struct ValidateArgs {
     #[arg(long)]
     pub strict: bool,
 
-    /// Let several files name the same domain, as rules.merge_domains does
-    #[arg(long)]
-    pub merge_domains: bool,
+    /// How the rule files are read
+    #[command(flatten)]
+    pub options: RuleOptions,
 
     /// Print the JSON Schema of rule files and stop
     #[arg(long)]
@@ -37,7 +37,13 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
         println!("{:#}", schema());
         return ExitCode::SUCCESS;
     }
-    let options = LoadOptions { merge_domains: args.merge_domains, defaults: Defaults::REFERENCE };
+    let options = match args.options.load() {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
     match load(&args.paths, options) {
         Ok(loaded) => {
             for warning in &loaded.warnings {

@@ -21,7 +21,7 @@ pub enum Role {
 /// One cost against one counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge {
-    /// Where the counter's key stands in [`Charges::keys`].
+    /// Where the counter's key stands; see [`Charges::key`].
     pub key: Range<u32>,
     /// How to decide.
     pub kernel: Kernel,

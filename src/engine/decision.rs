@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::plan::Planned;
-use super::{Charge, Cost, Limit, Outcome, Outcomes, Plan, RetryAfter, Rule, Verdict};
+use super::{Charge, Cost, Limit, Outcome, Outcomes, Plan, RetryAfter, Role, Rule, Verdict};
 
 /// May it go ahead?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +14,17 @@ pub enum Code {
     Ok,
     /// It may not.
     OverLimit,
+}
+
+impl Code {
+    /// Its name in the contract.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::OverLimit => "OVER_LIMIT",
+        }
+    }
 }
 
 /// Whether answers bind.
@@ -126,17 +139,25 @@ impl Decision {
         limits.map(|(rule, limit, place)| self.judged(rule, limit, place))
     }
 
-    /// The longest wait of all limits that hold the request back; [`RetryAfter::Now`] when it may go ahead.
+    /// Least wait after which the same request would be admitted, if nothing else happens; [`RetryAfter::Now`] when it
+    /// is: every limit that enforces must fit, and one of the quota groups.
     #[must_use]
     pub fn retry_after(&self) -> RetryAfter {
         if self.overall == Code::Ok {
             return RetryAfter::Now;
         }
-        let waits = self.judged_limits().filter(|judged| !judged.is_shadow()).map(|judged| judged.outcome);
-        waits
-            .map(|outcome| outcome.report.retry_after)
-            .max_by_key(|wait| wait.us().unwrap_or(u64::MAX))
-            .unwrap_or(RetryAfter::Now)
+        let mut enforced = RetryAfter::Now;
+        let mut groups: SmallVec<[RetryAfter; 4]> =
+            SmallVec::from_elem(RetryAfter::Now, usize::from(self.plan.charges.quota_groups()));
+        for (charge, outcome) in self.plan.charges.each().iter().zip(&self.outcomes.each) {
+            let wait = match charge.role {
+                Role::Enforce => &mut enforced,
+                Role::Quota(group) => &mut groups[usize::from(group)],
+                Role::Free => continue,
+            };
+            *wait = (*wait).max(outcome.report.retry_after);
+        }
+        enforced.max(groups.into_iter().min().unwrap_or(RetryAfter::Now))
     }
 
     /// The rules whose descriptors are not over their limit, unlimited ones included, in the order of the descriptors.
@@ -160,10 +181,7 @@ fn limits_of(planned: &Planned) -> impl Iterator<Item = (Option<&Rule>, &Limit, 
 
 /// Of two limits on one descriptor, the one its status reports; the first on a tie.
 fn more_binding<'d>(first: Judged<'d>, second: Judged<'d>) -> Judged<'d> {
-    let wait = |judged: &Judged<'_>| match judged.outcome.report.retry_after {
-        RetryAfter::Never => u64::MAX,
-        other => other.us().unwrap_or(0),
-    };
+    let wait = |judged: &Judged<'_>| judged.outcome.report.retry_after;
     let second_binds = match (first.outcome.verdict, second.outcome.verdict) {
         (Verdict::Over, Verdict::Over) => wait(&second) > wait(&first),
         (Verdict::Fits, Verdict::Over) => true,

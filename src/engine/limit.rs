@@ -128,6 +128,12 @@ impl FailurePolicy {
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|policy| policy.name() == name)
     }
+
+    /// The policy of a limit that holds nothing back: it must not fail a call either.
+    #[must_use]
+    pub fn of_a_bystander(self) -> Self {
+        if self == Self::Error { Self::Allow } else { self }
+    }
 }
 
 /// How tokens come back to a token bucket.

@@ -13,8 +13,8 @@ pub enum Verdict {
     Over,
 }
 
-/// When the same cost would fit, if nothing else happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// When the same cost would fit, if nothing else happens. The longer wait is the greater, and never the greatest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RetryAfter {
     /// It fits now.
     Now,

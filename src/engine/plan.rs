@@ -85,7 +85,8 @@ impl RuleSet {
             .map(String::as_str)
             .collect();
         // A quota rule in shadow is never over, so the others can never all be: none of them can deny.
-        let quota_can_deny = !matches.iter().any(|found| found.is_quota() && found.is_shadow());
+        let counts = |found: &Match<'_>| found.limits().iter().any(|limit| is_counted(limit, &replaced));
+        let quota_can_deny = !matches.iter().any(|found| found.is_quota() && found.is_shadow() && counts(found));
         let mut plan = Plan::default();
         for (descriptor, found) in request.descriptors.iter().zip(&matches) {
             let role = match (found.is_shadow(), found.is_quota()) {
@@ -133,6 +134,14 @@ impl RuleSet {
     }
 }
 
+fn is_replaced(limit: &Limit, replaced: &[&str]) -> bool {
+    limit.spec.name.as_deref().is_some_and(|name| replaced.contains(&name))
+}
+
+fn is_counted(limit: &Limit, replaced: &[&str]) -> bool {
+    limit.quantity != Quantity::Unlimited && !is_replaced(limit, replaced)
+}
+
 fn override_spec(sent: LimitOverride, defaults: Defaults) -> LimitSpec {
     LimitSpec {
         requests_per_unit: sent.requests_per_unit,
@@ -173,7 +182,7 @@ impl Plan {
         let mut unlimited = None;
         let mut limits = SmallVec::new();
         for limit in found.limits() {
-            if limit.spec.name.as_deref().is_some_and(|name| replaced.contains(&name)) {
+            if is_replaced(limit, replaced) {
                 continue;
             }
             let Quantity::Limited(kernel) = limit.quantity else {

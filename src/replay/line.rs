@@ -82,7 +82,7 @@ struct StatusJson<'d> {
 
 pub(super) fn write_answer(out: &mut impl Write, t_us: u64, decision: &Decision) -> io::Result<()> {
     let statuses = decision.statuses().map(|status| describe(&status)).collect();
-    serde_json::to_writer(&mut *out, &AnswerJson { t_us, overall_code: code(decision.overall), statuses })?;
+    serde_json::to_writer(&mut *out, &AnswerJson { t_us, overall_code: decision.overall.name(), statuses })?;
     out.write_all(b"\n")
 }
 
@@ -96,7 +96,7 @@ fn describe<'d>(status: &Status<'d>) -> Option<StatusJson<'d>> {
 
 fn unlimited(limit: &Limit) -> StatusJson<'_> {
     StatusJson {
-        code: code(Code::Ok),
+        code: Code::Ok.name(),
         rule: &limit.label,
         limit_remaining: u32::MAX,
         retry_after_us: 0,
@@ -109,19 +109,12 @@ fn unlimited(limit: &Limit) -> StatusJson<'_> {
 fn limited<'d>(status: Code, judged: &Judged<'d>) -> StatusJson<'d> {
     let report = judged.outcome.report;
     StatusJson {
-        code: code(status),
+        code: status.name(),
         rule: &judged.limit.label,
         limit_remaining: u32::try_from(report.remaining).unwrap_or(u32::MAX),
         retry_after_us: report.retry_after.us().map_or(-1, u64::cast_signed),
         reset_after_us: report.reset_after_us,
         next_after_us: report.next_after_us,
         delay_us: report.delay_us,
-    }
-}
-
-fn code(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::OverLimit => "OVER_LIMIT",
     }
 }

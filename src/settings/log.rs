@@ -17,7 +17,7 @@ pub struct Log {
 impl Log {
     pub(super) fn read(reader: &mut Reader) -> Self {
         let level = Kind::new(
-            "one of off, error, warn, info, debug, trace, or levels by module like info,ratelimitd::store=debug",
+            "one of off, error, warn, info, debug, trace, or levels by module like info,ratelimitd=debug",
             Filter::parse,
         );
         let formats = [("text", Format::Text), ("json", Format::Json)];

@@ -54,11 +54,10 @@ impl<S: Store, C: Clock> Fallback<S, C> {
     }
 }
 
-/// A limit that holds nothing back must not fail a call either.
 fn policy(charge: &Charge) -> FailurePolicy {
-    match (charge.on_store_failure, charge.role) {
-        (FailurePolicy::Error, Role::Free) => FailurePolicy::Allow,
-        (policy, _) => policy,
+    match charge.role {
+        Role::Free => charge.on_store_failure.of_a_bystander(),
+        Role::Enforce | Role::Quota(_) => charge.on_store_failure,
     }
 }
 

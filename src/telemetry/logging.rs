@@ -23,7 +23,7 @@ pub enum Format {
 }
 
 impl Filter {
-    /// Understands `info`, `warn,ratelimitd::store=debug` and the like. A word alone must be a level: taken as the
+    /// Understands `info`, `warn,ratelimitd=debug` and the like. A word alone must be a level: taken as the
     /// name of a module, a misspelt level would silence everything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -61,7 +61,7 @@ mod tests {
             // (written, understood)
             ("info", true),
             ("OFF", true),
-            ("warn,ratelimitd::store=debug", true),
+            ("warn,ratelimitd=debug", true),
             ("ratelimitd=trace", true),
             // Would be read as a module's name.
             ("ifno", false),

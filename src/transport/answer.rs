@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::{Applied, Code, Decision, Judged, Limit, Metadata, Request, RetryAfter, Status};
+use crate::engine::{Applied, Code, Decision, Judged, Limit, Metadata, Request, Status};
 
 use super::headers::Header;
 use super::{headers, metadata};
@@ -144,15 +144,8 @@ pub(super) fn deciding(decision: &Decision) -> Option<Judged<'_>> {
         Applied::Limited(judged) => Some(judged),
         Applied::Nothing | Applied::Unlimited(_) => None,
     });
+    let wait = |judged: &Judged<'_>| judged.outcome.report.retry_after;
     limits.reduce(|longest, other| if wait(&other) > wait(&longest) { other } else { longest })
-}
-
-fn wait(judged: &Judged<'_>) -> u64 {
-    match judged.outcome.report.retry_after {
-        RetryAfter::Never => u64::MAX,
-        RetryAfter::Now => 0,
-        RetryAfter::In(us) => us,
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::engine::{Code, Decision, Judged, Rule};
+use crate::engine::{Code, Decision, Judged, LimitSpec, Rule};
 
 use super::answer::{self, HeaderStyle, ResponseOptions};
 
@@ -48,7 +48,7 @@ fn ietf(decision: &Decision) -> Vec<Header> {
     for judged in decision.judged_limits().filter(|judged| !judged.is_shadow()) {
         let separator = if policies.is_empty() { "" } else { ", " };
         let name = policy_name(&judged);
-        let (quota, window) = (judged.limit.spec.requests_per_unit, judged.limit.spec.period.seconds());
+        let (quota, window) = policy(&judged.limit.spec);
         let report = &judged.outcome.report;
         // Seconds until more can be taken, not until all can.
         let next = report.next_after_us.div_ceil(1_000_000);
@@ -61,6 +61,17 @@ fn ietf(decision: &Decision) -> Vec<Header> {
     }
     let header = |name, value| Header { name, value };
     vec![header("RateLimit-Policy", policies), header("RateLimit", standings)]
+}
+
+/// Quota and window in seconds. A bucket's are its burst and the time that takes to drain, so that `r` never exceeds
+/// `q` and `q / w` is the sustained rate.
+fn policy(spec: &LimitSpec) -> (u32, u64) {
+    let (limit, period) = (u64::from(spec.requests_per_unit), spec.period.seconds());
+    let drain = |burst: u32| u64::from(burst).saturating_mul(period).div_ceil(limit.max(1));
+    match spec.max_cost() {
+        burst if spec.algorithm.has_burst() => (burst, drain(burst)),
+        quota => (quota, period),
+    }
 }
 
 /// What ties the two fields together: the limit's name, or its rule's path, with the period where that is not enough

@@ -34,7 +34,7 @@ pub use timeline::{Moment, Timeline, TimelineError};
 
 /// The Redis store of one worker. Clones share its queue, its batchers and its connections.
 ///
-/// It lives on the current-thread runtime it was made in: its batchers and connections run there, and when the last
+/// It lives on the runtime it was made in, best a current-thread one: its batchers and connections run there, and when the last
 /// clone is dropped they answer what still waits and end. [`RedisStore::shutdown`] does the same and waits for it.
 #[derive(Clone)]
 pub struct RedisStore {

@@ -98,7 +98,9 @@ impl Bindings<'_> {
             return None;
         }
         let hits = self.hits.counters(rule);
-        Some(self.meter([&rule.domain, &limit.label, limit.spec.on_store_failure.name()], Some(hits)))
+        let policy = limit.spec.on_store_failure;
+        let policy = if rule.shadow { policy.of_a_bystander() } else { policy };
+        Some(self.meter([&rule.domain, &limit.label, policy.name()], Some(hits)))
     }
 
     fn meter(&mut self, [domain, rule, policy]: [&str; 3], hits: Option<HitCounters>) -> Meter {

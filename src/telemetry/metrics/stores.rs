@@ -10,6 +10,7 @@ use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Opts, Regis
 use crate::engine::StoreError;
 use crate::store::memory::Census;
 use crate::store::observed::Observer;
+use crate::store::redis;
 
 use super::family::{Reading, counters, durations, pulled, sizes};
 
@@ -105,12 +106,14 @@ impl Observer for StoreMeter {
     }
 }
 
-impl BatchMeter {
-    /// Counts a call that carries `requests`; `waiting` more are left in this worker's queue.
-    pub fn sent(&self, requests: usize, waiting: usize) {
+impl redis::Observer for BatchMeter {
+    fn batch(&self, requests: usize) {
         // A batch holds at most 1,024.
         self.sizes.observe(requests as f64);
-        self.waiting.store(waiting, Ordering::Relaxed);
+    }
+
+    fn queue_depth(&self, requests: usize) {
+        self.waiting.store(requests, Ordering::Relaxed);
     }
 }
 

@@ -218,8 +218,10 @@ fn stores_tell_durations_errors_batches_and_keys() {
     store.decided(Duration::from_millis(15), Err(&StoreError::Timeout));
     store.decided(Duration::ZERO, Err(&StoreError::Policy(Box::new(StoreError::Overloaded))));
     let (first, second) = (metrics.batches(), metrics.batches());
-    first.sent(128, 40);
-    second.sent(3, 2);
+    first.queue_depth(40);
+    first.batch(128);
+    second.queue_depth(2);
+    second.batch(3);
     metrics.watch_memory(|| Census { keys: 7, evictions: 4 }).expect("the first memory store");
     let cases = [
         (r#"ratelimitd_store_duration_seconds_bucket{store="redis",le="0.0005"}"#, 1),

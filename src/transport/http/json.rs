@@ -73,7 +73,7 @@ impl<S: Store> Decider<S> {
 
 fn spell(answer: &Answer<'_>) -> Value {
     let mut fields = Map::new();
-    fields.insert("overallCode".to_owned(), code(answer.decision.overall).into());
+    fields.insert("overallCode".to_owned(), answer.decision.overall.name().into());
     fields.insert("statuses".to_owned(), answer.lines().map(status).collect());
     let headers = answer.headers();
     if !headers.is_empty() {
@@ -88,7 +88,7 @@ fn spell(answer: &Answer<'_>) -> Value {
 
 fn status(line: Line<'_>) -> Value {
     let mut fields = Map::new();
-    fields.insert("code".to_owned(), code(line.code).into());
+    fields.insert("code".to_owned(), line.code.name().into());
     if let Some(limit) = line.limit {
         fields.insert("currentLimit".to_owned(), current_limit(limit));
     }
@@ -115,13 +115,6 @@ fn current_limit(limit: &Limit) -> Value {
         fields.insert("unitMultiplier".to_owned(), period.multiplier().into());
     }
     Value::Object(fields)
-}
-
-fn code(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::OverLimit => "OVER_LIMIT",
-    }
 }
 
 /// Seconds with as many decimals as are needed: none, three or six.

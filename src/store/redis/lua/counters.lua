@@ -18,7 +18,7 @@
 --
 -- Numbers are doubles: every quantity stays below 2^53 and is exact.
 local KEYS, BLOB = KEYS, ARGV[3]
-local call, pcall = redis.call, redis.pcall
+local call, try = redis.call, redis.pcall
 local byte, match, format, unpack_from = string.byte, string.match, string.format, struct.unpack
 local floor, tonumber, type = math.floor, tonumber, type
 

@@ -59,7 +59,7 @@ end
 -- the list is there, foreign = whether something else is.
 local function open_log(place, limit, window)
   local key = KEYS[place]
-  local length = pcall('LLEN', key)
+  local length = try('LLEN', key)
   local log = {
     grants = 0, newest = 0, total = 0, first = 1, first_at = 0, base = 0, stored = false, foreign = length ~= 0,
   }

@@ -1,0 +1,32 @@
+//! How rule files are to be read, for every sub-command that reads them: as the service with these settings would.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::rules::LoadOptions;
+use crate::settings::{Settings, SettingsError};
+
+/// Options of `validate`, `explain` and `replay`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct RuleOptions {
+    /// Settings file whose `defaults` and `rules.merge_domains` apply
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Let several files name the same domain, as rules.merge_domains does
+    #[arg(long)]
+    pub merge_domains: bool,
+}
+
+impl RuleOptions {
+    /// With the settings of the file, where one is named, and of the environment.
+    ///
+    /// # Errors
+    /// [`SettingsError`] where these cannot be meant.
+    pub fn load(&self) -> Result<LoadOptions, SettingsError> {
+        let settings = Settings::load(self.config.as_deref())?;
+        let merge_domains = self.merge_domains || settings.rules.merge_domains;
+        Ok(LoadOptions { merge_domains, defaults: settings.defaults })
+    }
+}
