@@ -52,7 +52,8 @@ impl Availability {
         let now_us = SystemClock.now_us();
         let last_us = self.last_line_us.load(Ordering::Relaxed);
         let is_due = now_us.abs_diff(last_us) >= BETWEEN_LINES_US;
-        let store = |last: &AtomicU64| last.compare_exchange(last_us, now_us, Ordering::Relaxed, Ordering::Relaxed);
+        let store =
+            |last: &AtomicU64| last.compare_exchange(last_us, now_us, Ordering::Relaxed, Ordering::Relaxed);
         is_due && store(&self.last_line_us).is_ok()
     }
 }

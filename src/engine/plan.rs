@@ -86,7 +86,8 @@ impl RuleSet {
             .collect();
         // A quota rule in shadow is never over, so the others can never all be: none of them can deny.
         let counts = |found: &Match<'_>| found.limits().iter().any(|limit| is_counted(limit, &replaced));
-        let quota_can_deny = !matches.iter().any(|found| found.is_quota() && found.is_shadow() && counts(found));
+        let quota_can_deny =
+            !matches.iter().any(|found| found.is_quota() && found.is_shadow() && counts(found));
         let mut plan = Plan::default();
         for (descriptor, found) in request.descriptors.iter().zip(&matches) {
             let role = match (found.is_shadow(), found.is_quota()) {

@@ -10,6 +10,7 @@ use crate::engine::{
 use crate::limiter::{Limiter, Rulebook};
 use crate::store::memory::{Census, MemoryOptions, MemoryStore};
 use crate::store::observed::Observer;
+use crate::store::redis::Observer as _;
 
 fn metrics() -> Metrics {
     Metrics::new(800_000).expect("names are unique")

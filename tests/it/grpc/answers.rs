@@ -167,7 +167,7 @@ async fn headers_of_the_draft_list_every_limit() {
     let mut rls = Rls::connect(service.grpc_port()).await;
     let asked = || of(vec![descriptor(&[("both", "v")]), descriptor(&[("dark", "v")])]);
     let answer = rls.send(asked()).await.expect("an answer");
-    let policy = r#""wire.both.1year";q=4;w=31536000, "wire.both.1month";q=9;w=2592000"#;
+    let policy = r#""wire.both.1year";q=2;w=15768000, "wire.both.1month";q=9;w=2592000"#;
     let [(first, policies), (second, standings)] = headers(&answer)[..] else { panic!("two: {answer:?}") };
     assert_eq!((first, second, policies), ("RateLimit-Policy", "RateLimit", policy));
     // A quarter of a year until the next unit of the first; the second grows after a month at the latest.
