@@ -13,6 +13,8 @@ mod lua_twin;
 mod outage;
 mod redis_store;
 mod reload;
+mod replay;
 mod rules;
 mod settings;
+mod store_contract;
 mod support;
