@@ -9,6 +9,9 @@ use ratelimitd::engine::{
     Period, Refill, Request, RuleSet, RuleSpec, Unit,
 };
 
+/// Different requests, each met before it is asked again.
+const REQUESTS: usize = 128;
+
 fn limit() -> LimitSpec {
     LimitSpec {
         requests_per_unit: 100,
@@ -46,8 +49,8 @@ fn matching(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("match and key, exact value, rules at the level");
     for count in [1, 100, 10_000] {
         let rules = rules(count, |n| format!("t{n}"));
-        // Many different values in turn, so that the large table is not measured from a warm cache line.
-        let requests: Vec<_> = (0..count.min(997)).map(|n| request(&format!("t{}", n * 7 % count))).collect();
+        // As many requests in turn whatever the number of rules, so that only the rules make a difference.
+        let requests: Vec<_> = (0..REQUESTS).map(|n| request(&format!("t{}", n * 7_919 % count))).collect();
         let mut turn = requests.iter().cycle();
         group.bench_function(BenchmarkId::from_parameter(count), |bencher| {
             bencher.iter(|| turn.next().map(|request| black_box(rules.plan(black_box(request)))));

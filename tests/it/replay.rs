@@ -127,8 +127,11 @@ fn redis_gives_the_known_answers() {
     known_answers(&mut RedisJudge::connect(&redis.url()).expect("Redis is there"));
 }
 
-/// A request: how far the clock moves (seldom back), and for each descriptor its key, units and whether it is a refund.
-fn traffic() -> impl Strategy<Value = Vec<(i64, Vec<(usize, u64, bool)>)>> {
+/// Of a descriptor: the place of its key in [`KEYS`], its units, and whether they are given back.
+type Hit = (usize, u64, bool);
+
+/// Requests: how far the clock moves (seldom back) before each, and its descriptors.
+fn traffic() -> impl Strategy<Value = Vec<(i64, Vec<Hit>)>> {
     let clock =
         prop_oneof![6 => Just(0_i64), 12 => 0..400_000_i64, 1 => 0..30_000_000_i64, 1 => -400_000..0_i64];
     let hits = prop_oneof![10 => 1..4_u64, 2 => Just(0), 1 => 0..100_u64, 1 => Just(u64::MAX)];
