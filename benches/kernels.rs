@@ -5,25 +5,13 @@ use std::hint::black_box;
 use criterion::{Criterion, criterion_group, criterion_main};
 use ratelimitd::clock::{Clock, SystemClock};
 use ratelimitd::engine::{
-    Algorithm, Charging, Defaults, Descriptor, DomainSpec, Entry, FailurePolicy, LimitSpec, NodeSpec, Pacing,
-    Period, Plan, Refill, Request, RuleSet, RuleSpec, Unit,
+    Algorithm, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Period, Plan, Request, RuleSet,
+    RuleSpec, Unit,
 };
 use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 
 fn plan(algorithm: Algorithm) -> Plan {
-    let limit = LimitSpec {
-        requests_per_unit: 1_000,
-        period: Period::one(Unit::Second),
-        unlimited: false,
-        algorithm,
-        burst: None,
-        refill: Refill::Continuous,
-        pacing: Pacing::Meter,
-        charging: Charging::Prepaid,
-        on_store_failure: FailurePolicy::Error,
-        name: None,
-        replaces: Vec::new(),
-    };
+    let limit = LimitSpec::new(algorithm, 1_000, Period::one(Unit::Second));
     let rule = RuleSpec { limits: vec![limit], ..RuleSpec::default() };
     let node = NodeSpec { key: "user".to_owned(), rule: Some(rule), ..NodeSpec::default() };
     let domain = DomainSpec { domain: "bench".to_owned(), descriptors: vec![node] };

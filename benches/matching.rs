@@ -5,27 +5,15 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use ratelimitd::engine::{
-    Algorithm, Charging, Defaults, Descriptor, DomainSpec, Entry, FailurePolicy, LimitSpec, NodeSpec, Pacing,
-    Period, Refill, Request, RuleSet, RuleSpec, Unit,
+    Algorithm, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Period, Request, RuleSet,
+    RuleSpec, Unit,
 };
 
 /// Different requests, each met before it is asked again.
 const REQUESTS: usize = 128;
 
 fn limit() -> LimitSpec {
-    LimitSpec {
-        requests_per_unit: 100,
-        period: Period::one(Unit::Minute),
-        unlimited: false,
-        algorithm: Algorithm::Gcra,
-        burst: None,
-        refill: Refill::Continuous,
-        pacing: Pacing::Meter,
-        charging: Charging::Prepaid,
-        on_store_failure: FailurePolicy::Error,
-        name: None,
-        replaces: Vec::new(),
-    }
+    LimitSpec::new(Algorithm::Gcra, 100, Period::one(Unit::Minute))
 }
 
 fn rules(count: usize, value: impl Fn(usize) -> String) -> RuleSet {

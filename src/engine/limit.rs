@@ -250,6 +250,24 @@ impl Limit {
 }
 
 impl LimitSpec {
+    /// `requests_per_unit` per `period`, prepaid, with nothing else said of it.
+    #[must_use]
+    pub fn new(algorithm: Algorithm, requests_per_unit: u32, period: Period) -> Self {
+        Self {
+            requests_per_unit,
+            period,
+            unlimited: false,
+            algorithm,
+            burst: None,
+            refill: Refill::default(),
+            pacing: Pacing::default(),
+            charging: Charging::Prepaid,
+            on_store_failure: FailurePolicy::default(),
+            name: None,
+            replaces: Vec::new(),
+        }
+    }
+
     /// Units an idle key may take at once.
     #[must_use]
     pub fn max_cost(&self) -> u32 {

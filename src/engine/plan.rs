@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{
     Charge, Charges, Cost, Defaults, Descriptor, DomainRules, Entry, Found, Limit, LimitError, LimitOverride,
-    LimitSpec, Pacing, Quantity, Refill, Request, Role, Rule, RuleSet, key,
+    LimitSpec, Quantity, Request, Role, Rule, RuleSet, key,
 };
 
 /// Why a request cannot be planned.
@@ -145,17 +145,9 @@ fn is_counted(limit: &Limit, replaced: &[&str]) -> bool {
 
 fn override_spec(sent: LimitOverride, defaults: Defaults) -> LimitSpec {
     LimitSpec {
-        requests_per_unit: sent.requests_per_unit,
-        period: sent.period,
-        unlimited: false,
-        algorithm: defaults.algorithm,
-        burst: None,
-        refill: Refill::Continuous,
-        pacing: Pacing::Meter,
         charging: defaults.charging(false),
         on_store_failure: defaults.on_store_failure,
-        name: None,
-        replaces: Vec::new(),
+        ..LimitSpec::new(defaults.algorithm, sent.requests_per_unit, sent.period)
     }
 }
 

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use ratelimitd::clock::ManualClock;
 use ratelimitd::engine::{
-    Algorithm, Charging, Defaults, Descriptor, DomainSpec, Entry, FailurePolicy, LimitSpec, NodeSpec, Pacing,
-    Period, Plan, Refill, Request, RuleSet, RuleSpec, Unit, Verdict,
+    Algorithm, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Pacing, Period, Plan, Refill,
+    Request, RuleSet, RuleSpec, Unit, Verdict,
 };
 use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 
@@ -35,19 +35,8 @@ struct Panel {
 }
 
 fn limit(algorithm: Algorithm) -> LimitSpec {
-    LimitSpec {
-        requests_per_unit: LIMIT,
-        period: Period::new(Unit::Second, 10).expect("ten seconds"),
-        unlimited: false,
-        algorithm,
-        burst: algorithm.has_burst().then_some(5),
-        refill: Refill::Continuous,
-        pacing: Pacing::Meter,
-        charging: Charging::Prepaid,
-        on_store_failure: FailurePolicy::Error,
-        name: None,
-        replaces: Vec::new(),
-    }
+    let period = Period::new(Unit::Second, 10).expect("ten seconds");
+    LimitSpec { burst: algorithm.has_burst().then_some(5), ..LimitSpec::new(algorithm, LIMIT, period) }
 }
 
 fn panels() -> Vec<Panel> {

@@ -2,8 +2,8 @@
 
 use ratelimitd::engine::algorithm::Kernel;
 use ratelimitd::engine::{
-    Algorithm, Charge, Charges, Charging, Cost, FailurePolicy, Limit, LimitId, LimitSpec, Outcomes, Pacing,
-    Period, Quantity, Refill, Role, Unit, Verdict,
+    Algorithm, Charge, Charges, Charging, Cost, FailurePolicy, Limit, LimitId, LimitSpec, Outcomes, Period,
+    Quantity, Role, Unit, Verdict,
 };
 use ratelimitd::replay::{Judge, MemoryJudge, RedisJudge};
 
@@ -15,19 +15,7 @@ const HOUR_US: u64 = 3_600_000_000;
 
 /// `limit` per hour.
 fn hourly(algorithm: Algorithm, limit: u32) -> Kernel {
-    let spec = LimitSpec {
-        requests_per_unit: limit,
-        period: Period::one(Unit::Hour),
-        unlimited: false,
-        algorithm,
-        burst: None,
-        refill: Refill::Continuous,
-        pacing: Pacing::Meter,
-        charging: Charging::Prepaid,
-        on_store_failure: FailurePolicy::Error,
-        name: None,
-        replaces: Vec::new(),
-    };
+    let spec = LimitSpec::new(algorithm, limit, Period::one(Unit::Hour));
     match Limit::new(LimitId(0), spec, "contract").expect("a valid limit").quantity {
         Quantity::Limited(kernel) => kernel,
         Quantity::Unlimited => panic!("the limit is limited"),
