@@ -1,9 +1,10 @@
 //! Layer: what is answered when the store below cannot, by each limit's own policy.
 
 use crate::clock::Clock;
+use crate::engine::algorithm::{Blocked, Kernel};
 use crate::engine::{
-    Basis, Charge, Charges, FailurePolicy, Outcome, Outcomes, Report, RetryAfter, Role, Store, StoreError,
-    Verdict,
+    Basis, Charge, Charges, Charging, FailurePolicy, Outcome, Outcomes, Report, RetryAfter, Role, Store,
+    StoreError, Verdict,
 };
 
 use super::memory::MemoryStore;
@@ -41,16 +42,41 @@ impl<S: Store, C: Clock> Fallback<S, C> {
         if charges.each().iter().any(|charge| policy(charge) == FailurePolicy::Error) {
             return Err(StoreError::Policy(Box::new(error)));
         }
-        let is_local = |charge: &Charge| policy(charge) == FailurePolicy::Local;
-        let mut local = self.local.decide(&charges.filtered(is_local)).await?.each.into_iter();
-        let each = charges.each().iter().map(|charge| match policy(charge) {
-            FailurePolicy::Deny if !charge.cost.is_refund() => denied(charge),
-            FailurePolicy::Local => {
-                local.next().map_or_else(|| allowed(charge), |outcome| mark(outcome, charge))
+        let mut local = self.local.decide(&left_to_memory(charges)).await?.each.into_iter();
+        let each = charges.each().iter().map(|charge| match without_counter(charge) {
+            // Stands in the memory's request to hold it back; its answer is known.
+            Some(outcome) if outcome.verdict == Verdict::Over => {
+                local.next();
+                outcome
             }
-            FailurePolicy::Allow | FailurePolicy::Deny | FailurePolicy::Error => allowed(charge),
+            Some(outcome) => outcome,
+            None => local.next().map_or_else(|| allowed(charge), |outcome| mark(outcome, charge)),
         });
         Ok(Outcomes { each: each.collect() })
+    }
+}
+
+/// What the process's own memory is to decide: the local charges, held back by those that are denied without a counter.
+fn left_to_memory(charges: &Charges) -> Charges {
+    let is_over =
+        |charge: &Charge| without_counter(charge).is_none_or(|outcome| outcome.verdict == Verdict::Over);
+    let mut left = charges.filtered(is_over);
+    for charge in left.each_mut() {
+        if without_counter(charge).is_some() {
+            charge.kernel = Kernel::Blocked(Blocked);
+            charge.charging = Charging::Prepaid;
+        }
+    }
+    left
+}
+
+/// The answer for a charge that needs no counter (what can never fit is refused by every policy); `None` where the process's memory is to decide.
+fn without_counter(charge: &Charge) -> Option<Outcome> {
+    match policy(charge) {
+        FailurePolicy::Local => None,
+        _ if charge.cost.needed() > charge.kernel.max_cost() => Some(never(charge)),
+        FailurePolicy::Deny if !charge.cost.is_refund() => Some(denied(charge)),
+        FailurePolicy::Allow | FailurePolicy::Deny | FailurePolicy::Error => Some(allowed(charge)),
     }
 }
 
@@ -77,6 +103,12 @@ fn allowed(charge: &Charge) -> Outcome {
         over_by: 0,
     };
     mark(Outcome { verdict: Verdict::Fits, report, basis: Basis::Store }, charge)
+}
+
+/// What can never fit needs no counter to be refused.
+fn never(charge: &Charge) -> Outcome {
+    let denied = denied(charge);
+    Outcome { report: Report { retry_after: RetryAfter::Never, ..denied.report }, ..denied }
 }
 
 fn denied(charge: &Charge) -> Outcome {

@@ -19,6 +19,8 @@ descriptors:
   - { key: deny, rate_limit: { unit: year, requests_per_unit: 5, algorithm: gcra, on_store_failure: deny } }
   - { key: local, rate_limit: { unit: year, requests_per_unit: 4, algorithm: gcra, on_store_failure: local } }
   - { key: error, rate_limit: { unit: year, requests_per_unit: 5, algorithm: gcra } }
+  - { key: shut, rate_limit: { unit: year, requests_per_unit: 0, on_store_failure: allow } }
+  - { key: spare, rate_limit: { unit: year, requests_per_unit: 1, algorithm: gcra, on_store_failure: local } }
   - { key: dark, shadow_mode: true, rate_limit: { unit: year, requests_per_unit: 5, algorithm: gcra } }
 ";
 
@@ -30,7 +32,7 @@ async fn ask(rls: &mut Rls, keys: &[&str]) -> Result<Code, Grpc> {
 }
 
 async fn every_policy_is_kept(rls: &mut Rls) {
-    let rows: [(&[&str], Result<Code, Grpc>); 8] = [
+    let rows: [(&[&str], Result<Code, Grpc>); 10] = [
         (&["allow"], Ok(Code::Ok)),
         (&["deny"], Ok(Code::OverLimit)),
         (&["error"], Err(Grpc::Unavailable)),
@@ -39,6 +41,8 @@ async fn every_policy_is_kept(rls: &mut Rls) {
         (&["dark"], Ok(Code::Ok)), // a rule that only counts fails no call
         (&["unlimited"], Ok(Code::Ok)),
         (&["allow", "local"], Ok(Code::Ok)),
+        (&["shut"], Ok(Code::OverLimit)), // what admits nothing needs no store to say so
+        (&["spare", "deny"], Ok(Code::OverLimit)), // and does not charge the one that would fit
     ];
     for (keys, expected) in rows {
         assert_eq!(ask(rls, keys).await, expected, "{keys:?}");
@@ -55,6 +59,7 @@ async fn a_process_starts_without_redis_and_decides_once_it_is_there() {
 
     assert_eq!(ready(), 503);
     every_policy_is_kept(&mut rls).await;
+    assert_eq!(ask(&mut rls, &["spare"]).await, Ok(Code::Ok), "not charged when another limit denied");
     for _ in 0..3 {
         assert_eq!(ask(&mut rls, &["local"]).await, Ok(Code::Ok));
     }
@@ -85,4 +90,40 @@ async fn an_outage_ends_within_a_second_of_redis_coming_back() {
         counted("ratelimitd_decisions_total{domain=\"d\",outcome=\"error\",rule=\"d.error\"}"),
         "{metrics}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_was_closed_while_idle_costs_no_decision() {
+    let redis = Redis::start();
+    let service = Plan::new(RULES).redis(&redis.url()).start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    assert_eq!(ask(&mut rls, &["error"]).await, Ok(Code::Ok));
+    // Redis closes what is idle for a second; the service distrusts what it has not used for as long.
+    let _: String = redis.run(&["CONFIG", "SET", "timeout", "1"]).expect("CONFIG");
+    wait::expect("Redis to close the idle connections", || {
+        let clients: String = redis.run(&["CLIENT", "LIST"]).expect("CLIENT LIST");
+        clients.lines().count() == 1
+    });
+    for _ in 0..4 {
+        assert_eq!(ask(&mut rls, &["error"]).await, Ok(Code::Ok));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_became_a_replica_is_left_for_another_connection() {
+    let redis = Redis::start();
+    let service = Plan::new(RULES).redis(&redis.url()).start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    assert_eq!(ask(&mut rls, &["error"]).await, Ok(Code::Ok));
+    let clients = || {
+        let list: String = redis.run(&["CLIENT", "LIST", "TYPE", "normal"]).expect("CLIENT LIST");
+        list.lines().filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let before = clients();
+    let _: String = redis.run(&["REPLICAOF", "127.0.0.1", "1"]).expect("REPLICAOF");
+    assert_eq!(ask(&mut rls, &["error"]).await, Err(Grpc::Unavailable));
+    assert!(before.iter().any(|client| !clients().contains(client)), "a connection to a replica is given up");
+    let _: String = redis.run(&["REPLICAOF", "NO", "ONE"]).expect("REPLICAOF");
+    let decided = wait::until_async(BACK_WITHIN, async || ask(&mut rls, &["error"]).await.ok()).await;
+    assert_eq!(decided, Some(Code::Ok));
 }

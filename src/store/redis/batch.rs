@@ -37,20 +37,38 @@ pub(super) async fn run(shared: Arc<Shared>) {
     // The first request should not have to wait for a connection.
     drop(shared.pool.get().await);
     while shared.queue.ready().await {
-        // First the connection, then the requests: those that arrive meanwhile go along.
-        match shared.pool.get().await.as_deref_mut() {
-            Ok(Ok(link)) => send(&shared, link).await,
-            Ok(Err(failure)) => refuse(&shared, failure),
-            // A connection attempt ends before this wait does, so none was free: cannot be, each batcher has its own.
-            Err(_) => refuse(&shared, &StoreError::Timeout),
-        }
+        // First the connection, then the requests: those that arrive meanwhile go along. One that was closed while it
+        // was idle is found out before it costs anyone a decision.
+        while !serve(&shared).await {}
     }
 }
 
+/// Sends a batch over one connection. False when that had died meanwhile and another is to be tried.
+async fn serve(shared: &Shared) -> bool {
+    match shared.pool.get().await.as_deref_mut() {
+        Ok(Ok(link)) => {
+            if !link.is_alive().await {
+                return false;
+            }
+            send(shared, link).await;
+        }
+        Ok(Err(failure)) => refuse(shared, failure),
+        // An attempt ends before this wait does, so none was free: cannot be, each batcher has its own.
+        Err(_) => refuse(shared, &StoreError::Timeout),
+    }
+    true
+}
+
 impl Shared {
-    fn take(&self, most: usize) -> Vec<Job> {
+    /// What waits, up to so many counters: what a call costs Redis, and so how long everybody else waits, goes by
+    /// these and not by requests.
+    fn take(&self, counters: usize) -> Vec<Job> {
         let now = Instant::now();
-        let (jobs, left) = self.queue.take(most, |job| !job.answer.is_closed() && job.deadline > now);
+        let weigh = |job: &Job| {
+            let is_wanted = !job.answer.is_closed() && job.deadline > now;
+            is_wanted.then(|| job.request.key_count().max(1))
+        };
+        let (jobs, left) = self.queue.take(counters, weigh);
         self.observer.queue_depth(left);
         jobs
     }

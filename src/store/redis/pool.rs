@@ -24,6 +24,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 /// its return is still noticed soon.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// A connection that was not used for so long is asked whether it still is one.
+const TRUSTED_FOR: Duration = Duration::from_secs(1);
+
+/// A connection that does not answer within that is as good as none; a new one is quicker.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(5);
+
 pub(super) type LinkPool = Pool<Links>;
 
 /// A connection, or why there is none. A failed attempt is handed out like a connection, so that nobody waits for a
@@ -42,6 +48,9 @@ pub(super) struct Links {
 pub(super) struct Link {
     connection: MultiplexedConnection,
     broken: bool,
+    last_used: Instant,
+    /// The server behind it cannot decide, though it answers: a replica, or one that is still loading.
+    unfit: Option<StoreError>,
 }
 
 /// Why a command has no answer.
@@ -89,7 +98,13 @@ impl ManageConnection for Links {
     }
 
     fn has_broken(&self, attempt: &mut Attempt) -> bool {
-        attempt.as_ref().map_or(true, |link| link.broken)
+        let Ok(link) = attempt else { return true };
+        if let Some(failure) = link.unfit.take() {
+            // A new connection may lead to another server, but not any sooner than after a failed attempt.
+            *self.last_failure.lock() = Some((Instant::now(), failure));
+            return true;
+        }
+        link.broken
     }
 }
 
@@ -101,7 +116,17 @@ impl Link {
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let mut connection = connecting.await.map_err(store_error)?;
         let () = script::load().query_async(&mut connection).await.map_err(store_error)?;
-        Ok(Self { connection, broken: false })
+        Ok(Self { connection, broken: false, last_used: Instant::now(), unfit: None })
+    }
+
+    /// Whether it can be used: asked of the server where it was idle, taken for granted where it was not.
+    pub(super) async fn is_alive(&mut self) -> bool {
+        if self.last_used.elapsed() < TRUSTED_FOR {
+            return true;
+        }
+        let answer = self.ask::<String>(&redis::cmd("PING"), Instant::now() + PROBE_TIMEOUT).await;
+        // An error that is an answer will be met again by the requests, who are told of it.
+        answer.is_ok() || !self.broken
     }
 
     /// Sends a command and waits for its answer until `deadline`.
@@ -126,10 +151,25 @@ impl Link {
 
     fn settle<T>(&mut self, answer: Result<RedisResult<T>, Elapsed>) -> Result<T, CommandError> {
         match answer {
-            Ok(Ok(answer)) => Ok(answer),
+            Ok(Ok(answer)) => {
+                self.last_used = Instant::now();
+                Ok(answer)
+            }
             Ok(Err(error)) => {
                 self.broken = error.is_io_error() || error.is_unrecoverable_error();
-                Err(command_error(error))
+                let is_unfit = matches!(
+                    error.kind(),
+                    ErrorKind::Server(
+                        ServerErrorKind::ReadOnly
+                            | ServerErrorKind::MasterDown
+                            | ServerErrorKind::BusyLoading
+                    )
+                );
+                let failure = command_error(error);
+                if let (true, CommandError::Failed(cause)) = (is_unfit, &failure) {
+                    self.unfit = Some(cause.clone());
+                }
+                Err(failure)
             }
             Err(_elapsed) => {
                 self.broken = true;

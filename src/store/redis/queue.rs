@@ -67,16 +67,22 @@ impl<T> Queue<T> {
         false
     }
 
-    /// Takes the oldest items for which `keep` is true, at most `most`; drops those it passes for which it is not.
-    /// Also returns how many are left.
-    pub(super) fn take(&self, most: usize, mut keep: impl FnMut(&T) -> bool) -> (Vec<T>, usize) {
+    /// Takes the oldest items until their weights come to `budget`, but at least one; drops those it passes that have
+    /// no weight. Also returns how many are left.
+    pub(super) fn take(&self, budget: usize, weigh: impl Fn(&T) -> Option<usize>) -> (Vec<T>, usize) {
         let mut waiting = self.waiting.lock();
-        let mut taken = Vec::with_capacity(most.min(waiting.items.len()));
-        while taken.len() < most
-            && let Some(item) = waiting.items.pop_front()
-        {
-            if keep(&item) {
-                taken.push(item);
+        let mut taken = Vec::with_capacity(budget.min(waiting.items.len()));
+        let mut left = budget;
+        while let Some(item) = waiting.items.pop_front() {
+            let Some(weight) = weigh(&item) else { continue };
+            if weight > left && !taken.is_empty() {
+                waiting.items.push_front(item);
+                break;
+            }
+            taken.push(item);
+            left = left.saturating_sub(weight);
+            if left == 0 {
+                break;
             }
         }
         let left = waiting.items.len();
@@ -105,8 +111,8 @@ mod tests {
         assert_eq!((queue.push(1), queue.push(2)), (Ok(()), Ok(())));
         assert_eq!(queue.push(3), Err(Refusal::Full));
         assert!(queue.ready().await);
-        assert_eq!(queue.take(1, |_| true), (vec![1], 1));
-        assert_eq!(queue.take(9, |_| true), (vec![2], 0));
+        assert_eq!(queue.take(1, |_| Some(1)), (vec![1], 1));
+        assert_eq!(queue.take(9, |_| Some(1)), (vec![2], 0));
     }
 
     #[tokio::test]
@@ -115,7 +121,17 @@ mod tests {
         for item in 0..6 {
             assert_eq!(queue.push(item), Ok(()));
         }
-        assert_eq!(queue.take(2, |item| item % 2 == 1), (vec![1, 3], 2));
+        assert_eq!(queue.take(2, |item| (item % 2 == 1).then_some(1)), (vec![1, 3], 2));
+    }
+
+    #[tokio::test]
+    async fn heavy_items_go_alone_and_keep_their_place() {
+        let queue = Queue::new(9);
+        for item in [2, 3, 9, 1] {
+            assert_eq!(queue.push(item), Ok(()));
+        }
+        let take = || queue.take(5, |item| Some(*item)).0;
+        assert_eq!([take(), take(), take(), take()], [vec![2, 3], vec![9], vec![1], vec![]]);
     }
 
     #[tokio::test]
