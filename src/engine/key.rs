@@ -13,22 +13,31 @@ const LONGEST_PART: usize = 64;
 /// The entries after the first are hashed as one where they take more bytes than this.
 const LONGEST_TAIL: usize = 192;
 
+/// One entry of a counter's key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part<'a> {
+    /// The request's own key and value.
+    Own(&'a str, &'a str),
+    /// Key and value, as the rule file has them, of a wildcard whose values share the counter.
+    Shared(&'a str, &'a str),
+}
+
 /// Writes the key of a counter to the end of `out`. At most about 500 bytes whatever the entries hold.
 pub(super) fn spell<'a>(
     out: &mut String,
     domain: &str,
-    mut entries: impl Iterator<Item = (&'a str, &'a str)>,
+    mut entries: impl Iterator<Item = Part<'a>>,
     fingerprint: &str,
 ) {
     out.push('{');
     part(out, domain);
-    if let Some((key, value)) = entries.next() {
-        entry(out, key, value);
+    if let Some(first) = entries.next() {
+        entry(out, first);
     }
     out.push('}');
     let tail = out.len();
-    for (key, value) in entries {
-        entry(out, key, value);
+    for next in entries {
+        entry(out, next);
     }
     if out.len() - tail > LONGEST_TAIL {
         shorten(out, tail);
@@ -37,11 +46,16 @@ pub(super) fn spell<'a>(
     out.push_str(fingerprint);
 }
 
-fn entry(out: &mut String, key: &str, value: &str) {
+fn entry(out: &mut String, entry: Part<'_>) {
+    let (Part::Own(key, value) | Part::Shared(key, value)) = entry;
     out.push('|');
     part(out, key);
     out.push('=');
     part(out, value);
+    if let Part::Shared(..) = entry {
+        // No escape, so no entry of a request spells it.
+        out.push_str("%*");
+    }
 }
 
 fn part(out: &mut String, text: &str) {
@@ -77,7 +91,7 @@ mod tests {
 
     fn key(domain: &str, entries: &[(String, String)]) -> String {
         let mut out = String::new();
-        spell(&mut out, domain, entries.iter().map(|(k, v)| (k.as_str(), v.as_str())), "fw:1/1");
+        spell(&mut out, domain, entries.iter().map(|(k, v)| Part::Own(k, v)), "fw:1/1");
         out
     }
 

@@ -25,15 +25,6 @@ impl<'r> Step<'r> {
             Self::Exact(node) | Self::Wildcard(node) | Self::Default(node) => node,
         }
     }
-
-    /// What stands for the entry's value in the counter's key.
-    #[must_use]
-    pub fn counted_value(self, entry: &'r Entry) -> &'r str {
-        match self {
-            Self::Wildcard(Node { shared_value: Some(value), .. }) => value,
-            _ => &entry.value,
-        }
-    }
 }
 
 /// How far a descriptor got.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::key::{self, Part};
 use super::{
     Charge, Charges, Cost, Defaults, Descriptor, DomainRules, Entry, Found, Limit, LimitError, LimitOverride,
-    LimitSpec, Quantity, Request, Role, Rule, RuleSet, key,
+    LimitSpec, Quantity, Request, Role, Rule, RuleSet,
 };
 
 /// Why a request cannot be planned.
@@ -203,9 +204,10 @@ impl Plan {
 
 fn spell(keys: &mut String, found: &Match<'_>, asked: &Asked<'_>, limit: &Limit) {
     let entries = asked.entries.iter().enumerate().map(|(place, entry)| {
-        let value =
-            found.found.steps.get(place).map_or(entry.value.as_str(), |step| step.counted_value(entry));
-        (entry.key.as_str(), value)
+        match found.found.steps.get(place).map(|step| step.node()) {
+            Some(node) if node.shares_counter => Part::Shared(&node.key, node.value()),
+            _ => Part::Own(&entry.key, &entry.value),
+        }
     });
     key::spell(keys, &asked.domain.name, entries, &limit.fingerprint);
 }

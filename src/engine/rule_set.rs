@@ -59,8 +59,8 @@ pub struct Node {
     pub composite: Box<str>,
     /// The key alone.
     pub key: Box<str>,
-    /// Where values that match a wildcard share a counter: the pattern's value, which stands for them in the key.
-    pub shared_value: Option<Box<str>>,
+    /// Whether all values that match this wildcard share one counter.
+    pub shares_counter: bool,
     /// What applies to descriptors that end here.
     pub rule: Option<Arc<Rule>>,
     children: HashMap<Box<str>, Node>,
@@ -69,6 +69,12 @@ pub struct Node {
 }
 
 impl Node {
+    /// The value as in the rule file, empty where there is none.
+    #[must_use]
+    pub fn value(&self) -> &str {
+        self.composite.get(self.key.len() + 1..).unwrap_or_default()
+    }
+
     /// The child of exactly that name.
     #[must_use]
     pub fn child(&self, composite: &str) -> Option<&Self> {
@@ -132,7 +138,7 @@ impl RuleSet {
                 key: spec.key.as_str().into(),
                 ..Node::default()
             };
-            child.shared_value = spec.share_threshold.then(|| spec.value.as_str().into());
+            child.shares_counter = spec.share_threshold;
             let here = Parent { domain: parent.domain, path: &path };
             if let Some(rule) = &spec.rule {
                 child.rule = Some(self.add_rule(rule, &here)?);

@@ -188,7 +188,7 @@ fn pair(entry: &Entry) -> String {
 fn how(step: Step<'_>) -> String {
     match step {
         Step::Exact(node) => format!("exact value, node '{}'", node.composite),
-        Step::Wildcard(node) if node.shared_value.is_some() => {
+        Step::Wildcard(node) if node.shares_counter => {
             format!("wildcard, node '{}'; all its values share one counter", node.composite)
         }
         Step::Wildcard(node) => format!("wildcard, node '{}'; each value counts apart", node.composite),

@@ -79,7 +79,7 @@ fn explanations_say_why() {
             &[
                 "wildcard, node 'path_/files/*'",
                 "share one counter",
-                "{edge|path=/files/*}#gc:100/1000000/100",
+                "{edge|path=/files/*%*}#gc:100/1000000/100",
             ],
         ),
         (

@@ -199,17 +199,28 @@ descriptors:
 ",
     );
     let table = [
-        ("files=files/a", "{d|files=files/*}#fw:1/60000000"),
-        ("files=files/b", "{d|files=files/*}#fw:1/60000000"),
+        ("files=files/a", "{d|files=files/*%*}#fw:1/60000000"),
+        ("files=files/b", "{d|files=files/*%*}#fw:1/60000000"),
         ("apart=files/a", "{d|apart=files/a}#fw:1/60000000"),
         // On an ancestor of the limit.
-        ("route=api/a,method=GET", "{d|route=api/*}|method=GET#fw:1/60000000"),
-        ("route=api/b,method=GET", "{d|route=api/*}|method=GET#fw:1/60000000"),
-        ("route=api/b,method=PUT", "{d|route=api/*}|method=PUT#fw:1/60000000"),
+        ("route=api/a,method=GET", "{d|route=api/*%*}|method=GET#fw:1/60000000"),
+        ("route=api/b,method=GET", "{d|route=api/*%*}|method=GET#fw:1/60000000"),
+        ("route=api/b,method=PUT", "{d|route=api/*%*}|method=PUT#fw:1/60000000"),
     ];
     for (asked, key) in table {
         assert_eq!(keys(&rules, &request("d", &[asked])), [key], "{asked}");
     }
+}
+
+#[test]
+fn a_shared_counter_is_shared_by_no_other_rule() {
+    let limit = "share_threshold: true, rate_limit: { unit: minute, requests_per_unit: 1 }";
+    let rules = rules(&format!(
+        "domain: d\ndescriptors:\n  - {{ key: k_a, value: '*', {limit} }}\n  - {{ key: k, value: '*', {limit} }}\n"
+    ));
+    let shared = |asked| keys(&rules, &request("d", &[asked]));
+    assert_eq!(shared("k=a_b"), ["{d|k_a=*%*}#fw:1/60000000"]);
+    assert_eq!(shared("k=zzz"), ["{d|k=*%*}#fw:1/60000000"]);
 }
 
 const REPLACING: &str = "
