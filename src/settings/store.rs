@@ -49,7 +49,7 @@ pub struct RedisStore {
     pub timeout: Duration,
     /// `store.redis.connections`: connections of each worker, 1 to 64.
     pub connections: NonZeroUsize,
-    /// `store.redis.max_batch`: requests that share one script call, at most. 1 to 1,024.
+    /// `store.redis.max_batch`: counters that share one script call, at most; a request that asks more goes alone. 1 to 1,024.
     pub max_batch: NonZeroUsize,
     /// `store.redis.max_queue`: requests of each worker that wait for a script call, at most.
     pub max_queue: NonZeroUsize,

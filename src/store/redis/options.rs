@@ -17,7 +17,7 @@ pub struct RedisOptions {
     pub timeout: Duration,
     /// Connections of one worker, at least 1: so many batches are under way at once.
     pub connections: u32,
-    /// The most requests of one batch, at least 1.
+    /// The most counters of one batch, at least 1; a request that asks more goes alone.
     pub max_batch: usize,
     /// The most requests that wait for a batch, at least 1; further ones are refused at once.
     pub max_queue: usize,
