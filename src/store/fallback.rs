@@ -50,7 +50,9 @@ impl<S: Store, C: Clock> Fallback<S, C> {
                 outcome
             }
             Some(outcome) => outcome,
-            None => local.next().map_or_else(|| allowed(charge), |outcome| mark(outcome, charge)),
+            None => local
+                .next()
+                .map_or_else(|| allowed(charge), |outcome| Outcome { basis: by_policy(charge), ..outcome }),
         });
         Ok(Outcomes { each: each.collect() })
     }
@@ -87,14 +89,14 @@ fn policy(charge: &Charge) -> FailurePolicy {
     }
 }
 
-fn mark(outcome: Outcome, charge: &Charge) -> Outcome {
-    Outcome { basis: Basis::Policy(charge.on_store_failure), ..outcome }
+fn by_policy(charge: &Charge) -> Basis {
+    Basis::Policy(charge.on_store_failure)
 }
 
 /// As an idle counter would answer.
 fn allowed(charge: &Charge) -> Outcome {
     let report = Report {
-        remaining: charge.kernel.max_cost().saturating_sub(charge.cost.needed()),
+        remaining: charge.kernel.max_cost().saturating_sub(charge.cost.taken()),
         retry_after: RetryAfter::Now,
         reset_after_us: 0,
         next_after_us: 0,
@@ -102,7 +104,7 @@ fn allowed(charge: &Charge) -> Outcome {
         until_reset_us: 0,
         over_by: 0,
     };
-    mark(Outcome { verdict: Verdict::Fits, report, basis: Basis::Store }, charge)
+    Outcome { verdict: Verdict::Fits, report, basis: by_policy(charge) }
 }
 
 /// What can never fit needs no counter to be refused.
@@ -121,5 +123,5 @@ fn denied(charge: &Charge) -> Outcome {
         until_reset_us: DENIED_RETRY_US,
         over_by: 0,
     };
-    mark(Outcome { verdict: Verdict::Over, report, basis: Basis::Store }, charge)
+    Outcome { verdict: Verdict::Over, report, basis: by_policy(charge) }
 }

@@ -60,6 +60,20 @@ proptest! {
     }
 
     #[test]
+    fn the_wait_for_the_same_once_more_is_exact((counter, now) in counter_with_past(any_kernel(), any_charging()), units in 1..30_u64) {
+        let mut asked = counter;
+        asked.take(now, units);
+        match asked.wait_again(now, Cost::take(units)) {
+            RetryAfter::Now => prop_assert!(asked.admits(now, units)),
+            RetryAfter::Never => prop_assert!(units > asked.kernel.max_cost()),
+            RetryAfter::In(wait) => {
+                prop_assert!(!asked.admits(now + wait - 1, units), "one microsecond early");
+                prop_assert!(asked.admits(now + wait, units), "in time");
+            }
+        }
+    }
+
+    #[test]
     fn next_after_is_exact((counter, now) in counter_with_past(any_kernel(), any_charging())) {
         let report = counter.peek(now);
         if report.next_after_us == 0 {

@@ -189,6 +189,16 @@ impl Kernel {
         }
     }
 
+    /// When the cost would fit, on a counter that stands like this.
+    #[must_use]
+    pub fn wait(&self, facts: &Facts, ask: Ask) -> RetryAfter {
+        let standing = self.report(facts, ask, Verdict::Fits);
+        if ask.cost.needed() <= standing.remaining {
+            return RetryAfter::Now;
+        }
+        self.report(facts, ask, Verdict::Over).retry_after
+    }
+
     /// The instant (microseconds since the epoch) from which on the state cannot be told from a missing one.
     #[must_use]
     pub fn fresh_at_us(&self, state: &State) -> u64 {

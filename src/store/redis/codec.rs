@@ -6,7 +6,9 @@ use smallvec::SmallVec;
 use crate::engine::algorithm::{
     Ask, BucketState, Facts, Gcra, Kernel, LogFacts, Tat, TokenState, WindowState,
 };
-use crate::engine::{Basis, Charge, Charges, Charging, Outcome, Outcomes, Role, StoreError, Verdict};
+use crate::engine::{
+    Basis, Charge, Charges, Charging, Cost, Outcome, Outcomes, Role, Standing, StoreError, Verdict,
+};
 
 /// One request as the script reads it.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +39,8 @@ impl Encoded {
         encoded.u32(usize::from(charges.quota_groups()));
         for charge in charges.each() {
             encoded.u32(match charge.role {
+                // What asks and changes nothing is sent as a peek, which must not hold the others back.
+                _ if charge.cost == Cost::refund(0) => 1,
                 Role::Enforce => 0,
                 Role::Free => 1,
                 Role::Quota(group) => 2 + usize::from(group),
@@ -143,7 +147,7 @@ fn width(kernel: &Kernel) -> usize {
 
 /// How a charge asks: peek, take, book, return, return booked.
 fn mode(charge: &Charge) -> u8 {
-    if charge.cost.is_peek() {
+    if !charge.cost.changes() {
         return 0;
     }
     match (charge.cost.is_refund(), charge.charging) {
@@ -175,15 +179,15 @@ impl Answer {
 
 fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<Outcome, StoreError> {
     let mut numbers: SmallVec<[i64; 4]> = numbers.into();
-    let verdict = if numbers[0] < 0 {
+    let mut verdict = Verdict::Fits;
+    if numbers[0] < 0 {
         numbers[0] = -1 - numbers[0];
-        Verdict::Over
-    } else {
-        Verdict::Fits
-    };
+        verdict = if charge.cost.is_refund() { Verdict::Fits } else { Verdict::Over };
+    }
     let facts = facts(&charge.kernel, &numbers).ok_or_else(|| malformed("a number out of range"))?;
     let ask = Ask { now_us, cost: charge.cost };
-    Ok(Outcome { verdict, report: charge.kernel.report(&facts, ask, verdict), basis: Basis::Store })
+    let report = charge.kernel.report(&facts, ask, verdict);
+    Ok(Outcome { verdict, report, basis: Basis::Store(Standing { now_us, facts }) })
 }
 
 /// The counter that the numbers describe; `None` where they are beyond what the kernel computes with.

@@ -47,7 +47,7 @@ end
 local function reply(place, kind, fits, at)
   local n, first = REPLIED + 1, A[place]
   if kind == SLIDING_LOG then
-    first, REPLY[n + 1], REPLY[n + 2], REPLY[n + 3] = log_facts(place, fits, unpack_from('<dd', BLOB, at))
+    first, REPLY[n + 1], REPLY[n + 2], REPLY[n + 3] = log_facts(place, unpack_from('<dd', BLOB, at))
     REPLIED = n + 3
   elseif kind == BLOCKED then
     first, REPLIED = 0, n

@@ -136,7 +136,7 @@ local function record_log(place, mode, units, limit, window)
 end
 
 -- What a report needs of a log, see the header of the script.
-local function log_facts(place, fits, units, limit)
+local function log_facts(place, units, limit)
   local key, log = KEYS[place], A[place]
   local used = log.total - log.base
   if used == 0 then
@@ -146,6 +146,6 @@ local function log_facts(place, fits, units, limit)
     return time_of(key, first_reaching(total_of, key, log.total + room_for - limit, log.first, log.grants))
   end
   local next_one = used <= limit and log.first_at or freeing(1)
-  local same_cost = not fits and units <= limit and freeing(units) or 0
+  local same_cost = units <= limit and used + units > limit and freeing(units) or 0
   return used, log.newest, next_one, same_cost
 end
