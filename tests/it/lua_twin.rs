@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use crate::support::redis::Redis;
 use sequence::{Sequence, kernel, sequence};
 
-mod sequence;
+pub(crate) mod sequence;
 
 /// A minute boundary of our days, so that numbers are as large as they get in earnest.
 const START_US: u64 = 1_700_000_040_000_000;

@@ -18,3 +18,4 @@ mod rules;
 mod settings;
 mod store_contract;
 mod support;
+mod undo;

@@ -50,6 +50,22 @@ impl Encoded {
         encoded
     }
 
+    /// Writes that a charge is undone whose request was not held back and which had this outcome; `None` where nothing
+    /// was recorded that could be.
+    pub(super) fn undo(charges: &Charges, charge: &Charge, granted: &Outcome, prefix: &str) -> Option<Self> {
+        let Basis::Store(standing) = &granted.basis else { return None };
+        let is_recorded = charge.charging == Charging::Prepaid && granted.verdict == Verdict::Fits;
+        if !is_recorded || charge.cost.taken() == 0 {
+            return None;
+        }
+        let receipt = receipt(standing)?;
+        let mut encoded = Self { numbers: width(&charge.kernel), ..Self::default() };
+        encoded.record.extend([UNDO, kernel_number(&charge.kernel)]);
+        encoded.counter(charges, charge, prefix);
+        encoded.f64s([receipt]);
+        Some(encoded)
+    }
+
     pub(super) fn key_count(&self) -> usize {
         self.key_ends.len()
     }
@@ -75,6 +91,11 @@ impl Encoded {
 
     fn charge(&mut self, charges: &Charges, charge: &Charge, prefix: &str) {
         self.record.push(kernel_number(&charge.kernel) * 8 + mode(charge));
+        self.counter(charges, charge, prefix);
+    }
+
+    /// The key, and the kernel's numbers.
+    fn counter(&mut self, charges: &Charges, charge: &Charge, prefix: &str) {
         if matches!(charge.kernel, Kernel::Blocked(_)) {
             return;
         }
@@ -114,6 +135,21 @@ impl Encoded {
         // Charges and quota groups of one request are counted in 16 bits.
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         self.record.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+/// Stands before a charge that is undone.
+const UNDO: u8 = 5;
+
+/// What tells the script which grant is meant.
+fn receipt(granted: &Standing) -> Option<u64> {
+    match granted.facts {
+        Facts::Window(state) => Some(state.index),
+        Facts::Buckets(state) => Some(state.index),
+        Facts::Log(log) => Some(log.newest_us),
+        Facts::Tat(_) => Some(granted.now_us),
+        Facts::Tokens(state) => Some(state.last_us),
+        Facts::Nothing => None,
     }
 }
 
@@ -177,11 +213,11 @@ impl Answer {
     }
 }
 
-fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<Outcome, StoreError> {
+pub(super) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<Outcome, StoreError> {
     let mut numbers: SmallVec<[i64; 4]> = numbers.into();
     let mut verdict = Verdict::Fits;
-    if numbers[0] < 0 {
-        numbers[0] = -1 - numbers[0];
+    if let Some(first) = numbers.first_mut().filter(|first| **first < 0) {
+        *first = -1 - *first;
         verdict = if charge.cost.is_refund() { Verdict::Fits } else { Verdict::Over };
     }
     let facts = facts(&charge.kernel, &numbers).ok_or_else(|| malformed("a number out of range"))?;

@@ -72,6 +72,32 @@ impl Timeline {
         moments.iter().zip(&answers).map(|(moment, numbers)| outcomes(moment, numbers)).collect()
     }
 
+    /// Undoes what was recorded of a request's prepaid charges, as a request over several slots of a cluster does that
+    /// turns out to be held back. `granted` are the outcomes of those charges. Returns how the counters stand then.
+    ///
+    /// # Errors
+    /// As [`Timeline::decide`].
+    pub async fn undo(
+        &mut self,
+        now_us: u64,
+        charges: &Charges,
+        granted: &Outcomes,
+    ) -> Result<Outcomes, StoreError> {
+        let mut outcomes = Outcomes::default();
+        for (charge, before) in charges.each().iter().zip(&granted.each) {
+            let Some(undo) = Encoded::undo(charges, charge, before, &self.key_prefix) else {
+                outcomes.each.push(*before);
+                continue;
+            };
+            let call = script::call(std::iter::once(&undo), When::At(now_us), By::Hash);
+            let deadline = Instant::now() + PATIENCE;
+            let numbers: Vec<i64> = self.link.ask(&call, deadline).await.map_err(StoreError::from)?;
+            let numbers = numbers.get(1..).unwrap_or_default();
+            outcomes.each.push(codec::outcome(charge, numbers, now_us)?);
+        }
+        Ok(outcomes)
+    }
+
     /// Removes every key that starts with this store's prefix. Returns how many there were.
     ///
     /// # Errors

@@ -56,7 +56,7 @@ pub(super) fn gcra(limit: u64, period_us: u64, burst: u64, pacing: Pacing) -> Gc
 }
 
 /// Kernels with limits and lengths from these, inside the engine's bounds.
-pub(super) fn kernel(
+pub(crate) fn kernel(
     limit: impl Strategy<Value = u64> + Clone + 'static,
     length_us: impl Strategy<Value = u64> + Clone + 'static,
 ) -> impl Strategy<Value = Kernel> {
@@ -82,7 +82,7 @@ pub(super) fn kernel(
     })
 }
 
-pub(super) fn period_us(kernel: &Kernel) -> u64 {
+pub(crate) fn period_us(kernel: &Kernel) -> u64 {
     match kernel {
         Kernel::FixedWindow(k) => k.window_us,
         Kernel::SlidingWindow(k) => k.window_us,

@@ -34,8 +34,10 @@ end
 -- What the kernels are called in the requests.
 local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, GCRA_WHOLE, GCRA, INTERVAL_BUCKET, BLOCKED = 1, 2, 3, 4, 5, 6, 7
 
--- How a charge asks. Only a peek never writes; from RETURN on it gives units back, which always fits.
-local PEEK, TAKE, BOOK, RETURN, RETURN_BOOKED = 0, 1, 2, 3, 4
+-- How a charge asks. Only a peek never writes; from RETURN on it gives units back, which always fits. An undo gives back
+-- what one grant took, and never more than is still missing because of it; RECEIPT says which grant.
+local PEEK, TAKE, BOOK, RETURN, RETURN_BOOKED, UNDO = 0, 1, 2, 3, 4, 5
+local RECEIPT
 
 -- The most keys of one MGET; Lua's stack holds 8,000.
 local KEYS_AT_ONCE = 4000

@@ -3,6 +3,9 @@
 -- or a 0 byte and several that are recorded together or not at all:
 --   u32 charges, u32 quota groups, and before each charge u32 what its denial means:
 --   0 holds the request back, 1 holds nothing back, 2 + g is over for quota group g (all groups over hold it back)
+-- or one that undoes a prepaid charge:
+--   u8 5, u8 kernel, the kernel's numbers as they were, and the receipt as a double: of a window its index, of an interval
+--   bucket its last interval, of a log the time of the entry, of GCRA the time of the grant
 local function blocked(_, mode)
   return mode >= RETURN
 end
@@ -65,6 +68,20 @@ local function reply(place, kind, fits, at)
   REPLY[n] = fits and first or -1 - first
 end
 
+-- A charge that was recorded is taken back: the charge as it was, and what is known of its grant.
+local function undo_charge(at)
+  local kind = byte(BLOB, at)
+  local place, numbers_at = next_place(kind), at + 1
+  local after = numbers_at + BYTES[kind]
+  RECEIPT = unpack_from('<d', BLOB, after)
+  local _, fresh_at, a, b, c = JUDGE[kind](place, UNDO, unpack_from(NUMBERS[kind], BLOB, numbers_at))
+  if fresh_at then
+    record(place, kind, UNDO, numbers_at, fresh_at, a, b, c)
+  end
+  reply(place, kind, true, numbers_at)
+  return after + 8
+end
+
 -- All charges are judged on the counters as they are before any is recorded.
 local function judge_several(count, groups, at)
   local judged, over_groups, groups_over, held = {}, {}, 0, false
@@ -104,6 +121,8 @@ while at <= length do
   local op = byte(BLOB, at)
   if op == 0 then
     at = decide_several(at + 1)
+  elseif op == UNDO then
+    at = undo_charge(at + 1)
   else
     -- A single charge: nothing else can hold it back. By far the most common, so what next_place, record and reply do
     -- stands here once more, without the calls.

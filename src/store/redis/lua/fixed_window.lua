@@ -19,6 +19,9 @@ local function fixed_window(place, mode, units, limit, window)
     index = now_index
     A[place] = index
   end
+  if mode == UNDO and index ~= RECEIPT then -- RECEIPT = the window of the grant
+    return true
+  end
   if mode >= RETURN then
     local after = count > units and count - units or 0
     return true, (index + 1) * window, after > 0 and index or now_index, after

@@ -2,6 +2,11 @@
 -- as "whole:fraction" where there is one. `cost` is the time that the units take to drain and `burst` the time that a
 -- full burst takes, both worked out by the caller.
 
+-- What is left of a grant's cost when it is undone: idle time since the grant, at RECEIPT, may have drained it already.
+local function still_missing(cost)
+  return NOW > RECEIPT and cost - (NOW - RECEIPT) or cost
+end
+
 -- Where the emission interval is a whole number of us there are no fractions.
 local function gcra_whole(place, mode, cost, burst)
   local arrival = A[place]
@@ -12,6 +17,12 @@ local function gcra_whole(place, mode, cost, burst)
       arrival = 0
     end
     A[place] = arrival
+  end
+  if mode == UNDO then
+    cost = still_missing(cost)
+    if cost <= 0 then
+      return true
+    end
   end
   if mode >= RETURN then
     local after = arrival - cost
@@ -50,6 +61,12 @@ local function gcra(place, mode, cost, cost_part, burst, burst_part, denominator
     gcra_at(place, denominator)
   end
   local whole, part = A[place], B[place]
+  if mode == UNDO then
+    cost = still_missing(cost)
+    if cost < 0 then
+      return true
+    end
+  end
   if mode >= RETURN then
     whole, part = whole - cost, part - cost_part
     if part < 0 then

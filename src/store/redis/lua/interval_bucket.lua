@@ -33,6 +33,13 @@ local function interval_bucket(place, mode, units, capacity, refill, interval)
   if tokens == capacity then
     last = NOW -- a full bucket has no anchor; another request of the batch may have filled it
   end
+  if mode == UNDO then -- RECEIPT = the last whole interval as of the grant
+    local ticks = last > RECEIPT and ceil_div(last - RECEIPT, interval) or 0
+    if ticks >= ceil_div(units, refill) then
+      return true
+    end
+    units = units - ticks * refill
+  end
   local fits, after = true, nil
   if mode >= RETURN then
     after = tokens + units

@@ -79,6 +79,40 @@ local function sliding_log(place, mode, units, limit, window)
   return fits, NOW -- record_log knows better when the log is as if never used
 end
 
+-- How many grants may have followed one that is undone; a refund this late is dropped.
+local UNDONE_WITHIN = 64
+
+-- Takes units back from the grant at RECEIPT: those that followed are written again, lower by that much.
+local function undo_grant(key, log, units)
+  local tail = call('LRANGE', key, -2 * UNDONE_WITHIN, -1)
+  local at = #tail - 1
+  while at > 0 and tonumber(tail[at]) > RECEIPT do
+    at = at - 2
+  end
+  local pair = log.grants - (#tail - 1 - at) / 2
+  if at < 1 or pair < 1 or tonumber(tail[at]) ~= RECEIPT then
+    return
+  end
+  local before = at > 1 and tonumber(tail[at - 1]) or total_of(key, pair - 1)
+  local granted = tonumber(tail[at + 1]) - before
+  units = units < granted and units or granted
+  if log.total - units == log.base then
+    call('DEL', key)
+    log.grants, log.newest, log.total, log.base, log.stored = 0, 0, 0, 0, false
+    return
+  end
+  local rest = {}
+  for i = units < granted and at or at + 2, #tail, 2 do
+    rest[#rest + 1], rest[#rest + 2] = tail[i], format(WHOLE, tonumber(tail[i + 1]) - units)
+  end
+  call('LTRIM', key, 0, 2 * pair - 1)
+  if #rest > 0 then
+    call('RPUSH', key, unpack(rest))
+  end
+  log.grants, log.total = pair - 1 + #rest / 2, log.total - units
+  log.newest, log.first_at = time_of(key, log.grants), time_of(key, 1)
+end
+
 -- Takes units back, the newest first.
 local function undo(key, log, units)
   local total = log.total - units
@@ -123,7 +157,9 @@ local function record_log(place, mode, units, limit, window)
     call('LTRIM', key, 2 * (log.first - 1), -1)
     log.grants, log.first = log.grants - log.first + 1, 1
   end
-  if mode >= RETURN then
+  if mode == UNDO then
+    undo_grant(key, log, units)
+  elseif mode >= RETURN then
     undo(key, log, units)
   else
     -- Booked units may owe one further limit.

@@ -49,6 +49,9 @@ local function sliding_window(place, mode, units, limit, window)
     index = now_index -- windows that were not used are as good as none, even later ones
     A[place] = index
   end
+  if mode == UNDO and index ~= RECEIPT then -- RECEIPT = the window of the grant
+    return true
+  end
   local fits, after = true, nil
   if mode >= RETURN then
     after = current > units and current - units or 0
