@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::settings::{RedisStore, Response, ResponseHeaders, Server};
-use crate::store::redis::RedisOptions;
+use crate::store::redis::{RedisOptions, Topology};
 use crate::transport::grpc::GrpcOptions;
 use crate::transport::http::HttpOptions;
 use crate::transport::{Bounds, HeaderStyle, ResponseOptions};
@@ -54,7 +54,8 @@ pub(super) fn response(response: Response) -> ResponseOptions {
 
 pub(super) fn redis(redis: &RedisStore) -> RedisOptions {
     RedisOptions {
-        url: redis.url.expose().to_owned(),
+        topology: Topology::Standalone,
+        urls: vec![redis.url.expose().to_owned()],
         key_prefix: redis.key_prefix.clone(),
         timeout: redis.timeout,
         // The settings allow 64 at most.

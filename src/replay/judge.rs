@@ -83,7 +83,7 @@ impl RedisJudge {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let unique = format!("{}-{}", std::process::id(), SystemClock.now_us());
         let options = RedisOptions {
-            url: url.to_owned(),
+            urls: vec![url.to_owned()],
             key_prefix: format!("ratelimitd:replay:{unique}:"),
             ..RedisOptions::default()
         };

@@ -89,7 +89,7 @@ impl Twins {
     fn start() -> Self {
         let redis = Redis::start();
         let runtime = Runtime::new().expect("a runtime");
-        let options = RedisOptions { url: redis.url(), ..RedisOptions::default() };
+        let options = RedisOptions { urls: vec![redis.url()], ..RedisOptions::default() };
         let timeline = runtime.block_on(Timeline::connect(&options)).expect("Redis is there");
         Self { redis, runtime, timeline: RefCell::new(timeline) }
     }

@@ -24,7 +24,7 @@ const DAY_US: u64 = 86_400_000_000;
 /// Options under which no decision of a busy test machine is late.
 fn patient(url: &str) -> RedisOptions {
     RedisOptions {
-        url: url.to_owned(),
+        urls: vec![url.to_owned()],
         key_prefix: "it:".to_owned(),
         timeout: Duration::from_secs(20),
         ..RedisOptions::default()

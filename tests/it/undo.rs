@@ -115,7 +115,7 @@ impl Stage {
     fn set() -> Self {
         let redis = Redis::start();
         let runtime = Runtime::new().expect("a runtime");
-        let options = RedisOptions { url: redis.url(), ..RedisOptions::default() };
+        let options = RedisOptions { urls: vec![redis.url()], ..RedisOptions::default() };
         let timeline = runtime.block_on(Timeline::connect(&options)).expect("Redis is there");
         Self { runtime, timeline: RefCell::new(timeline), case: Cell::new(0), _redis: redis }
     }

@@ -8,28 +8,62 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::cluster::calls;
 use super::codec::{Answer, Encoded};
-use super::meters::Observer;
+use super::meters::Gauge;
+use super::options::Topology;
 use super::pool::{CommandError, Link, LinkPool};
 use super::queue::Queue;
 use super::script::{self, By, When};
+use super::setback::Setback;
 use crate::engine::StoreError;
 
 /// A request that waits for its answer.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) request: Encoded,
+    pub(super) manner: Manner,
     /// After this nobody waits any more.
     pub(super) deadline: Instant,
-    pub(super) answer: oneshot::Sender<Result<Answer, StoreError>>,
+    pub(super) answer: oneshot::Sender<Result<Answer, Setback>>,
 }
 
-/// What the batchers of a worker share.
+/// What a request may share a script call with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Manner {
+    /// With requests of the same slot, and without one with whatever goes to the same server.
+    Shared(Option<u16>),
+    /// With nothing.
+    Alone,
+    /// With nothing, and of a server that does not have the slot yet.
+    Asking,
+}
+
+/// How the requests of a batch are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Calls {
+    /// As one call.
+    One,
+    /// As one call for each slot.
+    PerSlot,
+}
+
+impl Calls {
+    pub(super) fn of(topology: &Topology) -> Self {
+        match topology {
+            Topology::Cluster => Self::PerSlot,
+            Topology::Standalone => Self::One,
+        }
+    }
+}
+
+/// What the batchers of a lane share.
 pub(super) struct Shared {
     pub(super) queue: Queue<Job>,
     pub(super) pool: LinkPool,
     pub(super) max_batch: usize,
-    pub(super) observer: Arc<dyn Observer>,
+    pub(super) calls: Calls,
+    pub(super) gauge: Gauge,
 }
 
 /// Batches until the queue is closed and empty.
@@ -69,7 +103,7 @@ impl Shared {
             is_wanted.then(|| job.request.key_count().max(1))
         };
         let (jobs, left) = self.queue.take(counters, weigh);
-        self.observer.queue_depth(left);
+        self.gauge.queue_depth(left);
         jobs
     }
 }
@@ -77,7 +111,8 @@ impl Shared {
 /// Tells everyone who waits that there is no connection.
 fn refuse(shared: &Shared, failure: &StoreError) {
     for job in shared.take(usize::MAX) {
-        deliver(job, Err(failure.clone()));
+        let Job { request, answer, .. } = job;
+        deliver(answer, Err(Setback::unsent(request, failure.clone())));
     }
 }
 
@@ -86,51 +121,60 @@ async fn send(shared: &Shared, link: &mut Link) {
     let Some(deadline) = jobs.iter().map(|job| job.deadline).max() else {
         return;
     };
-    shared.observer.batch(jobs.len());
-    match decide(link, &jobs, deadline).await {
-        Ok(numbers) => hand_out(jobs, &numbers),
-        Err(failure) => {
-            for job in jobs {
-                deliver(job, Err(failure.clone()));
-            }
-        }
+    shared.gauge.observer().batch(jobs.len());
+    match shared.calls {
+        Calls::One => hand_out(decide(link, &jobs, deadline).await, jobs),
+        Calls::PerSlot => calls::send(link, jobs, deadline).await,
     }
 }
 
-async fn decide(link: &mut Link, jobs: &[Job], deadline: Instant) -> Result<Vec<i64>, StoreError> {
+async fn decide(link: &mut Link, jobs: &[Job], deadline: Instant) -> Result<Vec<i64>, CommandError> {
     let requests = jobs.iter().map(|job| &job.request);
     let call = script::call(requests.clone(), When::Now, By::Hash);
     match link.ask(&call, deadline).await {
-        Ok(numbers) => return Ok(numbers),
-        Err(CommandError::Failed(failure)) => return Err(failure),
         // A server that was restarted or flushed. The script did not run, so nothing is decided twice.
         Err(CommandError::NoScript) => {}
+        answered => return answered,
     }
     let call = script::call(requests, When::Now, By::Text);
-    link.ask(&call, deadline).await.map_err(StoreError::from)
+    link.ask(&call, deadline).await
 }
 
-fn hand_out(jobs: Vec<Job>, numbers: &[i64]) {
+/// Gives everyone who shared a call their part of what came of it.
+pub(super) fn hand_out(answered: Result<Vec<i64>, CommandError>, jobs: Vec<Job>) {
     let expected: usize = jobs.iter().map(|job| job.request.numbers()).sum();
-    let split = numbers.split_first().filter(|(_, numbers)| numbers.len() == expected);
-    let Some((&now, mut rest)) = split else {
-        let failure = format!("{} numbers instead of {}", numbers.len(), expected + 1);
-        for job in jobs {
-            deliver(job, Err(StoreError::Malformed(failure.clone())));
+    let numbers = match answered {
+        Ok(numbers) if numbers.len() == expected + 1 => numbers,
+        Ok(numbers) => {
+            let failure = format!("{} numbers instead of {}", numbers.len(), expected + 1);
+            return refuse_all(jobs, CommandError::Failed(StoreError::Malformed(failure)));
         }
-        return;
+        Err(failure) => return refuse_all(jobs, failure),
     };
     // A clock before 1970 counts from there.
-    let now_us = now.max(0).unsigned_abs();
+    let now_us = numbers[0].max(0).unsigned_abs();
+    let mut rest = &numbers[1..];
     for job in jobs {
         let (numbers, after) = rest.split_at(job.request.numbers());
         rest = after;
-        let answer = Answer { now_us, numbers: numbers.into() };
-        deliver(job, Ok(answer));
+        deliver(job.answer, Ok(Answer { now_us, numbers: numbers.into() }));
     }
 }
 
-fn deliver(job: Job, answer: Result<Answer, StoreError>) {
+fn refuse_all(jobs: Vec<Job>, failure: CommandError) {
+    let redirect =
+        if let CommandError::Redirected(redirect) = &failure { Some(redirect.clone()) } else { None };
+    let failure = StoreError::from(failure);
+    for Job { request, answer, .. } in jobs {
+        let setback = match &redirect {
+            Some(redirect) => Setback::redirected(request, redirect.clone()),
+            None => Setback::Failed(failure.clone()),
+        };
+        deliver(answer, Err(setback));
+    }
+}
+
+fn deliver(to: oneshot::Sender<Result<Answer, Setback>>, answer: Result<Answer, Setback>) {
     // A caller who has gone does not want it.
-    drop(job.answer.send(answer));
+    drop(to.send(answer));
 }

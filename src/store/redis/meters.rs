@@ -1,11 +1,17 @@
 //! What the Redis store tells whoever measures it. Knows nothing of how it is counted.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 /// Told of the store's work as it happens; must be quick.
 pub trait Observer: Send + Sync + 'static {
     /// A batch of that many requests goes out.
     fn batch(&self, requests: usize);
-    /// So many requests wait for a batch after one has been taken.
+    /// So many requests wait for a batch after one has been taken, whatever server they are for.
     fn queue_depth(&self, requests: usize);
+    /// A charge that was recorded should have been undone and may not have been: its limit denies a little early until
+    /// the charge has run out.
+    fn lost_undo(&self);
 }
 
 /// Takes no note of anything.
@@ -15,4 +21,44 @@ pub struct Unobserved;
 impl Observer for Unobserved {
     fn batch(&self, _requests: usize) {}
     fn queue_depth(&self, _requests: usize) {}
+    fn lost_undo(&self) {}
+}
+
+/// One lane's part in what the observer is told.
+pub(super) struct Gauge {
+    observer: Arc<dyn Observer>,
+    /// What waits on this lane.
+    own: AtomicUsize,
+    /// What waits on all lanes of the store.
+    all: Arc<AtomicUsize>,
+}
+
+impl Gauge {
+    /// Of the first lane of a store.
+    pub(super) fn new(observer: Arc<dyn Observer>) -> Self {
+        Self { observer, own: AtomicUsize::default(), all: Arc::default() }
+    }
+
+    /// Of a further lane of the same store.
+    pub(super) fn sibling(&self) -> Self {
+        Self { observer: Arc::clone(&self.observer), own: AtomicUsize::default(), all: Arc::clone(&self.all) }
+    }
+
+    pub(super) fn observer(&self) -> &dyn Observer {
+        self.observer.as_ref()
+    }
+
+    pub(super) fn queue_depth(&self, requests: usize) {
+        let before = self.own.swap(requests, Ordering::Relaxed);
+        // Wraps as the lane's own number goes down, and comes out right.
+        let change = requests.wrapping_sub(before);
+        let all = self.all.fetch_add(change, Ordering::Relaxed).wrapping_add(change);
+        self.observer.queue_depth(all);
+    }
+}
+
+impl Drop for Gauge {
+    fn drop(&mut self) {
+        self.all.fetch_sub(*self.own.get_mut(), Ordering::Relaxed);
+    }
 }

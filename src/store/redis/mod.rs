@@ -1,38 +1,43 @@
 //! Counters in Redis: every decision is one part of one script call.
 //!
-//! A caller's request is encoded (`codec`), waits in a bounded queue (`queue`), goes out with all others that wait
-//! as one call (`batch`) of the one script (`script`) over one of a few connections (`pool`), and is reported on
-//! by the engine's own functions from the numbers that come back. [`Timeline`] decides at times of the caller's
+//! A caller's request is encoded (`codec`) and waits on the lane to its server (`lane`) in a bounded queue (`queue`),
+//! goes out with all others that wait there as one call (`batch`) of the one script (`script`) over one of a few
+//! connections (`pool`), and is reported on by the engine's own functions from the numbers that come back. A standalone
+//! server has one lane, a cluster one for each primary (`cluster`). [`Timeline`] decides at times of the caller's
 //! choosing. Redis's types stay in here.
 
 mod batch;
+mod cluster;
 mod codec;
+mod lane;
 mod meters;
 mod options;
 mod pool;
 mod queue;
 mod script;
+mod setback;
+mod tasks;
 mod timeline;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::oneshot;
-use tokio::task::{JoinError, JoinHandle};
-use tokio::time::{Instant, timeout_at};
+use tokio::task::JoinError;
+use tokio::time::Instant;
 
-use self::batch::{Job, Shared};
-use self::codec::{Answer, Encoded};
-use self::queue::{Queue, Refusal};
+use self::batch::Manner;
+use self::cluster::Cluster;
+use self::codec::Encoded;
+use self::lane::Lane;
+use self::meters::Gauge;
+use self::tasks::Tasks;
 use crate::engine::{Charges, Outcomes, Store, StoreError};
 
 pub use meters::{Observer, Unobserved};
-pub use options::{OptionsError, RedisOptions};
+pub use options::{OptionsError, RedisOptions, Topology};
 pub use timeline::{Moment, Timeline, TimelineError};
 
-/// The Redis store of one worker. Clones share its queue, its batchers and its connections.
+/// The Redis store of one worker. Clones share its queues, its batchers and its connections.
 ///
 /// It lives on the runtime it was made in, best a current-thread one: its batchers and connections run there, and when the last
 /// clone is dropped they answer what still waits and end. [`RedisStore::shutdown`] does the same and waits for it.
@@ -42,24 +47,33 @@ pub struct RedisStore {
 }
 
 struct Handle {
-    shared: Arc<Shared>,
-    key_prefix: String,
-    timeout: Duration,
-    batchers: Mutex<Vec<JoinHandle<()>>>,
+    options: RedisOptions,
+    servers: Servers,
+}
+
+enum Servers {
+    One(Lane, Tasks),
+    Cluster(Arc<Cluster>),
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shared.queue.close();
+        self.servers.close();
+    }
+}
+
+impl Servers {
+    fn close(&self) {
+        match self {
+            Self::One(lane, _) => lane.close(),
+            Self::Cluster(cluster) => cluster.close(),
+        }
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore")
-            .field("key_prefix", &self.handle.key_prefix)
-            .field("timeout", &self.handle.timeout)
-            .finish_non_exhaustive()
+        f.debug_struct("RedisStore").field("options", &self.handle.options).finish_non_exhaustive()
     }
 }
 
@@ -73,29 +87,31 @@ impl RedisStore {
     /// Outside a tokio runtime.
     pub fn new(options: &RedisOptions, observer: Arc<dyn Observer>) -> Result<Self, OptionsError> {
         options.check()?;
-        let shared = Arc::new(Shared {
-            queue: Queue::new(options.max_queue),
-            pool: pool::pool(options.client()?, options.connections),
-            max_batch: options.max_batch,
-            observer,
-        });
-        let batchers =
-            (0..options.connections).map(|_| tokio::spawn(batch::run(Arc::clone(&shared)))).collect();
-        let handle = Handle {
-            shared,
-            key_prefix: options.key_prefix.clone(),
-            timeout: options.timeout,
-            batchers: Mutex::new(batchers),
+        let servers = match options.topology {
+            Topology::Standalone => {
+                let tasks = Tasks::new();
+                let lane = Lane::open(options.client()?, options, Gauge::new(observer), &tasks);
+                Servers::One(lane, tasks)
+            }
+            Topology::Cluster => Servers::Cluster(Cluster::start(options, observer)?),
         };
-        Ok(Self { handle: Arc::new(handle) })
+        Ok(Self { handle: Arc::new(Handle { options: options.clone(), servers }) })
     }
 
-    /// Whether Redis answers in time, by the way that decisions take, script included. Decides nothing.
+    /// Whether Redis answers in time, by the way that decisions take, script included. Decides nothing. Of a cluster one
+    /// primary is enough.
     ///
     /// # Errors
     /// What a decision would meet.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        self.submit(Encoded::default()).await.map(|_| ())
+        let deadline = self.deadline();
+        match &self.handle.servers {
+            Servers::One(lane, _) => {
+                lane.ask(Encoded::default(), Manner::Shared(None), deadline).await?;
+                Ok(())
+            }
+            Servers::Cluster(cluster) => cluster.ping(deadline).await,
+        }
     }
 
     /// Refuses further decisions, answers those that wait, and returns when the batchers have ended.
@@ -103,38 +119,29 @@ impl RedisStore {
     /// # Errors
     /// [`JoinError`] when one of them had died.
     pub async fn shutdown(&self) -> Result<(), JoinError> {
-        self.handle.shared.queue.close();
-        let batchers = std::mem::take(&mut *self.handle.batchers.lock());
-        for batcher in batchers {
-            batcher.await?;
-        }
-        Ok(())
-    }
-
-    async fn submit(&self, request: Encoded) -> Result<Answer, StoreError> {
-        let (answer, answered) = oneshot::channel();
-        let deadline = Instant::now() + self.handle.timeout;
-        let job = Job { request, deadline, answer };
-        self.handle.shared.queue.push(job).map_err(|refusal| match refusal {
-            Refusal::Full => StoreError::Overloaded,
-            Refusal::Closed => ended(),
-        })?;
-        match timeout_at(deadline, answered).await {
-            Ok(Ok(answer)) => answer,
-            // A job is dropped unanswered when its deadline has passed, or with its batcher.
-            Ok(Err(_)) if Instant::now() < deadline => Err(ended()),
-            Ok(Err(_)) | Err(_) => Err(StoreError::Timeout),
+        match &self.handle.servers {
+            Servers::One(lane, tasks) => {
+                lane.close();
+                tasks.ended().await
+            }
+            Servers::Cluster(cluster) => cluster.shutdown().await,
         }
     }
-}
 
-fn ended() -> StoreError {
-    StoreError::Unreachable("the store has been shut down".to_owned())
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.handle.options.timeout
+    }
 }
 
 impl Store for RedisStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
-        let request = Encoded::new(charges, &self.handle.key_prefix);
-        self.submit(request).await?.outcomes(charges)
+        let deadline = self.deadline();
+        match &self.handle.servers {
+            Servers::One(lane, _) => {
+                let request = Encoded::new(charges, &self.handle.options.key_prefix);
+                lane.ask(request, Manner::Shared(None), deadline).await?.outcomes(charges)
+            }
+            Servers::Cluster(cluster) => cluster.decide(charges, deadline).await,
+        }
     }
 }

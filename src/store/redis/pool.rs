@@ -15,6 +15,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::script;
+use super::setback::Redirect;
 use crate::engine::StoreError;
 
 /// The longest a connection may take to come up, script and all.
@@ -58,6 +59,8 @@ pub(super) struct Link {
 pub(super) enum CommandError {
     /// The server does not know the script: it surely did not run.
     NoScript,
+    /// Another server is to be asked: it surely did not run here.
+    Redirected(Redirect),
     /// Anything else. Whether the command ran is not known.
     Failed(StoreError),
 }
@@ -149,33 +152,44 @@ impl Link {
         self.settle(answers)
     }
 
+    /// As [`Link::ask_all`], each command with an error of its own.
+    pub(super) async fn ask_each<T: FromRedisValue>(
+        &mut self,
+        commands: &Pipeline,
+        deadline: Instant,
+    ) -> Result<Vec<Result<T, CommandError>>, CommandError> {
+        let answers: Vec<RedisResult<T>> = self.ask_all(commands, deadline).await?;
+        Ok(answers.into_iter().map(|answer| answer.map_err(|error| self.failed(error))).collect())
+    }
+
     fn settle<T>(&mut self, answer: Result<RedisResult<T>, Elapsed>) -> Result<T, CommandError> {
         match answer {
             Ok(Ok(answer)) => {
                 self.last_used = Instant::now();
                 Ok(answer)
             }
-            Ok(Err(error)) => {
-                self.broken = error.is_io_error() || error.is_unrecoverable_error();
-                let is_unfit = matches!(
-                    error.kind(),
-                    ErrorKind::Server(
-                        ServerErrorKind::ReadOnly
-                            | ServerErrorKind::MasterDown
-                            | ServerErrorKind::BusyLoading
-                    )
-                );
-                let failure = command_error(error);
-                if let (true, CommandError::Failed(cause)) = (is_unfit, &failure) {
-                    self.unfit = Some(cause.clone());
-                }
-                Err(failure)
-            }
+            Ok(Err(error)) => Err(self.failed(error)),
             Err(_elapsed) => {
                 self.broken = true;
                 Err(CommandError::Failed(StoreError::Timeout))
             }
         }
+    }
+
+    /// What the error says of this connection, and of the command.
+    fn failed(&mut self, error: RedisError) -> CommandError {
+        self.broken |= error.is_io_error() || error.is_unrecoverable_error();
+        let is_unfit = matches!(
+            error.kind(),
+            ErrorKind::Server(
+                ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown | ServerErrorKind::BusyLoading
+            )
+        );
+        let failure = command_error(error);
+        if let (true, CommandError::Failed(cause)) = (is_unfit, &failure) {
+            self.unfit = Some(cause.clone());
+        }
+        failure
     }
 }
 
@@ -183,6 +197,7 @@ impl From<CommandError> for StoreError {
     fn from(error: CommandError) -> Self {
         match error {
             CommandError::NoScript => Self::Refused("the server has forgotten the script".to_owned()),
+            CommandError::Redirected(redirect) => redirect.into(),
             CommandError::Failed(failure) => failure,
         }
     }
@@ -191,6 +206,8 @@ impl From<CommandError> for StoreError {
 fn command_error(error: RedisError) -> CommandError {
     if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) {
         CommandError::NoScript
+    } else if let Some(redirect) = Redirect::of(&error) {
+        CommandError::Redirected(redirect)
     } else {
         CommandError::Failed(store_error(error))
     }

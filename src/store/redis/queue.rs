@@ -34,13 +34,14 @@ impl<T> Queue<T> {
         Self { waiting: Mutex::new(waiting), bound, arrived: Notify::new() }
     }
 
-    pub(super) fn push(&self, item: T) -> Result<(), Refusal> {
+    /// Adds an item, or gives it back.
+    pub(super) fn push(&self, item: T) -> Result<(), (Refusal, T)> {
         let mut waiting = self.waiting.lock();
         if waiting.closed {
-            return Err(Refusal::Closed);
+            return Err((Refusal::Closed, item));
         }
         if waiting.items.len() >= self.bound {
-            return Err(Refusal::Full);
+            return Err((Refusal::Full, item));
         }
         waiting.items.push_back(item);
         drop(waiting);
@@ -109,7 +110,7 @@ mod tests {
     async fn it_is_bounded_and_keeps_the_order() {
         let queue = Queue::new(2);
         assert_eq!((queue.push(1), queue.push(2)), (Ok(()), Ok(())));
-        assert_eq!(queue.push(3), Err(Refusal::Full));
+        assert_eq!(queue.push(3), Err((Refusal::Full, 3)));
         assert!(queue.ready().await);
         assert_eq!(queue.take(1, |_| Some(1)), (vec![1], 1));
         assert_eq!(queue.take(9, |_| Some(1)), (vec![2], 0));
@@ -140,6 +141,6 @@ mod tests {
         let close = async { queue.close() };
         let (first, second, ()) = tokio::join!(queue.ready(), queue.ready(), close);
         assert!(!first && !second);
-        assert_eq!(queue.push(1), Err(Refusal::Closed));
+        assert_eq!(queue.push(1), Err((Refusal::Closed, 1)));
     }
 }

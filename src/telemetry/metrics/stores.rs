@@ -12,7 +12,7 @@ use crate::store::memory::Census;
 use crate::store::observed::Observer;
 use crate::store::redis;
 
-use super::family::{Reading, counters, durations, pulled, sizes};
+use super::family::{Reading, counter, counters, durations, pulled, sizes};
 
 /// The kinds of [`StoreError::kind`].
 const KINDS: [&str; 5] = ["timeout", "unreachable", "overloaded", "refused", "malformed"];
@@ -22,6 +22,7 @@ pub(super) struct StoreFamilies {
     durations: HistogramVec,
     errors: IntCounterVec,
     batch_sizes: Histogram,
+    lost_undos: IntCounter,
     /// One per worker that still is.
     queues: Queues,
 }
@@ -39,6 +40,7 @@ pub struct StoreMeter {
 #[derive(Debug)]
 pub struct BatchMeter {
     sizes: Histogram,
+    lost_undos: IntCounter,
     /// This worker's own: workers would wait for each other's cache line if they added to one.
     waiting: Arc<AtomicUsize>,
 }
@@ -65,10 +67,11 @@ impl StoreFamilies {
                 "Requests a store gave no answer to, by reason",
                 &["store", "kind"],
             )?,
-            batch_sizes: sizes(
+            batch_sizes: sizes(registry, "ratelimitd_redis_batch_size", "Requests that were sent together")?,
+            lost_undos: counter(
                 registry,
-                "ratelimitd_redis_batch_size",
-                "Requests that shared a script call",
+                "ratelimitd_redis_lost_undos_total",
+                "Charges that may stay recorded although their request was held back",
             )?,
             queues,
         })
@@ -86,7 +89,7 @@ impl StoreFamilies {
         let mut queues = self.queues.lock();
         queues.retain(|queue| queue.strong_count() > 0);
         queues.push(Arc::downgrade(&waiting));
-        BatchMeter { sizes: self.batch_sizes.clone(), waiting }
+        BatchMeter { sizes: self.batch_sizes.clone(), lost_undos: self.lost_undos.clone(), waiting }
     }
 }
 
@@ -114,6 +117,10 @@ impl redis::Observer for BatchMeter {
 
     fn queue_depth(&self, requests: usize) {
         self.waiting.store(requests, Ordering::Relaxed);
+    }
+
+    fn lost_undo(&self) {
+        self.lost_undos.inc();
     }
 }
 

@@ -1,0 +1,73 @@
+//! How a batch goes to a node of a cluster: one call for each slot, all in one trip, each with an answer or an error of
+//! its own. Knows nothing of which node has which slot.
+
+use redis::Pipeline;
+use tokio::time::Instant;
+
+use super::super::batch::{Job, Manner, hand_out};
+use super::super::pool::{CommandError, Link};
+use super::super::script::{self, By, When};
+use crate::engine::StoreError;
+
+/// Requests that share a call, and what came of it.
+struct Call {
+    jobs: Vec<Job>,
+    answered: Result<Vec<i64>, CommandError>,
+}
+
+/// Sends a batch and gives everyone their part of the answers.
+pub(in super::super) async fn send(link: &mut Link, jobs: Vec<Job>, deadline: Instant) {
+    let mut calls = sorted(jobs);
+    ask(link, &mut calls, By::Hash, deadline).await;
+    // A node that was restarted, flushed or has just got the slot. The script did not run, so nothing is decided twice.
+    ask(link, &mut calls, By::Text, deadline).await;
+    for call in calls {
+        hand_out(call.answered, call.jobs);
+    }
+}
+
+/// The requests in the calls that they share, those of each slot in the order in which they came.
+fn sorted(mut jobs: Vec<Job>) -> Vec<Call> {
+    jobs.sort_by_key(|job| job.manner);
+    let mut calls: Vec<Call> = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        match calls.last_mut() {
+            Some(call) if matches!(job.manner, Manner::Shared(_)) && call.jobs[0].manner == job.manner => {
+                call.jobs.push(job);
+            }
+            _ => calls.push(Call { jobs: vec![job], answered: Err(CommandError::NoScript) }),
+        }
+    }
+    calls
+}
+
+/// Sends those calls that have met no script yet: all of them at first.
+async fn ask(link: &mut Link, calls: &mut [Call], by: By, deadline: Instant) {
+    let mut unanswered: Vec<&mut Call> =
+        calls.iter_mut().filter(|call| matches!(call.answered, Err(CommandError::NoScript))).collect();
+    if unanswered.is_empty() {
+        return;
+    }
+    let mut pipeline = Pipeline::with_capacity(unanswered.len());
+    pipeline.ignore_errors();
+    for call in &unanswered {
+        if call.jobs[0].manner == Manner::Asking {
+            pipeline.cmd("ASKING").ignore();
+        }
+        let requests = call.jobs.iter().map(|job| &job.request);
+        pipeline.add_command(script::call(requests, When::Now, by));
+    }
+    let expected = unanswered.len();
+    let answers = match link.ask_each(&pipeline, deadline).await {
+        Ok(answers) if answers.len() == expected => answers,
+        Ok(_) => all_failed(expected, &StoreError::Malformed("not one answer for each call".to_owned())),
+        Err(failure) => all_failed(expected, &failure.into()),
+    };
+    for (call, answer) in unanswered.iter_mut().zip(answers) {
+        call.answered = answer;
+    }
+}
+
+fn all_failed(calls: usize, failure: &StoreError) -> Vec<Result<Vec<i64>, CommandError>> {
+    (0..calls).map(|_| Err(CommandError::Failed(failure.clone()))).collect()
+}

@@ -1,0 +1,78 @@
+//! The way to one server: a bounded queue, the batchers that empty it, and their connections. What happens on one lane
+//! keeps nobody waiting on another.
+
+use std::sync::Arc;
+
+use redis::Client;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use super::batch::{self, Calls, Job, Shared};
+use super::codec::{Answer, Encoded};
+use super::meters::Gauge;
+use super::options::RedisOptions;
+use super::pool;
+use super::queue::{Queue, Refusal};
+use super::setback::Setback;
+use super::tasks::Tasks;
+use crate::engine::StoreError;
+
+/// The way to one server. When it is dropped, what still waits is answered and the batchers end.
+pub(super) struct Lane {
+    shared: Arc<Shared>,
+}
+
+impl Lane {
+    /// Starts the batchers. The server need not be there yet.
+    pub(super) fn open(client: Client, options: &RedisOptions, gauge: Gauge, tasks: &Tasks) -> Self {
+        let shared = Arc::new(Shared {
+            queue: Queue::new(options.max_queue),
+            pool: pool::pool(client, options.connections),
+            max_batch: options.max_batch,
+            calls: Calls::of(&options.topology),
+            gauge,
+        });
+        for _ in 0..options.connections {
+            tasks.spawn(batch::run(Arc::clone(&shared)));
+        }
+        Self { shared }
+    }
+
+    /// Waits for the answer to a request, until `deadline`.
+    pub(super) async fn ask(
+        &self,
+        request: Encoded,
+        manner: batch::Manner,
+        deadline: Instant,
+    ) -> Result<Answer, Setback> {
+        let (answer, answered) = oneshot::channel();
+        let job = Job { request, manner, deadline, answer };
+        if let Err((refusal, job)) = self.shared.queue.push(job) {
+            return Err(match refusal {
+                Refusal::Full => Setback::Failed(StoreError::Overloaded),
+                Refusal::Closed => Setback::unsent(job.request, ended()),
+            });
+        }
+        match timeout_at(deadline, answered).await {
+            Ok(Ok(answer)) => answer,
+            // A job is dropped unanswered when its deadline has passed, or with its batcher.
+            Ok(Err(_)) if Instant::now() < deadline => Err(Setback::Failed(ended())),
+            Ok(Err(_)) | Err(_) => Err(Setback::Failed(StoreError::Timeout)),
+        }
+    }
+
+    /// Refuses what comes, answers what waits, and ends the batchers.
+    pub(super) fn close(&self) {
+        self.shared.queue.close();
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+pub(super) fn ended() -> StoreError {
+    StoreError::Unreachable("the store has been shut down".to_owned())
+}
