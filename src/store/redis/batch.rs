@@ -111,7 +111,7 @@ async fn decide(link: &mut Link, jobs: &[Job], deadline: Instant) -> Result<Vec<
 }
 
 fn hand_out(jobs: Vec<Job>, numbers: &[i64]) {
-    let expected: usize = jobs.iter().map(|job| job.request.numbers()).sum();
+    let expected: usize = jobs.iter().map(|job| job.request.width()).sum();
     let split = numbers.split_first().filter(|(_, numbers)| numbers.len() == expected);
     let Some((&now, mut rest)) = split else {
         let failure = format!("{} numbers instead of {}", numbers.len(), expected + 1);
@@ -123,7 +123,7 @@ fn hand_out(jobs: Vec<Job>, numbers: &[i64]) {
     // A clock before 1970 counts from there.
     let now_us = now.max(0).unsigned_abs();
     for job in jobs {
-        let (numbers, after) = rest.split_at(job.request.numbers());
+        let (numbers, after) = rest.split_at(job.request.width());
         rest = after;
         let answer = Answer { now_us, numbers: numbers.into() };
         deliver(job, Ok(answer));

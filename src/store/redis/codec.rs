@@ -16,8 +16,12 @@ pub(super) struct Encoded {
     keys: String,
     key_ends: SmallVec<[u32; 2]>,
     record: SmallVec<[u8; 64]>,
-    numbers: usize,
+    width: usize,
+    uses: u8,
 }
+
+/// In [`Encoded::uses`]: several charges.
+const SEVERAL: u8 = 128;
 
 /// The numbers that the script returned for one request, and when it decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,23 +33,27 @@ pub(super) struct Answer {
 impl Encoded {
     /// Writes a request, its keys with the prefix before them.
     pub(super) fn new(charges: &Charges, prefix: &str) -> Self {
-        let mut encoded = Self { numbers: numbers(charges), ..Self::default() };
+        let mut encoded = Self { width: numbers(charges), ..Self::default() };
         if let [charge] = charges.each() {
-            encoded.charge(charges, charge, prefix);
+            encoded.kernel(charge);
+            encoded.numbers(charges, charge, prefix);
             return encoded;
         }
+        encoded.uses |= SEVERAL;
         encoded.record.push(0);
-        encoded.u32(charges.each().len());
-        encoded.u32(usize::from(charges.quota_groups()));
+        // The bounds on requests keep both far below that.
+        encoded.u16(u16::try_from(charges.each().len()).unwrap_or(u16::MAX));
+        encoded.u16(charges.quota_groups());
         for charge in charges.each() {
-            encoded.u32(match charge.role {
+            encoded.kernel(charge);
+            encoded.u16(match charge.role {
                 // What asks and changes nothing is sent as a peek, which must not hold the others back.
                 _ if charge.cost == Cost::refund(0) => 1,
                 Role::Enforce => 0,
                 Role::Free => 1,
-                Role::Quota(group) => 2 + usize::from(group),
+                Role::Quota(group) => 2 + group,
             });
-            encoded.charge(charges, charge, prefix);
+            encoded.numbers(charges, charge, prefix);
         }
         encoded
     }
@@ -63,9 +71,14 @@ impl Encoded {
         &self.record
     }
 
+    /// What of the script it uses, as the script is told it.
+    pub(super) fn uses(&self) -> u8 {
+        self.uses
+    }
+
     /// How many numbers the script returns for it.
-    pub(super) fn numbers(&self) -> usize {
-        self.numbers
+    pub(super) fn width(&self) -> usize {
+        self.width
     }
 
     /// About how many bytes it adds to a command.
@@ -73,8 +86,13 @@ impl Encoded {
         self.keys.len() + self.record.len() + 8 * self.key_ends.len()
     }
 
-    fn charge(&mut self, charges: &Charges, charge: &Charge, prefix: &str) {
-        self.record.push(kernel_number(&charge.kernel) * 8 + mode(charge));
+    fn kernel(&mut self, charge: &Charge) {
+        let number = kernel_number(&charge.kernel);
+        self.uses |= 1 << (number - 1);
+        self.record.extend_from_slice(&[number, mode(charge)]);
+    }
+
+    fn numbers(&mut self, charges: &Charges, charge: &Charge, prefix: &str) {
         if matches!(charge.kernel, Kernel::Blocked(_)) {
             return;
         }
@@ -110,9 +128,7 @@ impl Encoded {
         }
     }
 
-    fn u32(&mut self, number: usize) {
-        // Charges and quota groups of one request are counted in 16 bits.
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
+    fn u16(&mut self, number: u16) {
         self.record.extend_from_slice(&number.to_le_bytes());
     }
 }
