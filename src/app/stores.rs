@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::clock::SystemClock;
+use crate::clock::{Clock, MonotonicClock, SystemClock};
 use crate::engine::{Charges, Outcomes, Store, StoreError};
 use crate::settings::{self, StoreKind};
+use crate::store::deny_cache::{DenyCache, DenyCached};
 use crate::store::fallback::Fallback;
 use crate::store::memory::{MemoryOptions, MemoryStore};
 use crate::store::observed::Observed;
@@ -23,9 +24,26 @@ pub(super) struct Stores {
     /// The counters themselves, or what limits with the policy `local` count by while Redis is away.
     pub(super) memory: Arc<MemoryStore<SystemClock>>,
     redis: RedisOptions,
+    /// What Redis has denied; `None` where it is not to be remembered.
+    pub(super) denials: Option<Denials>,
     metrics: Metrics,
     availability: Arc<Availability>,
 }
+
+/// Shared by all workers: one that is denied by one of them is denied by all.
+#[derive(Debug)]
+pub(super) struct Denials {
+    pub(super) cache: Arc<DenyCache>,
+    clock: MonotonicClock,
+}
+
+impl Denials {
+    pub(super) fn sweep(&self) {
+        self.cache.sweep(self.clock.now_us());
+    }
+}
+
+type Layered<S> = Fallback<DenyCached<Observed<S, Watched>, MonotonicClock>, SystemClock>;
 
 /// The store of one worker.
 #[derive(Debug)]
@@ -33,7 +51,7 @@ pub(super) enum AnyStore {
     /// Shared by all workers. Not measured: reading the clock would take longer than the decision.
     Memory(Arc<MemoryStore<SystemClock>>),
     /// The worker's own, and the same without its layers.
-    Redis(Fallback<Observed<RedisStore, Watched>, SystemClock>, RedisStore),
+    Redis(Layered<RedisStore>, RedisStore),
 }
 
 impl Stores {
@@ -42,13 +60,25 @@ impl Stores {
         let memory = Arc::new(MemoryStore::new(options, SystemClock));
         let counted = Arc::clone(&memory);
         metrics.watch_memory(move || counted.census())?;
+        let denials = match settings.kind {
+            StoreKind::Redis => deny_cache(&settings.redis.deny_cache, metrics)?,
+            StoreKind::Memory => None,
+        };
         Ok(Self {
             kind: settings.kind,
             memory,
             redis: super::options::redis(&settings.redis),
+            denials,
             metrics: metrics.clone(),
             availability: Arc::default(),
         })
+    }
+
+    /// Has everyone who was denied ask the counters again.
+    pub(super) fn forget_denials(&self) {
+        if let Some(denials) = &self.denials {
+            denials.cache.purge();
+        }
     }
 
     /// A store for whoever runs on this runtime.
@@ -61,10 +91,26 @@ impl Stores {
                 let availability = Arc::clone(&self.availability);
                 let watched = Watched { meter: self.metrics.store("redis"), availability };
                 let observed = Observed::new(redis.clone(), watched);
-                Ok(AnyStore::Redis(Fallback::new(observed, memory), redis))
+                let denials =
+                    self.denials.as_ref().map(|denials| (Arc::clone(&denials.cache), denials.clock));
+                let deny_cached = DenyCached::new(observed, denials);
+                Ok(AnyStore::Redis(Fallback::new(deny_cached, memory), redis))
             }
         }
     }
+}
+
+fn deny_cache(
+    settings: &settings::DenyCache,
+    metrics: &Metrics,
+) -> Result<Option<Denials>, prometheus::Error> {
+    if !settings.enabled {
+        return Ok(None);
+    }
+    let cache = Arc::new(DenyCache::new(super::options::deny_cache(settings)));
+    let counted = Arc::clone(&cache);
+    metrics.watch_deny_cache(move || counted.census())?;
+    Ok(Some(Denials { cache, clock: MonotonicClock::default() }))
 }
 
 impl AnyStore {

@@ -25,7 +25,7 @@ pub use redis_url::RedisUrl;
 pub use response::{Response, ResponseHeaders};
 pub use rules::Rules;
 pub use server::{Admin, Grpc, Http, Server};
-pub use store::{MemoryStore, RedisStore, Store, StoreKind};
+pub use store::{DenyCache, MemoryStore, RedisStore, Store, StoreKind};
 
 use reader::Reader;
 

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::error::{Fault, Problem};
-use super::kinds::{Kind, duration, one_of, positive};
+use super::kinds::{Kind, duration, flag, one_of, positive};
 use super::reader::Reader;
 use super::redis_url::RedisUrl;
 
@@ -53,6 +53,19 @@ pub struct RedisStore {
     pub max_batch: NonZeroUsize,
     /// `store.redis.max_queue`: requests of each worker that wait for a script call, at most.
     pub max_queue: NonZeroUsize,
+    /// `store.redis.deny_cache.*`
+    pub deny_cache: DenyCache,
+}
+
+/// Denials that are repeated without Redis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DenyCache {
+    /// `store.redis.deny_cache.enabled`
+    pub enabled: bool,
+    /// `store.redis.deny_cache.max_age`: how long a denial is repeated, at most. 1 ms to 60 s.
+    pub max_age: Duration,
+    /// `store.redis.deny_cache.max_keys`: denials kept, at most.
+    pub max_keys: NonZeroUsize,
 }
 
 impl Store {
@@ -78,6 +91,17 @@ impl RedisStore {
             connections: reader.read("store.redis.connections", "2", positive(64)),
             max_batch: reader.read("store.redis.max_batch", "128", positive(1_024)),
             max_queue: reader.read("store.redis.max_queue", "8192", positive(1_000_000)),
+            deny_cache: DenyCache::read(reader),
+        }
+    }
+}
+
+impl DenyCache {
+    fn read(reader: &mut Reader) -> Self {
+        Self {
+            enabled: reader.read("store.redis.deny_cache.enabled", "true", flag()),
+            max_age: reader.read("store.redis.deny_cache.max_age", "1s", duration("1ms", "60s")),
+            max_keys: reader.read("store.redis.deny_cache.max_keys", "100000", positive(100_000_000)),
         }
     }
 }

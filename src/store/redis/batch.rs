@@ -142,7 +142,7 @@ async fn decide(link: &mut Link, jobs: &[Job], deadline: Instant) -> Result<Vec<
 
 /// Gives everyone who shared a call their part of what came of it.
 pub(super) fn hand_out(answered: Result<Vec<i64>, CommandError>, jobs: Vec<Job>) {
-    let expected: usize = jobs.iter().map(|job| job.request.numbers()).sum();
+    let expected: usize = jobs.iter().map(|job| job.request.width()).sum();
     let numbers = match answered {
         Ok(numbers) if numbers.len() == expected + 1 => numbers,
         Ok(numbers) => {
@@ -155,7 +155,7 @@ pub(super) fn hand_out(answered: Result<Vec<i64>, CommandError>, jobs: Vec<Job>)
     let now_us = numbers[0].max(0).unsigned_abs();
     let mut rest = &numbers[1..];
     for job in jobs {
-        let (numbers, after) = rest.split_at(job.request.numbers());
+        let (numbers, after) = rest.split_at(job.request.width());
         rest = after;
         deliver(job.answer, Ok(Answer { now_us, numbers: numbers.into() }));
     }

@@ -16,8 +16,12 @@ pub(super) struct Encoded {
     keys: String,
     key_ends: SmallVec<[u32; 2]>,
     record: SmallVec<[u8; 64]>,
-    numbers: usize,
+    width: usize,
+    uses: u8,
 }
+
+/// In [`Encoded::uses`]: several charges.
+const SEVERAL: u8 = 128;
 
 /// The numbers that the script returned for one request, and when it decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,23 +33,27 @@ pub(super) struct Answer {
 impl Encoded {
     /// Writes a request, its keys with the prefix before them.
     pub(super) fn new(charges: &Charges, prefix: &str) -> Self {
-        let mut encoded = Self { numbers: numbers(charges), ..Self::default() };
+        let mut encoded = Self { width: numbers(charges), ..Self::default() };
         if let [charge] = charges.each() {
-            encoded.charge(charges, charge, prefix);
+            encoded.kernel(&charge.kernel, mode(charge));
+            encoded.numbers(charges, charge, prefix);
             return encoded;
         }
+        encoded.uses |= SEVERAL;
         encoded.record.push(0);
-        encoded.u32(charges.each().len());
-        encoded.u32(usize::from(charges.quota_groups()));
+        // The bounds on requests keep both far below that.
+        encoded.u16(u16::try_from(charges.each().len()).unwrap_or(u16::MAX));
+        encoded.u16(charges.quota_groups());
         for charge in charges.each() {
-            encoded.u32(match charge.role {
+            encoded.kernel(&charge.kernel, mode(charge));
+            encoded.u16(match charge.role {
                 // What asks and changes nothing is sent as a peek, which must not hold the others back.
                 _ if charge.cost == Cost::refund(0) => 1,
                 Role::Enforce => 0,
                 Role::Free => 1,
-                Role::Quota(group) => 2 + usize::from(group),
+                Role::Quota(group) => 2 + group,
             });
-            encoded.charge(charges, charge, prefix);
+            encoded.numbers(charges, charge, prefix);
         }
         encoded
     }
@@ -59,10 +67,11 @@ impl Encoded {
             return None;
         }
         let receipt = receipt(standing)?;
-        let mut encoded = Self { numbers: width(&charge.kernel), ..Self::default() };
-        encoded.record.extend([UNDO, kernel_number(&charge.kernel)]);
-        encoded.counter(charges, charge, prefix);
+        let mut encoded = Self { width: width(&charge.kernel), ..Self::default() };
+        encoded.record.push(BEFORE_UNDO);
         encoded.f64s([receipt]);
+        encoded.kernel(&charge.kernel, UNDO);
+        encoded.numbers(charges, charge, prefix);
         Some(encoded)
     }
 
@@ -79,9 +88,14 @@ impl Encoded {
         &self.record
     }
 
+    /// What of the script it uses, as the script is told it.
+    pub(super) fn uses(&self) -> u8 {
+        self.uses
+    }
+
     /// How many numbers the script returns for it.
-    pub(super) fn numbers(&self) -> usize {
-        self.numbers
+    pub(super) fn width(&self) -> usize {
+        self.width
     }
 
     /// About how many bytes it adds to a command.
@@ -89,13 +103,13 @@ impl Encoded {
         self.keys.len() + self.record.len() + 8 * self.key_ends.len()
     }
 
-    fn charge(&mut self, charges: &Charges, charge: &Charge, prefix: &str) {
-        self.record.push(kernel_number(&charge.kernel) * 8 + mode(charge));
-        self.counter(charges, charge, prefix);
+    fn kernel(&mut self, kernel: &Kernel, mode: u8) {
+        let number = kernel_number(kernel);
+        self.uses |= 1 << (number - 1);
+        self.record.extend_from_slice(&[number, mode]);
     }
 
-    /// The key, and the kernel's numbers.
-    fn counter(&mut self, charges: &Charges, charge: &Charge, prefix: &str) {
+    fn numbers(&mut self, charges: &Charges, charge: &Charge, prefix: &str) {
         if matches!(charge.kernel, Kernel::Blocked(_)) {
             return;
         }
@@ -131,14 +145,15 @@ impl Encoded {
         }
     }
 
-    fn u32(&mut self, number: usize) {
-        // Charges and quota groups of one request are counted in 16 bits.
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
+    fn u16(&mut self, number: u16) {
         self.record.extend_from_slice(&number.to_le_bytes());
     }
 }
 
-/// Stands before a charge that is undone.
+/// Stands, with the receipt, before a charge that is undone.
+const BEFORE_UNDO: u8 = 8;
+
+/// How such a charge asks.
 const UNDO: u8 = 5;
 
 /// What tells the script which grant is meant.

@@ -3,11 +3,13 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use ratelimitd::engine::algorithm::{
-    Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, LONGEST_REFILL_US, SlidingLog, SlidingWindow,
+    Blocked, FixedWindow, IntervalBucket, Kernel, LONGEST_REFILL_US, SlidingLog, SlidingWindow,
 };
 use ratelimitd::engine::{
     Charge, Charges, Charging, Cost, FailurePolicy, Outcomes, Pacing, RetryAfter, Role,
 };
+
+use crate::support::kernels::gcra;
 
 /// What one charge asks of one of the sequence's counters.
 #[derive(Clone, Debug)]
@@ -45,14 +47,6 @@ pub(super) enum Pass {
 pub(super) struct Sequence {
     pub(super) kernels: Vec<Kernel>,
     pub(super) batches: Vec<(Pass, Vec<Vec<Asked>>)>,
-}
-
-pub(super) fn gcra(limit: u64, period_us: u64, burst: u64, pacing: Pacing) -> Gcra {
-    let (mut divisor, mut rest) = (period_us, limit);
-    while rest > 0 {
-        (divisor, rest) = (rest, divisor % rest);
-    }
-    Gcra { limit, period_us, burst, pacing, numerator: period_us / divisor, denominator: limit / divisor }
 }
 
 /// Kernels with limits and lengths from these, inside the engine's bounds.
