@@ -136,7 +136,7 @@ fn compare(kernels: impl Strategy<Value = Kernel>) {
 }
 
 /// Whatever the sequences left behind goes away by itself.
-fn assert_ttls(redis: &Redis) {
+pub(crate) fn assert_ttls(redis: &Redis) {
     let keys: Vec<String> = redis.run(&["KEYS", "*"]).expect("KEYS");
     assert!(!keys.is_empty());
     for key in keys {

@@ -22,7 +22,7 @@ mod outage;
 const DAY_US: u64 = 86_400_000_000;
 
 /// Options under which no decision of a busy test machine is late.
-fn patient(url: &str) -> RedisOptions {
+pub(crate) fn patient(url: &str) -> RedisOptions {
     RedisOptions {
         urls: vec![url.to_owned()],
         key_prefix: "it:".to_owned(),
@@ -31,12 +31,12 @@ fn patient(url: &str) -> RedisOptions {
     }
 }
 
-fn store(options: &RedisOptions) -> RedisStore {
+pub(crate) fn store(options: &RedisOptions) -> RedisStore {
     RedisStore::new(options, Arc::new(Unobserved)).expect("good options")
 }
 
 /// One of each kernel: `limit` units a day (a bucket holds as many), so that nothing comes back during a test.
-fn kernels(limit: u64) -> [(&'static str, Kernel); 6] {
+pub(crate) fn kernels(limit: u64) -> [(&'static str, Kernel); 6] {
     let gcra = |period_us, denominator| Gcra {
         limit: denominator,
         period_us,
@@ -59,7 +59,7 @@ fn kernels(limit: u64) -> [(&'static str, Kernel); 6] {
     ]
 }
 
-fn add(charges: &mut Charges, kernel: Kernel, key: &str, cost: Cost) {
+pub(crate) fn add(charges: &mut Charges, kernel: Kernel, key: &str, cost: Cost) {
     let charge = Charge {
         key: 0..0,
         kernel,
@@ -71,23 +71,28 @@ fn add(charges: &mut Charges, kernel: Kernel, key: &str, cost: Cost) {
     charges.push(charge, |keys| keys.push_str(key));
 }
 
-fn one(kernel: Kernel, key: &str, cost: Cost) -> Charges {
+pub(crate) fn one(kernel: Kernel, key: &str, cost: Cost) -> Charges {
     let mut charges = Charges::default();
     add(&mut charges, kernel, key, cost);
     charges
 }
 
-async fn ask(store: &RedisStore, kernel: Kernel, key: &str, cost: Cost) -> Result<Outcome, StoreError> {
+pub(crate) async fn ask(
+    store: &RedisStore,
+    kernel: Kernel,
+    key: &str,
+    cost: Cost,
+) -> Result<Outcome, StoreError> {
     store.decide(&one(kernel, key, cost)).await.map(|outcomes| outcomes.each[0])
 }
 
-async fn remaining(store: &RedisStore, kernel: Kernel, key: &str) -> u64 {
+pub(crate) async fn remaining(store: &RedisStore, kernel: Kernel, key: &str) -> u64 {
     let peek = ask(store, kernel, key, Cost::PEEK).await;
     peek.expect("Redis is there").report.remaining
 }
 
 /// Asks `count` times at once; how many fitted.
-async fn admitted(store: &RedisStore, charges: &Charges, count: usize) -> usize {
+pub(crate) async fn admitted(store: &RedisStore, charges: &Charges, count: usize) -> usize {
     let answers = join_all((0..count).map(|_| store.decide(charges))).await;
     let fits = |answer: &Result<_, _>| {
         let outcomes: &ratelimitd::engine::Outcomes = answer.as_ref().expect("Redis is there");

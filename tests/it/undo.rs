@@ -12,6 +12,7 @@ use ratelimitd::engine::{
 use ratelimitd::store::redis::{Moment, RedisOptions, Timeline};
 use tokio::runtime::Runtime;
 
+use crate::lua_twin::assert_ttls;
 use crate::lua_twin::sequence::{kernel, period_us};
 use crate::support::redis::Redis;
 
@@ -101,7 +102,7 @@ struct Stage {
     runtime: Runtime,
     timeline: RefCell<Timeline>,
     case: Cell<u64>,
-    _redis: Redis,
+    redis: Redis,
 }
 
 /// One counter, and the time it is asked at.
@@ -117,7 +118,7 @@ impl Stage {
         let runtime = Runtime::new().expect("a runtime");
         let options = RedisOptions { urls: vec![redis.url()], ..RedisOptions::default() };
         let timeline = runtime.block_on(Timeline::connect(&options)).expect("Redis is there");
-        Self { runtime, timeline: RefCell::new(timeline), case: Cell::new(0), _redis: redis }
+        Self { runtime, timeline: RefCell::new(timeline), case: Cell::new(0), redis }
     }
 
     fn counter(&self, kernel: Kernel) -> Counter<'_> {
@@ -265,6 +266,7 @@ fn hold(kernels: impl Strategy<Value = Kernel>) {
     if let Err(failure) = result {
         panic!("{failure}");
     }
+    assert_ttls(&stage.redis);
 }
 
 #[test]

@@ -13,8 +13,8 @@ use crate::support::kernels::gcra;
 
 /// What one charge asks of one of the sequence's counters.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
-    counter: usize,
+pub(crate) struct Asked {
+    pub(crate) counter: usize,
     amount: Amount,
     charging: Charging,
     role: Role,
@@ -114,7 +114,7 @@ impl Amount {
     }
 }
 
-pub(super) fn asked(counters: usize) -> impl Strategy<Value = Asked> {
+pub(crate) fn asked(counters: usize) -> impl Strategy<Value = Asked> {
     let charging = prop_oneof![3 => Just(Charging::Prepaid), 1 => Just(Charging::Postpaid)];
     let role = prop_oneof![
         5 => Just(Role::Enforce),
@@ -146,19 +146,25 @@ pub(super) fn sequence(kernels: impl Strategy<Value = Kernel>) -> impl Strategy<
         .prop_map(|(kernels, batches)| Sequence { kernels, batches })
 }
 
+impl Asked {
+    /// The charge, on a limit of that kernel.
+    pub(crate) fn charge(&self, kernel: Kernel) -> Charge {
+        Charge {
+            key: 0..0,
+            kernel,
+            cost: self.amount.cost(kernel.max_cost()),
+            charging: self.charging,
+            role: self.role,
+            on_store_failure: FailurePolicy::default(),
+        }
+    }
+}
+
 impl Sequence {
     pub(super) fn charges(&self, asked: &[Asked], case: u64) -> Charges {
         let mut charges = Charges::default();
         for asked in asked {
-            let kernel = self.kernels[asked.counter];
-            let charge = Charge {
-                key: 0..0,
-                kernel,
-                cost: asked.amount.cost(kernel.max_cost()),
-                charging: asked.charging,
-                role: asked.role,
-                on_store_failure: FailurePolicy::default(),
-            };
+            let charge = asked.charge(self.kernels[asked.counter]);
             charges.push(charge, |key| key.push_str(&format!("{case}/{}", asked.counter)));
         }
         charges

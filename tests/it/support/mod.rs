@@ -3,6 +3,7 @@
 //! Nothing here knows what a test wants to see; nothing here stands in for a server that can run. What is missing
 //! fails the test with the command that installs it.
 
+pub mod cluster;
 pub mod daemon;
 pub mod envoy;
 pub mod grpc;

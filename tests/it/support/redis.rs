@@ -15,18 +15,24 @@ const ATTEMPTS: usize = 5;
 pub struct Redis {
     port: u16,
     directory: TempDir,
+    arguments: Vec<String>,
     daemon: Daemon,
 }
 
 impl Redis {
     /// Starts a server and waits until it answers.
     pub fn start() -> Self {
+        Self::start_with(Vec::new)
+    }
+
+    /// The same with further arguments, made anew where a port was taken.
+    pub fn start_with(arguments: impl Fn() -> Vec<String>) -> Self {
         let directory = TempDir::new().expect("a temporary directory");
         for _ in 0..ATTEMPTS {
-            let port = ports::free();
-            match launch(port, &directory) {
+            let (port, arguments) = (ports::free(), arguments());
+            match launch(port, &directory, &arguments) {
                 Ok(daemon) => {
-                    return Self { port, directory, daemon };
+                    return Self { port, directory, arguments, daemon };
                 }
                 Err(problem) if problem.port_was_taken() => {}
                 Err(problem) => panic!("redis-server does not get ready: {problem:?}"),
@@ -56,7 +62,8 @@ impl Redis {
     /// Starts the server again, empty, on the same port.
     pub fn restart(&mut self) {
         self.stop();
-        self.daemon = launch(self.port, &self.directory).expect("redis-server starts again on its port");
+        self.daemon = launch(self.port, &self.directory, &self.arguments)
+            .expect("redis-server starts again on its port");
     }
 
     /// Runs one command, as redis-cli would: `redis.run(&["GET", "key"])`.
@@ -74,10 +81,11 @@ fn url(port: u16) -> String {
     format!("redis://127.0.0.1:{port}/")
 }
 
-fn launch(port: u16, directory: &TempDir) -> Result<Daemon, NotReady> {
+fn launch(port: u16, directory: &TempDir, arguments: &[String]) -> Result<Daemon, NotReady> {
     let mut command = Command::new("redis-server");
     command.current_dir(directory.path()).args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
     command.args(["--save", "", "--appendonly", "no", "--daemonize", "no", "--hz", "100"]);
+    command.args(arguments);
     let mut daemon = Daemon::spawn("redis-server", "make tools", &mut command);
     daemon.wait_ready(|id| (answering_process(port).ok()? == id).then_some(()))?;
     Ok(daemon)
