@@ -14,7 +14,7 @@ fn plan(algorithm: Algorithm) -> Plan {
     let limit = LimitSpec::new(algorithm, 1_000, Period::one(Unit::Second));
     let rule = RuleSpec { limits: vec![limit], ..RuleSpec::default() };
     let node = NodeSpec { key: "user".to_owned(), rule: Some(rule), ..NodeSpec::default() };
-    let domain = DomainSpec { domain: "bench".to_owned(), descriptors: vec![node] };
+    let domain = DomainSpec { domain: "bench".to_owned(), descriptors: vec![node], ..DomainSpec::default() };
     let rules = RuleSet::compile(&[domain], Defaults::REFERENCE).expect("the rules are valid");
     let entry = Entry { key: "user".to_owned(), value: "alice".to_owned() };
     let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };

@@ -23,7 +23,11 @@ fn rules(count: usize, value: impl Fn(usize) -> String) -> RuleSet {
         rule: Some(RuleSpec { limits: vec![limit()], ..RuleSpec::default() }),
         ..NodeSpec::default()
     };
-    let domain = DomainSpec { domain: "bench".to_owned(), descriptors: (0..count).map(node).collect() };
+    let domain = DomainSpec {
+        domain: "bench".to_owned(),
+        descriptors: (0..count).map(node).collect(),
+        ..DomainSpec::default()
+    };
     RuleSet::compile(&[domain], Defaults::REFERENCE).expect("the rules are valid")
 }
 

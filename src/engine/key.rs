@@ -1,12 +1,15 @@
 //! The one spelling of counter keys: injective, bounded, readable.
 //!
-//! `{domain|key=value}|key=value#fingerprint`. Domain and first entry stand in braces, the part by which a Redis
-//! Cluster places a key, so that all counters below one tenant, user or address live together. Characters that mean
-//! something are escaped as `%XX`, so different descriptors never share a key. A long part is replaced by its hash.
+//! `{domain|key=value}|key=value#fingerprint`. In braces stands the part by which a Redis Cluster places a key: domain
+//! and first entry, so that all counters below one tenant, user or address live together, unless the rule says
+//! otherwise. Characters that mean something are escaped as `%XX`, so different descriptors never share a key. A long part
+//! is replaced by its hash.
 
 use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
+
+use super::ShardBy;
 
 /// A part longer than this many bytes (escaped) is hashed.
 const LONGEST_PART: usize = 64;
@@ -22,19 +25,28 @@ pub(super) enum Part<'a> {
     Shared(&'a str, &'a str),
 }
 
+/// What stands in a counter's key around the entries.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame<'a> {
+    pub(super) domain: &'a str,
+    pub(super) shard_by: ShardBy,
+    pub(super) fingerprint: &'a str,
+}
+
 /// Writes the key of a counter to the end of `out`. At most about 500 bytes whatever the entries hold.
-pub(super) fn spell<'a>(
-    out: &mut String,
-    domain: &str,
-    mut entries: impl Iterator<Item = Part<'a>>,
-    fingerprint: &str,
-) {
+pub(super) fn spell<'a>(out: &mut String, frame: &Frame<'_>, mut entries: impl Iterator<Item = Part<'a>>) {
+    let close = |out: &mut String, after: ShardBy| {
+        if frame.shard_by == after {
+            out.push('}');
+        }
+    };
     out.push('{');
-    part(out, domain);
+    part(out, frame.domain);
+    close(out, ShardBy::Domain);
     if let Some(first) = entries.next() {
         entry(out, first);
     }
-    out.push('}');
+    close(out, ShardBy::FirstEntry);
     let tail = out.len();
     for next in entries {
         entry(out, next);
@@ -42,8 +54,9 @@ pub(super) fn spell<'a>(
     if out.len() - tail > LONGEST_TAIL {
         shorten(out, tail);
     }
+    close(out, ShardBy::Descriptor);
     out.push('#');
-    out.push_str(fingerprint);
+    out.push_str(frame.fingerprint);
 }
 
 fn entry(out: &mut String, entry: Part<'_>) {
@@ -90,8 +103,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn key(domain: &str, entries: &[(String, String)]) -> String {
+        sharded(ShardBy::FirstEntry, domain, entries)
+    }
+
+    fn sharded(shard_by: ShardBy, domain: &str, entries: &[(String, String)]) -> String {
         let mut out = String::new();
-        spell(&mut out, domain, entries.iter().map(|(k, v)| Part::Own(k, v)), "fw:1/1");
+        let frame = Frame { domain, shard_by, fingerprint: "fw:1/1" };
+        spell(&mut out, &frame, entries.iter().map(|(k, v)| Part::Own(k, v)));
         out
     }
 
@@ -104,6 +122,20 @@ mod tests {
         let pairs = entries(&[("tenant", "a b"), ("path", "/v1")]);
         assert_eq!(key("edge", &pairs), "{edge|tenant=a%20b}|path=/v1#fw:1/1");
         assert_eq!(key("edge", &entries(&[("ip", "")])), "{edge|ip=}#fw:1/1");
+    }
+
+    #[test]
+    fn the_braces_hold_what_counters_are_kept_by() {
+        let pairs = entries(&[("tenant", "a"), ("path", "/v1")]);
+        let table = [
+            (ShardBy::Domain, "{edge}|tenant=a|path=/v1#fw:1/1", "{edge}|tenant=a#fw:1/1"),
+            (ShardBy::FirstEntry, "{edge|tenant=a}|path=/v1#fw:1/1", "{edge|tenant=a}#fw:1/1"),
+            (ShardBy::Descriptor, "{edge|tenant=a|path=/v1}#fw:1/1", "{edge|tenant=a}#fw:1/1"),
+        ];
+        for (shard_by, of_two, of_one) in table {
+            assert_eq!(sharded(shard_by, "edge", &pairs), of_two);
+            assert_eq!(sharded(shard_by, "edge", &pairs[..1]), of_one);
+        }
     }
 
     #[test]
@@ -120,7 +152,9 @@ mod tests {
             a in proptest::collection::vec(("[a_|={}%#h]{0,3}", "[b_|={}%#h]{0,3}"), 0..4),
             b in proptest::collection::vec(("[a_|={}%#h]{0,3}", "[b_|={}%#h]{0,3}"), 0..4),
         ) {
-            prop_assert_eq!(a == b, key("d", &a) == key("d", &b));
+            for shard_by in ShardBy::ALL {
+                prop_assert_eq!(a == b, sharded(shard_by, "d", &a) == sharded(shard_by, "d", &b));
+            }
         }
     }
 }

@@ -21,6 +21,7 @@ mod plan;
 mod request;
 mod rule;
 mod rule_set;
+mod shard;
 mod spec;
 mod store;
 
@@ -39,5 +40,6 @@ pub use plan::{Plan, PlanError};
 pub use request::{Descriptor, Entry, LimitOverride, Request};
 pub use rule::{Rule, RuleId};
 pub use rule_set::{Defaults, DomainRules, Node, RuleSet};
+pub use shard::ShardBy;
 pub use spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
 pub use store::{Store, StoreError};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::key::{self, Part};
+use super::key::{self, Frame, Part};
 use super::{
     Charge, Charges, Cost, Defaults, Descriptor, DomainRules, Entry, Found, Limit, LimitError, LimitOverride,
     LimitSpec, Quantity, Request, Role, Rule, RuleSet,
@@ -209,5 +209,10 @@ fn spell(keys: &mut String, found: &Match<'_>, asked: &Asked<'_>, limit: &Limit)
             _ => Part::Own(&entry.key, &entry.value),
         }
     });
-    key::spell(keys, &asked.domain.name, entries, &limit.fingerprint);
+    let frame = Frame {
+        domain: &asked.domain.name,
+        shard_by: found.rule.map_or(asked.domain.shard_by, |rule| rule.shard_by),
+        fingerprint: &limit.fingerprint,
+    };
+    key::spell(keys, &frame, entries);
 }

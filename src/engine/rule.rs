@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Limit, Metadata};
+use super::{Limit, Metadata, ShardBy};
 
 /// Position of a rule in its [`RuleSet`](super::RuleSet), dense from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,6 +24,8 @@ pub struct Rule {
     pub shadow: bool,
     /// Denies only together with every other quota rule of the request.
     pub quota: bool,
+    /// Where its counters are kept.
+    pub shard_by: ShardBy,
     /// Sent back with the answer.
     pub metadata: Option<Metadata>,
 }

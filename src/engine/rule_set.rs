@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use super::{
     Algorithm, Charging, CompileError, DomainSpec, FailurePolicy, Limit, LimitId, NodeSpec, Pattern, Rule,
-    RuleId, RuleSpec,
+    RuleId, RuleSpec, ShardBy,
 };
 
 /// What a limit is that names no algorithm, charging or failure policy: per-request overrides among them.
@@ -48,6 +48,8 @@ pub struct RuleSet {
 pub struct DomainRules {
     /// Its name.
     pub name: Arc<str>,
+    /// Where the counters of limits are kept that come with requests.
+    pub shard_by: ShardBy,
     /// The level above the first: it has children only.
     pub root: Node,
 }
@@ -110,8 +112,11 @@ impl RuleSet {
         for spec in specs {
             let name: Arc<str> = spec.domain.as_str().into();
             let mut root = Node::default();
-            set.add_level(&mut root, &spec.descriptors, &Parent { domain: &name, path: &spec.domain })?;
-            if set.domains.insert(spec.domain.as_str().into(), DomainRules { name, root }).is_some() {
+            let shard_by = spec.shard_by;
+            let top = Parent { domain: &name, path: &spec.domain, shard_by };
+            set.add_level(&mut root, &spec.descriptors, &top)?;
+            let rules = DomainRules { name, shard_by, root };
+            if set.domains.insert(spec.domain.as_str().into(), rules).is_some() {
                 return Err(CompileError::DuplicateDomain(spec.domain.clone()));
             }
         }
@@ -139,7 +144,7 @@ impl RuleSet {
                 ..Node::default()
             };
             child.shares_counter = spec.share_threshold;
-            let here = Parent { domain: parent.domain, path: &path };
+            let here = Parent { path: &path, ..*parent };
             if let Some(rule) = &spec.rule {
                 child.rule = Some(self.add_rule(rule, &here)?);
             }
@@ -169,6 +174,7 @@ impl RuleSet {
             limits,
             shadow: spec.shadow,
             quota: spec.quota,
+            shard_by: spec.shard_by.unwrap_or(here.shard_by),
             metadata: spec.metadata.clone(),
         });
         self.rules.push(Arc::clone(&rule));
@@ -216,7 +222,9 @@ impl RuleSet {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Parent<'a> {
     domain: &'a Arc<str>,
     path: &'a str,
+    shard_by: ShardBy,
 }

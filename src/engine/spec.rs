@@ -1,12 +1,14 @@
 //! A rule set as its source describes it, before it is compiled.
 
-use super::{LimitError, LimitSpec, Metadata};
+use super::{LimitError, LimitSpec, Metadata, ShardBy};
 
 /// All rules of one domain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DomainSpec {
     /// Not empty.
     pub domain: String,
+    /// Of rules that do not say, and of limits that come with requests.
+    pub shard_by: ShardBy,
     /// The first level of the tree.
     pub descriptors: Vec<NodeSpec>,
 }
@@ -35,6 +37,8 @@ pub struct RuleSpec {
     pub shadow: bool,
     /// See [`Rule::quota`](super::Rule::quota).
     pub quota: bool,
+    /// See [`Rule::shard_by`](super::Rule::shard_by); `None` = as the domain says.
+    pub shard_by: Option<ShardBy>,
     /// See [`Rule::metadata`](super::Rule::metadata).
     pub metadata: Option<Metadata>,
 }

@@ -132,7 +132,7 @@ impl Walk<'_> {
         let mut applies = false;
         for limit in &rule.limits {
             say!(out, "  limit {}", limit.label);
-            applies |= self.explain_limit(out, limit, replaced);
+            applies |= self.explain_limit(out, rule, limit, replaced);
         }
         applies
     }
@@ -158,7 +158,7 @@ impl Walk<'_> {
         say!(out, "That level has: {}.", offers(node));
     }
 
-    fn explain_limit(&self, out: &mut String, limit: &Limit, replaced: &Replaced) -> bool {
+    fn explain_limit(&self, out: &mut String, rule: &Rule, limit: &Limit, replaced: &Replaced) -> bool {
         if let Some(replacer) = replaced.by_whom(limit) {
             say!(out, "    left out: replaced by limit '{replacer}'");
             return false;
@@ -173,6 +173,7 @@ impl Walk<'_> {
         say!(out, "    on store failure  {}", words::policy(spec.on_store_failure));
         if let Some((_, key)) = self.keys.iter().find(|(id, _)| *id == limit.id) {
             say!(out, "    store key         {key}");
+            say!(out, "    shard by          {}", words::shard_by(rule.shard_by));
         }
         for name in &spec.replaces {
             say!(out, "    replaces          {name}");

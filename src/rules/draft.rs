@@ -1,6 +1,6 @@
 //! Rules as they were read, each with the place it came from, until it is certain that they can be used.
 
-use crate::engine::{DomainSpec, LimitSpec, NodeSpec, RuleSpec};
+use crate::engine::{DomainSpec, LimitSpec, NodeSpec, RuleSpec, ShardBy};
 
 use super::problem::Place;
 
@@ -9,6 +9,8 @@ use super::problem::Place;
 pub(super) struct DomainDraft {
     pub place: Place,
     pub name: String,
+    /// As far as it is said.
+    pub shard_by: Option<ShardBy>,
     pub nodes: Vec<NodeDraft>,
 }
 
@@ -36,7 +38,11 @@ pub(super) struct LimitDraft {
 
 impl DomainDraft {
     pub fn into_spec(self) -> DomainSpec {
-        DomainSpec { domain: self.name, descriptors: into_specs(self.nodes) }
+        DomainSpec {
+            domain: self.name,
+            shard_by: self.shard_by.unwrap_or_default(),
+            descriptors: into_specs(self.nodes),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The one table of the keys of rule files. Unknown and misplaced keys, wrong types and the JSON Schema all follow
 //! from it.
 
-use crate::engine::{Algorithm, Charging, FailurePolicy, Unit};
+use crate::engine::{Algorithm, Charging, FailurePolicy, ShardBy, Unit};
 
 /// A kind of map in a rule file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +96,10 @@ fn policies() -> Vec<&'static str> {
     FailurePolicy::ALL.map(FailurePolicy::name).to_vec()
 }
 
+fn shard_bys() -> Vec<&'static str> {
+    ShardBy::ALL.map(ShardBy::name).to_vec()
+}
+
 fn refills() -> Vec<&'static str> {
     vec!["continuous", INTERVAL]
 }
@@ -120,6 +124,12 @@ pub(super) const KEYS: &[Key] = &[
         "domain",
         Kind::Text,
         "The domain that callers send. One file per domain, unless rules.merge_domains is on.",
+    ),
+    key(
+        Section::File,
+        "shard_by",
+        Kind::Choice(shard_bys),
+        "What the rules of this domain are that do not say: see shard_by of a descriptor. It also holds for limits that come with requests.",
     ),
     key(
         Section::File,
@@ -176,6 +186,12 @@ pub(super) const KEYS: &[Key] = &[
         "share_threshold",
         Kind::Flag,
         "All values that match this wildcard share one counter.",
+    ),
+    key(
+        Section::Descriptor,
+        "shard_by",
+        Kind::Choice(shard_bys),
+        "What of a descriptor decides on which node of a Redis Cluster its counters are kept. first_entry: domain and first entry (default). domain: the domain alone, so that all of it is on one node. descriptor: all entries. Counters that are kept together are decided in one step. Changing it starts fresh counters.",
     ),
     key(Section::Descriptor, "metadata", Kind::FreeMap, "Sent back with the answer in dynamic_metadata."),
     key(

@@ -97,12 +97,25 @@ fn line_of(bytes: &[u8], offset: usize) -> u32 {
     u32::try_from(newlines + 1).unwrap_or(u32::MAX)
 }
 
+fn merge_into(earlier: &mut DomainDraft, draft: DomainDraft, problems: &mut Vec<Problem>) {
+    if let (Some(before), Some(now)) = (earlier.shard_by, draft.shard_by)
+        && before != now
+    {
+        let (name, first) = (&draft.name, &earlier.place);
+        let reason =
+            format!("shard_by of domain '{name}' is {}, but {} in {first}", now.name(), before.name());
+        problems.push(Problem::error(draft.place, reason));
+    }
+    earlier.shard_by = earlier.shard_by.or(draft.shard_by);
+    earlier.nodes.extend(draft.nodes);
+}
+
 /// The drafts, one per domain. A domain that several files name is an error unless domains are merged.
 fn by_domain(drafts: Vec<DomainDraft>, merge: bool, problems: &mut Vec<Problem>) -> Vec<DomainDraft> {
     let mut domains: Vec<DomainDraft> = Vec::with_capacity(drafts.len());
     for draft in drafts {
         match domains.iter_mut().find(|earlier| earlier.name == draft.name) {
-            Some(earlier) if merge => earlier.nodes.extend(draft.nodes),
+            Some(earlier) if merge => merge_into(earlier, draft, problems),
             Some(earlier) => {
                 let (name, first) = (&draft.name, &earlier.place);
                 let reason = format!("duplicate domain '{name}' in config file, first on {first}");

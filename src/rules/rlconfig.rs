@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::engine::{Algorithm, Charging, Limit, Pacing, Refill, Rule, RuleSet};
+use crate::engine::{Algorithm, Charging, Limit, Pacing, Refill, Rule, RuleSet, ShardBy};
 
 /// One line per limit, in the order of the files:
 /// `domain.key_value: unit=MINUTE requests_per_unit=3, shadow_mode: false, quota_mode: false`. What the reference
@@ -32,7 +32,7 @@ fn line(out: &mut String, rule: &Rule, limit: &Limit, rules: &RuleSet) {
         rule.path, rule.shadow, rule.quota
     );
     if !spec.unlimited {
-        for (name, value) in additions(limit, rules) {
+        for (name, value) in additions(rule, limit, rules) {
             let _ = write!(out, ", {name}: {value}");
         }
     }
@@ -40,7 +40,7 @@ fn line(out: &mut String, rule: &Rule, limit: &Limit, rules: &RuleSet) {
 }
 
 /// What sets a limit apart from the reference service's only kind: an epoch-aligned window, charged postpaid.
-fn additions(limit: &Limit, rules: &RuleSet) -> Vec<(&'static str, String)> {
+fn additions(rule: &Rule, limit: &Limit, rules: &RuleSet) -> Vec<(&'static str, String)> {
     let spec = &limit.spec;
     let multiplier = spec.period.multiplier();
     let burst = spec.max_cost();
@@ -52,6 +52,7 @@ fn additions(limit: &Limit, rules: &RuleSet) -> Vec<(&'static str, String)> {
         (spec.refill == Refill::Interval).then(|| ("refill", "interval".to_owned())),
         (spec.pacing == Pacing::Queue).then(|| ("mode", "queue".to_owned())),
         (spec.charging != Charging::Postpaid).then(|| ("charging", spec.charging.name().to_owned())),
+        (rule.shard_by != ShardBy::FirstEntry).then(|| ("shard_by", rule.shard_by.name().to_owned())),
         (policy != rules.defaults().on_store_failure).then(|| ("on_store_failure", policy.name().to_owned())),
     ]
     .into_iter()

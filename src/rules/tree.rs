@@ -1,6 +1,6 @@
 //! Reads the document of a rule file: the domain and its tree of descriptors.
 
-use crate::engine::{Defaults, NodeSpec, RuleSpec};
+use crate::engine::{Defaults, NodeSpec, RuleSpec, ShardBy};
 
 use super::draft::{DomainDraft, LimitDraft, NodeDraft};
 use super::fields::Fields;
@@ -26,7 +26,12 @@ pub(super) fn read(document: &Document, defaults: Defaults, report: &mut Report)
     let mut reader = Reader { defaults, report };
     let nodes = reader.level(&fields);
     let name = required(&fields, "domain", NO_DOMAIN, report)?;
-    Some(DomainDraft { place: report.place(&fields.at("domain")), name: name.to_owned(), nodes })
+    let place = report.place(&fields.at("domain"));
+    Some(DomainDraft { place, name: name.to_owned(), shard_by: shard_by(&fields), nodes })
+}
+
+fn shard_by(fields: &Fields<'_>) -> Option<ShardBy> {
+    fields.text("shard_by").and_then(ShardBy::parse)
 }
 
 const NO_DOMAIN: &str = "config file cannot have empty domain";
@@ -78,6 +83,7 @@ impl Reader<'_> {
             limits: Vec::new(),
             shadow: fields.flag("shadow_mode"),
             quota: fields.flag("quota_mode"),
+            shard_by: shard_by(fields),
             metadata: fields.map("metadata").map(|(node, at)| metadata::read(node, &at, self.report)),
         }
     }
@@ -104,7 +110,7 @@ impl Reader<'_> {
         if names_limits {
             return;
         }
-        for name in ["shadow_mode", "quota_mode", "metadata"] {
+        for name in ["shadow_mode", "quota_mode", "shard_by", "metadata"] {
             if fields.has(name) {
                 let reason = format!("'{name}' does nothing here: this descriptor has no limit");
                 self.report.warn(&fields.at(name), reason);

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::engine::{Algorithm, Charging, FailurePolicy, Limit, LimitSpec, Pacing, Quantity, Refill};
+use crate::engine::{
+    Algorithm, Charging, FailurePolicy, Limit, LimitSpec, Pacing, Quantity, Refill, ShardBy,
+};
 
 /// What a limit admits.
 pub(super) fn parameters(limit: &Limit) -> String {
@@ -57,6 +59,15 @@ pub(super) fn policy(policy: FailurePolicy) -> &'static str {
         FailurePolicy::Deny => "deny: the hit is over its limit",
         FailurePolicy::Local => "local: this process decides from its own memory",
         FailurePolicy::Error => "error: the call fails, and the caller's failure mode decides",
+    }
+}
+
+/// What decides where counters are kept.
+pub(super) fn shard_by(shard_by: ShardBy) -> &'static str {
+    match shard_by {
+        ShardBy::FirstEntry => "first_entry: one node of a cluster for all that begins like this",
+        ShardBy::Domain => "domain: one node of a cluster for all of the domain",
+        ShardBy::Descriptor => "descriptor: any node of a cluster, for this descriptor alone",
     }
 }
 

@@ -73,7 +73,7 @@ struct Hit {
 fn plan(limit: LimitSpec) -> Plan {
     let rule = RuleSpec { limits: vec![limit], ..RuleSpec::default() };
     let node = NodeSpec { key: "user".to_owned(), rule: Some(rule), ..NodeSpec::default() };
-    let domain = DomainSpec { domain: "docs".to_owned(), descriptors: vec![node] };
+    let domain = DomainSpec { domain: "docs".to_owned(), descriptors: vec![node], ..DomainSpec::default() };
     let rules = RuleSet::compile(&[domain], Defaults::REFERENCE).expect("the limit is valid");
     let entry = Entry { key: "user".to_owned(), value: "alice".to_owned() };
     let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };

@@ -6,6 +6,7 @@ mod hostile;
 mod matching;
 mod messages;
 mod options;
+mod shards;
 
 use std::path::{Path, PathBuf};
 

@@ -39,7 +39,8 @@ fn rules(nodes: &[(&str, LimitSpec, bool)]) -> RuleSet {
         rule: Some(RuleSpec { limits: vec![limit.clone()], shadow: *shadow, ..RuleSpec::default() }),
         ..NodeSpec::default()
     });
-    let spec = DomainSpec { domain: "edge".to_owned(), descriptors: descriptors.collect() };
+    let spec =
+        DomainSpec { domain: "edge".to_owned(), descriptors: descriptors.collect(), ..DomainSpec::default() };
     RuleSet::compile(&[spec], Defaults::REFERENCE).expect("the rules are valid")
 }
 

@@ -1,0 +1,76 @@
+//! `shard_by`: where the braces stand in a counter's key, as domain and rule say.
+
+use ratelimitd::engine::{Descriptor, LimitOverride, Period, Unit};
+use ratelimitd::rules::{LoadOptions, describe, load, rlconfig};
+
+use super::{REFERENCE, descriptor, keys, load_text, request, rules};
+
+const RULES: &str = "
+domain: d
+shard_by: domain
+descriptors:
+  - key: a
+    rate_limit: { unit: minute, requests_per_unit: 3 }
+    descriptors:
+      - { key: b, shard_by: descriptor, rate_limit: { unit: minute, requests_per_unit: 3 } }
+      - { key: c, shard_by: first_entry, rate_limit: { unit: minute, requests_per_unit: 3 } }
+";
+
+#[test]
+fn a_rule_is_kept_as_it_says_and_else_as_its_domain_says() {
+    let rules = rules(RULES);
+    assert_eq!(
+        keys(&rules, &request("d", &["a=1", "a=1,b=2", "a=1,c=2"])),
+        ["{d}|a=1#fw:3/60000000", "{d|a=1|b=2}#fw:3/60000000", "{d|a=1}|c=2#fw:3/60000000"]
+    );
+    let limit = LimitOverride { requests_per_unit: 5, period: Period::one(Unit::Second) };
+    let mut own = request("d", &[]);
+    own.descriptors.push(Descriptor { limit: Some(limit), ..descriptor("x=1") });
+    assert!(keys(&rules, &own)[0].starts_with("{d}|x=1#"), "limits that come with requests go by the domain");
+}
+
+#[test]
+fn it_is_shown_where_rules_are_shown() {
+    let rules = rules(RULES);
+    let shown = describe(&rules, &request("d", &["a=1,b=2"])).expect("a description").text;
+    assert!(shown.contains("shard by          descriptor: "), "{shown}");
+    let lines = rlconfig(&rules);
+    let told: Vec<_> =
+        lines.lines().map(|line| line.rsplit_once("shard_by: ").map(|(_, name)| name)).collect();
+    assert_eq!(told, [Some("domain"), Some("descriptor"), None], "{lines}");
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_or_warned_of() {
+    let typo = load_text("domain: d\nshard_by: tenant\ndescriptors: []\n").expect_err("no such way");
+    assert!(
+        typo.to_string().contains("rules.yaml:2: ") && typo.to_string().contains("first_entry"),
+        "{typo}"
+    );
+
+    let idle = "domain: d\ndescriptors:\n  - { key: a, value: b, shard_by: domain }\n";
+    let warnings = load_text(idle).expect("it can be loaded").warnings;
+    assert!(warnings[0].reason.contains("'shard_by' does nothing here"), "{warnings:?}");
+}
+
+#[test]
+fn files_of_one_domain_must_not_differ() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let load_both = |first: &str, second: &str| {
+        for (name, shard_by) in [("1.yaml", first), ("2.yaml", second)] {
+            let text = format!(
+                "domain: d\n{shard_by}\ndescriptors:\n  - {{ key: k{name}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}\n"
+            );
+            std::fs::write(directory.path().join(name), text).expect("a file");
+        }
+        load(&[directory.path().to_path_buf()], LoadOptions { merge_domains: true, ..REFERENCE })
+    };
+    let loaded = load_both("", "shard_by: domain").unwrap_or_else(|problems| panic!("{problems}"));
+    assert!(loaded.rules.rules().iter().all(|rule| rule.shard_by.name() == "domain"));
+    let problems =
+        load_both("shard_by: descriptor", "shard_by: domain").expect_err("which is it?").to_string();
+    assert!(
+        problems.contains("2.yaml:1: ") && problems.contains("shard_by of domain 'd' is domain"),
+        "{problems}"
+    );
+}
