@@ -4,9 +4,11 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
-use crate::settings::{DenyCache, RedisStore, Response, ResponseHeaders, Server};
+use crate::settings::{
+    DenyCache, RedisCredentials, RedisServer, RedisStore, RedisTopology, Response, ResponseHeaders, Server,
+};
 use crate::store::deny_cache::DenyCacheOptions;
-use crate::store::redis::{RedisOptions, Topology};
+use crate::store::redis::{Credentials, Password, RedisOptions, SentinelOptions, TlsOptions, Topology};
 use crate::transport::grpc::GrpcOptions;
 use crate::transport::http::HttpOptions;
 use crate::transport::{Bounds, HeaderStyle, ResponseOptions};
@@ -58,9 +60,16 @@ pub(super) fn deny_cache(cache: &DenyCache) -> DenyCacheOptions {
 }
 
 pub(super) fn redis(redis: &RedisStore) -> RedisOptions {
+    let server = &redis.server;
     RedisOptions {
-        topology: Topology::Standalone,
-        urls: vec![redis.url.expose().to_owned()],
+        topology: topology(server),
+        urls: server.urls.iter().map(|url| url.expose().to_owned()).collect(),
+        credentials: credentials(&server.credentials),
+        tls: TlsOptions {
+            ca_file: server.tls.ca_file.clone(),
+            identity: server.tls.identity.clone(),
+            server_name: server.tls.server_name.clone(),
+        },
         key_prefix: redis.key_prefix.clone(),
         timeout: redis.timeout,
         // The settings allow 64 at most.
@@ -68,4 +77,25 @@ pub(super) fn redis(redis: &RedisStore) -> RedisOptions {
         max_batch: redis.max_batch.get(),
         max_queue: redis.max_queue.get(),
     }
+}
+
+fn topology(server: &RedisServer) -> Topology {
+    match server.topology {
+        RedisTopology::Standalone => Topology::Standalone,
+        RedisTopology::Cluster => Topology::Cluster,
+        RedisTopology::Sentinel => Topology::Sentinel(SentinelOptions {
+            // The settings insist on one with this topology.
+            master: server.sentinel.master.clone().unwrap_or_default(),
+            credentials: credentials(&server.sentinel.credentials),
+        }),
+    }
+}
+
+fn credentials(of: &RedisCredentials) -> Credentials {
+    let password = match (&of.password, &of.password_file) {
+        (Some(secret), _) => Password::Text(secret.expose().to_owned()),
+        (None, Some(path)) => Password::File(path.clone()),
+        (None, None) => Password::FromUrl,
+    };
+    Credentials { username: of.username.clone(), password }
 }

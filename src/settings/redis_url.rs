@@ -35,6 +35,19 @@ impl RedisUrl {
         &self.text
     }
 
+    /// Whether it leads to a socket of this machine.
+    #[must_use]
+    pub fn is_socket(&self) -> bool {
+        self.scheme.contains("unix")
+    }
+
+    /// Whether it names a database other than 0.
+    #[must_use]
+    pub fn names_database(&self) -> bool {
+        let database = self.place().split_once('/').map_or("", |(_, database)| database);
+        !self.is_socket() && database.parse::<u32>().is_ok_and(|number| number > 0)
+    }
+
     /// Whether it asks for TLS.
     #[must_use]
     pub fn is_tls(&self) -> bool {

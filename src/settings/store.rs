@@ -3,10 +3,9 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use super::error::{Fault, Problem};
 use super::kinds::{Kind, duration, flag, one_of, positive};
 use super::reader::Reader;
-use super::redis_url::RedisUrl;
+use super::redis_server::RedisServer;
 
 /// In front of every counter's key; longer ones cost memory on each of them.
 const LONGEST_PREFIX: usize = 64;
@@ -41,8 +40,8 @@ pub struct MemoryStore {
 /// The counters in Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisStore {
-    /// `store.redis.url`
-    pub url: RedisUrl,
+    /// `store.redis.topology`, `.url`, `.username`, `.password`, `.sentinel.*` and `.tls.*`
+    pub server: RedisServer,
     /// `store.redis.key_prefix`: in front of every key. At most 64 visible ASCII characters, no braces.
     pub key_prefix: String,
     /// `store.redis.timeout`: how long one decision may take, waiting included. 100 us to 10 s.
@@ -85,7 +84,7 @@ impl Store {
 impl RedisStore {
     fn read(reader: &mut Reader, kind: StoreKind) -> Self {
         Self {
-            url: read_url(reader, kind),
+            server: RedisServer::read(reader, kind),
             key_prefix: reader.read("store.redis.key_prefix", "ratelimitd:", key_prefix()),
             timeout: reader.read("store.redis.timeout", "15ms", duration("100us", "10s")),
             connections: reader.read("store.redis.connections", "2", positive(64)),
@@ -104,23 +103,6 @@ impl DenyCache {
             max_keys: reader.read("store.redis.deny_cache.max_keys", "100000", positive(100_000_000)),
         }
     }
-}
-
-fn read_url(reader: &mut Reader, kind: StoreKind) -> RedisUrl {
-    const KEY: &str = "store.redis.url";
-    let origin = reader.origin(KEY);
-    let expected = "redis://[user:password@]host[:port][/database] or redis+unix:///path";
-    let url = reader.read(KEY, "redis://127.0.0.1:6379", Kind::new(expected, RedisUrl::parse).secret());
-    if kind == StoreKind::Redis && url.is_tls() {
-        reader.refuse(Problem {
-            key: KEY.to_owned(),
-            origin,
-            fault: Fault::Unsupported(
-                "TLS (rediss://) is not built in yet; use redis:// or redis+unix://, or a TLS proxy beside this process",
-            ),
-        });
-    }
-    url
 }
 
 /// Braces would decide the cluster slot in place of the counter's own; control characters would spoil tools.

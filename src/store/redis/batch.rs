@@ -52,7 +52,7 @@ impl Calls {
     pub(super) fn of(topology: &Topology) -> Self {
         match topology {
             Topology::Cluster => Self::PerSlot,
-            Topology::Standalone => Self::One,
+            Topology::Standalone | Topology::Sentinel(_) => Self::One,
         }
     }
 }

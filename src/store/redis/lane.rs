@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use redis::Client;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -13,6 +12,7 @@ use super::meters::Gauge;
 use super::options::RedisOptions;
 use super::pool;
 use super::queue::{Queue, Refusal};
+use super::sentinel::Way;
 use super::setback::Setback;
 use super::tasks::Tasks;
 use crate::engine::StoreError;
@@ -24,10 +24,10 @@ pub(super) struct Lane {
 
 impl Lane {
     /// Starts the batchers. The server need not be there yet.
-    pub(super) fn open(client: Client, options: &RedisOptions, gauge: Gauge, tasks: &Tasks) -> Self {
+    pub(super) fn open(way: Way, options: &RedisOptions, gauge: Gauge, tasks: &Tasks) -> Self {
         let shared = Arc::new(Shared {
             queue: Queue::new(options.max_queue),
-            pool: pool::pool(client, options.connections),
+            pool: pool::pool(way, options.connections),
             max_batch: options.max_batch,
             calls: Calls::of(&options.topology),
             gauge,

@@ -9,15 +9,18 @@
 mod batch;
 mod cluster;
 mod codec;
+mod dial;
 mod lane;
 mod meters;
 mod options;
 mod pool;
 mod queue;
 mod script;
+mod sentinel;
 mod setback;
 mod tasks;
 mod timeline;
+mod tls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,9 +36,11 @@ use self::meters::Gauge;
 use self::tasks::Tasks;
 use crate::engine::{Charges, Outcomes, Store, StoreError};
 
+pub use dial::{Credentials, Password};
 pub use meters::{Observer, Unobserved};
-pub use options::{OptionsError, RedisOptions, Topology};
+pub use options::{OptionsError, RedisOptions, SentinelOptions, Topology};
 pub use timeline::{Moment, Timeline, TimelineError};
+pub use tls::TlsOptions;
 
 /// The Redis store of one worker. Clones share its queues, its batchers and its connections.
 ///
@@ -88,9 +93,9 @@ impl RedisStore {
     pub fn new(options: &RedisOptions, observer: Arc<dyn Observer>) -> Result<Self, OptionsError> {
         options.check()?;
         let servers = match options.topology {
-            Topology::Standalone => {
+            Topology::Standalone | Topology::Sentinel(_) => {
                 let tasks = Tasks::new();
-                let lane = Lane::open(options.client()?, options, Gauge::new(observer), &tasks);
+                let lane = Lane::open(options.way()?, options, Gauge::new(observer), &tasks);
                 Servers::One(lane, tasks)
             }
             Topology::Cluster => Servers::Cluster(Cluster::start(options, observer)?),

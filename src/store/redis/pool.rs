@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use bb8_redis::bb8::{ManageConnection, Pool};
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult,
-    ServerErrorKind,
-};
+use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, ServerErrorKind};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::dial::Wire;
 use super::script;
+use super::sentinel::Way;
 use super::setback::Redirect;
 use crate::engine::StoreError;
 
@@ -40,14 +38,14 @@ pub(super) type Attempt = Result<Link, StoreError>;
 /// Makes connections.
 #[derive(Debug)]
 pub(super) struct Links {
-    client: Client,
+    way: Way,
     last_failure: Mutex<Option<(Instant, StoreError)>>,
 }
 
 /// A connection that remembers whether it can still be used.
 #[derive(Debug)]
 pub(super) struct Link {
-    connection: MultiplexedConnection,
+    wire: Wire,
     broken: bool,
     last_used: Instant,
     /// The server behind it cannot decide, though it answers: a replica, or one that is still loading.
@@ -66,8 +64,8 @@ pub(super) enum CommandError {
 }
 
 /// At most `size` connections, none of them made yet.
-pub(super) fn pool(client: Client, size: u32) -> LinkPool {
-    let links = Links { client, last_failure: Mutex::new(None) };
+pub(super) fn pool(way: Way, size: u32) -> LinkPool {
+    let links = Links { way, last_failure: Mutex::new(None) };
     Pool::builder()
         .max_size(size)
         .test_on_check_out(false)
@@ -87,7 +85,7 @@ impl ManageConnection for Links {
         {
             return Ok(Err(failure));
         }
-        let attempt = timeout(CONNECT_TIMEOUT, Link::open(&self.client)).await;
+        let attempt = timeout(CONNECT_TIMEOUT, Link::open(&self.way)).await;
         let attempt = attempt.unwrap_or(Err(StoreError::Timeout));
         *self.last_failure.lock() = match &attempt {
             Ok(_) => None,
@@ -113,13 +111,10 @@ impl ManageConnection for Links {
 
 impl Link {
     /// Connects and makes the script known.
-    pub(super) async fn open(client: &Client) -> Attempt {
-        // Both time-outs are kept by the callers, who know their deadlines.
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let connecting = client.get_multiplexed_async_connection_with_config(&config);
-        let mut connection = connecting.await.map_err(store_error)?;
-        let () = script::load().query_async(&mut connection).await.map_err(store_error)?;
-        Ok(Self { connection, broken: false, last_used: Instant::now(), unfit: None })
+    pub(super) async fn open(way: &Way) -> Attempt {
+        let mut wire = way.open().await?;
+        let () = script::load().query_async(&mut wire.connection).await.map_err(store_error)?;
+        Ok(Self { wire, broken: false, last_used: Instant::now(), unfit: None })
     }
 
     /// Whether it can be used: asked of the server where it was idle, taken for granted where it was not.
@@ -138,7 +133,7 @@ impl Link {
         command: &Cmd,
         deadline: Instant,
     ) -> Result<T, CommandError> {
-        let answer = timeout_at(deadline, command.query_async(&mut self.connection)).await;
+        let answer = timeout_at(deadline, command.query_async(&mut self.wire.connection)).await;
         self.settle(answer)
     }
 
@@ -148,7 +143,7 @@ impl Link {
         commands: &Pipeline,
         deadline: Instant,
     ) -> Result<T, CommandError> {
-        let answers = timeout_at(deadline, commands.query_async(&mut self.connection)).await;
+        let answers = timeout_at(deadline, commands.query_async(&mut self.wire.connection)).await;
         self.settle(answers)
     }
 

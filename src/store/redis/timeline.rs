@@ -48,8 +48,8 @@ impl Timeline {
     /// # Errors
     /// [`TimelineError`] where the URL is of no use or Redis does not answer.
     pub async fn connect(options: &RedisOptions) -> Result<Self, TimelineError> {
-        let client = options.client()?;
-        let link = timeout(PATIENCE, Link::open(&client)).await;
+        let way = options.way()?;
+        let link = timeout(PATIENCE, Link::open(&way)).await;
         Ok(Self { link: link.unwrap_or(Err(StoreError::Timeout))?, key_prefix: options.key_prefix.clone() })
     }
 

@@ -1,52 +1,36 @@
 //! How the nodes of a cluster are reached: each at its own address, all with what the first seed's URL says otherwise.
 
-use redis::{Client, ConnectionAddr, ConnectionInfo};
-
+use super::super::dial::Door;
 use super::slots::Address;
 
 /// The seeds, and the way to any other node.
 pub(super) struct Doors {
-    seeds: Vec<(Address, Client)>,
-    like: ConnectionInfo,
+    seeds: Vec<(Address, Door)>,
+    like: Door,
 }
 
 impl Doors {
     /// `None` without a seed.
-    pub(super) fn new(seeds: Vec<ConnectionInfo>) -> Option<Self> {
+    pub(super) fn new(seeds: Vec<Door>) -> Option<Self> {
         let like = seeds.first()?.clone();
-        let seeds = seeds.into_iter().map(|seed| (address(&seed), open(seed))).collect();
+        let seeds = seeds.into_iter().map(|seed| (address(&seed), seed)).collect();
         Some(Self { seeds, like })
     }
 
     /// The seeds, in the order given.
-    pub(super) fn seeds(&self) -> &[(Address, Client)] {
+    pub(super) fn seeds(&self) -> &[(Address, Door)] {
         &self.seeds
     }
 
-    /// A client for the node at that address. Connects to nothing.
-    pub(super) fn client(&self, address: &Address) -> Client {
-        let (host, port) = (address.host.clone(), address.port);
-        let place = match self.like.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
-            }
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        open(self.like.clone().set_addr(place))
+    /// The way to the node at that address.
+    pub(super) fn to(&self, address: &Address) -> Door {
+        self.like.at(&address.host, address.port)
     }
 }
 
 /// By which host a node that does not know its own is reached.
-fn address(seed: &ConnectionInfo) -> Address {
-    match seed.addr() {
-        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            Address { host: host.clone(), port: *port }
-        }
-        // A socket's server is on this machine.
-        _ => Address { host: "localhost".to_owned(), port: 0 },
-    }
-}
-
-fn open(info: ConnectionInfo) -> Client {
-    Client::open(info).expect("connection details that were understood once are taken as they are")
+fn address(seed: &Door) -> Address {
+    // A socket's server is on this machine.
+    let (host, port) = seed.address().unwrap_or(("localhost", 0));
+    Address { host: host.to_owned(), port }
 }

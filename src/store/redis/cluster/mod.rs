@@ -17,7 +17,6 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use redis::Client;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinError;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -30,9 +29,11 @@ use self::refresh::Wishes;
 use self::slots::{Address, Range};
 use super::batch::Manner;
 use super::codec::{Answer, Encoded};
+use super::dial::Door;
 use super::lane::{Lane, ended};
 use super::meters::{Gauge, Observer};
 use super::options::{OptionsError, RedisOptions};
+use super::sentinel::Way;
 use super::setback::{NotRun, Obstacle, Redirect, Setback};
 use super::tasks::Tasks;
 use crate::engine::{Charges, Outcomes, StoreError};
@@ -75,7 +76,7 @@ impl Cluster {
         options: &RedisOptions,
         observer: Arc<dyn Observer>,
     ) -> Result<Arc<Self>, OptionsError> {
-        let doors = Doors::new(options.servers()?).ok_or(OptionsError::Zero("urls"))?;
+        let doors = Doors::new(options.doors(&options.credentials)?).ok_or(OptionsError::Zero("urls"))?;
         let cluster = Arc::new(Self {
             options: options.clone(),
             doors,
@@ -249,7 +250,8 @@ impl Cluster {
     }
 
     fn open(&self, address: &Address) -> Lane {
-        let lane = Lane::open(self.doors.client(address), &self.options, self.gauge.sibling(), &self.tasks);
+        let lane =
+            Lane::open(Way::Server(self.doors.to(address)), &self.options, self.gauge.sibling(), &self.tasks);
         if self.closing.is_cancelled() {
             lane.close();
         }
@@ -283,9 +285,9 @@ impl Cluster {
     }
 
     /// The primaries.
-    fn known(&self) -> Vec<(Address, Client)> {
+    fn known(&self) -> Vec<(Address, Door)> {
         let map = self.map.lock();
-        map.nodes().iter().map(|node| (node.address.clone(), self.doors.client(&node.address))).collect()
+        map.nodes().iter().map(|node| (node.address.clone(), self.doors.to(&node.address))).collect()
     }
 }
 

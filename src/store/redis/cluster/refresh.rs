@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::{AsyncConnectionConfig, Client, Value};
+use redis::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::super::dial::Door;
 use super::super::pool::store_error;
 use super::Cluster;
 use super::slots::{self, Address, Range};
@@ -95,13 +96,13 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
 /// The layout as the first node that answers tells it.
 async fn ask(cluster: &Cluster) -> Result<Vec<Range>, StoreError> {
     let suspects = cluster.wishes.suspects();
-    let mut nodes: Vec<(Address, Client)> = cluster.known();
+    let mut nodes: Vec<(Address, Door)> = cluster.known();
     fastrand::shuffle(&mut nodes);
     nodes.extend_from_slice(cluster.doors.seeds());
     nodes.sort_by_key(|(address, _)| suspects.contains(address));
     let mut failure = StoreError::Unreachable("no node is known".to_owned());
-    for (address, client) in nodes {
-        match timeout(PATIENCE, ask_one(&address, &client)).await {
+    for (address, door) in nodes {
+        match timeout(PATIENCE, ask_one(&address, &door)).await {
             Ok(Ok(layout)) => return Ok(layout),
             Ok(Err(reason)) => failure = reason,
             Err(_elapsed) => failure = StoreError::Timeout,
@@ -110,12 +111,10 @@ async fn ask(cluster: &Cluster) -> Result<Vec<Range>, StoreError> {
     Err(failure)
 }
 
-async fn ask_one(address: &Address, client: &Client) -> Result<Vec<Range>, StoreError> {
-    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    let connecting = client.get_multiplexed_async_connection_with_config(&config);
-    let mut connection = connecting.await.map_err(store_error)?;
+async fn ask_one(address: &Address, door: &Door) -> Result<Vec<Range>, StoreError> {
+    let mut wire = door.open().await?;
     let question = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
-    let answer: Value = question.query_async(&mut connection).await.map_err(store_error)?;
+    let answer: Value = question.query_async(&mut wire.connection).await.map_err(store_error)?;
     slots::layout(&answer, address)
 }
 

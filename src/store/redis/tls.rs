@@ -1,0 +1,109 @@
+//! TLS to Redis, by rustls: whom we trust and how we prove who we are. Certificates are read once, at the start.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::dial::unreachable_at;
+use super::options::OptionsError;
+use crate::engine::StoreError;
+
+/// How `rediss://` is spoken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// PEM file of the authorities to trust; `None` for those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// PEM files of our certificate and its key, for servers that ask for one.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// The name that the server's certificate must have, where it is not the host of the URL.
+    pub server_name: Option<String>,
+}
+
+/// Ready to speak.
+pub(super) struct Tls {
+    connector: TlsConnector,
+    server_name: Option<ServerName<'static>>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("server_name", &self.server_name).finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// Reads the certificates.
+    pub(super) fn new(options: &TlsOptions) -> Result<Self, OptionsError> {
+        // The provider is named: left to a default of the process, a second one among the dependencies would make it panic.
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| OptionsError::Tls(error.to_string()))?
+            .with_root_certificates(authorities(options.ca_file.as_deref())?);
+        let config = match &options.identity {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = certificates(certificate)?;
+                let key_der = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, &error))?;
+                builder
+                    .with_client_auth_cert(chain, key_der)
+                    .map_err(|error| unusable(certificate, &error))?
+            }
+        };
+        let server_name = options.server_name.clone().map(|name| {
+            ServerName::try_from(name.clone())
+                .map_err(|error| OptionsError::Tls(format!("server name {name:?}: {error}")))
+        });
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)), server_name: server_name.transpose()? })
+    }
+
+    /// Speaks TLS with the server at the other end.
+    pub(super) async fn over(
+        &self,
+        stream: TcpStream,
+        host: &str,
+    ) -> Result<TlsStream<TcpStream>, StoreError> {
+        let name = match &self.server_name {
+            Some(name) => name.clone(),
+            None => ServerName::try_from(host.to_owned())
+                .map_err(|error| StoreError::Unreachable(format!("{host}: {error}")))?,
+        };
+        self.connector.connect(name, stream).await.map_err(unreachable_at(&host))
+    }
+}
+
+fn authorities(file: Option<&Path>) -> Result<RootCertStore, OptionsError> {
+    let mut trusted = RootCertStore::empty();
+    let Some(path) = file else {
+        let system = rustls_native_certs::load_native_certs();
+        let (added, _) = trusted.add_parsable_certificates(system.certs);
+        if added == 0 {
+            let why = system.errors.first().map_or("it is empty".to_owned(), ToString::to_string);
+            return Err(OptionsError::Tls(format!("the system's trust store cannot be used: {why}")));
+        }
+        return Ok(trusted);
+    };
+    for certificate in certificates(path)? {
+        trusted.add(certificate).map_err(|error| unusable(path, &error))?;
+    }
+    Ok(trusted)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OptionsError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(chain) if chain.is_empty() => Err(unusable(path, &"there is no certificate in it")),
+        read => read.map_err(|error| unusable(path, &error)),
+    }
+}
+
+fn unusable(path: &Path, reason: &dyn fmt::Display) -> OptionsError {
+    OptionsError::Certificate { path: path.to_owned(), reason: reason.to_string() }
+}

@@ -1,0 +1,53 @@
+//! Certificates of the test's own: an authority, and what it vouches for, as PEM files.
+
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tempfile::TempDir;
+
+/// An authority with its files.
+pub struct Authority {
+    directory: TempDir,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate and its key.
+pub struct Identity {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+impl Authority {
+    pub fn new() -> Self {
+        let mut parameters = CertificateParams::new(Vec::new()).expect("no names");
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(parameters, key).expect("a certificate");
+        let directory = TempDir::new().expect("a temporary directory");
+        std::fs::write(directory.path().join("ca.pem"), issuer.as_ref().pem()).expect("room for a file");
+        Self { directory, issuer }
+    }
+
+    /// The authority's own certificate.
+    pub fn file(&self) -> PathBuf {
+        self.directory.path().join("ca.pem")
+    }
+
+    /// Vouches for these names (host names or IP addresses).
+    pub fn vouch_for(&self, names: &[&str]) -> Identity {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let stem = names.join("-");
+        let key = KeyPair::generate().expect("a key");
+        let parameters = CertificateParams::new(names).expect("good names");
+        let certificate = parameters.signed_by(&key, &self.issuer).expect("a certificate");
+        let identity = Identity { certificate: self.path(&stem, "crt"), key: self.path(&stem, "key") };
+        std::fs::write(&identity.certificate, certificate.pem()).expect("room for a file");
+        std::fs::write(&identity.key, key.serialize_pem()).expect("room for a file");
+        identity
+    }
+
+    fn path(&self, stem: &str, extension: &str) -> PathBuf {
+        let path: &Path = self.directory.path();
+        path.join(format!("{stem}.{extension}"))
+    }
+}
