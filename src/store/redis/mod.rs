@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout_at};
 use self::batch::{Job, Shared};
 use self::codec::{Answer, Encoded};
 use self::queue::{Queue, Refusal};
-use crate::engine::{Charges, Outcomes, Store, StoreError};
+use crate::engine::{Charges, Forget, Outcomes, Store, StoreError};
 
 pub use meters::{Observer, Unobserved};
 pub use options::{OptionsError, RedisOptions};
@@ -130,6 +130,17 @@ impl RedisStore {
 
 fn ended() -> StoreError {
     StoreError::Unreachable("the store has been shut down".to_owned())
+}
+
+impl Forget for RedisStore {
+    async fn forget(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
+        let mut forgotten = Vec::with_capacity(charges.each().len());
+        for charge in charges.each() {
+            let request = Encoded::forget(charges, charge, &self.handle.key_prefix);
+            forgotten.push(self.submit(request).await?.forgotten()?);
+        }
+        Ok(forgotten)
+    }
 }
 
 impl Store for RedisStore {
