@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ratelimitd::engine::{Charges, Cost, Store, StoreError};
+use ratelimitd::engine::{Charges, Cost, Forget, Store, StoreError};
 use ratelimitd::store::redis::{RedisOptions, RedisStore, Topology};
 
 use crate::redis_store::{add, admitted, ask, kernels, one, patient, remaining, store};
@@ -45,6 +45,12 @@ async fn decisions_are_spread_over_all_primaries() {
     let sizes: Vec<u64> = cluster.nodes().iter().map(|node| run(node, &["DBSIZE"])).collect();
     assert_eq!(sizes.iter().sum::<u64>(), 300);
     assert!(sizes.iter().all(|size| *size > 50), "{sizes:?}");
+    for key in apart(&cluster) {
+        let charges = one(kernel, &key, Cost::take(2));
+        store.decide(&charges).await.expect("the cluster decides");
+        assert_eq!(store.forget(&charges).await, Ok(vec![true]));
+        assert_eq!(remaining(&store, kernel, &key).await, 3);
+    }
     assert_eq!(store.ping().await, Ok(()));
     store.shutdown().await.expect("no task died");
     assert!(matches!(store.ping().await, Err(StoreError::Unreachable(_))));
