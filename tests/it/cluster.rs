@@ -1,10 +1,14 @@
 //! The Redis store on a real Redis Cluster: which node decides what, what is exact over several slots, and (in `moves`,
 //! `failover`) what callers see while slots move and nodes die.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ratelimitd::engine::{Charges, Cost, Store, StoreError};
-use ratelimitd::store::redis::{RedisOptions, RedisStore, Topology};
+use ratelimitd::clock::monotonic;
+use ratelimitd::engine::algorithm::Kernel;
+use ratelimitd::engine::{Charges, Cost, Forget, Store, StoreError};
+use ratelimitd::store::redis::{Observer, RedisOptions, RedisStore, Topology};
 
 use crate::redis_store::{add, admitted, ask, kernels, one, patient, remaining, store};
 use crate::support::cluster::{Cluster, run};
@@ -45,6 +49,12 @@ async fn decisions_are_spread_over_all_primaries() {
     let sizes: Vec<u64> = cluster.nodes().iter().map(|node| run(node, &["DBSIZE"])).collect();
     assert_eq!(sizes.iter().sum::<u64>(), 300);
     assert!(sizes.iter().all(|size| *size > 50), "{sizes:?}");
+    for key in apart(&cluster) {
+        let charges = one(kernel, &key, Cost::take(2));
+        store.decide(&charges).await.expect("the cluster decides");
+        assert_eq!(store.forget(&charges).await, Ok(vec![true]));
+        assert_eq!(remaining(&store, kernel, &key).await, 3);
+    }
     assert_eq!(store.ping().await, Ok(()));
     store.shutdown().await.expect("no task died");
     assert!(matches!(store.ping().await, Err(StoreError::Unreachable(_))));
@@ -147,6 +157,59 @@ async fn without_a_seed_decisions_fail_and_its_arrival_is_noticed() {
             _ => None,
         });
     assert!(refused.await.expect("the reason").contains("cluster support disabled"));
+}
+
+/// Counts the undos that are lost.
+#[derive(Default)]
+struct Lost(AtomicUsize);
+
+impl Observer for Lost {
+    fn batch(&self, _requests: usize) {}
+    fn queue_depth(&self, _requests: usize) {}
+    fn lost_undo(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn a_hung_node_keeps_only_its_own_callers_waiting_and_a_lost_undo_is_counted() {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let mut cluster = Cluster::start();
+    let [here, hung, well] = apart(&cluster);
+    let (_, kernel) = kernels(u64::from(u32::MAX))[0];
+    let lost = Arc::new(Lost::default());
+    let options = RedisOptions { timeout: PATIENCE, ..unhurried(&cluster) };
+    let store = RedisStore::new(&options, Arc::clone(&lost) as Arc<dyn Observer>).expect("good options");
+    for key in [&here, &hung, &well] {
+        assert_eq!(remaining(&store, kernel, key).await, u64::from(u32::MAX));
+    }
+    cluster.hang(1);
+    let mut both = Charges::default();
+    add(&mut both, kernel, &here, Cost::take(1));
+    add(&mut both, kernel, &hung, Cost::take(1));
+    let (waiting, undisturbed, _) = tokio::join!(store.decide(&both), quick(&store, kernel, &well), async {
+        let recorded = wait::until_async(PATIENCE, async || {
+            (run::<u64>(&cluster.nodes()[0], &["DBSIZE"]) == 1).then_some(())
+        });
+        recorded.await.expect("the part whose node is well is recorded");
+        cluster.stop(0);
+    });
+    assert!(waiting.is_err(), "{waiting:?}");
+    assert!(undisturbed < PATIENCE / 2, "{undisturbed:?}");
+    let counted =
+        wait::until_async(wait::PATIENCE, async || (lost.0.load(Ordering::Relaxed) == 1).then_some(()));
+    assert!(counted.await.is_some(), "the undo is lost with its node");
+}
+
+/// The slowest of many decisions one after the other.
+async fn quick(store: &RedisStore, kernel: Kernel, key: &str) -> Duration {
+    let mut slowest = Duration::ZERO;
+    for _ in 0..500 {
+        let start = monotonic();
+        ask(store, kernel, key, Cost::take(1)).await.expect("this node is well");
+        slowest = slowest.max(start.elapsed());
+    }
+    slowest
 }
 
 /// A multi-slot request of which one node is away fails as a whole, and takes nothing from the others.

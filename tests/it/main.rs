@@ -5,6 +5,7 @@
 mod admission;
 mod check;
 mod cluster;
+mod counters;
 mod decisions;
 mod deny_cache;
 mod drain;

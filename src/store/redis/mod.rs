@@ -30,11 +30,11 @@ use tokio::time::Instant;
 
 use self::batch::Manner;
 use self::cluster::Cluster;
-use self::codec::Encoded;
+use self::codec::{Answer, Encoded};
 use self::lane::Lane;
 use self::meters::Gauge;
 use self::tasks::Tasks;
-use crate::engine::{Charges, Outcomes, Store, StoreError};
+use crate::engine::{Charges, Forget, Outcomes, Store, StoreError};
 
 pub use dial::{Credentials, Password};
 pub use meters::{Observer, Unobserved};
@@ -133,20 +133,37 @@ impl RedisStore {
         }
     }
 
+    /// Has a request decided whose keys share a slot.
+    async fn submit(&self, request: Encoded) -> Result<Answer, StoreError> {
+        let deadline = self.deadline();
+        match &self.handle.servers {
+            Servers::One(lane, _) => Ok(lane.ask(request, Manner::Shared(None), deadline).await?),
+            Servers::Cluster(cluster) => cluster.submit(request, deadline).await,
+        }
+    }
+
     fn deadline(&self) -> Instant {
         Instant::now() + self.handle.options.timeout
     }
 }
 
+impl Forget for RedisStore {
+    async fn forget(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
+        let mut forgotten = Vec::with_capacity(charges.each().len());
+        for charge in charges.each() {
+            let request = Encoded::forget(charges, charge, &self.handle.options.key_prefix);
+            forgotten.push(self.submit(request).await?.forgotten()?);
+        }
+        Ok(forgotten)
+    }
+}
+
 impl Store for RedisStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
-        let deadline = self.deadline();
+        let request = Encoded::new(charges, &self.handle.options.key_prefix);
         match &self.handle.servers {
-            Servers::One(lane, _) => {
-                let request = Encoded::new(charges, &self.handle.options.key_prefix);
-                lane.ask(request, Manner::Shared(None), deadline).await?.outcomes(charges)
-            }
-            Servers::Cluster(cluster) => cluster.decide(charges, deadline).await,
+            Servers::One(..) => self.submit(request).await?.outcomes(charges),
+            Servers::Cluster(cluster) => cluster.decide(charges, request, self.deadline()).await,
         }
     }
 }

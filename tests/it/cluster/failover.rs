@@ -17,7 +17,7 @@ use crate::support::wait;
 const RECOVERY: Duration = Duration::from_secs(1);
 
 /// What a busy test machine may take for a decision of a node that is well.
-const UNDISTURBED: Duration = Duration::from_millis(250);
+const UNDISTURBED: Duration = Duration::from_millis(500);
 
 /// So many requests at a time.
 const BURST: usize = 10;
@@ -64,6 +64,31 @@ async fn load(store: &RedisStore, key: &str, limit: u64, seen: &Seen, end: &Atom
     assert!(ended.await.is_some(), "nobody ended the load on {key}");
 }
 
+/// What callers see of a failover that an operator asks for.
+#[test]
+fn a_planned_failover_is_not_noticed() {
+    let cluster = Cluster::with_replicas();
+    let (key, seen, end) = (&apart(&cluster)[1], Seen::default(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            block_on(async {
+                load(&store(&unhurried(&cluster)), key, u64::from(u32::MAX), &seen, &end).await;
+            });
+        });
+        let more = || {
+            let before = seen.admitted();
+            wait::expect("decisions", || seen.admitted() > before + 5 * BURST);
+        };
+        more();
+        run::<()>(&cluster.nodes()[4], &["CLUSTER", "FAILOVER"]);
+        wait::expect("the replica's promotion", || cluster.is_primary(4) && !cluster.is_primary(1));
+        more();
+        end.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(seen.failed.load(Ordering::Relaxed), 0);
+    assert!(scripts_run(&cluster, 4), "who was promoted decides");
+}
+
 fn scripts_run(cluster: &Cluster, node: usize) -> bool {
     let commands: String = run(&cluster.nodes()[node], &["INFO", "commandstats"]);
     commands.contains("cmdstat_eval")
@@ -73,7 +98,7 @@ fn scripts_run(cluster: &Cluster, node: usize) -> bool {
 fn a_dead_primary_is_replaced_and_the_others_go_on() {
     let mut cluster = Cluster::with_replicas();
     let keys = apart(&cluster);
-    let options = RedisOptions { timeout: Duration::from_millis(100), ..unhurried(&cluster) };
+    let options = RedisOptions { timeout: Duration::from_secs(1), ..unhurried(&cluster) };
     // On the node that dies, on the other two, and a tight limit on the one that dies.
     let seen: [Seen; 4] = Default::default();
     let end = AtomicBool::new(false);

@@ -1,8 +1,9 @@
 //! A real Redis Cluster: three primaries, each with a third of the slots, and a replica each where the test wants them.
 
+use std::process::Command;
 use std::time::Duration;
 
-use redis::FromRedisValue;
+use redis::{FromRedisValue, InfoDict};
 
 use super::redis::Redis;
 use super::{ports, wait};
@@ -32,9 +33,7 @@ impl Cluster {
             run::<()>(replica, &["CLUSTER", "REPLICATE", &id]);
         }
         for primary in &cluster.nodes[..PRIMARIES] {
-            wait::expect("a replica that is up to date", || {
-                run::<String>(primary, &["INFO", "replication"]).contains("state=online")
-            });
+            wait::expect("a replica that is up to date", || is_up_to_date(primary));
         }
         // Who is whose replica is gossip too: a failover needs the votes of primaries that have heard of it.
         for node in &cluster.nodes {
@@ -80,6 +79,14 @@ impl Cluster {
         self.nodes[node].stop();
     }
 
+    /// Stops a node in its tracks: it keeps its connections and answers nothing any more.
+    pub fn hang(&self, node: usize) {
+        let server: InfoDict = run(&self.nodes[node], &["INFO", "server"]);
+        let id: u32 = server.get("process_id").expect("a server has an id");
+        let sent = Command::new("sh").arg("-c").arg(format!("kill -STOP {id}")).status();
+        assert!(sent.is_ok_and(|status| status.success()), "redis-server cannot be signalled");
+    }
+
     /// The primary that was given the slot of a key at the start.
     pub fn home(&self, key: &str) -> usize {
         let slot: usize = run(&self.nodes[PRIMARIES - 1], &["CLUSTER", "KEYSLOT", key]);
@@ -121,6 +128,14 @@ impl Cluster {
 /// Runs a command that cannot fail.
 pub fn run<T: FromRedisValue>(node: &Redis, words: &[&str]) -> T {
     node.run(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+}
+
+/// Whether a replica has acknowledged all that there is. Until its first word it gets nothing, though it is online.
+fn is_up_to_date(primary: &Redis) -> bool {
+    let replication: String = run(primary, &["INFO", "replication"]);
+    let offset =
+        replication.lines().find_map(|line| line.strip_prefix("master_repl_offset:")).unwrap_or_default();
+    replication.contains(&format!("state=online,offset={},", offset.trim()))
 }
 
 fn arguments() -> Vec<String> {

@@ -29,7 +29,7 @@ impl Map {
 
     /// The node that has the slot; any for no slot.
     pub(super) fn owner(&self, slot: Option<u16>) -> Option<Arc<Node>> {
-        let Some(slot) = slot else { return self.nodes.first().cloned() };
+        let Some(slot) = slot else { return fastrand::choice(&self.nodes).cloned() };
         let place = usize::from(*self.owners.get(usize::from(slot))?);
         self.nodes.get(place.checked_sub(1)?).cloned()
     }

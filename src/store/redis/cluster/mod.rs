@@ -131,13 +131,19 @@ impl Cluster {
         Err(failure)
     }
 
-    /// Decides a request.
+    /// Has a request decided whose keys share a slot.
+    pub(super) async fn submit(&self, request: Encoded, deadline: Instant) -> Result<Answer, StoreError> {
+        let slot = parts::slot(&request).flatten();
+        self.ask(request, slot, deadline).await.map_err(StoreError::from)
+    }
+
+    /// Decides a request, which is what the charges are when written down.
     pub(super) async fn decide(
         self: &Arc<Self>,
         charges: &Charges,
+        request: Encoded,
         deadline: Instant,
     ) -> Result<Outcomes, StoreError> {
-        let request = Encoded::new(charges, &self.options.key_prefix);
         let parts = match parts::slot(&request) {
             Some(slot) => match self.ask(request, slot, deadline).await {
                 Ok(answer) => return answer.outcomes(charges),

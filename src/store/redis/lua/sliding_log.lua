@@ -96,7 +96,7 @@ if USES % 8 >= 4 then
     return fits, NOW -- record_log knows better when the log is as if never used
   end
 
-  local function forget(place, log)
+  local function clear(place, log)
     call('DEL', KEYS[place])
     log.grants, log.newest, log.total, log.base, log.stored = 0, 0, 0, 0, false
     WAS_FRESH_AT[place] = nil -- what comes next begins without a time to go
@@ -121,7 +121,7 @@ if USES % 8 >= 4 then
     local granted = tonumber(tail[at + 1]) - before
     units = units < granted and units or granted
     if log.total - units == log.base then
-      return forget(place, log)
+      return clear(place, log)
     end
     local rest = {}
     for i = units < granted and at or at + 2, #tail, 2 do
@@ -140,7 +140,7 @@ if USES % 8 >= 4 then
     local key = KEYS[place]
     local total = log.total - units
     if total <= log.base then
-      return forget(place, log)
+      return clear(place, log)
     end
     -- The grant that reaches the total stays, shortened.
     local last = first_reaching(total_of, key, total, 1, count(key, log))
