@@ -189,16 +189,52 @@ fn the_near_limit_ratio_is_taken_exactly_as_written() {
 }
 
 #[test]
-fn tls_to_redis_is_refused_only_where_redis_is_used() {
-    let url = ("RATELIMITD__STORE__REDIS__URL", "rediss://:hunter2@redis");
-    assert!(with(&[url]).is_ok());
-    let found = problems(with(&[url, ("RATELIMITD__STORE__KIND", "redis")]));
-    assert!(found[0].starts_with("RATELIMITD__STORE__REDIS__URL: store.redis.url: TLS"), "{found:?}");
+fn servers_that_do_not_go_together_are_refused_where_redis_is_used() {
+    let cases: [(&[(&str, &str)], &str); 8] = [
+        (&[("URL", "redis://a,redis://b")], "URL: store.redis.url: several addresses"),
+        (&[("URL", "redis://a,rediss://b"), ("TOPOLOGY", "cluster")], "URL: store.redis.url: TLS"),
+        (
+            &[("URL", "redis://a/3"), ("TOPOLOGY", "cluster")],
+            "URL: store.redis.url: a cluster has no databases",
+        ),
+        (&[("URL", "unix:///a"), ("TOPOLOGY", "cluster")], "URL: store.redis.url: sockets"),
+        (&[("TOPOLOGY", "sentinel")], "default: store.redis.sentinel.master: expected the name"),
+        (&[("TLS__CERT_FILE", "a.pem")], "TLS__CERT_FILE: store.redis.tls.cert_file: cert_file and key_file"),
+        (
+            &[("PASSWORD", "hunter2"), ("PASSWORD_FILE", "p")],
+            "PASSWORD_FILE: store.redis.password_file: the password",
+        ),
+        (
+            &[("URL", "redis://a, redis://:hunter2@b,c"), ("TOPOLOGY", "cluster")],
+            "URL: store.redis.url: expected redis://",
+        ),
+    ];
+    for (written, told) in cases {
+        let mut variables: Vec<_> =
+            written.iter().map(|(key, value)| (format!("RATELIMITD__STORE__REDIS__{key}"), *value)).collect();
+        variables.push(("RATELIMITD__STORE__KIND".to_owned(), "redis"));
+        let variables: Vec<_> = variables.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+        let found = problems(with(&variables));
+        let told = told
+            .strip_prefix("default")
+            .map_or_else(|| format!("RATELIMITD__STORE__REDIS__{told}"), |told| format!("default{told}"));
+        assert!(found.len() == 1 && found[0].starts_with(&told), "{found:?} for {written:?}");
+    }
+    assert!(
+        with(&[("RATELIMITD__STORE__REDIS__URL", "redis://a,redis://b")]).is_ok(),
+        "memory needs no address"
+    );
+    assert!(
+        with(&[("RATELIMITD__STORE__REDIS__URL", "rediss://a"), ("RATELIMITD__STORE__KIND", "redis")])
+            .is_ok()
+    );
 }
 
 #[test]
 fn a_password_never_shows() {
-    let cases: [&[(&str, &str)]; 4] = [
+    let cases: [&[(&str, &str)]; 6] = [
+        &[("RATELIMITD__STORE__REDIS__PASSWORD", "hunter2")],
+        &[("RATELIMITD__STORE__REDIS__SENTINEL__PASSWORD", "hunter2")],
         &[("RATELIMITD__STORE__REDIS__URL", "redis://user:hunter2@redis:6379")],
         &[("RATELIMITD__STORE__REDIS__URL", "redis://user:hunter2@redis:port")],
         &[("RATELIMITD__STORE__REDIS__ULR", "redis://user:hunter2@redis:6379")],

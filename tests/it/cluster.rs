@@ -16,7 +16,7 @@ use crate::support::redis::Redis;
 use crate::support::wait;
 
 mod contract;
-mod failover;
+pub(crate) mod failover;
 mod moves;
 
 /// Options under which no decision of a busy test machine is late.
@@ -80,7 +80,7 @@ fn stores_that_share_a_cluster_admit_exactly_the_limit() {
     }
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(future)
 }

@@ -2,16 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ratelimitd::engine::algorithm::{FixedWindow, Kernel};
-use ratelimitd::engine::{
-    Charge, Charges, Charging, Cost, FailurePolicy, Outcomes, Role, Store, StoreError,
-};
-use ratelimitd::store::redis::{
-    Credentials, Password, RedisOptions, RedisStore, TlsOptions, Unobserved,
-};
+use ratelimitd::engine::{Cost, Outcome, StoreError};
+use ratelimitd::store::redis::{Credentials, Password, RedisOptions, RedisStore, TlsOptions, Unobserved};
 
+use crate::redis_store::{ask, kernels, patient, store};
 use crate::support::certificates::{Authority, Identity};
 use crate::support::redis::Redis;
 use crate::support::{ports, wait};
@@ -19,31 +14,11 @@ use crate::support::{ports, wait};
 const SECRET: &str = "hunter2";
 
 fn options(url: String) -> RedisOptions {
-    RedisOptions {
-        urls: vec![url],
-        timeout: Duration::from_secs(5),
-        key_prefix: "it:".to_owned(),
-        ..RedisOptions::default()
-    }
+    patient(&url)
 }
 
-fn store(options: &RedisOptions) -> RedisStore {
-    RedisStore::new(options, Arc::new(Unobserved)).expect("good options")
-}
-
-async fn decide(store: &RedisStore) -> Result<Outcomes, StoreError> {
-    let mut charges = Charges::default();
-    let kernel = Kernel::FixedWindow(FixedWindow { limit: 1_000, window_us: 86_400_000_000 });
-    let charge = Charge {
-        key: 0..0,
-        kernel,
-        cost: Cost::take(1),
-        charging: Charging::Prepaid,
-        role: Role::Enforce,
-        on_store_failure: FailurePolicy::Error,
-    };
-    charges.push(charge, |key| key.push_str("security"));
-    store.decide(&charges).await
+async fn decide(store: &RedisStore) -> Result<Outcome, StoreError> {
+    ask(store, kernels(1_000)[0].1, "security", Cost::take(1)).await
 }
 
 async fn failure(options: &RedisOptions) -> String {
@@ -62,12 +37,11 @@ async fn a_user_with_a_password_is_let_in() {
     decide(&store(&options(url))).await.expect("in the URL");
 
     let mut apart = options(redis.url());
-    apart.credentials = Credentials {
-        username: Some("limiter".to_owned()),
-        password: Password::Text(SECRET.to_owned()),
-    };
+    apart.credentials =
+        Credentials { username: Some("limiter".to_owned()), password: Password::Text(SECRET.to_owned()) };
     decide(&store(&apart)).await.expect("apart from the URL");
-    let wrong = Credentials { password: Password::Text(format!("not {SECRET}")), ..apart.credentials.clone() };
+    let wrong =
+        Credentials { password: Password::Text(format!("not {SECRET}")), ..apart.credentials.clone() };
     let told = failure(&RedisOptions { credentials: wrong, ..apart }).await;
     assert!(told.contains("WRONGPASS") || told.to_lowercase().contains("password"), "{told}");
 }
@@ -89,7 +63,8 @@ async fn a_password_file_is_read_anew_for_every_connection() {
     let store = store(&options);
     decide(&store).await.expect_err("an old password");
     std::fs::write(file.path(), format!("{SECRET}\n")).expect("room for a password");
-    wait::eventually("the new password to be taken up", async || decide(&store).await.is_ok()).await;
+    let taken_up = wait::until_async(wait::PATIENCE, async || decide(&store).await.ok()).await;
+    assert!(taken_up.is_some(), "the new password is not taken up");
 }
 
 /// A server that speaks TLS beside its plain port.
@@ -162,8 +137,8 @@ async fn a_server_may_ask_for_our_certificate() {
     failure(&with(None)).await;
 }
 
-#[test]
-fn files_that_cannot_be_used_are_named_at_once() {
+#[tokio::test]
+async fn files_that_cannot_be_used_are_named_at_once() {
     let nowhere = PathBuf::from("/nowhere/ca.pem");
     let empty = tempfile::NamedTempFile::new().expect("a temporary file");
     for path in [nowhere, empty.path().to_owned()] {

@@ -14,33 +14,33 @@ use crate::support::cluster::{Cluster, run};
 use crate::support::wait;
 
 /// After the promotion Redis decides again within.
-const RECOVERY: Duration = Duration::from_secs(1);
+pub(crate) const RECOVERY: Duration = Duration::from_secs(1);
 
 /// What a busy test machine may take for a decision of a node that is well.
 const UNDISTURBED: Duration = Duration::from_millis(500);
 
 /// So many requests at a time.
-const BURST: usize = 10;
+pub(crate) const BURST: usize = 10;
 
 const LIMIT: u64 = 100;
 
 /// What one key's callers have seen.
 #[derive(Default)]
-struct Seen {
+pub(crate) struct Seen {
     admitted: AtomicUsize,
-    failed: AtomicUsize,
+    pub(crate) failed: AtomicUsize,
     /// The longest answer, in microseconds.
     slowest_us: AtomicUsize,
 }
 
 impl Seen {
-    fn admitted(&self) -> usize {
+    pub(crate) fn admitted(&self) -> usize {
         self.admitted.load(Ordering::Relaxed)
     }
 }
 
 /// Asks in bursts until told to end.
-async fn load(store: &RedisStore, key: &str, limit: u64, seen: &Seen, end: &AtomicBool) {
+pub(crate) async fn load(store: &RedisStore, key: &str, limit: u64, seen: &Seen, end: &AtomicBool) {
     let charges = one(kernels(limit)[0].1, key, Cost::take(1));
     let ask = async || {
         let start = monotonic();

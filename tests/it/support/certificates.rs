@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
 /// An authority with its files.
@@ -20,6 +20,7 @@ pub struct Identity {
 impl Authority {
     pub fn new() -> Self {
         let mut parameters = CertificateParams::new(Vec::new()).expect("no names");
+        parameters.distinguished_name.push(DnType::CommonName, "authority of the test");
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
         let issuer = CertifiedIssuer::self_signed(parameters, key).expect("a certificate");
@@ -38,7 +39,9 @@ impl Authority {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let stem = names.join("-");
         let key = KeyPair::generate().expect("a key");
-        let parameters = CertificateParams::new(names).expect("good names");
+        let mut parameters = CertificateParams::new(names).expect("good names");
+        // One that has its issuer's name is taken for an authority by itself.
+        parameters.distinguished_name.push(DnType::CommonName, &stem);
         let certificate = parameters.signed_by(&key, &self.issuer).expect("a certificate");
         let identity = Identity { certificate: self.path(&stem, "crt"), key: self.path(&stem, "key") };
         std::fs::write(&identity.certificate, certificate.pem()).expect("room for a file");

@@ -3,6 +3,7 @@
 //! Nothing here knows what a test wants to see; nothing here stands in for a server that can run. What is missing
 //! fails the test with the command that installs it.
 
+pub mod certificates;
 pub mod cluster;
 pub mod daemon;
 pub mod envoy;
@@ -13,4 +14,5 @@ pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod redis;
+pub mod sentinel;
 pub mod wait;

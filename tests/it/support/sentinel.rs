@@ -55,6 +55,16 @@ impl Watched {
         self.sentinels.iter().map(|(port, _, _)| format!("redis://127.0.0.1:{port}")).collect()
     }
 
+    /// Whether every sentinel that lives names this server as the primary.
+    pub fn is_named(&self, server: &Redis) -> bool {
+        let named = |port: u16| -> RedisResult<(String, u16)> {
+            ask(port, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER])
+        };
+        let named = self.sentinels.iter().filter_map(|(port, _, _)| named(*port).ok());
+        let ports: Vec<u16> = named.map(|(_, port)| port).collect();
+        !ports.is_empty() && ports.iter().all(|port| *port == server.port())
+    }
+
     /// Ends a sentinel as a crash would.
     pub fn stop_sentinel(&mut self, number: usize) {
         self.sentinels[number].1.kill();

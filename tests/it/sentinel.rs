@@ -1,0 +1,108 @@
+//! A primary that sentinels watch over dies under load: who is asked next, and how soon.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ratelimitd::clock::monotonic;
+use ratelimitd::engine::{Cost, StoreError};
+use ratelimitd::store::redis::{Credentials, Password, RedisOptions, SentinelOptions, Topology};
+
+use crate::cluster::block_on;
+use crate::cluster::failover::{BURST, RECOVERY, Seen, load};
+use crate::redis_store::{ask, kernels, patient, store};
+use crate::support::grpc::{Code, Rls};
+use crate::support::process::Plan;
+use crate::support::redis::Redis;
+use crate::support::sentinel::{MASTER, SENTINEL_PASSWORD, Watched};
+use crate::support::wait;
+
+const LIMIT: u64 = 100;
+
+fn options(watched: &Watched) -> RedisOptions {
+    let sentinel = SentinelOptions {
+        master: MASTER.to_owned(),
+        credentials: Credentials { username: None, password: Password::Text(SENTINEL_PASSWORD.to_owned()) },
+    };
+    RedisOptions { topology: Topology::Sentinel(sentinel), urls: watched.urls(), ..patient("") }
+}
+
+fn is_primary(redis: &Redis) -> bool {
+    redis.run::<String>(&["INFO", "replication"]).is_ok_and(|text| text.contains("role:master"))
+}
+
+#[test]
+fn a_failover_is_followed_under_load() {
+    let mut watched = Watched::start();
+    // A sentinel that is gone is passed over.
+    watched.stop_sentinel(0);
+    let options = RedisOptions { timeout: Duration::from_millis(100), ..options(&watched) };
+    let (seen, tight, end) = (Seen::default(), Seen::default(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            block_on(async {
+                let store = store(&options);
+                tokio::join!(
+                    load(&store, "wide", u64::from(u32::MAX), &seen, &end),
+                    load(&store, "tight", LIMIT, &tight, &end),
+                );
+            });
+        });
+        wait::expect("decisions", || seen.admitted() > 5 * BURST);
+        wait::expect("the tight limit to be used up", || tight.admitted() >= 100);
+        watched.primary.stop();
+        let (died, before) = (monotonic(), seen.admitted());
+        wait::expect("the replica's promotion", || is_primary(&watched.replica));
+        let promoted = died.elapsed();
+        // The failover is over when the sentinels say who it is.
+        wait::expect("the sentinels to name it", || watched.is_named(&watched.replica));
+        let named = monotonic();
+        wait::expect("decisions by the new primary", || seen.admitted() > before + BURST);
+        let recovery = named.elapsed();
+        println!(
+            "a replica was promoted {promoted:?} after its primary had died, the sentinels named it after {:?}, and \
+             decisions came {recovery:?} after that",
+            named - died
+        );
+        assert!(recovery < RECOVERY, "{recovery:?}");
+        end.store(true, Ordering::Relaxed);
+    });
+    // What the primary granted in its last moment the replica may not know: one further limit at most.
+    assert!((100..=200).contains(&tight.admitted()), "{} admitted of 100", tight.admitted());
+}
+
+#[test]
+fn what_the_sentinels_do_not_know_is_said() {
+    let watched = Watched::start();
+    let mut unknown = options(&watched);
+    let mut stranger = unknown.clone();
+    if let (Topology::Sentinel(unknown), Topology::Sentinel(stranger)) =
+        (&mut unknown.topology, &mut stranger.topology)
+    {
+        unknown.master = "somebody else".to_owned();
+        stranger.credentials = Credentials::default();
+    }
+    let failure = |options: &RedisOptions| -> StoreError {
+        block_on(async { ask(&store(options), kernels(1)[0].1, "key", Cost::take(1)).await })
+            .expect_err("nobody to ask")
+    };
+    let told = failure(&unknown).to_string();
+    assert!(told.contains("knows no master \"somebody else\""), "{told}");
+    let told = failure(&stranger).to_string();
+    assert!(told.contains("NOAUTH") || told.contains("Authentication"), "{told}");
+}
+
+#[test]
+fn the_settings_lead_to_the_primary() {
+    let watched = Watched::start();
+    let rules = "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: year, requests_per_unit: 5 } }]";
+    let service = Plan::new(rules)
+        .redis(&watched.urls().join(","))
+        .set("store.redis.topology", "sentinel")
+        .set("store.redis.sentinel.master", MASTER)
+        .env("STORE__REDIS__SENTINEL__PASSWORD", SENTINEL_PASSWORD)
+        .start();
+    let (code, _) = block_on(async { Rls::connect(service.grpc_port()).await.ask("d", &[("k", "x")]).await });
+    assert_eq!(code, Code::Ok);
+    let keys: Vec<String> = watched.primary.run(&["KEYS", "ratelimitd:*"]).expect("KEYS");
+    assert_eq!(keys.len(), 1, "{keys:?}");
+}
