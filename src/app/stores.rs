@@ -1,20 +1,21 @@
 //! The stores of the process: which there are, what lies over them, who shares what.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
 use crate::clock::SystemClock;
 use crate::engine::{Charges, Outcomes, Store, StoreError};
-use crate::settings::{self, StoreKind};
-use crate::store::fallback::Fallback;
+use crate::settings::{Settings, StoreKind};
+use crate::store::fallback::{Fallback, Local};
 use crate::store::memory::{MemoryOptions, MemoryStore};
 use crate::store::observed::Observed;
 use crate::store::redis::{RedisOptions, RedisStore};
 use crate::telemetry::metrics::Metrics;
 use crate::transport::grpc::BoxError;
 
-use super::availability::{Availability, Watched};
+use super::availability::{Availability, Calls, Watched};
 
 /// Makes the stores of all workers.
 #[derive(Debug)]
@@ -23,6 +24,7 @@ pub(super) struct Stores {
     /// The counters themselves, or what limits with the policy `local` count by while Redis is away.
     pub(super) memory: Arc<MemoryStore<SystemClock>>,
     redis: RedisOptions,
+    local_share: NonZeroU32,
     metrics: Metrics,
     availability: Arc<Availability>,
 }
@@ -37,7 +39,8 @@ pub(super) enum AnyStore {
 }
 
 impl Stores {
-    pub(super) fn new(settings: &settings::Store, metrics: &Metrics) -> Result<Self, prometheus::Error> {
+    pub(super) fn new(settings: &Settings, metrics: &Metrics) -> Result<Self, prometheus::Error> {
+        let Settings { store: settings, failure, .. } = settings;
         let options = MemoryOptions { max_keys: settings.memory.max_keys.get(), ..MemoryOptions::default() };
         let memory = Arc::new(MemoryStore::new(options, SystemClock));
         let counted = Arc::clone(&memory);
@@ -46,6 +49,7 @@ impl Stores {
             kind: settings.kind,
             memory,
             redis: super::options::redis(&settings.redis),
+            local_share: failure.local_share,
             metrics: metrics.clone(),
             availability: Arc::default(),
         })
@@ -57,11 +61,14 @@ impl Stores {
         match self.kind {
             StoreKind::Memory => Ok(AnyStore::Memory(memory)),
             StoreKind::Redis => {
-                let redis = RedisStore::new(&self.redis, Arc::new(self.metrics.batches()))?;
+                let availability = Arc::clone(&self.availability);
+                let calls = Calls { meter: self.metrics.batches(), availability };
+                let redis = RedisStore::new(&self.redis, Arc::new(calls))?;
                 let availability = Arc::clone(&self.availability);
                 let watched = Watched { meter: self.metrics.store("redis"), availability };
+                let local = Local { store: memory, share: self.local_share };
                 let observed = Observed::new(redis.clone(), watched);
-                Ok(AnyStore::Redis(Fallback::new(observed, memory), redis))
+                Ok(AnyStore::Redis(Fallback::new(observed, local), redis))
             }
         }
     }

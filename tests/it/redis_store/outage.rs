@@ -32,6 +32,10 @@ async fn decide(store: &RedisStore) -> (Result<(), StoreError>, Duration) {
     (answer.map(|_| ()), start.elapsed())
 }
 
+fn is_away(answer: &Result<(), StoreError>) -> bool {
+    answer.as_ref().is_err_and(|error| matches!(error.root(), StoreError::Unreachable(_)))
+}
+
 /// Decides under load until it succeeds; how long that took.
 async fn recovery(store: &RedisStore) -> Duration {
     let start = monotonic();
@@ -41,6 +45,8 @@ async fn recovery(store: &RedisStore) -> Duration {
             return start.elapsed();
         }
         assert!(start.elapsed() < RECOVERY, "still no answer: {:?}", answers[0]);
+        // Refusals cost no wait, and the store's tasks need their turn.
+        tokio::task::yield_now().await;
     }
 }
 
@@ -61,7 +67,7 @@ async fn starting_without_redis_is_no_error_and_its_arrival_is_noticed() {
     let store = store(&impatient(&redis));
     for _ in 0..3 {
         let (answer, took) = decide(&store).await;
-        assert!(matches!(answer, Err(StoreError::Unreachable(_))), "{answer:?}");
+        assert!(is_away(&answer), "{answer:?}");
         assert!(took < SLUGGISHNESS, "{took:?}");
     }
     assert!(store.ping().await.is_err());
@@ -84,7 +90,7 @@ async fn a_stopped_redis_costs_callers_little_and_its_return_is_noticed() {
             assert!(took < DEADLINE + SLUGGISHNESS, "{answer:?} took {took:?}");
         }
         let (answer, took) = decide(&store).await;
-        assert!(matches!(answer, Err(StoreError::Unreachable(_))), "{answer:?}");
+        assert!(is_away(&answer), "{answer:?}");
         println!("round {round}: refused in {took:?}");
         redis.restart();
         println!("round {round}: recovered in {:?}", recovery(&store).await);
@@ -101,7 +107,7 @@ async fn a_hung_redis_is_not_waited_for_beyond_the_deadline() {
         signal_process(id, "STOP");
         for _ in 0..40 {
             for (answer, took) in join_all((0..50).map(|_| decide(&store))).await {
-                let late = matches!(answer, Err(StoreError::Timeout));
+                let late = answer.as_ref().is_err_and(|error| *error.root() == StoreError::Timeout);
                 assert!(late, "{answer:?}");
                 assert!(took < DEADLINE + SLUGGISHNESS, "{took:?}");
             }
