@@ -7,6 +7,7 @@ mod check;
 mod decisions;
 mod drain;
 mod envoy;
+mod faults;
 mod grpc;
 mod http;
 mod lua_twin;

@@ -38,8 +38,8 @@ pub(super) struct Shared {
     pub(super) max_queue: usize,
     /// The longest a decision may take.
     pub(super) timeout: Duration,
-    /// What a probe writes.
-    pub(super) probe_key: String,
+    /// What a probe asks to decide.
+    pub(super) probe: Encoded,
     pub(super) observer: Arc<dyn Observer>,
 }
 
@@ -144,7 +144,8 @@ async fn send(shared: &Shared, link: &mut Link) {
     };
     shared.observer.batch(jobs.len());
     let sent = Instant::now();
-    let answer = decide(link, &jobs, deadline).await.and_then(|numbers| cut(&jobs, numbers));
+    let requests = jobs.iter().map(|job| &job.request);
+    let answer = decide(link, requests, deadline).await;
     shared.pace.lock().pace.called(sent.elapsed());
     shared.note(answer.as_ref().map(|_| ()));
     match answer {
@@ -161,22 +162,35 @@ async fn send(shared: &Shared, link: &mut Link) {
     }
 }
 
-async fn decide(link: &mut Link, jobs: &[Job], deadline: Instant) -> Result<Vec<i64>, StoreError> {
-    let requests = jobs.iter().map(|job| &job.request);
+/// Decides requests in one call.
+pub(super) async fn decide<'a>(
+    link: &mut Link,
+    requests: impl Iterator<Item = &'a Encoded> + Clone,
+    deadline: Instant,
+) -> Result<Vec<Answer>, StoreError> {
     let call = script::call(requests.clone(), When::Now, By::Hash);
-    match link.ask(&call, deadline).await {
-        Ok(numbers) => return Ok(numbers),
-        Err(CommandError::Failed(failure)) => return Err(failure),
+    let answer: Result<Vec<i64>, _> = match link.ask(&call, deadline).await {
         // A server that was restarted or flushed. The script did not run, so nothing is decided twice.
-        Err(CommandError::NoScript) => {}
+        Err(CommandError::NoScript) => {
+            let call = script::call(requests.clone(), When::Now, By::Text);
+            link.ask(&call, deadline).await
+        }
+        answer => answer,
+    };
+    let answers = cut(requests, &answer.map_err(StoreError::from)?);
+    if answers.is_err() {
+        // Whose answer that was, and what else is on its way, nobody knows.
+        link.give_up();
     }
-    let call = script::call(requests, When::Now, By::Text);
-    link.ask(&call, deadline).await.map_err(StoreError::from)
+    answers
 }
 
 /// Gives each request its part of the numbers.
-fn cut(jobs: &[Job], numbers: Vec<i64>) -> Result<Vec<Answer>, StoreError> {
-    let expected: usize = jobs.iter().map(|job| job.request.numbers()).sum();
+fn cut<'a>(
+    requests: impl Iterator<Item = &'a Encoded> + Clone,
+    numbers: &[i64],
+) -> Result<Vec<Answer>, StoreError> {
+    let expected: usize = requests.clone().map(Encoded::numbers).sum();
     let split = numbers.split_first().filter(|(_, numbers)| numbers.len() == expected);
     let Some((&now, mut rest)) = split else {
         let failure = format!("{} numbers instead of {}", numbers.len(), expected + 1);
@@ -184,8 +198,8 @@ fn cut(jobs: &[Job], numbers: Vec<i64>) -> Result<Vec<Answer>, StoreError> {
     };
     // A clock before 1970 counts from there.
     let now_us = now.max(0).unsigned_abs();
-    let answers = jobs.iter().map(|job| {
-        let (numbers, after) = rest.split_at(job.request.numbers());
+    let answers = requests.map(|request| {
+        let (numbers, after) = rest.split_at(request.numbers());
         rest = after;
         Answer { now_us, numbers: numbers.into() }
     });

@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use redis::Cmd;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::batch::Shared;
+use super::batch::{self, Shared};
+use super::codec::Encoded;
 use super::meters::{Observer, Turn};
 use super::pool;
 use crate::clock::monotonic;
-use crate::engine::StoreError;
+use crate::engine::algorithm::{FixedWindow, Kernel};
+use crate::engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, StoreError};
 use crate::store::breaker::{Breaker, BreakerOptions, BreakerState};
 
-/// How long what a probe writes is kept, milliseconds: not at all, but Redis knows no less.
-const PROBE_KEPT_MS: u32 = 1;
+/// As short as a window may be: a probe leaves nothing that is worth keeping.
+const PROBE_WINDOW_US: u64 = 1;
 
 /// Lets calls through, or says why not.
 pub(super) struct Guard {
@@ -98,7 +99,7 @@ pub(super) async fn watch(shared: Arc<Shared>) {
     }
 }
 
-/// Whether the server would decide: a write, because replicas and full servers read well enough.
+/// Whether the server decides: one decision of its own, by the way of all others.
 async fn probe(shared: &Shared) -> Result<(), StoreError> {
     loop {
         let mut attempt = pool::connection(&shared.pool, Instant::now() + pool::PATIENCE).await?;
@@ -106,9 +107,22 @@ async fn probe(shared: &Shared) -> Result<(), StoreError> {
         if !link.is_alive().await {
             continue;
         }
-        let mut write = Cmd::new();
-        write.arg("PSETEX").arg(&shared.probe_key).arg(PROBE_KEPT_MS).arg("");
-        let answer = link.ask::<()>(&write, Instant::now() + shared.timeout).await;
-        return answer.map_err(StoreError::from);
+        let asked = std::iter::once(&shared.probe);
+        return batch::decide(link, asked, Instant::now() + shared.timeout).await.map(|_| ());
     }
+}
+
+/// What a probe asks: a hit that is recorded whatever is there, because replicas and full servers read well enough.
+pub(super) fn question(key_prefix: &str) -> Encoded {
+    let mut charges = Charges::default();
+    let hit = Charge {
+        key: 0..0,
+        kernel: Kernel::FixedWindow(FixedWindow { limit: 1, window_us: PROBE_WINDOW_US }),
+        cost: Cost::take(1),
+        charging: Charging::Postpaid,
+        role: Role::Free,
+        on_store_failure: FailurePolicy::Error,
+    };
+    charges.push(hit, |key| key.push_str("probe"));
+    Encoded::new(&charges, key_prefix)
 }

@@ -85,7 +85,7 @@ impl RedisStore {
             max_batch: options.max_batch,
             max_queue: options.max_queue,
             timeout: options.timeout,
-            probe_key: format!("{}probe", options.key_prefix),
+            probe: guard::question(&options.key_prefix),
             observer,
         });
         let batchers =

@@ -19,6 +19,7 @@ pub(super) struct Pace {
     /// Time in which there was always work, and the requests taken up in it; both fade alike.
     busy_us: u64,
     taken: u64,
+    samples: u64,
     is_known: bool,
 }
 
@@ -39,6 +40,7 @@ impl Pace {
     pub(super) fn taken_while_busy(&mut self, requests: usize, after: Duration) {
         self.busy_us = faded(self.busy_us) + us(after);
         self.taken = faded(self.taken) + requests as u64;
+        self.samples = self.samples.saturating_add(1);
     }
 
     /// How much time a request must have left for its answer to come before its deadline: what a call takes, and a
@@ -47,11 +49,15 @@ impl Pace {
         Duration::from_micros(self.call_us + DEVIATIONS * self.deviation_us).min(timeout / 2)
     }
 
-    /// How many requests can wait and still be decided within `timeout`; `None` while nobody had to wait.
+    /// How many requests can wait and still be decided within `timeout`; `None` while that has hardly been seen:
+    /// a burst is no overload.
     pub(super) fn bearable(&self, timeout: Duration) -> Option<usize> {
+        if self.samples < MEMORY {
+            return None;
+        }
         let spare_us = us(timeout.saturating_sub(self.lead(timeout)));
-        // Half of the time that there is: the measured pace is a mean, and what is behind it is late.
-        let bearable = (spare_us / 2).saturating_mul(self.taken).checked_div(self.busy_us)?;
+        // Not all of the time that there is: the measured pace is a mean, and who is slower than that is late.
+        let bearable = (spare_us / 4 * 3).saturating_mul(self.taken).checked_div(self.busy_us)?;
         Some(usize::try_from(bearable).unwrap_or(usize::MAX))
     }
 }
@@ -77,15 +83,15 @@ mod tests {
     }
 
     #[test]
-    fn as_many_may_wait_as_are_decided_in_half_of_what_a_call_leaves() {
+    fn as_many_may_wait_as_are_decided_in_most_of_what_a_call_leaves() {
         let mut pace = Pace::default();
         for _ in 0..50 {
             pace.called(3 * MS);
             pace.taken_while_busy(100, 2 * MS);
         }
         assert_eq!(pace.lead(15 * MS), 3 * MS);
-        // 50 a millisecond, for 6 of them.
-        assert_eq!(pace.bearable(15 * MS), Some(300));
+        // 50 a millisecond, for 9 of them.
+        assert_eq!(pace.bearable(15 * MS), Some(450));
     }
 
     #[test]

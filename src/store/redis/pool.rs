@@ -154,6 +154,8 @@ impl Link {
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let mut connection = connecting.await.map_err(store_error)?;
+        // A server that lets nobody in cuts off whoever sends it much, the script for one, without a word that arrives.
+        let _: String = redis::cmd("PING").query_async(&mut connection).await.map_err(store_error)?;
         let () = script::load().query_async(&mut connection).await.map_err(store_error)?;
         Ok(Self { connection, broken: false, last_used: Instant::now(), unfit: None })
     }
@@ -166,6 +168,11 @@ impl Link {
         let answer = self.ask::<String>(&redis::cmd("PING"), Instant::now() + PROBE_TIMEOUT).await;
         // An error that is an answer will be met again by the requests, who are told of it.
         answer.is_ok() || !self.broken
+    }
+
+    /// It is not to be used again.
+    pub(super) fn give_up(&mut self) {
+        self.broken = true;
     }
 
     /// Sends a command and waits for its answer until `deadline`.
@@ -195,7 +202,9 @@ impl Link {
                 Ok(answer)
             }
             Ok(Err(error)) => {
-                self.broken = error.is_io_error() || error.is_unrecoverable_error();
+                // After an answer of the wrong shape, nobody knows whose answer the next one is.
+                let is_misread = error.kind() == ErrorKind::UnexpectedReturnType;
+                self.broken = error.is_io_error() || error.is_unrecoverable_error() || is_misread;
                 let is_unfit = matches!(
                     error.kind(),
                     ErrorKind::Server(
@@ -241,8 +250,16 @@ pub(super) fn store_error(error: RedisError) -> StoreError {
         ErrorKind::Io if error.is_timeout() => StoreError::Timeout,
         ErrorKind::Io => StoreError::Unreachable(error.to_string()),
         ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Malformed(error.to_string()),
-        _ if is_forbidden(&error) => StoreError::Forbidden(error.to_string()),
-        _ => StoreError::Refused(error.to_string()),
+        _ if is_forbidden(&error) => StoreError::Forbidden(words(&error)),
+        _ => StoreError::Refused(words(&error)),
+    }
+}
+
+/// A server's error as it sent it, `READONLY You can't write ...`: what people search for.
+fn words(error: &RedisError) -> String {
+    match (error.kind(), error.code(), error.detail()) {
+        (ErrorKind::Server(_) | ErrorKind::Extension, Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
     }
 }
 

@@ -1,6 +1,5 @@
 //! What the store does while Redis is away: stopped, hung or slow to come back.
 
-use std::process::Command;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -50,16 +49,6 @@ async fn recovery(store: &RedisStore) -> Duration {
     }
 }
 
-fn signal_process(id: u32, name: &str) {
-    let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {id}")).status();
-    assert!(sent.is_ok_and(|status| status.success()), "redis-server cannot be signalled");
-}
-
-fn process_id(redis: &Redis) -> u32 {
-    let server: redis::InfoDict = redis.run(&["INFO", "server"]).expect("INFO");
-    server.get("process_id").expect("a server has an id")
-}
-
 #[tokio::test]
 async fn starting_without_redis_is_no_error_and_its_arrival_is_noticed() {
     let mut redis = Redis::start();
@@ -102,9 +91,8 @@ async fn a_hung_redis_is_not_waited_for_beyond_the_deadline() {
     let redis = Redis::start();
     let store = store(&impatient(&redis));
     recovery(&store).await;
-    let id = process_id(&redis);
     for round in 0..3 {
-        signal_process(id, "STOP");
+        redis.signal("STOP");
         for _ in 0..40 {
             for (answer, took) in join_all((0..50).map(|_| decide(&store))).await {
                 let late = answer.as_ref().is_err_and(|error| *error.root() == StoreError::Timeout);
@@ -112,7 +100,7 @@ async fn a_hung_redis_is_not_waited_for_beyond_the_deadline() {
                 assert!(took < DEADLINE + SLUGGISHNESS, "{took:?}");
             }
         }
-        signal_process(id, "CONT");
+        redis.signal("CONT");
         println!("round {round}: recovered in {:?}", recovery(&store).await);
     }
 }
@@ -123,10 +111,9 @@ async fn what_the_queue_does_not_hold_is_refused_at_once() {
     let options = RedisOptions { connections: 1, max_batch: 3, max_queue: 5, ..impatient(&redis) };
     let store = store(&options);
     recovery(&store).await;
-    let id = process_id(&redis);
-    signal_process(id, "STOP");
+    redis.signal("STOP");
     let answers = join_all((0..50).map(|_| decide(&store))).await;
-    signal_process(id, "CONT");
+    redis.signal("CONT");
     let overloaded = answers.iter().filter(|(answer, _)| matches!(answer, Err(StoreError::Overloaded)));
     // All fifty are asked for before the batcher's first turn.
     assert_eq!(overloaded.count(), 45);
