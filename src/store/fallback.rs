@@ -137,3 +137,6 @@ fn denied(charge: &Charge) -> Outcome {
     };
     mark(Outcome { verdict: Verdict::Over, report, basis: Basis::Store }, charge)
 }
+
+#[cfg(test)]
+mod tests;

@@ -165,7 +165,8 @@ impl Meter {
         let outcome = match judged.outcome.verdict {
             Verdict::Over if judged.is_shadow() => &self.shadow,
             Verdict::Over => &self.over_limit,
-            Verdict::Fits if used > near_above => &self.near_limit,
+            // What a policy answers with is no part of the whole limit.
+            Verdict::Fits if used > near_above && judged.outcome.basis == Basis::Store => &self.near_limit,
             Verdict::Fits => &self.ok,
         };
         outcome.inc();

@@ -130,9 +130,12 @@ async fn a_request_without_an_answer_is_an_error_of_each_of_its_limits() {
         }
     }
     let metrics = metrics();
-    let limiter = limiter(&metrics, rules(&[("tenant", limit(5, None), false)]), Away);
+    let failing = LimitSpec { on_store_failure: FailurePolicy::Error, ..limit(5, None) };
+    let limiter = limiter(&metrics, rules(&[("tenant", failing, false)]), Away);
     assert!(limiter.decide(&request("tenant", 1)).await.is_err());
     assert_eq!(outcome(&metrics, "edge.tenant", "error"), Some(1));
+    let by_policy = r#"ratelimitd_policy_decisions_total{domain="edge",policy="error",rule="edge.tenant"}"#;
+    assert_eq!(value(&metrics, by_policy), Some(1));
     let elsewhere = Request { domain: "nowhere".to_owned(), ..request("tenant", 1) };
     assert!(limiter.decide(&elsewhere).await.is_ok());
     assert_eq!(value(&metrics, "ratelimitd_unknown_domain_total"), Some(1));
