@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// A source of wall-clock time.
+/// A source of time.
 pub trait Clock: Send + Sync + 'static {
-    /// Microseconds since the Unix epoch.
+    /// Microseconds since the Unix epoch, unless the clock says otherwise.
     fn now_us(&self) -> u64;
 }
 
@@ -19,6 +19,22 @@ impl Clock for SystemClock {
         // A machine whose clock stands before 1970 counts from there; states only ever move forward from it.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The machine's monotonic clock, for spans: microseconds since it was made.
+#[derive(Clone, Copy, Debug)]
+pub struct MonotonicClock(Instant);
+
+impl Default for MonotonicClock {
+    fn default() -> Self {
+        Self(monotonic())
+    }
+}
+
+impl Clock for MonotonicClock {
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 }
 

@@ -16,7 +16,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// Until Redis answers for the first time.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
-/// Sweeps the memory store until `end`.
+/// Sweeps the memory store and the deny cache until `end`.
 pub(super) async fn keep(stores: &Stores, end: impl Future<Output = ()>) {
     let mut ticks = tokio::time::interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -24,7 +24,12 @@ pub(super) async fn keep(stores: &Stores, end: impl Future<Output = ()>) {
     loop {
         tokio::select! {
             () = &mut end => return,
-            _ = ticks.tick() => stores.memory.sweep(),
+            _ = ticks.tick() => {
+                stores.memory.sweep();
+                if let Some(denials) = &stores.denials {
+                    denials.sweep();
+                }
+            }
         }
     }
 }

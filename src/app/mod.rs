@@ -164,7 +164,7 @@ impl App {
             tokio::join!(
                 http::serve(ports.http, http, pages, end.everything.clone()),
                 http::serve(ports.admin, http, admin, end.everything.clone()),
-                rules.watch(settings.rules.watch, end.everything.cancelled()),
+                rules.watch(settings.rules.watch, || stores.forget_denials(), end.everything.cancelled()),
                 housekeeping::keep(&stores, end.everything.cancelled()),
                 housekeeping::reach(redis, &readiness, end.everything.cancelled()),
             );

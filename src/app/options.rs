@@ -4,8 +4,9 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
-use crate::settings::{Breaker, RedisStore, Response, ResponseHeaders, Server};
+use crate::settings::{Breaker, DenyCache, RedisStore, Response, ResponseHeaders, Server};
 use crate::store::breaker::BreakerOptions;
+use crate::store::deny_cache::DenyCacheOptions;
 use crate::store::redis::RedisOptions;
 use crate::transport::grpc::GrpcOptions;
 use crate::transport::http::HttpOptions;
@@ -51,6 +52,10 @@ pub(super) fn response(response: Response) -> ResponseOptions {
         dynamic_metadata: response.dynamic_metadata,
         exact_durations: response.exact_durations,
     }
+}
+
+pub(super) fn deny_cache(cache: &DenyCache) -> DenyCacheOptions {
+    DenyCacheOptions { max_age: cache.max_age, max_keys: cache.max_keys.get() }
 }
 
 pub(super) fn redis(redis: &RedisStore) -> RedisOptions {

@@ -38,8 +38,8 @@ impl RuleKeeper {
         })
     }
 
-    /// Follows the files until `end`, if it is to follow them at all.
-    pub(super) async fn watch(self, is_wanted: bool, end: impl Future<Output = ()>) {
+    /// Follows the files until `end`, if it is to follow them at all. `changed` is called after every change.
+    pub(super) async fn watch(self, is_wanted: bool, changed: impl Fn(), end: impl Future<Output = ()>) {
         if !is_wanted {
             return;
         }
@@ -47,6 +47,7 @@ impl RuleKeeper {
             Ok(loaded) => {
                 note_loaded(&mut self.status.lock(), &loaded, &self.metrics);
                 self.rulebook.replace(loaded.rules);
+                changed();
             }
             Err(problems) => {
                 tracing::error!("the changed rules cannot be used, the old ones stay in force:\n{problems}");

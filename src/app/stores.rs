@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::clock::SystemClock;
+use crate::clock::{Clock, MonotonicClock, SystemClock};
 use crate::engine::{Charges, Outcomes, Store, StoreError};
 use crate::settings::{Settings, StoreKind};
+use crate::store::deny_cache::{DenyCache, DenyCached};
 use crate::store::fallback::{Fallback, Local};
 use crate::store::memory::{MemoryOptions, MemoryStore};
 use crate::store::observed::Observed;
@@ -25,9 +26,26 @@ pub(super) struct Stores {
     pub(super) memory: Arc<MemoryStore<SystemClock>>,
     redis: RedisOptions,
     local_share: NonZeroU32,
+    /// What Redis has denied; `None` where it is not to be remembered.
+    pub(super) denials: Option<Denials>,
     metrics: Metrics,
     availability: Arc<Availability>,
 }
+
+/// Shared by all workers: one that is denied by one of them is denied by all.
+#[derive(Debug)]
+pub(super) struct Denials {
+    pub(super) cache: Arc<DenyCache>,
+    clock: MonotonicClock,
+}
+
+impl Denials {
+    pub(super) fn sweep(&self) {
+        self.cache.sweep(self.clock.now_us());
+    }
+}
+
+type Layered<S> = Fallback<DenyCached<Observed<S, Watched>, MonotonicClock>, SystemClock>;
 
 /// The store of one worker.
 #[derive(Debug)]
@@ -35,7 +53,7 @@ pub(super) enum AnyStore {
     /// Shared by all workers. Not measured: reading the clock would take longer than the decision.
     Memory(Arc<MemoryStore<SystemClock>>),
     /// The worker's own, and the same without its layers.
-    Redis(Fallback<Observed<RedisStore, Watched>, SystemClock>, RedisStore),
+    Redis(Layered<RedisStore>, RedisStore),
 }
 
 impl Stores {
@@ -45,14 +63,26 @@ impl Stores {
         let memory = Arc::new(MemoryStore::new(options, SystemClock));
         let counted = Arc::clone(&memory);
         metrics.watch_memory(move || counted.census())?;
+        let denials = match settings.kind {
+            StoreKind::Redis => deny_cache(&settings.redis.deny_cache, metrics)?,
+            StoreKind::Memory => None,
+        };
         Ok(Self {
             kind: settings.kind,
             memory,
             redis: super::options::redis(&settings.redis),
             local_share: failure.local_share,
+            denials,
             metrics: metrics.clone(),
             availability: Arc::default(),
         })
+    }
+
+    /// Has everyone who was denied ask the counters again.
+    pub(super) fn forget_denials(&self) {
+        if let Some(denials) = &self.denials {
+            denials.cache.purge();
+        }
     }
 
     /// A store for whoever runs on this runtime.
@@ -68,10 +98,26 @@ impl Stores {
                 let watched = Watched { meter: self.metrics.store("redis"), availability };
                 let local = Local { store: memory, share: self.local_share };
                 let observed = Observed::new(redis.clone(), watched);
-                Ok(AnyStore::Redis(Fallback::new(observed, local), redis))
+                let denials =
+                    self.denials.as_ref().map(|denials| (Arc::clone(&denials.cache), denials.clock));
+                let deny_cached = DenyCached::new(observed, denials);
+                Ok(AnyStore::Redis(Fallback::new(deny_cached, local), redis))
             }
         }
     }
+}
+
+fn deny_cache(
+    settings: &crate::settings::DenyCache,
+    metrics: &Metrics,
+) -> Result<Option<Denials>, prometheus::Error> {
+    if !settings.enabled {
+        return Ok(None);
+    }
+    let cache = Arc::new(DenyCache::new(super::options::deny_cache(settings)));
+    let counted = Arc::clone(&cache);
+    metrics.watch_deny_cache(move || counted.census())?;
+    Ok(Some(Denials { cache, clock: MonotonicClock::default() }))
 }
 
 impl AnyStore {

@@ -39,7 +39,7 @@ impl Charge {
     /// Whether this charge is to be recorded, given its own verdict and whether the request is held back.
     #[must_use]
     pub fn is_recorded(&self, verdict: Verdict, request_held: bool) -> bool {
-        if self.cost.is_peek() {
+        if !self.cost.changes() {
             return false;
         }
         match self.charging {

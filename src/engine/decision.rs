@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::algorithm::Ask;
 use super::plan::Planned;
-use super::{Charge, Cost, Limit, Outcome, Outcomes, Plan, RetryAfter, Role, Rule, Verdict};
+use super::{Basis, Charge, Cost, Limit, Outcome, Outcomes, Plan, RetryAfter, Role, Rule, Standing, Verdict};
 
 /// May it go ahead?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,8 @@ pub enum Applied<'d> {
     Nothing,
     /// A limit that never denies.
     Unlimited(&'d Limit),
+    /// A limit that was not asked, because another one holds the request back for certain.
+    Unasked,
     /// The binding limit: over the limit, the one to wait longest for; else the one nearest to its end.
     Limited(Judged<'d>),
 }
@@ -91,8 +94,14 @@ impl Judged<'_> {
 impl Decision {
     /// Puts plan and outcomes together. `outcomes` are those of `plan.charges`, one each.
     #[must_use]
-    pub fn merge(plan: Plan, outcomes: Outcomes, enforcement: Enforcement) -> Self {
+    pub fn merge(plan: Plan, mut outcomes: Outcomes, enforcement: Enforcement) -> Self {
         let held = plan.charges.held_back(|place| outcomes.each[place].verdict);
+        for (charge, outcome) in plan.charges.each().iter().zip(&mut outcomes.each) {
+            // Who is held back has no place in a queue.
+            if charge.cost.changes() && !charge.is_recorded(outcome.verdict, held) {
+                outcome.report.delay_us = 0;
+            }
+        }
         let shadowed = held && enforcement == Enforcement::Shadow;
         let overall = if held && !shadowed { Code::OverLimit } else { Code::Ok };
         Self { overall, shadowed, plan, outcomes }
@@ -109,9 +118,9 @@ impl Decision {
 
     fn limited<'d>(&'d self, rule: Option<&'d Rule>, limits: &'d [(Arc<Limit>, usize)]) -> Status<'d> {
         let judged = |(limit, place): &'d (Arc<Limit>, usize)| self.judged(rule, limit, *place);
-        // A descriptor is planned as limited only with at least one limit.
-        let Some(binding) = limits.iter().map(judged).reduce(more_binding) else {
-            return Status { code: Code::Ok, applied: Applied::Nothing };
+        let asked = limits.iter().map(judged).filter(|judged| judged.outcome.basis != Basis::Unasked);
+        let Some(binding) = asked.reduce(more_binding) else {
+            return Status { code: Code::Ok, applied: Applied::Unasked };
         };
         let over = binding.outcome.verdict == Verdict::Over && !binding.is_shadow();
         let code = if over { Code::OverLimit } else { Code::Ok };
@@ -155,7 +164,7 @@ impl Decision {
                 Role::Quota(group) => &mut groups[usize::from(group)],
                 Role::Free => continue,
             };
-            *wait = (*wait).max(outcome.report.retry_after);
+            *wait = (*wait).max(again_after(charge, outcome));
         }
         enforced.max(groups.into_iter().min().unwrap_or(RetryAfter::Now))
     }
@@ -168,6 +177,17 @@ impl Decision {
             }
             _ => None,
         })
+    }
+}
+
+/// When the same cost would fit the next time, which is not at once where it has been recorded although the request is
+/// held back.
+fn again_after(charge: &Charge, outcome: &Outcome) -> RetryAfter {
+    match outcome.basis {
+        Basis::Store(Standing { now_us, facts }) if charge.is_recorded(outcome.verdict, true) => {
+            charge.kernel.wait(&facts, Ask { now_us, cost: charge.cost })
+        }
+        _ => outcome.report.retry_after,
     }
 }
 

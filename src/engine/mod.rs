@@ -32,7 +32,7 @@ pub use limit::{
 };
 pub use matcher::{Found, Step};
 pub use metadata::Metadata;
-pub use outcome::{Basis, Outcome, Outcomes, Report, RetryAfter, Verdict};
+pub use outcome::{Basis, Outcome, Outcomes, Report, RetryAfter, Standing, Verdict};
 pub use pattern::Pattern;
 pub use period::{Period, Unit};
 pub use plan::{Plan, PlanError};

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::FailurePolicy;
+use super::algorithm::Facts;
 
 /// Whether a cost fits under one limit, whatever the other limits say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +60,21 @@ pub struct Report {
 /// Who gave the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
-    /// The store.
-    Store,
+    /// The store, from this counter.
+    Store(Standing),
     /// The limit's failure policy, because the store could not answer.
     Policy(FailurePolicy),
+    /// Nobody: another limit holds the request back for certain, so this one was not asked. Its report says nothing.
+    Unasked,
+}
+
+/// A counter after a decision, and when that was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The store's time, microseconds since the epoch.
+    pub now_us: u64,
+    /// The counter.
+    pub facts: Facts,
 }
 
 /// The answer for one charge.

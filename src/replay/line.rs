@@ -88,7 +88,7 @@ pub(super) fn write_answer(out: &mut impl Write, t_us: u64, decision: &Decision)
 
 fn describe<'d>(status: &Status<'d>) -> Option<StatusJson<'d>> {
     match status.applied {
-        Applied::Nothing => None,
+        Applied::Nothing | Applied::Unasked => None,
         Applied::Unlimited(limit) => Some(unlimited(limit)),
         Applied::Limited(judged) => Some(limited(status.code, &judged)),
     }

@@ -27,7 +27,7 @@ pub use redis_url::RedisUrl;
 pub use response::{Response, ResponseHeaders};
 pub use rules::Rules;
 pub use server::{Admin, Grpc, Http, Server};
-pub use store::{Breaker, MemoryStore, RedisStore, Store, StoreKind};
+pub use store::{Breaker, DenyCache, MemoryStore, RedisStore, Store, StoreKind};
 
 use reader::Reader;
 

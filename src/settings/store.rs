@@ -55,6 +55,8 @@ pub struct RedisStore {
     pub max_queue: NonZeroUsize,
     /// `store.redis.breaker.*`; `None` where `store.redis.breaker.enabled` is false.
     pub breaker: Option<Breaker>,
+    /// `store.redis.deny_cache.*`
+    pub deny_cache: DenyCache,
 }
 
 /// When a server that does not decide is not asked any more.
@@ -68,6 +70,17 @@ pub struct Breaker {
     pub window: Duration,
     /// `store.redis.breaker.pause`: the longest time between two probes. 10 ms to 10 s.
     pub pause: Duration,
+}
+
+/// Denials that are repeated without Redis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DenyCache {
+    /// `store.redis.deny_cache.enabled`
+    pub enabled: bool,
+    /// `store.redis.deny_cache.max_age`: how long a denial is repeated, at most. 1 ms to 60 s.
+    pub max_age: Duration,
+    /// `store.redis.deny_cache.max_keys`: denials kept, at most.
+    pub max_keys: NonZeroUsize,
 }
 
 impl Store {
@@ -94,6 +107,17 @@ impl RedisStore {
             max_batch: reader.read("store.redis.max_batch", "128", positive(1_024)),
             max_queue: reader.read("store.redis.max_queue", "8192", positive(1_000_000)),
             breaker: Breaker::read(reader),
+            deny_cache: DenyCache::read(reader),
+        }
+    }
+}
+
+impl DenyCache {
+    fn read(reader: &mut Reader) -> Self {
+        Self {
+            enabled: reader.read("store.redis.deny_cache.enabled", "true", flag()),
+            max_age: reader.read("store.redis.deny_cache.max_age", "1s", duration("1ms", "60s")),
+            max_keys: reader.read("store.redis.deny_cache.max_keys", "100000", positive(100_000_000)),
         }
     }
 }

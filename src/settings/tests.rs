@@ -78,15 +78,15 @@ rules:
   path:
 store:
   kind: [memory]
-  redis:
-    timeoout: 15ms
+  memory:
+    maxkeys: 15
 logg:
   level: info
 log:
 ";
     let variables = [
         ("RATELIMITD__STORE__KIDN", "redis"),
-        ("RATELIMITD__STORE__REDIS", "redis://host"),
+        ("RATELIMITD__STORE__MEMORY", "lots"),
         ("RATELIMITD__NEAR_LIMIT_RATIO", "80%"),
     ];
     let expected = [
@@ -98,8 +98,8 @@ log:
         r#"file: server.max_descriptors: expected a whole number from 1 to 1024, found "0""#,
         r#"RATELIMITD__STORE__KIDN: store.kidn: no such setting; there is kind, memory, redis"#,
         r#"file: store.kind: expected one of memory, redis, found a list"#,
-        r#"RATELIMITD__STORE__REDIS: store.redis: a section, not a value; in it there is url, key_prefix, timeout, connections, max_batch, max_queue, breaker"#,
-        r#"file: store.redis.timeoout: no such setting; there is url, key_prefix, timeout, connections, max_batch, max_queue, breaker"#,
+        r#"RATELIMITD__STORE__MEMORY: store.memory: a section, not a value; in it there is max_keys"#,
+        r#"file: store.memory.maxkeys: no such setting; there is max_keys"#,
     ];
     assert_eq!(problems(with_file(yaml, &variables)), expected);
 }

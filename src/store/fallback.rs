@@ -62,7 +62,9 @@ impl<S: Store, C: Clock> Fallback<S, C> {
                 outcome
             }
             Some(outcome) => outcome,
-            None => local.next().map_or_else(|| allowed(charge), |outcome| mark(outcome, charge)),
+            None => local
+                .next()
+                .map_or_else(|| allowed(charge), |outcome| Outcome { basis: by_policy(charge), ..outcome }),
         });
         Ok(Outcomes { each: each.collect() })
     }
@@ -101,14 +103,14 @@ fn policy(charge: &Charge) -> FailurePolicy {
     }
 }
 
-fn mark(outcome: Outcome, charge: &Charge) -> Outcome {
-    Outcome { basis: Basis::Policy(policy(charge)), ..outcome }
+fn by_policy(charge: &Charge) -> Basis {
+    Basis::Policy(policy(charge))
 }
 
 /// As an idle counter would answer.
 fn allowed(charge: &Charge) -> Outcome {
     let report = Report {
-        remaining: charge.kernel.max_cost().saturating_sub(charge.cost.units().max(0).unsigned_abs()),
+        remaining: charge.kernel.max_cost().saturating_sub(charge.cost.taken()),
         retry_after: RetryAfter::Now,
         reset_after_us: 0,
         next_after_us: 0,
@@ -116,7 +118,7 @@ fn allowed(charge: &Charge) -> Outcome {
         until_reset_us: 0,
         over_by: 0,
     };
-    mark(Outcome { verdict: Verdict::Fits, report, basis: Basis::Store }, charge)
+    Outcome { verdict: Verdict::Fits, report, basis: by_policy(charge) }
 }
 
 /// What can never fit needs no counter to be refused.
@@ -135,7 +137,7 @@ fn denied(charge: &Charge) -> Outcome {
         until_reset_us: DENIED_RETRY_US,
         over_by: 0,
     };
-    mark(Outcome { verdict: Verdict::Over, report, basis: Basis::Store }, charge)
+    Outcome { verdict: Verdict::Over, report, basis: by_policy(charge) }
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ impl<'d> Answer<'d> {
 fn line<'d>(status: Status<'d>, options: &ResponseOptions) -> Line<'d> {
     let bare = Line { code: status.code, limit: None, remaining: 0, until_reset: None };
     match status.applied {
-        Applied::Nothing => bare,
+        Applied::Nothing | Applied::Unasked => bare,
         Applied::Unlimited(_) => Line { remaining: u32::MAX, ..bare },
         Applied::Limited(judged) => Line {
             limit: Some(judged.limit),
@@ -142,7 +142,7 @@ pub(super) fn deciding(decision: &Decision) -> Option<Judged<'_>> {
     let over = decision.statuses().filter(|status| status.code == Code::OverLimit);
     let limits = over.filter_map(|status| match status.applied {
         Applied::Limited(judged) => Some(judged),
-        Applied::Nothing | Applied::Unlimited(_) => None,
+        Applied::Nothing | Applied::Unlimited(_) | Applied::Unasked => None,
     });
     let wait = |judged: &Judged<'_>| judged.outcome.report.retry_after;
     limits.reduce(|longest, other| if wait(&other) > wait(&longest) { other } else { longest })

@@ -42,7 +42,7 @@ fn by_policy(decision: &Decision) -> BTreeMap<String, Metadata> {
         Basis::Policy(policy) => {
             Some((judged.limit.label.to_string(), Metadata::Text(policy.name().to_owned())))
         }
-        Basis::Store => None,
+        Basis::Store(_) | Basis::Unasked => None,
     });
     answered.collect()
 }

@@ -58,6 +58,7 @@ fn spell(decision: &Decision) -> String {
     let code = |code| if code == Code::Ok { "O" } else { "X" };
     let status = |status: ratelimitd::engine::Status<'_>| match status.applied {
         Applied::Nothing => "-".to_owned(),
+        Applied::Unasked => "?".to_owned(),
         Applied::Unlimited(_) => "*".to_owned(),
         Applied::Limited(judged) => format!("{}{}", code(status.code), judged.outcome.report.remaining),
     };
@@ -239,4 +240,41 @@ async fn global_shadow_answers_ok_and_reports_the_truth() {
 async fn an_unknown_domain_limits_nothing() {
     let house = House::new("domain: other\ndescriptors: []");
     expect(&house, &[(&[descriptor(&[("k", "")]), descriptor(&[("l", "")])], "O - -")]).await;
+}
+
+#[tokio::test]
+async fn what_was_recorded_although_held_back_counts_in_the_wait() {
+    let house = House::new(
+        "domain: d\ndescriptors:\n  \
+         - {key: a, rate_limit: {unit: second, requests_per_unit: 1, algorithm: gcra}}\n  \
+         - {key: b, rate_limit: {unit: hour, requests_per_unit: 2}}",
+    );
+    let both = [descriptor(&[("a", "x")]), descriptor(&[("b", "x")])];
+    expect(&house, &[(&both, "O O0 O1")]).await;
+    let to_the_hour = 3_600_000_000 - T0 % 3_600_000_000;
+    let held = house.ask(&both).await;
+    assert_eq!(spell(&held), "X X0 O0");
+    // The first is free again in a second; the second has run full meanwhile.
+    assert_eq!(held.retry_after(), RetryAfter::In(to_the_hour));
+    house.clock.set(T0 + to_the_hour - 1);
+    assert_eq!(house.ask(&both).await.overall, Code::OverLimit);
+    house.clock.set(T0 + to_the_hour);
+    assert_eq!(house.ask(&both).await.overall, Code::Ok);
+}
+
+#[tokio::test]
+async fn who_is_held_back_by_another_limit_has_no_place_in_the_queue() {
+    let house = House::new(
+        "domain: d\ndescriptors:\n  \
+         - {key: a, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: gcra}}\n  \
+         - {key: q, rate_limit: {unit: second, requests_per_unit: 1, burst: 5, algorithm: leaky_bucket, mode: queue}}",
+    );
+    let both = [descriptor(&[("a", "x")]), descriptor(&[("q", "x")])];
+    let delays = |decision: &Decision| -> Vec<u64> {
+        decision.judged_limits().map(|judged| judged.outcome.report.delay_us).collect()
+    };
+    assert_eq!(delays(&house.ask(&both[1..]).await), [0]);
+    assert_eq!(delays(&house.ask(&both).await), [0, 1_000_000]);
+    assert_eq!(delays(&house.ask(&both).await), [0, 0]);
+    assert_eq!(delays(&house.ask(&both[1..]).await), [2_000_000]);
 }

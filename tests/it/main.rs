@@ -5,6 +5,7 @@
 mod admission;
 mod check;
 mod decisions;
+mod deny_cache;
 mod drain;
 mod envoy;
 mod faults;

@@ -96,7 +96,7 @@ impl Gcra {
         let mut report = report(&at, ask.cost, verdict);
         if self.pacing == Pacing::Queue && verdict == Verdict::Fits {
             // The hit's turn comes when what was there before it has drained.
-            let own = u128::from(ask.cost.units().max(0).unsigned_abs()) * u128::from(self.numerator);
+            let own = u128::from(ask.cost.taken()) * u128::from(self.numerator);
             report.delay_us = at.whole_us(at.backlog.saturating_sub(own));
         }
         report

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::testing::{Counter, Move, T0, any_charging, any_kernel, counter_with_past, moves, small_kernel};
-use super::{FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
+use super::{Ask, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
 use crate::engine::{Charging, Cost, Pacing, RetryAfter, Verdict};
 
 fn prepaid() -> impl Strategy<Value = Charging> {
@@ -56,6 +56,34 @@ proptest! {
                 prop_assert!(!asked.admits(now + wait - 1, units), "one microsecond early");
                 prop_assert!(asked.admits(now + wait, units), "in time");
             }
+        }
+    }
+
+    #[test]
+    fn the_wait_for_the_same_once_more_is_exact((counter, now) in counter_with_past(any_kernel(), any_charging()), units in 1..30_u64) {
+        let mut asked = counter;
+        asked.take(now, units);
+        match asked.wait_again(now, Cost::take(units)) {
+            RetryAfter::Now => prop_assert!(asked.admits(now, units)),
+            RetryAfter::Never => prop_assert!(units > asked.kernel.max_cost()),
+            RetryAfter::In(wait) => {
+                prop_assert!(!asked.admits(now + wait - 1, units), "one microsecond early");
+                prop_assert!(asked.admits(now + wait, units), "in time");
+            }
+        }
+    }
+
+    #[test]
+    fn facts_foretell_what_the_counter_will_say((counter, now) in counter_with_past(any_kernel(), any_charging()), units in 1..30_u64, pass in 0..90_u64) {
+        let kernel = counter.kernel;
+        let (before, after) = (now, now + pass);
+        let [asked, asks] = [before, after].map(|now_us| Ask { now_us, cost: Cost::take(units) });
+        let facts = kernel.facts(counter.state.as_ref(), asked);
+        let verdict = kernel.verdict(counter.state.as_ref(), asks);
+        if let Some(later) = kernel.later(&facts, after) {
+            let then = kernel.facts(counter.state.as_ref(), asks);
+            prop_assert_eq!(kernel.wait(&later, asks) == RetryAfter::Now, verdict == Verdict::Fits);
+            prop_assert_eq!(kernel.report(&later, asks, verdict), kernel.report(&then, asks, verdict));
         }
     }
 

@@ -190,6 +190,34 @@ impl Kernel {
         }
     }
 
+    /// The facts at a later time if nothing happens to the counter until then; `None` where they do not tell. Those of a
+    /// log still speak of the cost they were taken for.
+    #[must_use]
+    pub fn later(&self, facts: &Facts, now_us: u64) -> Option<Facts> {
+        match (self, *facts) {
+            (Self::FixedWindow(k), Facts::Window(state)) => Some(Facts::Window(k.load(Some(state), now_us))),
+            (Self::SlidingWindow(k), Facts::Buckets(state)) => {
+                Some(Facts::Buckets(k.load(Some(state), now_us)))
+            }
+            (Self::SlidingLog(k), Facts::Log(log)) => k.stands_at(&log, now_us).then_some(*facts),
+            (Self::IntervalBucket(k), Facts::Tokens(state)) => {
+                Some(Facts::Tokens(k.load(Some(state), now_us)))
+            }
+            (Self::Gcra(_), Facts::Tat(_)) | (Self::Blocked(_), Facts::Nothing) => Some(*facts),
+            _ => None,
+        }
+    }
+
+    /// When the cost would fit, on a counter that stands like this.
+    #[must_use]
+    pub fn wait(&self, facts: &Facts, ask: Ask) -> RetryAfter {
+        let standing = self.report(facts, ask, Verdict::Fits);
+        if ask.cost.needed() <= standing.remaining {
+            return RetryAfter::Now;
+        }
+        self.report(facts, ask, Verdict::Over).retry_after
+    }
+
     /// The instant (microseconds since the epoch) from which on the state cannot be told from a missing one.
     #[must_use]
     pub fn fresh_at_us(&self, state: &State) -> u64 {

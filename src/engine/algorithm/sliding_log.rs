@@ -140,6 +140,11 @@ impl SlidingLog {
         }
     }
 
+    /// Whether the log has lost no grant by then. One that owes has older grants than the facts tell of.
+    pub(super) fn stands_at(&self, facts: &LogFacts, now_us: u64) -> bool {
+        facts.used <= self.limit && (facts.used == 0 || now_us < facts.next_us + self.window_us)
+    }
+
     pub(super) fn fresh_at_us(&self, log: &Log) -> u64 {
         if log.grants.is_empty() { 0 } else { log.newest_us() + self.window_us }
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{Ask, Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow, State};
-use crate::engine::{Charging, Cost, Pacing, Report, Verdict};
+use crate::engine::{Charging, Cost, Pacing, Report, RetryAfter, Verdict};
 
 /// A minute boundary.
 pub(super) const T0: u64 = 1_700_000_040_000_000;
@@ -25,7 +25,7 @@ impl Counter {
         let ask = Ask { now_us, cost };
         let verdict = self.kernel.verdict(self.state.as_ref(), ask);
         let is_recorded = self.charging == Charging::Postpaid || verdict == Verdict::Fits;
-        if is_recorded && !cost.is_peek() {
+        if is_recorded && cost.changes() {
             self.state = self.kernel.recorded(self.state.take(), ask);
         }
         let facts = self.kernel.facts(self.state.as_ref(), ask);
@@ -34,6 +34,12 @@ impl Counter {
 
     pub fn take(&mut self, now_us: u64, units: u64) -> (Verdict, Report) {
         self.ask(now_us, Cost::take(units))
+    }
+
+    /// When the same cost fits once more.
+    pub fn wait_again(&self, now_us: u64, cost: Cost) -> RetryAfter {
+        let ask = Ask { now_us, cost };
+        self.kernel.wait(&self.kernel.facts(self.state.as_ref(), ask), ask)
     }
 
     pub fn peek(&self, now_us: u64) -> Report {

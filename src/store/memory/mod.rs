@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use crate::clock::{Clock, SystemClock};
 use crate::engine::algorithm::Ask;
-use crate::engine::{Basis, Charge, Charges, Outcome, Outcomes, Store, StoreError, Verdict};
+use crate::engine::{Basis, Charge, Charges, Outcome, Outcomes, Standing, Store, StoreError, Verdict};
 
 use shard::{Place, Shard};
 
@@ -165,7 +165,8 @@ impl<'c> Asked<'c> {
         }
         let facts = kernel.facts(place.and_then(|place| shard.state(place)), self.ask);
         let report = kernel.report(&facts, self.ask, self.verdict);
-        Outcome { verdict: self.verdict, report, basis: Basis::Store }
+        let standing = Standing { now_us: self.ask.now_us, facts };
+        Outcome { verdict: self.verdict, report, basis: Basis::Store(standing) }
     }
 }
 

@@ -190,7 +190,7 @@ fn cut<'a>(
     requests: impl Iterator<Item = &'a Encoded> + Clone,
     numbers: &[i64],
 ) -> Result<Vec<Answer>, StoreError> {
-    let expected: usize = requests.clone().map(Encoded::numbers).sum();
+    let expected: usize = requests.clone().map(Encoded::width).sum();
     let split = numbers.split_first().filter(|(_, numbers)| numbers.len() == expected);
     let Some((&now, mut rest)) = split else {
         let failure = format!("{} numbers instead of {}", numbers.len(), expected + 1);
@@ -199,7 +199,7 @@ fn cut<'a>(
     // A clock before 1970 counts from there.
     let now_us = now.max(0).unsigned_abs();
     let answers = requests.map(|request| {
-        let (numbers, after) = rest.split_at(request.numbers());
+        let (numbers, after) = rest.split_at(request.width());
         rest = after;
         Answer { now_us, numbers: numbers.into() }
     });

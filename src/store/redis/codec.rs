@@ -6,7 +6,9 @@ use smallvec::SmallVec;
 use crate::engine::algorithm::{
     Ask, BucketState, Facts, Gcra, Kernel, LogFacts, Tat, TokenState, WindowState,
 };
-use crate::engine::{Basis, Charge, Charges, Charging, Outcome, Outcomes, Role, StoreError, Verdict};
+use crate::engine::{
+    Basis, Charge, Charges, Charging, Cost, Outcome, Outcomes, Role, Standing, StoreError, Verdict,
+};
 
 /// One request as the script reads it.
 #[derive(Clone, Debug, Default)]
@@ -14,8 +16,12 @@ pub(super) struct Encoded {
     keys: String,
     key_ends: SmallVec<[u32; 2]>,
     record: SmallVec<[u8; 64]>,
-    numbers: usize,
+    width: usize,
+    uses: u8,
 }
+
+/// In [`Encoded::uses`]: several charges.
+const SEVERAL: u8 = 128;
 
 /// The numbers that the script returned for one request, and when it decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,21 +33,27 @@ pub(super) struct Answer {
 impl Encoded {
     /// Writes a request, its keys with the prefix before them.
     pub(super) fn new(charges: &Charges, prefix: &str) -> Self {
-        let mut encoded = Self { numbers: numbers(charges), ..Self::default() };
+        let mut encoded = Self { width: numbers(charges), ..Self::default() };
         if let [charge] = charges.each() {
-            encoded.charge(charges, charge, prefix);
+            encoded.kernel(charge);
+            encoded.numbers(charges, charge, prefix);
             return encoded;
         }
+        encoded.uses |= SEVERAL;
         encoded.record.push(0);
-        encoded.u32(charges.each().len());
-        encoded.u32(usize::from(charges.quota_groups()));
+        // The bounds on requests keep both far below that.
+        encoded.u16(u16::try_from(charges.each().len()).unwrap_or(u16::MAX));
+        encoded.u16(charges.quota_groups());
         for charge in charges.each() {
-            encoded.u32(match charge.role {
+            encoded.kernel(charge);
+            encoded.u16(match charge.role {
+                // What asks and changes nothing is sent as a peek, which must not hold the others back.
+                _ if charge.cost == Cost::refund(0) => 1,
                 Role::Enforce => 0,
                 Role::Free => 1,
-                Role::Quota(group) => 2 + usize::from(group),
+                Role::Quota(group) => 2 + group,
             });
-            encoded.charge(charges, charge, prefix);
+            encoded.numbers(charges, charge, prefix);
         }
         encoded
     }
@@ -59,9 +71,14 @@ impl Encoded {
         &self.record
     }
 
+    /// What of the script it uses, as the script is told it.
+    pub(super) fn uses(&self) -> u8 {
+        self.uses
+    }
+
     /// How many numbers the script returns for it.
-    pub(super) fn numbers(&self) -> usize {
-        self.numbers
+    pub(super) fn width(&self) -> usize {
+        self.width
     }
 
     /// About how many bytes it adds to a command.
@@ -69,8 +86,13 @@ impl Encoded {
         self.keys.len() + self.record.len() + 8 * self.key_ends.len()
     }
 
-    fn charge(&mut self, charges: &Charges, charge: &Charge, prefix: &str) {
-        self.record.push(kernel_number(&charge.kernel) * 8 + mode(charge));
+    fn kernel(&mut self, charge: &Charge) {
+        let number = kernel_number(&charge.kernel);
+        self.uses |= 1 << (number - 1);
+        self.record.extend_from_slice(&[number, mode(charge)]);
+    }
+
+    fn numbers(&mut self, charges: &Charges, charge: &Charge, prefix: &str) {
         if matches!(charge.kernel, Kernel::Blocked(_)) {
             return;
         }
@@ -106,9 +128,7 @@ impl Encoded {
         }
     }
 
-    fn u32(&mut self, number: usize) {
-        // Charges and quota groups of one request are counted in 16 bits.
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
+    fn u16(&mut self, number: u16) {
         self.record.extend_from_slice(&number.to_le_bytes());
     }
 }
@@ -143,7 +163,7 @@ fn width(kernel: &Kernel) -> usize {
 
 /// How a charge asks: peek, take, book, return, return booked.
 fn mode(charge: &Charge) -> u8 {
-    if charge.cost.is_peek() {
+    if !charge.cost.changes() {
         return 0;
     }
     match (charge.cost.is_refund(), charge.charging) {
@@ -175,15 +195,15 @@ impl Answer {
 
 fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<Outcome, StoreError> {
     let mut numbers: SmallVec<[i64; 4]> = numbers.into();
-    let verdict = if numbers[0] < 0 {
+    let mut verdict = Verdict::Fits;
+    if numbers[0] < 0 {
         numbers[0] = -1 - numbers[0];
-        Verdict::Over
-    } else {
-        Verdict::Fits
-    };
+        verdict = if charge.cost.is_refund() { Verdict::Fits } else { Verdict::Over };
+    }
     let facts = facts(&charge.kernel, &numbers).ok_or_else(|| malformed("a number out of range"))?;
     let ask = Ask { now_us, cost: charge.cost };
-    Ok(Outcome { verdict, report: charge.kernel.report(&facts, ask, verdict), basis: Basis::Store })
+    let report = charge.kernel.report(&facts, ask, verdict);
+    Ok(Outcome { verdict, report, basis: Basis::Store(Standing { now_us, facts }) })
 }
 
 /// The counter that the numbers describe; `None` where they are beyond what the kernel computes with.

@@ -66,8 +66,9 @@ pub(super) enum By {
 pub(super) fn call<'a>(requests: impl Iterator<Item = &'a Encoded> + Clone, when: When, by: By) -> Cmd {
     let keys: usize = requests.clone().map(Encoded::key_count).sum();
     let bytes: usize = requests.clone().map(Encoded::size).sum();
+    let uses = requests.clone().fold(0, |uses, request| uses | request.uses());
     let mut record = Vec::with_capacity(bytes);
-    let mut command = Cmd::with_capacity(keys + 6, bytes + 96);
+    let mut command = Cmd::with_capacity(keys + 7, bytes + 112);
     match by {
         By::Hash => command.arg("EVALSHA").arg(SCRIPT.get_hash()),
         By::Text => command.arg("EVAL").arg(TEXT),
@@ -79,7 +80,7 @@ pub(super) fn call<'a>(requests: impl Iterator<Item = &'a Encoded> + Clone, when
         }
         record.extend_from_slice(request.record());
     }
-    command.arg(when.now_us()).arg(when.slack_ms()).arg(record);
+    command.arg(when.now_us()).arg(when.slack_ms()).arg(record).arg(uses);
     command
 }
 

@@ -35,6 +35,7 @@ struct Meter {
     ok: IntCounter,
     near_limit: IntCounter,
     over_limit: IntCounter,
+    unasked: IntCounter,
     shadow: IntCounter,
     error: IntCounter,
     by_policy: IntCounter,
@@ -115,6 +116,7 @@ impl Bindings<'_> {
             ok: counter("ok"),
             near_limit: counter("near_limit"),
             over_limit: counter("over_limit"),
+            unasked: counter("unasked"),
             shadow: counter("shadow"),
             error: counter("error"),
             by_policy: self.policies.counter(&[domain, rule, policy.name()]),
@@ -163,10 +165,13 @@ impl Meter {
     fn record(&self, judged: &Judged<'_>, near_above: u64) {
         let used = u64::from(judged.limit.spec.max_cost()).saturating_sub(judged.outcome.report.remaining);
         let outcome = match judged.outcome.verdict {
+            _ if judged.outcome.basis == Basis::Unasked => &self.unasked,
             Verdict::Over if judged.is_shadow() => &self.shadow,
             Verdict::Over => &self.over_limit,
             // What a policy answers with is no part of the whole limit.
-            Verdict::Fits if used > near_above && judged.outcome.basis == Basis::Store => &self.near_limit,
+            Verdict::Fits if used > near_above && !matches!(judged.outcome.basis, Basis::Policy(_)) => {
+                &self.near_limit
+            }
             Verdict::Fits => &self.ok,
         };
         outcome.inc();

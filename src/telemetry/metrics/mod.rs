@@ -116,6 +116,17 @@ impl Metrics {
         stores::watch_memory(&self.0.registry, census)
     }
 
+    /// Shows what the process's deny cache holds and saves. To be called once.
+    ///
+    /// # Errors
+    /// When there is one already.
+    pub fn watch_deny_cache(
+        &self,
+        census: impl Fn() -> crate::store::deny_cache::DenyCacheCensus + Send + Sync + 'static,
+    ) -> Result<()> {
+        stores::watch_deny_cache(&self.0.registry, census)
+    }
+
     /// Counts rules that were put in force.
     pub fn rules_loaded(&self, loaded: Loaded) {
         self.0.rules.loaded(loaded);

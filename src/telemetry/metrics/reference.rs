@@ -121,7 +121,7 @@ struct Standing {
 impl Standing {
     fn of(judged: &Judged<'_>) -> Self {
         let (limit, report) = (u64::from(judged.limit.spec.max_cost()), &judged.outcome.report);
-        let cost = judged.cost.units().max(0).unsigned_abs();
+        let cost = judged.cost.taken();
         let used = limit.saturating_sub(report.remaining) + report.over_by;
         let verdict = judged.outcome.verdict;
         let is_recorded = match (verdict, judged.limit.spec.charging) {

@@ -9,6 +9,7 @@ use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Opts, Regis
 
 use crate::engine::StoreError;
 use crate::store::breaker::BreakerState;
+use crate::store::deny_cache::DenyCacheCensus;
 use crate::store::memory::Census;
 use crate::store::observed::Observer;
 use crate::store::redis;
@@ -167,4 +168,17 @@ pub(super) fn watch_memory(
     let options =
         Opts::new("ratelimitd_memory_evictions_total", "Counters the memory store gave up for lack of room");
     pulled(registry, options, move || Reading::Counter(census().evictions))
+}
+
+pub(super) fn watch_deny_cache(
+    registry: &Registry,
+    census: impl Fn() -> DenyCacheCensus + Send + Sync + 'static,
+) -> Result<()> {
+    let census = Arc::new(census);
+    let keys = Arc::clone(&census);
+    let options = Opts::new("ratelimitd_deny_cache_keys", "Counters known to be used up");
+    pulled(registry, options, move || Reading::Gauge(keys().keys))?;
+    let options =
+        Opts::new("ratelimitd_deny_cache_hits_total", "Requests denied again without the store being asked");
+    pulled(registry, options, move || Reading::Counter(census().hits))
 }

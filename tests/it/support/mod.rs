@@ -7,6 +7,7 @@ pub mod daemon;
 pub mod envoy;
 pub mod grpc;
 pub mod http;
+pub mod kernels;
 pub mod ports;
 pub mod process;
 pub mod proxy;

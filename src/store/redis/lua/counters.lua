@@ -6,6 +6,8 @@
 -- ARGV[1]  the time in us since the epoch, or -1 for the server's own
 -- ARGV[2]  how long a counter outlives its use, in ms
 -- ARGV[3]  the requests, one after the other, little endian; codec.rs writes them, decide.lua says how they are built
+-- ARGV[4]  what the requests use, added up: 2 ^ (kernel - 1), and 128 for several charges. To make the functions of every
+--          kernel would cost each call as much as two decisions
 -- Returns  integers: the time in us, then per charge the counter after the decision, its first number x given as -1 - x
 --          when the charge does not fit. Fixed window: index, count; sliding window: index, current, previous; GCRA: whole
 --          us, and the fraction where the interval has one; interval bucket: us of the last interval, tokens; log: units
@@ -19,13 +21,13 @@
 -- Numbers are doubles: every quantity stays below 2^53 and is exact.
 local KEYS, BLOB = KEYS, ARGV[3]
 local call, try = redis.call, redis.pcall
-local byte, match, format, unpack_from = string.byte, string.match, string.format, struct.unpack
+local byte, format, pack, unpack_from = string.byte, string.format, struct.pack, struct.unpack
 local floor, tonumber, type = math.floor, tonumber, type
 
 local EXACT = 9007199254740992 -- 2^53
 -- `%d` spells a number twice as fast as `%.0f`, and as exactly where C's long has 64 bits.
 local WHOLE = format('%d', EXACT) == '9007199254740992' and '%d' or '%.0f'
-local NOW, SLACK_MS = tonumber(ARGV[1]), tonumber(ARGV[2])
+local NOW, SLACK_MS, USES = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
 if NOW < 0 then
   local time = call('TIME')
   NOW = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -60,5 +62,6 @@ end
 local TEXT, PLACE_OF = read(KEYS), {}
 local A, B, C = {}, {}, {}
 
--- What is to be written, by place: the kernel, and the time in us at which the counter is as if never used.
-local KIND, FRESH_AT = {}, {}
+-- What is to be written, by place: the kernel, and the time in us at which the counter is as if never used. WAS_FRESH_AT is
+-- that time of the counter as it was read.
+local KIND, FRESH_AT, WAS_FRESH_AT = {}, {}, {}

@@ -1,0 +1,188 @@
+//! Random sequences of requests: which counters there are, what is asked of them and how time moves.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use ratelimitd::engine::algorithm::{
+    Blocked, FixedWindow, IntervalBucket, Kernel, LONGEST_REFILL_US, SlidingLog, SlidingWindow,
+};
+use ratelimitd::engine::{
+    Charge, Charges, Charging, Cost, FailurePolicy, Outcomes, Pacing, RetryAfter, Role,
+};
+
+use crate::support::kernels::gcra;
+
+/// What one charge asks of one of the sequence's counters.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    counter: usize,
+    amount: Amount,
+    charging: Charging,
+    role: Role,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Amount {
+    Peek,
+    Take(f64),
+    Few(u64),
+    Saturated,
+    Refund(f64),
+    Nothing,
+}
+
+/// How time moves before a batch.
+#[derive(Clone, Debug)]
+pub(super) enum Pass {
+    /// Microseconds.
+    Us(u64),
+    /// Parts of the first counter's period.
+    Periods(f64),
+    /// To when the last answer says something changes, and so many microseconds beyond or before.
+    Due(i64),
+    /// Back by so many microseconds.
+    Back(u64),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Sequence {
+    pub(super) kernels: Vec<Kernel>,
+    pub(super) batches: Vec<(Pass, Vec<Vec<Asked>>)>,
+}
+
+/// Kernels with limits and lengths from these, inside the engine's bounds.
+pub(super) fn kernel(
+    limit: impl Strategy<Value = u64> + Clone + 'static,
+    length_us: impl Strategy<Value = u64> + Clone + 'static,
+) -> impl Strategy<Value = Kernel> {
+    let numbers = (limit.clone(), limit, length_us);
+    (0..7_u8, numbers, any::<bool>()).prop_map(|(kind, (limit, other, length_us), queue)| {
+        let (rate, burst) = (limit.max(1), other.max(1));
+        let pacing = if queue { Pacing::Queue } else { Pacing::Meter };
+        // A burst that would take longer than ten years to drain is none that a rule can have.
+        let longest = u128::from(LONGEST_REFILL_US) * u128::from(rate) / u128::from(length_us);
+        let burst = burst.min(u64::try_from(longest).unwrap_or(u64::MAX)).max(1);
+        match kind {
+            0 => Kernel::FixedWindow(FixedWindow { limit, window_us: length_us }),
+            1 => Kernel::SlidingWindow(SlidingWindow { limit, window_us: length_us }),
+            2 => Kernel::SlidingLog(SlidingLog { limit: limit.min(10_000), window_us: length_us }),
+            3 | 4 => Kernel::Gcra(gcra(rate, length_us, burst, pacing)),
+            5 => Kernel::IntervalBucket(IntervalBucket {
+                capacity: burst.min(rate.saturating_mul(10).min(u64::from(u32::MAX))),
+                refill: rate,
+                interval_us: length_us,
+            }),
+            _ => Kernel::Blocked(Blocked),
+        }
+    })
+}
+
+pub(super) fn period_us(kernel: &Kernel) -> u64 {
+    match kernel {
+        Kernel::FixedWindow(k) => k.window_us,
+        Kernel::SlidingWindow(k) => k.window_us,
+        Kernel::SlidingLog(k) => k.window_us,
+        Kernel::Gcra(k) => k.period_us,
+        Kernel::IntervalBucket(k) => k.interval_us,
+        Kernel::Blocked(_) => 1,
+    }
+}
+
+pub(super) fn amount() -> impl Strategy<Value = Amount> {
+    prop_oneof![
+        10 => Just(Amount::Peek),
+        5 => (0.0..1.2).prop_map(Amount::Refund),
+        5 => (1..4_u64).prop_map(|units| Amount::Refund(units as f64 * 1e-9)),
+        2 => Just(Amount::Saturated),
+        2 => Just(Amount::Nothing),
+        38 => (1..4_u64).prop_map(Amount::Few),
+        40 => (0.0..2.1).prop_map(Amount::Take),
+    ]
+}
+
+impl Amount {
+    /// In units of a limit that can hold `max_cost`.
+    fn cost(&self, max_cost: u64) -> Cost {
+        let part = |share: f64| (share * max_cost as f64) as u64 + 1;
+        match *self {
+            Self::Peek => Cost::PEEK,
+            Self::Take(share) => Cost::take(part(share)),
+            Self::Few(units) => Cost::take(units),
+            Self::Saturated => Cost::take(u64::MAX),
+            Self::Refund(share) => Cost::refund(part(share)),
+            Self::Nothing => Cost::refund(0),
+        }
+    }
+}
+
+pub(super) fn asked(counters: usize) -> impl Strategy<Value = Asked> {
+    let charging = prop_oneof![3 => Just(Charging::Prepaid), 1 => Just(Charging::Postpaid)];
+    let role = prop_oneof![
+        5 => Just(Role::Enforce),
+        2 => Just(Role::Free),
+        3 => (0..3_u16).prop_map(Role::Quota),
+    ];
+    (0..counters, amount(), charging, role).prop_map(|(counter, amount, charging, role)| Asked {
+        counter,
+        amount,
+        charging,
+        role,
+    })
+}
+
+pub(super) fn pass() -> impl Strategy<Value = Pass> {
+    prop_oneof![
+        25 => (0..60_u64).prop_map(Pass::Us),
+        25 => (0.0..1.3).prop_map(Pass::Periods),
+        5 => (1.3..4.0).prop_map(Pass::Periods),
+        35 => (-1..=1_i64).prop_map(Pass::Due),
+        8 => (1..80_u64).prop_map(Pass::Back),
+    ]
+}
+
+pub(super) fn sequence(kernels: impl Strategy<Value = Kernel>) -> impl Strategy<Value = Sequence> {
+    let request = prop_oneof![3 => vec(asked(4), 1), 2 => vec(asked(4), 2..5)];
+    let batch = prop_oneof![3 => vec(request.clone(), 1..3), 1 => vec(request, 3..20)];
+    (vec(kernels, 4), vec((pass(), batch), 1..40))
+        .prop_map(|(kernels, batches)| Sequence { kernels, batches })
+}
+
+impl Sequence {
+    pub(super) fn charges(&self, asked: &[Asked], case: u64) -> Charges {
+        let mut charges = Charges::default();
+        for asked in asked {
+            let kernel = self.kernels[asked.counter];
+            let charge = Charge {
+                key: 0..0,
+                kernel,
+                cost: asked.amount.cost(kernel.max_cost()),
+                charging: asked.charging,
+                role: asked.role,
+                on_store_failure: FailurePolicy::default(),
+            };
+            charges.push(charge, |key| key.push_str(&format!("{case}/{}", asked.counter)));
+        }
+        charges
+    }
+
+    pub(super) fn moved(&self, now_us: u64, pass: &Pass, last: &Outcomes) -> u64 {
+        let next = match *pass {
+            Pass::Us(us) => now_us + us,
+            Pass::Periods(periods) => now_us + (periods * period_us(&self.kernels[0]) as f64) as u64,
+            Pass::Due(beyond) => now_us.saturating_add_signed(due_us(last).cast_signed() + beyond),
+            Pass::Back(us) => now_us - us,
+        };
+        // Recorded time may stand still, and must stay in range.
+        next.min((1 << 52) - 1)
+    }
+}
+
+pub(super) fn due_us(last: &Outcomes) -> u64 {
+    let Some(outcome) = last.each.first() else {
+        return 0;
+    };
+    match outcome.report.retry_after {
+        RetryAfter::In(us) => us,
+        RetryAfter::Now if outcome.report.remaining % 2 == 0 => outcome.report.reset_after_us,
+        RetryAfter::Now | RetryAfter::Never => outcome.report.next_after_us,
+    }
+}
