@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use ratelimitd::clock::monotonic;
 use ratelimitd::engine::{Cost, Store, StoreError};
+use ratelimitd::store::breaker::BreakerState;
 use ratelimitd::store::redis::{RedisOptions, RedisStore};
 
 use super::{kernels, one, patient, store};
@@ -78,11 +79,17 @@ async fn a_stopped_redis_costs_callers_little_and_its_return_is_noticed() {
             assert!(answer.is_err(), "nobody is there to decide");
             assert!(took < DEADLINE + SLUGGISHNESS, "{answer:?} took {took:?}");
         }
+        for _ in 0..5 {
+            let (answer, _) = decide(&store).await;
+            assert!(is_away(&answer), "{answer:?}");
+        }
         let (answer, took) = decide(&store).await;
-        assert!(is_away(&answer), "{answer:?}");
+        assert!(matches!(answer, Err(StoreError::Open(_))), "{answer:?}");
+        assert_ne!(store.breaker(), BreakerState::Closed);
         println!("round {round}: refused in {took:?}");
         redis.restart();
         println!("round {round}: recovered in {:?}", recovery(&store).await);
+        assert_eq!(store.breaker(), BreakerState::Closed);
     }
 }
 
