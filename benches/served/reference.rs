@@ -1,0 +1,58 @@
+//! What Redis itself can do on this machine: redis-benchmark, one decision per EVALSHA, pipelined.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process::redis;
+
+const SCRIPT: &str = include_str!("reference.lua");
+
+/// Decisions a second, and the CPU that Redis spent on each.
+pub struct Reference {
+    pub per_second: f64,
+    pub redis_us: f64,
+}
+
+/// `count` decisions over 1,000 keys, 4 connections, 64 at a time on each.
+pub fn run(count: u64) -> Reference {
+    let (process, port) = redis();
+    let port = port.to_string();
+    let load = output("redis-cli", &["-p", &port, "SCRIPT", "LOAD", SCRIPT]);
+    let before = process.cpu();
+    let count_text = count.to_string();
+    let csv = output(
+        "redis-benchmark",
+        &[
+            "-p",
+            &port,
+            "-c",
+            "4",
+            "-P",
+            "64",
+            "-n",
+            &count_text,
+            "-r",
+            "1000",
+            "--csv",
+            "EVALSHA",
+            load.trim(),
+            "1",
+            "ratelimitd:{bench|user0=u__rand_int__}|path=/v1/items#gc:1000/1000000/1000",
+            "1000",
+            "1000000",
+        ],
+    );
+    let cpu: Duration = process.cpu() - before;
+    let row = csv.lines().last().expect("a row of figures");
+    let figures = row.split("\",\"").nth(1).expect("calls a second come second");
+    let per_second = figures.parse().unwrap_or_else(|_| panic!("a number of calls a second in {row}"));
+    Reference { per_second, redis_us: cpu.as_secs_f64() * 1e6 / count as f64 }
+}
+
+fn output(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    let output =
+        output.unwrap_or_else(|error| panic!("cannot run {program} (make tools installs it): {error}"));
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}

@@ -1,0 +1,159 @@
+//! What is measured: one row of the table each.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use prost::Message;
+
+use crate::delay::Delay;
+use crate::load::{self, Load, Pace, Tally};
+use crate::process::{Process, ratelimitd, redis};
+
+/// Every algorithm a rule can name.
+pub const ALGORITHMS: [&str; 6] =
+    ["fixed_window", "sliding_window", "sliding_log", "gcra", "token_bucket", "leaky_bucket"];
+
+/// Where the counters are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// A domain without rules: the service answers OK and asks no store.
+    None,
+    Memory,
+    Redis,
+    /// With half a millisecond of network between service and Redis.
+    FarRedis,
+}
+
+/// Which key a call asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Spread {
+    /// All in turn.
+    Even,
+    /// The n-th key one n-th as often as the first.
+    Zipf,
+    /// Always the same.
+    One,
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    pub store: Store,
+    pub algorithm: &'static str,
+    /// Units per second.
+    pub limit: u32,
+    pub rules: usize,
+    pub connections: usize,
+    pub keys: usize,
+    pub spread: Spread,
+    pub pace: Pace,
+}
+
+impl Default for Scenario {
+    /// GCRA with one rule in memory, a thousand keys, 4 connections, 256 calls in flight; nobody is denied.
+    fn default() -> Self {
+        Self {
+            store: Store::Memory,
+            algorithm: "gcra",
+            limit: 1_000,
+            rules: 1,
+            connections: 4,
+            keys: 1_000,
+            spread: Spread::Even,
+            pace: Pace::Closed { in_flight: 256 },
+        }
+    }
+}
+
+/// What a scenario came to.
+#[derive(Debug)]
+pub struct Measured {
+    pub tally: Tally,
+    /// CPU of all decisions.
+    pub service: Option<Duration>,
+    pub redis: Option<Duration>,
+}
+
+impl Scenario {
+    /// Starts what it needs, warms it up and measures.
+    pub fn run(&self, lasts: Duration) -> Measured {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let redis = matches!(self.store, Store::Redis | Store::FarRedis).then(redis);
+        let delay = (self.store == Store::FarRedis)
+            .then(|| Delay::start(redis.as_ref().expect("started above").1, Duration::from_micros(250)));
+        let port = delay.as_ref().map(Delay::port).or(redis.as_ref().map(|(_, port)| *port));
+        let (service, target) = ratelimitd(directory.path(), &self.rule_file(), port);
+        let redis = redis.as_ref().map(|(process, _)| process);
+        let domain = if self.store == Store::None { "without rules" } else { "bench" };
+        load::press(&self.load(target, domain, Duration::from_millis(500)));
+        let cpu = |process: &Process| process.cpu();
+        let before = (cpu(&service), redis.map(cpu));
+        let tally = load::press(&self.load(target, domain, lasts));
+        Measured {
+            tally,
+            service: Some(cpu(&service) - before.0),
+            redis: redis.map(cpu).zip(before.1).map(|(after, before)| after - before),
+        }
+    }
+
+    /// Presses a server that is there already.
+    pub fn press(&self, target: SocketAddr, domain: &str, lasts: Duration) -> Measured {
+        Measured { tally: load::press(&self.load(target, domain, lasts)), service: None, redis: None }
+    }
+
+    /// The same limit under several keys, so that a request can meet one rule or up to five.
+    fn rule_file(&self) -> String {
+        let Self { algorithm, limit, .. } = self;
+        let one = |rule: usize| {
+            format!(
+                "  - key: user{rule}\n    descriptors:\n      - key: path\n        rate_limit: {{ unit: second, \
+                 requests_per_unit: {limit}, algorithm: {algorithm} }}\n"
+            )
+        };
+        let rules: String = (0..5).map(one).collect();
+        format!("domain: bench\ndescriptors:\n{rules}")
+    }
+
+    fn load(&self, target: SocketAddr, domain: &str, lasts: Duration) -> Load {
+        let keys = match self.spread {
+            Spread::Even => (0..self.keys).collect(),
+            Spread::Zipf => zipf(self.keys),
+            Spread::One => vec![0],
+        };
+        let messages = keys.into_iter().map(|key| message(domain, key, self.rules)).collect();
+        Load { target, connections: self.connections, pace: self.pace, lasts, messages: Arc::new(messages) }
+    }
+}
+
+/// Every key at least once and the n-th about one n-th as often as the first, mixed the same way every time.
+fn zipf(keys: usize) -> Vec<usize> {
+    let mut drawn: Vec<usize> =
+        (0..keys).flat_map(|key| std::iter::repeat_n(key, keys.div_ceil(key + 1))).collect();
+    let mut random = fastrand::Rng::with_seed(1);
+    random.shuffle(&mut drawn);
+    drawn
+}
+
+/// A request of `rules` descriptors of two entries, in its gRPC frame.
+fn message(domain: &str, key: usize, rules: usize) -> Bytes {
+    let entry = |key: &str, value: String| Entry { key: key.to_owned(), value };
+    let descriptor = |rule| RateLimitDescriptor {
+        entries: vec![
+            entry(&format!("user{rule}"), format!("u{key:06}")),
+            entry("path", "/v1/items".to_owned()),
+        ],
+        ..RateLimitDescriptor::default()
+    };
+    let descriptors = (0..rules).map(descriptor).collect();
+    let request = RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: 0 };
+    let mut frame = BytesMut::new();
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(request.encoded_len()).expect("a small message"));
+    request.encode(&mut frame).expect("room in a growing buffer");
+    frame.freeze()
+}
