@@ -7,8 +7,10 @@
 
 mod batch;
 mod codec;
+mod guard;
 mod meters;
 mod options;
+mod pace;
 mod pool;
 mod queue;
 mod script;
@@ -16,19 +18,20 @@ mod timeline;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::{AbortHandle, JoinError, JoinHandle};
 use tokio::time::{Instant, timeout_at};
 
 use self::batch::{Job, Shared};
 use self::codec::{Answer, Encoded};
+use self::guard::Guard;
 use self::queue::{Queue, Refusal};
 use crate::engine::{Charges, Forget, Outcomes, Store, StoreError};
+use crate::store::breaker::BreakerState;
 
-pub use meters::{Observer, Unobserved};
+pub use meters::{Observer, Turn, Unobserved};
 pub use options::{OptionsError, RedisOptions};
 pub use timeline::{Moment, Timeline, TimelineError};
 
@@ -44,13 +47,14 @@ pub struct RedisStore {
 struct Handle {
     shared: Arc<Shared>,
     key_prefix: String,
-    timeout: Duration,
     batchers: Mutex<Vec<JoinHandle<()>>>,
+    watcher: AbortHandle,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         self.shared.queue.close();
+        self.watcher.abort();
     }
 }
 
@@ -58,7 +62,7 @@ impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
             .field("key_prefix", &self.handle.key_prefix)
-            .field("timeout", &self.handle.timeout)
+            .field("timeout", &self.handle.shared.timeout)
             .finish_non_exhaustive()
     }
 }
@@ -76,16 +80,22 @@ impl RedisStore {
         let shared = Arc::new(Shared {
             queue: Queue::new(options.max_queue),
             pool: pool::pool(options.client()?, options.connections),
+            guard: Guard::new(options.breaker, Arc::clone(&observer)),
+            pace: Mutex::default(),
             max_batch: options.max_batch,
+            max_queue: options.max_queue,
+            timeout: options.timeout,
+            probe: guard::question(&options.key_prefix),
             observer,
         });
         let batchers =
             (0..options.connections).map(|_| tokio::spawn(batch::run(Arc::clone(&shared)))).collect();
+        let watcher = tokio::spawn(guard::watch(Arc::clone(&shared))).abort_handle();
         let handle = Handle {
             shared,
             key_prefix: options.key_prefix.clone(),
-            timeout: options.timeout,
             batchers: Mutex::new(batchers),
+            watcher,
         };
         Ok(Self { handle: Arc::new(handle) })
     }
@@ -104,6 +114,7 @@ impl RedisStore {
     /// [`JoinError`] when one of them had died.
     pub async fn shutdown(&self) -> Result<(), JoinError> {
         self.handle.shared.queue.close();
+        self.handle.watcher.abort();
         let batchers = std::mem::take(&mut *self.handle.batchers.lock());
         for batcher in batchers {
             batcher.await?;
@@ -111,9 +122,16 @@ impl RedisStore {
         Ok(())
     }
 
+    /// Whether this worker asks Redis at present.
+    #[must_use]
+    pub fn breaker(&self) -> BreakerState {
+        self.handle.shared.guard.state()
+    }
+
     async fn submit(&self, request: Encoded) -> Result<Answer, StoreError> {
+        self.handle.shared.guard.admit()?;
         let (answer, answered) = oneshot::channel();
-        let deadline = Instant::now() + self.handle.timeout;
+        let deadline = Instant::now() + self.handle.shared.timeout;
         let job = Job { request, deadline, answer };
         self.handle.shared.queue.push(job).map_err(|refusal| match refusal {
             Refusal::Full => StoreError::Overloaded,

@@ -1,13 +1,13 @@
 //! A real redis-server of the test's own: no persistence, one port, can be stopped and started again.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
 use redis::{Client, Commands, FromRedisValue, InfoDict, RedisResult};
 use tempfile::TempDir;
 
 use super::daemon::{Daemon, NotReady};
-use super::ports;
+use super::{ports, wait};
 
 const ATTEMPTS: usize = 5;
 
@@ -59,6 +59,21 @@ impl Redis {
         self.daemon = launch(self.port, &self.directory).expect("redis-server starts again on its port");
     }
 
+    /// A server with settings of its own, which need not be ready to decide.
+    pub fn start_with(settings: &[&str]) -> Self {
+        let mut redis = Self::start();
+        redis.restart_with(settings);
+        redis
+    }
+
+    /// Starts the server again with further settings; returns when its port is open.
+    pub fn restart_with(&mut self, settings: &[&str]) {
+        self.stop();
+        self.daemon = spawn(self.port, &self.directory, settings);
+        let address = self.address();
+        wait::expect("redis-server listens", || TcpStream::connect(address).is_ok());
+    }
+
     /// Runs one command, as redis-cli would: `redis.run(&["GET", "key"])`.
     ///
     /// # Errors
@@ -68,6 +83,22 @@ impl Redis {
         let mut connection = Client::open(self.url())?.get_connection()?;
         redis::cmd(name).arg(arguments).query(&mut connection)
     }
+
+    /// The same with a password.
+    ///
+    /// # Errors
+    /// As [`Redis::run`].
+    pub fn run_with_password<T: FromRedisValue>(&self, password: &str, words: &[&str]) -> RedisResult<T> {
+        let (name, arguments) = words.split_first().expect("a command has a name");
+        let url = format!("redis://:{password}@{}/", self.address());
+        let mut connection = Client::open(url)?.get_connection()?;
+        redis::cmd(name).arg(arguments).query(&mut connection)
+    }
+
+    /// Sends the process a signal, by its name without SIG.
+    pub fn signal(&self, name: &str) {
+        self.daemon.signal(name);
+    }
 }
 
 fn url(port: u16) -> String {
@@ -75,12 +106,17 @@ fn url(port: u16) -> String {
 }
 
 fn launch(port: u16, directory: &TempDir) -> Result<Daemon, NotReady> {
+    let mut daemon = spawn(port, directory, &[]);
+    daemon.wait_ready(|id| (answering_process(port).ok()? == id).then_some(()))?;
+    Ok(daemon)
+}
+
+fn spawn(port: u16, directory: &TempDir, settings: &[&str]) -> Daemon {
     let mut command = Command::new("redis-server");
     command.current_dir(directory.path()).args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
     command.args(["--save", "", "--appendonly", "no", "--daemonize", "no", "--hz", "100"]);
-    let mut daemon = Daemon::spawn("redis-server", "make tools", &mut command);
-    daemon.wait_ready(|id| (answering_process(port).ok()? == id).then_some(()))?;
-    Ok(daemon)
+    command.args(settings);
+    Daemon::spawn("redis-server", "make tools", &mut command)
 }
 
 /// The id of the process that answers on this port, so that a stranger is not taken for our server.
