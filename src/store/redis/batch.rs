@@ -3,12 +3,13 @@
 //! A batcher takes whatever waits, sends it as one call and gives everyone their part of the answer. It never lingers
 //! for more: an idle worker adds no wait, a busy one batches by itself. A call whose fate is unknown is not repeated.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::codec::{Answer, Encoded};
 use super::guard::Guard;
@@ -139,16 +140,11 @@ fn refuse(shared: &Shared, failure: &StoreError) {
 
 async fn send(shared: &Shared, link: &mut Link) {
     let jobs = shared.take();
-    let Some(deadline) = jobs.iter().map(|job| job.deadline).max() else {
+    if jobs.is_empty() {
         return;
-    };
+    }
     shared.observer.batch(jobs.len());
-    let sent = Instant::now();
-    let requests = jobs.iter().map(|job| &job.request);
-    let answer = decide(link, requests, deadline).await;
-    shared.pace.lock().pace.called(sent.elapsed());
-    shared.note(answer.as_ref().map(|_| ()));
-    match answer {
+    match ask(shared, link, &jobs).await {
         Ok(answers) => {
             for (job, answer) in jobs.into_iter().zip(answers) {
                 deliver(job, Ok(answer));
@@ -160,6 +156,32 @@ async fn send(shared: &Shared, link: &mut Link) {
             }
         }
     }
+}
+
+/// Has the jobs decided, and takes note of how that went.
+async fn ask(shared: &Shared, link: &mut Link, jobs: &[Job]) -> Result<Vec<Answer>, StoreError> {
+    let sent = Instant::now();
+    let deadline = jobs.iter().map(|job| job.deadline).max().unwrap_or(sent);
+    // An answer that comes late is worth waiting for as long again, though nobody else does: it costs less than a new
+    // connection, and a server that is slow has better things to do than to open one.
+    let requests = jobs.iter().map(|job| &job.request);
+    let mut decision = pin!(decide(link, requests, deadline + shared.timeout));
+    let answer = match timeout_at(deadline, &mut decision).await {
+        Ok(answer) => {
+            shared.note(answer.as_ref().map(|_| ()));
+            answer
+        }
+        Err(_) => {
+            shared.note(Err(&StoreError::Timeout));
+            let late = decision.await;
+            if let Err(failure) = &late {
+                shared.note(Err(failure));
+            }
+            late
+        }
+    };
+    shared.pace.lock().pace.called(sent.elapsed());
+    answer
 }
 
 /// Decides requests in one call.
