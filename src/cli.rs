@@ -1,6 +1,7 @@
 //! The command line: which sub-commands there are, and which one a process is to run.
 
 pub mod check;
+pub mod counters;
 pub mod descriptor;
 pub mod explain;
 pub mod replay;
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use check::CheckArgs;
+use counters::CountersArgs;
 use explain::ExplainArgs;
 use replay::ReplayArgs;
 use serve::ServeArgs;
@@ -31,6 +33,7 @@ Examples:
   ratelimitd validate config/rules
   ratelimitd explain --rules config/rules --domain edge generic_key=slow
   ratelimitd check --address localhost:8081 --domain edge generic_key=slow
+  ratelimitd counters show --domain edge generic_key=slow
   ratelimitd replay --rules config/rules --requests yesterday.jsonl > answers.jsonl"
 )]
 struct Cli {
@@ -47,6 +50,7 @@ enum Command {
     Validate(ValidateArgs),
     Explain(ExplainArgs),
     Check(Box<CheckArgs>),
+    Counters(CountersArgs),
     Replay(ReplayArgs),
 }
 
@@ -59,6 +63,7 @@ pub fn run() -> ExitCode {
         Command::Validate(args) => validate::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Counters(args) => counters::run(&args),
         Command::Replay(args) => replay::run(&args),
     }
 }

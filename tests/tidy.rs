@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A room, and the rooms of ours that its code may name. Tests beside the code may name what they like.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("engine", &["engine"]),
     ("clock", &[]),
     ("store", &["store", "engine", "clock"]),
@@ -12,10 +12,25 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("telemetry", &["telemetry", "engine", "store", "clock"]),
     ("settings", &["settings", "engine", "telemetry"]),
     ("limiter", &["engine", "telemetry", "clock"]),
-    ("transport", &["transport", "engine", "limiter", "telemetry", "clock"]),
+    ("ledger", &["engine", "limiter"]),
+    ("transport", &["transport", "engine", "ledger", "limiter", "telemetry", "clock"]),
     ("replay", &["replay", "engine", "store", "transport", "clock"]),
     ("cli", &["cli", "app", "engine", "replay", "rules", "settings", "store", "transport", "clock"]),
-    ("app", &["app", "clock", "engine", "limiter", "rules", "settings", "store", "telemetry", "transport"]),
+    (
+        "app",
+        &[
+            "app",
+            "clock",
+            "engine",
+            "ledger",
+            "limiter",
+            "rules",
+            "settings",
+            "store",
+            "telemetry",
+            "transport",
+        ],
+    ),
     ("main", &["cli"]),
 ];
 

@@ -19,17 +19,19 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::subscriber::SetGlobalDefaultError;
 
+use crate::ledger::Ledger;
 use crate::limiter::Limiter;
 use crate::rules::Problems;
 use crate::settings::{Log, Settings, StoreKind};
+use crate::store::redis::RedisStore;
 use crate::telemetry::logging;
 use crate::telemetry::metrics::{Metrics, Transport};
 use crate::transport::grpc::{self, BoxError, GrpcError, GrpcService, Rls, Station};
-use crate::transport::http::{self, Decider, Public};
+use crate::transport::http::{self, Counters, Decider, Public};
 use crate::transport::{Obstacle, Readiness};
 
 use rules::RuleKeeper;
-use stores::{AnyStore, Stores};
+use stores::{AnyStore, Stores, Truth};
 
 /// Why the process cannot start, or cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -145,7 +147,7 @@ impl App {
         let store = self.stores.make().map_err(AppError::Store)?;
         let (redis, close_store) = (store.redis(), store.close());
         let pages = http::public(self.public(store));
-        let admin = http::admin(pages::all(&self.rules));
+        let admin = http::admin(pages::all(&self.rules), self.counters(redis.clone()));
         let addresses = self.addresses().map_err(AppError::Addresses)?;
         let Self { settings, rules, stores, readiness, ports, .. } = self;
 
@@ -199,6 +201,20 @@ impl App {
             let close = store.close();
             let limiter = Limiter { rulebook: Arc::clone(&rulebook), store, enforcement };
             Ok(Station { rls: Rls { limiter, bounds, response, meter: meter.clone() }, close })
+        }
+    }
+
+    /// What the admin port says of counters.
+    fn counters(&self, redis: Option<RedisStore>) -> Counters<Truth> {
+        let key_prefix = match &redis {
+            Some(_) => self.settings.store.redis.key_prefix.clone(),
+            None => String::new(),
+        };
+        let store = self.stores.truth(redis);
+        Counters {
+            ledger: Ledger { rulebook: Arc::clone(&self.rules.rulebook), store },
+            bounds: options::bounds(&self.settings.server),
+            key_prefix,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use crate::clock::{Clock, MonotonicClock, SystemClock};
-use crate::engine::{Charges, Outcomes, Store, StoreError};
+use crate::engine::{Charges, Forget, Outcomes, Store, StoreError};
 use crate::settings::{Settings, StoreKind};
 use crate::store::deny_cache::{DenyCache, DenyCached};
 use crate::store::fallback::{Fallback, Local};
@@ -85,6 +85,12 @@ impl Stores {
         }
     }
 
+    /// The counters themselves, for those who look at them rather than decide by them.
+    pub(super) fn truth(&self, redis: Option<RedisStore>) -> Truth {
+        let denials = self.denials.as_ref().map(|denials| Arc::clone(&denials.cache));
+        Truth { redis, memory: Arc::clone(&self.memory), denials }
+    }
+
     /// A store for whoever runs on this runtime.
     pub(super) fn make(&self) -> Result<AnyStore, BoxError> {
         let memory = Arc::clone(&self.memory);
@@ -118,6 +124,40 @@ fn deny_cache(
     let counted = Arc::clone(&cache);
     metrics.watch_deny_cache(move || counted.census())?;
     Ok(Some(Denials { cache, clock: MonotonicClock::default() }))
+}
+
+/// The counters without the layers that answer in their place.
+#[derive(Debug)]
+pub(super) struct Truth {
+    redis: Option<RedisStore>,
+    /// All counters, or beside Redis those of limits that go on locally while it is away.
+    memory: Arc<MemoryStore<SystemClock>>,
+    denials: Option<Arc<DenyCache>>,
+}
+
+impl Store for Truth {
+    async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
+        match &self.redis {
+            Some(redis) => redis.decide(charges).await,
+            None => self.memory.decide(charges).await,
+        }
+    }
+}
+
+impl Forget for Truth {
+    async fn forget(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
+        let forgotten = self.memory.forget(charges).await?;
+        let Some(redis) = &self.redis else {
+            return Ok(forgotten);
+        };
+        let forgotten = redis.forget(charges).await;
+        for charge in charges.each() {
+            if let Some(denials) = &self.denials {
+                denials.forget(charges.key(charge));
+            }
+        }
+        forgotten
+    }
 }
 
 impl AnyStore {

@@ -40,4 +40,4 @@ pub use request::{Descriptor, Entry, LimitOverride, Request};
 pub use rule::{Rule, RuleId};
 pub use rule_set::{Defaults, DomainRules, Node, RuleSet};
 pub use spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
-pub use store::{Store, StoreError};
+pub use store::{Forget, Store, StoreError};

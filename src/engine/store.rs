@@ -15,6 +15,16 @@ pub trait Store: Send + Sync {
     fn decide(&self, charges: &Charges) -> impl Future<Output = Result<Outcomes, StoreError>> + Send;
 }
 
+/// A store whose counters can be forgotten. For operators: whoever is denied may go on at once, and whoever paid has lost
+/// what was recorded.
+pub trait Forget: Send + Sync {
+    /// Makes the counters of all charges as if never used. Tells of each whether there was anything to forget.
+    ///
+    /// # Errors
+    /// [`StoreError`] when no answer could be had in time. Some counters may be gone then.
+    fn forget(&self, charges: &Charges) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+}
+
 /// Why a store gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {

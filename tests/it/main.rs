@@ -4,6 +4,7 @@
 
 mod admission;
 mod check;
+mod counters;
 mod decisions;
 mod deny_cache;
 mod drain;

@@ -14,7 +14,9 @@ use smallvec::SmallVec;
 
 use crate::clock::{Clock, SystemClock};
 use crate::engine::algorithm::Ask;
-use crate::engine::{Basis, Charge, Charges, Outcome, Outcomes, Standing, Store, StoreError, Verdict};
+use crate::engine::{
+    Basis, Charge, Charges, Forget, Outcome, Outcomes, Standing, Store, StoreError, Verdict,
+};
 
 use shard::{Place, Shard};
 
@@ -123,6 +125,16 @@ impl<C: Clock> MemoryStore<C> {
 impl<C: Clock> Store for MemoryStore<C> {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         Ok(self.decide_at(charges, self.clock.now_us()))
+    }
+}
+
+impl<C: Clock> Forget for MemoryStore<C> {
+    async fn forget(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
+        let forget = |charge| {
+            let key = charges.key(charge);
+            self.shards[self.home(key)].lock().remove(key)
+        };
+        Ok(charges.each().iter().map(forget).collect())
     }
 }
 

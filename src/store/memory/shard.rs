@@ -49,6 +49,11 @@ impl Shard {
         self.slots[place.0].state.take()
     }
 
+    /// Forgets a key. Tells whether it was there.
+    pub(super) fn remove(&mut self, key: &str) -> bool {
+        self.slots.swap_remove(key).is_some()
+    }
+
     pub(super) fn put(&mut self, place: Option<Place>, key: &str, state: State, fresh_at_us: u64) -> Place {
         let slot = Slot { state: Some(state), fresh_at_us };
         if let Some(place) = place {

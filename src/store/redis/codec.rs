@@ -17,11 +17,14 @@ pub(super) struct Encoded {
     key_ends: SmallVec<[u32; 2]>,
     record: SmallVec<[u8; 64]>,
     width: usize,
-    uses: u8,
+    uses: u16,
 }
 
 /// In [`Encoded::uses`]: several charges.
-const SEVERAL: u8 = 128;
+const SEVERAL: u16 = 128;
+/// The same: a counter to be forgotten, and what stands for it in place of a kernel.
+const FORGET: u16 = 256;
+const FORGET_NUMBER: u8 = 8;
 
 /// The numbers that the script returned for one request, and when it decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +61,14 @@ impl Encoded {
         encoded
     }
 
+    /// Writes that a counter is to be forgotten.
+    pub(super) fn forget(charges: &Charges, charge: &Charge, prefix: &str) -> Self {
+        let mut encoded = Self { width: 1, uses: FORGET, ..Self::default() };
+        encoded.record.extend_from_slice(&[FORGET_NUMBER, 0]);
+        encoded.key(prefix, charges.key(charge));
+        encoded
+    }
+
     pub(super) fn key_count(&self) -> usize {
         self.key_ends.len()
     }
@@ -72,7 +83,7 @@ impl Encoded {
     }
 
     /// What of the script it uses, as the script is told it.
-    pub(super) fn uses(&self) -> u8 {
+    pub(super) fn uses(&self) -> u16 {
         self.uses
     }
 
@@ -96,11 +107,7 @@ impl Encoded {
         if matches!(charge.kernel, Kernel::Blocked(_)) {
             return;
         }
-        self.keys.reserve(prefix.len() + charge.key.len());
-        self.keys.push_str(prefix);
-        self.keys.push_str(charges.key(charge));
-        // The keys of one request are bounded far below 4 GiB, see Charges.
-        self.key_ends.push(u32::try_from(self.keys.len()).unwrap_or(u32::MAX));
+        self.key(prefix, charges.key(charge));
         let units = charge.cost.needed() + charge.cost.refunded();
         match charge.kernel {
             Kernel::FixedWindow(k) => self.f64s([units, k.limit, k.window_us]),
@@ -110,6 +117,14 @@ impl Encoded {
             Kernel::Gcra(k) => self.gcra(&k, units),
             Kernel::Blocked(_) => {}
         }
+    }
+
+    fn key(&mut self, prefix: &str, key: &str) {
+        self.keys.reserve(prefix.len() + key.len());
+        self.keys.push_str(prefix);
+        self.keys.push_str(key);
+        // The keys of one request are bounded far below 4 GiB, see Charges.
+        self.key_ends.push(u32::try_from(self.keys.len()).unwrap_or(u32::MAX));
     }
 
     fn gcra(&mut self, kernel: &Gcra, units: u64) {
@@ -175,6 +190,18 @@ fn mode(charge: &Charge) -> u8 {
 }
 
 impl Answer {
+    /// Reads whether there was a counter to be forgotten.
+    ///
+    /// # Errors
+    /// [`StoreError::Malformed`] where the numbers cannot come from the script.
+    pub(super) fn forgotten(&self) -> Result<bool, StoreError> {
+        match *self.numbers {
+            [0] => Ok(true),
+            [-1] => Ok(false),
+            _ => Err(malformed("neither forgotten nor unknown")),
+        }
+    }
+
     /// Reads the answer to a request.
     ///
     /// # Errors

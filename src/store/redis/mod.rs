@@ -28,7 +28,7 @@ use self::batch::{Job, Shared};
 use self::codec::{Answer, Encoded};
 use self::guard::Guard;
 use self::queue::{Queue, Refusal};
-use crate::engine::{Charges, Outcomes, Store, StoreError};
+use crate::engine::{Charges, Forget, Outcomes, Store, StoreError};
 use crate::store::breaker::BreakerState;
 
 pub use meters::{Observer, Turn, Unobserved};
@@ -148,6 +148,17 @@ impl RedisStore {
 
 fn ended() -> StoreError {
     StoreError::Unreachable("the store has been shut down".to_owned())
+}
+
+impl Forget for RedisStore {
+    async fn forget(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
+        let mut forgotten = Vec::with_capacity(charges.each().len());
+        for charge in charges.each() {
+            let request = Encoded::forget(charges, charge, &self.handle.key_prefix);
+            forgotten.push(self.submit(request).await?.forgotten()?);
+        }
+        Ok(forgotten)
+    }
 }
 
 impl Store for RedisStore {

@@ -4,9 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use http::header;
+
+use super::counters::{self, Counters};
+use crate::engine::{Forget, Store};
+
+const COUNTERS: &str = "\
+/counters/show   POST a request as for /json: where its counters stand
+/counters/reset  POST the same: make them as if never used
+";
 
 /// One page.
 #[derive(Clone)]
@@ -32,14 +41,22 @@ impl fmt::Debug for Page {
 pub struct Admin(pub Vec<Page>);
 
 /// The router of the admin port, with a list of the pages at `/`.
-pub fn admin(pages: Admin) -> Router {
-    let lines: String = pages.0.iter().map(|page| format!("{:<12} {}\n", page.path, page.about)).collect();
+pub fn admin<S: Store + Forget + 'static>(pages: Admin, counters: Counters<S>) -> Router {
+    let mut lines: String =
+        pages.0.iter().map(|page| format!("{:<16} {}\n", page.path, page.about)).collect();
+    lines.push_str(COUNTERS);
+    let max_body_bytes = counters.bounds.max_message_bytes();
+    let counters = Router::new()
+        .route("/counters/show", post(counters::show::<S>))
+        .route("/counters/reset", post(counters::reset::<S>))
+        .layer(DefaultBodyLimit::max(max_body_bytes))
+        .with_state(Arc::new(counters));
     let index = move || async move { lines };
     let show = |router: Router, page: Page| {
         let path = page.path;
         router.route(path, get(move || async move { page.into_response() }))
     };
-    pages.0.into_iter().fold(Router::new().route("/", get(index)), show)
+    pages.0.into_iter().fold(counters.route("/", get(index)), show)
 }
 
 impl IntoResponse for Page {

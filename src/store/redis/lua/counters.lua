@@ -6,7 +6,7 @@
 -- ARGV[1]  the time in us since the epoch, or -1 for the server's own
 -- ARGV[2]  how long a counter outlives its use, in ms
 -- ARGV[3]  the requests, one after the other, little endian; codec.rs writes them, decide.lua says how they are built
--- ARGV[4]  what the requests use, added up: 2 ^ (kernel - 1), and 128 for several charges. To make the functions of every
+-- ARGV[4]  what the requests use, added up: 2 ^ (kernel - 1), 128 for several charges, 256 to forget. To make the functions of every
 --          kernel would cost each call as much as two decisions
 -- Returns  integers: the time in us, then per charge the counter after the decision, its first number x given as -1 - x
 --          when the charge does not fit. Fixed window: index, count; sliding window: index, current, previous; GCRA: whole
@@ -34,7 +34,7 @@ if NOW < 0 then
 end
 
 -- What the kernels are called in the requests.
-local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, GCRA_WHOLE, GCRA, INTERVAL_BUCKET, BLOCKED = 1, 2, 3, 4, 5, 6, 7
+local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, GCRA_WHOLE, GCRA, INTERVAL_BUCKET, BLOCKED, FORGET = 1, 2, 3, 4, 5, 6, 7, 8
 
 -- How a charge asks. Only a peek never writes; from RETURN on it gives units back, which always fits.
 local PEEK, TAKE, BOOK, RETURN, RETURN_BOOKED = 0, 1, 2, 3, 4

@@ -1,5 +1,5 @@
 -- Decides the requests of a batch in order. A request is either one charge:
---   u8 kernel, u8 mode, then the kernel's numbers as doubles
+--   u8 kernel, u8 mode, then the kernel's numbers as doubles (kernel 8 forgets a counter and has none)
 -- or a 0 byte and several that are recorded together or not at all:
 --   u16 charges, u16 quota groups, and each charge as above with, after the mode, u16 what its denial means:
 --   0 holds the request back, 1 holds nothing back, 2 + g is over for quota group g (all groups over hold it back)
@@ -7,12 +7,22 @@ local function blocked(_, mode)
   return mode >= RETURN
 end
 
+-- Makes a counter as if never used; the charge fits if it had been.
+local forget
+if USES >= 256 then
+  function forget(place)
+    local is_to_come = FRESH_AT[place] ~= nil
+    TEXT[place], A[place], B[place], C[place], FRESH_AT[place], WAS_FRESH_AT[place] = false, nil, nil, nil, nil, nil
+    return call('DEL', KEYS[place]) == 1 or is_to_come
+  end
+end
+
 local JUDGE = {
   fixed_window or false, sliding_window or false, sliding_log or false, gcra_whole or false, gcra or false, interval_bucket or false,
-  blocked,
+  blocked, forget,
 }
-local NUMBERS = { '<ddd', '<ddd', '<ddd', '<dd', '<ddddd', '<dddd', '' }
-local BYTES = { 24, 24, 24, 16, 40, 32, 0 }
+local NUMBERS = { '<ddd', '<ddd', '<ddd', '<dd', '<ddddd', '<dddd', '', '' }
+local BYTES = { 24, 24, 24, 16, 40, 32, 0, 0 }
 
 local REPLY, REPLIED, KEYS_USED = { NOW }, 1, 0
 
@@ -26,7 +36,7 @@ local function settle(place, kind, mode, at, fits, is_recorded)
   if kind == SLIDING_LOG then
     first, REPLY[n + 1], REPLY[n + 2], REPLY[n + 3] = log_facts(place, unpack_from('<dd', BLOB, at))
     REPLIED = n + 3
-  elseif kind == BLOCKED then
+  elseif kind == BLOCKED or kind == FORGET then
     first, REPLIED = 0, n
   elseif kind == GCRA_WHOLE then
     REPLIED = n
@@ -42,7 +52,7 @@ local function settle(place, kind, mode, at, fits, is_recorded)
 end
 
 local decide_several
-if USES >= 128 then
+if USES % 256 >= 128 then
   local function next_place(kind)
     if kind == BLOCKED then
       return 0
