@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 
-.PHONY: help run test lint bench tools toolchain
+.PHONY: help run test lint bench outage tools toolchain
 
 help: ## list the verbs
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -23,6 +23,9 @@ lint: toolchain ## formatting, clippy, rustdoc, and the dependencies' licences a
 
 bench: toolchain ## run the benchmarks
 	$(CARGO) bench --locked
+
+outage: toolchain ## kill, stop and demote a Redis under load, and draw docs/outage.svg
+	$(CARGO) bench --locked --bench outage -- --svg docs/outage.svg
 
 tools: ## install what the tests run against: redis-server and a real Envoy
 	@scripts/install-test-tools

@@ -1,22 +1,30 @@
-//! Says in the log when Redis stops answering and when it answers again: one line per change, whichever worker sees it.
+//! Says in the log when Redis stops deciding and when it decides again, with the reason: one line per change, whichever
+//! worker sees it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
 use crate::engine::StoreError;
+use crate::store::breaker::BreakerState;
 use crate::store::observed::Observer;
-use crate::telemetry::metrics::StoreMeter;
+use crate::store::redis;
+use crate::telemetry::metrics::{BatchMeter, StoreMeter};
 
 /// A store that answers every other request would fill the log with changes.
 const BETWEEN_LINES_US: u64 = 1_000_000;
+
+/// Too many requests is a state that may last.
+const BETWEEN_OVERLOADS_US: u64 = 10_000_000;
 
 /// What all workers of a process know of Redis.
 #[derive(Debug, Default)]
 pub(super) struct Availability {
     is_away: AtomicBool,
     last_line_us: AtomicU64,
+    last_overload_us: AtomicU64,
+    shut_breakers: AtomicUsize,
 }
 
 /// Measures one worker's store, and watches for changes.
@@ -33,27 +41,83 @@ impl Observer for Watched {
     }
 }
 
+/// Measures one worker's calls, and watches its breakers.
+#[derive(Debug)]
+pub(super) struct Calls {
+    pub(super) meter: BatchMeter,
+    pub(super) availability: Arc<Availability>,
+}
+
+impl redis::Observer for Calls {
+    fn batch(&self, requests: usize) {
+        self.meter.batch(requests);
+    }
+
+    fn queue_depth(&self, requests: usize) {
+        self.meter.queue_depth(requests);
+    }
+
+    fn lost_undo(&self) {
+        self.meter.lost_undo();
+    }
+
+    fn breaker(&self, turn: redis::Turn<'_>) {
+        self.meter.breaker(turn);
+        self.availability.turned(turn);
+    }
+}
+
 impl Availability {
     fn note(&self, result: Result<(), &StoreError>) {
         let is_away = result.is_err();
         // Nearly always nothing has changed, and a look is cheaper than a write that all workers would share.
-        if self.is_away.load(Ordering::Relaxed) == is_away || !self.may_speak() {
+        if self.is_away.load(Ordering::Relaxed) == is_away {
             return;
         }
-        if self.is_away.swap(is_away, Ordering::Relaxed) != is_away {
+        if let Err(StoreError::Overloaded) = result {
+            // It decides, as much as it can.
+            if may_speak(&self.last_overload_us, BETWEEN_OVERLOADS_US) {
+                tracing::warn!(
+                    "more requests than Redis decides in time: failure policies answer the surplus"
+                );
+            }
+            return;
+        }
+        if may_speak(&self.last_line_us, BETWEEN_LINES_US)
+            && self.is_away.swap(is_away, Ordering::Relaxed) != is_away
+        {
             match result {
                 Ok(()) => tracing::info!("Redis answers again"),
-                Err(error) => tracing::warn!(%error, "Redis does not answer: failure policies are in force"),
+                Err(error) => tracing::warn!(
+                    error = %error.root(),
+                    kind = error.root().kind(),
+                    "Redis does not answer: failure policies are in force"
+                ),
             }
         }
     }
 
-    fn may_speak(&self) -> bool {
-        let now_us = SystemClock.now_us();
-        let last_us = self.last_line_us.load(Ordering::Relaxed);
-        let is_due = now_us.abs_diff(last_us) >= BETWEEN_LINES_US;
-        let store =
-            |last: &AtomicU64| last.compare_exchange(last_us, now_us, Ordering::Relaxed, Ordering::Relaxed);
-        is_due && store(&self.last_line_us).is_ok()
+    /// The first breaker that opens and the last that closes are worth a line; the others see the same outage.
+    fn turned(&self, turn: redis::Turn<'_>) {
+        let cause = turn.cause.map(tracing::field::display);
+        match (turn.from, turn.to) {
+            (BreakerState::Closed, _) if self.shut_breakers.fetch_add(1, Ordering::Relaxed) == 0 => {
+                tracing::warn!(error = cause, "breaker open: Redis is only probed");
+            }
+            (_, BreakerState::Closed) if self.shut_breakers.fetch_sub(1, Ordering::Relaxed) == 1 => {
+                tracing::info!("breaker closed: Redis is asked again");
+            }
+            (from, to) => {
+                tracing::debug!(from = from.name(), to = to.name(), error = cause, "breaker");
+            }
+        }
     }
+}
+
+/// True once in a while.
+fn may_speak(last_us: &AtomicU64, between_us: u64) -> bool {
+    let now_us = SystemClock.now_us();
+    let last = last_us.load(Ordering::Relaxed);
+    let is_due = now_us.abs_diff(last) >= between_us;
+    is_due && last_us.compare_exchange(last, now_us, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }

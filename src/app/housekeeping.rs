@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
 use super::stores::Stores;
+use crate::engine::StoreError;
 use crate::store::redis::RedisStore;
 use crate::transport::{Obstacle, Readiness};
 
@@ -39,12 +40,20 @@ pub(super) async fn reach(redis: Option<RedisStore>, readiness: &Readiness, end:
         return;
     };
     let reached = async {
+        let mut is_forbidden = false;
         while let Err(error) = redis.ping().await {
             tracing::debug!(%error, "Redis does not answer yet");
+            let was_forbidden = is_forbidden;
+            is_forbidden = matches!(error.root(), StoreError::Forbidden(_));
+            if is_forbidden && !was_forbidden {
+                tracing::error!(error = %error.root(), "Redis turns this process away: not ready");
+                readiness.raise(Obstacle::StoreForbidden);
+            }
             tokio::time::sleep(ASK_EVERY).await;
         }
         tracing::info!("Redis answers");
         readiness.clear(Obstacle::StoreNotReached);
+        readiness.clear(Obstacle::StoreForbidden);
     };
     tokio::select! {
         () = reached => {}

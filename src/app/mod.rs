@@ -109,7 +109,7 @@ impl App {
     pub async fn prepare(settings: Settings) -> Result<Self, AppError> {
         let metrics = Metrics::new(settings.near_limit_ppm)?;
         let rules = RuleKeeper::start(&settings, &metrics)?;
-        let stores = Arc::new(Stores::new(&settings.store, &metrics)?);
+        let stores = Arc::new(Stores::new(&settings, &metrics)?);
         let server = &settings.server;
         let ports = Ports {
             grpc: bind("server.grpc.address", server.grpc.address).await?,
@@ -117,6 +117,7 @@ impl App {
             admin: bind("server.admin.address", server.admin.address).await?,
         };
         let in_the_way: &[_] = match settings.store.kind {
+            // It is there because the process is.
             StoreKind::Memory => &[Obstacle::Starting],
             StoreKind::Redis => &[Obstacle::Starting, Obstacle::StoreNotReached],
         };

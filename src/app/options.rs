@@ -5,8 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::settings::{
-    DenyCache, RedisCredentials, RedisServer, RedisStore, RedisTopology, Response, ResponseHeaders, Server,
+    Breaker, DenyCache, RedisCredentials, RedisServer, RedisStore, RedisTopology, Response, ResponseHeaders,
+    Server,
 };
+use crate::store::breaker::BreakerOptions;
 use crate::store::deny_cache::DenyCacheOptions;
 use crate::store::redis::{Credentials, Password, RedisOptions, SentinelOptions, TlsOptions, Topology};
 use crate::transport::grpc::GrpcOptions;
@@ -76,6 +78,16 @@ pub(super) fn redis(redis: &RedisStore) -> RedisOptions {
         connections: u32::try_from(redis.connections.get()).unwrap_or(u32::MAX),
         max_batch: redis.max_batch.get(),
         max_queue: redis.max_queue.get(),
+        breaker: redis.breaker.as_ref().map(breaker),
+    }
+}
+
+fn breaker(breaker: &Breaker) -> BreakerOptions {
+    BreakerOptions {
+        failures: breaker.failures.get(),
+        error_percent: breaker.error_percent.get(),
+        window: breaker.window,
+        pause: breaker.pause,
     }
 }
 

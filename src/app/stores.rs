@@ -1,21 +1,22 @@
 //! The stores of the process: which there are, what lies over them, who shares what.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
 use crate::clock::{Clock, MonotonicClock, SystemClock};
 use crate::engine::{Charges, Forget, Outcomes, Store, StoreError};
-use crate::settings::{self, StoreKind};
+use crate::settings::{Settings, StoreKind};
 use crate::store::deny_cache::{DenyCache, DenyCached};
-use crate::store::fallback::Fallback;
+use crate::store::fallback::{Fallback, Local};
 use crate::store::memory::{MemoryOptions, MemoryStore};
 use crate::store::observed::Observed;
 use crate::store::redis::{RedisOptions, RedisStore};
 use crate::telemetry::metrics::Metrics;
 use crate::transport::grpc::BoxError;
 
-use super::availability::{Availability, Watched};
+use super::availability::{Availability, Calls, Watched};
 
 /// Makes the stores of all workers.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub(super) struct Stores {
     /// The counters themselves, or what limits with the policy `local` count by while Redis is away.
     pub(super) memory: Arc<MemoryStore<SystemClock>>,
     redis: RedisOptions,
+    local_share: NonZeroU32,
     /// What Redis has denied; `None` where it is not to be remembered.
     pub(super) denials: Option<Denials>,
     metrics: Metrics,
@@ -55,7 +57,8 @@ pub(super) enum AnyStore {
 }
 
 impl Stores {
-    pub(super) fn new(settings: &settings::Store, metrics: &Metrics) -> Result<Self, prometheus::Error> {
+    pub(super) fn new(settings: &Settings, metrics: &Metrics) -> Result<Self, prometheus::Error> {
+        let Settings { store: settings, failure, .. } = settings;
         let options = MemoryOptions { max_keys: settings.memory.max_keys.get(), ..MemoryOptions::default() };
         let memory = Arc::new(MemoryStore::new(options, SystemClock));
         let counted = Arc::clone(&memory);
@@ -68,6 +71,7 @@ impl Stores {
             kind: settings.kind,
             memory,
             redis: super::options::redis(&settings.redis),
+            local_share: failure.local_share,
             denials,
             metrics: metrics.clone(),
             availability: Arc::default(),
@@ -93,21 +97,24 @@ impl Stores {
         match self.kind {
             StoreKind::Memory => Ok(AnyStore::Memory(memory)),
             StoreKind::Redis => {
-                let redis = RedisStore::new(&self.redis, Arc::new(self.metrics.batches()))?;
+                let availability = Arc::clone(&self.availability);
+                let calls = Calls { meter: self.metrics.batches(), availability };
+                let redis = RedisStore::new(&self.redis, Arc::new(calls))?;
                 let availability = Arc::clone(&self.availability);
                 let watched = Watched { meter: self.metrics.store("redis"), availability };
+                let local = Local { store: memory, share: self.local_share };
                 let observed = Observed::new(redis.clone(), watched);
                 let denials =
                     self.denials.as_ref().map(|denials| (Arc::clone(&denials.cache), denials.clock));
                 let deny_cached = DenyCached::new(observed, denials);
-                Ok(AnyStore::Redis(Fallback::new(deny_cached, memory), redis))
+                Ok(AnyStore::Redis(Fallback::new(deny_cached, local), redis))
             }
         }
     }
 }
 
 fn deny_cache(
-    settings: &settings::DenyCache,
+    settings: &crate::settings::DenyCache,
     metrics: &Metrics,
 ) -> Result<Option<Denials>, prometheus::Error> {
     if !settings.enabled {

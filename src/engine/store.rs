@@ -1,6 +1,7 @@
 //! The port: the one thing the engine asks of the world.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use super::{Charges, Outcomes};
 
@@ -42,12 +43,28 @@ pub enum StoreError {
     /// The store answered something that is no answer.
     #[error("the store's reply has the wrong shape: {0}")]
     Malformed(String),
+    /// The store turns this process away: its credentials, its permissions or its database are wrong.
+    #[error("the store turns us away: {0}")]
+    Forbidden(String),
+    /// It failed so often that it is not asked at present; this is how, the last time.
+    #[error("the store is not asked at present: {0}")]
+    Open(Arc<StoreError>),
     /// A limit's failure policy is `error`: the call is to fail.
     #[error("no answer from the store, and the failure policy is to fail: {0}")]
     Policy(Box<StoreError>),
 }
 
 impl StoreError {
+    /// What lies beneath: without the words of those who only pass it on.
+    #[must_use]
+    pub fn root(&self) -> &Self {
+        match self {
+            Self::Open(cause) => cause.root(),
+            Self::Policy(cause) => cause.root(),
+            _ => self,
+        }
+    }
+
     /// A short name for metrics.
     #[must_use]
     pub fn kind(&self) -> &'static str {
@@ -57,6 +74,8 @@ impl StoreError {
             Self::Overloaded => "overloaded",
             Self::Refused(_) => "refused",
             Self::Malformed(_) => "malformed",
+            Self::Forbidden(_) => "forbidden",
+            Self::Open(_) => "breaker_open",
             Self::Policy(cause) => cause.kind(),
         }
     }

@@ -1,7 +1,7 @@
 //! The kinds of values settings take: how each is parsed, and how an error or the documentation names it.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -59,6 +59,14 @@ pub(super) fn count(range: RangeInclusive<usize>) -> Kind<usize> {
 pub(super) fn positive(most: usize) -> Kind<NonZeroUsize> {
     let count = count(1..=most);
     Kind::new(count.expected.clone(), move |text| NonZeroUsize::new(count.parse(text)?))
+}
+
+/// The same, in 32 bits.
+pub(super) fn positive_u32(most: u32) -> Kind<NonZeroU32> {
+    let range = 1..=most;
+    Kind::new(format!("a whole number from 1 to {most}"), move |text| {
+        text.parse().ok().filter(|count| range.contains(count)).and_then(NonZeroU32::new)
+    })
 }
 
 /// A duration in humantime's spelling. The bounds are in that spelling too.

@@ -4,6 +4,7 @@
 //! reader of the environment. Knows nothing of what the settings are used for, and of rule files only where they lie.
 
 mod error;
+mod failure;
 mod kinds;
 mod layers;
 mod log;
@@ -20,6 +21,7 @@ use std::path::Path;
 use crate::engine::{Algorithm, Charging, Defaults, Enforcement, FailurePolicy};
 
 pub use error::{Fault, Origin, Problem, Problems, SettingsError};
+pub use failure::Failure;
 pub use log::Log;
 pub use reader::Setting;
 pub use redis_server::{RedisCredentials, RedisSentinel, RedisServer, RedisTls, RedisTopology, Secret};
@@ -27,7 +29,7 @@ pub use redis_url::RedisUrl;
 pub use response::{Response, ResponseHeaders};
 pub use rules::Rules;
 pub use server::{Admin, Grpc, Http, Server};
-pub use store::{DenyCache, MemoryStore, RedisStore, Store, StoreKind};
+pub use store::{Breaker, DenyCache, MemoryStore, RedisStore, Store, StoreKind};
 
 use reader::Reader;
 
@@ -40,6 +42,8 @@ pub struct Settings {
     pub rules: Rules,
     /// `store.*`: where the counters live.
     pub store: Store,
+    /// `failure.*`: what is answered while the store cannot.
+    pub failure: Failure,
     /// `defaults.*`: what a limit is that does not say.
     pub defaults: Defaults,
     /// `near_limit_ratio` in millionths, 0 to 1,000,000: the share of a limit above which a hit counts as near it.
@@ -91,6 +95,7 @@ impl Settings {
             server: Server::read(reader),
             rules: Rules::read(reader),
             store: Store::read(reader),
+            failure: Failure::read(reader),
             defaults: read_defaults(reader),
             near_limit_ppm: reader.read("near_limit_ratio", "0.8", kinds::share()),
             enforcement: read_enforcement(reader),

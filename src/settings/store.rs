@@ -1,9 +1,9 @@
 //! `store.*`: where the counters live, and the bounds within which decisions stay exact and memory stays bounded.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use super::kinds::{Kind, duration, flag, one_of, positive};
+use super::kinds::{Kind, duration, flag, one_of, positive, positive_u32};
 use super::reader::Reader;
 use super::redis_server::RedisServer;
 
@@ -52,8 +52,23 @@ pub struct RedisStore {
     pub max_batch: NonZeroUsize,
     /// `store.redis.max_queue`: requests of each worker that wait for a script call, at most.
     pub max_queue: NonZeroUsize,
+    /// `store.redis.breaker.*`; `None` where `store.redis.breaker.enabled` is false.
+    pub breaker: Option<Breaker>,
     /// `store.redis.deny_cache.*`
     pub deny_cache: DenyCache,
+}
+
+/// When a server that does not decide is not asked any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breaker {
+    /// `store.redis.breaker.failures`: calls that fail in a row, 1 to 1,000.
+    pub failures: NonZeroU32,
+    /// `store.redis.breaker.error_percent`: share of the calls that fail within the window, 1 to 100.
+    pub error_percent: NonZeroU32,
+    /// `store.redis.breaker.window`: how far back that share looks. 100 ms to 1 min.
+    pub window: Duration,
+    /// `store.redis.breaker.pause`: the longest time between two probes. 10 ms to 10 s.
+    pub pause: Duration,
 }
 
 /// Denials that are repeated without Redis.
@@ -90,6 +105,7 @@ impl RedisStore {
             connections: reader.read("store.redis.connections", "2", positive(64)),
             max_batch: reader.read("store.redis.max_batch", "128", positive(1_024)),
             max_queue: reader.read("store.redis.max_queue", "8192", positive(1_000_000)),
+            breaker: Breaker::read(reader),
             deny_cache: DenyCache::read(reader),
         }
     }
@@ -102,6 +118,19 @@ impl DenyCache {
             max_age: reader.read("store.redis.deny_cache.max_age", "1s", duration("1ms", "60s")),
             max_keys: reader.read("store.redis.deny_cache.max_keys", "100000", positive(100_000_000)),
         }
+    }
+}
+
+impl Breaker {
+    fn read(reader: &mut Reader) -> Option<Self> {
+        let enabled = reader.read("store.redis.breaker.enabled", "true", flag());
+        let breaker = Self {
+            failures: reader.read("store.redis.breaker.failures", "5", positive_u32(1_000)),
+            error_percent: reader.read("store.redis.breaker.error_percent", "50", positive_u32(100)),
+            window: reader.read("store.redis.breaker.window", "1s", duration("100ms", "1m")),
+            pause: reader.read("store.redis.breaker.pause", "100ms", duration("10ms", "10s")),
+        };
+        enabled.then_some(breaker)
     }
 }
 

@@ -90,7 +90,7 @@ log:
         ("RATELIMITD__NEAR_LIMIT_RATIO", "80%"),
     ];
     let expected = [
-        r#"file: logg.level: no such setting; there is server, rules, store, defaults, near_limit_ratio, shadow_mode, response, log"#,
+        r#"file: logg.level: no such setting; there is server, rules, store, failure, defaults, near_limit_ratio, shadow_mode, response, log"#,
         r#"RATELIMITD__NEAR_LIMIT_RATIO: near_limit_ratio: expected a number from 0 to 1 with at most six decimals, found "80%""#,
         r#"file: rules.path: expected the path of a file or directory, found nothing"#,
         r#"file: server.drain: expected a duration from 0s to 1h, found "5""#,
@@ -136,6 +136,12 @@ fn durations_and_numbers_outside_their_range_are_refused() {
         ("STORE__REDIS__MAX_BATCH", ["1", "1024"], ["0", "1025"]),
         ("STORE__REDIS__CONNECTIONS", ["1", "64"], ["0", "65"]),
         ("STORE__REDIS__MAX_QUEUE", ["1", "1000000"], ["0", "-1"]),
+        ("STORE__REDIS__BREAKER__ENABLED", ["true", "false"], ["on", ""]),
+        ("STORE__REDIS__BREAKER__FAILURES", ["1", "1000"], ["0", "1001"]),
+        ("STORE__REDIS__BREAKER__ERROR_PERCENT", ["1", "100"], ["0", "101"]),
+        ("STORE__REDIS__BREAKER__WINDOW", ["100ms", "1m"], ["99ms", "61s"]),
+        ("STORE__REDIS__BREAKER__PAUSE", ["10ms", "10s"], ["0s", "11s"]),
+        ("FAILURE__LOCAL_SHARE", ["1", "1000"], ["0", "0.25"]),
         ("STORE__MEMORY__MAX_KEYS", ["1", "1000000000"], ["0", "1e6"]),
         // Braces would decide the cluster slot.
         ("STORE__REDIS__KEY_PREFIX", ["", "edge:"], ["{edge}", "a b"]),

@@ -1,5 +1,8 @@
 //! Layer: what is answered when the store below cannot, by each limit's own policy.
 
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
 use crate::clock::Clock;
 use crate::engine::algorithm::{Blocked, Kernel};
 use crate::engine::{
@@ -16,14 +19,22 @@ const DENIED_RETRY_US: u64 = 1_000_000;
 #[derive(Debug)]
 pub struct Fallback<S, C> {
     below: S,
-    /// Decides for limits whose policy is `local`. Shared by all workers of a process.
-    local: std::sync::Arc<MemoryStore<C>>,
+    local: Local<C>,
+}
+
+/// What decides for limits whose policy is `local`.
+#[derive(Debug)]
+pub struct Local<C> {
+    /// Shared by all workers of a process.
+    pub store: Arc<MemoryStore<C>>,
+    /// So many processes share each limit: it counts to this part of itself.
+    pub share: NonZeroU32,
 }
 
 impl<S, C> Fallback<S, C> {
     /// Puts the layer over `below`.
     #[must_use]
-    pub fn new(below: S, local: std::sync::Arc<MemoryStore<C>>) -> Self {
+    pub fn new(below: S, local: Local<C>) -> Self {
         Self { below, local }
     }
 }
@@ -42,7 +53,8 @@ impl<S: Store, C: Clock> Fallback<S, C> {
         if charges.each().iter().any(|charge| policy(charge) == FailurePolicy::Error) {
             return Err(StoreError::Policy(Box::new(error)));
         }
-        let mut local = self.local.decide(&left_to_memory(charges)).await?.each.into_iter();
+        let mut local =
+            self.local.store.decide(&left_to_memory(charges, self.local.share)).await?.each.into_iter();
         let each = charges.each().iter().map(|charge| match without_counter(charge) {
             // Stands in the memory's request to hold it back; its answer is known.
             Some(outcome) if outcome.verdict == Verdict::Over => {
@@ -59,7 +71,7 @@ impl<S: Store, C: Clock> Fallback<S, C> {
 }
 
 /// What the process's own memory is to decide: the local charges, held back by those that are denied without a counter.
-fn left_to_memory(charges: &Charges) -> Charges {
+fn left_to_memory(charges: &Charges, share: NonZeroU32) -> Charges {
     let is_over =
         |charge: &Charge| without_counter(charge).is_none_or(|outcome| outcome.verdict == Verdict::Over);
     let mut left = charges.filtered(is_over);
@@ -67,6 +79,8 @@ fn left_to_memory(charges: &Charges) -> Charges {
         if without_counter(charge).is_some() {
             charge.kernel = Kernel::Blocked(Blocked);
             charge.charging = Charging::Prepaid;
+        } else {
+            charge.kernel = charge.kernel.share_of(share);
         }
     }
     left
@@ -90,7 +104,7 @@ fn policy(charge: &Charge) -> FailurePolicy {
 }
 
 fn by_policy(charge: &Charge) -> Basis {
-    Basis::Policy(charge.on_store_failure)
+    Basis::Policy(policy(charge))
 }
 
 /// As an idle counter would answer.
@@ -125,3 +139,6 @@ fn denied(charge: &Charge) -> Outcome {
     };
     Outcome { verdict: Verdict::Over, report, basis: by_policy(charge) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 //!
 //! Every store answers [`crate::engine::Store`] and knows nothing of requests, rules, transports or telemetry.
 
+pub mod breaker;
 pub mod deny_cache;
 pub mod fallback;
 pub mod memory;

@@ -1,9 +1,9 @@
 //! Dynamic metadata: what was asked and what decided it, for the caller's access log. The shape is the reference
-//! service's, with `rule`, `retry_after_ms` and `delay_ms` added.
+//! service's, with `rule`, `retry_after_ms`, `delay_ms` and `on_store_failure` added.
 
 use std::collections::BTreeMap;
 
-use crate::engine::{Decision, Descriptor, Entry, LimitOverride, Metadata, Request};
+use crate::engine::{Basis, Decision, Descriptor, Entry, LimitOverride, Metadata, Request};
 
 use super::answer;
 
@@ -26,10 +26,25 @@ pub(super) fn of(request: &Request, decision: &Decision) -> Metadata {
     if let Some(delay_us) = delays.max().filter(|&us| us > 0) {
         set("delay_ms", milliseconds(delay_us));
     }
+    let by_policy = by_policy(decision);
+    if !by_policy.is_empty() {
+        set("on_store_failure", Metadata::Map(by_policy));
+    }
     if let Some(merged) = rules(decision) {
         set("metadata", merged);
     }
     Metadata::Map(fields)
+}
+
+/// The limits that answered without their store, each with the policy by which it did.
+fn by_policy(decision: &Decision) -> BTreeMap<String, Metadata> {
+    let answered = decision.judged_limits().filter_map(|judged| match judged.outcome.basis {
+        Basis::Policy(policy) => {
+            Some((judged.limit.label.to_string(), Metadata::Text(policy.name().to_owned())))
+        }
+        Basis::Store(_) | Basis::Unasked => None,
+    });
+    answered.collect()
 }
 
 fn descriptor(asked: &Descriptor) -> Metadata {

@@ -9,14 +9,16 @@ use tokio::sync::watch;
 pub enum Obstacle {
     /// Not everything runs yet.
     Starting,
-    /// No store has answered since the start.
+    /// No store has answered since the start. From then on its outages are no obstacle: failure policies answer.
     StoreNotReached,
+    /// It has answered, but turns this process away: credentials, permissions or the database are wrong.
+    StoreForbidden,
     /// The process is about to end.
     Draining,
 }
 
 impl Obstacle {
-    const ALL: [Self; 3] = [Self::Starting, Self::StoreNotReached, Self::Draining];
+    const ALL: [Self; 4] = [Self::Starting, Self::StoreNotReached, Self::StoreForbidden, Self::Draining];
 
     /// In words, for health pages.
     #[must_use]
@@ -24,6 +26,9 @@ impl Obstacle {
         match self {
             Self::Starting => "starting",
             Self::StoreNotReached => "the store has not answered yet",
+            Self::StoreForbidden => {
+                "the store turns this process away (credentials, permissions or database)"
+            }
             Self::Draining => "draining",
         }
     }

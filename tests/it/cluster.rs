@@ -8,7 +8,7 @@ use std::time::Duration;
 use ratelimitd::clock::monotonic;
 use ratelimitd::engine::algorithm::Kernel;
 use ratelimitd::engine::{Charges, Cost, Forget, Store, StoreError};
-use ratelimitd::store::redis::{Observer, RedisOptions, RedisStore, Topology};
+use ratelimitd::store::redis::{Observer, RedisOptions, RedisStore, Topology, Turn};
 
 use crate::redis_store::{add, admitted, ask, kernels, one, patient, remaining, store};
 use crate::support::cluster::{Cluster, run};
@@ -114,7 +114,9 @@ fn limits_that_run_out_together_are_never_exceeded() {
             }
             after
         });
-        assert_eq!(at_once + after, 100, "{name}: {at_once} at once");
+        // With GCRA an undo leaves out the time since its grant; added up over all who were held back, a unit at most.
+        let (admitted, least) = (at_once + after, if name.starts_with("gcra") { 99 } else { 100 });
+        assert!((least..=100).contains(&admitted), "{name}: {admitted}, {at_once} at once");
     }
 }
 
@@ -166,6 +168,7 @@ struct Lost(AtomicUsize);
 impl Observer for Lost {
     fn batch(&self, _requests: usize) {}
     fn queue_depth(&self, _requests: usize) {}
+    fn breaker(&self, _turn: Turn<'_>) {}
     fn lost_undo(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }

@@ -10,6 +10,7 @@ mod decisions;
 mod deny_cache;
 mod drain;
 mod envoy;
+mod faults;
 mod grpc;
 mod http;
 mod lua_twin;

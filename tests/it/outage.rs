@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use tonic::Code as Grpc;
 
+use envoy_types::pb::google::protobuf::Struct;
+use envoy_types::pb::google::protobuf::value::Kind;
+
 use crate::support::grpc::{Code, Rls, descriptor, request};
 use crate::support::process::Plan;
 use crate::support::redis::Redis;
@@ -126,4 +129,46 @@ async fn a_server_that_became_a_replica_is_left_for_another_connection() {
     let _: String = redis.run(&["REPLICAOF", "NO", "ONE"]).expect("REPLICAOF");
     let decided = wait::until_async(BACK_WITHIN, async || ask(&mut rls, &["error"]).await.ok()).await;
     assert_eq!(decided, Some(Code::Ok));
+}
+
+fn text<'s>(of: &'s Struct, name: &str) -> Option<&'s str> {
+    match of.fields.get(name)?.kind.as_ref()? {
+        Kind::StringValue(text) => Some(text),
+        _ => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_says_which_limits_answered_without_their_store() {
+    let mut redis = Redis::start();
+    let plan = Plan::new(RULES).redis(&redis.url()).set("response.dynamic_metadata", true);
+    let service = plan.start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let asked = || request("d", vec![descriptor(&[("allow", "x")]), descriptor(&[("deny", "x")])]);
+    let told = rls.send(asked()).await.expect("an answer").dynamic_metadata.expect("metadata");
+    assert_eq!(told.fields.get("on_store_failure"), None, "Redis decided");
+    redis.stop();
+    let answer = rls.send(asked()).await.expect("an answer");
+    assert_eq!(answer.overall_code(), Code::OverLimit);
+    let told = answer.dynamic_metadata.expect("metadata");
+    let Some(Kind::StructValue(by_policy)) =
+        told.fields.get("on_store_failure").and_then(|value| value.kind.as_ref())
+    else {
+        panic!("{told:?}");
+    };
+    assert_eq!((text(by_policy, "d.allow"), text(by_policy, "d.deny")), (Some("allow"), Some("deny")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn local_limits_count_to_their_share() {
+    let mut redis = Redis::start();
+    let plan = Plan::new(RULES).redis(&redis.url()).set("failure.local_share", 3);
+    let service = plan.start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    redis.stop();
+    let mut admitted = 0;
+    for _ in 0..6 {
+        admitted += u32::from(ask(&mut rls, &["local"]).await == Ok(Code::Ok));
+    }
+    assert_eq!(admitted, 2, "a third of 4, rounded up");
 }

@@ -71,7 +71,7 @@ async fn a_password_file_is_read_anew_for_every_connection() {
 fn tls_server(authority: &Authority, identity: &Identity, asks_for_ours: &str) -> (Redis, u16) {
     let port = ports::free();
     let path = |path: &PathBuf| path.display().to_string();
-    let redis = Redis::start_with(|| {
+    let arguments = {
         let arguments = [
             ("--tls-port", port.to_string()),
             ("--tls-cert-file", path(&identity.certificate)),
@@ -79,9 +79,9 @@ fn tls_server(authority: &Authority, identity: &Identity, asks_for_ours: &str) -
             ("--tls-ca-cert-file", path(&authority.file())),
             ("--tls-auth-clients", asks_for_ours.to_owned()),
         ];
-        arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
-    });
-    (redis, port)
+        arguments.map(|(name, value)| [name.to_owned(), value]).concat()
+    };
+    (Redis::start_with(&arguments.iter().map(String::as_str).collect::<Vec<_>>()), port)
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn files_that_cannot_be_used_are_named_at_once() {
 async fn sockets_and_databases_are_used() {
     let directory = tempfile::TempDir::new().expect("a temporary directory");
     let socket = directory.path().join("redis.sock").display().to_string();
-    let redis = Redis::start_with(|| vec!["--unixsocket".to_owned(), socket.clone()]);
+    let redis = Redis::start_with(&["--unixsocket", &socket]);
     decide(&store(&options(format!("redis+unix://{socket}?db=3")))).await.expect("by the socket");
     decide(&store(&options(format!("redis://127.0.0.1:{}/5", redis.port())))).await.expect("by the port");
     // Whichever of its addresses the name has first, the server listens on one.

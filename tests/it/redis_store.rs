@@ -301,7 +301,7 @@ async fn passwords_and_databases_are_used_and_never_shown() {
 
     let wrong = store(&patient(&url("hunter3")));
     let refused = ask(&wrong, kernel, "secret", Cost::take(1)).await;
-    let Err(StoreError::Refused(reason)) = refused else {
+    let Err(StoreError::Forbidden(reason)) = refused else {
         panic!("Redis lets nobody in with a wrong password: {refused:?}");
     };
     assert!(!reason.contains("hunter") && !format!("{wrong:?}").contains("hunter"), "{reason}");

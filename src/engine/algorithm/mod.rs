@@ -18,6 +18,7 @@ mod laws;
 mod testing;
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use super::{Cost, Report, RetryAfter, Verdict};
 
@@ -227,6 +228,25 @@ impl Kernel {
             (Self::Gcra(_), State::Tat(tat)) => tat.fresh_at_us(),
             (Self::IntervalBucket(k), State::Tokens(state)) => k.fresh_at_us(*state),
             _ => 0,
+        }
+    }
+
+    /// The same limit for one of `instances` that count apart: limit, burst and refill divided, rounded up, so that none
+    /// becomes 0. Together they may admit up to a unit more for each than the whole.
+    #[must_use]
+    pub fn share_of(&self, instances: NonZeroU32) -> Self {
+        let part = |whole: u64| whole.div_ceil(u64::from(instances.get()));
+        match *self {
+            Self::FixedWindow(k) => Self::FixedWindow(FixedWindow { limit: part(k.limit), ..k }),
+            Self::SlidingWindow(k) => Self::SlidingWindow(SlidingWindow { limit: part(k.limit), ..k }),
+            Self::SlidingLog(k) => Self::SlidingLog(SlidingLog { limit: part(k.limit), ..k }),
+            Self::Gcra(k) => Self::Gcra(Gcra::new(part(k.limit), k.period_us, part(k.burst), k.pacing)),
+            Self::IntervalBucket(k) => Self::IntervalBucket(IntervalBucket {
+                capacity: part(k.capacity),
+                refill: part(k.refill),
+                ..k
+            }),
+            Self::Blocked(k) => Self::Blocked(k),
         }
     }
 

@@ -3,17 +3,22 @@
 //! A batcher takes whatever waits, sends it as one call and gives everyone their part of the answer. It never lingers
 //! for more: an idle worker adds no wait, a busy one batches by itself. A call whose fate is unknown is not repeated.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::cluster::calls;
 use super::codec::{Answer, Encoded};
+use super::guard::Guard;
 use super::meters::Gauge;
 use super::options::Topology;
-use super::pool::{CommandError, Link, LinkPool};
-use super::queue::Queue;
+use super::pace::Pace;
+use super::pool::{self, CommandError, Link, LinkPool};
+use super::queue::{Queue, Taken};
 use super::script::{self, By, When};
 use super::setback::Setback;
 use crate::engine::StoreError;
@@ -61,9 +66,24 @@ impl Calls {
 pub(super) struct Shared {
     pub(super) queue: Queue<Job>,
     pub(super) pool: LinkPool,
+    pub(super) guard: Guard,
+    pub(super) pace: Mutex<Pacing>,
     pub(super) max_batch: usize,
+    pub(super) max_queue: usize,
+    /// The longest a decision may take.
+    pub(super) timeout: Duration,
+    /// What a probe asks to decide.
+    pub(super) probe: Encoded,
     pub(super) calls: Calls,
     pub(super) gauge: Gauge,
+}
+
+/// The pace; when requests were last taken up, and whether others were left waiting then.
+#[derive(Debug, Default)]
+pub(super) struct Pacing {
+    pace: Pace,
+    last_take: Option<Instant>,
+    was_busy: bool,
 }
 
 /// Batches until the queue is closed and empty.
@@ -79,99 +99,194 @@ pub(super) async fn run(shared: Arc<Shared>) {
 
 /// Sends a batch over one connection. False when that had died meanwhile and another is to be tried.
 async fn serve(shared: &Shared) -> bool {
-    match shared.pool.get().await.as_deref_mut() {
-        Ok(Ok(link)) => {
-            if !link.is_alive().await {
-                return false;
+    match pool::connection(&shared.pool, Instant::now() + shared.timeout).await {
+        Ok(mut attempt) => match attempt.as_mut() {
+            Ok(link) => {
+                if !link.is_alive().await {
+                    return false;
+                }
+                send(shared, link).await;
             }
-            send(shared, link).await;
+            Err(failure) => refuse(shared, &failure.cause),
+        },
+        Err(failure) => {
+            // Those who came while it was tried may still be in time for the next one.
+            let now = Instant::now();
+            shared.queue.forget(|job| job.deadline <= now);
+            shared.note(Err(&failure));
         }
-        Ok(Err(failure)) => refuse(shared, failure),
-        // An attempt ends before this wait does, so none was free: cannot be, each batcher has its own.
-        Err(_) => refuse(shared, &StoreError::Timeout),
     }
     true
 }
 
 impl Shared {
     /// What waits, up to so many counters: what a call costs Redis, and so how long everybody else waits, goes by
-    /// these and not by requests.
-    fn take(&self, counters: usize) -> Vec<Job> {
+    /// these and not by requests. Whom the answer would reach too late is told at once.
+    fn take(&self) -> Vec<Job> {
         let now = Instant::now();
+        let latest = now + self.pace.lock().pace.lead(self.timeout);
         let weigh = |job: &Job| {
-            let is_wanted = !job.answer.is_closed() && job.deadline > now;
+            let is_wanted = !job.answer.is_closed() && job.deadline > latest;
             is_wanted.then(|| job.request.key_count().max(1))
         };
-        let (jobs, left) = self.queue.take(counters, weigh);
-        self.gauge.queue_depth(left);
-        jobs
+        let taken = self.queue.take(self.max_batch, weigh);
+        self.gauge.queue_depth(taken.left);
+        self.pace(now, &taken);
+        for job in taken.passed.into_iter().filter(|job| job.deadline > now) {
+            deliver(job.answer, Err(Setback::Failed(StoreError::Overloaded)));
+        }
+        taken.items
+    }
+
+    /// Learns from what was taken how many may wait from now on: at least a full batch.
+    fn pace(&self, now: Instant, taken: &Taken<Job>) {
+        let mut pacing = self.pace.lock();
+        let last = pacing.last_take.replace(now);
+        let was_busy = std::mem::replace(&mut pacing.was_busy, taken.left > 0) || taken.overflowed;
+        if let Some(last) = last.filter(|_| was_busy) {
+            pacing.pace.taken_while_busy(taken.items.len(), now - last);
+            if let Some(bearable) = pacing.pace.bearable(self.timeout) {
+                self.queue.set_bound(bearable.max(self.max_batch).min(self.max_queue));
+            }
+        }
+    }
+
+    /// Waits for what a call comes to, and takes note of how long it took and whether the server is well.
+    async fn watch<T>(
+        &self,
+        call: impl Future<Output = T>,
+        deadline: Instant,
+        health: impl Fn(&T) -> Result<(), &StoreError>,
+    ) -> T {
+        let sent = Instant::now();
+        let mut call = pin!(call);
+        let answer = if let Ok(answer) = timeout_at(deadline, &mut call).await {
+            self.note(health(&answer));
+            answer
+        } else {
+            self.note(Err(&StoreError::Timeout));
+            let late = call.await;
+            if let Err(failure) = health(&late) {
+                self.note(Err(failure));
+            }
+            late
+        };
+        self.pace.lock().pace.called(sent.elapsed());
+        answer
+    }
+
+    /// Takes note of how a call ended; tells everyone who waits when there is to be no other.
+    fn note(&self, result: Result<(), &StoreError>) {
+        if let Err(open) = self.guard.note(result) {
+            turn_away(self.queue.take(usize::MAX, |_| Some(0)).items, &open);
+        }
     }
 }
 
 /// Tells everyone who waits that there is no connection.
 fn refuse(shared: &Shared, failure: &StoreError) {
-    for job in shared.take(usize::MAX) {
-        let Job { request, answer, .. } = job;
+    let waiting = shared.queue.take(usize::MAX, |_| Some(0)).items;
+    if !waiting.is_empty() {
+        shared.note(Err(failure));
+    }
+    turn_away(waiting, failure);
+}
+
+/// Tells them that they have not been sent.
+fn turn_away(jobs: Vec<Job>, failure: &StoreError) {
+    for Job { request, answer, .. } in jobs {
         deliver(answer, Err(Setback::unsent(request, failure.clone())));
     }
 }
 
 async fn send(shared: &Shared, link: &mut Link) {
-    let jobs = shared.take(shared.max_batch);
+    let jobs = shared.take();
     let Some(deadline) = jobs.iter().map(|job| job.deadline).max() else {
         return;
     };
     shared.gauge.observer().batch(jobs.len());
+    // An answer that comes late is worth waiting for as long again, though nobody else does: it costs less than a new
+    // connection, and a server that is slow has better things to do than to open one.
+    let patience = deadline + shared.timeout;
     match shared.calls {
-        Calls::One => hand_out(decide(link, &jobs, deadline).await, jobs),
-        Calls::PerSlot => calls::send(link, jobs, deadline).await,
-    }
-}
-
-async fn decide(link: &mut Link, jobs: &[Job], deadline: Instant) -> Result<Vec<i64>, CommandError> {
-    let requests = jobs.iter().map(|job| &job.request);
-    let call = script::call(requests.clone(), When::Now, By::Hash);
-    match link.ask(&call, deadline).await {
-        // A server that was restarted or flushed. The script did not run, so nothing is decided twice.
-        Err(CommandError::NoScript) => {}
-        answered => return answered,
-    }
-    let call = script::call(requests, When::Now, By::Text);
-    link.ask(&call, deadline).await
-}
-
-/// Gives everyone who shared a call their part of what came of it.
-pub(super) fn hand_out(answered: Result<Vec<i64>, CommandError>, jobs: Vec<Job>) {
-    let expected: usize = jobs.iter().map(|job| job.request.width()).sum();
-    let numbers = match answered {
-        Ok(numbers) if numbers.len() == expected + 1 => numbers,
-        Ok(numbers) => {
-            let failure = format!("{} numbers instead of {}", numbers.len(), expected + 1);
-            return refuse_all(jobs, CommandError::Failed(StoreError::Malformed(failure)));
+        Calls::One => {
+            let requests = jobs.iter().map(|job| &job.request);
+            let deciding = decide(link, requests, patience);
+            let answer = shared.watch(deciding, deadline, |answer| answer.as_ref().map(|_| ())).await;
+            hand_out(answer.map_err(CommandError::Failed), jobs);
         }
-        Err(failure) => return refuse_all(jobs, failure),
+        Calls::PerSlot => {
+            let deciding = calls::send(link, jobs, patience);
+            let calls = shared.watch(deciding, deadline, |calls| calls::health(calls)).await;
+            calls::hand_out(calls);
+        }
+    }
+}
+
+/// Gives everyone who shared a call what came of it.
+pub(super) fn hand_out(answer: Result<Vec<Answer>, CommandError>, jobs: Vec<Job>) {
+    match answer {
+        Ok(answers) => {
+            for (job, answer) in jobs.into_iter().zip(answers) {
+                deliver(job.answer, Ok(answer));
+            }
+        }
+        Err(CommandError::Redirected { redirect, .. }) => {
+            for Job { request, answer, .. } in jobs {
+                deliver(answer, Err(Setback::redirected(request, redirect.clone())));
+            }
+        }
+        Err(failure) => {
+            let failure = StoreError::from(failure);
+            for job in jobs {
+                deliver(job.answer, Err(Setback::Failed(failure.clone())));
+            }
+        }
+    }
+}
+
+/// Decides requests in one call.
+pub(super) async fn decide<'a>(
+    link: &mut Link,
+    requests: impl Iterator<Item = &'a Encoded> + Clone,
+    deadline: Instant,
+) -> Result<Vec<Answer>, StoreError> {
+    let call = script::call(requests.clone(), When::Now, By::Hash);
+    let answer: Result<Vec<i64>, _> = match link.ask(&call, deadline).await {
+        // A server that was restarted or flushed. The script did not run, so nothing is decided twice.
+        Err(CommandError::NoScript) => {
+            let call = script::call(requests.clone(), When::Now, By::Text);
+            link.ask(&call, deadline).await
+        }
+        answer => answer,
+    };
+    let answers = cut(requests, &answer.map_err(StoreError::from)?);
+    if answers.is_err() {
+        // Whose answer that was, and what else is on its way, nobody knows.
+        link.give_up();
+    }
+    answers
+}
+
+/// Gives each request its part of the numbers.
+pub(super) fn cut<'a>(
+    requests: impl Iterator<Item = &'a Encoded> + Clone,
+    numbers: &[i64],
+) -> Result<Vec<Answer>, StoreError> {
+    let expected: usize = requests.clone().map(Encoded::width).sum();
+    let split = numbers.split_first().filter(|(_, numbers)| numbers.len() == expected);
+    let Some((&now, mut rest)) = split else {
+        let failure = format!("{} numbers instead of {}", numbers.len(), expected + 1);
+        return Err(StoreError::Malformed(failure));
     };
     // A clock before 1970 counts from there.
-    let now_us = numbers[0].max(0).unsigned_abs();
-    let mut rest = &numbers[1..];
-    for job in jobs {
-        let (numbers, after) = rest.split_at(job.request.width());
+    let now_us = now.max(0).unsigned_abs();
+    let answers = requests.map(|request| {
+        let (numbers, after) = rest.split_at(request.width());
         rest = after;
-        deliver(job.answer, Ok(Answer { now_us, numbers: numbers.into() }));
-    }
-}
-
-fn refuse_all(jobs: Vec<Job>, failure: CommandError) {
-    let redirect =
-        if let CommandError::Redirected(redirect) = &failure { Some(redirect.clone()) } else { None };
-    let failure = StoreError::from(failure);
-    for Job { request, answer, .. } in jobs {
-        let setback = match &redirect {
-            Some(redirect) => Setback::redirected(request, redirect.clone()),
-            None => Setback::Failed(failure.clone()),
-        };
-        deliver(answer, Err(setback));
-    }
+        Answer { now_us, numbers: numbers.into() }
+    });
+    Ok(answers.collect())
 }
 
 fn deliver(to: oneshot::Sender<Result<Answer, Setback>>, answer: Result<Answer, Setback>) {

@@ -3,11 +3,14 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::batch::{self, Calls, Job, Shared};
 use super::codec::{Answer, Encoded};
+use super::guard::{self, Guard};
 use super::meters::Gauge;
 use super::options::RedisOptions;
 use super::pool;
@@ -16,10 +19,12 @@ use super::sentinel::Way;
 use super::setback::Setback;
 use super::tasks::Tasks;
 use crate::engine::StoreError;
+use crate::store::breaker::BreakerState;
 
 /// The way to one server. When it is dropped, what still waits is answered and the batchers end.
 pub(super) struct Lane {
     shared: Arc<Shared>,
+    closing: CancellationToken,
 }
 
 impl Lane {
@@ -28,14 +33,25 @@ impl Lane {
         let shared = Arc::new(Shared {
             queue: Queue::new(options.max_queue),
             pool: pool::pool(way, options.connections),
+            guard: Guard::new(options.breaker, Arc::clone(gauge.observer())),
+            pace: Mutex::default(),
             max_batch: options.max_batch,
+            max_queue: options.max_queue,
+            timeout: options.timeout,
+            probe: guard::question(&options.key_prefix),
             calls: Calls::of(&options.topology),
             gauge,
         });
         for _ in 0..options.connections {
             tasks.spawn(batch::run(Arc::clone(&shared)));
         }
-        Self { shared }
+        let closing = CancellationToken::new();
+        let watching = closing.clone().run_until_cancelled_owned(guard::watch(Arc::clone(&shared)));
+        tasks.spawn(async move {
+            // It ends only where there is no breaker to watch.
+            watching.await;
+        });
+        Self { shared, closing }
     }
 
     /// Waits for the answer to a request, until `deadline`.
@@ -45,6 +61,9 @@ impl Lane {
         manner: batch::Manner,
         deadline: Instant,
     ) -> Result<Answer, Setback> {
+        if let Err(open) = self.shared.guard.admit() {
+            return Err(Setback::unsent(request, open));
+        }
         let (answer, answered) = oneshot::channel();
         let job = Job { request, manner, deadline, answer };
         if let Err((refusal, job)) = self.shared.queue.push(job) {
@@ -64,6 +83,18 @@ impl Lane {
     /// Refuses what comes, answers what waits, and ends the batchers.
     pub(super) fn close(&self) {
         self.shared.queue.close();
+        self.closing.cancel();
+    }
+
+    /// The same for a server that is not to be asked any more by anyone.
+    pub(super) fn retire(&self) {
+        self.close();
+        self.shared.guard.retire();
+    }
+
+    /// Whether the server is asked at present.
+    pub(super) fn breaker(&self) -> BreakerState {
+        self.shared.guard.state()
     }
 }
 

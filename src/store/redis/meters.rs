@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::engine::StoreError;
+use crate::store::breaker::BreakerState;
+
 /// Told of the store's work as it happens; must be quick.
 pub trait Observer: Send + Sync + 'static {
     /// A batch of that many requests goes out.
@@ -12,6 +15,19 @@ pub trait Observer: Send + Sync + 'static {
     /// A charge that was recorded should have been undone and may not have been: its limit denies a little early until
     /// the charge has run out.
     fn lost_undo(&self);
+    /// A breaker changed.
+    fn breaker(&self, turn: Turn<'_>);
+}
+
+/// A change of a breaker.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn<'e> {
+    /// What it was.
+    pub from: BreakerState,
+    /// What it is.
+    pub to: BreakerState,
+    /// The failure that opened it, or that keeps it open.
+    pub cause: Option<&'e StoreError>,
 }
 
 /// Takes no note of anything.
@@ -22,6 +38,7 @@ impl Observer for Unobserved {
     fn batch(&self, _requests: usize) {}
     fn queue_depth(&self, _requests: usize) {}
     fn lost_undo(&self) {}
+    fn breaker(&self, _turn: Turn<'_>) {}
 }
 
 /// One lane's part in what the observer is told.
@@ -44,8 +61,8 @@ impl Gauge {
         Self { observer: Arc::clone(&self.observer), own: AtomicUsize::default(), all: Arc::clone(&self.all) }
     }
 
-    pub(super) fn observer(&self) -> &dyn Observer {
-        self.observer.as_ref()
+    pub(super) fn observer(&self) -> &Arc<dyn Observer> {
+        &self.observer
     }
 
     pub(super) fn queue_depth(&self, requests: usize) {

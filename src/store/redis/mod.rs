@@ -1,8 +1,8 @@
 //! Counters in Redis: every decision is one part of one script call.
 //!
 //! A caller's request is encoded (`codec`) and waits on the lane to its server (`lane`) in a bounded queue (`queue`),
-//! goes out with all others that wait there as one call (`batch`) of the one script (`script`) over one of a few
-//! connections (`pool`), and is reported on by the engine's own functions from the numbers that come back. A standalone
+//! for as long as that server decides (`guard`) and no longer than makes sense (`pace`); it goes out with all others
+//! that wait there as one call (`batch`) of the one script (`script`) over one of a few connections (`pool`), and is reported on by the engine's own functions from the numbers that come back. A standalone
 //! server has one lane, a cluster one for each primary (`cluster`). [`Timeline`] decides at times of the caller's
 //! choosing. Redis's types stay in here.
 
@@ -10,9 +10,11 @@ mod batch;
 mod cluster;
 mod codec;
 mod dial;
+mod guard;
 mod lane;
 mod meters;
 mod options;
+mod pace;
 mod pool;
 mod queue;
 mod script;
@@ -35,9 +37,10 @@ use self::lane::Lane;
 use self::meters::Gauge;
 use self::tasks::Tasks;
 use crate::engine::{Charges, Forget, Outcomes, Store, StoreError};
+use crate::store::breaker::BreakerState;
 
 pub use dial::{Credentials, Password};
-pub use meters::{Observer, Unobserved};
+pub use meters::{Observer, Turn, Unobserved};
 pub use options::{OptionsError, RedisOptions, SentinelOptions, Topology};
 pub use timeline::{Moment, Timeline, TimelineError};
 pub use tls::TlsOptions;
@@ -130,6 +133,16 @@ impl RedisStore {
                 tasks.ended().await
             }
             Servers::Cluster(cluster) => cluster.shutdown().await,
+        }
+    }
+
+    /// The servers that this worker asks, as they are known, and whether it asks them at present. A standalone server has
+    /// no name here.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<(String, BreakerState)> {
+        match &self.handle.servers {
+            Servers::One(lane, _) => vec![(String::new(), lane.breaker())],
+            Servers::Cluster(cluster) => cluster.nodes(),
         }
     }
 

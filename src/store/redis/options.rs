@@ -9,6 +9,8 @@ use super::dial::{self, Credentials, Door, How};
 use super::sentinel::{Sentinels, Way};
 use super::tls::{Tls, TlsOptions};
 
+use crate::store::breaker::BreakerOptions;
+
 /// Where Redis is and how it is used. Every worker has a store, and so its own connections, of its own.
 #[derive(Clone)]
 pub struct RedisOptions {
@@ -32,6 +34,8 @@ pub struct RedisOptions {
     pub max_batch: usize,
     /// The most requests that wait for a batch, at least 1; further ones are refused at once.
     pub max_queue: usize,
+    /// When a server that does not decide is not asked any more; `None`: it is always asked.
+    pub breaker: Option<BreakerOptions>,
 }
 
 /// How many servers there are, and how they are found.
@@ -67,6 +71,7 @@ impl Default for RedisOptions {
             connections: 2,
             max_batch: 128,
             max_queue: 8192,
+            breaker: Some(BreakerOptions::default()),
         }
     }
 }
@@ -83,6 +88,7 @@ impl fmt::Debug for RedisOptions {
             .field("connections", &self.connections)
             .field("max_batch", &self.max_batch)
             .field("max_queue", &self.max_queue)
+            .field("breaker", &self.breaker)
             .finish_non_exhaustive()
     }
 }
@@ -150,6 +156,7 @@ impl RedisOptions {
             ("connections", self.connections > 0),
             ("max_batch", self.max_batch > 0),
             ("max_queue", self.max_queue > 0),
+            ("breaker.failures", self.breaker.is_none_or(|breaker| breaker.failures > 0)),
         ];
         match at_least_one.iter().find(|(_, holds)| !holds) {
             Some((name, _)) => Err(OptionsError::Zero(name)),

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use bb8_redis::bb8::{ManageConnection, Pool};
+use bb8_redis::bb8::{ManageConnection, Pool, PooledConnection};
 use parking_lot::Mutex;
 use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, ServerErrorKind};
 use tokio::time::error::Elapsed;
@@ -19,8 +19,8 @@ use crate::engine::StoreError;
 /// The longest a connection may take to come up, script and all.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// After a failed attempt there is no other for so long: callers learn of the outage at once, Redis is not stormed, and
-/// its return is still noticed soon.
+/// After a failed attempt there is no other for about so long: callers learn of the outage at once, Redis is not stormed,
+/// and its return is still noticed soon. Half of it more or less, so that not all workers come back in one instant.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A connection that was not used for so long is asked whether it still is one.
@@ -29,17 +29,34 @@ const TRUSTED_FOR: Duration = Duration::from_secs(1);
 /// A connection that does not answer within that is as good as none; a new one is quicker.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(5);
 
+/// A connection that cannot be had for so long is not to be had.
+pub(super) const PATIENCE: Duration = CONNECT_TIMEOUT.saturating_mul(2);
+
+/// What a server answers whoever it does not let in.
+const FORBIDDEN: [&str; 3] = ["NOAUTH", "WRONGPASS", "NOPERM"];
+
+/// What it says where the library keeps only the words: of SELECT.
+const FORBIDDEN_WORDS: [&str; 3] = ["DB index is out of range", "Authentication required", "no permissions"];
+
 pub(super) type LinkPool = Pool<Links>;
 
 /// A connection, or why there is none. A failed attempt is handed out like a connection, so that nobody waits for a
 /// success that is not in sight.
-pub(super) type Attempt = Result<Link, StoreError>;
+pub(super) type Attempt = Result<Link, Failure>;
+
+/// Why there is no connection, and for how long that is taken for granted.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub(super) cause: StoreError,
+    /// Until then there is no other attempt.
+    stands_until: Instant,
+}
 
 /// Makes connections.
 #[derive(Debug)]
 pub(super) struct Links {
     way: Way,
-    last_failure: Mutex<Option<(Instant, StoreError)>>,
+    last_failure: Mutex<Option<Failure>>,
 }
 
 /// A connection that remembers whether it can still be used.
@@ -57,8 +74,8 @@ pub(super) struct Link {
 pub(super) enum CommandError {
     /// The server does not know the script: it surely did not run.
     NoScript,
-    /// Another server is to be asked: it surely did not run here.
-    Redirected(Redirect),
+    /// Another server is to be asked: it surely did not run here. Also as an error, where there is no other.
+    Redirected { redirect: Redirect, said: StoreError },
     /// Anything else. Whether the command ran is not known.
     Failed(StoreError),
 }
@@ -71,7 +88,7 @@ pub(super) fn pool(way: Way, size: u32) -> LinkPool {
         .test_on_check_out(false)
         .max_lifetime(None)
         .idle_timeout(None)
-        .connection_timeout(2 * CONNECT_TIMEOUT)
+        .connection_timeout(PATIENCE)
         .build_unchecked(links)
 }
 
@@ -80,17 +97,12 @@ impl ManageConnection for Links {
     type Error = Infallible;
 
     async fn connect(&self) -> Result<Attempt, Infallible> {
-        if let Some((at, failure)) = self.last_failure.lock().clone()
-            && at.elapsed() < PAUSE
-        {
+        if let Some(failure) = self.last_failure.lock().clone().filter(|failure| !failure.is_stale()) {
             return Ok(Err(failure));
         }
         let attempt = timeout(CONNECT_TIMEOUT, Link::open(&self.way)).await;
-        let attempt = attempt.unwrap_or(Err(StoreError::Timeout));
-        *self.last_failure.lock() = match &attempt {
-            Ok(_) => None,
-            Err(failure) => Some((Instant::now(), failure.clone())),
-        };
+        let attempt = attempt.unwrap_or(Err(StoreError::Timeout)).map_err(Failure::now);
+        *self.last_failure.lock() = attempt.as_ref().err().cloned();
         Ok(attempt)
     }
 
@@ -102,17 +114,47 @@ impl ManageConnection for Links {
         let Ok(link) = attempt else { return true };
         if let Some(failure) = link.unfit.take() {
             // A new connection may lead to another server, but not any sooner than after a failed attempt.
-            *self.last_failure.lock() = Some((Instant::now(), failure));
+            *self.last_failure.lock() = Some(Failure::now(failure));
             return true;
         }
         link.broken
     }
 }
 
+impl Failure {
+    fn now(cause: StoreError) -> Self {
+        Self { cause, stands_until: Instant::now() + PAUSE * fastrand::u32(50..=150) / 100 }
+    }
+
+    /// Whether it is worth trying again.
+    fn is_stale(&self) -> bool {
+        Instant::now() >= self.stands_until
+    }
+}
+
+/// A connection, or why there is none, by `deadline`.
+pub(super) async fn connection(
+    pool: &LinkPool,
+    deadline: Instant,
+) -> Result<PooledConnection<'_, Links>, StoreError> {
+    loop {
+        // The attempt itself goes on when this wait ends.
+        let Ok(Ok(attempt)) = timeout_at(deadline, pool.get()).await else {
+            return Err(StoreError::Timeout);
+        };
+        // One that failed while nobody waited for it says nothing of now.
+        if !attempt.as_ref().is_err_and(Failure::is_stale) {
+            return Ok(attempt);
+        }
+    }
+}
+
 impl Link {
     /// Connects and makes the script known.
-    pub(super) async fn open(way: &Way) -> Attempt {
+    pub(super) async fn open(way: &Way) -> Result<Self, StoreError> {
         let mut wire = way.open().await?;
+        // A server that lets nobody in cuts off whoever sends it much, the script for one, without a word that arrives.
+        let _: String = redis::cmd("PING").query_async(&mut wire.connection).await.map_err(store_error)?;
         let () = script::load().query_async(&mut wire.connection).await.map_err(store_error)?;
         Ok(Self { wire, broken: false, last_used: Instant::now(), unfit: None })
     }
@@ -125,6 +167,11 @@ impl Link {
         let answer = self.ask::<String>(&redis::cmd("PING"), Instant::now() + PROBE_TIMEOUT).await;
         // An error that is an answer will be met again by the requests, who are told of it.
         answer.is_ok() || !self.broken
+    }
+
+    /// It is not to be used again.
+    pub(super) fn give_up(&mut self) {
+        self.broken = true;
     }
 
     /// Sends a command and waits for its answer until `deadline`.
@@ -171,9 +218,11 @@ impl Link {
         }
     }
 
-    /// What the error says of this connection, and of the command.
+    /// What an error says of this connection, and of the command.
     fn failed(&mut self, error: RedisError) -> CommandError {
-        self.broken |= error.is_io_error() || error.is_unrecoverable_error();
+        // After an answer of the wrong shape, nobody knows whose answer the next one is.
+        let is_misread = error.kind() == ErrorKind::UnexpectedReturnType;
+        self.broken |= error.is_io_error() || error.is_unrecoverable_error() || is_misread;
         let is_unfit = matches!(
             error.kind(),
             ErrorKind::Server(
@@ -192,8 +241,7 @@ impl From<CommandError> for StoreError {
     fn from(error: CommandError) -> Self {
         match error {
             CommandError::NoScript => Self::Refused("the server has forgotten the script".to_owned()),
-            CommandError::Redirected(redirect) => redirect.into(),
-            CommandError::Failed(failure) => failure,
+            CommandError::Redirected { said: failure, .. } | CommandError::Failed(failure) => failure,
         }
     }
 }
@@ -202,7 +250,7 @@ fn command_error(error: RedisError) -> CommandError {
     if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) {
         CommandError::NoScript
     } else if let Some(redirect) = Redirect::of(&error) {
-        CommandError::Redirected(redirect)
+        CommandError::Redirected { redirect, said: store_error(error) }
     } else {
         CommandError::Failed(store_error(error))
     }
@@ -214,6 +262,23 @@ pub(super) fn store_error(error: RedisError) -> StoreError {
         ErrorKind::Io if error.is_timeout() => StoreError::Timeout,
         ErrorKind::Io => StoreError::Unreachable(error.to_string()),
         ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Malformed(error.to_string()),
-        _ => StoreError::Refused(error.to_string()),
+        _ if is_forbidden(&error) => StoreError::Forbidden(words(&error)),
+        _ => StoreError::Refused(words(&error)),
     }
+}
+
+/// A server's error as it sent it, `READONLY You can't write ...`: what people search for.
+fn words(error: &RedisError) -> String {
+    match (error.kind(), error.code(), error.detail()) {
+        (ErrorKind::Server(_) | ErrorKind::Extension, Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    }
+}
+
+/// Whether the server turns away this process, and not a single call.
+fn is_forbidden(error: &RedisError) -> bool {
+    let words = error.detail().unwrap_or_default();
+    error.kind() == ErrorKind::AuthenticationFailed
+        || error.code().is_some_and(|code| FORBIDDEN.contains(&code))
+        || FORBIDDEN_WORDS.iter().any(|forbidden| words.contains(forbidden))
 }

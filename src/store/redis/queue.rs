@@ -9,14 +9,29 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     waiting: Mutex<Waiting<T>>,
-    bound: usize,
     arrived: Notify,
 }
 
 #[derive(Debug)]
 struct Waiting<T> {
     items: VecDeque<T>,
+    bound: usize,
+    /// Something was refused for lack of room since the last time that something was taken.
+    overflowed: bool,
     closed: bool,
+}
+
+/// What was taken out at once.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Taken<T> {
+    /// The oldest that were worth it.
+    pub(super) items: Vec<T>,
+    /// Those that were passed over: nobody will take them any more.
+    pub(super) passed: Vec<T>,
+    /// How many still wait.
+    pub(super) left: usize,
+    /// Whether the queue was full since the last time.
+    pub(super) overflowed: bool,
 }
 
 /// Why nothing could be added.
@@ -30,8 +45,8 @@ pub(super) enum Refusal {
 
 impl<T> Queue<T> {
     pub(super) fn new(bound: usize) -> Self {
-        let waiting = Waiting { items: VecDeque::new(), closed: false };
-        Self { waiting: Mutex::new(waiting), bound, arrived: Notify::new() }
+        let waiting = Waiting { items: VecDeque::new(), bound, overflowed: false, closed: false };
+        Self { waiting: Mutex::new(waiting), arrived: Notify::new() }
     }
 
     /// Adds an item, or gives it back.
@@ -40,7 +55,8 @@ impl<T> Queue<T> {
         if waiting.closed {
             return Err((Refusal::Closed, item));
         }
-        if waiting.items.len() >= self.bound {
+        if waiting.items.len() >= waiting.bound {
+            waiting.overflowed = true;
             return Err((Refusal::Full, item));
         }
         waiting.items.push_back(item);
@@ -68,31 +84,49 @@ impl<T> Queue<T> {
         false
     }
 
-    /// Takes the oldest items until their weights come to `budget`, but at least one; drops those it passes that have
-    /// no weight. Also returns how many are left.
-    pub(super) fn take(&self, budget: usize, weigh: impl Fn(&T) -> Option<usize>) -> (Vec<T>, usize) {
+    /// Takes the oldest items until their weights come to `budget`, but at least one; passes over those that have no
+    /// weight.
+    pub(super) fn take(&self, budget: usize, weigh: impl Fn(&T) -> Option<usize>) -> Taken<T> {
         let mut waiting = self.waiting.lock();
-        let mut taken = Vec::with_capacity(budget.min(waiting.items.len()));
-        let mut left = budget;
+        let mut items = Vec::with_capacity(budget.min(waiting.items.len()));
+        let mut passed = Vec::new();
+        let mut budget = budget;
         while let Some(item) = waiting.items.pop_front() {
-            let Some(weight) = weigh(&item) else { continue };
-            if weight > left && !taken.is_empty() {
+            let Some(weight) = weigh(&item) else {
+                passed.push(item);
+                continue;
+            };
+            if weight > budget && !items.is_empty() {
                 waiting.items.push_front(item);
                 break;
             }
-            taken.push(item);
-            left = left.saturating_sub(weight);
-            if left == 0 {
+            items.push(item);
+            budget = budget.saturating_sub(weight);
+            if budget == 0 {
                 break;
             }
         }
         let left = waiting.items.len();
+        let overflowed = std::mem::take(&mut waiting.overflowed);
         drop(waiting);
         if left > 0 {
             // One notice may have stood for many arrivals.
             self.arrived.notify_one();
         }
-        (taken, left)
+        Taken { items, passed, left, overflowed }
+    }
+
+    /// Removes the oldest items for as long as they are stale.
+    pub(super) fn forget(&self, is_stale: impl Fn(&T) -> bool) {
+        let mut waiting = self.waiting.lock();
+        while waiting.items.front().is_some_and(&is_stale) {
+            waiting.items.pop_front();
+        }
+    }
+
+    /// Changes how many may wait. Those that do stay.
+    pub(super) fn set_bound(&self, bound: usize) {
+        self.waiting.lock().bound = bound;
     }
 
     /// Nothing is added from now on; what waits may still be taken.
@@ -112,17 +146,28 @@ mod tests {
         assert_eq!((queue.push(1), queue.push(2)), (Ok(()), Ok(())));
         assert_eq!(queue.push(3), Err((Refusal::Full, 3)));
         assert!(queue.ready().await);
-        assert_eq!(queue.take(1, |_| Some(1)), (vec![1], 1));
-        assert_eq!(queue.take(9, |_| Some(1)), (vec![2], 0));
+        assert_eq!(
+            queue.take(1, |_| Some(1)),
+            Taken { items: vec![1], passed: vec![], left: 1, overflowed: true }
+        );
+        assert_eq!(
+            queue.take(9, |_| Some(1)),
+            Taken { items: vec![2], passed: vec![], left: 0, overflowed: false }
+        );
+        queue.set_bound(1);
+        assert_eq!((queue.push(4), queue.push(5)), (Ok(()), Err((Refusal::Full, 5))));
     }
 
     #[tokio::test]
-    async fn what_is_not_worth_keeping_does_not_count() {
+    async fn what_is_not_worth_taking_is_passed_over_and_does_not_count() {
         let queue = Queue::new(9);
         for item in 0..6 {
             assert_eq!(queue.push(item), Ok(()));
         }
-        assert_eq!(queue.take(2, |item| (item % 2 == 1).then_some(1)), (vec![1, 3], 2));
+        let taken = queue.take(2, |item| (item % 2 == 1).then_some(1));
+        assert_eq!(taken, Taken { items: vec![1, 3], passed: vec![0, 2], left: 2, overflowed: false });
+        queue.forget(|item| *item < 5);
+        assert_eq!(queue.take(9, |_| Some(1)).items, vec![5]);
     }
 
     #[tokio::test]
@@ -131,7 +176,7 @@ mod tests {
         for item in [2, 3, 9, 1] {
             assert_eq!(queue.push(item), Ok(()));
         }
-        let take = || queue.take(5, |item| Some(*item)).0;
+        let take = || queue.take(5, |item| Some(*item)).items;
         assert_eq!([take(), take(), take(), take()], [vec![2, 3], vec![9], vec![1], vec![]]);
     }
 

@@ -42,7 +42,7 @@ pub(super) enum Redirect {
     /// The slot is on its way, and some keys are here, some there.
     TryAgain,
     /// The cluster does not serve the slot.
-    Down(String),
+    Down,
 }
 
 impl Setback {
@@ -73,7 +73,7 @@ impl From<Redirect> for StoreError {
         Self::Refused(match redirect {
             Redirect::Moved(_) | Redirect::Ask(_) => "another node of the cluster has the slot".to_owned(),
             Redirect::TryAgain => "the keys are just being moved to another node".to_owned(),
-            Redirect::Down(reason) => reason,
+            Redirect::Down => "the cluster does not serve the slot".to_owned(),
         })
     }
 }
@@ -87,7 +87,7 @@ impl Redirect {
             ServerErrorKind::Moved => address().map(Self::Moved),
             ServerErrorKind::Ask => address().map(Self::Ask),
             ServerErrorKind::TryAgain => Some(Self::TryAgain),
-            ServerErrorKind::ClusterDown => Some(Self::Down(error.to_string())),
+            ServerErrorKind::ClusterDown => Some(Self::Down),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 
 use prometheus::{IntCounter, Registry, Result};
 
-use crate::engine::{Basis, Decision, Judged, Limit, Plan, Quantity, Rule, RuleSet, Verdict};
+use crate::engine::{Basis, Decision, FailurePolicy, Judged, Limit, Plan, Quantity, Rule, RuleSet, Verdict};
 
 use super::family::{Binding, RuleCounters, counter};
 use super::reference::{HitCounters, HitFamilies};
@@ -39,6 +39,7 @@ struct Meter {
     shadow: IntCounter,
     error: IntCounter,
     by_policy: IntCounter,
+    policy: FailurePolicy,
     /// Not for overrides: the reference service labels them with values of the request.
     hits: Option<HitCounters>,
 }
@@ -78,8 +79,8 @@ impl LimitFamilies {
         for rule in rules.rules() {
             each.extend(rule.limits.iter().map(|limit| bindings.of_rule(rule, limit)));
         }
-        let policy = rules.defaults().on_store_failure.name();
-        each.push(Some(bindings.meter([OVERRIDE, OVERRIDE, policy], None)));
+        let policy = rules.defaults().on_store_failure;
+        each.push(Some(bindings.meter([OVERRIDE, OVERRIDE], policy, None)));
         bindings.decisions.finish();
         bindings.policies.finish();
         bindings.hits.finish();
@@ -101,10 +102,15 @@ impl Bindings<'_> {
         let hits = self.hits.counters(rule);
         let policy = limit.spec.on_store_failure;
         let policy = if rule.shadow { policy.of_a_bystander() } else { policy };
-        Some(self.meter([&rule.domain, &limit.label, policy.name()], Some(hits)))
+        Some(self.meter([&rule.domain, &limit.label], policy, Some(hits)))
     }
 
-    fn meter(&mut self, [domain, rule, policy]: [&str; 3], hits: Option<HitCounters>) -> Meter {
+    fn meter(
+        &mut self,
+        [domain, rule]: [&str; 2],
+        policy: FailurePolicy,
+        hits: Option<HitCounters>,
+    ) -> Meter {
         let mut counter = |outcome| self.decisions.counter(&[domain, rule, outcome]);
         Meter {
             ok: counter("ok"),
@@ -113,7 +119,8 @@ impl Bindings<'_> {
             unasked: counter("unasked"),
             shadow: counter("shadow"),
             error: counter("error"),
-            by_policy: self.policies.counter(&[domain, rule, policy]),
+            by_policy: self.policies.counter(&[domain, rule, policy.name()]),
+            policy,
             hits,
         }
     }
@@ -132,10 +139,14 @@ impl LimitMeters {
         }
     }
 
-    /// Counts a request that the store did not answer.
+    /// Counts a request that fails because the store did not answer: an error for each of its limits, whatever their
+    /// policies, and an answer by policy for those that made it fail.
     pub fn record_failure(&self, plan: &Plan) {
         for meter in plan.limits().filter_map(|limit| self.meter(limit)) {
             meter.error.inc();
+            if meter.policy == FailurePolicy::Error {
+                meter.by_policy.inc();
+            }
         }
     }
 
@@ -157,7 +168,10 @@ impl Meter {
             _ if judged.outcome.basis == Basis::Unasked => &self.unasked,
             Verdict::Over if judged.is_shadow() => &self.shadow,
             Verdict::Over => &self.over_limit,
-            Verdict::Fits if used > near_above => &self.near_limit,
+            // What a policy answers with is no part of the whole limit.
+            Verdict::Fits if used > near_above && !matches!(judged.outcome.basis, Basis::Policy(_)) => {
+                &self.near_limit
+            }
             Verdict::Fits => &self.ok,
         };
         outcome.inc();

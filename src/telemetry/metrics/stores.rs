@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Opts, Registry, Result};
 
 use crate::engine::StoreError;
+use crate::store::breaker::BreakerState;
 use crate::store::deny_cache::DenyCacheCensus;
 use crate::store::memory::Census;
 use crate::store::observed::Observer;
@@ -16,7 +17,8 @@ use crate::store::redis;
 use super::family::{Reading, counter, counters, durations, pulled, sizes};
 
 /// The kinds of [`StoreError::kind`].
-const KINDS: [&str; 5] = ["timeout", "unreachable", "overloaded", "refused", "malformed"];
+const KINDS: [&str; 7] =
+    ["timeout", "unreachable", "overloaded", "refused", "malformed", "forbidden", "breaker_open"];
 
 #[derive(Debug)]
 pub(super) struct StoreFamilies {
@@ -24,11 +26,19 @@ pub(super) struct StoreFamilies {
     errors: IntCounterVec,
     batch_sizes: Histogram,
     lost_undos: IntCounter,
+    breaker_turns: IntCounterVec,
     /// One per worker that still is.
-    queues: Queues,
+    workers: Workers,
 }
 
-type Queues = Arc<Mutex<Vec<Weak<AtomicUsize>>>>;
+type Workers = Arc<Mutex<Vec<Weak<Standing>>>>;
+
+/// What one worker's store stands at. Its own: workers would wait for each other's cache line if they added to one.
+#[derive(Debug, Default)]
+struct Standing {
+    waiting: AtomicUsize,
+    shut_breakers: AtomicUsize,
+}
 
 /// What is counted of one store's decisions. Clones share the same numbers.
 #[derive(Clone, Debug)]
@@ -42,19 +52,24 @@ pub struct StoreMeter {
 pub struct BatchMeter {
     sizes: Histogram,
     lost_undos: IntCounter,
-    /// This worker's own: workers would wait for each other's cache line if they added to one.
-    waiting: Arc<AtomicUsize>,
+    /// By the place of the state that it turned to in [`BreakerState::ALL`].
+    turns: [IntCounter; BreakerState::ALL.len()],
+    standing: Arc<Standing>,
 }
 
 impl StoreFamilies {
     pub(super) fn new(registry: &Registry) -> Result<Self> {
-        let queues = Queues::default();
-        let watched = Arc::clone(&queues);
+        let workers = Workers::default();
+        let watched = Arc::clone(&workers);
         let depth = Opts::new(
             "ratelimitd_redis_queue_depth",
             "Requests that wait for a script call, of all workers, as of each one's last call",
         );
-        pulled(registry, depth, move || Reading::Gauge(waiting(&watched)))?;
+        pulled(registry, depth, move || Reading::Gauge(sum(&watched, |standing| &standing.waiting)))?;
+        let shut =
+            Opts::new("ratelimitd_redis_breakers_open", "Breakers that let no call through, of all workers");
+        let watched = Arc::clone(&workers);
+        pulled(registry, shut, move || Reading::Gauge(sum(&watched, |standing| &standing.shut_breakers)))?;
         Ok(Self {
             durations: durations(
                 registry,
@@ -74,7 +89,13 @@ impl StoreFamilies {
                 "ratelimitd_redis_lost_undos_total",
                 "Charges that may stay recorded although their request was held back",
             )?,
-            queues,
+            breaker_turns: counters(
+                registry,
+                "ratelimitd_redis_breaker_transitions_total",
+                "Changes of the breakers before Redis, by what they became",
+                &["state"],
+            )?,
+            workers,
         })
     }
 
@@ -86,17 +107,21 @@ impl StoreFamilies {
     }
 
     pub(super) fn batches(&self) -> BatchMeter {
-        let waiting = Arc::default();
-        let mut queues = self.queues.lock();
-        queues.retain(|queue| queue.strong_count() > 0);
-        queues.push(Arc::downgrade(&waiting));
-        BatchMeter { sizes: self.batch_sizes.clone(), lost_undos: self.lost_undos.clone(), waiting }
+        let standing = Arc::default();
+        let mut workers = self.workers.lock();
+        workers.retain(|worker| worker.strong_count() > 0);
+        workers.push(Arc::downgrade(&standing));
+        let turns = BreakerState::ALL.map(|state| self.breaker_turns.with_label_values(&[state.name()]));
+        BatchMeter { sizes: self.batch_sizes.clone(), lost_undos: self.lost_undos.clone(), turns, standing }
     }
 }
 
-fn waiting(queues: &Queues) -> u64 {
-    let each = queues.lock();
-    each.iter().filter_map(Weak::upgrade).map(|waiting| waiting.load(Ordering::Relaxed) as u64).sum()
+fn sum(workers: &Workers, count: impl Fn(&Standing) -> &AtomicUsize) -> u64 {
+    let each = workers.lock();
+    each.iter()
+        .filter_map(Weak::upgrade)
+        .map(|standing| count(&standing).load(Ordering::Relaxed) as u64)
+        .sum()
 }
 
 impl Observer for StoreMeter {
@@ -117,7 +142,21 @@ impl redis::Observer for BatchMeter {
     }
 
     fn queue_depth(&self, requests: usize) {
-        self.waiting.store(requests, Ordering::Relaxed);
+        self.standing.waiting.store(requests, Ordering::Relaxed);
+    }
+
+    fn breaker(&self, turn: redis::Turn<'_>) {
+        for (state, counter) in BreakerState::ALL.iter().zip(&self.turns) {
+            if *state == turn.to {
+                counter.inc();
+            }
+        }
+        let shut = &self.standing.shut_breakers;
+        match (turn.from, turn.to) {
+            (BreakerState::Closed, _) => shut.fetch_add(1, Ordering::Relaxed),
+            (_, BreakerState::Closed) => shut.fetch_sub(1, Ordering::Relaxed),
+            _ => return,
+        };
     }
 
     fn lost_undo(&self) {

@@ -8,9 +8,11 @@ use crate::engine::{
     StoreError, Unit,
 };
 use crate::limiter::{Limiter, Rulebook};
+use crate::store::breaker::BreakerState;
 use crate::store::memory::{Census, MemoryOptions, MemoryStore};
 use crate::store::observed::Observer;
 use crate::store::redis::Observer as _;
+use crate::store::redis::Turn;
 
 fn metrics() -> Metrics {
     Metrics::new(800_000).expect("names are unique")
@@ -129,9 +131,12 @@ async fn a_request_without_an_answer_is_an_error_of_each_of_its_limits() {
         }
     }
     let metrics = metrics();
-    let limiter = limiter(&metrics, rules(&[("tenant", limit(5, None), false)]), Away);
+    let failing = LimitSpec { on_store_failure: FailurePolicy::Error, ..limit(5, None) };
+    let limiter = limiter(&metrics, rules(&[("tenant", failing, false)]), Away);
     assert!(limiter.decide(&request("tenant", 1)).await.is_err());
     assert_eq!(outcome(&metrics, "edge.tenant", "error"), Some(1));
+    let by_policy = r#"ratelimitd_policy_decisions_total{domain="edge",policy="error",rule="edge.tenant"}"#;
+    assert_eq!(value(&metrics, by_policy), Some(1));
     let elsewhere = Request { domain: "nowhere".to_owned(), ..request("tenant", 1) };
     assert!(limiter.decide(&elsewhere).await.is_ok());
     assert_eq!(value(&metrics, "ratelimitd_unknown_domain_total"), Some(1));
@@ -219,16 +224,28 @@ fn stores_tell_durations_errors_batches_and_keys() {
     store.decided(Duration::from_micros(700), Ok(()));
     store.decided(Duration::from_millis(15), Err(&StoreError::Timeout));
     store.decided(Duration::ZERO, Err(&StoreError::Policy(Box::new(StoreError::Overloaded))));
+    store.decided(Duration::ZERO, Err(&StoreError::Open(Arc::new(StoreError::Timeout))));
     let (first, second) = (metrics.batches(), metrics.batches());
+    let turn = |from, to| Turn { from, to, cause: None };
+    first.breaker(turn(BreakerState::Closed, BreakerState::Open));
+    first.breaker(turn(BreakerState::Open, BreakerState::HalfOpen));
+    second.breaker(turn(BreakerState::Closed, BreakerState::Open));
+    second.breaker(turn(BreakerState::Open, BreakerState::HalfOpen));
+    second.breaker(turn(BreakerState::HalfOpen, BreakerState::Closed));
     first.queue_depth(40);
     first.batch(128);
     second.queue_depth(2);
     second.batch(3);
     metrics.watch_memory(|| Census { keys: 7, evictions: 4 }).expect("the first memory store");
     let cases = [
-        (r#"ratelimitd_store_duration_seconds_bucket{store="redis",le="0.0005"}"#, 1),
-        (r#"ratelimitd_store_duration_seconds_bucket{store="redis",le="0.001"}"#, 2),
-        (r#"ratelimitd_store_duration_seconds_count{store="redis"}"#, 3),
+        (r#"ratelimitd_store_duration_seconds_bucket{store="redis",le="0.0005"}"#, 2),
+        (r#"ratelimitd_store_duration_seconds_bucket{store="redis",le="0.001"}"#, 3),
+        (r#"ratelimitd_store_duration_seconds_count{store="redis"}"#, 4),
+        (r#"ratelimitd_store_errors_total{kind="breaker_open",store="redis"}"#, 1),
+        ("ratelimitd_redis_breakers_open", 1),
+        (r#"ratelimitd_redis_breaker_transitions_total{state="open"}"#, 2),
+        (r#"ratelimitd_redis_breaker_transitions_total{state="half_open"}"#, 2),
+        (r#"ratelimitd_redis_breaker_transitions_total{state="closed"}"#, 1),
         (r#"ratelimitd_store_errors_total{kind="timeout",store="redis"}"#, 1),
         (r#"ratelimitd_store_errors_total{kind="overloaded",store="redis"}"#, 1),
         (r#"ratelimitd_store_errors_total{kind="unreachable",store="redis"}"#, 0),
@@ -255,6 +272,8 @@ fn every_kind_of_store_error_has_a_counter() {
         StoreError::Overloaded,
         StoreError::Refused(text()),
         StoreError::Malformed(text()),
+        StoreError::Forbidden(text()),
+        StoreError::Open(Arc::new(StoreError::Timeout)),
     ];
     let metrics = metrics();
     let store = metrics.store("redis");

@@ -1,10 +1,9 @@
-//! The gRPC health service. It says what the process says of itself; a store that is away does not take it out of
-//! service, since rules say what to answer then.
+//! The gRPC health service: the same as `/readyz`, in its own words.
 
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use crate::transport::{Obstacle, Readiness};
+use crate::transport::Readiness;
 
 /// The names that callers ask for: the whole server, and the reference service's.
 const NAMES: [&str; 2] = ["", "ratelimit"];
@@ -13,9 +12,8 @@ const NAMES: [&str; 2] = ["", "ratelimit"];
 pub(super) async fn follow(readiness: &Readiness, reporter: &HealthReporter) {
     let mut changes = readiness.subscribe();
     loop {
-        let obstacles = *changes.borrow_and_update();
-        let is_out = obstacles.contains(Obstacle::Starting) || obstacles.contains(Obstacle::Draining);
-        let status = if is_out { ServingStatus::NotServing } else { ServingStatus::Serving };
+        let is_ready = changes.borrow_and_update().is_empty();
+        let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
         for name in NAMES {
             reporter.set_service_status(name, status).await;
         }

@@ -1,9 +1,8 @@
 //! A real Redis Cluster: three primaries, each with a third of the slots, and a replica each where the test wants them.
 
-use std::process::Command;
 use std::time::Duration;
 
-use redis::{FromRedisValue, InfoDict};
+use redis::FromRedisValue;
 
 use super::redis::Redis;
 use super::{ports, wait};
@@ -33,6 +32,8 @@ impl Cluster {
             run::<()>(replica, &["CLUSTER", "REPLICATE", &id]);
         }
         for primary in &cluster.nodes[..PRIMARIES] {
+            // Something to acknowledge.
+            run::<()>(primary, &["FLUSHALL"]);
             wait::expect("a replica that is up to date", || is_up_to_date(primary));
         }
         // Who is whose replica is gossip too: a failover needs the votes of primaries that have heard of it.
@@ -45,7 +46,7 @@ impl Cluster {
     }
 
     fn of(count: usize) -> Self {
-        let nodes: Vec<Redis> = (0..count).map(|_| Redis::start_with(arguments)).collect();
+        let nodes: Vec<Redis> = (0..count).map(|_| node()).collect();
         for (n, node) in nodes.iter().enumerate() {
             run::<()>(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]);
             if n < PRIMARIES {
@@ -81,10 +82,7 @@ impl Cluster {
 
     /// Stops a node in its tracks: it keeps its connections and answers nothing any more.
     pub fn hang(&self, node: usize) {
-        let server: InfoDict = run(&self.nodes[node], &["INFO", "server"]);
-        let id: u32 = server.get("process_id").expect("a server has an id");
-        let sent = Command::new("sh").arg("-c").arg(format!("kill -STOP {id}")).status();
-        assert!(sent.is_ok_and(|status| status.success()), "redis-server cannot be signalled");
+        self.nodes[node].signal("STOP");
     }
 
     /// The primary that was given the slot of a key at the start.
@@ -130,7 +128,7 @@ pub fn run<T: FromRedisValue>(node: &Redis, words: &[&str]) -> T {
     node.run(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
 }
 
-/// Whether a replica has acknowledged all that there is. Until its first word it gets nothing, though it is online.
+/// Whether a replica has acknowledged all that there is. It is online before it gets anything.
 fn is_up_to_date(primary: &Redis) -> bool {
     let replication: String = run(primary, &["INFO", "replication"]);
     let offset =
@@ -138,21 +136,17 @@ fn is_up_to_date(primary: &Redis) -> bool {
     replication.contains(&format!("state=online,offset={},", offset.trim()))
 }
 
-fn arguments() -> Vec<String> {
+fn node() -> Redis {
     let (bus, timeout) = (ports::free().to_string(), NODE_TIMEOUT.as_millis().to_string());
-    [
+    let settings = [
         ["--cluster-enabled", "yes"],
         ["--cluster-port", &bus],
         ["--cluster-node-timeout", &timeout],
         ["--cluster-replica-validity-factor", "0"],
         ["--cluster-require-full-coverage", "no"],
         ["--repl-diskless-sync-delay", "0"],
-        ["--loglevel", "notice"],
-    ]
-    .concat()
-    .into_iter()
-    .map(str::to_owned)
-    .collect()
+    ];
+    Redis::start_with(&settings.concat())
 }
 
 #[test]

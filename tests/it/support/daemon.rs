@@ -79,8 +79,13 @@ impl Daemon {
 
     /// Asks the process to end, as an orchestrator does (SIGTERM).
     pub fn terminate(&self) {
+        self.signal("TERM");
+    }
+
+    /// Sends a signal, by its name without SIG.
+    pub fn signal(&self, name: &str) {
         // The standard library sends SIGKILL only; every shell has a `kill` that sends the others.
-        let sent = Command::new("sh").arg("-c").arg(format!("kill -TERM {}", self.id())).status();
+        let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.id())).status();
         assert!(sent.is_ok_and(|status| status.success()), "{} cannot be signalled", self.name);
     }
 

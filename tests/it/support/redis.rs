@@ -1,13 +1,13 @@
 //! A real redis-server of the test's own: no persistence, one port, can be stopped and started again.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
 use redis::{Client, Commands, FromRedisValue, InfoDict, RedisResult};
 use tempfile::TempDir;
 
 use super::daemon::{Daemon, NotReady};
-use super::ports;
+use super::{ports, wait};
 
 const ATTEMPTS: usize = 5;
 
@@ -15,24 +15,18 @@ const ATTEMPTS: usize = 5;
 pub struct Redis {
     port: u16,
     directory: TempDir,
-    arguments: Vec<String>,
     daemon: Daemon,
 }
 
 impl Redis {
     /// Starts a server and waits until it answers.
     pub fn start() -> Self {
-        Self::start_with(Vec::new)
-    }
-
-    /// The same with further arguments, made anew where a port was taken.
-    pub fn start_with(arguments: impl Fn() -> Vec<String>) -> Self {
         let directory = TempDir::new().expect("a temporary directory");
         for _ in 0..ATTEMPTS {
-            let (port, arguments) = (ports::free(), arguments());
-            match launch(port, &directory, &arguments) {
+            let port = ports::free();
+            match launch(port, &directory) {
                 Ok(daemon) => {
-                    return Self { port, directory, arguments, daemon };
+                    return Self { port, directory, daemon };
                 }
                 Err(problem) if problem.port_was_taken() => {}
                 Err(problem) => panic!("redis-server does not get ready: {problem:?}"),
@@ -62,8 +56,22 @@ impl Redis {
     /// Starts the server again, empty, on the same port.
     pub fn restart(&mut self) {
         self.stop();
-        self.daemon = launch(self.port, &self.directory, &self.arguments)
-            .expect("redis-server starts again on its port");
+        self.daemon = launch(self.port, &self.directory).expect("redis-server starts again on its port");
+    }
+
+    /// A server with settings of its own, which need not be ready to decide.
+    pub fn start_with(settings: &[&str]) -> Self {
+        let mut redis = Self::start();
+        redis.restart_with(settings);
+        redis
+    }
+
+    /// Starts the server again with further settings; returns when its port is open.
+    pub fn restart_with(&mut self, settings: &[&str]) {
+        self.stop();
+        self.daemon = spawn(self.port, &self.directory, settings);
+        let address = self.address();
+        wait::expect("redis-server listens", || TcpStream::connect(address).is_ok());
     }
 
     /// Runs one command, as redis-cli would: `redis.run(&["GET", "key"])`.
@@ -75,20 +83,40 @@ impl Redis {
         let mut connection = Client::open(self.url())?.get_connection()?;
         redis::cmd(name).arg(arguments).query(&mut connection)
     }
+
+    /// The same with a password.
+    ///
+    /// # Errors
+    /// As [`Redis::run`].
+    pub fn run_with_password<T: FromRedisValue>(&self, password: &str, words: &[&str]) -> RedisResult<T> {
+        let (name, arguments) = words.split_first().expect("a command has a name");
+        let url = format!("redis://:{password}@{}/", self.address());
+        let mut connection = Client::open(url)?.get_connection()?;
+        redis::cmd(name).arg(arguments).query(&mut connection)
+    }
+
+    /// Sends the process a signal, by its name without SIG.
+    pub fn signal(&self, name: &str) {
+        self.daemon.signal(name);
+    }
 }
 
 fn url(port: u16) -> String {
     format!("redis://127.0.0.1:{port}/")
 }
 
-fn launch(port: u16, directory: &TempDir, arguments: &[String]) -> Result<Daemon, NotReady> {
+fn launch(port: u16, directory: &TempDir) -> Result<Daemon, NotReady> {
+    let mut daemon = spawn(port, directory, &[]);
+    daemon.wait_ready(|id| (answering_process(port).ok()? == id).then_some(()))?;
+    Ok(daemon)
+}
+
+fn spawn(port: u16, directory: &TempDir, settings: &[&str]) -> Daemon {
     let mut command = Command::new("redis-server");
     command.current_dir(directory.path()).args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
     command.args(["--save", "", "--appendonly", "no", "--daemonize", "no", "--hz", "100"]);
-    command.args(arguments);
-    let mut daemon = Daemon::spawn("redis-server", "make tools", &mut command);
-    daemon.wait_ready(|id| (answering_process(port).ok()? == id).then_some(()))?;
-    Ok(daemon)
+    command.args(settings);
+    Daemon::spawn("redis-server", "make tools", &mut command)
 }
 
 /// The id of the process that answers on this port, so that a stranger is not taken for our server.

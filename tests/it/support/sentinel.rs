@@ -27,8 +27,7 @@ impl Watched {
     pub fn start() -> Self {
         let primary = Redis::start();
         let port = primary.port().to_string();
-        let replica =
-            Redis::start_with(|| vec!["--replicaof".to_owned(), "127.0.0.1".to_owned(), port.clone()]);
+        let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &port]);
         wait::expect("a replica that is up to date", || {
             primary.run::<String>(&["INFO", "replication"]).is_ok_and(|text| text.contains("state=online"))
         });

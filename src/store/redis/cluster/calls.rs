@@ -4,25 +4,59 @@
 use redis::Pipeline;
 use tokio::time::Instant;
 
-use super::super::batch::{Job, Manner, hand_out};
+use super::super::batch::{self, Job, Manner};
+use super::super::codec::{Answer, Encoded};
 use super::super::pool::{CommandError, Link};
 use super::super::script::{self, By, When};
 use crate::engine::StoreError;
 
 /// Requests that share a call, and what came of it.
-struct Call {
+pub(in super::super) struct Call {
     jobs: Vec<Job>,
-    answered: Result<Vec<i64>, CommandError>,
+    answered: Result<Vec<Answer>, CommandError>,
 }
 
-/// Sends a batch and gives everyone their part of the answers.
-pub(in super::super) async fn send(link: &mut Link, jobs: Vec<Job>, deadline: Instant) {
+/// Sends a batch.
+pub(in super::super) async fn send(link: &mut Link, jobs: Vec<Job>, deadline: Instant) -> Vec<Call> {
     let mut calls = sorted(jobs);
     ask(link, &mut calls, By::Hash, deadline).await;
     // A node that was restarted, flushed or has just got the slot. The script did not run, so nothing is decided twice.
     ask(link, &mut calls, By::Text, deadline).await;
+    calls
+}
+
+/// Whether the node is well, as far as its answers show: one that has not got the slot, or is to be asked again, is.
+pub(in super::super) fn health(calls: &[Call]) -> Result<(), &StoreError> {
+    let mut health = Ok(());
     for call in calls {
-        hand_out(call.answered, call.jobs);
+        match &call.answered {
+            Err(CommandError::Failed(failure)) => health = Err(failure),
+            _ => return Ok(()),
+        }
+    }
+    health
+}
+
+/// Gives everyone their part of the answers.
+pub(in super::super) fn hand_out(calls: Vec<Call>) {
+    for call in calls {
+        batch::hand_out(call.answered, call.jobs);
+    }
+}
+
+/// Whether a node answers, be it that the question's slot is elsewhere.
+///
+/// # Errors
+/// What a decision would meet.
+pub(in super::super) async fn probe(
+    link: &mut Link,
+    question: &Encoded,
+    deadline: Instant,
+) -> Result<(), StoreError> {
+    let call = script::call(std::iter::once(question), When::Now, By::Hash);
+    match link.ask::<Vec<i64>>(&call, deadline).await {
+        Err(CommandError::Failed(failure)) => Err(failure),
+        Ok(_) | Err(CommandError::NoScript | CommandError::Redirected { .. }) => Ok(()),
     }
 }
 
@@ -64,7 +98,14 @@ async fn ask(link: &mut Link, calls: &mut [Call], by: By, deadline: Instant) {
         Err(failure) => all_failed(expected, &failure.into()),
     };
     for (call, answer) in unanswered.iter_mut().zip(answers) {
-        call.answered = answer;
+        let requests = call.jobs.iter().map(|job| &job.request);
+        call.answered = answer.and_then(|numbers| {
+            batch::cut(requests, &numbers).map_err(|malformed| {
+                // Whose answer that was, and what else is on its way, nobody knows.
+                link.give_up();
+                CommandError::Failed(malformed)
+            })
+        });
     }
 }
 

@@ -37,6 +37,7 @@ use super::sentinel::Way;
 use super::setback::{NotRun, Obstacle, Redirect, Setback};
 use super::tasks::Tasks;
 use crate::engine::{Charges, Outcomes, StoreError};
+use crate::store::breaker::BreakerState;
 
 /// How often a request may be sent on. Each redirect is an answer from a node that knows better, so more than a few
 /// mean that the nodes do not agree.
@@ -110,6 +111,12 @@ impl Cluster {
         let finished = self.requests.ended().await;
         self.close();
         self.tasks.ended().await.and(finished)
+    }
+
+    /// The primaries and their breakers.
+    pub(super) fn nodes(&self) -> Vec<(String, BreakerState)> {
+        let map = self.map.lock();
+        map.nodes().iter().map(|node| (node.address.to_string(), node.lane.breaker())).collect()
     }
 
     /// Whether any primary answers.
@@ -244,9 +251,9 @@ impl Cluster {
                 sleep(MOVING_PAUSE).await;
                 Ok((self.owner(place.slot, deadline).await?, Manner::Alone))
             }
-            Redirect::Down(reason) => {
+            Redirect::Down => {
                 self.wishes.wish(Some(&from.address));
-                Err(Missed::Failed(StoreError::Refused(reason)))
+                Err(Missed::Failed(redirect.into()))
             }
         }
     }
@@ -272,7 +279,7 @@ impl Cluster {
         let brought_news = !left.is_empty() || map.nodes().len() != before;
         drop(map);
         for node in left {
-            node.lane.close();
+            node.lane.retire();
         }
         self.told.send_replace(Some(Ok(())));
         brought_news

@@ -1,0 +1,128 @@
+//! The processes that take part, killed when dropped.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const RULES: &str = "
+domain: outage
+descriptors:
+  - { key: allow, rate_limit: { unit: second, requests_per_unit: 400, algorithm: gcra, burst: 20, on_store_failure: allow } }
+  - { key: deny, rate_limit: { unit: second, requests_per_unit: 400, algorithm: gcra, burst: 20, on_store_failure: deny } }
+  - { key: local, rate_limit: { unit: second, requests_per_unit: 400, algorithm: gcra, burst: 20, on_store_failure: local } }
+  - { key: error, rate_limit: { unit: second, requests_per_unit: 400, algorithm: gcra, burst: 20, on_store_failure: error } }
+";
+
+struct Process(Child);
+
+impl Process {
+    fn spawn(command: &mut Command) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        Self(child.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // What has ended already need not be killed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
+
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let give_up = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < give_up, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A redis-server of its own, without persistence.
+pub struct Redis {
+    pub port: u16,
+    process: Process,
+}
+
+impl Redis {
+    pub fn start() -> Self {
+        let port = free_port();
+        let redis = Self { port, process: Self::spawn(port) };
+        wait_until("redis-server answers", || redis.answers());
+        redis
+    }
+
+    fn spawn(port: u16) -> Process {
+        let port = port.to_string();
+        let settings = ["--port", &port, "--save", "", "--appendonly", "no", "--hz", "100"];
+        Process::spawn(Command::new("redis-server").args(settings))
+    }
+
+    fn answers(&self) -> bool {
+        self.ask(&["PING"]).is_ok()
+    }
+
+    fn ask(&self, words: &[&str]) -> redis::RedisResult<()> {
+        let client = redis::Client::open(format!("redis://127.0.0.1:{}/", self.port))?;
+        let mut command = redis::Cmd::new();
+        command.arg(words).exec(&mut client.get_connection()?)
+    }
+
+    /// As a crash would.
+    pub fn kill(&mut self) {
+        let _ = self.process.0.kill();
+        let _ = self.process.0.wait();
+    }
+
+    pub fn start_again(&mut self) {
+        self.process = Self::spawn(self.port);
+    }
+
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.process.0.id())).status();
+        assert!(sent.is_ok_and(|status| status.success()), "redis-server cannot be signalled");
+    }
+
+    pub fn command(&self, words: &[&str]) {
+        self.ask(words).expect("redis-server obeys");
+    }
+}
+
+/// The binary under its default settings, but for what it is asked to tell.
+pub struct Service {
+    pub port: u16,
+    _process: Process,
+    _directory: TempDir,
+}
+
+impl Service {
+    pub fn start(redis_port: u16) -> Self {
+        let directory = TempDir::new().expect("a temporary directory");
+        let rules = directory.path().join("rules.yaml");
+        std::fs::write(&rules, RULES).expect("a rule file");
+        let (port, http) = (free_port(), free_port());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        command
+            .arg("serve")
+            .env("RATELIMITD__SERVER__GRPC__ADDRESS", format!("127.0.0.1:{port}"))
+            .env("RATELIMITD__SERVER__HTTP__ADDRESS", format!("127.0.0.1:{http}"))
+            .env("RATELIMITD__SERVER__ADMIN__ADDRESS", format!("127.0.0.1:{}", free_port()))
+            .env("RATELIMITD__RULES__PATH", &rules)
+            .env("RATELIMITD__STORE__KIND", "redis")
+            .env("RATELIMITD__STORE__REDIS__URL", format!("redis://127.0.0.1:{redis_port}"))
+            .env("RATELIMITD__RESPONSE__DYNAMIC_METADATA", "true");
+        let process = Process::spawn(&mut command);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        wait_until("ratelimitd listens", || TcpStream::connect(address).is_ok());
+        Self { port, _process: process, _directory: directory }
+    }
+}

@@ -1,0 +1,129 @@
+//! An outage, seen by callers: answers per second by what gave them, while Redis is killed, hangs, becomes a replica and
+//! comes back, under a steady load.
+//!
+//! `cargo bench --bench outage` prints a table; `-- --svg FILE` draws the picture too, as `make outage` does for
+//! docs/outage.svg. Real processes, real signals, the default settings.
+
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+
+mod callers;
+mod cast;
+mod picture;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+
+use callers::{Answer, Outcome};
+use cast::{Redis, Service};
+
+/// Calls per second, a quarter for each failure policy.
+const RATE: u64 = 2_000;
+
+/// What is counted together.
+const BIN_MS: u64 = 100;
+
+#[derive(Parser)]
+struct Options {
+    /// Draw the picture there.
+    #[arg(long)]
+    svg: Option<PathBuf>,
+    /// Passed by cargo.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// What happens, and when.
+pub struct Event {
+    pub at_ms: u64,
+    pub what: &'static str,
+    act: fn(&mut Redis),
+}
+
+const LASTS_MS: u64 = 20_000;
+
+fn events() -> [Event; 6] {
+    let event = |at_ms, what, act| Event { at_ms, what, act };
+    [
+        event(2_000, "killed", Redis::kill),
+        event(5_000, "started", Redis::start_again),
+        event(8_000, "SIGSTOP", |redis| redis.signal("STOP")),
+        event(11_000, "SIGCONT", |redis| redis.signal("CONT")),
+        event(14_000, "REPLICAOF", |redis| redis.command(&["REPLICAOF", "127.0.0.1", "1"])),
+        event(17_000, "NO ONE", |redis| redis.command(&["REPLICAOF", "NO", "ONE"])),
+    ]
+}
+
+/// What was answered within one bin.
+#[derive(Clone, Debug, Default)]
+pub struct Bin {
+    /// By the place of the outcome in [`Outcome::ALL`].
+    pub answers: [u64; Outcome::ALL.len()],
+    /// How long each took.
+    latencies: Vec<Duration>,
+}
+
+impl Bin {
+    /// The time within which 99 of 100 were answered.
+    pub fn p99(&self) -> Duration {
+        let mut sorted = self.latencies.clone();
+        sorted.sort_unstable();
+        sorted.get(sorted.len().saturating_sub(1) * 99 / 100).copied().unwrap_or_default()
+    }
+}
+
+fn main() {
+    let options = Options::parse();
+    let mut redis = Redis::start();
+    let service = Service::start(redis.port);
+    let started = Instant::now();
+    let callers = std::thread::spawn(move || callers::call(service.port, RATE, LASTS_MS));
+    for event in events() {
+        std::thread::sleep(Duration::from_millis(event.at_ms).saturating_sub(started.elapsed()));
+        (event.act)(&mut redis);
+    }
+    let answers = callers.join().expect("no caller panics");
+    let bins = bins(&answers);
+    print(&bins);
+    if let Some(path) = options.svg {
+        std::fs::write(&path, picture::draw(&bins)).expect("a writable file");
+    }
+}
+
+fn bins(answers: &[Answer]) -> Vec<Bin> {
+    let count = usize::try_from(LASTS_MS / BIN_MS).expect("few");
+    let mut bins = vec![Bin::default(); count];
+    for answer in answers {
+        // By when it was asked: what was asked in an outage and how it fared belong together.
+        let place = answer.asked.as_millis() / u128::from(BIN_MS);
+        let bin = usize::try_from(place).ok().and_then(|place| bins.get_mut(place));
+        if let Some(bin) = bin {
+            bin.answers[answer.outcome as usize] += 1;
+            bin.latencies.push(answer.took);
+        }
+    }
+    bins
+}
+
+fn print(bins: &[Bin]) {
+    print!("{:>8}", "second");
+    for outcome in Outcome::ALL {
+        print!("{:>18}", outcome.name());
+    }
+    println!("{:>12}", "p99 us");
+    for (second, bins) in bins.chunks(10).enumerate() {
+        print!("{second:>8}");
+        for outcome in Outcome::ALL {
+            print!("{:>18}", bins.iter().map(|bin| bin.answers[outcome as usize]).sum::<u64>());
+        }
+        let whole = Bin {
+            latencies: bins.iter().flat_map(|bin| bin.latencies.iter().copied()).collect(),
+            ..Bin::default()
+        };
+        println!("{:>12}", whole.p99().as_micros());
+    }
+    for event in events() {
+        println!("{:>6} ms: {}", event.at_ms, event.what);
+    }
+}

@@ -1,0 +1,130 @@
+//! The picture: answers per second, stacked by who gave them, over the time that 99 of 100 callers waited at most.
+
+use std::fmt::Write as _;
+
+use super::callers::Outcome;
+use super::{BIN_MS, Bin, RATE, events};
+
+const LEFT: u64 = 60;
+const BIN_WIDTH: u64 = 4;
+const TOP: u64 = 50;
+const HEIGHT: u64 = 200;
+/// Of the lower panel, which shows a hundredth of a millisecond to a hundred milliseconds, four tenfold steps.
+const WAIT_TOP: u64 = 300;
+const STEP: u64 = 25;
+const STEPS: [&str; 5] = ["100 ms", "10 ms", "1 ms", "0.1 ms", "0.01 ms"];
+
+fn color(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Ok => "#2a7",
+        Outcome::OverLimit => "#c33",
+        Outcome::Allow => "#9d9",
+        Outcome::Deny => "#e99",
+        Outcome::Local => "#79b",
+        Outcome::Error => "#555",
+    }
+}
+
+fn x(at_ms: u64) -> u64 {
+    LEFT + at_ms / BIN_MS * BIN_WIDTH
+}
+
+/// The picture as SVG.
+pub fn draw(bins: &[Bin]) -> String {
+    let width = LEFT + bins.len() as u64 * BIN_WIDTH + 20;
+    let mut svg = String::new();
+    let mut line = |text: String| writeln!(svg, "{text}").expect("a String takes any text");
+    line(format!(
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} 450" font-family="sans-serif" font-size="12">"#
+    ));
+    line(format!(r#"<rect width="{width}" height="450" fill="white"/>"#));
+    line(format!(
+        r#"<text x="{LEFT}" y="16">answers per second to {RATE} calls per second, by who gave them</text>"#
+    ));
+    for event in events() {
+        let x = x(event.at_ms);
+        line(format!(
+            r##"<path d="M{x} 42V410" stroke="#333" stroke-dasharray="2 3"/><text x="{}" y="38">{}</text>"##,
+            x + 2,
+            event.what
+        ));
+    }
+    for share in 0..=2 {
+        let y = TOP + HEIGHT - HEIGHT * share / 2;
+        line(format!(
+            r##"<text x="{}" y="{}" text-anchor="end" fill="#555">{}</text>"##,
+            LEFT - 6,
+            y + 4,
+            RATE * share / 2
+        ));
+    }
+    for (place, bin) in bins.iter().enumerate() {
+        column(place as u64, bin).into_iter().for_each(&mut line);
+    }
+    waits(bins).into_iter().for_each(&mut line);
+    legend().into_iter().for_each(&mut line);
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// The answers to what was asked within one bin.
+fn column(place: u64, bin: &Bin) -> Vec<String> {
+    let x = LEFT + place * BIN_WIDTH;
+    let full = RATE * BIN_MS / 1_000;
+    let (mut below, mut parts) = (0, Vec::new());
+    for outcome in Outcome::ALL {
+        let from = TOP + HEIGHT - (HEIGHT * below / full).min(HEIGHT);
+        below += bin.answers[outcome as usize];
+        let to = TOP + HEIGHT - (HEIGHT * below / full).min(HEIGHT);
+        if to < from {
+            let (height, color) = (from - to, color(outcome));
+            parts.push(format!(
+                r#"<rect x="{x}" y="{to}" width="{BIN_WIDTH}" height="{height}" fill="{color}"/>"#
+            ));
+        }
+    }
+    parts
+}
+
+fn waits(bins: &[Bin]) -> Vec<String> {
+    let mut lines = vec![format!(
+        r#"<text x="{LEFT}" y="{}">what 99 of 100 callers waited at most</text>"#,
+        WAIT_TOP - 14
+    )];
+    for (step, label) in STEPS.iter().enumerate() {
+        let y = WAIT_TOP + step as u64 * STEP;
+        let end = LEFT + bins.len() as u64 * BIN_WIDTH;
+        lines.push(format!(
+            r##"<path d="M{LEFT} {y}H{end}" stroke="#ddd"/><text x="{}" y="{}" text-anchor="end" fill="#555">{label}</text>"##,
+            LEFT - 6,
+            y + 4
+        ));
+    }
+    let mut path = String::new();
+    for (place, bin) in bins.iter().enumerate() {
+        let tenths = bin.p99().as_secs_f64().max(1e-5) / 0.1;
+        let y = WAIT_TOP as f64 - tenths.log10() * STEP as f64;
+        let x = LEFT + place as u64 * BIN_WIDTH + BIN_WIDTH / 2;
+        let command = if place == 0 { 'M' } else { 'L' };
+        write!(path, "{command}{x} {y:.0}").expect("a String takes any text");
+    }
+    lines.push(format!(r##"<path d="{path}" fill="none" stroke="#337" stroke-width="1.5"/>"##));
+    for second in (0..=bins.len() as u64 * BIN_MS / 1_000).step_by(2) {
+        let x = x(second * 1_000);
+        lines.push(format!(r##"<text x="{x}" y="424" text-anchor="middle" fill="#555">{second} s</text>"##));
+    }
+    lines
+}
+
+fn legend() -> Vec<String> {
+    let entry = |(place, outcome): (usize, Outcome)| {
+        let x = LEFT + place as u64 * 120;
+        format!(
+            r#"<rect x="{x}" y="433" width="10" height="10" fill="{}"/><text x="{}" y="442">{}</text>"#,
+            color(outcome),
+            x + 14,
+            outcome.name()
+        )
+    };
+    Outcome::ALL.into_iter().enumerate().map(entry).collect()
+}

@@ -1,0 +1,142 @@
+use super::*;
+use crate::clock::ManualClock;
+use crate::engine::algorithm::{FixedWindow, Gcra, IntervalBucket, SlidingLog, SlidingWindow};
+use crate::engine::{Cost, Pacing};
+use crate::store::memory::MemoryOptions;
+
+const MINUTE_US: u64 = 60_000_000;
+const NOW_US: u64 = 1_700_000_000_000_000;
+
+struct Away;
+
+impl Store for Away {
+    async fn decide(&self, _: &Charges) -> Result<Outcomes, StoreError> {
+        Err(StoreError::Timeout)
+    }
+}
+
+fn layer(share: u32) -> Fallback<Away, ManualClock> {
+    let store = Arc::new(MemoryStore::new(MemoryOptions::default(), ManualClock::at(NOW_US)));
+    Fallback::new(Away, Local { store, share: NonZeroU32::new(share).expect("not zero") })
+}
+
+fn window(limit: u64) -> Kernel {
+    Kernel::FixedWindow(FixedWindow { limit, window_us: MINUTE_US })
+}
+
+fn charge(kernel: Kernel, cost: Cost, on_store_failure: FailurePolicy) -> Charge {
+    let (charging, role) = (Charging::Prepaid, Role::Enforce);
+    Charge { key: 0..0, kernel, cost, charging, role, on_store_failure }
+}
+
+fn of(each: impl IntoIterator<Item = Charge>) -> Charges {
+    let mut charges = Charges::default();
+    for (place, charge) in each.into_iter().enumerate() {
+        charges.push(charge, |key| key.push_str(&place.to_string()));
+    }
+    charges
+}
+
+async fn ask(layer: &Fallback<Away, ManualClock>, charge: Charge) -> Result<Outcome, StoreError> {
+    layer.decide(&of([charge])).await.map(|outcomes| outcomes.each[0])
+}
+
+#[tokio::test]
+async fn hits_peeks_and_refunds_by_each_policy() {
+    use FailurePolicy::{Allow, Deny, Local};
+    let (take, refund) = (Cost::take(3), Cost::refund(3));
+    let rows = [
+        // (policy, cost, verdict, remaining of 10)
+        (Allow, take, Verdict::Fits, 7),
+        (Allow, Cost::PEEK, Verdict::Fits, 10), // takes nothing
+        (Allow, refund, Verdict::Fits, 10),
+        (Allow, Cost::take(11), Verdict::Over, 0), // never fits
+        (Deny, take, Verdict::Over, 0),
+        (Deny, Cost::PEEK, Verdict::Over, 0), // a hit would be denied
+        (Deny, refund, Verdict::Fits, 10),    // giving back is nobody's harm
+        (Local, take, Verdict::Fits, 7),
+        (Local, Cost::PEEK, Verdict::Fits, 10),
+        (Local, refund, Verdict::Fits, 10), // of a fresh counter
+        (Local, Cost::take(11), Verdict::Over, 10),
+    ];
+    for (policy, cost, verdict, remaining) in rows {
+        let outcome = ask(&layer(1), charge(window(10), cost, policy)).await.expect("a policy that answers");
+        let said = (outcome.verdict, outcome.report.remaining, outcome.basis);
+        assert_eq!(said, (verdict, remaining, Basis::Policy(policy)), "{policy:?} {cost:?}");
+    }
+    for cost in [take, Cost::PEEK, refund] {
+        let answer = ask(&layer(1), charge(window(10), cost, FailurePolicy::Error)).await;
+        assert_eq!(answer, Err(StoreError::Policy(Box::new(StoreError::Timeout))), "{cost:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_local_refund_gives_back_what_was_taken_locally() {
+    let layer = layer(1);
+    let remaining = async |cost| {
+        let asked = charge(window(10), cost, FailurePolicy::Local);
+        ask(&layer, asked).await.expect("memory answers").report.remaining
+    };
+    assert_eq!(remaining(Cost::take(6)).await, 4);
+    assert_eq!(remaining(Cost::refund(2)).await, 6);
+    assert_eq!(remaining(Cost::PEEK).await, 6);
+}
+
+#[tokio::test]
+async fn limits_of_one_request_keep_their_own_policies() {
+    let hit = |policy| charge(window(10), Cost::take(1), policy);
+    let layer = layer(1);
+    let mixed = of([hit(FailurePolicy::Allow), hit(FailurePolicy::Local)]);
+    let outcomes = layer.decide(&mixed).await.expect("both answer");
+    let bases: Vec<_> = outcomes.each.iter().map(|outcome| outcome.basis).collect();
+    assert_eq!(bases, [Basis::Policy(FailurePolicy::Allow), Basis::Policy(FailurePolicy::Local)]);
+
+    let held_back = of([hit(FailurePolicy::Deny), hit(FailurePolicy::Local)]);
+    let outcomes = layer.decide(&held_back).await.expect("both answer");
+    assert_eq!((outcomes.each[0].verdict, outcomes.each[1].verdict), (Verdict::Over, Verdict::Fits));
+    assert_eq!(outcomes.each[1].report.remaining, 9, "the local one is not charged for a denied request");
+
+    // One that only counts does not make the request fail, and says by what it answered.
+    let bystander = Charge { role: Role::Free, ..hit(FailurePolicy::Error) };
+    let outcome = ask(&layer, bystander).await.expect("it fails nobody");
+    assert_eq!(outcome.basis, Basis::Policy(FailurePolicy::Allow));
+}
+
+#[tokio::test]
+async fn a_share_of_each_limit_is_counted_locally() {
+    let gcra = |limit, burst| Kernel::Gcra(Gcra::new(limit, MINUTE_US, burst, Pacing::Meter));
+    let bucket = Kernel::IntervalBucket(IntervalBucket { capacity: 10, refill: 5, interval_us: MINUTE_US });
+    let rows = [
+        // (limit, processes, hits admitted by one of them)
+        (window(10), 1, 10),
+        (window(10), 4, 3), // 2.5, rounded up
+        (window(8), 4, 2),
+        (window(3), 1_000, 1), // never nothing
+        (window(0), 4, 0),     // what admits nothing goes on so
+        (Kernel::SlidingWindow(SlidingWindow { limit: 10, window_us: MINUTE_US }), 4, 3),
+        (Kernel::SlidingLog(SlidingLog { limit: 10, window_us: MINUTE_US }), 4, 3),
+        (gcra(60, 10), 4, 3),
+        (bucket, 4, 3),
+        (Kernel::Blocked(Blocked), 4, 0),
+    ];
+    for (kernel, processes, expected) in rows {
+        let layer = layer(processes);
+        let mut admitted = 0;
+        for _ in 0..20 {
+            let hit = charge(kernel, Cost::take(1), FailurePolicy::Local);
+            let outcome = ask(&layer, hit).await.expect("memory answers");
+            admitted += u32::from(outcome.verdict == Verdict::Fits);
+        }
+        assert_eq!(admitted, expected, "{kernel:?} of {processes}");
+    }
+}
+
+#[test]
+fn rates_are_divided_with_the_burst() {
+    let share = NonZeroU32::new(4).expect("not zero");
+    let whole = Kernel::Gcra(Gcra::new(60, MINUTE_US, 10, Pacing::Queue));
+    assert_eq!(whole.share_of(share), Kernel::Gcra(Gcra::new(15, MINUTE_US, 3, Pacing::Queue)));
+    let bucket = |capacity, refill| IntervalBucket { capacity, refill, interval_us: MINUTE_US };
+    let whole = Kernel::IntervalBucket(bucket(10, 5));
+    assert_eq!(whole.share_of(share), Kernel::IntervalBucket(bucket(3, 2)));
+}

@@ -1,0 +1,116 @@
+//! Connections that break, lead nowhere or are too slow, and a server that is gone.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::{Lab, Signs};
+use crate::support::grpc::Code;
+use crate::support::proxy::Proxy;
+use crate::support::redis::Redis;
+
+/// Above what a busy test machine takes, below what the proxy adds.
+const IMPATIENT: &str = "100ms";
+
+const SLOW: Duration = Duration::from_millis(150);
+
+fn url(proxy: &Proxy) -> String {
+    format!("redis://{}/", proxy.address())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_killed() {
+    let mut redis = Redis::start();
+    let mut lab = Lab::start(&redis.url(), "1s").await;
+    redis.stop();
+    lab.fault_is_felt().await;
+    lab.policies_are_in_force(&Signs { kind: "unreachable", logged: "cannot be reached" }).await;
+    redis.restart();
+    (lab.admitted, lab.unanswered) = (0, 0);
+    lab.it_ends().await;
+    // The counters are new, and what was asked of the dead one is gone with it.
+    lab.nothing_was_charged_twice().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs() {
+    let redis = Redis::start();
+    let mut lab = Lab::start(&redis.url(), IMPATIENT).await;
+    redis.signal("STOP");
+    lab.fault_is_felt().await;
+    lab.policies_are_in_force(&Signs { kind: "timeout", logged: "in time" }).await;
+    redis.signal("CONT");
+    lab.it_ends().await;
+    lab.nothing_was_charged_twice().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_accepts_and_never_answers() {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    let mut lab = Lab::start(&url(&proxy), IMPATIENT).await;
+    proxy.blackhole();
+    lab.fault_is_felt().await;
+    lab.policies_are_in_force(&Signs { kind: "timeout", logged: "in time" }).await;
+    proxy.restore();
+    lab.it_ends().await;
+    lab.nothing_was_charged_twice().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_slower_than_the_deadline() {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    let mut lab = Lab::start(&url(&proxy), IMPATIENT).await;
+    proxy.delay(Duration::ZERO, SLOW);
+    lab.fault_is_felt().await;
+    lab.policies_are_in_force(&Signs { kind: "timeout", logged: "in time" }).await;
+    proxy.restore();
+    lab.it_ends().await;
+    lab.nothing_was_charged_twice().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_refuses_connections() {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    let mut lab = Lab::start(&url(&proxy), "1s").await;
+    proxy.refuse();
+    proxy.cut();
+    lab.fault_is_felt().await;
+    lab.policies_are_in_force(&Signs { kind: "unreachable", logged: "cannot be reached" }).await;
+    proxy.restore();
+    lab.it_ends().await;
+    lab.nothing_was_charged_twice().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_is_cut_with_calls_on_their_way() {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    let mut lab = Lab::start(&url(&proxy), "1s").await;
+    proxy.delay(Duration::ZERO, SLOW);
+    let asked = 50;
+    let calls = (0..asked).map(|_| {
+        let mut rls = lab.rls.clone();
+        tokio::spawn(async move {
+            let asked =
+                crate::support::grpc::request("d", vec![crate::support::grpc::descriptor(&[("error", "x")])]);
+            rls.send(asked).await.is_ok()
+        })
+    });
+    let calls: Vec<_> = calls.collect();
+    // Decided, and the answers still on their way.
+    crate::support::wait::expect("Redis decides", || {
+        redis.run::<String>(&["INFO", "commandstats"]).is_ok_and(|stats| stats.contains("cmdstat_evalsha"))
+    });
+    proxy.cut();
+    proxy.delay(Duration::ZERO, Duration::ZERO);
+    let answered = join_all(calls).await.into_iter().filter(|answer| matches!(answer, Ok(true))).count();
+    let answered = u32::try_from(answered).expect("few");
+    lab.admitted += answered;
+    lab.unanswered += asked - answered;
+    assert_eq!(lab.ask().await, Ok(Code::Ok), "the next one has a new connection");
+    assert_eq!(lab.metric("ratelimitd_redis_breaker_transitions_total{state=\"open\"}"), 0);
+    lab.nothing_was_charged_twice().await;
+}
