@@ -24,10 +24,10 @@ if USES % 8 >= 4 then
     return low
   end
 
-  -- The first grant still in the window, when it is not pair 1. Few have left since the last grant was recorded, so look in
+  -- The first grant still in the window, from that pair on. Few have left since the last grant was recorded, so look in
   -- growing steps before bisecting.
-  local function first_live(key, grants, oldest_live)
-    local low, step = 2, 1
+  local function first_live(key, from, grants, oldest_live)
+    local low, step = from, 1
     while low + step - 1 <= grants and time_of(key, low + step - 1) < oldest_live do
       low, step = low + step, step * 2
     end
@@ -45,23 +45,37 @@ if USES % 8 >= 4 then
     return log.grants
   end
 
+  -- So much of a list is read at once: pair 0 and three grants, all that most decisions need of its beginning.
+  local HEAD = 8
+
+  -- Grants that have left the window are forgotten so many at a time.
+  local FORGOTTEN_AT_ONCE = 2
+
   -- Fills in what is known of a list that begins like this; leaves the log as it is where the list is no log. Returns when
   -- the log is as if never used.
   local function read_log(log, key, head, limit, window)
-    local tail = call('LRANGE', key, -2, -1)
-    local base, first_at = tonumber(head[2]), tonumber(head[3])
-    local newest, total = tonumber(tail[1]), tonumber(tail[2])
-    if not (base and first_at and newest and total and newest < EXACT and total < EXACT) then
+    local is_whole = #head < HEAD
+    local tail = is_whole and head or call('LRANGE', key, -2, -1)
+    local newest, total, base = tonumber(tail[#tail - 1]), tonumber(tail[#tail]), tonumber(head[2])
+    if not (newest and total and newest < EXACT and total < EXACT) then
       return
     end
-    local first, oldest_live = 1, (NOW > newest and NOW or newest) - window + 1
+    if is_whole then
+      log.grants, log.odd = floor(#head / 2) - 1, #head % 2 == 1
+    end
+    local oldest_live = (NOW > newest and NOW or newest) - window + 1
+    local first, first_at = 1, tonumber(head[3])
+    while first_at and first_at < oldest_live do
+      base, first = tonumber(head[2 * first + 2]), first + 1
+      first_at = tonumber(head[2 * first + 1])
+    end
     if newest < oldest_live then
-      first, base = count(key, log) + 1, total
-    elseif first_at < oldest_live then
-      first = first_live(key, count(key, log), oldest_live)
+      first, first_at, base = count(key, log) + 1, 0, total
+    elseif not first_at then
+      first = first_live(key, first, count(key, log), oldest_live)
       base, first_at = total_of(key, first - 1), time_of(key, first)
     end
-    if not log.odd and base >= 0 and total >= base and total - base <= 2 * limit then
+    if not log.odd and base and base >= 0 and total >= base and total - base <= 2 * limit then
       log.newest, log.total, log.first, log.first_at, log.base = newest, total, first, first_at, base
       log.stored, log.foreign = true, false
       return newest + window
@@ -73,10 +87,10 @@ if USES % 8 >= 4 then
   -- whether the list is there, foreign = whether something else is.
   local function open_log(place, limit, window)
     local key = KEYS[place]
-    local head = try('LRANGE', key, 0, 3)
+    local head = try('LRANGE', key, 0, HEAD - 1)
     local log = { newest = 0, total = 0, first = 1, first_at = 0, base = 0, stored = false, foreign = true }
     A[place] = log
-    if #head == 4 then
+    if #head >= 4 then
       WAS_FRESH_AT[place] = read_log(log, key, head, limit, window)
     elseif #head == 0 and not head.err then
       log.foreign = false
@@ -166,7 +180,8 @@ if USES % 8 >= 4 then
     log.newest, log.total = at, total
   end
 
-  -- Records a charge. Only here are grants forgotten that have left the window.
+  -- Records a charge. Only here are grants forgotten that have left the window: when units go back at once, because a log
+  -- whose newest grant is undone sees from an earlier time, else when it is worth a command.
   function record_log(place, mode, units, limit, window)
     local key, log = KEYS[place], A[place]
     local at = NOW > log.newest and NOW or log.newest
@@ -174,9 +189,9 @@ if USES % 8 >= 4 then
       call('DEL', key)
       log.foreign = false
     end
-    if log.first > 1 then
+    if log.first > FORGOTTEN_AT_ONCE or log.first > 1 and mode >= RETURN then
       call('LTRIM', key, 2 * (log.first - 1), -1)
-      log.grants, log.first = log.grants - log.first + 1, 1
+      log.grants, log.first = log.grants and log.grants - log.first + 1, 1
     end
     if mode == UNDO then
       undo_grant(place, log, units)
