@@ -11,6 +11,8 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 
 FROM debian:bookworm-slim
 COPY --from=build /out/ratelimitd /usr/local/bin/ratelimitd
+# Whom the system trusts, for rediss:// without a CA file of its own.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 # Owned by root: the service reads its settings and rules and writes no file at all.
 WORKDIR /ratelimitd
 COPY config config

@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
 use super::stores::Stores;
+use crate::clock::SystemClock;
 use crate::engine::StoreError;
-use crate::store::redis::RedisStore;
+use crate::store::redis::{RedisStore, ServerInfo};
 use crate::transport::{Obstacle, Readiness};
 
 /// A sweep forgets a share of what has run out; at this pace all of it within half a minute.
@@ -54,9 +55,37 @@ pub(super) async fn reach(redis: Option<RedisStore>, readiness: &Readiness, end:
         tracing::info!("Redis answers");
         readiness.clear(Obstacle::StoreNotReached);
         readiness.clear(Obstacle::StoreForbidden);
+        for (address, told) in redis.servers(&SystemClock).await {
+            describe(&address, told);
+        }
     };
     tokio::select! {
         () = reached => {}
         () = end => {}
     }
+}
+
+/// Says in the log what kind of server it is, and what is better put right about it.
+fn describe(address: &str, told: Result<ServerInfo, StoreError>) {
+    let info = match told {
+        Ok(info) => info,
+        Err(error) => {
+            tracing::warn!(%error, address, "Redis could not be asked what it is");
+            return;
+        }
+    };
+    tracing::info!(
+        address,
+        server = known(&info.server),
+        eviction = known(&info.eviction),
+        clock = known(&info.clock),
+        "Redis server"
+    );
+    for concern in info.concerns() {
+        tracing::warn!(address, "Redis: {concern}");
+    }
+}
+
+fn known(fact: &Result<impl ToString, StoreError>) -> String {
+    fact.as_ref().map_or_else(|error| format!("unknown ({error})"), ToString::to_string)
 }

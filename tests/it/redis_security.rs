@@ -8,6 +8,7 @@ use ratelimitd::store::redis::{Credentials, Password, RedisOptions, RedisStore, 
 
 use crate::redis_store::{ask, kernels, patient, store};
 use crate::support::certificates::{Authority, Identity};
+use crate::support::process::Plan;
 use crate::support::redis::Redis;
 use crate::support::{ports, wait};
 
@@ -162,4 +163,31 @@ async fn sockets_and_databases_are_used() {
     for database in ["db3:keys=1", "db5:keys=1", "db7:keys=1"] {
         assert!(keyspace.contains(database), "{keyspace}");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_repeats_what_it_does_not_understand_gives_no_secret_away() {
+    // Without AUTH it answers "unknown command 'AUTH', with args beginning with: 'limiter' 'hunter2'".
+    let redis = Redis::start_with(&["--rename-command", "AUTH", "", "--rename-command", "HELLO", ""]);
+    let said = redis.run::<()>(&["AUTH", "limiter", SECRET]).expect_err("there is no such command");
+    assert!(said.to_string().contains(SECRET), "this is what must not be passed on");
+    for parameters in ["", "?protocol=resp3"] {
+        let url = format!("redis://limiter:{SECRET}@127.0.0.1:{}/{parameters}", redis.port());
+        let told = failure(&options(url)).await;
+        assert!(!told.is_empty() && !told.contains("limiter"), "{told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_better_put_right_about_a_server_is_said_once() {
+    let redis = Redis::start();
+    let _: String = redis.run(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).expect("CONFIG SET");
+    let rules = "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: year, requests_per_unit: 5 } }]";
+    let service = Plan::new(rules).redis(&redis.url()).start();
+    wait::expect("a warning", || service.log().contains("maxmemory-policy allkeys-lru"));
+    let log = service.log();
+    let line = log.lines().find(|line| line.contains("Redis server")).expect("a line about the server");
+    assert!(line.contains("Redis 7.") || line.contains("Redis 8."), "{line}");
+    assert!(line.contains("allkeys-lru") && line.contains("ms (within"), "{line}");
+    assert_eq!(log.matches("WARN").count(), 1, "{log}");
 }

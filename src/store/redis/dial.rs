@@ -220,6 +220,21 @@ where
     // Both time-outs are kept by the callers, who know their deadlines.
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let connecting = MultiplexedConnection::new_with_config(identity, stream, config);
-    let (connection, driver) = connecting.await.map_err(store_error)?;
+    let (connection, driver) = connecting.await.map_err(|error| unsaid(store_error(error)))?;
     Ok(Wire { connection, driver: tokio::spawn(driver).abort_handle() })
+}
+
+/// A server that does not know AUTH repeats what came with it.
+fn unsaid(failure: StoreError) -> StoreError {
+    let cut = |text: String| match text.split_once(", with args") {
+        Some((said, _)) => said.to_owned(),
+        None => text,
+    };
+    match failure {
+        StoreError::Refused(text) => StoreError::Refused(cut(text)),
+        StoreError::Forbidden(text) => StoreError::Forbidden(cut(text)),
+        StoreError::Unreachable(text) => StoreError::Unreachable(cut(text)),
+        StoreError::Malformed(text) => StoreError::Malformed(cut(text)),
+        other => other,
+    }
 }

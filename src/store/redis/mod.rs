@@ -16,6 +16,7 @@ mod meters;
 mod options;
 mod pace;
 mod pool;
+mod probe;
 mod queue;
 mod script;
 mod sentinel;
@@ -27,6 +28,7 @@ mod tls;
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
@@ -36,12 +38,14 @@ use self::codec::{Answer, Encoded};
 use self::lane::Lane;
 use self::meters::Gauge;
 use self::tasks::Tasks;
+use crate::clock::Clock;
 use crate::engine::{Charges, Forget, Outcomes, Store, StoreError};
 use crate::store::breaker::BreakerState;
 
 pub use dial::{Credentials, Password};
 pub use meters::{Observer, Turn, Unobserved};
 pub use options::{OptionsError, RedisOptions, SentinelOptions, Topology};
+pub use probe::{Concern, ServerInfo, ServerVersion, Skew};
 pub use timeline::{Moment, Timeline, TimelineError};
 pub use tls::TlsOptions;
 
@@ -120,6 +124,23 @@ impl RedisStore {
             }
             Servers::Cluster(cluster) => cluster.ping(deadline).await,
         }
+    }
+
+    /// What the servers that decide say of themselves, each over a connection of its own: asks a few questions, decides
+    /// nothing. One without an address where there is just one; in a cluster every primary that is known.
+    pub async fn servers(&self, clock: &impl Clock) -> Vec<(String, Result<ServerInfo, StoreError>)> {
+        let ways = match &self.handle.servers {
+            Servers::One(_, _) => {
+                let way = self.handle.options.way();
+                vec![(String::new(), way.map_err(|error| StoreError::Unreachable(error.to_string())))]
+            }
+            Servers::Cluster(cluster) => cluster.ways().into_iter().map(|(to, way)| (to, Ok(way))).collect(),
+        };
+        let asked = ways.into_iter().map(async |(address, way)| match way {
+            Ok(way) => (address, probe::ask(&way, clock).await),
+            Err(error) => (address, Err(error)),
+        });
+        join_all(asked).await
     }
 
     /// Refuses further decisions, answers those that wait, and returns when the batchers have ended.

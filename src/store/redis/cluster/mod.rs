@@ -113,6 +113,12 @@ impl Cluster {
         self.tasks.ended().await.and(finished)
     }
 
+    /// The ways to the primaries.
+    pub(super) fn ways(&self) -> Vec<(String, Way)> {
+        let known = self.known().into_iter();
+        known.map(|(address, door)| (address.to_string(), Way::Server(door))).collect()
+    }
+
     /// The primaries and their breakers.
     pub(super) fn nodes(&self) -> Vec<(String, BreakerState)> {
         let map = self.map.lock();
