@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::clock::{Clock, SystemClock};
 use crate::engine::StoreError;
 use crate::store::breaker::BreakerState;
@@ -25,6 +27,18 @@ pub(super) struct Availability {
     last_line_us: AtomicU64,
     last_overload_us: AtomicU64,
     shut_breakers: AtomicUsize,
+    last_outage: Mutex<Option<Outage>>,
+}
+
+/// The last time that Redis stopped deciding.
+#[derive(Clone, Debug)]
+pub(super) struct Outage {
+    /// When, microseconds since the epoch.
+    pub(super) at_us: u64,
+    /// Why, as the first worker saw it.
+    pub(super) error: String,
+    /// Whether it decides again.
+    pub(super) is_over: bool,
 }
 
 /// Measures one worker's store, and watches for changes.
@@ -68,6 +82,23 @@ impl redis::Observer for Calls {
 }
 
 impl Availability {
+    /// The outage that is, or the last one that was.
+    pub(super) fn last_outage(&self) -> Option<Outage> {
+        self.last_outage.lock().clone()
+    }
+
+    fn remember(&self, result: Result<(), &StoreError>) {
+        let mut last = self.last_outage.lock();
+        match (result, &mut *last) {
+            (Err(error), _) => {
+                let error = error.root().to_string();
+                *last = Some(Outage { at_us: SystemClock.now_us(), error, is_over: false });
+            }
+            (Ok(()), Some(outage)) => outage.is_over = true,
+            (Ok(()), None) => {}
+        }
+    }
+
     fn note(&self, result: Result<(), &StoreError>) {
         let is_away = result.is_err();
         // Nearly always nothing has changed, and a look is cheaper than a write that all workers would share.
@@ -86,6 +117,7 @@ impl Availability {
         if may_speak(&self.last_line_us, BETWEEN_LINES_US)
             && self.is_away.swap(is_away, Ordering::Relaxed) != is_away
         {
+            self.remember(result);
             match result {
                 Ok(()) => tracing::info!("Redis answers again"),
                 Err(error) => tracing::warn!(

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
+use super::status::{StoreStatus, fact};
 use super::stores::Stores;
 use crate::clock::SystemClock;
 use crate::engine::StoreError;
@@ -36,7 +37,12 @@ pub(super) async fn keep(stores: &Stores, end: impl Future<Output = ()>) {
 }
 
 /// Asks Redis until it answers for the first time, or until `end`.
-pub(super) async fn reach(redis: Option<RedisStore>, readiness: &Readiness, end: impl Future<Output = ()>) {
+pub(super) async fn reach(
+    redis: Option<RedisStore>,
+    readiness: &Readiness,
+    status: &StoreStatus,
+    end: impl Future<Output = ()>,
+) {
     let Some(redis) = redis else {
         return;
     };
@@ -55,9 +61,9 @@ pub(super) async fn reach(redis: Option<RedisStore>, readiness: &Readiness, end:
         tracing::info!("Redis answers");
         readiness.clear(Obstacle::StoreNotReached);
         readiness.clear(Obstacle::StoreForbidden);
-        for (address, told) in redis.servers(&SystemClock).await {
-            describe(&address, told);
-        }
+        let servers = redis.servers(&SystemClock).await;
+        servers.iter().for_each(|(address, told)| describe(address, told));
+        status.know(servers);
     };
     tokio::select! {
         () = reached => {}
@@ -66,7 +72,7 @@ pub(super) async fn reach(redis: Option<RedisStore>, readiness: &Readiness, end:
 }
 
 /// Says in the log what kind of server it is, and what is better put right about it.
-fn describe(address: &str, told: Result<ServerInfo, StoreError>) {
+fn describe(address: &str, told: &Result<ServerInfo, StoreError>) {
     let info = match told {
         Ok(info) => info,
         Err(error) => {
@@ -76,16 +82,12 @@ fn describe(address: &str, told: Result<ServerInfo, StoreError>) {
     };
     tracing::info!(
         address,
-        server = known(&info.server),
-        eviction = known(&info.eviction),
-        clock = known(&info.clock),
+        server = fact(&info.server),
+        eviction = fact(&info.eviction),
+        clock = fact(&info.clock),
         "Redis server"
     );
     for concern in info.concerns() {
         tracing::warn!(address, "Redis: {concern}");
     }
-}
-
-fn known(fact: &Result<impl ToString, StoreError>) -> String {
-    fact.as_ref().map_or_else(|error| format!("unknown ({error})"), ToString::to_string)
 }

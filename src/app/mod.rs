@@ -8,6 +8,7 @@ mod housekeeping;
 mod options;
 mod pages;
 mod rules;
+mod status;
 mod stores;
 
 use std::future::Future;
@@ -147,7 +148,7 @@ impl App {
         let store = self.stores.make().map_err(AppError::Store)?;
         let (redis, close_store) = (store.redis(), store.close());
         let pages = http::public(self.public(store));
-        let admin = http::admin(pages::all(&self.rules), self.counters(redis.clone()));
+        let admin = http::admin(pages::all(&self.rules, &self.stores), self.counters(redis.clone()));
         let addresses = self.addresses().map_err(AppError::Addresses)?;
         let Self { settings, rules, stores, readiness, ports, .. } = self;
 
@@ -168,7 +169,7 @@ impl App {
                 http::serve(ports.admin, http, admin, end.everything.clone()),
                 rules.watch(settings.rules.watch, || stores.forget_denials(), end.everything.cancelled()),
                 housekeeping::keep(&stores, end.everything.cancelled()),
-                housekeeping::reach(redis, &readiness, end.everything.cancelled()),
+                housekeeping::reach(redis, &readiness, &stores.status, end.everything.cancelled()),
             );
             close_store.await;
             Ok(())

@@ -1,11 +1,12 @@
 //! What the admin port shows.
 
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use super::rules::RuleKeeper;
+use super::status::timestamp;
+use super::stores::Stores;
 use crate::rules::{RulesStatus, rlconfig};
 use crate::transport::http::{Admin, Page};
 
@@ -13,7 +14,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// Every page.
-pub(super) fn all(rules: &RuleKeeper) -> Admin {
+pub(super) fn all(rules: &RuleKeeper, stores: &Arc<Stores>) -> Admin {
     let rulebook = Arc::clone(&rules.rulebook);
     let in_force = Page {
         path: "/rlconfig",
@@ -28,6 +29,13 @@ pub(super) fn all(rules: &RuleKeeper) -> Admin {
         content_type: JSON,
         render: Arc::new(move || pretty(&describe(&status.lock()))),
     };
+    let stores = Arc::clone(stores);
+    let store = Page {
+        path: "/store",
+        about: "where the counters are, and how the workers get on with Redis",
+        content_type: JSON,
+        render: Arc::new(move || pretty(&stores.status.describe(&stores))),
+    };
     let build = Page {
         path: "/build",
         about: "which program this is",
@@ -36,7 +44,7 @@ pub(super) fn all(rules: &RuleKeeper) -> Admin {
             pretty(&json!({"name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION")}))
         }),
     };
-    Admin(vec![in_force, history, build])
+    Admin(vec![in_force, history, store, build])
 }
 
 fn describe(status: &RulesStatus) -> Value {
@@ -57,10 +65,6 @@ fn describe(status: &RulesStatus) -> Value {
         "loads_ok": status.loads_ok,
         "loads_failed": status.loads_failed,
     })
-}
-
-fn timestamp(us: u64) -> String {
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_micros(us)).to_string()
 }
 
 fn pretty(value: &Value) -> String {

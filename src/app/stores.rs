@@ -17,6 +17,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::transport::grpc::BoxError;
 
 use super::availability::{Availability, Calls, Watched};
+use super::status::StoreStatus;
 
 /// Makes the stores of all workers.
 #[derive(Debug)]
@@ -29,7 +30,9 @@ pub(super) struct Stores {
     /// What Redis has denied; `None` where it is not to be remembered.
     pub(super) denials: Option<Denials>,
     metrics: Metrics,
-    availability: Arc<Availability>,
+    pub(super) availability: Arc<Availability>,
+    /// For the admin page.
+    pub(super) status: StoreStatus,
 }
 
 /// Shared by all workers: one that is denied by one of them is denied by all.
@@ -69,6 +72,7 @@ impl Stores {
         };
         Ok(Self {
             kind: settings.kind,
+            status: StoreStatus::new(settings),
             memory,
             redis: super::options::redis(&settings.redis),
             local_share: failure.local_share,
@@ -100,6 +104,7 @@ impl Stores {
                 let availability = Arc::clone(&self.availability);
                 let calls = Calls { meter: self.metrics.batches(), availability };
                 let redis = RedisStore::new(&self.redis, Arc::new(calls))?;
+                self.status.joins(redis.clone());
                 let availability = Arc::clone(&self.availability);
                 let watched = Watched { meter: self.metrics.store("redis"), availability };
                 let local = Local { store: memory, share: self.local_share };

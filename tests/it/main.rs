@@ -23,5 +23,6 @@ mod rules;
 mod sentinel;
 mod settings;
 mod store_contract;
+mod store_page;
 mod support;
 mod undo;

@@ -46,6 +46,7 @@ pub use dial::{Credentials, Password};
 pub use meters::{Observer, Turn, Unobserved};
 pub use options::{OptionsError, RedisOptions, SentinelOptions, Topology};
 pub use probe::{Concern, ServerInfo, ServerVersion, Skew};
+pub use script::script_name;
 pub use timeline::{Moment, Timeline, TimelineError};
 pub use tls::TlsOptions;
 

@@ -46,6 +46,12 @@ impl When {
     }
 }
 
+/// What servers call the script: the hash of its text.
+#[must_use]
+pub fn script_name() -> &'static str {
+    SCRIPT.get_hash()
+}
+
 /// The command that makes the script known to a server.
 pub(super) fn load() -> Cmd {
     let mut command = Cmd::new();
