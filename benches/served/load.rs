@@ -11,6 +11,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use hdrhistogram::Histogram;
 use tokio::net::TcpStream;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
 /// How to press.
@@ -150,13 +151,13 @@ async fn closed(sender: SendRequest<Bytes>, load: Load, mut turn: usize) -> Tall
 async fn open(sender: SendRequest<Bytes>, load: Load, per_second: u64) -> Tally {
     let mut tally = Tally::new();
     let mut calls = JoinSet::new();
-    let started = Instant::now();
     let count = u64::try_from(load.lasts.as_millis()).unwrap_or(u64::MAX) * per_second / 1_000;
-    for n in 0..count {
-        let due = started + Duration::from_micros(n * 1_000_000 / per_second);
-        tokio::time::sleep_until(due.into()).await;
-        let message = load.messages[usize::try_from(n).unwrap_or(0) % load.messages.len()].clone();
+    let mut dues = schedule(count, per_second);
+    let mut n = 0;
+    while let Some(due) = dues.recv().await {
+        let message = load.messages[n % load.messages.len()].clone();
         let sender = sender.clone();
+        n += 1;
         calls.spawn_local(async move { (call(sender, message).await, due.elapsed()) });
         while let Some(done) = calls.try_join_next() {
             let (answer, latency) = done.expect("no call panics");
@@ -168,6 +169,23 @@ async fn open(sender: SendRequest<Bytes>, load: Load, per_second: u64) -> Tally 
         tally.note(answer, latency);
     }
     tally
+}
+
+/// When each call is due, told when it is. By a thread: a runtime's timers go by milliseconds, which would be most of
+/// what is measured.
+fn schedule(count: u64, per_second: u64) -> UnboundedReceiver<Instant> {
+    let (tell, told) = unbounded_channel();
+    std::thread::spawn(move || {
+        let started = Instant::now();
+        for n in 0..count {
+            let due = started + Duration::from_micros(n * 1_000_000 / per_second);
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            if tell.send(due).is_err() {
+                return;
+            }
+        }
+    });
+    told
 }
 
 /// One call; whether it was over its limit.
