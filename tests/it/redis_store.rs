@@ -14,7 +14,7 @@ use ratelimitd::engine::{
 use ratelimitd::store::redis::{RedisOptions, RedisStore, Timeline, Unobserved};
 
 use crate::support::daemon::Daemon;
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, program};
 use crate::support::wait;
 
 mod outage;
@@ -311,7 +311,7 @@ async fn passwords_and_databases_are_used_and_never_shown() {
 async fn a_unix_socket_will_do() {
     let directory = tempfile::TempDir::new().expect("a temporary directory");
     let socket = directory.path().join("redis.sock");
-    let mut command = std::process::Command::new("redis-server");
+    let mut command = std::process::Command::new(program());
     command.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket);
     let _redis = Daemon::spawn("redis-server", "make tools", &mut command);
     wait::expect("the socket of redis-server", || socket.exists());

@@ -30,12 +30,9 @@ fn is_primary(redis: &Redis) -> bool {
     redis.run::<String>(&["INFO", "replication"]).is_ok_and(|text| text.contains("role:master"))
 }
 
-#[test]
-fn a_failover_is_followed_under_load() {
-    let mut watched = Watched::start();
-    // A sentinel that is gone is passed over.
-    watched.stop_sentinel(0);
-    let options = RedisOptions { timeout: Duration::from_millis(100), ..options(&watched) };
+/// Has the primary replaced under load, in some way: how soon the next one decides, once all sentinels name it.
+fn replaced(watched: &mut Watched, replace: impl FnOnce(&mut Watched)) {
+    let options = RedisOptions { timeout: Duration::from_millis(100), ..options(watched) };
     let (seen, tight, end) = (Seen::default(), Seen::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -49,25 +46,65 @@ fn a_failover_is_followed_under_load() {
         });
         wait::expect("decisions", || seen.admitted() > 5 * BURST);
         wait::expect("the tight limit to be used up", || tight.admitted() >= 100);
-        watched.primary.stop();
-        let (died, before) = (monotonic(), seen.admitted());
+        replace(watched);
+        let gone = monotonic();
         wait::expect("the replica's promotion", || is_primary(&watched.replica));
-        let promoted = died.elapsed();
+        let promoted = gone.elapsed();
         // The failover is over when the sentinels say who it is.
         wait::expect("the sentinels to name it", || watched.is_named(&watched.replica));
         let named = monotonic();
-        wait::expect("decisions by the new primary", || seen.admitted() > before + BURST);
+        wait::expect("decisions by the new primary", || decisions(&watched.replica) > 0);
+        let before = seen.admitted();
+        wait::expect("admissions by the new primary", || seen.admitted() > before + BURST);
         let recovery = named.elapsed();
         println!(
-            "a replica was promoted {promoted:?} after its primary had died, the sentinels named it after {:?}, and \
-             decisions came {recovery:?} after that",
-            named - died
+            "a replica was promoted after {promoted:?}, the sentinels named it after {:?}, and it decided {recovery:?} \
+             after that",
+            named - gone
         );
         assert!(recovery < RECOVERY, "{recovery:?}");
         end.store(true, Ordering::Relaxed);
     });
     // What the primary granted in its last moment the replica may not know: one further limit at most.
     assert!((100..=200).contains(&tight.admitted()), "{} admitted of 100", tight.admitted());
+}
+
+/// How many script calls a server has had.
+fn decisions(redis: &Redis) -> u64 {
+    let commands: String = redis.run(&["INFO", "commandstats"]).expect("INFO");
+    let calls = commands.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    calls.map_or(0, |calls| calls.split(',').next().and_then(|n| n.parse().ok()).expect("a number"))
+}
+
+#[test]
+fn a_primary_that_dies_is_followed_by_another() {
+    let mut watched = Watched::start();
+    replaced(&mut watched, |watched| {
+        // A sentinel that is gone is passed over.
+        watched.stop_sentinel(0);
+        watched.primary.stop();
+    });
+}
+
+#[test]
+fn a_primary_that_hangs_is_followed_by_another() {
+    replaced(&mut Watched::start(), |watched| watched.primary.signal("STOP"));
+}
+
+#[test]
+fn a_primary_that_was_moved_away_from_is_left_although_it_still_answers() {
+    let mut watched = Watched::start();
+    replaced(&mut watched, Watched::fail_over);
+    // It is made a replica some seconds later; until then it would decide for whoever asks.
+    let (before, on_the_other) = (decisions(&watched.primary), decisions(&watched.replica));
+    block_on(async {
+        let store = store(&options(&watched));
+        for _ in 0..10 {
+            ask(&store, kernels(1)[0].1, "another", Cost::take(1)).await.expect("a decision");
+        }
+    });
+    assert_eq!(decisions(&watched.primary), before);
+    assert!(decisions(&watched.replica) >= on_the_other + 10);
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl Lane {
     pub(super) fn open(way: Way, options: &RedisOptions, gauge: Gauge, tasks: &Tasks) -> Self {
         let shared = Arc::new(Shared {
             queue: Queue::new(options.max_queue),
-            pool: pool::pool(way, options.connections),
+            pool: pool::pool(way.clone(), options.connections),
             guard: Guard::new(options.breaker, Arc::clone(gauge.observer())),
             pace: Mutex::default(),
             max_batch: options.max_batch,
@@ -46,9 +46,14 @@ impl Lane {
             tasks.spawn(batch::run(Arc::clone(&shared)));
         }
         let closing = CancellationToken::new();
-        let watching = closing.clone().run_until_cancelled_owned(guard::watch(Arc::clone(&shared)));
+        let guarding = closing.clone().run_until_cancelled_owned(guard::watch(Arc::clone(&shared)));
         tasks.spawn(async move {
             // It ends only where there is no breaker to watch.
+            guarding.await;
+        });
+        let watching = closing.clone().run_until_cancelled_owned(async move { way.watch().await });
+        tasks.spawn(async move {
+            // It ends only where the way is always the same.
             watching.await;
         });
         Self { shared, closing }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::dial::Wire;
 use super::script;
-use super::sentinel::Way;
+use super::sentinel::{Term, Way};
 use super::setback::Redirect;
 use crate::engine::StoreError;
 
@@ -63,6 +63,8 @@ pub(super) struct Links {
 #[derive(Debug)]
 pub(super) struct Link {
     wire: Wire,
+    /// How long the server is the one to ask, if that can end.
+    term: Option<Term>,
     broken: bool,
     last_used: Instant,
     /// The server behind it cannot decide, though it answers: a replica, or one that is still loading.
@@ -152,15 +154,19 @@ pub(super) async fn connection(
 impl Link {
     /// Connects and makes the script known.
     pub(super) async fn open(way: &Way) -> Result<Self, StoreError> {
-        let mut wire = way.open().await?;
+        let (mut wire, term) = way.open().await?;
         // A server that lets nobody in cuts off whoever sends it much, the script for one, without a word that arrives.
         let _: String = redis::cmd("PING").query_async(&mut wire.connection).await.map_err(store_error)?;
         let () = script::load().query_async(&mut wire.connection).await.map_err(store_error)?;
-        Ok(Self { wire, broken: false, last_used: Instant::now(), unfit: None })
+        Ok(Self { wire, term, broken: false, last_used: Instant::now(), unfit: None })
     }
 
     /// Whether it can be used: asked of the server where it was idle, taken for granted where it was not.
     pub(super) async fn is_alive(&mut self) -> bool {
+        if self.term.as_ref().is_some_and(|term| !term.lasts()) {
+            self.broken = true;
+            return false;
+        }
         if self.last_used.elapsed() < TRUSTED_FOR {
             return true;
         }

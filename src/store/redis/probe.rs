@@ -125,7 +125,7 @@ impl ServerVersion {
 pub(super) async fn ask(way: &Way, clock: &impl Clock) -> Result<ServerInfo, StoreError> {
     let deadline = Instant::now() + PATIENCE;
     let connected = timeout_at(deadline, way.open()).await;
-    let wire = connected.unwrap_or(Err(StoreError::Timeout))?;
+    let (wire, _) = connected.unwrap_or(Err(StoreError::Timeout))?;
     let mut asking = Asking { wire, deadline };
     Ok(ServerInfo {
         server: asking.server().await,

@@ -1,11 +1,15 @@
-//! Which server is the primary, asked of the sentinels for every connection: a failover needs nothing more than the old
-//! primary's connections to break, or to answer that it is a replica now.
+//! Which server is the primary: the sentinels are asked for every connection, and the server itself makes sure. That is
+//! all a failover needs when the old primary's connections break, or it answers that it is a replica. One that goes on
+//! as if nothing had happened, because it was moved away from on purpose or the network is cut in two, is found out by
+//! watching.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::time::timeout;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tokio::time::{sleep, timeout};
 
 use super::dial::{Door, Wire};
 use super::pool::store_error;
@@ -13,6 +17,12 @@ use crate::engine::StoreError;
 
 /// A sentinel that does not answer within that is passed over.
 const ONE_SENTINEL: Duration = Duration::from_millis(80);
+
+/// Between two looks at whether the primary still is one, in milliseconds, at random.
+const LOOK_EVERY_MS: std::ops::RangeInclusive<u64> = 400..=800;
+
+/// Where a server is.
+type Place = (String, u16);
 
 /// The way to the primary.
 #[derive(Debug)]
@@ -23,6 +33,17 @@ pub(super) struct Sentinels {
     server: Door,
     /// The sentinel that knew last time.
     knew: AtomicUsize,
+    /// Where the last connection led.
+    current: Mutex<Option<Place>>,
+    /// How many primaries there have been while connections to an earlier one were open.
+    terms: Arc<AtomicU64>,
+}
+
+/// The time in which a connection leads to the primary.
+#[derive(Debug)]
+pub(super) struct Term {
+    number: u64,
+    terms: Arc<AtomicU64>,
 }
 
 /// The way to whichever server it is.
@@ -35,35 +56,61 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// Connects. Has no deadline of its own.
-    pub(super) async fn open(&self) -> Result<Wire, StoreError> {
+    /// Connects; also says for how long the connection leads where it should, if that can end. Has no deadline of its
+    /// own.
+    pub(super) async fn open(&self) -> Result<(Wire, Option<Term>), StoreError> {
         match self {
-            Self::Server(door) => door.open().await,
-            Self::Master(sentinels) => sentinels.open().await,
+            Self::Server(door) => Ok((door.open().await?, None)),
+            Self::Master(sentinels) => {
+                let (wire, term) = sentinels.open().await?;
+                Ok((wire, Some(term)))
+            }
         }
+    }
+
+    /// Looks for ever whether connections still lead where they should; returns where that cannot change.
+    pub(super) async fn watch(&self) {
+        match self {
+            Self::Server(_) => {}
+            Self::Master(sentinels) => sentinels.watch().await,
+        }
+    }
+}
+
+impl Term {
+    /// Whether there is no later one.
+    pub(super) fn lasts(&self) -> bool {
+        self.terms.load(Ordering::Relaxed) == self.number
     }
 }
 
 impl Sentinels {
     /// `doors` must not be empty.
     pub(super) fn new(doors: Vec<Door>, master: String, server: Door) -> Self {
-        Self { doors, master, server, knew: AtomicUsize::new(0) }
+        Self {
+            doors,
+            master,
+            server,
+            knew: AtomicUsize::new(0),
+            current: Mutex::default(),
+            terms: Arc::default(),
+        }
     }
 
-    async fn open(&self) -> Result<Wire, StoreError> {
+    async fn open(&self) -> Result<(Wire, Term), StoreError> {
         let first = self.knew.load(Ordering::Relaxed);
+        let number = self.terms.load(Ordering::Relaxed);
         let mut last = StoreError::Unreachable("there is no sentinel".to_owned());
         for turn in 0..self.doors.len() {
-            let place = (first + turn) % self.doors.len();
-            let named = timeout(ONE_SENTINEL, self.ask(&self.doors[place])).await;
-            let opened = match named.unwrap_or(Err(StoreError::Timeout)) {
-                Ok((host, port)) => self.open_master(&host, port).await,
+            let sentinel = (first + turn) % self.doors.len();
+            let opened = match self.ask(sentinel, &mut None).await {
+                Ok(place) => self.open_master(&place).await.map(|wire| (wire, place)),
                 Err(failure) => Err(failure),
             };
             match opened {
-                Ok(wire) => {
-                    self.knew.store(place, Ordering::Relaxed);
-                    return Ok(wire);
+                Ok((wire, place)) => {
+                    self.knew.store(sentinel, Ordering::Relaxed);
+                    return Ok((wire, self.term(number, place)));
                 }
                 Err(failure) => last = failure,
             }
@@ -71,20 +118,59 @@ impl Sentinels {
         Err(last)
     }
 
-    async fn ask(&self, sentinel: &Door) -> Result<(String, u16), StoreError> {
-        let mut wire = sentinel.open().await?;
-        let mut question = redis::cmd("SENTINEL");
-        question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
-        let named: Option<(String, u16)> =
-            question.query_async(&mut wire.connection).await.map_err(store_error)?;
-        named.ok_or_else(|| {
-            StoreError::Refused(format!("the sentinel {sentinel:?} knows no master {:?}", self.master))
-        })
+    /// That of a connection whose opening began in the term of that number. It ends all others' that lead elsewhere.
+    fn term(&self, number: u64, place: Place) -> Term {
+        let mut current = self.current.lock();
+        let has_moved = current.as_ref().is_some_and(|current| *current != place);
+        *current = Some(place);
+        let number = if has_moved { self.terms.fetch_add(1, Ordering::Relaxed) + 1 } else { number };
+        Term { number, terms: Arc::clone(&self.terms) }
+    }
+
+    /// Ends a term when most sentinels name another server than the one that connections lead to.
+    async fn watch(&self) {
+        let mut wires: Vec<Option<Wire>> = self.doors.iter().map(|_| None).collect();
+        loop {
+            sleep(Duration::from_millis(fastrand::u64(LOOK_EVERY_MS))).await;
+            let Some(current) = self.current.lock().clone() else { continue };
+            let asked = wires.iter_mut().enumerate().map(|(sentinel, wire)| self.ask(sentinel, wire));
+            let named = join_all(asked).await;
+            let mut now = self.current.lock();
+            if let Some(sentinel) = contradiction(&named, &current)
+                && now.as_ref() == Some(&current)
+            {
+                // The next connection begins anew, with a sentinel that knows better.
+                *now = None;
+                self.knew.store(sentinel, Ordering::Relaxed);
+                self.terms.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whom a sentinel names. The connection to it is kept in `wire`, and taken from there.
+    async fn ask(&self, sentinel: usize, wire: &mut Option<Wire>) -> Result<Place, StoreError> {
+        let door = &self.doors[sentinel];
+        let open = wire.take();
+        let asking = async {
+            let mut open = match open {
+                Some(open) => open,
+                None => door.open().await?,
+            };
+            let mut question = redis::cmd("SENTINEL");
+            question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
+            let named: Option<Place> =
+                question.query_async(&mut open.connection).await.map_err(store_error)?;
+            Ok((open, named))
+        };
+        let (open, named) = timeout(ONE_SENTINEL, asking).await.unwrap_or(Err(StoreError::Timeout))?;
+        *wire = Some(open);
+        let unknown = || format!("the sentinel {door:?} knows no master {:?}", self.master);
+        named.ok_or_else(|| StoreError::Refused(unknown()))
     }
 
     /// A sentinel may be behind the times: the server itself says what it is.
-    async fn open_master(&self, host: &str, port: u16) -> Result<Wire, StoreError> {
-        let mut wire = self.server.at(host, port).open().await?;
+    async fn open_master(&self, (host, port): &Place) -> Result<Wire, StoreError> {
+        let mut wire = self.server.at(host, *port).open().await?;
         let role: redis::Value =
             redis::cmd("ROLE").query_async(&mut wire.connection).await.map_err(store_error)?;
         let role = match &role {
@@ -97,6 +183,40 @@ impl Sentinels {
             Some("master") => Ok(wire),
             Some(role) => Err(StoreError::Refused(format!("{host}:{port} is a {role}, no master"))),
             None => Err(StoreError::Malformed(format!("{host}:{port} does not say what its role is"))),
+        }
+    }
+}
+
+/// One of the sentinels that, being most of all, name the same server, which is not `current`.
+fn contradiction(named: &[Result<Place, StoreError>], current: &Place) -> Option<usize> {
+    let is_by_most = |place: &Place| {
+        let agreeing = named.iter().flatten().filter(|named| *named == place).count();
+        2 * agreeing > named.len()
+    };
+    named.iter().position(|named| named.as_ref().is_ok_and(|place| place != current && is_by_most(place)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_most_of_all_sentinels_are_believed_against_a_server_that_answers() {
+        let name = |port: u16| Ok(("redis".to_owned(), port));
+        let silent = || Err(StoreError::Timeout);
+        let current = ("redis".to_owned(), 1);
+        let cases = [
+            (vec![name(1), name(1), name(1)], None),
+            (vec![name(2), name(1), name(1)], None),
+            (vec![name(1), name(2), name(2)], Some(1)),
+            (vec![silent(), name(2), name(2)], Some(1)),
+            (vec![silent(), silent(), name(2)], None),
+            (vec![name(2), name(3), name(1)], None),
+            (vec![silent(), silent(), silent()], None),
+            (vec![name(2)], Some(0)),
+        ];
+        for (named, expected) in cases {
+            assert_eq!(contradiction(&named, &current), expected, "{named:?}");
         }
     }
 }

@@ -1,5 +1,7 @@
-//! A real redis-server of the test's own: no persistence, one port, can be stopped and started again.
+//! A real redis-server of the test's own: no persistence, one port, can be stopped and started again. Another program
+//! that can stand in for it is named by an environment variable.
 
+use std::ffi::OsString;
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
@@ -10,6 +12,9 @@ use super::daemon::{Daemon, NotReady};
 use super::{ports, wait};
 
 const ATTEMPTS: usize = 5;
+
+/// Names the server program: another version of Redis, or Valkey.
+const PROGRAM: &str = "RATELIMITD_TEST_REDIS";
 
 /// A redis-server that is gone when this is dropped.
 pub struct Redis {
@@ -95,6 +100,17 @@ impl Redis {
         redis::cmd(name).arg(arguments).query(&mut connection)
     }
 
+    /// What it is, as it says itself: `Redis 7.0.15`.
+    pub fn version(&self) -> String {
+        let server: InfoDict = self.run(&["INFO", "server"]).expect("INFO");
+        let said = |key: &str| server.get::<String>(key);
+        match (said("valkey_version"), said("redis_version")) {
+            (Some(version), _) => format!("Valkey {version}"),
+            (None, Some(version)) => format!("Redis {version}"),
+            (None, None) => panic!("a server without a version: {server:?}"),
+        }
+    }
+
     /// Sends the process a signal, by its name without SIG.
     pub fn signal(&self, name: &str) {
         self.daemon.signal(name);
@@ -111,8 +127,13 @@ fn launch(port: u16, directory: &TempDir) -> Result<Daemon, NotReady> {
     Ok(daemon)
 }
 
+/// The program that all servers and sentinels of the tests run.
+pub fn program() -> OsString {
+    std::env::var_os(PROGRAM).unwrap_or_else(|| "redis-server".into())
+}
+
 fn spawn(port: u16, directory: &TempDir, settings: &[&str]) -> Daemon {
-    let mut command = Command::new("redis-server");
+    let mut command = Command::new(program());
     command.current_dir(directory.path()).args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
     command.args(["--save", "", "--appendonly", "no", "--daemonize", "no", "--hz", "100"]);
     command.args(settings);

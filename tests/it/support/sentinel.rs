@@ -2,12 +2,12 @@
 
 use std::process::Command;
 
-use redis::{Client, FromRedisValue, RedisResult};
+use ::redis::{Client, FromRedisValue, RedisResult};
 use tempfile::TempDir;
 
 use super::daemon::Daemon;
 use super::redis::Redis;
-use super::{ports, wait};
+use super::{ports, redis, wait};
 
 /// What the sentinels call the primary.
 pub const MASTER: &str = "counters";
@@ -64,6 +64,12 @@ impl Watched {
         !ports.is_empty() && ports.iter().all(|port| *port == server.port())
     }
 
+    /// Has the sentinels make the replica the primary, as an operator would.
+    pub fn fail_over(&mut self) {
+        let (port, _, _) = &self.sentinels[0];
+        let _: String = ask(*port, &["SENTINEL", "FAILOVER", MASTER]).expect("SENTINEL FAILOVER");
+    }
+
     /// Ends a sentinel as a crash would.
     pub fn stop_sentinel(&mut self, number: usize) {
         self.sentinels[number].1.kill();
@@ -81,7 +87,7 @@ fn sentinel(primary: u16) -> (u16, Daemon, TempDir) {
          sentinel failover-timeout {MASTER} 2000\n"
     );
     std::fs::write(&file, text).expect("room for a file");
-    let mut command = Command::new("redis-server");
+    let mut command = Command::new(redis::program());
     let command = command.current_dir(directory.path()).arg(&file).arg("--sentinel");
     let mut daemon = Daemon::spawn("redis-sentinel", "make tools", command);
     let ready = daemon.wait_ready(|_| ask::<String>(port, &["PING"]).ok().map(|_| ()));
@@ -92,5 +98,5 @@ fn sentinel(primary: u16) -> (u16, Daemon, TempDir) {
 fn ask<T: FromRedisValue>(port: u16, words: &[&str]) -> RedisResult<T> {
     let url = format!("redis://:{SENTINEL_PASSWORD}@127.0.0.1:{port}");
     let mut connection = Client::open(url)?.get_connection()?;
-    redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
+    ::redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
 }
