@@ -13,6 +13,7 @@ use crate::support::{http, wait};
 mod answers;
 mod connections;
 mod liar;
+mod names;
 mod overload;
 mod readiness;
 
@@ -49,7 +50,10 @@ struct Signs {
 impl Lab {
     /// `timeout` is that of a decision.
     async fn start(url: &str, timeout: &str) -> Self {
-        let plan = Plan::new(RULES).redis(url).set("store.redis.timeout", timeout);
+        Self::start_with(Plan::new(RULES).redis(url).set("store.redis.timeout", timeout)).await
+    }
+
+    async fn start_with(plan: Plan) -> Self {
         let service = plan.set("server.workers", 1).start();
         let rls = Rls::connect(service.grpc_port()).await;
         let mut lab = Self { service, rls, admitted: 0, unanswered: 0 };

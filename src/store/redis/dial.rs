@@ -1,4 +1,4 @@
-//! How a connection comes to be: names are looked up anew each time, then TCP or a Unix socket, TLS where it is asked for,
+//! How a connection comes to be: an address, then TCP or a Unix socket, TLS where it is asked for,
 //! and who we are. Knows nothing of what is sent.
 //!
 //! RESP2 is spoken: the script answers with flat lists of integers, which RESP3 writes the same way.
@@ -11,10 +11,11 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use super::names::Name;
 use super::options::OptionsError;
 use super::pool::store_error;
 use super::tls::Tls;
@@ -86,6 +87,8 @@ pub(super) struct Door {
     server: ConnectionInfo,
     is_tls: bool,
     how: Arc<How>,
+    /// That of the server, where it has one.
+    name: Arc<Name>,
 }
 
 /// What all servers of a store have in common.
@@ -129,13 +132,13 @@ pub(super) fn parse(url: &str) -> Result<(ConnectionInfo, bool), OptionsError> {
 impl Door {
     pub(super) fn new(url: &str, how: Arc<How>) -> Result<Self, OptionsError> {
         let (server, is_tls) = parse(url)?;
-        Ok(Self { server, is_tls, how })
+        Ok(Self { server, is_tls, how, name: Arc::default() })
     }
 
     /// The same ways to another address.
     pub(super) fn at(&self, host: &str, port: u16) -> Self {
         let server = self.server.clone().set_addr(ConnectionAddr::Tcp(host.to_owned(), port));
-        Self { server, ..self.clone() }
+        Self { server, name: Arc::default(), ..self.clone() }
     }
 
     /// A sentinel has no databases, and users of its own.
@@ -157,7 +160,7 @@ impl Door {
         let identity = self.identity()?;
         match self.server.addr() {
             ConnectionAddr::Tcp(host, port) => {
-                let stream = tcp(host, *port).await?;
+                let stream = tcp(&self.name, host, *port).await?;
                 match self.how.tls.as_ref().filter(|_| self.is_tls) {
                     Some(tls) => speak(&identity, tls.over(stream, host).await?).await,
                     None => speak(&identity, stream).await,
@@ -186,9 +189,10 @@ impl Door {
     }
 }
 
-async fn tcp(host: &str, port: u16) -> Result<TcpStream, StoreError> {
+async fn tcp(name: &Name, host: &str, port: u16) -> Result<TcpStream, StoreError> {
     let at = format!("{host}:{port}");
-    let mut addresses = lookup_host((host, port)).await.map_err(unreachable_at(&at))?.peekable();
+    let addresses = name.addresses(host, port).await.map_err(unreachable_at(&at))?;
+    let mut addresses = addresses.into_iter().peekable();
     let mut last = StoreError::Unreachable(format!("{at}: the name has no address"));
     while let Some(address) = addresses.next() {
         let connecting = async { TcpStream::connect(address).await.map_err(unreachable_at(&at)) };

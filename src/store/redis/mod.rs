@@ -13,6 +13,7 @@ mod dial;
 mod guard;
 mod lane;
 mod meters;
+mod names;
 mod options;
 mod pace;
 mod pool;

@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod daemon;
 pub mod envoy;
 pub mod grpc;
+pub mod hosts;
 pub mod http;
 pub mod kernels;
 pub mod ports;

@@ -18,7 +18,7 @@ const PROGRAM: &str = "RATELIMITD_TEST_REDIS";
 
 /// A redis-server that is gone when this is dropped.
 pub struct Redis {
-    port: u16,
+    address: SocketAddr,
     directory: TempDir,
     daemon: Daemon,
 }
@@ -28,10 +28,10 @@ impl Redis {
     pub fn start() -> Self {
         let directory = TempDir::new().expect("a temporary directory");
         for _ in 0..ATTEMPTS {
-            let port = ports::free();
-            match launch(port, &directory) {
+            let address = SocketAddr::from(([127, 0, 0, 1], ports::free()));
+            match launch(address, &directory) {
                 Ok(daemon) => {
-                    return Self { port, directory, daemon };
+                    return Self { address, directory, daemon };
                 }
                 Err(problem) if problem.port_was_taken() => {}
                 Err(problem) => panic!("redis-server does not get ready: {problem:?}"),
@@ -40,17 +40,24 @@ impl Redis {
         panic!("redis-server found its port taken {ATTEMPTS} times");
     }
 
+    /// Starts a server at an address where there is none.
+    pub fn start_at(address: SocketAddr) -> Self {
+        let directory = TempDir::new().expect("a temporary directory");
+        let daemon = launch(address, &directory).expect("redis-server starts at its address");
+        Self { address, directory, daemon }
+    }
+
     pub fn port(&self) -> u16 {
-        self.port
+        self.address.port()
     }
 
     pub fn address(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.port))
+        self.address
     }
 
     /// The URL for `store.redis.url`.
     pub fn url(&self) -> String {
-        url(self.port)
+        url(self.address)
     }
 
     /// Ends the server as a crash would. What it held is lost.
@@ -61,7 +68,7 @@ impl Redis {
     /// Starts the server again, empty, on the same port.
     pub fn restart(&mut self) {
         self.stop();
-        self.daemon = launch(self.port, &self.directory).expect("redis-server starts again on its port");
+        self.daemon = launch(self.address, &self.directory).expect("redis-server starts again on its port");
     }
 
     /// A server with settings of its own, which need not be ready to decide.
@@ -74,8 +81,8 @@ impl Redis {
     /// Starts the server again with further settings; returns when its port is open.
     pub fn restart_with(&mut self, settings: &[&str]) {
         self.stop();
-        self.daemon = spawn(self.port, &self.directory, settings);
-        let address = self.address();
+        let address = self.address;
+        self.daemon = spawn(address, &self.directory, settings);
         wait::expect("redis-server listens", || TcpStream::connect(address).is_ok());
     }
 
@@ -117,13 +124,13 @@ impl Redis {
     }
 }
 
-fn url(port: u16) -> String {
-    format!("redis://127.0.0.1:{port}/")
+fn url(address: SocketAddr) -> String {
+    format!("redis://{address}/")
 }
 
-fn launch(port: u16, directory: &TempDir) -> Result<Daemon, NotReady> {
-    let mut daemon = spawn(port, directory, &[]);
-    daemon.wait_ready(|id| (answering_process(port).ok()? == id).then_some(()))?;
+fn launch(address: SocketAddr, directory: &TempDir) -> Result<Daemon, NotReady> {
+    let mut daemon = spawn(address, directory, &[]);
+    daemon.wait_ready(|id| (answering_process(address).ok()? == id).then_some(()))?;
     Ok(daemon)
 }
 
@@ -132,17 +139,18 @@ pub fn program() -> OsString {
     std::env::var_os(PROGRAM).unwrap_or_else(|| "redis-server".into())
 }
 
-fn spawn(port: u16, directory: &TempDir, settings: &[&str]) -> Daemon {
+fn spawn(address: SocketAddr, directory: &TempDir, settings: &[&str]) -> Daemon {
+    let (port, host) = (address.port().to_string(), address.ip().to_string());
     let mut command = Command::new(program());
-    command.current_dir(directory.path()).args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
+    command.current_dir(directory.path()).args(["--port", &port, "--bind", &host]);
     command.args(["--save", "", "--appendonly", "no", "--daemonize", "no", "--hz", "100"]);
     command.args(settings);
     Daemon::spawn("redis-server", "make tools", &mut command)
 }
 
-/// The id of the process that answers on this port, so that a stranger is not taken for our server.
-fn answering_process(port: u16) -> RedisResult<u32> {
-    let mut connection = Client::open(url(port))?.get_connection()?;
+/// The id of the process that answers there, so that a stranger is not taken for our server.
+fn answering_process(address: SocketAddr) -> RedisResult<u32> {
+    let mut connection = Client::open(url(address))?.get_connection()?;
     let _: String = connection.ping()?;
     let server: InfoDict = redis::cmd("INFO").arg("server").query(&mut connection)?;
     Ok(server.get("process_id").unwrap_or_default())

@@ -48,6 +48,12 @@ impl Plan {
         self
     }
 
+    /// A variable that is not a setting.
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// The redis store, at this URL. A decision may take longer than the default 15 ms, which a machine that is busy
     /// with other tests can take from any process; a test about the time limit sets its own.
     pub fn redis(self, url: &str) -> Self {

@@ -1,0 +1,78 @@
+//! The server's name leads elsewhere, or nowhere.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::{Lab, RULES, Signs};
+use crate::support::grpc::Code;
+use crate::support::hosts::Hosts;
+use crate::support::process::Plan;
+use crate::support::redis::Redis;
+use crate::support::{http, wait};
+
+const NAME: &str = "counters.test";
+
+const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+
+/// Two servers on the same port of two addresses, and a service that knows a name which leads to the first.
+async fn start() -> (Redis, Redis, Hosts, Lab) {
+    let old = Redis::start();
+    let new = Redis::start_at(SocketAddr::new(ELSEWHERE, old.port()));
+    let mut hosts = Hosts::new();
+    hosts.lead(NAME, old.address().ip());
+    let plan = Plan::new(RULES).redis(&format!("redis://{NAME}:{}/", old.port()));
+    let lab = Lab::start_with(hosts.for_process(plan)).await;
+    (old, new, hosts, lab)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_servers_name_that_moves() {
+    let (mut old, new, mut hosts, mut lab) = start().await;
+    old.stop();
+    lab.fault_is_felt().await;
+    lab.policies_are_in_force(&Signs { kind: "unreachable", logged: "cannot be reached" }).await;
+    hosts.lead(NAME, new.address().ip());
+    (lab.admitted, lab.unanswered) = (0, 0);
+    lab.it_ends().await;
+    lab.nothing_was_charged_but_what_was_admitted().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_moves_away_from_a_replica() {
+    let (old, new, mut hosts, mut lab) = start().await;
+    // As managed services do it: the old primary becomes a replica, and the name leads to the new one a moment later.
+    old.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]).expect("REPLICAOF");
+    lab.fault_is_felt().await;
+    lab.policies_are_in_force(&Signs { kind: "refused", logged: "READONLY" }).await;
+    hosts.lead(NAME, new.address().ip());
+    (lab.admitted, lab.unanswered) = (0, 0);
+    lab.it_ends().await;
+    lab.nothing_was_charged_but_what_was_admitted().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_is_gone_leads_where_it_led() {
+    let (old, _new, mut hosts, mut lab) = start().await;
+    hosts.forget();
+    for _ in 0..5 {
+        old.run::<()>(&["CLIENT", "KILL", "TYPE", "normal"]).expect("CLIENT KILL");
+        // Who was under way when the connection broke may be told so.
+        let answer = wait::until_async(wait::PATIENCE, async || lab.ask().await.ok()).await;
+        assert_eq!(answer, Some(Code::Ok));
+    }
+    assert_eq!(lab.times_logged("breaker open"), 0);
+    lab.nothing_was_charged_twice().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_nobody_knows_yet() {
+    let redis = Redis::start();
+    let mut hosts = Hosts::new();
+    hosts.forget();
+    let plan = Plan::new(RULES).redis(&format!("redis://{NAME}:{}/", redis.port())).alive_is_enough();
+    let service = hosts.for_process(plan).start();
+    let status = || http::get(service.http_port(), "/readyz", &[]).expect("an answer").status;
+    wait::expect("a word about the name", || service.log().contains(NAME));
+    assert_eq!(status(), 503);
+    hosts.lead(NAME, redis.address().ip());
+    wait::expect("readiness", || status() == 200);
+}
