@@ -14,8 +14,9 @@ use crate::store::observed::Observer;
 use crate::store::redis;
 use crate::telemetry::metrics::{BatchMeter, StoreMeter};
 
-/// A store that answers every other request would fill the log with changes.
-const BETWEEN_LINES_US: u64 = 1_000_000;
+/// An outage is over when nothing failed for so long: a store that answers every other request, because one of its nodes
+/// is away, would fill the log with changes.
+const QUIET_US: u64 = 1_000_000;
 
 /// Too many requests is a state that may last.
 const BETWEEN_OVERLOADS_US: u64 = 10_000_000;
@@ -24,7 +25,7 @@ const BETWEEN_OVERLOADS_US: u64 = 10_000_000;
 #[derive(Debug, Default)]
 pub(super) struct Availability {
     is_away: AtomicBool,
-    last_line_us: AtomicU64,
+    last_failure_us: AtomicU64,
     last_overload_us: AtomicU64,
     shut_breakers: AtomicUsize,
     last_outage: Mutex<Option<Outage>>,
@@ -100,32 +101,43 @@ impl Availability {
     }
 
     fn note(&self, result: Result<(), &StoreError>) {
-        let is_away = result.is_err();
-        // Nearly always nothing has changed, and a look is cheaper than a write that all workers would share.
-        if self.is_away.load(Ordering::Relaxed) == is_away {
-            return;
-        }
-        if let Err(StoreError::Overloaded) = result {
+        let is_away = self.is_away.load(Ordering::Relaxed);
+        match result {
+            // Nearly always, and a look is cheaper than a write that all workers would share.
+            Ok(()) if !is_away => {}
+            Ok(()) => self.note_success(),
             // It decides, as much as it can.
-            if may_speak(&self.last_overload_us, BETWEEN_OVERLOADS_US) {
-                tracing::warn!(
-                    "more requests than Redis decides in time: failure policies answer the surplus"
-                );
-            }
-            return;
+            Err(StoreError::Overloaded) => self.note_overload(),
+            Err(error) => self.note_failure(error),
         }
-        if may_speak(&self.last_line_us, BETWEEN_LINES_US)
-            && self.is_away.swap(is_away, Ordering::Relaxed) != is_away
-        {
-            self.remember(result);
-            match result {
-                Ok(()) => tracing::info!("Redis answers again"),
-                Err(error) => tracing::warn!(
-                    error = %error.root(),
-                    kind = error.root().kind(),
-                    "Redis does not answer: failure policies are in force"
-                ),
-            }
+    }
+
+    fn note_success(&self) {
+        let since_us = SystemClock.now_us().abs_diff(self.last_failure_us.load(Ordering::Relaxed));
+        let is_over = since_us >= QUIET_US && self.shut_breakers.load(Ordering::Relaxed) == 0;
+        if is_over && self.is_away.swap(false, Ordering::Relaxed) {
+            self.remember(Ok(()));
+            tracing::info!("Redis answers again");
+        }
+    }
+
+    fn note_failure(&self, error: &StoreError) {
+        self.last_failure_us.store(SystemClock.now_us(), Ordering::Relaxed);
+        if !self.is_away.swap(true, Ordering::Relaxed) {
+            self.remember(Err(error));
+            let (error, kind) = (error.root(), error.root().kind());
+            tracing::warn!(%error, kind, "Redis does not answer: failure policies are in force");
+        }
+    }
+
+    fn note_overload(&self) {
+        let now_us = SystemClock.now_us();
+        let last_us = self.last_overload_us.load(Ordering::Relaxed);
+        let is_due = now_us.abs_diff(last_us) >= BETWEEN_OVERLOADS_US;
+        let exchange =
+            || self.last_overload_us.compare_exchange(last_us, now_us, Ordering::Relaxed, Ordering::Relaxed);
+        if is_due && exchange().is_ok() {
+            tracing::warn!("more requests than Redis decides in time: failure policies answer the surplus");
         }
     }
 
@@ -144,12 +156,4 @@ impl Availability {
             }
         }
     }
-}
-
-/// True once in a while.
-fn may_speak(last_us: &AtomicU64, between_us: u64) -> bool {
-    let now_us = SystemClock.now_us();
-    let last = last_us.load(Ordering::Relaxed);
-    let is_due = now_us.abs_diff(last) >= between_us;
-    is_due && last_us.compare_exchange(last, now_us, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }

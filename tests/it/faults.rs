@@ -14,6 +14,7 @@ mod answers;
 mod connections;
 mod liar;
 mod names;
+mod nodes;
 mod overload;
 mod readiness;
 

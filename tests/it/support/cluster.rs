@@ -16,6 +16,8 @@ pub const NODE_TIMEOUT: Duration = Duration::from_millis(1_200);
 /// Nodes that know each other and serve every slot, gone when this is dropped.
 pub struct Cluster {
     nodes: Vec<Redis>,
+    /// What each was started with.
+    settings: Vec<Vec<String>>,
 }
 
 impl Cluster {
@@ -46,7 +48,8 @@ impl Cluster {
     }
 
     fn of(count: usize) -> Self {
-        let nodes: Vec<Redis> = (0..count).map(|_| node()).collect();
+        let settings: Vec<Vec<String>> = (0..count).map(|_| settings()).collect();
+        let nodes: Vec<Redis> = settings.iter().map(|settings| Redis::start_with(&words(settings))).collect();
         for (n, node) in nodes.iter().enumerate() {
             run::<()>(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]);
             if n < PRIMARIES {
@@ -62,7 +65,7 @@ impl Cluster {
                 state.contains("cluster_state:ok") && state.contains(&format!("cluster_known_nodes:{count}"))
             });
         }
-        Self { nodes }
+        Self { nodes, settings }
     }
 
     /// The nodes, primaries first.
@@ -78,6 +81,11 @@ impl Cluster {
     /// Ends a node as a crash would.
     pub fn stop(&mut self, node: usize) {
         self.nodes[node].stop();
+    }
+
+    /// Starts a node that was stopped: it has its slots, and none of their keys.
+    pub fn restart(&mut self, node: usize) {
+        self.nodes[node].restart_with(&words(&self.settings[node]));
     }
 
     /// Stops a node in its tracks: it keeps its connections and answers nothing any more.
@@ -136,7 +144,7 @@ fn is_up_to_date(primary: &Redis) -> bool {
     replication.contains(&format!("state=online,offset={},", offset.trim()))
 }
 
-fn node() -> Redis {
+fn settings() -> Vec<String> {
     let (bus, timeout) = (ports::free().to_string(), NODE_TIMEOUT.as_millis().to_string());
     let settings = [
         ["--cluster-enabled", "yes"],
@@ -146,7 +154,11 @@ fn node() -> Redis {
         ["--cluster-require-full-coverage", "no"],
         ["--repl-diskless-sync-delay", "0"],
     ];
-    Redis::start_with(&settings.concat())
+    settings.concat().into_iter().map(str::to_owned).collect()
+}
+
+fn words(settings: &[String]) -> Vec<&str> {
+    settings.iter().map(String::as_str).collect()
 }
 
 #[test]
