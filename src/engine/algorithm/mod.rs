@@ -34,6 +34,9 @@ pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
 /// The largest limit of a sliding log, which keeps one entry per grant.
 pub const MAX_LOG_LIMIT: u64 = 10_000;
 
+/// So many grants take as much memory as a counter without any, its key included.
+const GRANTS_OF_A_COUNTER: usize = 16;
+
 /// A limit that admits nothing and whose algorithm has no rate to divide by. It keeps no state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocked;
@@ -68,6 +71,17 @@ pub enum State {
     Tat(Tat),
     /// Of an interval bucket.
     Tokens(TokenState),
+}
+
+impl State {
+    /// What it takes of memory, in small counters: a log's grants come on top of the one that all states take.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Log(log) => 1 + log.room() / GRANTS_OF_A_COUNTER,
+            _ => 1,
+        }
+    }
 }
 
 /// What a report needs to know of a counter: its state, or for a log the few entries that matter.

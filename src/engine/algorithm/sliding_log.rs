@@ -44,6 +44,11 @@ pub struct LogFacts {
 }
 
 impl Log {
+    /// Grants that there is room for: what it takes of memory beside its key.
+    pub(super) fn room(&self) -> usize {
+        self.grants.capacity()
+    }
+
     fn newest_us(&self) -> u64 {
         self.grants.back().map_or(0, |grant| grant.at_us)
     }

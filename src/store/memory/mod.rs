@@ -28,7 +28,8 @@ const LEAST_KEYS_PER_SHARD: usize = 256;
 /// How much a memory store may hold, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOptions {
-    /// Keys at most, at least 1. When full, the key that is closest to being as if never used goes first.
+    /// Keys at most, at least 1; a sliding log counts as one more for every 16 grants that it has room for. When full,
+    /// the key that is closest to being as if never used goes first.
     pub max_keys: usize,
     /// How long a key stays after that moment, microseconds: a clock that steps back by less forgets nothing.
     pub slack_us: u64,

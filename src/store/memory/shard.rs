@@ -21,20 +21,24 @@ struct Slot {
     /// `None` only while a decision has it in hand.
     state: Option<State>,
     fresh_at_us: u64,
+    /// That of the state when it was put here.
+    weight: usize,
 }
 
 #[derive(Debug)]
 pub(super) struct Shard {
     slots: IndexMap<Box<str>, Slot>,
-    max_keys: usize,
+    /// Of all slots together.
+    weight: usize,
+    max_weight: usize,
     slack_us: u64,
     hand: usize,
     evictions: u64,
 }
 
 impl Shard {
-    pub(super) fn new(max_keys: usize, slack_us: u64) -> Self {
-        Self { slots: IndexMap::new(), max_keys, slack_us, hand: 0, evictions: 0 }
+    pub(super) fn new(max_weight: usize, slack_us: u64) -> Self {
+        Self { slots: IndexMap::new(), weight: 0, max_weight, slack_us, hand: 0, evictions: 0 }
     }
 
     pub(super) fn find(&self, key: &str) -> Option<Place> {
@@ -51,22 +55,36 @@ impl Shard {
 
     /// Forgets a key. Tells whether it was there.
     pub(super) fn remove(&mut self, key: &str) -> bool {
-        self.slots.swap_remove(key).is_some()
+        self.slots.get_index_of(key).is_some_and(|place| {
+            self.remove_at(place);
+            true
+        })
+    }
+
+    /// The last slot takes its place.
+    fn remove_at(&mut self, place: usize) {
+        if let Some((_, slot)) = self.slots.swap_remove_index(place) {
+            self.weight -= slot.weight;
+        }
     }
 
     pub(super) fn put(&mut self, place: Option<Place>, key: &str, state: State, fresh_at_us: u64) -> Place {
-        let slot = Slot { state: Some(state), fresh_at_us };
+        let weight = state.weight();
+        self.weight += weight;
+        let slot = Slot { state: Some(state), fresh_at_us, weight };
         if let Some(place) = place {
+            self.weight -= self.slots[place.0].weight;
             self.slots[place.0] = slot;
             return place;
         }
         Place(self.slots.insert_full(key.into(), slot).0)
     }
 
-    /// Moves the hand on, and evicts while there are too many keys. Places are void afterwards.
+    /// Moves the hand on, and evicts while there is too much, but never the last counter: one that is forgotten whenever it
+    /// is asked would admit everybody. Places are void afterwards.
     pub(super) fn tidy(&mut self, now_us: u64) {
         self.forget(LOOKS_PER_DECISION, now_us);
-        while self.slots.len() > self.max_keys {
+        while self.weight > self.max_weight && self.slots.len() > 1 {
             self.evict();
         }
     }
@@ -86,7 +104,7 @@ impl Shard {
             }
             if self.slots[self.hand].fresh_at_us.saturating_add(self.slack_us) <= now_us {
                 // The last slot moves here and is looked at next.
-                self.slots.swap_remove_index(self.hand);
+                self.remove_at(self.hand);
             } else {
                 self.hand += 1;
             }
@@ -98,7 +116,7 @@ impl Shard {
         let len = self.slots.len();
         let sample = (0..EVICTION_SAMPLE.min(len)).map(|step| (self.hand + step) % len);
         if let Some(victim) = sample.min_by_key(|&place| self.slots[place].fresh_at_us) {
-            self.slots.swap_remove_index(victim);
+            self.remove_at(victim);
             self.evictions += 1;
         }
         self.hand = (self.hand + EVICTION_SAMPLE) % len;

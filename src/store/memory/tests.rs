@@ -118,6 +118,29 @@ fn a_full_store_gives_up_what_is_nearest_to_fresh() {
 }
 
 #[test]
+fn long_logs_count_for_many_keys() {
+    let store = store(64);
+    let log = Kernel::SlidingLog(SlidingLog::new(10_000, 60_000_000));
+    let hit = |key: &str, at: u64| store.decide_at(&request(&[(key, charge(log, 1))]), at);
+    for n in 0..64 {
+        let _ = hit(&format!("k{n}"), T0);
+    }
+    assert_eq!(store.census().keys, 64);
+    // More than everything else may take: it stays, and nothing beside it.
+    for n in 1..=2_000 {
+        assert_eq!(remaining(&hit("long", T0 + n)), [10_000 - n]);
+    }
+    assert_eq!(store.census().keys, 1);
+    store.clock.set(T0 + 120_000_000);
+    store.sweep();
+    assert_eq!(store.census().keys, 0);
+    for n in 0..64 {
+        let _ = store.decide_at(&request(&[(&format!("k{n}"), charge(log, 1))]), T0 + 120_000_000);
+    }
+    assert_eq!(store.census().keys, 64, "what is gone weighs nothing");
+}
+
+#[test]
 fn threads_admit_exactly_the_limit() {
     let kernels = [
         window(100),
