@@ -73,7 +73,7 @@ pub(super) struct Shared {
     /// The longest a decision may take.
     pub(super) timeout: Duration,
     /// What a probe asks to decide.
-    pub(super) probe: Encoded,
+    pub(super) probe: Mutex<Encoded>,
     pub(super) calls: Calls,
     pub(super) gauge: Gauge,
 }

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::batch::{self, Calls, Shared};
-use super::cluster::calls;
+use super::cluster::{calls, slots};
 use super::codec::Encoded;
 use super::meters::{Observer, Turn};
 use super::pool;
@@ -128,15 +128,17 @@ async fn probe(shared: &Shared) -> Result<(), StoreError> {
             continue;
         }
         let deadline = Instant::now() + shared.timeout;
+        let question = shared.probe.lock().clone();
         return match shared.calls {
-            Calls::One => batch::decide(link, std::iter::once(&shared.probe), deadline).await.map(|_| ()),
-            Calls::PerSlot => calls::probe(link, &shared.probe, deadline).await,
+            Calls::One => batch::decide(link, std::iter::once(&question), deadline).await.map(|_| ()),
+            Calls::PerSlot => calls::probe(link, &question, deadline).await,
         };
     }
 }
 
-/// What a probe asks: a hit that is recorded whatever is there, because replicas and full servers read well enough.
-pub(super) fn question(key_prefix: &str) -> Encoded {
+/// What a probe asks: a hit that is recorded whatever is there, because replicas and full servers read well enough. In a
+/// cluster about a slot of the server's own, because what it says of others' does not show whether it decides.
+pub(super) fn question(key_prefix: &str, slot: Option<u16>) -> Encoded {
     let mut charges = Charges::default();
     let hit = Charge {
         key: 0..0,
@@ -146,6 +148,9 @@ pub(super) fn question(key_prefix: &str) -> Encoded {
         role: Role::Free,
         on_store_failure: FailurePolicy::Error,
     };
-    charges.push(hit, |key| key.push_str("probe"));
+    charges.push(hit, |key| match slot {
+        Some(slot) => key.push_str(&format!("probe{{{}}}", slots::tag(slot))),
+        None => key.push_str("probe"),
+    });
     Encoded::new(&charges, key_prefix)
 }

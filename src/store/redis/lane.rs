@@ -38,7 +38,7 @@ impl Lane {
             max_batch: options.max_batch,
             max_queue: options.max_queue,
             timeout: options.timeout,
-            probe: guard::question(&options.key_prefix),
+            probe: Mutex::new(guard::question(&options.key_prefix, None)),
             calls: Calls::of(&options.topology),
             gauge,
         });
@@ -95,6 +95,11 @@ impl Lane {
     pub(super) fn retire(&self) {
         self.close();
         self.shared.guard.retire();
+    }
+
+    /// What the server is to be asked to decide when it is not known whether it does.
+    pub(super) fn probe_with(&self, question: Encoded) {
+        *self.shared.probe.lock() = question;
     }
 
     /// Whether the server is asked at present.

@@ -45,3 +45,29 @@ async fn a_node_without_a_replica_that_is_killed() {
     lab.nothing_was_charged_but_what_was_admitted().await;
     assert!(run::<String>(&cluster.nodes()[dead], &["INFO", "commandstats"]).contains("cmdstat_evalsha"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_without_memory_is_probed_with_a_key_of_its_own() {
+    let cluster = Cluster::start();
+    for full in 0..3 {
+        let plan = Plan::new(RULES).redis(&cluster.urls().join(",")).set("store.redis.topology", "cluster");
+        let mut lab = Lab::start_with(plan).await;
+        let (node, value) = (&cluster.nodes()[full], value_on(&cluster, full));
+        run::<()>(node, &["CONFIG", "SET", "maxmemory", "1"]);
+        let opened = "ratelimitd_redis_breaker_transitions_total{state=\"open\"}";
+        wait::until_async(wait::PATIENCE, async || {
+            lab.rls.ask("d", &[("deny", &value)]).await;
+            (lab.metric(opened) > 0).then_some(())
+        })
+        .await
+        .expect("the breaker opens");
+        // A probe that is answered would close it, and the next calls open it again.
+        let probed = "ratelimitd_redis_breaker_transitions_total{state=\"half_open\"}";
+        wait::expect("some probes", || lab.metric(probed) >= 5);
+        assert_eq!(lab.rls.ask("d", &[("deny", &value)]).await.0, Code::OverLimit);
+        assert_eq!(lab.metric("ratelimitd_redis_breaker_transitions_total{state=\"closed\"}"), 0);
+        run::<()>(node, &["CONFIG", "SET", "maxmemory", "0"]);
+        wait::expect("a closed breaker", || lab.metric("ratelimitd_redis_breakers_open") == 0);
+        assert_eq!(lab.rls.ask("d", &[("deny", &value)]).await.0, Code::Ok);
+    }
+}

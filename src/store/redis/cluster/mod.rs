@@ -30,6 +30,7 @@ use self::slots::{Address, Range};
 use super::batch::Manner;
 use super::codec::{Answer, Encoded};
 use super::dial::Door;
+use super::guard;
 use super::lane::{Lane, ended};
 use super::meters::{Gauge, Observer};
 use super::options::{OptionsError, RedisOptions};
@@ -283,6 +284,12 @@ impl Cluster {
         let before = map.nodes().len();
         let left = map.adopt(layout, |address| self.open(address));
         let brought_news = !left.is_empty() || map.nodes().len() != before;
+        for node in map.nodes() {
+            if let Some(range) = layout.iter().find(|range| range.primary == node.address) {
+                let slot = Some(*range.slots.start());
+                node.lane.probe_with(guard::question(&self.options.key_prefix, slot));
+            }
+        }
         drop(map);
         for node in left {
             node.lane.retire();

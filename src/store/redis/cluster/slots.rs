@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::sync::LazyLock;
 
 use crc::{CRC_16_XMODEM, Crc};
 use redis::Value;
@@ -18,6 +19,24 @@ pub(in super::super) fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
     CRC.checksum(hashed.as_bytes()) % SLOTS
+}
+
+/// A number that has this slot, in braces and in decimal.
+pub(in super::super) fn tag(of: u16) -> u32 {
+    static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+        let (mut tags, mut found) = (vec![None; usize::from(SLOTS)], 0);
+        // Every slot has one below 10^6, as a test shows: the checksum spreads well.
+        for number in 0..1_000_000 {
+            let place = &mut tags[usize::from(slot(&number.to_string()))];
+            found += usize::from(place.is_none());
+            place.get_or_insert(number);
+            if found == usize::from(SLOTS) {
+                break;
+            }
+        }
+        tags.into_iter().map(Option::unwrap_or_default).collect()
+    });
+    TAGS[usize::from(of % SLOTS)]
 }
 
 /// Where a node listens.
@@ -124,6 +143,11 @@ mod tests {
         for (key, expected) in table {
             assert_eq!(slot(key), expected, "{key}");
         }
+    }
+
+    #[test]
+    fn every_slot_has_a_tag() {
+        assert!((0..SLOTS).all(|number| slot(&format!("any{{{}}}thing", tag(number))) == number));
     }
 
     #[test]
