@@ -57,6 +57,22 @@ pub struct Report {
     pub over_by: u64,
 }
 
+impl Report {
+    /// Of a counter that nobody has used, or of which nothing is known.
+    #[must_use]
+    pub fn idle(remaining: u64) -> Self {
+        Self {
+            remaining,
+            retry_after: RetryAfter::Now,
+            reset_after_us: 0,
+            next_after_us: 0,
+            delay_us: 0,
+            until_reset_us: 0,
+            over_by: 0,
+        }
+    }
+}
+
 /// Who gave the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {

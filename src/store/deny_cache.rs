@@ -250,15 +250,7 @@ fn is_final(charge: &Charge, report: &Report) -> bool {
 }
 
 fn unasked(charge: &Charge) -> Outcome {
-    let report = Report {
-        remaining: charge.kernel.max_cost(),
-        retry_after: RetryAfter::Now,
-        reset_after_us: 0,
-        next_after_us: 0,
-        delay_us: 0,
-        until_reset_us: 0,
-        over_by: 0,
-    };
+    let report = Report::idle(charge.kernel.max_cost());
     Outcome { verdict: Verdict::Fits, report, basis: Basis::Unasked }
 }
 

@@ -109,15 +109,7 @@ fn by_policy(charge: &Charge) -> Basis {
 
 /// As an idle counter would answer.
 fn allowed(charge: &Charge) -> Outcome {
-    let report = Report {
-        remaining: charge.kernel.max_cost().saturating_sub(charge.cost.taken()),
-        retry_after: RetryAfter::Now,
-        reset_after_us: 0,
-        next_after_us: 0,
-        delay_us: 0,
-        until_reset_us: 0,
-        over_by: 0,
-    };
+    let report = Report::idle(charge.kernel.max_cost().saturating_sub(charge.cost.taken()));
     Outcome { verdict: Verdict::Fits, report, basis: by_policy(charge) }
 }
 

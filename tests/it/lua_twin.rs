@@ -9,20 +9,19 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use ratelimitd::engine::algorithm::{Ask, Kernel, SlidingWindow, State};
 use ratelimitd::engine::{
-    Basis, Charge, Charges, Charging, Cost, FailurePolicy, Outcome, Outcomes, Report, RetryAfter, Role,
-    Standing, Verdict,
+    Basis, Charge, Charges, Cost, Outcome, Outcomes, Report, RetryAfter, Standing, Verdict,
 };
 use ratelimitd::store::redis::{Moment, RedisOptions, Timeline};
 use tokio::runtime::Runtime;
 
+use crate::redis_store::one;
 use crate::support::redis::Redis;
-use sequence::{Sequence, kernel, sequence};
+use sequence::{LONGEST_US, Sequence, everyday, largest, sequence, small};
 
 pub(crate) mod sequence;
 
 /// A minute boundary of our days, so that numbers are as large as they get in earnest.
 const START_US: u64 = 1_700_000_040_000_000;
-const LONGEST_US: u64 = 366 * 86_400 * 1_000_000;
 
 /// The engine's side: states in a map that never forgets.
 #[derive(Default)]
@@ -147,20 +146,17 @@ pub(crate) fn assert_ttls(redis: &Redis) {
 
 #[test]
 fn script_and_engine_agree_on_small_numbers() {
-    compare(kernel(0..12_u64, 1..=40_u64));
+    compare(small(0));
 }
 
 #[test]
 fn script_and_engine_agree_on_everyday_numbers() {
-    let unit_us = prop_oneof![Just(1_u64), Just(60), Just(3_600), Just(86_400)];
-    compare(kernel(0..100_000_u64, unit_us.prop_map(|seconds| seconds * 1_000_000)));
+    compare(everyday(0));
 }
 
 #[test]
 fn script_and_engine_agree_on_the_largest_numbers() {
-    let limit = prop_oneof![Just(u64::from(u32::MAX)), 1..=u64::from(u32::MAX), 1..1_000_u64];
-    let length_us = prop_oneof![Just(LONGEST_US), 1..=LONGEST_US, LONGEST_US - 1_000..=LONGEST_US];
-    compare(kernel(limit, length_us));
+    compare(largest());
 }
 
 /// The least u for which `factor * u` is one more than a multiple of `modulus`.
@@ -185,19 +181,7 @@ fn products_are_compared_exactly_however_large() {
         let room = u64::try_from(product / u128::from(LONGEST_US)).expect("below the count");
         let limit = u64::from(u32::MAX);
         let kernel = Kernel::SlidingWindow(SlidingWindow { limit, window_us: LONGEST_US });
-        let request = |cost| {
-            let mut charges = Charges::default();
-            let charge = Charge {
-                key: 0..0,
-                kernel,
-                cost,
-                charging: Charging::Prepaid,
-                role: Role::Enforce,
-                on_store_failure: FailurePolicy::default(),
-            };
-            charges.push(charge, |key| key.push_str(&format!("exact/{case}")));
-            charges
-        };
+        let request = |cost| one(kernel, &format!("exact/{case}"), cost);
         let window_start_us = (START_US / LONGEST_US + 1) * LONGEST_US;
         let at_us = window_start_us + LONGEST_US - uncovered_us;
         let asked = [

@@ -6,19 +6,17 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use ratelimitd::engine::algorithm::{Facts, Gcra, IntervalBucket, Kernel, SlidingLog};
-use ratelimitd::engine::{
-    Basis, Charge, Charges, Charging, Cost, FailurePolicy, Outcome, Outcomes, Pacing, Role, Verdict,
-};
+use ratelimitd::engine::{Basis, Cost, Outcome, Outcomes, Pacing, Verdict};
 use ratelimitd::store::redis::{Moment, RedisOptions, Timeline};
 use tokio::runtime::Runtime;
 
 use crate::lua_twin::assert_ttls;
-use crate::lua_twin::sequence::{kernel, period_us};
+use crate::lua_twin::sequence::{everyday, largest, period_us, small};
+use crate::redis_store::one;
 use crate::support::redis::Redis;
 
 /// A minute boundary.
 const START_US: u64 = 1_700_000_040_000_000;
-const LONGEST_US: u64 = 366 * 86_400 * 1_000_000;
 
 /// How time moves before a request.
 #[derive(Clone, Debug)]
@@ -82,20 +80,6 @@ fn story(kernels: impl Strategy<Value = Kernel>) -> impl Strategy<Value = Story>
             after,
         },
     )
-}
-
-fn one(kernel: Kernel, key: &str, cost: Cost) -> Charges {
-    let mut charges = Charges::default();
-    let charge = Charge {
-        key: 0..0,
-        kernel,
-        cost,
-        charging: Charging::Prepaid,
-        role: Role::Enforce,
-        on_store_failure: FailurePolicy::default(),
-    };
-    charges.push(charge, |text| text.push_str(key));
-    charges
 }
 
 struct Stage {
@@ -271,19 +255,17 @@ fn hold(kernels: impl Strategy<Value = Kernel>) {
 
 #[test]
 fn an_undo_never_gives_back_too_much_on_small_numbers() {
-    hold(kernel(1..12_u64, 1..=40_u64));
+    hold(small(1));
 }
 
 #[test]
 fn an_undo_never_gives_back_too_much_on_everyday_numbers() {
-    let unit_us = prop_oneof![Just(1_u64), Just(60), Just(3_600), Just(86_400)];
-    hold(kernel(1..100_000_u64, unit_us.prop_map(|seconds| seconds * 1_000_000)));
+    hold(everyday(1));
 }
 
 #[test]
 fn an_undo_never_gives_back_too_much_on_the_largest_numbers() {
-    let limit = prop_oneof![Just(u64::from(u32::MAX)), 1..=u64::from(u32::MAX), 1..1_000_u64];
-    hold(kernel(limit, prop_oneof![Just(LONGEST_US), 1..=LONGEST_US]));
+    hold(largest());
 }
 
 /// Buckets that take many intervals to fill.

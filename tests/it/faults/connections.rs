@@ -18,6 +18,19 @@ fn url(proxy: &Proxy) -> String {
     format!("redis://{}/", proxy.address())
 }
 
+/// What happens to the way to a server, until it is as before: who is told what, and that nothing is charged twice.
+async fn comes_and_goes(timeout: &str, signs: &Signs, fault: impl FnOnce(&Proxy)) {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    let mut lab = Lab::start(&url(&proxy), timeout).await;
+    fault(&proxy);
+    lab.fault_is_felt().await;
+    lab.policies_are_in_force(signs).await;
+    proxy.restore();
+    lab.it_ends().await;
+    lab.nothing_was_charged_twice().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_killed() {
     let mut redis = Redis::start();
@@ -46,42 +59,24 @@ async fn a_server_that_hangs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_accepts_and_never_answers() {
-    let redis = Redis::start();
-    let proxy = Proxy::start(redis.address());
-    let mut lab = Lab::start(&url(&proxy), IMPATIENT).await;
-    proxy.blackhole();
-    lab.fault_is_felt().await;
-    lab.policies_are_in_force(&Signs { kind: "timeout", logged: "in time" }).await;
-    proxy.restore();
-    lab.it_ends().await;
-    lab.nothing_was_charged_twice().await;
+    let signs = Signs { kind: "timeout", logged: "in time" };
+    comes_and_goes(IMPATIENT, &signs, Proxy::blackhole).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_slower_than_the_deadline() {
-    let redis = Redis::start();
-    let proxy = Proxy::start(redis.address());
-    let mut lab = Lab::start(&url(&proxy), IMPATIENT).await;
-    proxy.delay(Duration::ZERO, SLOW);
-    lab.fault_is_felt().await;
-    lab.policies_are_in_force(&Signs { kind: "timeout", logged: "in time" }).await;
-    proxy.restore();
-    lab.it_ends().await;
-    lab.nothing_was_charged_twice().await;
+    let signs = Signs { kind: "timeout", logged: "in time" };
+    comes_and_goes(IMPATIENT, &signs, |proxy| proxy.delay(Duration::ZERO, SLOW)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_refuses_connections() {
-    let redis = Redis::start();
-    let proxy = Proxy::start(redis.address());
-    let mut lab = Lab::start(&url(&proxy), "1s").await;
-    proxy.refuse();
-    proxy.cut();
-    lab.fault_is_felt().await;
-    lab.policies_are_in_force(&Signs { kind: "unreachable", logged: "cannot be reached" }).await;
-    proxy.restore();
-    lab.it_ends().await;
-    lab.nothing_was_charged_twice().await;
+    let signs = Signs { kind: "unreachable", logged: "cannot be reached" };
+    let refuse = |proxy: &Proxy| {
+        proxy.refuse();
+        proxy.cut();
+    };
+    comes_and_goes("1s", &signs, refuse).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

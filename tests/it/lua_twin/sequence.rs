@@ -49,6 +49,26 @@ pub(super) struct Sequence {
     pub(super) batches: Vec<(Pass, Vec<Vec<Asked>>)>,
 }
 
+/// The longest period that a rule can have.
+pub(crate) const LONGEST_US: u64 = 366 * 86_400 * 1_000_000;
+
+/// Limits and lengths at which everything happens soon. No limit is below `least`.
+pub(crate) fn small(least: u64) -> impl Strategy<Value = Kernel> {
+    kernel(least..12, 1..=40_u64)
+}
+
+/// What rules say.
+pub(crate) fn everyday(least: u64) -> impl Strategy<Value = Kernel> {
+    let unit_s = prop_oneof![Just(1_u64), Just(60), Just(3_600), Just(86_400)];
+    kernel(least..100_000, unit_s.prop_map(|seconds| seconds * 1_000_000))
+}
+
+/// The largest numbers there are, and some beside them.
+pub(crate) fn largest() -> impl Strategy<Value = Kernel> {
+    let limit = prop_oneof![Just(u64::from(u32::MAX)), 1..=u64::from(u32::MAX), 1..1_000_u64];
+    kernel(limit, prop_oneof![Just(LONGEST_US), 1..=LONGEST_US, LONGEST_US - 1_000..=LONGEST_US])
+}
+
 /// Kernels with limits and lengths from these, inside the engine's bounds.
 pub(crate) fn kernel(
     limit: impl Strategy<Value = u64> + Clone + 'static,
