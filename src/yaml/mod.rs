@@ -57,6 +57,7 @@ pub(crate) struct Document {
 
 /// Reads the first document of `text`.
 pub(crate) fn parse(text: &str) -> Result<Document, YamlError> {
+    let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
     read(text, Tabs::default()).or_else(|error| {
         if !error.is_tab_after_colon() {
             return Err(error);
@@ -134,7 +135,56 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    const PIECES: [&str; 24] = [
+        "a",
+        "é",
+        ":",
+        "\t",
+        " ",
+        "\n",
+        "\r\n",
+        "  ",
+        "- ",
+        "|\n",
+        "|-\n",
+        ">+\n",
+        "'",
+        "\"",
+        " # ",
+        "{",
+        "}",
+        ", ",
+        "b:\tc\n",
+        "x:\ty",
+        "? ",
+        "a: |\n  ",
+        "\n  d:\te\n",
+        "&k ",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+
+        /// A space after the tabs pleases the parser, too, and would show within a text.
+        #[test]
+        fn no_text_changes_where_spaces_are_read_for_tabs(pieces in proptest::collection::vec(0..PIECES.len(), 0..14)) {
+            let text: String = pieces.into_iter().map(|piece| PIECES[piece]).collect();
+            let needs_spaces = read(&text, Tabs::default()).is_err_and(|error| error.is_tab_after_colon());
+            if let (true, Ok(document)) = (needs_spaces, parse(&text)) {
+                let (_, tabs) = tabs::spaced(&text);
+                let mut widened: Vec<char> = text.chars().collect();
+                tabs.ends().rev().for_each(|end| widened.insert(end, ' '));
+                let widened: String = widened.into_iter().collect();
+                let shown = |document: Document| document.root.as_ref().map(shape);
+                let widened = read(&widened, Tabs::default()).map(shown).map_err(|error| error.reason);
+                prop_assert_eq!(Ok(shown(document)), widened, "{:?}", text);
+            }
+        }
+    }
 
     fn reason(text: &str) -> String {
         parse(text).expect_err("refused").reason

@@ -20,13 +20,25 @@ impl Tabs {
     }
 }
 
-/// `text` with spaces for the tabs that directly follow a colon, and where these were. Lines and columns stay.
+#[cfg(test)]
+impl Tabs {
+    /// Where each row of them ends.
+    pub fn ends(&self) -> impl DoubleEndedIterator<Item = usize> {
+        let next = |place: &usize| self.places.binary_search(&(place + 1)).is_ok();
+        self.places.iter().filter(move |place| !next(place)).map(|place| place + 1)
+    }
+}
+
+/// `text` with spaces for the tabs that directly follow a key's colon, and where these were. Lines and columns stay. A
+/// colon with nothing before it may open a map in the same line, which a tab must not indent.
 pub(super) fn spaced(text: &str) -> (String, Tabs) {
     let mut spaced = String::with_capacity(text.len());
     let mut places = Vec::new();
     let mut follows_colon = false;
+    let mut before = ' ';
     for (place, c) in text.chars().enumerate() {
-        follows_colon = c == ':' || (follows_colon && c == '\t');
+        follows_colon = (c == ':' && !before.is_whitespace()) || (follows_colon && c == '\t');
+        before = c;
         if follows_colon && c == '\t' {
             places.push(place);
             spaced.push(' ');
