@@ -15,3 +15,4 @@ pub mod settings;
 pub mod store;
 pub mod telemetry;
 pub mod transport;
+mod yaml;

@@ -172,7 +172,7 @@ impl Walk<'_> {
         say!(out, "    charging          {}", words::charging(spec.charging));
         say!(out, "    on store failure  {}", words::policy(spec.on_store_failure));
         if let Some((_, key)) = self.keys.iter().find(|(id, _)| *id == limit.id) {
-            say!(out, "    store key         {key}");
+            say!(out, "    store key         {key} (in Redis after store.redis.key_prefix)");
             say!(out, "    shard by          {}", words::shard_by(rule.shard_by));
         }
         for name in &spec.replaces {
@@ -188,6 +188,9 @@ fn pair(entry: &Entry) -> String {
 
 fn how(step: Step<'_>) -> String {
     match step {
+        Step::Exact(node) if node.shares_counter => {
+            format!("exact value, node '{}'; all values of this wildcard share one counter", node.composite)
+        }
         Step::Exact(node) => format!("exact value, node '{}'", node.composite),
         Step::Wildcard(node) if node.shares_counter => {
             format!("wildcard, node '{}'; all its values share one counter", node.composite)

@@ -27,6 +27,8 @@ pub(super) struct NodeDraft {
     /// How the limits count towards the answer; its own list of limits is empty.
     pub rule: RuleSpec,
     pub nodes: Vec<NodeDraft>,
+    /// Whether something in it is reported that keeps it from being read in full.
+    pub has_errors: bool,
 }
 
 /// One limit.

@@ -1,10 +1,10 @@
 //! Reads the maps of a rule file by the table of keys: unknown keys, misplaced keys, wrong types.
 
 use super::keys::{Key, Kind, Section};
-use super::pairs::{Pair, effective};
+use super::pairs::{Pair, Pairs};
 use super::report::{At, Report};
 use super::scalar::Meaning;
-use super::yaml::{Content, Node, Scalar};
+use crate::yaml::{Content, Node, Scalar};
 
 /// The keys of one map that are known, in their place and of the right type.
 #[derive(Debug)]
@@ -12,8 +12,10 @@ pub(super) struct Fields<'n> {
     pub at: At,
     section: Section,
     found: Vec<Field<'n>>,
-    /// Known keys whose value cannot be used, which is reported.
+    /// Known keys whose value, or a part of it, cannot be used, which is reported.
     broken: Vec<&'static str>,
+    /// Whether there are keys that are not known, which is reported.
+    has_unknown: bool,
 }
 
 #[derive(Debug)]
@@ -23,33 +25,35 @@ struct Field<'n> {
     value: Value<'n>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Value<'n> {
     Text(&'n str),
     Number(u32),
     Flag(bool),
     List(&'n [Node]),
-    Map(&'n Node),
+    /// In one or several parts, the later over the earlier.
+    Map(Vec<&'n Node>),
 }
 
 impl<'n> Fields<'n> {
-    /// Reads a map that is a `section`. What is wrong with its keys goes to `report`.
-    pub fn read(node: &'n Node, section: Section, at: At, report: &mut Report) -> Self {
-        let mut fields = Self { at, section, found: Vec::new(), broken: Vec::new() };
-        let Content::Map(pairs) = &node.content else {
-            report.error(&fields.at, not_a_map(node));
+    /// Reads a map that is a `section`, in one or several parts. What is wrong with its keys goes to `report`.
+    pub fn read(parts: &[&'n Node], section: Section, at: At, report: &mut Report) -> Self {
+        let mut fields = Self { at, section, found: Vec::new(), broken: Vec::new(), has_unknown: false };
+        if let Some(other) = parts.iter().find(|part| !part.is_map()) {
+            report.error(&fields.at, not_a_map(other));
             fields.broken = Key::names(section);
             return fields;
-        };
-        for pair in effective(pairs, &fields.at, report) {
-            if let Some(field) = fields.field(pair, report) {
+        }
+        let mut pairs = Pairs { is_joined: Key::is_joined, report };
+        for pair in pairs.effective(parts, &fields.at) {
+            if let Some(field) = fields.field(&pair, report) {
                 fields.found.push(field);
             }
         }
         fields
     }
 
-    fn field(&mut self, pair: Pair<'n>, report: &mut Report) -> Option<Field<'n>> {
+    fn field(&mut self, pair: &Pair<'n>, report: &mut Report) -> Option<Field<'n>> {
         let at = self.at.on(pair.line);
         let Some(name) = pair.name else {
             let raw = raw(pair.key);
@@ -60,24 +64,47 @@ impl<'n> Fields<'n> {
             self.stranger(name, &at, report);
             return None;
         };
-        match typed(key, pair.value) {
-            Ok(Some(value)) => Some(Field { key, line: pair.value.line, value }),
+        let line = pair.value().line;
+        match typed(key, &pair.parts) {
+            Ok(Some(value)) => {
+                self.check_elements(key, &value, report);
+                Some(Field { key, line, value })
+            }
+            Ok(None) if pair.replaces => {
+                report.warn(&at, format!("'{name}' has no value and takes back the one that it had"));
+                None
+            }
             Ok(None) => {
                 report.warn(&at, format!("'{name}' has no value and is ignored"));
                 None
             }
             Err(reason) => {
-                report.error(&self.at.key(name, pair.value.line), reason);
+                let wrong = pair.parts.iter().find(|part| !part.is_map()).map_or(line, |part| part.line);
+                report.error(&self.at.key(name, wrong), reason);
                 self.broken.push(key.name);
                 None
             }
         }
     }
 
-    fn stranger(&self, name: &str, at: &At, report: &mut Report) {
+    /// Reports the elements of a list that are no maps. The others are used.
+    fn check_elements(&mut self, key: &Key, value: &Value<'n>, report: &mut Report) {
+        let Value::List(nodes) = value else {
+            return;
+        };
+        let at = self.at.key(key.name, 0);
+        let others = nodes.iter().enumerate().filter(|(_, node)| !node.is_map());
+        for (index, other) in others {
+            report.error(&at.element(index, other.line), not_a_map_in_list(other));
+            self.broken.push(key.name);
+        }
+    }
+
+    fn stranger(&mut self, name: &str, at: &At, report: &mut Report) {
         let homes: Vec<_> = Key::homes(name).into_iter().map(Section::noun).collect();
         if homes.is_empty() {
             report.error(at, format!("config error, unknown key '{name}'"));
+            self.has_unknown = true;
         } else {
             let (homes, here) = (homes.join(" or "), self.section.noun());
             report.warn(at, format!("'{name}' belongs in {homes}; here, in {here}, it is ignored"));
@@ -92,6 +119,11 @@ impl<'n> Fields<'n> {
     /// Whether a key stands here with a value of its type.
     pub fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
+    }
+
+    /// Whether something that is written here cannot be used, so that what is missing may be only misspelt.
+    pub fn has_errors(&self) -> bool {
+        self.has_unknown || !self.broken.is_empty()
     }
 
     /// Whether a key stands here with a value that cannot be used, so that nothing more is to be said of it.
@@ -123,34 +155,36 @@ impl<'n> Fields<'n> {
         matches!(self.get(name), Some(Field { value: Value::Flag(true), .. }))
     }
 
-    pub fn map(&self, name: &str) -> Option<(&'n Node, At)> {
+    /// A map, in one or several parts, with the place of the last.
+    pub fn map(&self, name: &str) -> Option<(&[&'n Node], At)> {
         match self.get(name)? {
-            Field { line, value: Value::Map(node), .. } => Some((node, self.at.key(name, *line))),
+            Field { line, value: Value::Map(parts), .. } => Some((parts, self.at.key(name, *line))),
             _ => None,
         }
     }
 
-    /// The elements of a list, each with its place; none where there is no list.
+    /// The maps of a list, each with its place; none where there is no list.
     pub fn list(&self, name: &str) -> impl Iterator<Item = (&'n Node, At)> {
         let nodes: &'n [Node] = match self.get(name) {
             Some(Field { value: Value::List(nodes), .. }) => nodes,
             _ => &[],
         };
         let at = self.at.key(name, 0);
-        nodes.iter().enumerate().map(move |(index, node)| (node, at.element(index, node.line)))
+        let maps = nodes.iter().enumerate().filter(|(_, node)| node.is_map());
+        maps.map(move |(index, node)| (node, at.element(index, node.line)))
     }
 }
 
-/// The value of `key`; `None` where nothing is given.
-fn typed<'n>(key: &Key, node: &'n Node) -> Result<Option<Value<'n>>, String> {
+/// The value of `key`; `None` where nothing is given. Of several parts one that is wrong makes all wrong.
+fn typed<'n>(key: &Key, parts: &[&'n Node]) -> Result<Option<Value<'n>>, String> {
     let name = key.name;
+    let Some(node) = parts.iter().find(|part| !part.is_map()).or(parts.last()) else {
+        return Ok(None);
+    };
     match (key.kind, &node.content) {
         (_, Content::Scalar(scalar)) if scalar.meaning() == Meaning::Null => Ok(None),
-        (Kind::List(_), Content::List(nodes)) => match nodes.iter().find(|node| !node.is_map()) {
-            Some(other) => Err(not_a_map_in_list(other)),
-            None => Ok(Some(Value::List(nodes))),
-        },
-        (Kind::Map(_) | Kind::FreeMap, Content::Map(_)) => Ok(Some(Value::Map(node))),
+        (Kind::List(_), Content::List(nodes)) => Ok(Some(Value::List(nodes))),
+        (Kind::Map(_) | Kind::FreeMap, Content::Map(_)) => Ok(Some(Value::Map(parts.to_vec()))),
         (Kind::List(_), _) => Err(wrong_type(name, "a list", node)),
         (Kind::Map(_) | Kind::FreeMap, _) => Err(wrong_type(name, "a map", node)),
         (kind, Content::Scalar(scalar)) => scalar_value(name, kind, scalar, node).map(Some),
@@ -165,7 +199,7 @@ const NUMBER: &str = "a whole number from 0 to 4294967295";
 fn scalar_value<'n>(name: &str, kind: Kind, scalar: &'n Scalar, node: &Node) -> Result<Value<'n>, String> {
     match (kind, scalar.meaning()) {
         (_, Meaning::Float(_)) => Err(format!(
-            "error checking config: '{name}' is {}, a number with a fraction; put text in quotes",
+            "error checking config: '{name}' is {}, which YAML reads as a floating-point number; put text in quotes",
             scalar.text
         )),
         (Kind::Choice(choices), _) if !choices().contains(&&*scalar.text) => {

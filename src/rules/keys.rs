@@ -68,6 +68,11 @@ impl Key {
         KEYS.iter().find(|key| key.section == section && key.name == name)
     }
 
+    /// Whether the value of a key of that name is a map, which repeated and merged keys make together.
+    pub fn is_joined(name: &str) -> bool {
+        KEYS.iter().any(|key| key.name == name && matches!(key.kind, Kind::Map(_) | Kind::FreeMap))
+    }
+
     /// The names of all keys of a section.
     pub fn names(section: Section) -> Vec<&'static str> {
         KEYS.iter().filter(|key| key.section == section).map(|key| key.name).collect()

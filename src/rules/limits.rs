@@ -1,5 +1,8 @@
 //! Reads `rate_limit` and `rate_limits`.
 
+use std::collections::HashMap;
+use std::fmt;
+
 use crate::engine::{
     Algorithm, Charging, Defaults, FailurePolicy, Limit, LimitError, LimitId, LimitSpec, Pacing, Period,
     Quantity, Refill, Unit,
@@ -9,7 +12,7 @@ use super::draft::LimitDraft;
 use super::fields::Fields;
 use super::keys::{INTERVAL, QUEUE, Section, units};
 use super::report::{At, Report};
-use super::yaml::Node;
+use crate::yaml::Node;
 
 /// Whether a descriptor names limits at all.
 pub(super) fn are_named(descriptor: &Fields<'_>) -> bool {
@@ -24,9 +27,9 @@ pub(super) fn read(descriptor: &Fields<'_>, defaults: Defaults, report: &mut Rep
             "rate_limit and rate_limits cannot stand side by side; put every limit into rate_limits",
         );
     }
-    let single = descriptor.map("rate_limit");
-    let several: Vec<_> = descriptor.list("rate_limits").collect();
-    if several.is_empty() && descriptor.has("rate_limits") {
+    let single = descriptor.map("rate_limit").map(|(parts, at)| (parts.to_vec(), at));
+    let several: Vec<_> = descriptor.list("rate_limits").map(|(node, at)| (vec![node], at)).collect();
+    if several.is_empty() && descriptor.has("rate_limits") && !descriptor.is_broken("rate_limits") {
         report.warn(&descriptor.at("rate_limits"), "rate_limits is empty: it limits nothing");
     }
     let limits = read_all(single.into_iter().chain(several), defaults, report);
@@ -42,23 +45,33 @@ struct Read {
 }
 
 fn read_all<'n>(
-    nodes: impl Iterator<Item = (&'n Node, At)>,
+    maps: impl Iterator<Item = (Vec<&'n Node>, At)>,
     defaults: Defaults,
     report: &mut Report,
 ) -> Vec<Read> {
+    let maps: Vec<_> = maps.map(|(parts, at)| Fields::read(&parts, Section::RateLimit, at, report)).collect();
+    let mut lines = HashMap::new();
+    for fields in &maps {
+        if let Some(name) = named(fields) {
+            lines.entry(name).or_insert(fields.at.line);
+        }
+    }
     let mut limits = Vec::new();
-    for (node, at) in nodes {
-        let fields = Fields::read(node, Section::RateLimit, at, report);
-        let mut reader = Reader { fields: &fields, report };
+    for fields in &maps {
+        let mut reader = Reader { fields, lines: &lines, report };
         if let Some(spec) = reader.spec(defaults)
             && let Some(limit) = reader.checked(&spec)
         {
-            let place = report.place(&fields.at);
-            let draft = LimitDraft { place, spec };
-            limits.push(Read { at: fields.at, draft, limit });
+            let at = fields.at.clone();
+            let draft = LimitDraft { place: report.place(&at), spec };
+            limits.push(Read { at, draft, limit });
         }
     }
     limits
+}
+
+fn named<'n>(fields: &Fields<'n>) -> Option<&'n str> {
+    fields.text("name").filter(|name| !name.is_empty())
 }
 
 fn check_together(limits: &[Read], report: &mut Report) {
@@ -80,22 +93,45 @@ fn check_together(limits: &[Read], report: &mut Report) {
     }
 }
 
+/// The algorithm of a limit, and where it is from if the limit does not say.
+#[derive(Clone, Copy)]
+struct Chosen {
+    algorithm: Algorithm,
+    source: &'static str,
+}
+
+impl fmt::Display for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.algorithm, self.source)
+    }
+}
+
+fn beside(name: &str, line: u32) -> String {
+    format!(
+        "replaces '{name}', a limit of the same descriptor (line {line}), which would then never count; leave one out"
+    )
+}
+
 struct Reader<'r, 'n> {
     fields: &'r Fields<'n>,
+    /// The names of all limits of the descriptor, each with its line.
+    lines: &'r HashMap<&'n str, u32>,
     report: &'r mut Report,
 }
 
 impl<'n> Reader<'_, 'n> {
     fn spec(&mut self, defaults: Defaults) -> Option<LimitSpec> {
         let fields = self.fields;
-        let named = fields.text("algorithm").and_then(Algorithm::parse);
-        let algorithm = named.unwrap_or(defaults.algorithm);
-        let name = fields.text("name").filter(|name| !name.is_empty());
+        let named_algorithm = fields.text("algorithm").and_then(Algorithm::parse);
+        let algorithm = named_algorithm.unwrap_or(defaults.algorithm);
+        let name = named(fields);
         // Read before anything is given up, so that all problems of the limit are named.
         let period = self.period(fields.flag("unlimited"));
-        let burst = self.burst(algorithm);
-        let refill = self.only_for(Algorithm::TokenBucket, algorithm, "refill");
-        let mode = self.only_for(Algorithm::LeakyBucket, algorithm, "mode");
+        let source = if named_algorithm.is_some() { "" } else { " (from defaults.algorithm)" };
+        let chosen = Chosen { algorithm, source };
+        let burst = self.burst(chosen);
+        let refill = self.only_for(Algorithm::TokenBucket, chosen, "refill");
+        let mode = self.only_for(Algorithm::LeakyBucket, chosen, "mode");
         let replaces = self.replaces(name);
         let charging = fields.text("charging").and_then(Charging::parse);
         let policy = fields.text("on_store_failure").and_then(FailurePolicy::parse);
@@ -108,7 +144,7 @@ impl<'n> Reader<'_, 'n> {
             burst,
             refill: if refill == Some(INTERVAL) { Refill::Interval } else { Refill::Continuous },
             pacing: if mode == Some(QUEUE) { Pacing::Queue } else { Pacing::Meter },
-            charging: charging.unwrap_or_else(|| defaults.charging(named.is_some())),
+            charging: charging.unwrap_or_else(|| defaults.charging(named_algorithm.is_some())),
             on_store_failure: policy.unwrap_or(defaults.on_store_failure),
             name: name.map(str::to_owned),
             replaces,
@@ -155,11 +191,11 @@ impl<'n> Reader<'_, 'n> {
         period
     }
 
-    fn burst(&mut self, algorithm: Algorithm) -> Option<u32> {
+    fn burst(&mut self, chosen: Chosen) -> Option<u32> {
         let burst = self.fields.number("burst")?;
-        if !algorithm.has_burst() {
+        if !chosen.algorithm.has_burst() && !self.fields.is_broken("algorithm") {
             let reason =
-                format!("burst does nothing with {algorithm}; it is for gcra, token_bucket and leaky_bucket");
+                format!("burst does nothing with {chosen}; it is for gcra, token_bucket and leaky_bucket");
             self.report.warn(&self.fields.at("burst"), reason);
             return None;
         }
@@ -167,10 +203,10 @@ impl<'n> Reader<'_, 'n> {
     }
 
     /// The text under a key that one algorithm alone knows.
-    fn only_for(&mut self, owner: Algorithm, algorithm: Algorithm, name: &str) -> Option<&'n str> {
+    fn only_for(&mut self, owner: Algorithm, chosen: Chosen, name: &str) -> Option<&'n str> {
         let text = self.fields.text(name)?;
-        if algorithm != owner {
-            let reason = format!("'{name}' needs algorithm {owner}; this limit's is {algorithm}");
+        if chosen.algorithm != owner && !self.fields.is_broken("algorithm") {
+            let reason = format!("'{name}' needs algorithm {owner}; this limit's is {chosen}");
             self.report.error(&self.fields.at(name), reason);
             return None;
         }
@@ -180,14 +216,17 @@ impl<'n> Reader<'_, 'n> {
     fn replaces(&mut self, own_name: Option<&str>) -> Vec<String> {
         let mut replaces = Vec::new();
         for (node, at) in self.fields.list("replaces") {
-            let entry = Fields::read(node, Section::Replaces, at, self.report);
+            let entry = Fields::read(&[node], Section::Replaces, at, self.report);
             match entry.text("name") {
                 None | Some("") => self.report.error(&entry.at, "should not have an empty replaces entry"),
                 name if name == own_name => {
                     let reason = "replaces should not contain name of same descriptor";
                     self.report.error(&entry.at("name"), reason);
                 }
-                Some(name) => replaces.push(name.to_owned()),
+                Some(name) => match self.lines.get(name) {
+                    Some(line) => self.report.error(&entry.at("name"), beside(name, *line)),
+                    None => replaces.push(name.to_owned()),
+                },
             }
         }
         replaces
@@ -205,7 +244,7 @@ impl<'n> Reader<'_, 'n> {
             }
             return;
         }
-        if !fields.has("requests_per_unit") && !fields.is_broken("requests_per_unit") {
+        if !fields.has("requests_per_unit") && !fields.has_errors() {
             let reason = "requests_per_unit is missing, so everything is blocked; write 'requests_per_unit: 0' if that is meant";
             self.report.warn(&fields.at, reason);
         }

@@ -34,13 +34,29 @@ fn check_level(nodes: &[NodeDraft], path: &str, problems: &mut Vec<Problem>) {
         } else if let Some(reason) = wildcards.why_never(index, node, &composite) {
             problems.push(Problem::warning(node.place.clone(), reason));
         }
-        firsts.entry(composite).or_insert(&node.place);
-        if node.spec.value.is_empty() && !node.names_limits && node.nodes.is_empty() {
+        if is_idle(node, &composite) {
             let reason = "does nothing: it has no value to exempt, no limit and no descriptors";
             problems.push(Problem::warning(node.place.clone(), reason));
         }
+        problems.extend(share_a_label(&node.limits));
+        firsts.entry(composite).or_insert(&node.place);
         check_level(&node.nodes, &path, problems);
     }
+}
+
+/// Whether a node could as well be left out. One with a value, or with a star in its key, exempts what it matches.
+fn is_idle(node: &NodeDraft, composite: &str) -> bool {
+    let says_nothing = node.spec.value.is_empty() && !node.names_limits && node.nodes.is_empty();
+    says_nothing && !composite.contains('*') && !node.has_errors
+}
+
+/// A limit without a name goes by its rule's path, so several of one rule cannot be told apart.
+fn share_a_label(limits: &[LimitDraft]) -> Option<Problem> {
+    let mut unnamed = limits.iter().filter(|limit| limit.spec.name.is_none() && !limit.spec.unlimited);
+    let (first, second) = (unnamed.next()?, unnamed.next()?);
+    let reason =
+        format!("neither this limit nor the one on {} has a name: metrics take both for one", first.place);
+    Some(Problem::warning(second.place.clone(), reason))
 }
 
 /// The wildcards of one level, in order.

@@ -9,7 +9,8 @@ use super::draft::DomainDraft;
 use super::problem::{Place, Problem, Problems};
 use super::report::Report;
 use super::source::{Files, Source, SourceFile};
-use super::{lint, tree, yaml};
+use super::{lint, tree};
+use crate::yaml;
 
 /// How rule files are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,13 +4,28 @@ use std::collections::BTreeMap;
 
 use crate::engine::Metadata;
 
-use super::pairs::effective;
+use super::pairs::Pairs;
 use super::report::{At, Report};
 use super::scalar::Meaning;
-use super::yaml::{Content, Node};
+use crate::yaml::{Content, Node};
 
-/// The metadata in `node`. What cannot be held goes to `report` and is left out.
-pub(super) fn read(node: &Node, at: &At, report: &mut Report) -> Metadata {
+/// The metadata in a map of one or several parts. What cannot be held goes to `report` and is left out.
+pub(super) fn read(parts: &[&Node], at: &At, report: &mut Report) -> Metadata {
+    let mut map = BTreeMap::new();
+    // Within metadata a repeated key replaces all of what it stands for.
+    let mut pairs = Pairs { is_joined: |_| false, report };
+    for pair in pairs.effective(parts, at) {
+        let Content::Scalar(name) = &pair.key.content else {
+            report.error(&at.on(pair.line), "error parsing metadata: a key is not text");
+            continue;
+        };
+        let value = value(pair.value(), &at.key(&name.text, pair.value().line), report);
+        map.insert(name.text.to_string(), value);
+    }
+    Metadata::Map(map)
+}
+
+fn value(node: &Node, at: &At, report: &mut Report) -> Metadata {
     match &node.content {
         Content::Scalar(scalar) => match scalar.meaning() {
             Meaning::Null => Metadata::Null,
@@ -27,20 +42,9 @@ pub(super) fn read(node: &Node, at: &At, report: &mut Report) -> Metadata {
         Content::List(nodes) => {
             let elements = nodes.iter().enumerate();
             Metadata::List(
-                elements.map(|(index, node)| read(node, &at.element(index, node.line), report)).collect(),
+                elements.map(|(index, node)| value(node, &at.element(index, node.line), report)).collect(),
             )
         }
-        Content::Map(pairs) => {
-            let mut map = BTreeMap::new();
-            for pair in effective(pairs, at, report) {
-                let Content::Scalar(name) = &pair.key.content else {
-                    report.error(&at.on(pair.line), "error parsing metadata: a key is not text");
-                    continue;
-                };
-                let value = read(pair.value, &at.key(&name.text, pair.value.line), report);
-                map.insert(name.text.to_string(), value);
-            }
-            Metadata::Map(map)
-        }
+        Content::Map(_) => read(&[node], at, report),
     }
 }

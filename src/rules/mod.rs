@@ -24,7 +24,6 @@ mod source;
 mod status;
 mod tree;
 mod words;
-mod yaml;
 
 pub use describe::{Description, describe};
 pub use load::{LoadOptions, Loaded, load};

@@ -1,6 +1,6 @@
 //! What a YAML scalar stands for, as the reference service's parser (yaml.v2, YAML 1.1) reads it.
 
-use super::yaml::Scalar;
+use crate::yaml::Scalar;
 
 /// A scalar's meaning.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,7 +28,7 @@ impl Meaning {
 
 impl Scalar {
     /// What it stands for.
-    pub fn meaning(&self) -> Meaning {
+    pub(super) fn meaning(&self) -> Meaning {
         if !self.is_plain {
             return Meaning::Text;
         }
@@ -59,12 +59,11 @@ fn number(text: &str) -> Meaning {
     if let Some(magnitude) = integer(unsigned) {
         return Meaning::Int(i128::from(sign) * magnitude);
     }
-    if is_float(unsigned)
-        && let Ok(value) = text.parse()
-    {
-        return Meaning::Float(value);
+    let digits = text.replace('_', "");
+    match digits.parse::<f64>() {
+        Ok(value) if is_float(unsigned) && value.is_finite() => Meaning::Float(value),
+        _ => Meaning::Text,
     }
-    Meaning::Text
 }
 
 /// Decimal, or with a prefix for base 2, 8 or 16; a leading 0 alone is octal. Underscores part digits.
@@ -86,19 +85,21 @@ fn integer(unsigned: &str) -> Option<i128> {
     has_digits.then_some(value)
 }
 
-/// Digits with a point before at least one of them, or an exponent with a sign: what yaml.v2 takes for a float.
+/// What yaml.v2 takes for a float: digits with or without a point, and an exponent or none. Underscores part digits,
+/// but none comes first.
 fn is_float(unsigned: &str) -> bool {
+    if !unsigned.starts_with(|c: char| c == '.' || c.is_ascii_digit()) {
+        return false;
+    }
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
-        None => (unsigned, None),
+        Some((mantissa, exponent)) => (mantissa, exponent.strip_prefix(['+', '-']).unwrap_or(exponent)),
+        None => (unsigned, "0"),
     };
-    let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or(("", mantissa));
-    let exponent_fits = exponent.is_none_or(|exponent| {
-        exponent.strip_prefix(['+', '-']).is_some_and(|digits| !digits.is_empty() && all_digits(digits))
-    });
-    let has_mark = mantissa.contains('.') || exponent.is_some();
-    has_mark && all_digits(whole) && !fraction.is_empty() && all_digits(fraction) && exponent_fits
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
+    let has_digit = |text: &str| text.bytes().any(|byte| byte.is_ascii_digit());
+    let is_mantissa = all_digits(whole) && all_digits(fraction) && (has_digit(whole) || has_digit(fraction));
+    is_mantissa && all_digits(exponent) && has_digit(exponent)
 }
 
 #[cfg(test)]
@@ -122,16 +123,24 @@ mod tests {
             ("42", Meaning::Int(42)),
             ("-7", Meaning::Int(-7)),
             ("1_000", Meaning::Int(1000)),
-            ("010", Meaning::Int(8)), // octal
-            ("08", Meaning::Text),    // no octal digit
+            ("010", Meaning::Int(8)),    // octal
+            ("08", Meaning::Float(8.0)), // no octal number
             ("0x1F", Meaning::Int(31)),
             ("0b101", Meaning::Int(5)),
             ("0x", Meaning::Text),
             ("0xZZ", Meaning::Text),
             ("1.5", Meaning::Float(1.5)),
             ("-.5", Meaning::Float(-0.5)),
-            ("1.", Meaning::Text),
-            ("1e3", Meaning::Text), // an exponent needs a sign
+            ("1.", Meaning::Float(1.0)),
+            ("1e3", Meaning::Float(1000.0)),
+            ("1_0.5", Meaning::Float(10.5)),
+            ("0e_1", Meaning::Float(0.0)),
+            ("1e", Meaning::Text),
+            ("1e999", Meaning::Text), // too large for a float
+            (".", Meaning::Text),
+            ("_1.5", Meaning::Text),
+            ("1.e3.", Meaning::Text),
+            ("+-1.5", Meaning::Text),
             ("1e+3", Meaning::Float(1000.0)),
             ("-.inf", Meaning::Float(f64::NEG_INFINITY)),
             ("10.0.0.1", Meaning::Text),

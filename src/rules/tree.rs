@@ -8,7 +8,7 @@ use super::keys::Section;
 use super::limits;
 use super::metadata;
 use super::report::{At, Report};
-use super::yaml::{Document, Node};
+use crate::yaml::{Document, Node};
 
 /// Reads a whole document. `None` where it has no domain; what is wrong goes to `report` in any case.
 pub(super) fn read(document: &Document, defaults: Defaults, report: &mut Report) -> Option<DomainDraft> {
@@ -22,7 +22,7 @@ pub(super) fn read(document: &Document, defaults: Defaults, report: &mut Report)
         return None;
     };
     let at = At { line: root.line, path: String::new() };
-    let fields = Fields::read(root, Section::File, at, report);
+    let fields = Fields::read(&[root], Section::File, at, report);
     let mut reader = Reader { defaults, report };
     let nodes = reader.level(&fields);
     let name = required(&fields, "domain", NO_DOMAIN, report)?;
@@ -57,7 +57,7 @@ impl Reader<'_> {
     }
 
     fn node(&mut self, node: &Node, at: At) -> Option<NodeDraft> {
-        let fields = Fields::read(node, Section::Descriptor, at, self.report);
+        let fields = Fields::read(&[node], Section::Descriptor, at, self.report);
         let limits = self.limits(&fields);
         let rule = self.rule(&fields);
         let nodes = self.level(&fields);
@@ -71,7 +71,16 @@ impl Reader<'_> {
         self.check_wildcard(&spec, &fields);
         let names_limits = limits::are_named(&fields);
         self.check_effect(&fields, names_limits);
-        Some(NodeDraft { place: self.report.place(&fields.at), spec, names_limits, limits, rule, nodes })
+        let has_errors = fields.has_errors();
+        Some(NodeDraft {
+            place: self.report.place(&fields.at),
+            spec,
+            names_limits,
+            limits,
+            rule,
+            nodes,
+            has_errors,
+        })
     }
 
     fn limits(&mut self, fields: &Fields<'_>) -> Vec<LimitDraft> {
@@ -84,7 +93,7 @@ impl Reader<'_> {
             shadow: fields.flag("shadow_mode"),
             quota: fields.flag("quota_mode"),
             shard_by: shard_by(fields),
-            metadata: fields.map("metadata").map(|(node, at)| metadata::read(node, &at, self.report)),
+            metadata: fields.map("metadata").map(|(parts, at)| metadata::read(parts, &at, self.report)),
         }
     }
 

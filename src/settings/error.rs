@@ -15,14 +15,16 @@ pub enum SettingsError {
         cause: std::io::Error,
     },
     /// The file is not YAML.
-    #[error("settings file {}: {cause}", path.display())]
+    #[error("settings file {}:{line}: {reason}", path.display())]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// What the parser says, with line and column.
-        cause: config::ConfigError,
+        /// Where.
+        line: u32,
+        /// What the parser says. It does not repeat values.
+        reason: String,
     },
-    /// The file is YAML, but not keys with values. The cause is left out: it would repeat the file's text.
+    /// The file is YAML, but not keys with values.
     #[error("settings file {}: expected sections with keys at the top, like `server:`", path.display())]
     NotSections {
         /// The file.
@@ -66,7 +68,12 @@ pub enum Origin {
     /// Nowhere: compiled in.
     Default,
     /// In the settings file.
-    File(PathBuf),
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The line of the key.
+        line: u32,
+    },
     /// In the environment variable of that name.
     Variable(String),
 }
@@ -84,6 +91,8 @@ pub enum Fault {
         /// The names in it.
         instead: Vec<String>,
     },
+    /// It has dots in it, which do not nest.
+    Dotted,
     /// The value is none of those the setting takes.
     Malformed {
         /// What it takes.
@@ -112,7 +121,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("the default"),
-            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::File { path, line } => write!(f, "file {}:{line}", path.display()),
             Self::Variable(name) => write!(f, "environment variable {name}"),
         }
     }
@@ -125,6 +134,9 @@ impl fmt::Display for Fault {
             Self::Section { instead } => {
                 write!(f, "a section, not a value; in it there is {}", instead.join(", "))
             }
+            Self::Dotted => f.write_str(
+                "one key with dots in it; nest it instead, each section on a line of its own, indented below the one before",
+            ),
             Self::Malformed { expected, found: Some(found) } => {
                 write!(f, "expected {expected}, found {found}")
             }

@@ -35,9 +35,13 @@ pub(super) fn address() -> Kind<SocketAddr> {
     Kind::new("an IP address and port like 0.0.0.0:8081 or [::1]:8081", |text| text.parse().ok())
 }
 
-/// `true` or `false`.
+/// `true` or `false`, in the spellings that YAML has for them.
 pub(super) fn flag() -> Kind<bool> {
-    Kind::new("true or false", |text| text.parse().ok())
+    Kind::new("true or false", |text| match text {
+        "true" | "True" | "TRUE" => Some(true),
+        "false" | "False" | "FALSE" => Some(false),
+        _ => None,
+    })
 }
 
 /// One of a few names.

@@ -1,9 +1,8 @@
-//! Collects what was written, and where: the file and the environment, as flat dotted keys with text for values.
+//! What was written, and where, as flat dotted keys with text for values; and what the environment says.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 
-use config::{ConfigError, Environment, File, FileFormat, Source, Value, ValueKind};
+use config::{Environment, Source};
 
 use super::{Origin, SettingsError};
 
@@ -23,10 +22,12 @@ pub(super) struct Written {
 
 #[derive(Clone, Debug)]
 pub(super) enum Form {
-    /// A scalar, whatever its type: every setting has a spelling as text.
+    /// A scalar as it is spelt: every setting is read from text, wherever it was written.
     Text(String),
     /// A key with nothing after it.
     Nothing,
+    /// A key with YAML's own word for nothing, or an empty map: whoever writes that does not mean a text.
+    Null,
     /// A list; no setting takes one.
     List,
 }
@@ -35,46 +36,6 @@ pub(super) enum Form {
 pub(super) fn variable(key: &str) -> String {
     let name = key.to_uppercase().replace('.', SEPARATOR);
     format!("{PREFIX}{SEPARATOR}{name}")
-}
-
-/// What the file says.
-pub(super) fn file(path: &Path) -> Result<Layer, SettingsError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|cause| SettingsError::Unreadable { path: path.to_owned(), cause })?;
-    let tree = File::from_str(&text, FileFormat::Yaml).collect().map_err(|cause| unusable(path, cause))?;
-    let mut layer = Layer::new();
-    for (key, value) in tree {
-        flatten(&mut layer, key, value.kind, &Origin::File(path.to_owned()));
-    }
-    Ok(layer)
-}
-
-fn unusable(path: &Path, cause: ConfigError) -> SettingsError {
-    let path = path.to_owned();
-    let ConfigError::FileParse { cause: inner, .. } = &cause else {
-        return SettingsError::Syntax { path, cause };
-    };
-    // Of the causes, only a root of another type is an error of the crate's own, and it is boxed twice.
-    match inner.downcast_ref::<Box<ConfigError>>() {
-        Some(_) => SettingsError::NotSections { path },
-        _ => SettingsError::Syntax { path, cause },
-    }
-}
-
-fn flatten(layer: &mut Layer, key: String, kind: ValueKind, origin: &Origin) {
-    let value = match kind {
-        ValueKind::Table(table) if !table.is_empty() => {
-            for (name, Value { kind, .. }) in table {
-                flatten(layer, format!("{key}.{name}"), kind, origin);
-            }
-            return;
-        }
-        ValueKind::Table(_) | ValueKind::Nil => Form::Nothing,
-        ValueKind::Array(_) => Form::List,
-        // A float prints the shortest text that reads as the same float: what was written, up to 15 digits.
-        scalar => Form::Text(scalar.to_string()),
-    };
-    layer.insert(key, Written { value, origin: origin.clone() });
 }
 
 /// What those variables say that begin with our prefix.

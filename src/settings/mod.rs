@@ -5,6 +5,7 @@
 
 mod error;
 mod failure;
+mod file;
 mod kinds;
 mod layers;
 mod log;
@@ -74,9 +75,9 @@ impl Settings {
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, SettingsError> {
-        let mut written = file.map(layers::file).transpose()?.unwrap_or_default();
-        written.extend(layers::environment(environment)?);
-        let mut reader = Reader::new(written);
+        let mut written = file.map(file::read).transpose()?.unwrap_or_default();
+        written.layer.extend(layers::environment(environment)?);
+        let mut reader = Reader::new(written.layer, written.problems);
         let settings = Self::read(&mut reader);
         reader.finish()?;
         Ok(settings)

@@ -29,8 +29,9 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(written: Layer) -> Self {
-        Self { written, ..Self::default() }
+    /// `problems`: what is wrong with what was written, whatever settings there are.
+    pub(super) fn new(written: Layer, problems: Vec<Problem>) -> Self {
+        Self { written, problems, ..Self::default() }
     }
 
     /// The setting's value; its default where nothing, or nothing usable, was written.
@@ -46,12 +47,18 @@ impl Reader {
         let Some(written) = written else {
             return fallback();
         };
+        let text = match &written.value {
+            Form::Text(text) => Some(text.as_str()),
+            Form::Nothing if default.is_empty() => Some(default),
+            Form::Nothing | Form::Null | Form::List => None,
+        };
+        if let Some(value) = text.and_then(|text| kind.parse(text)) {
+            return value;
+        }
         let found = match &written.value {
-            Form::Text(text) => match kind.parse(text) {
-                Some(value) => return value,
-                None => (!kind.secret).then(|| quoted(text)),
-            },
+            Form::Text(text) => (!kind.secret).then(|| quoted(text)),
             Form::Nothing => Some("nothing".to_owned()),
+            Form::Null => Some("null, which is no text unless in quotes".to_owned()),
             Form::List => Some("a list".to_owned()),
         };
         let expected = kind.expected.clone();
@@ -83,7 +90,7 @@ impl Reader {
             let inside = self.names_in(&key);
             let fault = match written.value {
                 // `section:` with everything in it commented out.
-                Form::Nothing if !inside.is_empty() => continue,
+                Form::Nothing | Form::Null if !inside.is_empty() => continue,
                 _ if !inside.is_empty() => Fault::Section { instead: inside },
                 _ => Fault::Unknown { instead: self.names_near(&key) },
             };

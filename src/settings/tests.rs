@@ -24,7 +24,7 @@ fn problems(result: Result<Settings, SettingsError>) -> Vec<String> {
         panic!("expected problems, got {result:?}");
     };
     let line = |problem: &Problem| match &problem.origin {
-        Origin::File(_) => format!("file: {}: {}", problem.key, problem.fault),
+        Origin::File { line, .. } => format!("file:{line}: {}: {}", problem.key, problem.fault),
         Origin::Variable(name) => format!("{name}: {}: {}", problem.key, problem.fault),
         Origin::Default => format!("default: {}: {}", problem.key, problem.fault),
     };
@@ -90,16 +90,16 @@ log:
         ("RATELIMITD__NEAR_LIMIT_RATIO", "80%"),
     ];
     let expected = [
-        r#"file: logg.level: no such setting; there is server, rules, store, failure, defaults, near_limit_ratio, shadow_mode, response, log"#,
+        r#"file:14: logg.level: no such setting; there is server, rules, store, failure, defaults, near_limit_ratio, shadow_mode, response, log"#,
         r#"RATELIMITD__NEAR_LIMIT_RATIO: near_limit_ratio: expected a number from 0 to 1 with at most six decimals, found "80%""#,
-        r#"file: rules.path: expected the path of a file or directory, found nothing"#,
-        r#"file: server.drain: expected a duration from 0s to 1h, found "5""#,
-        r#"file: server.grpc.address: expected an IP address and port like 0.0.0.0:8081 or [::1]:8081, found "localhost:8081""#,
-        r#"file: server.max_descriptors: expected a whole number from 1 to 1024, found "0""#,
+        r#"file:8: rules.path: expected the path of a file or directory, found nothing"#,
+        r#"file:3: server.drain: expected a duration from 0s to 1h, found "5""#,
+        r#"file:6: server.grpc.address: expected an IP address and port like 0.0.0.0:8081 or [::1]:8081, found "localhost:8081""#,
+        r#"file:4: server.max_descriptors: expected a whole number from 1 to 1024, found "0""#,
         r#"RATELIMITD__STORE__KIDN: store.kidn: no such setting; there is kind, memory, redis"#,
-        r#"file: store.kind: expected one of memory, redis, found a list"#,
+        r#"file:10: store.kind: expected one of memory, redis, found a list"#,
         r#"RATELIMITD__STORE__MEMORY: store.memory: a section, not a value; in it there is max_keys"#,
-        r#"file: store.memory.maxkeys: no such setting; there is max_keys"#,
+        r#"file:12: store.memory.maxkeys: no such setting; there is max_keys"#,
     ];
     assert_eq!(problems(with_file(yaml, &variables)), expected);
 }
@@ -119,9 +119,16 @@ fn a_file_that_cannot_be_used_is_named() {
     let message = missing.expect_err("there is no such file").to_string();
     assert!(message.starts_with("settings file /nowhere/settings.yaml: "), "{message}");
     let message = with_file("a: [", &[]).expect_err("not YAML").to_string();
-    assert!(message.contains("line"), "{message}");
-    for yaml in ["a: 1\n---\nb: 2\n", "a: 1\na: 2\n"] {
-        assert!(matches!(with_file(yaml, &[]), Err(SettingsError::Syntax { .. })), "{yaml}");
+    assert!(message.contains(":2: while parsing"), "{message}");
+    for (yaml, told) in [
+        ("a: 1\n---\nb: 2\n", (2, "another YAML document starts here; the settings are one")),
+        ("a: 1\n\na: 2\n", (3, "'a' stands here and on line 1")),
+        ("a:\n  [b]: 2\n", (2, "a key is text, not a list or a map")),
+    ] {
+        let Err(SettingsError::Syntax { line, reason, .. }) = with_file(yaml, &[]) else {
+            panic!("{yaml} is refused");
+        };
+        assert_eq!((line, reason.as_str()), told, "{yaml}");
     }
     let list = with_file("- server", &[]);
     assert!(matches!(list, Err(SettingsError::NotSections { .. })));
@@ -187,11 +194,75 @@ fn the_near_limit_ratio_is_taken_exactly_as_written() {
     for (written, ppm) in cases {
         let read = with(&[("RATELIMITD__NEAR_LIMIT_RATIO", written)]);
         assert_eq!(read.ok().map(|settings| settings.near_limit_ppm), ppm, "{written}");
-        // In a file the same text may pass through YAML's own numbers.
-        if let (Some(ppm), Ok(settings)) = (ppm, with_file(&format!("near_limit_ratio: {written}"), &[])) {
-            assert_eq!(settings.near_limit_ppm, ppm, "{written}");
+        let read = with_file(&format!("near_limit_ratio: {written}"), &[]);
+        assert_eq!(read.ok().map(|settings| settings.near_limit_ppm), ppm, "{written} in a file");
+    }
+}
+
+#[test]
+fn a_value_means_what_is_written_in_the_file_and_in_the_environment() {
+    let texts = [
+        "007", "0x1F", "2024.10", "1e3", "+5", "1_000", ".5", "True", "yes", "0o17", "hunter 2", "-1", "nan",
+    ];
+    let keys = [
+        ("store.redis.username", "store:\n  redis:\n    username: "),
+        ("store.redis.password", "store:\n  redis:\n    password: "),
+        ("rules.path", "rules:\n  path: "),
+        ("server.workers", "server:\n  workers: "),
+        ("near_limit_ratio", "near_limit_ratio: "),
+        ("shadow_mode", "shadow_mode: "),
+        ("log.level", "log:\n  level: "),
+    ];
+    for (key, yaml) in keys {
+        let variable = layers::variable(key);
+        for text in texts {
+            let expected = with(&[(&variable, text)]);
+            for quote in ["", "'", "\""] {
+                let written = with_file(&format!("{yaml}{quote}{text}{quote}\n"), &[]);
+                match (&expected, written) {
+                    (Ok(expected), Ok(written)) => assert_eq!(*expected, written, "{key} {text}"),
+                    (Err(_), Err(_)) => {}
+                    (_, written) => panic!("{key} {text}: {expected:?}, but in the file {written:?}"),
+                }
+            }
         }
     }
+    let password = with_file("store:\n  redis:\n    password: 007\n", &[]).expect("a password");
+    assert_eq!(
+        password.store.redis.server.credentials,
+        with(&[("RATELIMITD__STORE__REDIS__PASSWORD", "007")])
+            .expect("the same")
+            .store
+            .redis
+            .server
+            .credentials
+    );
+    assert!(
+        with(&[("RATELIMITD__SHADOW_MODE", "TRUE")])
+            .is_ok_and(|settings| settings.enforcement == Enforcement::Shadow)
+    );
+}
+
+#[test]
+fn nothing_written_is_an_empty_text_where_that_is_the_default() {
+    let empty = "store:\n  redis:\n    username:\n    password: # in the environment\n    tls:\n      ca_file:\nlog: {}\nserver: ~\n";
+    assert_eq!(with_file(empty, &[]).expect("empty texts"), Settings::default());
+    let refused = "store:\n  redis:\n    username: ~\n    password: null\n    key_prefix:\n";
+    let expected = [
+        "file:5: store.redis.key_prefix: expected at most 64 visible ASCII characters, no braces, found nothing",
+        "file:4: store.redis.password: expected a password, or nothing, found null, which is no text unless in quotes",
+        "file:3: store.redis.username: expected an ACL user, or nothing, found null, which is no text unless in quotes",
+    ];
+    assert_eq!(problems(with_file(refused, &[])), expected);
+    assert!(with_file("store:\n  redis:\n    username: 'null'\n", &[]).is_ok());
+}
+
+#[test]
+fn a_key_with_dots_does_not_nest() {
+    let yaml = "store.redis.url: redis://a\nstore:\n  redis.url: redis://b\n  redis:\n    url: redis://c\n";
+    let told = "one key with dots in it; nest it instead, each section on a line of its own, indented below the one before";
+    let expected = [format!("file:1: store.redis.url: {told}"), format!("file:3: store.redis.url: {told}")];
+    assert_eq!(problems(with_file(yaml, &[])), expected);
 }
 
 #[test]

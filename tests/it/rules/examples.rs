@@ -63,7 +63,7 @@ fn every_example_names_the_schema_and_the_schema_is_up_to_date() {
 #[test]
 fn explanations_say_why() {
     let rules = examples();
-    let table: [(&str, &[&str], usize, &[&str]); 9] = [
+    let table: [(&str, &[&str], usize, &[&str]); 10] = [
         // domain, descriptors, how many match, what the text says
         ("nowhere", &["a=b"], 0, &["there are no rules for domain 'nowhere'", "'accounts', 'edge'"]),
         ("edge", &["generic_key=x"], 0, &["no node for entry 1 (generic_key=x)", "'generic_key_slow'"]),
@@ -79,7 +79,16 @@ fn explanations_say_why() {
             &[
                 "wildcard, node 'path_/files/*'",
                 "share one counter",
-                "{edge|path=/files/*%*}#gc:100/1000000/100",
+                "{edge|path=/files/*%*}#gc:100/1000000/100 (in Redis after store.redis.key_prefix)",
+            ],
+        ),
+        (
+            "edge",
+            &["path=/files/*"],
+            1,
+            &[
+                "exact value, node 'path_/files/*'; all values of this wildcard share",
+                "{edge|path=/files/*%*}#gc",
             ],
         ),
         (

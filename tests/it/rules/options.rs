@@ -99,7 +99,7 @@ fn units_are_read_in_any_case_and_values_by_their_spelling() {
 domain: 7
 descriptors:
   - key: port
-    value: 0080
+    value: 0070
     rate_limit: { unit: MINUTE, requests_per_unit: 0x10 }
   - key: flag
     value: yes
@@ -111,14 +111,14 @@ descriptors:
 ",
     );
     let table = [
-        ("port=0080", "{7|port=0080}#fw:16/60000000"),
+        ("port=0070", "{7|port=0070}#fw:16/60000000"),
         ("flag=yes", "{7|flag=yes}#fw:1000/3600000000"),
         ("null=x", "{7|null=x}#fw:8/604800000000"),
     ];
     for (asked, key) in table {
         assert_eq!(keys(&rules, &request("7", &[asked])), [key], "{asked}");
     }
-    assert!(keys(&rules, &request("7", &["port=80"])).is_empty());
+    assert!(keys(&rules, &request("7", &["port=70"])).is_empty());
     assert!(rules.rules()[2].shadow);
 }
 
@@ -147,6 +147,71 @@ descriptors:
     assert_eq!(loaded.warnings, []);
     let numbers: Vec<_> = loaded.rules.limits().iter().map(|limit| limit.spec.requests_per_unit).collect();
     assert_eq!(numbers, [5, 5, 6, 7]);
+}
+
+#[test]
+fn what_is_given_twice_counts_together_as_in_the_reference_parser() {
+    let loaded = load_text(
+        "
+domain: d
+descriptors:
+  - &base
+    key: a
+    rate_limit: { unit: minute, requests_per_unit: 5, name: base, replaces: [{ name: x }, { name: y }] }
+    metadata: { team: core, owner: { name: o } }
+  - <<: *base
+    key: b
+    rate_limit: { requests_per_unit: 6, name: b, replaces: [{ name: z }] }
+    metadata: { owner: { phone: 1 } }
+  - key: c
+    rate_limit: { unit: hour, name: c }
+    <<: { rate_limit: { unit: minute, requests_per_unit: 9 } }
+  - key: e
+    rate_limit: { unit: day, requests_per_unit: 7 }
+    rate_limit: { unit: hour, name: e }
+  - <<: *base
+    key: f
+    rate_limit: { name: ~, replaces: }
+  - <<: [{ rate_limit: { unit: week } }, *base]
+    key: g
+    rate_limit: { name: g }
+  - <<: *base
+    key: h
+    rate_limit: ~
+    rate_limit: { unit: year, requests_per_unit: 8 }
+  - <<: *base
+    key: i
+    value: exempt
+    rate_limit:
+",
+    )
+    .unwrap_or_else(|problems| panic!("{problems}"));
+    let found: Vec<_> = loaded
+        .rules
+        .limits()
+        .iter()
+        .map(|limit| {
+            let spec = &limit.spec;
+            let replaces = spec.replaces.join("+");
+            (spec.requests_per_unit, spec.period.unit(), spec.name.as_deref().unwrap_or(""), replaces)
+        })
+        .collect();
+    let expected = [
+        (5, Unit::Minute, "base", "x+y"),
+        (6, Unit::Minute, "b", "z"), // the merge first, then its own keys; lists are replaced
+        (9, Unit::Minute, "c", ""),  // what is merged in later wins
+        (7, Unit::Hour, "e", ""),
+        (5, Unit::Minute, "", ""),   // nothing takes back
+        (5, Unit::Week, "g", "x+y"), // of several merged maps the first wins
+        (8, Unit::Year, "", ""),     // a limit that was taken back starts anew
+    ];
+    let expected = expected.map(|(limit, unit, name, replaces)| (limit, unit, name, replaces.to_owned()));
+    assert_eq!(found, expected);
+    assert!(labels(&loaded.rules, &request("d", &["i=exempt"])).is_empty());
+    let text = |text: &str| Metadata::Text(text.to_owned());
+    let owner = Metadata::Map([("phone".to_owned(), Metadata::Number(1.0))].into());
+    let metadata = Metadata::Map([("team".to_owned(), text("core")), ("owner".to_owned(), owner)].into());
+    assert_eq!(loaded.rules.rules()[1].metadata, Some(metadata));
 }
 
 #[test]
