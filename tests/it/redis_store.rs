@@ -233,6 +233,9 @@ async fn a_value_that_no_limit_left_there_counts_as_none() {
             vec!["RPUSH", &key, "0", "0", "x", "y"],
             vec!["RPUSH", &key, "0", "0", "1", "-5"],
             vec!["RPUSH", &key, "0", "0", &long, &long],
+            vec!["RPUSH", &key, &two, &two, &two],
+            vec!["RPUSH", &key, "0123456789abcdef", "0123456789abcdef", &three],
+            vec!["RPUSH", &key, "x", &two, "y", &two, "z", &two],
             vec!["RPUSH", &key, "a", "b", "c", "d", "e", "f"],
         ];
         for command in text.chain(types) {

@@ -1,14 +1,23 @@
--- Sliding log. Kept as a list of pairs: a time in us and the running total of units up to and including that grant. Pair
--- 0 is no grant: its total is what the others start from. A = the log as far as it is known, see open_log. Sums over a
--- span are one subtraction and searches go by bisection, so a decision reads few of the entries.
+-- Sliding log. Kept as a list of pairs, each one element of two doubles: a time in us and the running total of units up to
+-- and including that grant. Pair 0 is no grant: its total is what the others start from. A = the log as far as it is
+-- known, see open_log. Sums over a span are one subtraction and searches go by bisection, so a decision reads few pairs.
 local sliding_log, record_log, log_facts
 if USES % 8 >= 4 then
+  -- Time and total of a pair as it is kept. What is none counts as none: it is found out by what does not fit together.
+  local function numbers(pair)
+    if pair and #pair == 16 then
+      return unpack_from('<dd', pair)
+    end
+    return 0, 0
+  end
+
   local function time_of(key, pair)
-    return tonumber(call('LINDEX', key, 2 * pair)) or 0
+    return (numbers(call('LINDEX', key, pair)))
   end
 
   local function total_of(key, pair)
-    return tonumber(call('LINDEX', key, 2 * pair + 1)) or 0
+    local _, total = numbers(call('LINDEX', key, pair))
+    return total
   end
 
   -- The first pair in low..high whose number is not below `bound`; high + 1 when there is none.
@@ -37,16 +46,13 @@ if USES % 8 >= 4 then
 
   -- The number of grants in the list, pair 0 left out. Few decisions need it.
   local function count(key, log)
-    if not log.grants then
-      local length = call('LLEN', key)
-      log.odd = length % 2 == 1
-      log.grants = floor(length / 2) - 1
-    end
+    log.grants = log.grants or call('LLEN', key) - 1
     return log.grants
   end
 
-  -- So much of a list is read at once: pair 0 and three grants, all that most decisions need of its beginning.
-  local HEAD = 8
+  -- So much of a list is read at once: pair 0 and three grants, all that most decisions need of its beginning. Where a list
+  -- ends is handed over as text: Redis spells numbers slowly.
+  local HEAD, HEAD_END, END = 4, '3', '-1'
 
   -- Grants that have left the window are forgotten so many at a time.
   local FORGOTTEN_AT_ONCE = 2
@@ -55,27 +61,29 @@ if USES % 8 >= 4 then
   -- the log is as if never used.
   local function read_log(log, key, head, limit, window)
     local is_whole = #head < HEAD
-    local tail = is_whole and head or call('LRANGE', key, -2, -1)
-    local newest, total, base = tonumber(tail[#tail - 1]), tonumber(tail[#tail]), tonumber(head[2])
-    if not (newest and total and newest < EXACT and total < EXACT) then
+    local last = is_whole and head[#head] or call('LINDEX', key, END)
+    local newest, total = numbers(last)
+    local _, base = numbers(head[1])
+    if not (#head[1] == 16 and #last == 16 and newest >= 0 and newest < EXACT and total < EXACT) then
       return
     end
     if is_whole then
-      log.grants, log.odd = floor(#head / 2) - 1, #head % 2 == 1
+      log.grants = #head - 1
     end
     local oldest_live = (NOW > newest and NOW or newest) - window + 1
-    local first, first_at = 1, tonumber(head[3])
-    while first_at and first_at < oldest_live do
-      base, first = tonumber(head[2 * first + 2]), first + 1
-      first_at = tonumber(head[2 * first + 1])
+    local first = 1
+    local first_at, first_total = numbers(head[2])
+    while first < #head and first_at < oldest_live do
+      base, first = first_total, first + 1
+      first_at, first_total = numbers(head[first + 1])
     end
     if newest < oldest_live then
       first, first_at, base = count(key, log) + 1, 0, total
-    elseif not first_at then
+    elseif first == #head then
       first = first_live(key, first, count(key, log), oldest_live)
       base, first_at = total_of(key, first - 1), time_of(key, first)
     end
-    if not log.odd and base and base >= 0 and total >= base and total - base <= 2 * limit then
+    if base >= 0 and total >= base and total - base <= 2 * limit then
       log.newest, log.total, log.first, log.first_at, log.base = newest, total, first, first_at, base
       log.stored, log.foreign = true, false
       return newest + window
@@ -87,10 +95,10 @@ if USES % 8 >= 4 then
   -- whether the list is there, foreign = whether something else is.
   local function open_log(place, limit, window)
     local key = KEYS[place]
-    local head = try('LRANGE', key, 0, HEAD - 1)
+    local head = try('LRANGE', key, '0', HEAD_END)
     local log = { newest = 0, total = 0, first = 1, first_at = 0, base = 0, stored = false, foreign = true }
     A[place] = log
-    if #head >= 4 then
+    if #head >= 2 then
       WAS_FRESH_AT[place] = read_log(log, key, head, limit, window)
     elseif #head == 0 and not head.err then
       log.foreign = false
@@ -122,30 +130,33 @@ if USES % 8 >= 4 then
   -- Takes units back from the grant at RECEIPT: those that followed are written again, lower by that much.
   local function undo_grant(place, log, units)
     local key = KEYS[place]
-    local tail = call('LRANGE', key, -2 * UNDONE_WITHIN, -1)
-    local at = #tail - 1
-    while at > 0 and tonumber(tail[at]) > RECEIPT do
-      at = at - 2
+    local tail = call('LRANGE', key, -UNDONE_WITHIN, -1)
+    local at = #tail
+    local time, reached = numbers(tail[at])
+    while at > 1 and time > RECEIPT do
+      at = at - 1
+      time, reached = numbers(tail[at])
     end
-    local pair = count(key, log) - (#tail - 1 - at) / 2
-    if at < 1 or pair < 1 or tonumber(tail[at]) ~= RECEIPT then
+    local pair = count(key, log) - (#tail - at)
+    if pair < 1 or time ~= RECEIPT then
       return
     end
-    local before = at > 1 and tonumber(tail[at - 1]) or total_of(key, pair - 1)
-    local granted = tonumber(tail[at + 1]) - before
+    local before = at > 1 and select(2, numbers(tail[at - 1])) or total_of(key, pair - 1)
+    local granted = reached - before
     units = units < granted and units or granted
     if log.total - units == log.base then
       return clear(place, log)
     end
     local rest = {}
-    for i = units < granted and at or at + 2, #tail, 2 do
-      rest[#rest + 1], rest[#rest + 2] = tail[i], format(WHOLE, tonumber(tail[i + 1]) - units)
+    for i = units < granted and at or at + 1, #tail do
+      time, reached = numbers(tail[i])
+      rest[#rest + 1] = pack('<dd', time, reached - units)
     end
-    call('LTRIM', key, 0, 2 * pair - 1)
+    call('LTRIM', key, 0, pair - 1)
     if #rest > 0 then
       call('RPUSH', key, unpack(rest))
     end
-    log.grants, log.total = pair - 1 + #rest / 2, log.total - units
+    log.grants, log.total = pair - 1 + #rest, log.total - units
     log.newest, log.first_at = time_of(key, log.grants), time_of(key, 1)
   end
 
@@ -158,20 +169,23 @@ if USES % 8 >= 4 then
     end
     -- The grant that reaches the total stays, shortened.
     local last = first_reaching(total_of, key, total, 1, count(key, log))
-    call('LTRIM', key, 0, 2 * last + 1)
-    call('LSET', key, -1, format(WHOLE, total))
-    log.grants, log.newest, log.total = last, time_of(key, last), total
+    local newest = time_of(key, last)
+    call('LTRIM', key, 0, last)
+    call('LSET', key, END, pack('<dd', newest, total))
+    log.grants, log.newest, log.total = last, newest, total
   end
 
   local function append(key, log, at, units)
     local total = log.total + units
+    local grant = pack('<dd', at, total)
     if log.stored and log.newest == at then
-      call('LSET', key, -1, format(WHOLE, total))
+      call('LSET', key, END, grant)
     else
-      if not log.stored then
-        call('RPUSH', key, '0', '0')
+      if log.stored then
+        call('RPUSH', key, grant)
+      else
+        call('RPUSH', key, pack('<dd', 0, 0), grant)
       end
-      call('RPUSH', key, format(WHOLE, at), format(WHOLE, total))
       if log.total == log.base then
         log.first_at = at
       end
@@ -190,7 +204,7 @@ if USES % 8 >= 4 then
       log.foreign = false
     end
     if log.first > FORGOTTEN_AT_ONCE or log.first > 1 and mode >= RETURN then
-      call('LTRIM', key, 2 * (log.first - 1), -1)
+      call('LTRIM', key, format(WHOLE, log.first - 1), END)
       log.grants, log.first = log.grants and log.grants - log.first + 1, 1
     end
     if mode == UNDO then
