@@ -20,6 +20,7 @@ use super::pace::Pace;
 use super::pool::{self, CommandError, Link, LinkPool};
 use super::queue::{Queue, Taken};
 use super::script::{self, By, When};
+use super::sentinel::Way;
 use super::setback::Setback;
 use crate::engine::StoreError;
 
@@ -66,6 +67,8 @@ impl Calls {
 pub(super) struct Shared {
     pub(super) queue: Queue<Job>,
     pub(super) pool: LinkPool,
+    /// Where the connections lead.
+    pub(super) way: Way,
     pub(super) guard: Guard,
     pub(super) pace: Mutex<Pacing>,
     pub(super) max_batch: usize,

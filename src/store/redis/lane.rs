@@ -33,6 +33,7 @@ impl Lane {
         let shared = Arc::new(Shared {
             queue: Queue::new(options.max_queue),
             pool: pool::pool(way.clone(), options.connections),
+            way,
             guard: Guard::new(options.breaker, Arc::clone(gauge.observer())),
             pace: Mutex::default(),
             max_batch: options.max_batch,
@@ -51,12 +52,18 @@ impl Lane {
             // It ends only where there is no breaker to watch.
             guarding.await;
         });
-        let watching = closing.clone().run_until_cancelled_owned(async move { way.watch().await });
+        let watched = Arc::clone(&shared);
+        let watching = closing.clone().run_until_cancelled_owned(async move { watched.way.watch().await });
         tasks.spawn(async move {
             // It ends only where the way is always the same.
             watching.await;
         });
         Self { shared, closing }
+    }
+
+    /// How the server is reached.
+    pub(super) fn way(&self) -> &Way {
+        &self.shared.way
     }
 
     /// Waits for the answer to a request, until `deadline`.

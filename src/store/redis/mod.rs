@@ -132,16 +132,12 @@ impl RedisStore {
     /// nothing. One without an address where there is just one; in a cluster every primary that is known.
     pub async fn servers(&self, clock: &impl Clock) -> Vec<(String, Result<ServerInfo, StoreError>)> {
         let ways = match &self.handle.servers {
-            Servers::One(_, _) => {
-                let way = self.handle.options.way();
-                vec![(String::new(), way.map_err(|error| StoreError::Unreachable(error.to_string())))]
+            Servers::One(lane, _) => vec![(String::new(), lane.way().clone())],
+            Servers::Cluster(cluster) => {
+                cluster.known().into_iter().map(|(address, way)| (address.to_string(), way)).collect()
             }
-            Servers::Cluster(cluster) => cluster.ways().into_iter().map(|(to, way)| (to, Ok(way))).collect(),
         };
-        let asked = ways.into_iter().map(async |(address, way)| match way {
-            Ok(way) => (address, probe::ask(&way, clock).await),
-            Err(error) => (address, Err(error)),
-        });
+        let asked = ways.into_iter().map(async |(address, way)| (address, probe::ask(&way, clock).await));
         join_all(asked).await
     }
 

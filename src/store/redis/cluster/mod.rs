@@ -29,7 +29,6 @@ use self::refresh::Wishes;
 use self::slots::{Address, Range};
 use super::batch::Manner;
 use super::codec::{Answer, Encoded};
-use super::dial::Door;
 use super::guard;
 use super::lane::{Lane, ended};
 use super::meters::{Gauge, Observer};
@@ -114,10 +113,10 @@ impl Cluster {
         self.tasks.ended().await.and(finished)
     }
 
-    /// The ways to the primaries.
-    pub(super) fn ways(&self) -> Vec<(String, Way)> {
-        let known = self.known().into_iter();
-        known.map(|(address, door)| (address.to_string(), Way::Server(door))).collect()
+    /// The primaries, and the ways to them.
+    pub(super) fn known(&self) -> Vec<(Address, Way)> {
+        let map = self.map.lock();
+        map.nodes().iter().map(|node| (node.address.clone(), node.lane.way().clone())).collect()
     }
 
     /// The primaries and their breakers.
@@ -308,12 +307,6 @@ impl Cluster {
     /// Whether no layout has been seen so far.
     fn is_lost(&self) -> bool {
         !self.map.lock().is_known()
-    }
-
-    /// The primaries.
-    fn known(&self) -> Vec<(Address, Door)> {
-        let map = self.map.lock();
-        map.nodes().iter().map(|node| (node.address.clone(), self.doors.to(&node.address))).collect()
     }
 }
 

@@ -9,8 +9,8 @@ use redis::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::super::dial::Door;
 use super::super::pool::store_error;
+use super::super::sentinel::Way;
 use super::Cluster;
 use super::slots::{self, Address, Range};
 use crate::engine::StoreError;
@@ -96,13 +96,14 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
 /// The layout as the first node that answers tells it.
 async fn ask(cluster: &Cluster) -> Result<Vec<Range>, StoreError> {
     let suspects = cluster.wishes.suspects();
-    let mut nodes: Vec<(Address, Door)> = cluster.known();
+    let mut nodes = cluster.known();
     fastrand::shuffle(&mut nodes);
-    nodes.extend_from_slice(cluster.doors.seeds());
+    let seeds = cluster.doors.seeds().iter().cloned();
+    nodes.extend(seeds.map(|(address, door)| (address, Way::Server(door))));
     nodes.sort_by_key(|(address, _)| suspects.contains(address));
     let mut failure = StoreError::Unreachable("no node is known".to_owned());
-    for (address, door) in nodes {
-        match timeout(PATIENCE, ask_one(&address, &door)).await {
+    for (address, way) in nodes {
+        match timeout(PATIENCE, ask_one(&address, &way)).await {
             Ok(Ok(layout)) => return Ok(layout),
             Ok(Err(reason)) => failure = reason,
             Err(_elapsed) => failure = StoreError::Timeout,
@@ -111,8 +112,8 @@ async fn ask(cluster: &Cluster) -> Result<Vec<Range>, StoreError> {
     Err(failure)
 }
 
-async fn ask_one(address: &Address, door: &Door) -> Result<Vec<Range>, StoreError> {
-    let mut wire = door.open().await?;
+async fn ask_one(address: &Address, way: &Way) -> Result<Vec<Range>, StoreError> {
+    let (mut wire, _) = way.open().await?;
     let question = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
     let answer: Value = question.query_async(&mut wire.connection).await.map_err(store_error)?;
     slots::layout(&answer, address)
