@@ -137,28 +137,28 @@ async fn connect(target: SocketAddr) -> SendRequest<Bytes> {
 }
 
 async fn closed(sender: SendRequest<Bytes>, load: Load, mut turn: usize) -> Tally {
-    let mut tally = Tally::new();
+    let (mut tally, head) = (Tally::new(), head());
     let until = Instant::now() + load.lasts;
     while Instant::now() < until {
         let started = Instant::now();
         let message = load.messages[turn % load.messages.len()].clone();
         turn = turn.wrapping_add(1);
-        tally.note(call(sender.clone(), message).await, started.elapsed());
+        tally.note(call(sender.clone(), head.clone(), message).await, started.elapsed());
     }
     tally
 }
 
 async fn open(sender: SendRequest<Bytes>, load: Load, per_second: u64) -> Tally {
-    let mut tally = Tally::new();
+    let (mut tally, head) = (Tally::new(), head());
     let mut calls = JoinSet::new();
     let count = u64::try_from(load.lasts.as_millis()).unwrap_or(u64::MAX) * per_second / 1_000;
     let mut dues = schedule(count, per_second);
     let mut n = 0;
     while let Some(due) = dues.recv().await {
         let message = load.messages[n % load.messages.len()].clone();
-        let sender = sender.clone();
+        let (sender, head) = (sender.clone(), head.clone());
         n += 1;
-        calls.spawn_local(async move { (call(sender, message).await, due.elapsed()) });
+        calls.spawn_local(async move { (call(sender, head, message).await, due.elapsed()) });
         while let Some(done) = calls.try_join_next() {
             let (answer, latency) = done.expect("no call panics");
             tally.note(answer, latency);
@@ -188,16 +188,23 @@ fn schedule(count: u64, per_second: u64) -> UnboundedReceiver<Instant> {
     told
 }
 
+/// The head of every call.
+fn head() -> http::Request<()> {
+    http::Request::post("http://bench/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(())
+        .expect("a valid request")
+}
+
 /// One call; whether it was over its limit.
-async fn call(sender: SendRequest<Bytes>, message: Bytes) -> Result<bool, h2::Error> {
-    let request =
-        http::Request::post("http://bench/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
-            .header("content-type", "application/grpc")
-            .header("te", "trailers")
-            .body(())
-            .expect("a valid request");
+async fn call(
+    sender: SendRequest<Bytes>,
+    head: http::Request<()>,
+    message: Bytes,
+) -> Result<bool, h2::Error> {
     let mut sender = sender.ready().await?;
-    let (response, mut body) = sender.send_request(request, false)?;
+    let (response, mut body) = sender.send_request(head, false)?;
     body.send_data(message, true)?;
     let response = response.await?;
     let mut received = response.into_body();

@@ -19,6 +19,10 @@ use clap::Parser;
 use load::Pace;
 use scenario::{ALGORITHMS, Measured, Scenario, Spread, Store};
 
+/// As the service has it: what the load takes of the cores is missing elsewhere.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 struct Options {
     /// Seconds per measurement.
