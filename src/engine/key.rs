@@ -73,18 +73,22 @@ fn entry(out: &mut String, entry: Part<'_>) {
 
 fn part(out: &mut String, text: &str) {
     let start = out.len();
-    for c in text.chars() {
-        match c {
-            '%' | '{' | '}' | '|' | '=' | '#' | '\0'..=' ' | '\x7f' => {
-                // Writing to a String cannot fail.
-                let _ = write!(out, "%{:02X}", c as u32);
-            }
-            _ => out.push(c),
-        }
+    let mut rest = text;
+    while let Some(place) = rest.bytes().position(has_meaning) {
+        out.push_str(&rest[..place]);
+        // Writing to a String cannot fail.
+        let _ = write!(out, "%{:02X}", rest.as_bytes()[place]);
+        rest = &rest[place + 1..];
     }
+    out.push_str(rest);
     if out.len() - start > LONGEST_PART {
         shorten(out, start);
     }
+}
+
+/// Whether that byte would be taken for something else than itself. All of them are characters of their own.
+fn has_meaning(byte: u8) -> bool {
+    matches!(byte, b'%' | b'{' | b'}' | b'|' | b'=' | b'#' | b'\0'..=b' ' | b'\x7f')
 }
 
 /// Replaces the text from `start` by 128 bits of its SHA-256. `%h` is no escape, so no plain text spells it.
