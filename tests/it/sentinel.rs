@@ -1,5 +1,6 @@
 //! A primary that sentinels watch over dies under load: who is asked next, and how soon.
 
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::redis_store::{ask, kernels, patient, store};
 use crate::support::grpc::{Code, Rls};
 use crate::support::process::Plan;
 use crate::support::redis::Redis;
-use crate::support::sentinel::{MASTER, SENTINEL_PASSWORD, Watched};
+use crate::support::sentinel::{MASTER, SENTINEL_PASSWORD, Watched, sentinel};
 use crate::support::wait;
 
 const LIMIT: u64 = 100;
@@ -105,6 +106,23 @@ fn a_primary_that_was_moved_away_from_is_left_although_it_still_answers() {
     });
     assert_eq!(decisions(&watched.primary), before);
     assert!(decisions(&watched.replica) >= on_the_other + 10);
+}
+
+#[test]
+fn a_sentinel_that_names_a_server_that_hangs_is_passed_over() {
+    let watched = Watched::start();
+    let hung = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let behind = sentinel(hung.local_addr().expect("an address").port());
+    let mut urls = vec![format!("redis://127.0.0.1:{}", behind.0)];
+    urls.extend(watched.urls());
+    let options = RedisOptions { urls, ..options(&watched) };
+    block_on(async {
+        let store = store(&options);
+        let decided = wait::until_async(wait::PATIENCE, async || {
+            ask(&store, kernels(1)[0].1, "key", Cost::take(1)).await.ok()
+        });
+        assert!(decided.await.is_some(), "the others name the primary");
+    });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::cluster::calls;
 use super::codec::{Answer, Encoded};
@@ -89,14 +89,37 @@ pub(super) struct Pacing {
     was_busy: bool,
 }
 
+/// A batcher that has had nothing to do for so long looks after a connection: sooner than one is trusted no more.
+const LOOK_AFTER: Duration = Duration::from_millis(500);
+
 /// Batches until the queue is closed and empty.
 pub(super) async fn run(shared: Arc<Shared>) {
     // The first request should not have to wait for a connection.
     drop(shared.pool.get().await);
-    while shared.queue.ready().await {
+    loop {
+        match timeout(LOOK_AFTER, shared.queue.ready()).await {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(_idle) => {
+                look_after(&shared).await;
+                continue;
+            }
+        }
         // First the connection, then the requests: those that arrive meanwhile go along. One that was closed while it
         // was idle is found out before it costs anyone a decision.
         while !serve(&shared).await {}
+    }
+}
+
+/// Finds out whether the connection that was idle longest still is one, while that costs nobody a decision. Whoever comes
+/// meanwhile has the other batchers.
+async fn look_after(shared: &Shared) {
+    let Ok(mut attempt) = pool::connection(&shared.pool, Instant::now() + pool::PATIENCE).await else {
+        // Why not, the next request will be told.
+        return;
+    };
+    if let Ok(link) = attempt.as_mut() {
+        link.look_after(shared.timeout).await;
     }
 }
 
@@ -105,7 +128,7 @@ async fn serve(shared: &Shared) -> bool {
     match pool::connection(&shared.pool, Instant::now() + shared.timeout).await {
         Ok(mut attempt) => match attempt.as_mut() {
             Ok(link) => {
-                if !link.is_alive().await {
+                if !link.is_alive(shared.timeout / 2).await {
                     return false;
                 }
                 send(shared, link).await;
@@ -116,6 +139,7 @@ async fn serve(shared: &Shared) -> bool {
             // Those who came while it was tried may still be in time for the next one.
             let now = Instant::now();
             shared.queue.forget(|job| job.deadline <= now);
+            shared.pace.lock().interrupted();
             shared.note(Err(&failure));
         }
     }
@@ -167,12 +191,9 @@ impl Shared {
             self.note(health(&answer));
             answer
         } else {
+            // One call, one failure, whatever comes of it later.
             self.note(Err(&StoreError::Timeout));
-            let late = call.await;
-            if let Err(failure) = health(&late) {
-                self.note(Err(failure));
-            }
-            late
+            call.await
         };
         self.pace.lock().pace.called(sent.elapsed());
         answer
@@ -181,14 +202,30 @@ impl Shared {
     /// Takes note of how a call ended; tells everyone who waits when there is to be no other.
     fn note(&self, result: Result<(), &StoreError>) {
         if let Err(open) = self.guard.note(result) {
-            turn_away(self.queue.take(usize::MAX, |_| Some(0)).items, &open);
+            turn_away(self.everyone(), &open);
         }
+    }
+
+    /// Empties the queue, not to decide.
+    fn everyone(&self) -> Vec<Job> {
+        let waiting = self.queue.take(usize::MAX, |_| Some(0)).items;
+        self.gauge.queue_depth(0);
+        self.pace.lock().interrupted();
+        waiting
+    }
+}
+
+impl Pacing {
+    /// Requests were not decided for a while: the time until the next ones says nothing of the server's pace.
+    fn interrupted(&mut self) {
+        self.last_take = None;
+        self.was_busy = false;
     }
 }
 
 /// Tells everyone who waits that there is no connection.
 fn refuse(shared: &Shared, failure: &StoreError) {
-    let waiting = shared.queue.take(usize::MAX, |_| Some(0)).items;
+    let waiting = shared.everyone();
     if !waiting.is_empty() {
         shared.note(Err(failure));
     }

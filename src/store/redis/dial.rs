@@ -105,6 +105,13 @@ pub(super) struct Wire {
     driver: AbortHandle,
 }
 
+impl Wire {
+    /// Whether the other end has not closed it, as far as is known here.
+    pub(super) fn is_open(&self) -> bool {
+        !self.driver.is_finished()
+    }
+}
+
 impl Drop for Wire {
     fn drop(&mut self) {
         self.driver.abort();

@@ -124,7 +124,7 @@ async fn probe(shared: &Shared) -> Result<(), StoreError> {
     loop {
         let mut attempt = pool::connection(&shared.pool, Instant::now() + pool::PATIENCE).await?;
         let link = attempt.as_mut().map_err(|failure| failure.cause.clone())?;
-        if !link.is_alive().await {
+        if !link.is_alive(shared.timeout).await {
             continue;
         }
         let deadline = Instant::now() + shared.timeout;

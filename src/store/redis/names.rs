@@ -12,7 +12,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
 /// What is waited for; a lookup that takes longer goes on, for the next connection.
-const LOOKUP: Duration = Duration::from_millis(80);
+pub(super) const LOOKUP: Duration = Duration::from_millis(40);
 
 /// The addresses of one name.
 #[derive(Debug, Default)]

@@ -23,11 +23,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 /// and its return is still noticed soon. Half of it more or less, so that not all workers come back in one instant.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A connection that was not used for so long is asked whether it still is one.
-const TRUSTED_FOR: Duration = Duration::from_secs(1);
-
-/// A connection that does not answer within that is as good as none; a new one is quicker.
-const PROBE_TIMEOUT: Duration = Duration::from_millis(5);
+/// A connection that was not used for so long, which happens to a process that was suspended, is asked whether it still is
+/// one.
+const TRUSTED_FOR: Duration = Duration::from_secs(2);
 
 /// A connection that cannot be had for so long is not to be had.
 pub(super) const PATIENCE: Duration = CONNECT_TIMEOUT.saturating_mul(2);
@@ -161,16 +159,35 @@ impl Link {
         Ok(Self { wire, term, broken: false, last_used: Instant::now(), unfit: None })
     }
 
-    /// Whether it can be used: asked of the server where it was idle, taken for granted where it was not.
-    pub(super) async fn is_alive(&mut self) -> bool {
-        if self.term.as_ref().is_some_and(|term| !term.lasts()) {
-            self.broken = true;
+    /// Whether it can be used: asked of the server, which may take `patience`, where it was idle for long; taken for granted
+    /// where it was not.
+    pub(super) async fn is_alive(&mut self, patience: Duration) -> bool {
+        if !self.leads_on() {
             return false;
         }
         if self.last_used.elapsed() < TRUSTED_FOR {
             return true;
         }
-        let answer = self.ask::<String>(&redis::cmd("PING"), Instant::now() + PROBE_TIMEOUT).await;
+        self.answers(patience).await
+    }
+
+    /// Asks the server for a sign of life, and gives up a connection that brings none in `patience`, nor in the time in
+    /// which a new one would come up.
+    pub(super) async fn look_after(&mut self, patience: Duration) {
+        if self.leads_on() {
+            self.answers(patience.max(CONNECT_TIMEOUT)).await;
+        }
+    }
+
+    /// Whether it is open, and the server still the one to ask.
+    fn leads_on(&mut self) -> bool {
+        let leads_on = self.wire.is_open() && self.term.as_ref().is_none_or(Term::lasts);
+        self.broken |= !leads_on;
+        leads_on
+    }
+
+    async fn answers(&mut self, patience: Duration) -> bool {
+        let answer = self.ask::<String>(&redis::cmd("PING"), Instant::now() + patience).await;
         // An error that is an answer will be met again by the requests, who are told of it.
         answer.is_ok() || !self.broken
     }

@@ -12,11 +12,16 @@ use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::dial::{Door, Wire};
+use super::names::LOOKUP;
 use super::pool::store_error;
 use crate::engine::StoreError;
 
-/// A sentinel that does not answer within that is passed over.
-const ONE_SENTINEL: Duration = Duration::from_millis(80);
+/// A sentinel that does not answer within that is passed over. Longer than the lookup of a name, or an old address would
+/// never be used.
+const ONE_SENTINEL: Duration = LOOKUP.saturating_add(Duration::from_millis(40));
+
+/// A server that is named and has not let us in within that is passed over: another sentinel may name another.
+const ONE_SERVER: Duration = Duration::from_millis(150);
 
 /// Between two looks at whether the primary still is one, in milliseconds, at random.
 const LOOK_EVERY_MS: std::ops::RangeInclusive<u64> = 400..=800;
@@ -31,10 +36,12 @@ pub(super) struct Sentinels {
     master: String,
     /// How the servers themselves are spoken to.
     server: Door,
-    /// The sentinel that knew last time.
-    knew: AtomicUsize,
+    /// The sentinel to begin with: the one that knew last time, or the next one after it.
+    first: AtomicUsize,
     /// Where the last connection led.
     current: Mutex<Option<Place>>,
+    /// The way there.
+    door: Mutex<Option<(Place, Door)>>,
     /// How many primaries there have been while connections to an earlier one were open.
     terms: Arc<AtomicU64>,
 }
@@ -91,25 +98,31 @@ impl Sentinels {
             doors,
             master,
             server,
-            knew: AtomicUsize::new(0),
+            first: AtomicUsize::new(0),
             current: Mutex::default(),
+            door: Mutex::default(),
             terms: Arc::default(),
         }
     }
 
     async fn open(&self) -> Result<(Wire, Term), StoreError> {
-        let first = self.knew.load(Ordering::Relaxed);
+        let first = self.first.load(Ordering::Relaxed);
         let number = self.terms.load(Ordering::Relaxed);
         let mut last = StoreError::Unreachable("there is no sentinel".to_owned());
         for turn in 0..self.doors.len() {
             let sentinel = (first + turn) % self.doors.len();
+            // Whoever gives up waiting for this one begins with the next.
+            self.first.store((sentinel + 1) % self.doors.len(), Ordering::Relaxed);
             let opened = match self.ask(sentinel, &mut None).await {
-                Ok(place) => self.open_master(&place).await.map(|wire| (wire, place)),
+                Ok(place) => {
+                    let opened = timeout(ONE_SERVER, self.open_master(&place)).await;
+                    opened.unwrap_or(Err(StoreError::Timeout)).map(|wire| (wire, place))
+                }
                 Err(failure) => Err(failure),
             };
             match opened {
                 Ok((wire, place)) => {
-                    self.knew.store(sentinel, Ordering::Relaxed);
+                    self.first.store(sentinel, Ordering::Relaxed);
                     return Ok((wire, self.term(number, place)));
                 }
                 Err(failure) => last = failure,
@@ -141,7 +154,7 @@ impl Sentinels {
             {
                 // The next connection begins anew, with a sentinel that knows better.
                 *now = None;
-                self.knew.store(sentinel, Ordering::Relaxed);
+                self.first.store(sentinel, Ordering::Relaxed);
                 self.terms.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -168,9 +181,19 @@ impl Sentinels {
         named.ok_or_else(|| StoreError::Refused(unknown()))
     }
 
+    /// The way to a server: the same one for as long as it is the same server, so that it knows where its name led.
+    fn door(&self, host: &str, port: u16) -> Door {
+        let place = (host.to_owned(), port);
+        let mut known = self.door.lock();
+        match &*known {
+            Some((at, door)) if *at == place => door.clone(),
+            _ => known.insert((place, self.server.at(host, port))).1.clone(),
+        }
+    }
+
     /// A sentinel may be behind the times: the server itself says what it is.
     async fn open_master(&self, (host, port): &Place) -> Result<Wire, StoreError> {
-        let mut wire = self.server.at(host, *port).open().await?;
+        let mut wire = self.door(host, *port).open().await?;
         let role: redis::Value =
             redis::cmd("ROLE").query_async(&mut wire.connection).await.map_err(store_error)?;
         let role = match &role {

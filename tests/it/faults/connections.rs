@@ -80,6 +80,30 @@ async fn a_server_that_refuses_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_far_server_that_is_seldom_asked() {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    let mut lab = Lab::start(&url(&proxy), "1s").await;
+    // Far enough that a new connection, with its script, would come too late.
+    proxy.delay(Duration::ZERO, Duration::from_millis(200));
+    let count = |name: &str| -> u64 {
+        let stats: redis::InfoDict = redis.run(&["INFO", "all"]).expect("INFO");
+        let line: String = stats.get(name).unwrap_or_default();
+        let number = line.strip_prefix("calls=").unwrap_or(&line).split(',').next().unwrap_or_default();
+        number.parse().unwrap_or_default()
+    };
+    for _ in 0..3 {
+        let pings = count("cmdstat_ping");
+        crate::support::wait::expect("idle connections to be looked after", || {
+            count("cmdstat_ping") >= pings + 4
+        });
+        assert_eq!(lab.ask().await, Ok(Code::Ok));
+    }
+    assert_eq!(lab.times_logged("Redis does not answer"), 0);
+    lab.nothing_was_charged_but_what_was_admitted().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_cut_with_calls_on_their_way() {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());

@@ -19,7 +19,7 @@ pub const SENTINEL_PASSWORD: &str = "watchword";
 pub struct Watched {
     pub primary: Redis,
     pub replica: Redis,
-    sentinels: Vec<(u16, Daemon, TempDir)>,
+    sentinels: Vec<Sentinel>,
 }
 
 impl Watched {
@@ -76,7 +76,11 @@ impl Watched {
     }
 }
 
-fn sentinel(primary: u16) -> (u16, Daemon, TempDir) {
+/// A sentinel, its port first.
+pub type Sentinel = (u16, Daemon, TempDir);
+
+/// Starts a sentinel that watches over the server at that port, alone: it names that one for ever.
+pub fn sentinel(primary: u16) -> Sentinel {
     let (port, directory) = (ports::free(), TempDir::new().expect("a temporary directory"));
     // It rewrites its file, so each has its own.
     let file = directory.path().join("sentinel.conf");
