@@ -68,6 +68,14 @@ impl<S: Store + Forget> Ledger<S> {
         Ok(entries.map(|(judged, key)| entry(&judged, key)).collect())
     }
 
+    /// The counters that the descriptors meet.
+    ///
+    /// # Errors
+    /// [`LedgerError`] where the request is out of range.
+    pub fn keys(&self, request: &Request) -> Result<Vec<String>, LedgerError> {
+        Ok(keys(&self.plan(request)?))
+    }
+
     /// Makes every counter that the descriptors meet as if never used. Tells which had been used.
     ///
     /// # Errors

@@ -57,8 +57,11 @@ pub(super) fn response(response: Response) -> ResponseOptions {
     }
 }
 
-pub(super) fn deny_cache(cache: &DenyCache) -> DenyCacheOptions {
-    DenyCacheOptions { max_age: cache.max_age, max_keys: cache.max_keys.get() }
+pub(super) fn deny_cache(cache: &DenyCache, response: Response) -> DenyCacheOptions {
+    // All of them speak of every limit that the request meets.
+    let speaks_of_all =
+        response.retry_after || response.dynamic_metadata || response.headers == ResponseHeaders::Ietf;
+    DenyCacheOptions { max_age: cache.max_age, max_keys: cache.max_keys.get(), whole_answers: speaks_of_all }
 }
 
 pub(super) fn redis(redis: &RedisStore) -> RedisOptions {

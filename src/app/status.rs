@@ -43,6 +43,11 @@ impl StoreStatus {
         self.workers.lock().push(worker);
     }
 
+    /// Whether Redis has ever answered: asked what it is, it has said something, if only that it does not say.
+    fn is_reached(&self) -> bool {
+        !self.servers.lock().is_empty()
+    }
+
     /// What the servers said of themselves.
     pub(super) fn know(&self, servers: Vec<(String, Result<ServerInfo, StoreError>)>) {
         *self.servers.lock() = servers;
@@ -70,7 +75,7 @@ impl StoreStatus {
             "script": script_name(),
             "servers": self.servers.lock().iter().map(server).collect::<Vec<_>>(),
             "nodes": self.nodes(),
-            "answers": outage.as_ref().is_none_or(|outage| outage.is_over),
+            "answers": self.is_reached() && outage.as_ref().is_none_or(|outage| outage.is_over),
             "last_outage": outage.map(|outage| json!({"at": timestamp(outage.at_us), "error": outage.error})),
             "deny_cache": denials.map(|census| json!({"keys": census.keys, "hits": census.hits})),
         })

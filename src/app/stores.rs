@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use crate::clock::{Clock, MonotonicClock, SystemClock};
 use crate::engine::{Charges, Forget, Outcomes, Store, StoreError};
-use crate::settings::{Settings, StoreKind};
+use crate::settings::{Response, Settings, StoreKind};
 use crate::store::deny_cache::{DenyCache, DenyCached};
 use crate::store::fallback::{Fallback, Local};
 use crate::store::memory::{MemoryOptions, MemoryStore};
@@ -61,13 +61,13 @@ pub(super) enum AnyStore {
 
 impl Stores {
     pub(super) fn new(settings: &Settings, metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        let Settings { store: settings, failure, .. } = settings;
+        let Settings { store: settings, failure, response, .. } = settings;
         let options = MemoryOptions { max_keys: settings.memory.max_keys.get(), ..MemoryOptions::default() };
         let memory = Arc::new(MemoryStore::new(options, SystemClock));
         let counted = Arc::clone(&memory);
         metrics.watch_memory(move || counted.census())?;
         let denials = match settings.kind {
-            StoreKind::Redis => deny_cache(&settings.redis.deny_cache, metrics)?,
+            StoreKind::Redis => deny_cache(&settings.redis.deny_cache, *response, metrics)?,
             StoreKind::Memory => None,
         };
         Ok(Self {
@@ -120,12 +120,13 @@ impl Stores {
 
 fn deny_cache(
     settings: &crate::settings::DenyCache,
+    response: Response,
     metrics: &Metrics,
 ) -> Result<Option<Denials>, prometheus::Error> {
     if !settings.enabled {
         return Ok(None);
     }
-    let cache = Arc::new(DenyCache::new(super::options::deny_cache(settings)));
+    let cache = Arc::new(DenyCache::new(super::options::deny_cache(settings, response)));
     let counted = Arc::clone(&cache);
     metrics.watch_deny_cache(move || counted.census())?;
     Ok(Some(Denials { cache, clock: MonotonicClock::default() }))

@@ -21,10 +21,12 @@ impl RedisUrl {
         let (scheme, is_tls) = SCHEMES.into_iter().find(|(scheme, _)| text.starts_with(scheme))?;
         let url = Self { text: text.to_owned(), scheme, is_tls };
         let place = url.place();
+        // Where a password is not encoded, what stands behind its `?` or `#` would be taken for something else.
+        let (_, behind) = text.split_once(['?', '#']).unwrap_or_default();
         let is_whole = if scheme.contains("unix") {
             place.len() > 1 && place.starts_with('/')
         } else {
-            is_host_and_database(place)
+            is_host_and_database(place) && !behind.contains('@')
         };
         (is_whole && !text.contains(char::is_whitespace)).then_some(url)
     }
@@ -107,6 +109,7 @@ mod tests {
             ("rediss://user:secret@host", "rediss://host"),
             ("redis+unix:///run/redis.sock?db=1&pass=secret", "redis+unix:///run/redis.sock"),
             ("unix:///run/redis.sock", "unix:///run/redis.sock"),
+            ("unix:///run/redis.sock?pass=s@cret", "unix:///run/redis.sock"),
         ];
         for (written, shown) in cases {
             let url = RedisUrl::parse(written).unwrap_or_else(|| panic!("{written} is an address"));
@@ -130,6 +133,8 @@ mod tests {
             "redis://host:70000",
             "redis://host/database",
             "redis://ho st",
+            "redis://app:2024#hunter2@host",
+            "redis://app:2024?hunter2@host",
             "redis+unix://",
             "redis+unix:///",
             "redis+unix://relative/path",

@@ -18,8 +18,8 @@ use smallvec::SmallVec;
 use crate::clock::Clock;
 use crate::engine::algorithm::{Ask, Kernel};
 use crate::engine::{
-    Basis, Charge, Charges, Charging, Outcome, Outcomes, Report, RetryAfter, Standing, Store, StoreError,
-    Verdict,
+    Basis, Charge, Charges, Charging, Outcome, Outcomes, Report, RetryAfter, Role, Standing, Store,
+    StoreError, Verdict,
 };
 
 /// More than cores, so that two of them seldom want the same one.
@@ -32,6 +32,9 @@ pub struct DenyCacheOptions {
     pub max_age: Duration,
     /// Denials at most; when full, new ones are not remembered until old ones have aged.
     pub max_keys: usize,
+    /// Only deny without the store where no other limit that binds would be left unasked: callers are told how all of
+    /// them stand.
+    pub whole_answers: bool,
 }
 
 /// The denials. Shared by all workers of a process.
@@ -41,6 +44,7 @@ pub struct DenyCache {
     hasher: RandomState,
     max_age_us: u64,
     max_keys_per_shard: usize,
+    whole_answers: bool,
     /// Denials in all shards: with none, as long as nobody is denied, no shard is looked at.
     keys: AtomicUsize,
     hits: AtomicU64,
@@ -81,6 +85,7 @@ impl DenyCache {
             hasher: RandomState::new(),
             max_age_us: u64::try_from(options.max_age.as_micros()).unwrap_or(u64::MAX),
             max_keys_per_shard: options.max_keys.div_ceil(SHARDS),
+            whole_answers: options.whole_answers,
             keys: AtomicUsize::new(0),
             hits: AtomicU64::new(0),
         }
@@ -169,7 +174,8 @@ impl DenyCache {
             && charges.held_back(|place| if denied[place].is_some() { Verdict::Over } else { Verdict::Fits });
         // What is recorded all the same has to reach the store.
         let answers = |(charge, denied): (&Charge, &Option<Outcome>)| {
-            denied.is_some() || is_held && !charge.is_recorded(Verdict::Fits, true)
+            let may_be_unasked = !self.whole_answers || charge.role == Role::Free;
+            denied.is_some() || is_held && may_be_unasked && !charge.is_recorded(Verdict::Fits, true)
         };
         if !charges.each().iter().zip(&denied).all(answers) {
             return None;

@@ -66,6 +66,12 @@ async fn are_shown_and_reset(service: &Ratelimitd, prefix: &str) {
     assert!(lines.iter().all(|line| line.ends_with(": reset") && line.starts_with(prefix)), "{words}");
     assert_eq!(remaining(service), named([3, 5, 4]));
     assert_eq!(rls.ask("shop", &[("user", "ann")]).await.0, Code::Ok, "nothing remembers the denial");
+    let log = service.log();
+    for said in
+        ["a counter is to be reset by way of the admin port", "a counter is reset by way of the admin port"]
+    {
+        assert!(log.lines().any(|line| line.contains(said) && line.contains(prefix)), "{log}");
+    }
     let (_, words, _) = counters(service, &["reset", "user=bob"]);
     assert!(words.lines().all(|line| line.ends_with(": was not used")), "{words}");
 }

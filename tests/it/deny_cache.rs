@@ -17,7 +17,7 @@ use ratelimitd::engine::{
 use ratelimitd::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 
-use crate::support::grpc::{Code, Rls};
+use crate::support::grpc::{Code, Rls, descriptor, request};
 use crate::support::http;
 use crate::support::kernels::gcra;
 use crate::support::process::Plan;
@@ -61,7 +61,8 @@ impl House {
         let memory = Arc::new(MemoryStore::new(MemoryOptions::default(), Arc::clone(&clock)));
         let below = Distant { memory, clock: Arc::clone(&clock), way_us: 0.into(), calls: 0.into() };
         let below = Arc::new(below);
-        let options = DenyCacheOptions { max_age: Duration::from_micros(max_age_us), max_keys };
+        let options =
+            DenyCacheOptions { max_age: Duration::from_micros(max_age_us), max_keys, whole_answers: false };
         let cache = Arc::new(DenyCache::new(options));
         let layered = DenyCached::new(Arc::clone(&below), Some((Arc::clone(&cache), Arc::clone(&clock))));
         Self { layered, below, cache, clock }
@@ -313,4 +314,40 @@ async fn an_attack_on_one_key_costs_redis_next_to_nothing() {
     let hits = metrics.lines().find_map(|line| line.strip_prefix("ratelimitd_deny_cache_hits_total "));
     assert!(hits.and_then(|hits| hits.parse::<u64>().ok()).is_some_and(|hits| hits > 900), "{hits:?}");
     assert!(metrics.contains(r#"outcome="over_limit",rule="d.prepaid"} 495"#), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_speak_of_all_limits_whoever_denies() {
+    let redis = Redis::start();
+    let rules = "
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - { name: burst, unit: hour, requests_per_unit: 3, algorithm: gcra }
+      - { name: daily, unit: year, requests_per_unit: 5, algorithm: gcra }
+  - { key: other, rate_limit: { name: other, unit: year, requests_per_unit: 1, algorithm: gcra } }
+";
+    let plan = Plan::new(rules).redis(&redis.url()).set("response.headers", "ietf");
+    let service = plan.set("response.retry_after", true).start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let mut headers = async |asked: &[&str]| {
+        let asked = asked.iter().map(|key| descriptor(&[(key, "x")])).collect();
+        let answer = rls.send(request("d", asked)).await.expect("an answer");
+        let all = answer.response_headers_to_add.into_iter();
+        all.map(|header| (header.key, header.value)).collect::<std::collections::HashMap<_, _>>()
+    };
+    for _ in 0..3 {
+        headers(&["user"]).await;
+    }
+    let from_redis = headers(&["user"]).await;
+    assert!(from_redis["RateLimit"].contains("\"daily\";r=2;"), "{from_redis:?}");
+    // Denied once more, and remembered: the other limit is what it was.
+    let again = headers(&["user"]).await;
+    assert!(again["RateLimit"].contains("\"daily\";r=2;"), "{again:?}");
+    // Used up, without a denial that could be remembered.
+    headers(&["other"]).await;
+    let both = headers(&["user", "other"]).await;
+    let wait: u64 = both["Retry-After"].parse().expect("seconds");
+    assert!(wait > 300 * 86_400, "the longest wait counts: {both:?}");
 }

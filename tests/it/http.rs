@@ -1,5 +1,8 @@
 //! The HTTP port and the admin port, asked as curl, Kubernetes and Prometheus ask.
 
+use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
+
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 
@@ -174,4 +177,19 @@ fn the_admin_port_shows_rules_and_build() {
     let problems = state()["last_error"]["problems"].to_string();
     assert!(problems.contains("descriptor has empty key"), "{problems}");
     assert_eq!(state()["rules"], json!(2), "the rules before it stay in force");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_cut_off() {
+    let service = Ratelimitd::start(RULES);
+    let mut client = TcpStream::connect(("127.0.0.1", service.http_port())).expect("a connection");
+    client.set_nonblocking(true).expect("a socket option");
+    // Until neither side can write any more, and then until it is noticed.
+    let cut_off =
+        wait::until(wait::PATIENCE, || match client.write(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n") {
+            Ok(_) => None,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+            Err(error) => Some(error),
+        });
+    assert!(cut_off.is_some(), "it keeps its place for ever");
 }

@@ -178,7 +178,8 @@ impl Meter {
         if let Basis::Policy(_) = judged.outcome.basis {
             self.by_policy.inc();
         }
-        if let Some(hits) = &self.hits {
+        // Nobody knows how the hits of a limit that was not asked would have counted.
+        if let Some(hits) = self.hits.as_ref().filter(|_| judged.outcome.basis != Basis::Unasked) {
             hits.record(judged, near_above);
         }
     }

@@ -77,7 +77,10 @@ where
             .enable_all()
             .build()
             .map_err(WorkerError::Runtime)?;
-        runtime.block_on(self.serve())
+        let served = runtime.block_on(self.serve());
+        // Lookups of names that hang are not waited for.
+        runtime.shutdown_background();
+        served
     }
 
     async fn serve(self) -> Result<(), WorkerError> {

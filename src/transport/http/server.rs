@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, service_fn};
 
@@ -25,6 +26,8 @@ use crate::transport::accept;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// From the last header to the answer, the body included.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// A client that takes nothing of its answers for so long is cut off.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Room for the request line and all headers.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 
@@ -68,6 +71,8 @@ async fn serve_connection(stream: TcpStream, pages: Router, stop: CancellationTo
         noted.store(true, Ordering::Relaxed);
         answer(pages.clone(), request.map(Body::new))
     });
+    let mut stream = Box::pin(TimeoutStream::new(stream));
+    stream.as_mut().set_write_timeout_pinned(Some(WRITE_TIMEOUT));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
