@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::engine::{Decision, Enforcement, Outcomes, PlanError, Request, RuleSet, Store, StoreError};
+use crate::engine::{Decision, Enforcement, Outcomes, Plan, PlanError, Request, RuleSet, Store, StoreError};
 use crate::telemetry::metrics::{LimitMeters, Metrics};
 
 /// The rules in force with their counters, swapped whole. Shared by every limiter of the process.
@@ -64,6 +64,21 @@ pub enum DecideError {
     Store(#[from] StoreError),
 }
 
+/// A request whose caller has gone before it was decided counts as one that failed.
+struct Unanswered<'p> {
+    meters: &'p LimitMeters,
+    plan: &'p Plan,
+    is_answered: bool,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.meters.record_failure(self.plan);
+        }
+    }
+}
+
 impl<S: Store> Limiter<S> {
     /// Decides one request.
     ///
@@ -76,7 +91,11 @@ impl<S: Store> Limiter<S> {
             self.note_unknown_domain(&live.rules, request);
             return Ok(Decision::merge(plan, Outcomes::default(), self.enforcement));
         }
-        match self.store.decide(&plan.charges).await {
+        let mut unanswered = Unanswered { meters: &live.meters, plan: &plan, is_answered: false };
+        let answer = self.store.decide(&plan.charges).await;
+        unanswered.is_answered = true;
+        drop(unanswered);
+        match answer {
             Ok(outcomes) => {
                 let decision = Decision::merge(plan, outcomes, self.enforcement);
                 live.meters.record(&decision);

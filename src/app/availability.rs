@@ -54,6 +54,11 @@ impl Observer for Watched {
         self.meter.decided(took, result);
         self.availability.note(result);
     }
+
+    fn abandoned(&self, after: Duration) {
+        // Whether Redis would have answered is not known.
+        self.meter.abandoned(after);
+    }
 }
 
 /// Measures one worker's calls, and watches its breakers.

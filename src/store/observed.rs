@@ -1,6 +1,6 @@
 //! Layer: tells an observer how long the store below took and how it failed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::clock::monotonic;
 use crate::engine::{Charges, Outcomes, Store, StoreError};
@@ -9,6 +9,23 @@ use crate::engine::{Charges, Outcomes, Store, StoreError};
 pub trait Observer: Send + Sync {
     /// A decision took so long and ended so.
     fn decided(&self, took: Duration, result: Result<(), &StoreError>);
+    /// Whoever asked has gone after so long, before there was an answer.
+    fn abandoned(&self, after: Duration);
+}
+
+/// Nobody has waited for the answer, unless that is taken back.
+struct Abandoned<'o, O: Observer> {
+    observer: &'o O,
+    started: Instant,
+    is_answered: bool,
+}
+
+impl<O: Observer> Drop for Abandoned<'_, O> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.observer.abandoned(self.started.elapsed());
+        }
+    }
 }
 
 /// Puts an observer over a store.
@@ -28,9 +45,10 @@ impl<S, O> Observed<S, O> {
 
 impl<S: Store, O: Observer> Store for Observed<S, O> {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
-        let started = monotonic();
+        let mut call = Abandoned { observer: &self.observer, started: monotonic(), is_answered: false };
         let result = self.below.decide(charges).await;
-        self.observer.decided(started.elapsed(), result.as_ref().map(|_| ()));
+        call.is_answered = true;
+        self.observer.decided(call.started.elapsed(), result.as_ref().map(|_| ()));
         result
     }
 }

@@ -20,6 +20,9 @@ use super::family::{Reading, counter, counters, durations, pulled, sizes};
 const KINDS: [&str; 7] =
     ["timeout", "unreachable", "overloaded", "refused", "malformed", "forbidden", "breaker_open"];
 
+/// The kind of what nobody waited for.
+const ABANDONED: &str = "abandoned";
+
 #[derive(Debug)]
 pub(super) struct StoreFamilies {
     durations: HistogramVec,
@@ -45,6 +48,7 @@ struct Standing {
 pub struct StoreMeter {
     duration: Histogram,
     errors: [IntCounter; KINDS.len()],
+    abandoned: IntCounter,
 }
 
 /// What one worker counts of the script calls it sends.
@@ -103,6 +107,7 @@ impl StoreFamilies {
         StoreMeter {
             duration: self.durations.with_label_values(&[store]),
             errors: KINDS.map(|kind| self.errors.with_label_values(&[store, kind])),
+            abandoned: self.errors.with_label_values(&[store, ABANDONED]),
         }
     }
 
@@ -132,6 +137,11 @@ impl Observer for StoreMeter {
         {
             self.errors[place].inc();
         }
+    }
+
+    fn abandoned(&self, after: Duration) {
+        self.duration.observe(after.as_secs_f64());
+        self.abandoned.inc();
     }
 }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::{Lab, Signs};
-use crate::support::grpc::Code;
+use crate::support::grpc::{Code, descriptor, request};
 use crate::support::proxy::Proxy;
 use crate::support::redis::Redis;
+use crate::support::wait;
 
 /// Above what a busy test machine takes, below what the proxy adds.
 const IMPATIENT: &str = "100ms";
@@ -80,6 +81,19 @@ async fn a_server_that_refuses_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn callers_that_go_before_their_answer_are_counted() {
+    let redis = Redis::start();
+    let mut lab = Lab::start(&redis.url(), "10s").await;
+    redis.signal("STOP");
+    let gone = tokio::time::timeout(Duration::from_millis(50), lab.ask()).await;
+    assert!(gone.is_err(), "nobody answers");
+    let abandoned = "ratelimitd_store_errors_total{kind=\"abandoned\",store=\"redis\"}";
+    let failed = "ratelimitd_decisions_total{domain=\"d\",outcome=\"error\",rule=\"d.error\"}";
+    wait::expect("the one that went", || (lab.metric(abandoned), lab.metric(failed)) == (1, 1));
+    redis.signal("CONT");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_far_server_that_is_seldom_asked() {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());
@@ -94,9 +108,7 @@ async fn a_far_server_that_is_seldom_asked() {
     };
     for _ in 0..3 {
         let pings = count("cmdstat_ping");
-        crate::support::wait::expect("idle connections to be looked after", || {
-            count("cmdstat_ping") >= pings + 4
-        });
+        wait::expect("idle connections to be looked after", || count("cmdstat_ping") >= pings + 4);
         assert_eq!(lab.ask().await, Ok(Code::Ok));
     }
     assert_eq!(lab.times_logged("Redis does not answer"), 0);
@@ -113,14 +125,13 @@ async fn a_connection_that_is_cut_with_calls_on_their_way() {
     let calls = (0..asked).map(|_| {
         let mut rls = lab.rls.clone();
         tokio::spawn(async move {
-            let asked =
-                crate::support::grpc::request("d", vec![crate::support::grpc::descriptor(&[("error", "x")])]);
+            let asked = request("d", vec![descriptor(&[("error", "x")])]);
             rls.send(asked).await.is_ok()
         })
     });
     let calls: Vec<_> = calls.collect();
     // Decided, and the answers still on their way.
-    crate::support::wait::expect("Redis decides", || {
+    wait::expect("Redis decides", || {
         redis.run::<String>(&["INFO", "commandstats"]).is_ok_and(|stats| stats.contains("cmdstat_evalsha"))
     });
     proxy.cut();
