@@ -111,15 +111,21 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Finds out whether the connection that was idle longest still is one, while that costs nobody a decision. Whoever comes
-/// meanwhile has the other batchers.
+/// Finds out whether the connection that was idle longest still is one, for as long as nobody asks anything: decisions come
+/// first, and find it out by themselves.
 async fn look_after(shared: &Shared) {
-    let Ok(mut attempt) = pool::connection(&shared.pool, Instant::now() + pool::PATIENCE).await else {
-        // Why not, the next request will be told.
-        return;
+    let looking = async {
+        let attempt = pool::connection(&shared.pool, Instant::now() + pool::PATIENCE).await;
+        // Why there is none, the next request will be told.
+        if let Ok(mut attempt) = attempt
+            && let Ok(link) = attempt.as_mut()
+        {
+            link.look_after(shared.timeout).await;
+        }
     };
-    if let Ok(link) = attempt.as_mut() {
-        link.look_after(shared.timeout).await;
+    tokio::select! {
+        _ = shared.queue.ready() => {}
+        () = looking => {}
     }
 }
 
