@@ -57,11 +57,15 @@ pub struct Charges {
     quota_groups: u16,
 }
 
+/// Bytes that most keys have room in, so that the text seldom grows while one is spelt.
+const USUAL_KEY: usize = 96;
+
 impl Charges {
     /// Adds a charge whose key `spell` writes to the end of the text it is given. Returns its place, which is that of
     /// an earlier charge where both meet on one counter.
     pub fn push(&mut self, charge: Charge, spell: impl FnOnce(&mut String)) -> usize {
         let start = self.offset();
+        self.keys.reserve(USUAL_KEY);
         spell(&mut self.keys);
         let key = start..self.offset();
         let spelt = &self.keys[start as usize..];

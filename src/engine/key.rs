@@ -74,7 +74,7 @@ fn entry(out: &mut String, entry: Part<'_>) {
 fn part(out: &mut String, text: &str) {
     let start = out.len();
     let mut rest = text;
-    while let Some(place) = rest.bytes().position(has_meaning) {
+    while let Some(place) = rest.bytes().position(|byte| HAS_MEANING[usize::from(byte)]) {
         out.push_str(&rest[..place]);
         // Writing to a String cannot fail.
         let _ = write!(out, "%{:02X}", rest.as_bytes()[place]);
@@ -86,10 +86,16 @@ fn part(out: &mut String, text: &str) {
     }
 }
 
-/// Whether that byte would be taken for something else than itself. All of them are characters of their own.
-fn has_meaning(byte: u8) -> bool {
-    matches!(byte, b'%' | b'{' | b'}' | b'|' | b'=' | b'#' | b'\0'..=b' ' | b'\x7f')
-}
+/// Whether a byte would be taken for something else than itself. All of them are characters of their own.
+const HAS_MEANING: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        table[byte] = matches!(byte as u8, b'%' | b'{' | b'}' | b'|' | b'=' | b'#' | b'\0'..=b' ' | b'\x7f');
+        byte += 1;
+    }
+    table
+};
 
 /// Replaces the text from `start` by 128 bits of its SHA-256. `%h` is no escape, so no plain text spells it.
 fn shorten(out: &mut String, start: usize) {
