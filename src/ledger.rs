@@ -68,22 +68,21 @@ impl<S: Store + Forget> Ledger<S> {
         Ok(entries.map(|(judged, key)| entry(&judged, key)).collect())
     }
 
-    /// The counters that the descriptors meet.
-    ///
-    /// # Errors
-    /// [`LedgerError`] where the request is out of range.
-    pub fn keys(&self, request: &Request) -> Result<Vec<String>, LedgerError> {
-        Ok(keys(&self.plan(request)?))
-    }
-
-    /// Makes every counter that the descriptors meet as if never used. Tells which had been used.
+    /// Makes every counter that the descriptors meet as if never used; tells `announce` which before it does. Returns which
+    /// had been used.
     ///
     /// # Errors
     /// [`LedgerError`] where the request is out of range or the store gives no answer; some may be forgotten then.
-    pub async fn reset(&self, request: &Request) -> Result<Vec<(String, bool)>, LedgerError> {
+    pub async fn reset(
+        &self,
+        request: &Request,
+        announce: impl Fn(&str),
+    ) -> Result<Vec<(String, bool)>, LedgerError> {
         let plan = self.plan(request)?;
+        let keys = keys(&plan);
+        keys.iter().for_each(|key| announce(key));
         let forgotten = self.store.forget(&plan.charges).await?;
-        Ok(keys(&plan).into_iter().zip(forgotten).collect())
+        Ok(keys.into_iter().zip(forgotten).collect())
     }
 
     /// Asks for nothing, whatever the request says.

@@ -79,12 +79,11 @@ impl<S: Store + Forget> Counters<S> {
 
     async fn reset(&self, body: &[u8]) -> Result<Vec<Value>, CountersError> {
         let request = self.request(body)?;
-        let keys = self.ledger.keys(&request)?;
-        for key in keys {
+        let announce = |key: &str| {
             let key = format!("{}{key}", self.key_prefix);
             tracing::info!(%key, "a counter is to be reset by way of the admin port");
-        }
-        let forgotten = self.ledger.reset(&request).await.inspect_err(|error| {
+        };
+        let forgotten = self.ledger.reset(&request, announce).await.inspect_err(|error| {
             tracing::warn!(%error, "the reset failed; whether it took effect is not known");
         })?;
         let each = forgotten.into_iter().map(|(key, had_units)| {
