@@ -6,8 +6,8 @@
 pub mod app;
 pub mod cli;
 pub mod clock;
+pub mod counters;
 pub mod engine;
-pub mod ledger;
 pub mod limiter;
 pub mod replay;
 pub mod rules;

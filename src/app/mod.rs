@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::subscriber::SetGlobalDefaultError;
 
-use crate::ledger::Ledger;
+use crate::counters::CounterService;
 use crate::limiter::Limiter;
 use crate::rules::Problems;
 use crate::settings::{Log, Settings, StoreKind};
@@ -167,7 +167,7 @@ impl App {
             tokio::join!(
                 http::serve(ports.http, http, pages, end.everything.clone()),
                 http::serve(ports.admin, http, admin, end.everything.clone()),
-                rules.watch(settings.rules.watch, || stores.forget_denials(), end.everything.cancelled()),
+                rules.watch(settings.rules.watch, || stores.reset_denials(), end.everything.cancelled()),
                 housekeeping::keep(&stores, end.everything.cancelled()),
                 housekeeping::reach(redis, &readiness, &stores.status, end.everything.cancelled()),
             );
@@ -213,7 +213,7 @@ impl App {
         };
         let store = self.stores.truth(redis);
         Counters {
-            ledger: Ledger { rulebook: Arc::clone(&self.rules.rulebook), store },
+            service: CounterService { rulebook: Arc::clone(&self.rules.rulebook), store },
             bounds: options::bounds(&self.settings.server),
             key_prefix,
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use crate::clock::{Clock, MonotonicClock, SystemClock};
-use crate::engine::{Charges, Forget, Outcomes, Store, StoreError};
+use crate::engine::{Charges, Outcomes, Reset, Store, StoreError};
 use crate::settings::{Response, Settings, StoreKind};
 use crate::store::deny_cache::{DenyCache, DenyCached};
 use crate::store::fallback::{Fallback, Local};
@@ -83,7 +83,7 @@ impl Stores {
     }
 
     /// Has everyone who was denied ask the counters again.
-    pub(super) fn forget_denials(&self) {
+    pub(super) fn reset_denials(&self) {
         if let Some(denials) = &self.denials {
             denials.cache.purge();
         }
@@ -150,16 +150,16 @@ impl Store for Truth {
     }
 }
 
-impl Forget for Truth {
-    async fn forget(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
-        let forgotten = self.memory.forget(charges).await?;
+impl Reset for Truth {
+    async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
+        let forgotten = self.memory.reset(charges).await?;
         let Some(redis) = &self.redis else {
             return Ok(forgotten);
         };
-        let forgotten = redis.forget(charges).await;
-        for charge in charges.each() {
+        let forgotten = redis.reset(charges).await;
+        for charge in charges.as_slice() {
             if let Some(denials) = &self.denials {
-                denials.forget(charges.key(charge));
+                denials.reset(charges.key(charge));
             }
         }
         forgotten

@@ -18,7 +18,7 @@ use crate::transport::grpc::pb::envoy::service::ratelimit::v3::{RateLimitRequest
 const OVER_LIMIT: u8 = 1;
 const FAILED: u8 = 2;
 
-/// Ask a running service whether a request may go ahead.
+/// Attempt a running service whether a request may go ahead.
 ///
 /// Every descriptor of the command line goes into one request. The answer comes with one line per descriptor.
 ///
@@ -46,7 +46,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub count: u32,
 
-    /// Ask without taking anything
+    /// Attempt without taking anything
     #[arg(long, conflicts_with = "hits")]
     pub peek: bool,
 

@@ -13,7 +13,7 @@ pub enum Role {
     /// It holds the request back.
     Enforce,
     /// It holds nothing back: a shadow rule, or a quota rule that cannot tip the balance.
-    Free,
+    NonBinding,
     /// It holds the request back only if every quota group has a denial. Groups count from 0.
     Quota(u16),
 }
@@ -38,13 +38,13 @@ pub struct Charge {
 impl Charge {
     /// Whether this charge is to be recorded, given its own verdict and whether the request is held back.
     #[must_use]
-    pub fn is_recorded(&self, verdict: Verdict, request_held: bool) -> bool {
+    pub fn is_recorded(&self, verdict: Verdict, request_denied: bool) -> bool {
         if !self.cost.changes() {
             return false;
         }
         match self.charging {
             Charging::Postpaid => true,
-            Charging::Prepaid => verdict == Verdict::Fits && !request_held,
+            Charging::Prepaid => verdict == Verdict::Fits && !request_denied,
         }
     }
 }
@@ -53,7 +53,7 @@ impl Charge {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charges {
     keys: String,
-    each: SmallVec<[Charge; 2]>,
+    charges: SmallVec<[Charge; 2]>,
     quota_groups: u16,
 }
 
@@ -69,16 +69,16 @@ impl Charges {
         spell(&mut self.keys);
         let key = start..self.offset();
         let spelt = &self.keys[start as usize..];
-        if let Some(place) = self.each.iter().position(|earlier| self.key(earlier) == spelt) {
+        if let Some(place) = self.charges.iter().position(|earlier| self.key(earlier) == spelt) {
             self.keys.truncate(start as usize);
-            self.each[place].cost = self.each[place].cost.and(charge.cost);
+            self.charges[place].cost = self.charges[place].cost.and(charge.cost);
             return place;
         }
         if let Role::Quota(group) = charge.role {
             self.quota_groups = self.quota_groups.max(group + 1);
         }
-        self.each.push(Charge { key, ..charge });
-        self.each.len() - 1
+        self.charges.push(Charge { key, ..charge });
+        self.charges.len() - 1
     }
 
     fn offset(&self) -> u32 {
@@ -88,13 +88,13 @@ impl Charges {
 
     /// The charges in order.
     #[must_use]
-    pub fn each(&self) -> &[Charge] {
-        &self.each
+    pub fn as_slice(&self) -> &[Charge] {
+        &self.charges
     }
 
     /// The charges in order, to be changed in place.
-    pub fn each_mut(&mut self) -> &mut [Charge] {
-        &mut self.each
+    pub fn as_mut_slice(&mut self) -> &mut [Charge] {
+        &mut self.charges
     }
 
     /// The counter's key of a charge of this request, without a store's prefix.
@@ -112,14 +112,14 @@ impl Charges {
     /// Whether there is nothing to decide.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.each.is_empty()
+        self.charges.is_empty()
     }
 
     /// Those charges for which `keep` is true, for a store that decides only some of them.
     #[must_use]
     pub fn filtered(&self, keep: impl Fn(&Charge) -> bool) -> Self {
         let mut kept = Self { quota_groups: self.quota_groups, ..Self::default() };
-        for charge in self.each.iter().filter(|charge| keep(charge)) {
+        for charge in self.charges.iter().filter(|charge| keep(charge)) {
             kept.push(charge.clone(), |keys| keys.push_str(self.key(charge)));
         }
         kept
@@ -130,9 +130,9 @@ impl Charges {
     /// So it is when a charge that enforces is over, or when there are quota groups and each has a charge over.
     /// `verdict` gives the verdict of the charge at a place.
     #[must_use]
-    pub fn held_back(&self, verdict: impl Fn(usize) -> Verdict) -> bool {
+    pub fn is_denied(&self, verdict: impl Fn(usize) -> Verdict) -> bool {
         let mut over_groups: SmallVec<[bool; 8]> = SmallVec::from_elem(false, usize::from(self.quota_groups));
-        for (place, charge) in self.each.iter().enumerate() {
+        for (place, charge) in self.charges.iter().enumerate() {
             match (verdict(place), charge.role) {
                 (Verdict::Over, Role::Enforce) => return true,
                 (Verdict::Over, Role::Quota(group)) => over_groups[usize::from(group)] = true,

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::algorithm::Ask;
+use super::algorithm::Attempt;
 use super::plan::Planned;
-use super::{Basis, Charge, Cost, Limit, Outcome, Outcomes, Plan, RetryAfter, Role, Rule, Standing, Verdict};
+use super::{
+    Charge, Cost, CounterSnapshot, DecidedBy, Limit, Outcome, Outcomes, Plan, RetryAfter, Role, Rule, Verdict,
+};
 
 /// May it go ahead?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,14 +67,14 @@ pub enum Applied<'d> {
     /// A limit that never denies.
     Unlimited(&'d Limit),
     /// A limit that was not asked, because another one holds the request back for certain.
-    Unasked,
+    Skipped,
     /// The binding limit: over the limit, the one to wait longest for; else the one nearest to its end.
-    Limited(Judged<'d>),
+    Limited(LimitResult<'d>),
 }
 
 /// One limit and what became of the cost against it.
 #[derive(Clone, Copy, Debug)]
-pub struct Judged<'d> {
+pub struct LimitResult<'d> {
     /// The rule it belongs to; `None` for a limit that came with the request.
     pub rule: Option<&'d Rule>,
     /// The limit.
@@ -83,7 +85,7 @@ pub struct Judged<'d> {
     pub outcome: &'d Outcome,
 }
 
-impl Judged<'_> {
+impl LimitResult<'_> {
     /// Whether its rule only counts.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
@@ -95,8 +97,8 @@ impl Decision {
     /// Puts plan and outcomes together. `outcomes` are those of `plan.charges`, one each.
     #[must_use]
     pub fn merge(plan: Plan, mut outcomes: Outcomes, enforcement: Enforcement) -> Self {
-        let held = plan.charges.held_back(|place| outcomes.each[place].verdict);
-        for (charge, outcome) in plan.charges.each().iter().zip(&mut outcomes.each) {
+        let held = plan.charges.is_denied(|place| outcomes.by_charge[place].verdict);
+        for (charge, outcome) in plan.charges.as_slice().iter().zip(&mut outcomes.by_charge) {
             // Who is held back has no place in a queue.
             if charge.cost.changes() && !charge.is_recorded(outcome.verdict, held) {
                 outcome.report.delay_us = 0;
@@ -118,25 +120,25 @@ impl Decision {
 
     fn limited<'d>(&'d self, rule: Option<&'d Rule>, limits: &'d [(Arc<Limit>, usize)]) -> Status<'d> {
         let judged = |(limit, place): &'d (Arc<Limit>, usize)| self.judged(rule, limit, *place);
-        let asked = limits.iter().map(judged).filter(|judged| judged.outcome.basis != Basis::Unasked);
+        let asked = limits.iter().map(judged).filter(|judged| judged.outcome.basis != DecidedBy::Skipped);
         let Some(binding) = asked.reduce(more_binding) else {
-            return Status { code: Code::Ok, applied: Applied::Unasked };
+            return Status { code: Code::Ok, applied: Applied::Skipped };
         };
         let over = binding.outcome.verdict == Verdict::Over && !binding.is_shadow();
         let code = if over { Code::OverLimit } else { Code::Ok };
         Status { code, applied: Applied::Limited(binding) }
     }
 
-    fn judged<'d>(&'d self, rule: Option<&'d Rule>, limit: &'d Limit, place: usize) -> Judged<'d> {
-        Judged { rule, limit, cost: self.charge(place).cost, outcome: &self.outcomes.each[place] }
+    fn judged<'d>(&'d self, rule: Option<&'d Rule>, limit: &'d Limit, place: usize) -> LimitResult<'d> {
+        LimitResult { rule, limit, cost: self.charge(place).cost, outcome: &self.outcomes.by_charge[place] }
     }
 
     fn charge(&self, place: usize) -> &Charge {
-        &self.plan.charges.each()[place]
+        &self.plan.charges.as_slice()[place]
     }
 
     /// Every counter that was asked, once, for counting what happened.
-    pub fn judged_limits(&self) -> impl Iterator<Item = Judged<'_>> {
+    pub fn limit_results(&self) -> impl Iterator<Item = LimitResult<'_>> {
         let mut next = 0;
         let met_first = move |&(_, _, place): &(_, _, usize)| {
             // Places rise; a lower one is a counter that an earlier descriptor has met already.
@@ -158,11 +160,11 @@ impl Decision {
         let mut enforced = RetryAfter::Now;
         let mut groups: SmallVec<[RetryAfter; 4]> =
             SmallVec::from_elem(RetryAfter::Now, usize::from(self.plan.charges.quota_groups()));
-        for (charge, outcome) in self.plan.charges.each().iter().zip(&self.outcomes.each) {
+        for (charge, outcome) in self.plan.charges.as_slice().iter().zip(&self.outcomes.by_charge) {
             let wait = match charge.role {
                 Role::Enforce => &mut enforced,
                 Role::Quota(group) => &mut groups[usize::from(group)],
-                Role::Free => continue,
+                Role::NonBinding => continue,
             };
             *wait = (*wait).max(again_after(charge, outcome));
         }
@@ -184,8 +186,8 @@ impl Decision {
 /// held back.
 fn again_after(charge: &Charge, outcome: &Outcome) -> RetryAfter {
     match outcome.basis {
-        Basis::Store(Standing { now_us, facts }) if charge.is_recorded(outcome.verdict, true) => {
-            charge.kernel.wait(&facts, Ask { now_us, cost: charge.cost })
+        DecidedBy::Store(CounterSnapshot { now_us, facts }) if charge.is_recorded(outcome.verdict, true) => {
+            charge.kernel.wait(&facts, Attempt { now_us, cost: charge.cost })
         }
         _ => outcome.report.retry_after,
     }
@@ -200,8 +202,8 @@ fn limits_of(planned: &Planned) -> impl Iterator<Item = (Option<&Rule>, &Limit, 
 }
 
 /// Of two limits on one descriptor, the one its status reports; the first on a tie.
-fn more_binding<'d>(first: Judged<'d>, second: Judged<'d>) -> Judged<'d> {
-    let wait = |judged: &Judged<'_>| judged.outcome.report.retry_after;
+fn more_binding<'d>(first: LimitResult<'d>, second: LimitResult<'d>) -> LimitResult<'d> {
+    let wait = |judged: &LimitResult<'_>| judged.outcome.report.retry_after;
     let second_binds = match (first.outcome.verdict, second.outcome.verdict) {
         (Verdict::Over, Verdict::Over) => wait(&second) > wait(&first),
         (Verdict::Fits, Verdict::Over) => true,
@@ -212,8 +214,8 @@ fn more_binding<'d>(first: Judged<'d>, second: Judged<'d>) -> Judged<'d> {
 }
 
 /// Compares remaining/limit without dividing.
-fn is_nearer_its_end(a: &Judged<'_>, b: &Judged<'_>) -> bool {
-    let share = |of: &Judged<'_>, other: &Judged<'_>| {
+fn is_nearer_its_end(a: &LimitResult<'_>, b: &LimitResult<'_>) -> bool {
+    let share = |of: &LimitResult<'_>, other: &LimitResult<'_>| {
         u128::from(of.outcome.report.remaining) * u128::from(other.limit.spec.max_cost())
     };
     share(a, b) < share(b, a)

@@ -131,7 +131,7 @@ impl FailurePolicy {
 
     /// The policy of a limit that holds nothing back: it must not fail a call either.
     #[must_use]
-    pub fn of_a_bystander(self) -> Self {
+    pub fn for_non_binding(self) -> Self {
         if self == Self::Error { Self::Allow } else { self }
     }
 }

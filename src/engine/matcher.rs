@@ -29,7 +29,7 @@ impl<'r> Step<'r> {
 
 /// How far a descriptor got.
 #[derive(Clone, Debug, Default)]
-pub struct Found<'r> {
+pub struct Walk<'r> {
     /// One step per entry matched, in order.
     pub steps: SmallVec<[Step<'r>; 4]>,
     /// The node the whole descriptor ends at, if it got that far.
@@ -39,8 +39,8 @@ pub struct Found<'r> {
 impl DomainRules {
     /// Walks `entries` down the tree. `scratch` saves the walk an allocation per entry.
     #[must_use]
-    pub fn walk<'r>(&'r self, entries: &[Entry], scratch: &mut String) -> Found<'r> {
-        let mut found = Found::default();
+    pub fn walk<'r>(&'r self, entries: &[Entry], scratch: &mut String) -> Walk<'r> {
+        let mut found = Walk::default();
         let mut node = &self.root;
         for entry in entries {
             let Some(step) = step(node, entry, scratch) else {

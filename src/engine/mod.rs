@@ -27,13 +27,13 @@ mod store;
 
 pub use charge::{Charge, Charges, Role};
 pub use cost::Cost;
-pub use decision::{Applied, Code, Decision, Enforcement, Judged, Status};
+pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use limit::{
     Algorithm, Charging, FailurePolicy, Limit, LimitError, LimitId, LimitSpec, Pacing, Quantity, Refill,
 };
-pub use matcher::{Found, Step};
+pub use matcher::{Step, Walk};
 pub use metadata::Metadata;
-pub use outcome::{Basis, Outcome, Outcomes, Report, RetryAfter, Standing, Verdict};
+pub use outcome::{CounterSnapshot, DecidedBy, Outcome, Outcomes, Report, RetryAfter, Verdict};
 pub use pattern::Pattern;
 pub use period::{Period, Unit};
 pub use plan::{Plan, PlanError};
@@ -42,4 +42,4 @@ pub use rule::{Rule, RuleId};
 pub use rule_set::{Defaults, DomainRules, Node, RuleSet};
 pub use shard::ShardBy;
 pub use spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
-pub use store::{Forget, Store, StoreError};
+pub use store::{Reset, Store, StoreError};

@@ -75,18 +75,18 @@ impl Report {
 
 /// Who gave the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Basis {
+pub enum DecidedBy {
     /// The store, from this counter.
-    Store(Standing),
+    Store(CounterSnapshot),
     /// The limit's failure policy, because the store could not answer.
     Policy(FailurePolicy),
     /// Nobody: another limit holds the request back for certain, so this one was not asked. Its report says nothing.
-    Unasked,
+    Skipped,
 }
 
 /// A counter after a decision, and when that was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct CounterSnapshot {
     /// The store's time, microseconds since the epoch.
     pub now_us: u64,
     /// The counter.
@@ -101,12 +101,12 @@ pub struct Outcome {
     /// Where the limit stands now.
     pub report: Report,
     /// Who says so.
-    pub basis: Basis,
+    pub basis: DecidedBy,
 }
 
 /// The answers for all charges of a request, in their order.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Outcomes {
     /// One per charge.
-    pub each: SmallVec<[Outcome; 2]>,
+    pub by_charge: SmallVec<[Outcome; 2]>,
 }

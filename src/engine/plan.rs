@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use super::key::{self, Frame, Part};
 use super::{
-    Charge, Charges, Cost, Defaults, Descriptor, DomainRules, Entry, Found, Limit, LimitError, LimitOverride,
-    LimitSpec, Quantity, Request, Role, Rule, RuleSet,
+    Charge, Charges, Cost, Defaults, Descriptor, DomainRules, Entry, Limit, LimitError, LimitOverride,
+    LimitSpec, Quantity, Request, Role, Rule, RuleSet, Walk,
 };
 
 /// Why a request cannot be planned.
@@ -47,7 +47,7 @@ pub(super) enum Planned {
 struct Match<'r> {
     rule: Option<&'r Arc<Rule>>,
     own: Option<Arc<Limit>>,
-    found: Found<'r>,
+    found: Walk<'r>,
 }
 
 impl Match<'_> {
@@ -92,9 +92,9 @@ impl RuleSet {
         let mut plan = Plan::default();
         for (descriptor, found) in request.descriptors.iter().zip(&matches) {
             let role = match (found.is_shadow(), found.is_quota()) {
-                (true, _) => Role::Free,
+                (true, _) => Role::NonBinding,
                 (false, true) if quota_can_deny => Role::Quota(plan.charges.quota_groups()),
-                (false, true) => Role::Free,
+                (false, true) => Role::NonBinding,
                 (false, false) => Role::Enforce,
             };
             let asked = Asked { domain, entries: &descriptor.entries, cost: request.cost(descriptor), role };
@@ -114,7 +114,7 @@ impl RuleSet {
         for (place, descriptor) in request.descriptors.iter().enumerate() {
             let own = self.own_limit(descriptor).map_err(|cause| PlanError::Override { place, cause })?;
             if own.is_some() {
-                matches.push(Match { rule: None, own, found: Found::default() });
+                matches.push(Match { rule: None, own, found: Walk::default() });
                 continue;
             }
             let found = domain.walk(&descriptor.entries, &mut scratch);

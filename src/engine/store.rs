@@ -8,7 +8,7 @@ use super::{Charges, Outcomes};
 /// Keeps the counters and decides whole requests.
 pub trait Store: Send + Sync {
     /// Decides all charges of one request at once: either every prepaid charge is recorded or none is, and postpaid
-    /// ones always are (see [`Charges::held_back`]). Answers in the order of the charges.
+    /// ones always are (see [`Charges::is_denied`]). Answers in the order of the charges.
     ///
     /// # Errors
     /// [`StoreError`] when no answer could be had in time. Whether the charges were recorded is then unknown.
@@ -17,12 +17,12 @@ pub trait Store: Send + Sync {
 
 /// A store whose counters can be forgotten. For operators: whoever is denied may go on at once, and whoever paid has lost
 /// what was recorded.
-pub trait Forget: Send + Sync {
+pub trait Reset: Send + Sync {
     /// Makes the counters of all charges as if never used. Tells of each whether there was anything to forget.
     ///
     /// # Errors
     /// [`StoreError`] when no answer could be had in time. Some counters may be gone then.
-    fn forget(&self, charges: &Charges) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+    fn reset(&self, charges: &Charges) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 }
 
 /// Why a store gave no answer.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Applied, Code, Decision, Judged, Limit, PlanError, Request, Status};
+use crate::engine::{Applied, Code, Decision, Limit, LimitResult, PlanError, Request, Status};
 use crate::transport::bounds::{Bounds, RequestError};
 use crate::transport::protojson::{DescriptorJson, Number, RequestJson, or_default};
 
@@ -88,7 +88,7 @@ pub(super) fn write_answer(out: &mut impl Write, t_us: u64, decision: &Decision)
 
 fn describe<'d>(status: &Status<'d>) -> Option<StatusJson<'d>> {
     match status.applied {
-        Applied::Nothing | Applied::Unasked => None,
+        Applied::Nothing | Applied::Skipped => None,
         Applied::Unlimited(limit) => Some(unlimited(limit)),
         Applied::Limited(judged) => Some(limited(status.code, &judged)),
     }
@@ -106,7 +106,7 @@ fn unlimited(limit: &Limit) -> StatusJson<'_> {
     }
 }
 
-fn limited<'d>(status: Code, judged: &Judged<'d>) -> StatusJson<'d> {
+fn limited<'d>(status: Code, judged: &LimitResult<'d>) -> StatusJson<'d> {
     let report = judged.outcome.report;
     StatusJson {
         code: status.name(),

@@ -29,7 +29,7 @@ impl Summary {
     pub(super) fn count(&mut self, decision: &Decision) {
         self.requests += 1;
         self.over_limit += u64::from(decision.overall == Code::OverLimit);
-        for judged in decision.judged_limits() {
+        for judged in decision.limit_results() {
             let over = u64::from(judged.outcome.verdict == Verdict::Over);
             // The label is copied once per rule, not once per request.
             match self.rules.get_mut(judged.limit.label.as_ref()) {

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use crate::engine::{
-    Descriptor, DomainRules, Entry, Found, Limit, LimitId, Node, PlanError, Quantity, Request, Rule, RuleSet,
-    Step,
+    Descriptor, DomainRules, Entry, Limit, LimitId, Node, PlanError, Quantity, Request, Rule, RuleSet, Step,
+    Walk,
 };
 
 use super::words;
@@ -33,7 +33,7 @@ pub fn describe(rules: &RuleSet, request: &Request) -> Result<Description, PlanE
     let replaced = Replaced::by(domain, request);
     for descriptor in &request.descriptors {
         let keys = keys(rules, request, descriptor)?;
-        let walk = Walk { domain, descriptor, keys };
+        let walk = Explanation { domain, descriptor, keys };
         if walk.explain(&mut description.text, &replaced) {
             description.matched += 1;
         }
@@ -79,7 +79,7 @@ impl Replaced {
     }
 }
 
-fn limits_of<'r>(found: &Found<'r>) -> impl Iterator<Item = &'r Limit> + use<'r> {
+fn limits_of<'r>(found: &Walk<'r>) -> impl Iterator<Item = &'r Limit> + use<'r> {
     let rule: Option<&'r Rule> = found.end.and_then(|node| node.rule.as_deref());
     rule.into_iter().flat_map(|rule| rule.limits.iter().map(AsRef::as_ref))
 }
@@ -96,7 +96,7 @@ fn keys(
         descriptors: vec![Descriptor { limit: None, ..descriptor.clone() }],
     };
     let plan = rules.plan(&alone)?;
-    let charges = plan.charges.each();
+    let charges = plan.charges.as_slice();
     // Limits of one rule have counters of their own, so limits and charges go in step.
     let keys =
         plan.limits().zip(charges).map(|(limit, charge)| (limit.id, plan.charges.key(charge).to_owned()));
@@ -104,13 +104,13 @@ fn keys(
 }
 
 /// One descriptor on its way down the tree.
-struct Walk<'r> {
+struct Explanation<'r> {
     domain: &'r DomainRules,
     descriptor: &'r Descriptor,
     keys: Vec<(LimitId, String)>,
 }
 
-impl Walk<'_> {
+impl Explanation<'_> {
     /// Writes down the way and what is met at its end. Returns whether a limit applies.
     fn explain(&self, out: &mut String, replaced: &Replaced) -> bool {
         let entries = &self.descriptor.entries;
@@ -137,7 +137,7 @@ impl Walk<'_> {
         applies
     }
 
-    fn explain_stop(&self, out: &mut String, found: &Found<'_>) {
+    fn explain_stop(&self, out: &mut String, found: &Walk<'_>) {
         let place = found.steps.len();
         let Some(entry) = self.descriptor.entries.get(place) else {
             say!(out, "No limit: the descriptor has no entries.");

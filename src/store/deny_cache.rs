@@ -16,10 +16,10 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::clock::Clock;
-use crate::engine::algorithm::{Ask, Kernel};
+use crate::engine::algorithm::{Attempt, Kernel};
 use crate::engine::{
-    Basis, Charge, Charges, Charging, Outcome, Outcomes, Report, RetryAfter, Role, Standing, Store,
-    StoreError, Verdict,
+    Charge, Charges, Charging, CounterSnapshot, DecidedBy, Outcome, Outcomes, Report, RetryAfter, Role,
+    Store, StoreError, Verdict,
 };
 
 /// More than cores, so that two of them seldom want the same one.
@@ -59,7 +59,7 @@ struct Shard {
 /// What the store said of one counter.
 #[derive(Clone, Copy, Debug)]
 struct Denial {
-    standing: Standing,
+    standing: CounterSnapshot,
     /// The units that the counter had no room for.
     needed: u64,
     /// By this process's clock: before the store was asked, and after it had answered.
@@ -101,7 +101,7 @@ impl DenyCache {
     }
 
     /// Forgets one counter.
-    pub fn forget(&self, key: &str) {
+    pub fn reset(&self, key: &str) {
         if !self.is_empty() && self.shard(key).lock().denials.remove(key).is_some() {
             self.keys.fetch_sub(1, Ordering::Relaxed);
         }
@@ -168,22 +168,25 @@ impl DenyCache {
         if self.is_empty() {
             return None;
         }
-        let denied: SmallVec<[Option<Outcome>; 2]> =
-            charges.each().iter().map(|charge| self.denied(charges.key(charge), charge, now_us)).collect();
+        let denied: SmallVec<[Option<Outcome>; 2]> = charges
+            .as_slice()
+            .iter()
+            .map(|charge| self.denied(charges.key(charge), charge, now_us))
+            .collect();
         let is_held = denied.iter().any(Option::is_some)
-            && charges.held_back(|place| if denied[place].is_some() { Verdict::Over } else { Verdict::Fits });
+            && charges.is_denied(|place| if denied[place].is_some() { Verdict::Over } else { Verdict::Fits });
         // What is recorded all the same has to reach the store.
         let answers = |(charge, denied): (&Charge, &Option<Outcome>)| {
-            let may_be_unasked = !self.whole_answers || charge.role == Role::Free;
+            let may_be_unasked = !self.whole_answers || charge.role == Role::NonBinding;
             denied.is_some() || is_held && may_be_unasked && !charge.is_recorded(Verdict::Fits, true)
         };
-        if !charges.each().iter().zip(&denied).all(answers) {
+        if !charges.as_slice().iter().zip(&denied).all(answers) {
             return None;
         }
-        let each = charges.each().iter().zip(denied);
-        let each = each.map(|(charge, denied)| denied.unwrap_or_else(|| unasked(charge))).collect();
+        let each = charges.as_slice().iter().zip(denied);
+        let by_charge = each.map(|(charge, denied)| denied.unwrap_or_else(|| unasked(charge))).collect();
         self.hits.fetch_add(1, Ordering::Relaxed);
-        Some(Outcomes { each })
+        Some(Outcomes { by_charge })
     }
 
     fn denied(&self, key: &str, charge: &Charge, now_us: u64) -> Option<Outcome> {
@@ -196,18 +199,18 @@ impl DenyCache {
 
     /// Forgets counters that units may have gone back to, though nobody says so.
     fn note_refunds(&self, charges: &Charges) {
-        for charge in charges.each().iter().filter(|charge| charge.cost.is_refund()) {
-            self.forget(charges.key(charge));
+        for charge in charges.as_slice().iter().filter(|charge| charge.cost.is_refund()) {
+            self.reset(charges.key(charge));
         }
     }
 
     /// Remembers the denials among the answers, and forgets counters that are not what they were.
     fn learn(&self, charges: &Charges, outcomes: &Outcomes, sent_us: u64, clock: &impl Clock) {
-        for (charge, outcome) in charges.each().iter().zip(&outcomes.each) {
+        for (charge, outcome) in charges.as_slice().iter().zip(&outcomes.by_charge) {
             if outcome.verdict == Verdict::Fits {
-                self.forget(charges.key(charge));
+                self.reset(charges.key(charge));
             }
-            if let (Verdict::Over, Basis::Store(standing)) = (outcome.verdict, outcome.basis)
+            if let (Verdict::Over, DecidedBy::Store(standing)) = (outcome.verdict, outcome.basis)
                 && is_final(charge, &outcome.report)
             {
                 let (needed, received_us) = (charge.cost.needed(), clock.now_us());
@@ -224,7 +227,7 @@ impl Denial {
         if matches!(kernel, Kernel::SlidingLog(_)) && cost.needed() != self.needed {
             return None; // what is known of a log is known for one cost
         }
-        let after = |us: u64| Ask { now_us: self.standing.now_us + now_us.saturating_sub(us), cost };
+        let after = |us: u64| Attempt { now_us: self.standing.now_us + now_us.saturating_sub(us), cost };
         let no_earlier = after(self.sent_us);
         let facts = kernel.later(&self.standing.facts, no_earlier.now_us)?;
         if kernel.wait(&facts, no_earlier) == RetryAfter::Now {
@@ -237,11 +240,11 @@ impl Denial {
         if charge.charging == Charging::Postpaid {
             report.over_by = report.over_by.max(cost.taken());
         }
-        let standing = Standing { now_us: ask.now_us, facts };
+        let standing = CounterSnapshot { now_us: ask.now_us, facts };
         (charge.charging == Charging::Prepaid || is_final(charge, &report)).then_some(Outcome {
             verdict: Verdict::Over,
             report,
-            basis: Basis::Store(standing),
+            basis: DecidedBy::Store(standing),
         })
     }
 }
@@ -257,7 +260,7 @@ fn is_final(charge: &Charge, report: &Report) -> bool {
 
 fn unasked(charge: &Charge) -> Outcome {
     let report = Report::idle(charge.kernel.max_cost());
-    Outcome { verdict: Verdict::Fits, report, basis: Basis::Unasked }
+    Outcome { verdict: Verdict::Fits, report, basis: DecidedBy::Skipped }
 }
 
 /// Puts a deny cache over a store.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::engine::algorithm::{Blocked, Kernel};
 use crate::engine::{
-    Basis, Charge, Charges, Charging, FailurePolicy, Outcome, Outcomes, Report, RetryAfter, Role, Store,
+    Charge, Charges, Charging, DecidedBy, FailurePolicy, Outcome, Outcomes, Report, RetryAfter, Role, Store,
     StoreError, Verdict,
 };
 
@@ -50,12 +50,12 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
 
 impl<S: Store, C: Clock> Fallback<S, C> {
     async fn by_policy(&self, charges: &Charges, error: StoreError) -> Result<Outcomes, StoreError> {
-        if charges.each().iter().any(|charge| policy(charge) == FailurePolicy::Error) {
+        if charges.as_slice().iter().any(|charge| policy(charge) == FailurePolicy::Error) {
             return Err(StoreError::Policy(Box::new(error)));
         }
         let mut local =
-            self.local.store.decide(&left_to_memory(charges, self.local.share)).await?.each.into_iter();
-        let each = charges.each().iter().map(|charge| match without_counter(charge) {
+            self.local.store.decide(&left_to_memory(charges, self.local.share)).await?.by_charge.into_iter();
+        let each = charges.as_slice().iter().map(|charge| match without_counter(charge) {
             // Stands in the memory's request to hold it back; its answer is known.
             Some(outcome) if outcome.verdict == Verdict::Over => {
                 local.next();
@@ -66,7 +66,7 @@ impl<S: Store, C: Clock> Fallback<S, C> {
                 .next()
                 .map_or_else(|| allowed(charge), |outcome| Outcome { basis: by_policy(charge), ..outcome }),
         });
-        Ok(Outcomes { each: each.collect() })
+        Ok(Outcomes { by_charge: each.collect() })
     }
 }
 
@@ -75,7 +75,7 @@ fn left_to_memory(charges: &Charges, share: NonZeroU32) -> Charges {
     let is_over =
         |charge: &Charge| without_counter(charge).is_none_or(|outcome| outcome.verdict == Verdict::Over);
     let mut left = charges.filtered(is_over);
-    for charge in left.each_mut() {
+    for charge in left.as_mut_slice() {
         if without_counter(charge).is_some() {
             charge.kernel = Kernel::Blocked(Blocked);
             charge.charging = Charging::Prepaid;
@@ -98,13 +98,13 @@ fn without_counter(charge: &Charge) -> Option<Outcome> {
 
 fn policy(charge: &Charge) -> FailurePolicy {
     match charge.role {
-        Role::Free => charge.on_store_failure.of_a_bystander(),
+        Role::NonBinding => charge.on_store_failure.for_non_binding(),
         Role::Enforce | Role::Quota(_) => charge.on_store_failure,
     }
 }
 
-fn by_policy(charge: &Charge) -> Basis {
-    Basis::Policy(policy(charge))
+fn by_policy(charge: &Charge) -> DecidedBy {
+    DecidedBy::Policy(policy(charge))
 }
 
 /// As an idle counter would answer.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::{Applied, Code, Decision, Judged, Limit, Metadata, Request, Status};
+use crate::engine::{Applied, Code, Decision, Limit, LimitResult, Metadata, Request, Status};
 
 use super::headers::Header;
 use super::{headers, metadata};
@@ -82,7 +82,7 @@ impl<'d> Answer<'d> {
 fn line<'d>(status: Status<'d>, options: &ResponseOptions) -> Line<'d> {
     let bare = Line { code: status.code, limit: None, remaining: 0, until_reset: None };
     match status.applied {
-        Applied::Nothing | Applied::Unasked => bare,
+        Applied::Nothing | Applied::Skipped => bare,
         Applied::Unlimited(_) => Line { remaining: u32::MAX, ..bare },
         Applied::Limited(judged) => Line {
             limit: Some(judged.limit),
@@ -94,11 +94,11 @@ fn line<'d>(status: Status<'d>, options: &ResponseOptions) -> Line<'d> {
 }
 
 /// Units left, as wide as the wire has it.
-pub(super) fn remaining(judged: &Judged<'_>) -> u32 {
+pub(super) fn remaining(judged: &LimitResult<'_>) -> u32 {
     u32::try_from(judged.outcome.report.remaining).unwrap_or(u32::MAX)
 }
 
-fn until_reset(judged: &Judged<'_>, code: Code, options: &ResponseOptions) -> Duration {
+fn until_reset(judged: &LimitResult<'_>, code: Code, options: &ResponseOptions) -> Duration {
     let us = judged.outcome.report.until_reset_us;
     if options.exact_durations {
         Duration::from_micros(us)
@@ -117,8 +117,8 @@ pub(super) fn reset_seconds(us: u64, code: Code) -> u64 {
 
 /// The limit that speaks for the whole request in the reference service's headers: the one with the least left, the
 /// first on a tie; but the last one that is over its limit, where any is, quota rules aside.
-pub(super) fn spokesman(decision: &Decision) -> Option<(Judged<'_>, Code)> {
-    let mut chosen: Option<(Judged<'_>, Code)> = None;
+pub(super) fn spokesman(decision: &Decision) -> Option<(LimitResult<'_>, Code)> {
+    let mut chosen: Option<(LimitResult<'_>, Code)> = None;
     let mut is_final = false;
     for status in decision.statuses() {
         let Applied::Limited(judged) = status.applied else {
@@ -135,16 +135,16 @@ pub(super) fn spokesman(decision: &Decision) -> Option<(Judged<'_>, Code)> {
 }
 
 /// The limit that decided: when denied the one to wait longest for, else the one with the least left.
-pub(super) fn deciding(decision: &Decision) -> Option<Judged<'_>> {
+pub(super) fn deciding(decision: &Decision) -> Option<LimitResult<'_>> {
     if decision.overall == Code::Ok {
         return spokesman(decision).map(|(judged, _)| judged);
     }
     let over = decision.statuses().filter(|status| status.code == Code::OverLimit);
     let limits = over.filter_map(|status| match status.applied {
         Applied::Limited(judged) => Some(judged),
-        Applied::Nothing | Applied::Unlimited(_) | Applied::Unasked => None,
+        Applied::Nothing | Applied::Unlimited(_) | Applied::Skipped => None,
     });
-    let wait = |judged: &Judged<'_>| judged.outcome.report.retry_after;
+    let wait = |judged: &LimitResult<'_>| judged.outcome.report.retry_after;
     limits.reduce(|longest, other| if wait(&other) > wait(&longest) { other } else { longest })
 }
 

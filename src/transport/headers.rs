@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::engine::{Code, Decision, Judged, LimitSpec, Rule};
+use crate::engine::{Code, Decision, LimitResult, LimitSpec, Rule};
 
 use super::answer::{self, HeaderStyle, ResponseOptions};
 
@@ -45,7 +45,7 @@ fn envoy_ratelimit(decision: &Decision) -> Vec<Header> {
 /// shadow are left out: clients must not slow down for them.
 fn ietf(decision: &Decision) -> Vec<Header> {
     let (mut policies, mut standings) = (String::new(), String::new());
-    for judged in decision.judged_limits().filter(|judged| !judged.is_shadow()) {
+    for judged in decision.limit_results().filter(|judged| !judged.is_shadow()) {
         let separator = if policies.is_empty() { "" } else { ", " };
         let name = policy_name(&judged);
         let (quota, window) = policy(&judged.limit.spec);
@@ -76,7 +76,7 @@ fn policy(spec: &LimitSpec) -> (u32, u64) {
 
 /// What ties the two fields together: the limit's name, or its rule's path, with the period where that is not enough
 /// to tell the limits of one rule apart.
-fn policy_name(judged: &Judged<'_>) -> String {
+fn policy_name(judged: &LimitResult<'_>) -> String {
     let several = |rule: &Rule| rule.limits.len() > 1;
     let mut name = printable(&judged.limit.label);
     if judged.limit.spec.name.is_none() && judged.rule.is_some_and(several) {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::{Basis, Decision, Descriptor, Entry, LimitOverride, Metadata, Request};
+use crate::engine::{DecidedBy, Decision, Descriptor, Entry, LimitOverride, Metadata, Request};
 
 use super::answer;
 
@@ -22,7 +22,7 @@ pub(super) fn of(request: &Request, decision: &Decision) -> Metadata {
     if let Some(wait_us) = decision.retry_after().us().filter(|&us| us > 0) {
         set("retry_after_ms", milliseconds(wait_us));
     }
-    let delays = decision.judged_limits().map(|judged| judged.outcome.report.delay_us);
+    let delays = decision.limit_results().map(|judged| judged.outcome.report.delay_us);
     if let Some(delay_us) = delays.max().filter(|&us| us > 0) {
         set("delay_ms", milliseconds(delay_us));
     }
@@ -38,11 +38,11 @@ pub(super) fn of(request: &Request, decision: &Decision) -> Metadata {
 
 /// The limits that answered without their store, each with the policy by which it did.
 fn by_policy(decision: &Decision) -> BTreeMap<String, Metadata> {
-    let answered = decision.judged_limits().filter_map(|judged| match judged.outcome.basis {
-        Basis::Policy(policy) => {
+    let answered = decision.limit_results().filter_map(|judged| match judged.outcome.basis {
+        DecidedBy::Policy(policy) => {
             Some((judged.limit.label.to_string(), Metadata::Text(policy.name().to_owned())))
         }
-        Basis::Store(_) | Basis::Unasked => None,
+        DecidedBy::Store(_) | DecidedBy::Skipped => None,
     });
     answered.collect()
 }

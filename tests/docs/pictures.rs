@@ -86,7 +86,7 @@ fn play(limit: &LimitSpec) -> Vec<Hit> {
     let store = MemoryStore::new(MemoryOptions::default(), ManualClock::default());
     let max = u64::from(limit.max_cost());
     let hits = traffic().into_iter().map(|came_ms| {
-        let outcome = store.decide_at(&plan.charges, T0 + came_ms * 1_000).each[0];
+        let outcome = store.decide_at(&plan.charges, T0 + came_ms * 1_000).by_charge[0];
         let delay_ms = outcome.report.delay_us / 1_000;
         let goes_ms = (outcome.verdict == Verdict::Fits).then_some(came_ms + delay_ms);
         Hit { came_ms, goes_ms, used: max - outcome.report.remaining }

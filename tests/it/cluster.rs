@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ratelimitd::clock::monotonic;
 use ratelimitd::engine::algorithm::Kernel;
-use ratelimitd::engine::{Charges, Cost, Forget, Store, StoreError};
+use ratelimitd::engine::{Charges, Cost, Reset, Store, StoreError};
 use ratelimitd::store::redis::{Observer, RedisOptions, RedisStore, Topology, Turn};
 
 use crate::redis_store::{add, admitted, ask, kernels, one, patient, remaining, store};
@@ -52,7 +52,7 @@ async fn decisions_are_spread_over_all_primaries() {
     for key in apart(&cluster) {
         let charges = one(kernel, &key, Cost::take(2));
         store.decide(&charges).await.expect("the cluster decides");
-        assert_eq!(store.forget(&charges).await, Ok(vec![true]));
+        assert_eq!(store.reset(&charges).await, Ok(vec![true]));
         assert_eq!(remaining(&store, kernel, &key).await, 3);
     }
     assert_eq!(store.ping().await, Ok(()));
@@ -71,7 +71,7 @@ fn stores_that_share_a_cluster_admit_exactly_the_limit() {
         add(&mut several, kernel, &format!("{here}{name} of two"), Cost::take(1));
         add(&mut several, kernels(10_000)[0].1, &format!("{there}{name} of two"), Cost::take(2));
         for charges in [single, several] {
-            assert_eq!(by_two_workers(&cluster, &charges), 100, "{name}: {} slots", charges.each().len());
+            assert_eq!(by_two_workers(&cluster, &charges), 100, "{name}: {} slots", charges.as_slice().len());
         }
         let left = block_on(async {
             remaining(&clustered(&cluster), kernels(10_000)[0].1, &format!("{there}{name} of two")).await

@@ -58,7 +58,7 @@ fn spell(decision: &Decision) -> String {
     let code = |code| if code == Code::Ok { "O" } else { "X" };
     let status = |status: ratelimitd::engine::Status<'_>| match status.applied {
         Applied::Nothing => "-".to_owned(),
-        Applied::Unasked => "?".to_owned(),
+        Applied::Skipped => "?".to_owned(),
         Applied::Unlimited(_) => "*".to_owned(),
         Applied::Limited(judged) => format!("{}{}", code(status.code), judged.outcome.report.remaining),
     };
@@ -271,7 +271,7 @@ async fn who_is_held_back_by_another_limit_has_no_place_in_the_queue() {
     );
     let both = [descriptor(&[("a", "x")]), descriptor(&[("q", "x")])];
     let delays = |decision: &Decision| -> Vec<u64> {
-        decision.judged_limits().map(|judged| judged.outcome.report.delay_us).collect()
+        decision.limit_results().map(|judged| judged.outcome.report.delay_us).collect()
     };
     assert_eq!(delays(&house.ask(&both[1..]).await), [0]);
     assert_eq!(delays(&house.ask(&both).await), [0, 1_000_000]);

@@ -11,8 +11,8 @@ use proptest::test_runner::{Config, TestRunner};
 use ratelimitd::clock::{Clock, ManualClock};
 use ratelimitd::engine::algorithm::{FixedWindow, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
 use ratelimitd::engine::{
-    Basis, Charge, Charges, Charging, Cost, FailurePolicy, Outcome, Outcomes, Pacing, Report, Role, Store,
-    StoreError, Verdict,
+    Charge, Charges, Charging, Cost, DecidedBy, FailurePolicy, Outcome, Outcomes, Pacing, Report, Role,
+    Store, StoreError, Verdict,
 };
 use ratelimitd::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
@@ -141,7 +141,7 @@ fn steps(refunds: u32) -> impl Strategy<Value = Vec<Step>> {
     ];
     let role = prop_oneof![
         6 => Just(Role::Enforce),
-        1 => Just(Role::Free),
+        1 => Just(Role::NonBinding),
         2 => (0..2_u16).prop_map(Role::Quota),
     ];
     let asked = (0..COUNTERS, cost, role).prop_map(|(counter, cost, role)| Asked { counter, cost, role });
@@ -151,7 +151,7 @@ fn steps(refunds: u32) -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn is_held(charges: &Charges, outcomes: &Outcomes) -> bool {
-    charges.held_back(|place| outcomes.each[place].verdict)
+    charges.is_denied(|place| outcomes.by_charge[place].verdict)
 }
 
 /// How many answers came without the store, over all cases.
@@ -190,9 +190,9 @@ fn alone_it_answers_as_the_store_does() {
             prop_assert_eq!(is_held(&charges, &answered), is_held(&charges, &expected));
             let held = is_held(&charges, &expected);
             for ((charge, answered), expected) in
-                charges.each().iter().zip(&answered.each).zip(&expected.each)
+                charges.as_slice().iter().zip(&answered.by_charge).zip(&expected.by_charge)
             {
-                if answered.basis == Basis::Unasked {
+                if answered.basis == DecidedBy::Skipped {
                     prop_assert!(held && !charge.is_recorded(expected.verdict, true), "{charge:?}");
                 } else {
                     prop_assert_eq!(told(answered), told(expected), "{:?} at {}", charge, now_us);
@@ -223,10 +223,10 @@ fn beside_others_it_denies_only_what_the_store_denies() {
             }
             let expected = direct();
             prop_assert!(
-                is_held(&charges, &expected) || charges.each().iter().all(|c| c.role != Role::Enforce)
+                is_held(&charges, &expected) || charges.as_slice().iter().all(|c| c.role != Role::Enforce)
             );
-            for (answered, expected) in answered.each.iter().zip(&expected.each) {
-                if answered.basis != Basis::Unasked {
+            for (answered, expected) in answered.by_charge.iter().zip(&expected.by_charge) {
+                if answered.basis != DecidedBy::Skipped {
                     prop_assert_eq!(expected.verdict, Verdict::Over);
                 }
             }
@@ -252,7 +252,7 @@ fn a_thousand_denials_are_one_call() {
     }
     assert_eq!(house.below.calls.load(Ordering::Relaxed), 2);
     house.clock.set(T0 + 1_000_000);
-    assert_eq!(house.ask(&one(Cost::take(1))).0.each[0].verdict, Verdict::Fits);
+    assert_eq!(house.ask(&one(Cost::take(1))).0.by_charge[0].verdict, Verdict::Fits);
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn a_denial_ages_and_can_be_forgotten() {
     assert_eq!([0, 1].map(|_| asks_the_store(&house)), [true, false]);
     // Units that go back through here are seen at once.
     house.ask(&one(Cost::refund(1)));
-    assert_eq!(house.ask(&one(Cost::take(1))).0.each[0].verdict, Verdict::Fits);
+    assert_eq!(house.ask(&one(Cost::take(1))).0.by_charge[0].verdict, Verdict::Fits);
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn it_is_bounded() {
     let house = House::new(1_000_000, 64);
     for number in 0..10_000 {
         let mut charges = Charges::default();
-        let charge = one(Cost::take(2)).each()[0].clone();
+        let charge = one(Cost::take(2)).as_slice()[0].clone();
         charges.push(charge, |key| key.push_str(&number.to_string()));
         house.ask(&charges);
     }

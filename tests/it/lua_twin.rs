@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use ratelimitd::engine::algorithm::{Ask, Kernel, SlidingWindow, State};
+use ratelimitd::engine::algorithm::{Attempt, Kernel, SlidingWindow, State};
 use ratelimitd::engine::{
-    Basis, Charge, Charges, Cost, Outcome, Outcomes, Report, RetryAfter, Standing, Verdict,
+    Charge, Charges, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Report, RetryAfter, Verdict,
 };
 use ratelimitd::store::redis::{Moment, RedisOptions, Timeline};
 use tokio::runtime::Runtime;
@@ -31,13 +31,13 @@ struct Model {
 
 impl Model {
     fn decide(&mut self, charges: &Charges, now_us: u64) -> Outcomes {
-        let ask = |charge: &Charge| Ask { now_us, cost: charge.cost };
-        let each = charges.each();
+        let ask = |charge: &Charge| Attempt { now_us, cost: charge.cost };
+        let each = charges.as_slice();
         let verdicts: Vec<_> = each
             .iter()
             .map(|charge| charge.kernel.verdict(self.states.get(charges.key(charge)), ask(charge)))
             .collect();
-        let held = charges.held_back(|place| verdicts[place]);
+        let held = charges.is_denied(|place| verdicts[place]);
         let mut outcomes = Outcomes::default();
         for (charge, &verdict) in each.iter().zip(&verdicts) {
             let key = charges.key(charge);
@@ -48,10 +48,10 @@ impl Model {
                 }
             }
             let facts = charge.kernel.facts(self.states.get(key), ask(charge));
-            outcomes.each.push(Outcome {
+            outcomes.by_charge.push(Outcome {
                 verdict,
                 report: charge.kernel.report(&facts, ask(charge), verdict),
-                basis: Basis::Store(Standing { now_us, facts }),
+                basis: DecidedBy::Store(CounterSnapshot { now_us, facts }),
             });
         }
         outcomes
@@ -113,10 +113,12 @@ impl Twins {
 
 /// All that anyone can tell from outcomes. Counters that run out may stand differently and be alike.
 fn seen(charges: &Charges, outcomes: &Outcomes) -> Vec<(Verdict, Report, RetryAfter)> {
-    let each = charges.each().iter().zip(&outcomes.each);
+    let each = charges.as_slice().iter().zip(&outcomes.by_charge);
     each.map(|(charge, outcome)| {
-        let Basis::Store(Standing { now_us, facts }) = outcome.basis else { panic!("not from a store") };
-        let again = charge.kernel.wait(&facts, Ask { now_us, cost: charge.cost });
+        let DecidedBy::Store(CounterSnapshot { now_us, facts }) = outcome.basis else {
+            panic!("not from a store")
+        };
+        let again = charge.kernel.wait(&facts, Attempt { now_us, cost: charge.cost });
         (outcome.verdict, outcome.report, again)
     })
     .collect()
@@ -195,7 +197,7 @@ fn products_are_compared_exactly_however_large() {
             let expected = vec![model.decide(&requests[0], now_us)];
             Step { now_us, requests, expected }
         });
-        let verdicts = steps.each_ref().map(|step| step.expected[0].each[0].verdict);
+        let verdicts = steps.each_ref().map(|step| step.expected[0].by_charge[0].verdict);
         assert_eq!(verdicts, [Verdict::Fits, Verdict::Over, Verdict::Fits]);
         twins.agree(&steps).unwrap_or_else(|difference| panic!("{difference}"));
     }

@@ -83,7 +83,7 @@ pub(crate) async fn ask(
     key: &str,
     cost: Cost,
 ) -> Result<Outcome, StoreError> {
-    store.decide(&one(kernel, key, cost)).await.map(|outcomes| outcomes.each[0])
+    store.decide(&one(kernel, key, cost)).await.map(|outcomes| outcomes.by_charge[0])
 }
 
 pub(crate) async fn remaining(store: &RedisStore, kernel: Kernel, key: &str) -> u64 {
@@ -96,7 +96,7 @@ pub(crate) async fn admitted(store: &RedisStore, charges: &Charges, count: usize
     let answers = join_all((0..count).map(|_| store.decide(charges))).await;
     let fits = |answer: &Result<_, _>| {
         let outcomes: &ratelimitd::engine::Outcomes = answer.as_ref().expect("Redis is there");
-        outcomes.each.iter().all(|outcome| outcome.verdict == Verdict::Fits)
+        outcomes.by_charge.iter().all(|outcome| outcome.verdict == Verdict::Fits)
     };
     answers.iter().filter(|answer| fits(answer)).count()
 }
@@ -345,7 +345,7 @@ async fn after_the_shutdown_nothing_is_decided() {
     let (_, kernel) = kernels(3)[0];
     let charges = one(kernel, "last", Cost::take(1));
     let (last, ended) = tokio::join!(store.decide(&charges), store.shutdown());
-    assert_eq!(last.expect("what waits is answered").each[0].verdict, Verdict::Fits);
+    assert_eq!(last.expect("what waits is answered").by_charge[0].verdict, Verdict::Fits);
     ended.expect("no batcher died");
     assert!(matches!(store.decide(&charges).await, Err(StoreError::Unreachable(_))));
 }

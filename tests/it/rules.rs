@@ -51,7 +51,7 @@ pub fn request(domain: &str, descriptors: &[&str]) -> Request {
 /// The store keys that a request charges, in order.
 pub fn keys(rules: &RuleSet, request: &Request) -> Vec<String> {
     let plan = rules.plan(request).expect("a plan");
-    let each = plan.charges.each().iter();
+    let each = plan.charges.as_slice().iter();
     each.map(|charge| plan.charges.key(charge).to_owned()).collect()
 }
 

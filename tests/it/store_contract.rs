@@ -54,7 +54,7 @@ impl<J: Judge> Store<J> {
     /// `O` or `X` and what remains, for each charge.
     fn spell(&mut self, t_us: u64, charges: &[(&str, Charge)]) -> String {
         let outcomes = self.decide(t_us, charges);
-        let spelt = outcomes.each.iter().map(|outcome| {
+        let spelt = outcomes.by_charge.iter().map(|outcome| {
             let verdict = if outcome.verdict == Verdict::Fits { 'O' } else { 'X' };
             format!("{verdict}{}", outcome.report.remaining)
         });
@@ -106,7 +106,7 @@ fn postpaid_always(store: &mut Store<impl Judge>, algorithm: Algorithm, [post, t
 
 fn roles(store: &mut Store<impl Judge>, algorithm: Algorithm, [dark, a, b]: [&str; 3]) {
     let of = |limit, role| Charge { role, ..charge(hourly(algorithm, limit), Cost::take(3)) };
-    let shadowed = [(dark, of(2, Role::Free)), (a, of(5, Role::Quota(0))), (b, of(8, Role::Quota(1)))];
+    let shadowed = [(dark, of(2, Role::NonBinding)), (a, of(5, Role::Quota(0))), (b, of(8, Role::Quota(1)))];
     assert_eq!(store.spell(T0, &shadowed), "X2 O2 O5", "{algorithm}: a shadow holds nothing back");
     assert_eq!(store.spell(T0, &shadowed), "X2 X2 O2", "{algorithm}: one quota of two holds nothing back");
     assert_eq!(store.spell(T0, &shadowed), "X2 X2 X2", "{algorithm}: both do, and nothing is charged");
@@ -125,11 +125,11 @@ fn peeks_and_refunds(store: &mut Store<impl Judge>, algorithm: Algorithm, key: &
 fn comes_back(store: &mut Store<impl Judge>, algorithm: Algorithm, key: &str) {
     let all = || charge(hourly(algorithm, 6), Cost::take(6));
     assert_eq!(store.spell(T0, &[(key, all())]), "O0", "{algorithm}");
-    let denied = store.decide(T0 + 1, &[(key, all())]).each[0].report;
+    let denied = store.decide(T0 + 1, &[(key, all())]).by_charge[0].report;
     let wait_us = denied.retry_after.us().expect("it fits some time");
     assert!(wait_us > 0 && wait_us <= 2 * HOUR_US, "{algorithm}: {wait_us}");
     assert_eq!(
-        store.decide(T0 + wait_us, &[(key, all())]).each[0].verdict,
+        store.decide(T0 + wait_us, &[(key, all())]).by_charge[0].verdict,
         Verdict::Over,
         "{algorithm}: early"
     );

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use ratelimitd::engine::algorithm::{Facts, Gcra, IntervalBucket, Kernel, SlidingLog};
-use ratelimitd::engine::{Basis, Cost, Outcome, Outcomes, Pacing, Verdict};
+use ratelimitd::engine::{Cost, DecidedBy, Outcome, Outcomes, Pacing, Verdict};
 use ratelimitd::store::redis::{Moment, RedisOptions, Timeline};
 use tokio::runtime::Runtime;
 
@@ -116,15 +116,15 @@ impl Counter<'_> {
         let charges = one(self.kernel, &self.key, cost);
         let moment = Moment { now_us, requests: &[&charges] };
         let decided = self.stage.runtime.block_on(self.stage.timeline.borrow_mut().decide(&[moment]));
-        decided.expect("Redis decides")[0][0].each[0]
+        decided.expect("Redis decides")[0][0].by_charge[0]
     }
 
     fn undo(&self, now_us: u64, cost: Cost, granted: Outcome) -> Outcome {
         let charges = one(self.kernel, &self.key, cost);
-        let granted = Outcomes { each: [granted].into_iter().collect() };
+        let granted = Outcomes { by_charge: [granted].into_iter().collect() };
         let undone =
             self.stage.runtime.block_on(self.stage.timeline.borrow_mut().undo(now_us, &charges, &granted));
-        undone.expect("Redis undoes").each[0]
+        undone.expect("Redis undoes").by_charge[0]
     }
 
     fn passed(&self, pass: &Pass) -> u64 {
@@ -176,7 +176,7 @@ impl Tellings<'_> {
         let (undone, never) = self.peeks();
         let Kernel::IntervalBucket(bucket) = self.undone.kernel else { return false };
         let last = |outcome: &Outcome| match outcome.basis {
-            Basis::Store(standing) => match standing.facts {
+            DecidedBy::Store(standing) => match standing.facts {
                 Facts::Tokens(state) => state.last_us,
                 _ => panic!("no bucket: {standing:?}"),
             },

@@ -1,6 +1,6 @@
 //! Fixed window: a count per epoch-aligned window. Any interval that touches m windows admits at most m limits.
 
-use super::{Ask, Cost, Reading, Report, Verdict, moved, report};
+use super::{Attempt, Cost, Reading, Report, Verdict, moved, report};
 
 /// `limit` units per window of `window_us`, windows aligned to the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl FixedWindow {
         (state.index + 1) * self.window_us
     }
 
-    pub(super) fn report(&self, state: WindowState, ask: Ask, verdict: Verdict) -> Report {
+    pub(super) fn report(&self, state: WindowState, ask: Attempt, verdict: Verdict) -> Report {
         let end_after_us = self.fresh_at_us(state).saturating_sub(ask.now_us);
         let reading = At { limit: self.limit, count: state.count, end_after_us };
         let over_by = state.count.saturating_sub(self.limit);

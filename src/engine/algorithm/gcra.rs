@@ -5,7 +5,7 @@
 //! microseconds and a numerator over the fraction's denominator. Nothing is ever rounded, so nothing drifts.
 //! Every closed interval of length d admits at most `burst + floor(d * limit / period)` units.
 
-use super::{Ask, Reading, Report, Verdict, owing_at_most, report};
+use super::{Attempt, Reading, Report, Verdict, owing_at_most, report};
 use crate::engine::Pacing;
 
 /// `limit` units per `period_us`, `burst` units at once on an idle key.
@@ -80,7 +80,7 @@ impl Gcra {
         needed <= self.burst && after <= self.plus(now, self.drain(self.burst))
     }
 
-    pub(super) fn record(&self, tat: Tat, ask: Ask) -> Tat {
+    pub(super) fn record(&self, tat: Tat, ask: Attempt) -> Tat {
         let now = at(ask.now_us);
         if ask.cost.is_refund() {
             return self.minus(tat, self.drain(ask.cost.refunded())).map_or(now, |tat| tat.max(now));
@@ -91,7 +91,7 @@ impl Gcra {
         after.min(deepest).max(base)
     }
 
-    pub(super) fn report(&self, tat: Tat, ask: Ask, verdict: Verdict) -> Report {
+    pub(super) fn report(&self, tat: Tat, ask: Attempt, verdict: Verdict) -> Report {
         let at = At { kernel: *self, backlog: self.ticks_after(tat, ask.now_us) };
         let mut report = report(&at, ask.cost, verdict);
         if self.pacing == Pacing::Queue && verdict == Verdict::Fits {

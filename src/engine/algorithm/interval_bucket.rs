@@ -1,7 +1,7 @@
 //! Token bucket that refills whole intervals at a time. At most `capacity + refill * ceil(d / interval)` units in an
 //! interval of length d.
 
-use super::{Ask, Cost, Reading, Report, Verdict, report};
+use super::{Attempt, Cost, Reading, Report, Verdict, report};
 
 /// `refill` whole tokens every `interval_us`, up to `capacity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl IntervalBucket {
         self.holds_at_us(state, self.full())
     }
 
-    pub(super) fn report(&self, state: TokenState, ask: Ask, verdict: Verdict) -> Report {
+    pub(super) fn report(&self, state: TokenState, ask: Attempt, verdict: Verdict) -> Report {
         report(&At { kernel: *self, state, now_us: ask.now_us }, ask.cost, verdict)
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::testing::{Counter, Move, T0, any_charging, any_kernel, counter_with_past, moves, small_kernel};
-use super::{Ask, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
+use super::{Attempt, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
 use crate::engine::{Charging, Cost, Pacing, RetryAfter, Verdict};
 
 fn prepaid() -> impl Strategy<Value = Charging> {
@@ -77,7 +77,7 @@ proptest! {
     fn facts_foretell_what_the_counter_will_say((counter, now) in counter_with_past(any_kernel(), any_charging()), units in 1..30_u64, pass in 0..90_u64) {
         let kernel = counter.kernel;
         let (before, after) = (now, now + pass);
-        let [asked, asks] = [before, after].map(|now_us| Ask { now_us, cost: Cost::take(units) });
+        let [asked, asks] = [before, after].map(|now_us| Attempt { now_us, cost: Cost::take(units) });
         let facts = kernel.facts(counter.state.as_ref(), asked);
         let verdict = kernel.verdict(counter.state.as_ref(), asks);
         if let Some(later) = kernel.later(&facts, after) {

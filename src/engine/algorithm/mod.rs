@@ -103,7 +103,7 @@ pub enum Facts {
 
 /// What is asked of a counter, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct Attempt {
     /// The caller's time, microseconds since the epoch, below 2^52.
     pub now_us: u64,
     /// The units.
@@ -141,7 +141,7 @@ fn report(reading: &impl Reading, cost: Cost, verdict: Verdict) -> Report {
 impl Kernel {
     /// Whether the cost fits, the state unchanged. `None` is a counter never used.
     #[must_use]
-    pub fn verdict(&self, state: Option<&State>, ask: Ask) -> Verdict {
+    pub fn verdict(&self, state: Option<&State>, ask: Attempt) -> Verdict {
         if ask.cost.is_refund() {
             return Verdict::Fits;
         }
@@ -159,7 +159,7 @@ impl Kernel {
 
     /// The counter after the cost is recorded; `None` where there is nothing to keep.
     #[must_use]
-    pub fn recorded(&self, state: Option<State>, ask: Ask) -> Option<State> {
+    pub fn recorded(&self, state: Option<State>, ask: Attempt) -> Option<State> {
         let now_us = ask.now_us;
         Some(match self {
             Self::FixedWindow(k) => State::Window(k.record(k.load(window(state.as_ref()), now_us), ask.cost)),
@@ -180,7 +180,7 @@ impl Kernel {
 
     /// What a report needs of the state.
     #[must_use]
-    pub fn facts(&self, state: Option<&State>, ask: Ask) -> Facts {
+    pub fn facts(&self, state: Option<&State>, ask: Attempt) -> Facts {
         match self {
             Self::FixedWindow(k) => Facts::Window(k.load(window(state), ask.now_us)),
             Self::SlidingWindow(k) => Facts::Buckets(k.load(buckets(state), ask.now_us)),
@@ -193,7 +193,7 @@ impl Kernel {
 
     /// Where the limit stands. `facts` are those after the decision, and of this kernel: others report a full limit.
     #[must_use]
-    pub fn report(&self, facts: &Facts, ask: Ask, verdict: Verdict) -> Report {
+    pub fn report(&self, facts: &Facts, ask: Attempt, verdict: Verdict) -> Report {
         match (self, facts) {
             (Self::FixedWindow(k), Facts::Window(state)) => k.report(*state, ask, verdict),
             (Self::SlidingWindow(k), Facts::Buckets(state)) => k.report(*state, ask, verdict),
@@ -224,7 +224,7 @@ impl Kernel {
 
     /// When the cost would fit, on a counter that stands like this.
     #[must_use]
-    pub fn wait(&self, facts: &Facts, ask: Ask) -> RetryAfter {
+    pub fn wait(&self, facts: &Facts, ask: Attempt) -> RetryAfter {
         let standing = self.report(facts, ask, Verdict::Fits);
         if ask.cost.needed() <= standing.remaining {
             return RetryAfter::Now;

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Ask, Reading, Report, Verdict, owing_at_most, report};
+use super::{Attempt, Reading, Report, Verdict, owing_at_most, report};
 
 /// `limit` units per sliding window of `window_us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl SlidingLog {
         log.map_or(0, |log| self.used(log, now_us)) + needed <= self.limit
     }
 
-    pub(super) fn record(&self, mut log: Log, ask: Ask) -> Log {
+    pub(super) fn record(&self, mut log: Log, ask: Attempt) -> Log {
         let at_us = ask.now_us.max(log.newest_us());
         log.prune(self.first_live(&log, ask.now_us));
         if ask.cost.is_refund() {
@@ -123,7 +123,7 @@ impl SlidingLog {
         log
     }
 
-    pub(super) fn facts(&self, log: Option<&Log>, ask: Ask) -> LogFacts {
+    pub(super) fn facts(&self, log: Option<&Log>, ask: Attempt) -> LogFacts {
         let Some(log) = log else {
             return LogFacts::default();
         };
@@ -154,7 +154,7 @@ impl SlidingLog {
         if log.grants.is_empty() { 0 } else { log.newest_us() + self.window_us }
     }
 
-    pub(super) fn report(&self, facts: &LogFacts, ask: Ask, verdict: Verdict) -> Report {
+    pub(super) fn report(&self, facts: &LogFacts, ask: Attempt, verdict: Verdict) -> Report {
         report(&At { kernel: *self, facts: *facts, now_us: ask.now_us }, ask.cost, verdict)
     }
 }

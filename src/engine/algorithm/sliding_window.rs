@@ -1,7 +1,7 @@
 //! Sliding-window counter: the previous window's count weighs in by the share of it that the sliding window still
 //! covers. At most `limit + floor(limit * e / P)` units in an interval that ends `e` into a window of length `P`.
 
-use super::{Ask, Cost, Reading, Report, Verdict, moved, report};
+use super::{Attempt, Cost, Reading, Report, Verdict, moved, report};
 
 /// `limit` units per sliding window of `window_us`, estimated from two epoch-aligned buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl SlidingWindow {
         now_us.saturating_sub(state.index * self.window_us)
     }
 
-    pub(super) fn report(&self, state: BucketState, ask: Ask, verdict: Verdict) -> Report {
+    pub(super) fn report(&self, state: BucketState, ask: Attempt, verdict: Verdict) -> Report {
         report(&At { kernel: *self, state, now_us: ask.now_us }, ask.cost, verdict)
     }
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Ask, Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow, State};
+use super::{Attempt, Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow, State};
 use crate::engine::{Charging, Cost, Pacing, Report, RetryAfter, Verdict};
 
 /// A minute boundary.
@@ -22,7 +22,7 @@ impl Counter {
 
     /// Decides and records as a store with this one charge would.
     pub fn ask(&mut self, now_us: u64, cost: Cost) -> (Verdict, Report) {
-        let ask = Ask { now_us, cost };
+        let ask = Attempt { now_us, cost };
         let verdict = self.kernel.verdict(self.state.as_ref(), ask);
         let is_recorded = self.charging == Charging::Postpaid || verdict == Verdict::Fits;
         if is_recorded && cost.changes() {
@@ -38,7 +38,7 @@ impl Counter {
 
     /// When the same cost fits once more.
     pub fn wait_again(&self, now_us: u64, cost: Cost) -> RetryAfter {
-        let ask = Ask { now_us, cost };
+        let ask = Attempt { now_us, cost };
         self.kernel.wait(&self.kernel.facts(self.state.as_ref(), ask), ask)
     }
 

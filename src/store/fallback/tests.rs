@@ -38,7 +38,7 @@ fn of(each: impl IntoIterator<Item = Charge>) -> Charges {
 }
 
 async fn ask(layer: &Fallback<Away, ManualClock>, charge: Charge) -> Result<Outcome, StoreError> {
-    layer.decide(&of([charge])).await.map(|outcomes| outcomes.each[0])
+    layer.decide(&of([charge])).await.map(|outcomes| outcomes.by_charge[0])
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn hits_peeks_and_refunds_by_each_policy() {
     for (policy, cost, verdict, remaining) in rows {
         let outcome = ask(&layer(1), charge(window(10), cost, policy)).await.expect("a policy that answers");
         let said = (outcome.verdict, outcome.report.remaining, outcome.basis);
-        assert_eq!(said, (verdict, remaining, Basis::Policy(policy)), "{policy:?} {cost:?}");
+        assert_eq!(said, (verdict, remaining, DecidedBy::Policy(policy)), "{policy:?} {cost:?}");
     }
     for cost in [take, Cost::PEEK, refund] {
         let answer = ask(&layer(1), charge(window(10), cost, FailurePolicy::Error)).await;
@@ -88,18 +88,24 @@ async fn limits_of_one_request_keep_their_own_policies() {
     let layer = layer(1);
     let mixed = of([hit(FailurePolicy::Allow), hit(FailurePolicy::Local)]);
     let outcomes = layer.decide(&mixed).await.expect("both answer");
-    let bases: Vec<_> = outcomes.each.iter().map(|outcome| outcome.basis).collect();
-    assert_eq!(bases, [Basis::Policy(FailurePolicy::Allow), Basis::Policy(FailurePolicy::Local)]);
+    let bases: Vec<_> = outcomes.by_charge.iter().map(|outcome| outcome.basis).collect();
+    assert_eq!(bases, [DecidedBy::Policy(FailurePolicy::Allow), DecidedBy::Policy(FailurePolicy::Local)]);
 
-    let held_back = of([hit(FailurePolicy::Deny), hit(FailurePolicy::Local)]);
-    let outcomes = layer.decide(&held_back).await.expect("both answer");
-    assert_eq!((outcomes.each[0].verdict, outcomes.each[1].verdict), (Verdict::Over, Verdict::Fits));
-    assert_eq!(outcomes.each[1].report.remaining, 9, "the local one is not charged for a denied request");
+    let is_denied = of([hit(FailurePolicy::Deny), hit(FailurePolicy::Local)]);
+    let outcomes = layer.decide(&is_denied).await.expect("both answer");
+    assert_eq!(
+        (outcomes.by_charge[0].verdict, outcomes.by_charge[1].verdict),
+        (Verdict::Over, Verdict::Fits)
+    );
+    assert_eq!(
+        outcomes.by_charge[1].report.remaining, 9,
+        "the local one is not charged for a denied request"
+    );
 
     // One that only counts does not make the request fail, and says by what it answered.
-    let bystander = Charge { role: Role::Free, ..hit(FailurePolicy::Error) };
+    let bystander = Charge { role: Role::NonBinding, ..hit(FailurePolicy::Error) };
     let outcome = ask(&layer, bystander).await.expect("it fails nobody");
-    assert_eq!(outcome.basis, Basis::Policy(FailurePolicy::Allow));
+    assert_eq!(outcome.basis, DecidedBy::Policy(FailurePolicy::Allow));
 }
 
 #[tokio::test]

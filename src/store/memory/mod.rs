@@ -13,9 +13,9 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use crate::clock::{Clock, SystemClock};
-use crate::engine::algorithm::Ask;
+use crate::engine::algorithm::Attempt;
 use crate::engine::{
-    Basis, Charge, Charges, Forget, Outcome, Outcomes, Standing, Store, StoreError, Verdict,
+    Charge, Charges, CounterSnapshot, DecidedBy, Outcome, Outcomes, Reset, Store, StoreError, Verdict,
 };
 
 use shard::{Place, Shard};
@@ -75,20 +75,20 @@ impl<C: Clock> MemoryStore<C> {
     #[must_use]
     pub fn decide_at(&self, charges: &Charges, now_us: u64) -> Outcomes {
         let homes: SmallVec<[usize; 2]> =
-            charges.each().iter().map(|charge| self.home(charges.key(charge))).collect();
+            charges.as_slice().iter().map(|charge| self.home(charges.key(charge))).collect();
         let mut held = self.lock(&homes);
         let asks: SmallVec<[Asked<'_>; 2]> = charges
-            .each()
+            .as_slice()
             .iter()
             .zip(&homes)
             .map(|(charge, &home)| Asked::look(charges, charge, home, &mut held, now_us))
             .collect();
-        let request_held = charges.held_back(|place| asks[place].verdict);
-        let each = asks.iter().map(|asked| asked.settle(request_held, &mut held)).collect();
+        let request_denied = charges.is_denied(|place| asks[place].verdict);
+        let by_charge = asks.iter().map(|asked| asked.settle(request_denied, &mut held)).collect();
         for (_, shard) in &mut held {
             shard.tidy(now_us);
         }
-        Outcomes { each }
+        Outcomes { by_charge }
     }
 
     fn home(&self, key: &str) -> usize {
@@ -129,13 +129,13 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 }
 
-impl<C: Clock> Forget for MemoryStore<C> {
-    async fn forget(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
+impl<C: Clock> Reset for MemoryStore<C> {
+    async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
         let forget = |charge| {
             let key = charges.key(charge);
             self.shards[self.home(key)].lock().remove(key)
         };
-        Ok(charges.each().iter().map(forget).collect())
+        Ok(charges.as_slice().iter().map(forget).collect())
     }
 }
 
@@ -151,14 +151,14 @@ struct Asked<'c> {
     key: &'c str,
     home: usize,
     place: Option<Place>,
-    ask: Ask,
+    ask: Attempt,
     verdict: Verdict,
 }
 
 impl<'c> Asked<'c> {
     fn look(charges: &'c Charges, charge: &'c Charge, home: usize, held: &mut Held<'_>, now_us: u64) -> Self {
         let key = charges.key(charge);
-        let ask = Ask { now_us, cost: charge.cost };
+        let ask = Attempt { now_us, cost: charge.cost };
         let shard = shard_of(held, home);
         let place = shard.find(key);
         let verdict = charge.kernel.verdict(place.and_then(|place| shard.state(place)), ask);
@@ -166,10 +166,10 @@ impl<'c> Asked<'c> {
     }
 
     /// Records the charge if it is to be recorded, and reports.
-    fn settle(&self, request_held: bool, held: &mut Held<'_>) -> Outcome {
+    fn settle(&self, request_denied: bool, held: &mut Held<'_>) -> Outcome {
         let (kernel, shard) = (&self.charge.kernel, shard_of(held, self.home));
         let mut place = self.place;
-        if self.charge.is_recorded(self.verdict, request_held) {
+        if self.charge.is_recorded(self.verdict, request_denied) {
             let before = place.and_then(|place| shard.take(place));
             if let Some(after) = kernel.recorded(before, self.ask) {
                 let fresh_at_us = kernel.fresh_at_us(&after);
@@ -178,8 +178,8 @@ impl<'c> Asked<'c> {
         }
         let facts = kernel.facts(place.and_then(|place| shard.state(place)), self.ask);
         let report = kernel.report(&facts, self.ask, self.verdict);
-        let standing = Standing { now_us: self.ask.now_us, facts };
-        Outcome { verdict: self.verdict, report, basis: Basis::Store(standing) }
+        let standing = CounterSnapshot { now_us: self.ask.now_us, facts };
+        Outcome { verdict: self.verdict, report, basis: DecidedBy::Store(standing) }
     }
 }
 

@@ -38,7 +38,7 @@ fn store(max_keys: usize) -> MemoryStore<ManualClock> {
 }
 
 fn remaining(outcomes: &Outcomes) -> Vec<u64> {
-    outcomes.each.iter().map(|outcome| outcome.report.remaining).collect()
+    outcomes.by_charge.iter().map(|outcome| outcome.report.remaining).collect()
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_denied_limit_keeps_the_others_uncharged() {
     assert_eq!(remaining(&store.decide_at(&both, T0)), [7, 1]);
     let denied = store.decide_at(&both, T0);
     assert_eq!(remaining(&denied), [7, 1]);
-    assert_eq!((denied.each[0].verdict, denied.each[1].verdict), (Verdict::Fits, Verdict::Over));
+    assert_eq!((denied.by_charge[0].verdict, denied.by_charge[1].verdict), (Verdict::Fits, Verdict::Over));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn postpaid_limits_record_whatever_the_others_say() {
 #[test]
 fn shadow_limits_hold_nothing_back() {
     let store = store(100);
-    let shadow = Charge { role: Role::Free, ..charge(window(2), 3) };
+    let shadow = Charge { role: Role::NonBinding, ..charge(window(2), 3) };
     let both = request(&[("shadow", shadow), ("real", charge(window(10), 3))]);
     assert_eq!(remaining(&store.decide_at(&both, T0)), [2, 7]);
 }
@@ -81,8 +81,8 @@ fn quota_limits_hold_back_only_together() {
 fn costs_that_meet_on_one_counter_are_added_up() {
     let store = store(100);
     let twice = request(&[("k", charge(window(5), 3)), ("k", charge(window(5), 3))]);
-    assert_eq!(twice.each().len(), 1);
-    assert_eq!(store.decide_at(&twice, T0).each[0].verdict, Verdict::Over);
+    assert_eq!(twice.as_slice().len(), 1);
+    assert_eq!(store.decide_at(&twice, T0).by_charge[0].verdict, Verdict::Over);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn threads_admit_exactly_the_limit() {
                     let both = request(&[(one, charge(kernel, 1)), (two, charge(kernel, 1))]);
                     for _ in 0..250 {
                         let outcomes = store.decide_at(&both, store.clock.now_us());
-                        let fits = outcomes.each.iter().all(|outcome| outcome.verdict == Verdict::Fits);
+                        let fits = outcomes.by_charge.iter().all(|outcome| outcome.verdict == Verdict::Fits);
                         admitted.fetch_add(u64::from(fits), Ordering::Relaxed);
                     }
                 })

@@ -4,10 +4,10 @@
 use smallvec::SmallVec;
 
 use crate::engine::algorithm::{
-    Ask, BucketState, Facts, Gcra, Kernel, LogFacts, Tat, TokenState, WindowState,
+    Attempt, BucketState, Facts, Gcra, Kernel, LogFacts, Tat, TokenState, WindowState,
 };
 use crate::engine::{
-    Basis, Charge, Charges, Charging, Cost, Outcome, Outcomes, Role, Standing, StoreError, Verdict,
+    Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Role, StoreError, Verdict,
 };
 
 /// One request as the script reads it.
@@ -37,7 +37,7 @@ impl Encoded {
     /// Writes a request, its keys with the prefix before them.
     pub(super) fn new(charges: &Charges, prefix: &str) -> Self {
         let mut encoded = Self { width: numbers(charges), ..Self::default() };
-        if let [charge] = charges.each() {
+        if let [charge] = charges.as_slice() {
             encoded.kernel(&charge.kernel, mode(charge));
             encoded.numbers(charges, charge, prefix);
             return encoded;
@@ -45,15 +45,15 @@ impl Encoded {
         encoded.uses |= SEVERAL;
         encoded.record.push(0);
         // The bounds on requests keep both far below that.
-        encoded.u16(u16::try_from(charges.each().len()).unwrap_or(u16::MAX));
+        encoded.u16(u16::try_from(charges.as_slice().len()).unwrap_or(u16::MAX));
         encoded.u16(charges.quota_groups());
-        for charge in charges.each() {
+        for charge in charges.as_slice() {
             encoded.kernel(&charge.kernel, mode(charge));
             encoded.u16(match charge.role {
                 // What asks and changes nothing is sent as a peek, which must not hold the others back.
                 _ if charge.cost == Cost::refund(0) => 1,
                 Role::Enforce => 0,
-                Role::Free => 1,
+                Role::NonBinding => 1,
                 Role::Quota(group) => 2 + group,
             });
             encoded.numbers(charges, charge, prefix);
@@ -64,7 +64,7 @@ impl Encoded {
     /// Writes that a charge is undone whose request was not held back and which had this outcome; `None` where nothing
     /// was recorded that could be.
     pub(super) fn undo(charges: &Charges, charge: &Charge, granted: &Outcome, prefix: &str) -> Option<Self> {
-        let Basis::Store(standing) = &granted.basis else { return None };
+        let DecidedBy::Store(standing) = &granted.basis else { return None };
         let is_recorded = charge.charging == Charging::Prepaid && granted.verdict == Verdict::Fits;
         if !is_recorded || charge.cost.taken() == 0 {
             return None;
@@ -79,7 +79,7 @@ impl Encoded {
     }
 
     /// Writes that a counter is to be forgotten.
-    pub(super) fn forget(charges: &Charges, charge: &Charge, prefix: &str) -> Self {
+    pub(super) fn reset(charges: &Charges, charge: &Charge, prefix: &str) -> Self {
         let mut encoded = Self { width: 1, uses: FORGET, ..Self::default() };
         encoded.record.extend_from_slice(&[FORGET_NUMBER, 0]);
         encoded.key(prefix, charges.key(charge));
@@ -172,7 +172,7 @@ const BEFORE_UNDO: u8 = 9;
 const UNDO: u8 = 5;
 
 /// What tells the script which grant is meant.
-fn receipt(granted: &Standing) -> Option<u64> {
+fn receipt(granted: &CounterSnapshot) -> Option<u64> {
     match granted.facts {
         Facts::Window(state) => Some(state.index),
         Facts::Buckets(state) => Some(state.index),
@@ -197,7 +197,7 @@ fn kernel_number(kernel: &Kernel) -> u8 {
 
 /// How many numbers the script returns for a request.
 pub(super) fn numbers(charges: &Charges) -> usize {
-    charges.each().iter().map(|charge| width(&charge.kernel)).sum()
+    charges.as_slice().iter().map(|charge| width(&charge.kernel)).sum()
 }
 
 /// How many numbers the script returns for a charge.
@@ -244,11 +244,11 @@ impl Answer {
     pub(super) fn outcomes(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         let mut rest = self.numbers.as_slice();
         let mut outcomes = Outcomes::default();
-        for charge in charges.each() {
+        for charge in charges.as_slice() {
             let Some((numbers, after)) = rest.split_at_checked(width(&charge.kernel)) else {
                 return Err(malformed("too few numbers"));
             };
-            outcomes.each.push(outcome(charge, numbers, self.now_us)?);
+            outcomes.by_charge.push(outcome(charge, numbers, self.now_us)?);
             rest = after;
         }
         if rest.is_empty() { Ok(outcomes) } else { Err(malformed("too many numbers")) }
@@ -263,9 +263,9 @@ pub(super) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<O
         verdict = if charge.cost.is_refund() { Verdict::Fits } else { Verdict::Over };
     }
     let facts = facts(&charge.kernel, &numbers).ok_or_else(|| malformed("a number out of range"))?;
-    let ask = Ask { now_us, cost: charge.cost };
+    let ask = Attempt { now_us, cost: charge.cost };
     let report = charge.kernel.report(&facts, ask, verdict);
-    Ok(Outcome { verdict, report, basis: Basis::Store(Standing { now_us, facts }) })
+    Ok(Outcome { verdict, report, basis: DecidedBy::Store(CounterSnapshot { now_us, facts }) })
 }
 
 /// The counter that the numbers describe; `None` where they are beyond what the kernel computes with.

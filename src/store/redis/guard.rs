@@ -145,7 +145,7 @@ pub(super) fn question(key_prefix: &str, slot: Option<u16>) -> Encoded {
         kernel: Kernel::FixedWindow(FixedWindow { limit: 1, window_us: PROBE_WINDOW_US }),
         cost: Cost::take(1),
         charging: Charging::Postpaid,
-        role: Role::Free,
+        role: Role::NonBinding,
         on_store_failure: FailurePolicy::Error,
     };
     charges.push(hit, |key| match slot {

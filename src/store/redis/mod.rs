@@ -40,7 +40,7 @@ use self::lane::Lane;
 use self::meters::Gauge;
 use self::tasks::Tasks;
 use crate::clock::Clock;
-use crate::engine::{Charges, Forget, Outcomes, Store, StoreError};
+use crate::engine::{Charges, Outcomes, Reset, Store, StoreError};
 use crate::store::breaker::BreakerState;
 
 pub use dial::{Credentials, Password};
@@ -179,11 +179,11 @@ impl RedisStore {
     }
 }
 
-impl Forget for RedisStore {
-    async fn forget(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
-        let mut forgotten = Vec::with_capacity(charges.each().len());
-        for charge in charges.each() {
-            let request = Encoded::forget(charges, charge, &self.handle.options.key_prefix);
+impl Reset for RedisStore {
+    async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
+        let mut forgotten = Vec::with_capacity(charges.as_slice().len());
+        for charge in charges.as_slice() {
+            let request = Encoded::reset(charges, charge, &self.handle.options.key_prefix);
             forgotten.push(self.submit(request).await?.forgotten()?);
         }
         Ok(forgotten)

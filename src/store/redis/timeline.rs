@@ -84,16 +84,16 @@ impl Timeline {
         granted: &Outcomes,
     ) -> Result<Outcomes, StoreError> {
         let mut outcomes = Outcomes::default();
-        for (charge, before) in charges.each().iter().zip(&granted.each) {
+        for (charge, before) in charges.as_slice().iter().zip(&granted.by_charge) {
             let Some(undo) = Encoded::undo(charges, charge, before, &self.key_prefix) else {
-                outcomes.each.push(*before);
+                outcomes.by_charge.push(*before);
                 continue;
             };
             let call = script::call(std::iter::once(&undo), When::At(now_us), By::Hash);
             let deadline = Instant::now() + PATIENCE;
             let numbers: Vec<i64> = self.link.ask(&call, deadline).await.map_err(StoreError::from)?;
             let numbers = numbers.get(1..).unwrap_or_default();
-            outcomes.each.push(codec::outcome(charge, numbers, now_us)?);
+            outcomes.by_charge.push(codec::outcome(charge, numbers, now_us)?);
         }
         Ok(outcomes)
     }

@@ -3,7 +3,9 @@
 
 use prometheus::{IntCounter, Registry, Result};
 
-use crate::engine::{Basis, Decision, FailurePolicy, Judged, Limit, Plan, Quantity, Rule, RuleSet, Verdict};
+use crate::engine::{
+    DecidedBy, Decision, FailurePolicy, Limit, LimitResult, Plan, Quantity, Rule, RuleSet, Verdict,
+};
 
 use super::family::{Binding, RuleCounters, counter};
 use super::reference::{HitCounters, HitFamilies};
@@ -101,7 +103,7 @@ impl Bindings<'_> {
         }
         let hits = self.hits.counters(rule);
         let policy = limit.spec.on_store_failure;
-        let policy = if rule.shadow { policy.of_a_bystander() } else { policy };
+        let policy = if rule.shadow { policy.for_non_binding() } else { policy };
         Some(self.meter([&rule.domain, &limit.label], policy, Some(hits)))
     }
 
@@ -132,7 +134,7 @@ impl LimitMeters {
         if decision.shadowed {
             self.shadowed.inc();
         }
-        for judged in decision.judged_limits() {
+        for judged in decision.limit_results() {
             if let Some(meter) = self.meter(judged.limit) {
                 meter.record(&judged, self.near_above(judged.limit));
             }
@@ -162,24 +164,24 @@ impl LimitMeters {
 }
 
 impl Meter {
-    fn record(&self, judged: &Judged<'_>, near_above: u64) {
+    fn record(&self, judged: &LimitResult<'_>, near_above: u64) {
         let used = u64::from(judged.limit.spec.max_cost()).saturating_sub(judged.outcome.report.remaining);
         let outcome = match judged.outcome.verdict {
-            _ if judged.outcome.basis == Basis::Unasked => &self.unasked,
+            _ if judged.outcome.basis == DecidedBy::Skipped => &self.unasked,
             Verdict::Over if judged.is_shadow() => &self.shadow,
             Verdict::Over => &self.over_limit,
             // What a policy answers with is no part of the whole limit.
-            Verdict::Fits if used > near_above && !matches!(judged.outcome.basis, Basis::Policy(_)) => {
+            Verdict::Fits if used > near_above && !matches!(judged.outcome.basis, DecidedBy::Policy(_)) => {
                 &self.near_limit
             }
             Verdict::Fits => &self.ok,
         };
         outcome.inc();
-        if let Basis::Policy(_) = judged.outcome.basis {
+        if let DecidedBy::Policy(_) = judged.outcome.basis {
             self.by_policy.inc();
         }
         // Nobody knows how the hits of a limit that was not asked would have counted.
-        if let Some(hits) = self.hits.as_ref().filter(|_| judged.outcome.basis != Basis::Unasked) {
+        if let Some(hits) = self.hits.as_ref().filter(|_| judged.outcome.basis != DecidedBy::Skipped) {
             hits.record(judged, near_above);
         }
     }

@@ -4,7 +4,7 @@
 
 use prometheus::{IntCounter, Registry, Result};
 
-use crate::engine::{Charging, Judged, Rule, Verdict};
+use crate::engine::{Charging, LimitResult, Rule, Verdict};
 
 use super::family::{Binding, RuleCounters};
 
@@ -92,7 +92,7 @@ struct Hits {
 }
 
 impl HitCounters {
-    pub(super) fn record(&self, judged: &Judged<'_>, near_above: u64) {
+    pub(super) fn record(&self, judged: &LimitResult<'_>, near_above: u64) {
         let hits = hits(&Standing::of(judged), near_above);
         let is_shadowed = judged.outcome.verdict == Verdict::Over && judged.is_shadow();
         let shadow = if is_shadowed { hits.total } else { 0 };
@@ -119,7 +119,7 @@ struct Standing {
 }
 
 impl Standing {
-    fn of(judged: &Judged<'_>) -> Self {
+    fn of(judged: &LimitResult<'_>) -> Self {
         let (limit, report) = (u64::from(judged.limit.spec.max_cost()), &judged.outcome.report);
         let cost = judged.cost.taken();
         let used = limit.saturating_sub(report.remaining) + report.over_by;

@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::clock::ManualClock;
 use crate::engine::{
-    Algorithm, Basis, Charging, Code, Decision, Defaults, Descriptor, DomainSpec, Enforcement, Entry,
+    Algorithm, Charging, Code, DecidedBy, Decision, Defaults, Descriptor, DomainSpec, Enforcement, Entry,
     FailurePolicy, LimitSpec, NodeSpec, Outcomes, Pacing, Period, Refill, Request, RuleSet, RuleSpec, Store,
     StoreError, Unit,
 };
@@ -149,8 +149,8 @@ fn answers_of_a_failure_policy_are_told_apart() {
     let meters = metrics.limit_meters(&set);
     let plan = set.plan(&request("tenant", 1)).expect("the request is valid");
     let mut outcomes = memory().decide_at(&plan.charges, 1_700_000_000_000_000);
-    outcomes.each[0].basis = Basis::Policy(FailurePolicy::Deny);
-    outcomes.each[0].verdict = crate::engine::Verdict::Over;
+    outcomes.by_charge[0].basis = DecidedBy::Policy(FailurePolicy::Deny);
+    outcomes.by_charge[0].verdict = crate::engine::Verdict::Over;
     let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);
     meters.record(&decision);
     assert_eq!(decision.overall, Code::Ok);

@@ -10,7 +10,7 @@ use axum::routing::{get, post};
 use http::header;
 
 use super::counters::{self, Counters};
-use crate::engine::{Forget, Store};
+use crate::engine::{Reset, Store};
 
 const COUNTERS: &str = "\
 /counters/show   POST a request as for /json: where its counters stand
@@ -41,7 +41,7 @@ impl fmt::Debug for Page {
 pub struct Admin(pub Vec<Page>);
 
 /// The router of the admin port, with a list of the pages at `/`.
-pub fn admin<S: Store + Forget + 'static>(pages: Admin, counters: Counters<S>) -> Router {
+pub fn admin<S: Store + Reset + 'static>(pages: Admin, counters: Counters<S>) -> Router {
     let mut lines: String =
         pages.0.iter().map(|page| format!("{:<16} {}\n", page.path, page.about)).collect();
     lines.push_str(COUNTERS);

@@ -9,8 +9,8 @@ use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde_json::{Value, json};
 
-use crate::engine::{Forget, Request, Store};
-use crate::ledger::{Entry, Ledger, LedgerError};
+use crate::counters::{CounterError, CounterService, CounterStatus};
+use crate::engine::{Request, Reset, Store};
 use crate::transport::Bounds;
 use crate::transport::bounds::RequestError;
 use crate::transport::protojson::RequestJson;
@@ -19,7 +19,7 @@ use crate::transport::protojson::RequestJson;
 #[derive(Debug)]
 pub struct Counters<S> {
     /// Does it.
-    pub ledger: Ledger<S>,
+    pub service: CounterService<S>,
     /// How large a request may be.
     pub bounds: Bounds,
     /// What the store puts before every key.
@@ -33,7 +33,7 @@ enum CountersError {
     #[error(transparent)]
     Request(#[from] RequestError),
     #[error(transparent)]
-    Ledger(#[from] LedgerError),
+    CounterService(#[from] CounterError),
     #[error("no rule of domain {0:?} keeps a counter for that")]
     Nothing(String),
 }
@@ -41,24 +41,24 @@ enum CountersError {
 impl IntoResponse for CountersError {
     fn into_response(self) -> Response {
         let status = match &self {
-            Self::Syntax(_) | Self::Request(_) | Self::Ledger(LedgerError::Plan(_)) => {
+            Self::Syntax(_) | Self::Request(_) | Self::CounterService(CounterError::Plan(_)) => {
                 StatusCode::BAD_REQUEST
             }
             Self::Nothing(_) => StatusCode::NOT_FOUND,
-            Self::Ledger(LedgerError::Store(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::CounterService(CounterError::Store(_)) => StatusCode::SERVICE_UNAVAILABLE,
         };
         (status, format!("{self}\n")).into_response()
     }
 }
 
-pub(super) async fn show<S: Store + Forget + 'static>(
+pub(super) async fn show<S: Store + Reset + 'static>(
     State(counters): State<Arc<Counters<S>>>,
     body: Bytes,
 ) -> Response {
     counters.show(&body).await.map_or_else(IntoResponse::into_response, page)
 }
 
-pub(super) async fn reset<S: Store + Forget + 'static>(
+pub(super) async fn reset<S: Store + Reset + 'static>(
     State(counters): State<Arc<Counters<S>>>,
     body: Bytes,
 ) -> Response {
@@ -70,20 +70,20 @@ fn page(counters: Vec<Value>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-impl<S: Store + Forget> Counters<S> {
+impl<S: Store + Reset> Counters<S> {
     async fn show(&self, body: &[u8]) -> Result<Vec<Value>, CountersError> {
         let request = self.request(body)?;
-        let entries = self.ledger.show(&request).await?;
+        let entries = self.service.show(&request).await?;
         some(entries.iter().map(|entry| self.describe(entry)).collect(), &request)
     }
 
     async fn reset(&self, body: &[u8]) -> Result<Vec<Value>, CountersError> {
         let request = self.request(body)?;
-        let announce = |key: &str| {
+        let audit = |key: &str| {
             let key = format!("{}{key}", self.key_prefix);
             tracing::info!(%key, "a counter is to be reset by way of the admin port");
         };
-        let forgotten = self.ledger.reset(&request, announce).await.inspect_err(|error| {
+        let forgotten = self.service.reset(&request, audit).await.inspect_err(|error| {
             tracing::warn!(%error, "the reset failed; whether it took effect is not known");
         })?;
         let each = forgotten.into_iter().map(|(key, had_units)| {
@@ -99,7 +99,7 @@ impl<S: Store + Forget> Counters<S> {
         Ok(self.bounds.admit(Request::try_from(sent)?)?)
     }
 
-    fn describe(&self, entry: &Entry) -> Value {
+    fn describe(&self, entry: &CounterStatus) -> Value {
         let (counter, report) = (&entry.counter, &entry.report);
         json!({
             "key": format!("{}{}", self.key_prefix, counter.key),

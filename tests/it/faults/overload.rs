@@ -81,7 +81,7 @@ async fn charged(redis: &Redis) -> u32 {
         Arc::new(Unobserved),
     );
     let answer = store.expect("good options").decide(&charges()).await.expect("Redis is there");
-    1_000_000 - u32::try_from(answer.each[0].report.remaining).expect("small") - 1
+    1_000_000 - u32::try_from(answer.by_charge[0].report.remaining).expect("small") - 1
 }
 
 #[tokio::test]

@@ -138,7 +138,7 @@ pub(crate) fn asked(counters: usize) -> impl Strategy<Value = Asked> {
     let charging = prop_oneof![3 => Just(Charging::Prepaid), 1 => Just(Charging::Postpaid)];
     let role = prop_oneof![
         5 => Just(Role::Enforce),
-        2 => Just(Role::Free),
+        2 => Just(Role::NonBinding),
         3 => (0..3_u16).prop_map(Role::Quota),
     ];
     (0..counters, amount(), charging, role).prop_map(|(counter, amount, charging, role)| Asked {
@@ -203,7 +203,7 @@ impl Sequence {
 }
 
 pub(super) fn due_us(last: &Outcomes) -> u64 {
-    let Some(outcome) = last.each.first() else {
+    let Some(outcome) = last.by_charge.first() else {
         return 0;
     };
     match outcome.report.retry_after {

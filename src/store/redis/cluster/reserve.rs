@@ -58,7 +58,7 @@ impl Request {
 
     /// Has all parts recorded where they fit.
     async fn reserve(&self, parts: Vec<Part>) -> Reserved {
-        let charges = self.charges.each().len();
+        let charges = self.charges.as_slice().len();
         let mut reserved =
             Reserved { outcomes: vec![None; charges], recorded: vec![false; charges], failure: None };
         let mut asked: FuturesUnordered<_> = parts.into_iter().map(|part| self.ask(part)).collect();
@@ -90,12 +90,12 @@ impl Request {
     fn is_held(&self, reserved: &Reserved) -> bool {
         let verdict =
             |place: usize| reserved.outcomes[place].map_or(Verdict::Over, |outcome| outcome.verdict);
-        self.charges.held_back(verdict)
+        self.charges.is_denied(verdict)
     }
 
     /// Gives back what had to wait until it was known that the request goes ahead.
     async fn give_back(&self, reserved: &mut Reserved) {
-        let each = self.charges.each().iter().enumerate();
+        let each = self.charges.as_slice().iter().enumerate();
         let mut asked: FuturesUnordered<_> = each
             .filter(|(_, charge)| parts::waits(charge))
             .map(|(place, charge)| async move {
@@ -105,7 +105,7 @@ impl Request {
             .collect();
         while let Some((place, answered)) = asked.next().await {
             match answered {
-                Ok(outcomes) => reserved.outcomes[place] = outcomes.each.first().copied(),
+                Ok(outcomes) => reserved.outcomes[place] = outcomes.by_charge.first().copied(),
                 Err(missed) => reserved.failure = Some(missed.into()),
             }
         }
@@ -114,7 +114,7 @@ impl Request {
     /// Undoes what was recorded and replies: with an error at once, with a denial as soon as the counters stand as if it
     /// had not been asked, at the deadline at the latest.
     async fn undo(&self, mut reserved: Reserved, reply: Reply) {
-        let each = self.charges.each().iter().enumerate();
+        let each = self.charges.as_slice().iter().enumerate();
         let mut undos: FuturesUnordered<_> = each
             .filter(|(place, _)| reserved.recorded[*place])
             .filter_map(|(place, charge)| {
@@ -139,7 +139,7 @@ impl Request {
         let deadline = self.deadline.max(Instant::now() + UNDO_PATIENCE);
         match self.cluster.ask(undo, slot, deadline).await {
             Ok(answer) => {
-                let charge = &self.charges.each()[place];
+                let charge = &self.charges.as_slice()[place];
                 (place, codec::outcome(charge, &answer.numbers, answer.now_us).ok())
             }
             Err(missed) => {
@@ -153,7 +153,7 @@ impl Request {
 
 impl Reserved {
     fn add(&mut self, part: &Part, outcomes: &Outcomes) {
-        let held = part.charges.held_back(|place| outcomes.each[place].verdict);
+        let held = part.charges.is_denied(|place| outcomes.by_charge[place].verdict);
         for (place, outcome) in part.placed(outcomes) {
             self.outcomes[place] = Some(outcome);
             self.recorded[place] = !held;
@@ -164,9 +164,10 @@ impl Reserved {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
-        let each = self.outcomes.into_iter().collect::<Option<_>>();
-        let each = each.ok_or_else(|| StoreError::Malformed("a part without its answer".to_owned()))?;
-        Ok(Outcomes { each })
+        let by_charge = self.outcomes.into_iter().collect::<Option<_>>();
+        let by_charge =
+            by_charge.ok_or_else(|| StoreError::Malformed("a part without its answer".to_owned()))?;
+        Ok(Outcomes { by_charge })
     }
 }
 

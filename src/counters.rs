@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use crate::engine::{
-    Cost, Decision, Descriptor, Enforcement, Forget, Judged, Period, Plan, PlanError, Report, Request, Store,
-    StoreError,
+    Cost, Decision, Descriptor, Enforcement, LimitResult, Period, Plan, PlanError, Report, Request, Reset,
+    Store, StoreError,
 };
 use crate::limiter::Rulebook;
 
 /// Looks at the counters of one store by the rules in force.
 #[derive(Debug)]
-pub struct Ledger<S> {
+pub struct CounterService<S> {
     /// The rules in force.
     pub rulebook: Arc<Rulebook>,
     /// The counters themselves, without what answers in their place.
@@ -36,7 +36,7 @@ pub struct Counter {
 
 /// A counter and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct CounterStatus {
     /// Which.
     pub counter: Counter,
     /// Its standing for one unit more.
@@ -45,7 +45,7 @@ pub struct Entry {
 
 /// Why nothing can be said.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LedgerError {
+pub enum CounterError {
     /// The request cannot be planned.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -54,34 +54,34 @@ pub enum LedgerError {
     Store(#[from] StoreError),
 }
 
-impl<S: Store + Forget> Ledger<S> {
+impl<S: Store + Reset> CounterService<S> {
     /// Every counter that the descriptors of the request meet. Changes nothing.
     ///
     /// # Errors
-    /// [`LedgerError`] where the request is out of range or the store gives no answer.
-    pub async fn show(&self, request: &Request) -> Result<Vec<Entry>, LedgerError> {
+    /// [`CounterError`] where the request is out of range or the store gives no answer.
+    pub async fn show(&self, request: &Request) -> Result<Vec<CounterStatus>, CounterError> {
         let plan = self.plan(request)?;
         let keys = keys(&plan);
         let outcomes = self.store.decide(&plan.charges).await?;
         let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);
-        let entries = decision.judged_limits().zip(keys);
-        Ok(entries.map(|(judged, key)| entry(&judged, key)).collect())
+        let results = decision.limit_results().zip(keys);
+        Ok(results.map(|(judged, key)| status(&judged, key)).collect())
     }
 
-    /// Makes every counter that the descriptors meet as if never used; tells `announce` which before it does. Returns which
+    /// Makes every counter that the descriptors meet as if never used; tells `audit` which before it does. Returns which
     /// had been used.
     ///
     /// # Errors
-    /// [`LedgerError`] where the request is out of range or the store gives no answer; some may be forgotten then.
+    /// [`CounterError`] where the request is out of range or the store gives no answer; some may be forgotten then.
     pub async fn reset(
         &self,
         request: &Request,
-        announce: impl Fn(&str),
-    ) -> Result<Vec<(String, bool)>, LedgerError> {
+        audit: impl Fn(&str),
+    ) -> Result<Vec<(String, bool)>, CounterError> {
         let plan = self.plan(request)?;
         let keys = keys(&plan);
-        keys.iter().for_each(|key| announce(key));
-        let forgotten = self.store.forget(&plan.charges).await?;
+        keys.iter().for_each(|key| audit(key));
+        let forgotten = self.store.reset(&plan.charges).await?;
         Ok(keys.into_iter().zip(forgotten).collect())
     }
 
@@ -91,18 +91,18 @@ impl<S: Store + Forget> Ledger<S> {
             |descriptor: &Descriptor| Descriptor { hits: Some(0), is_refund: false, ..descriptor.clone() };
         let descriptors = request.descriptors.iter().map(peek).collect();
         let plan = self.rulebook.rules().plan(&Request { descriptors, ..request.clone() })?;
-        debug_assert!(plan.charges.each().iter().all(|charge| charge.cost == Cost::PEEK));
+        debug_assert!(plan.charges.as_slice().iter().all(|charge| charge.cost == Cost::PEEK));
         Ok(plan)
     }
 }
 
 fn keys(plan: &Plan) -> Vec<String> {
-    plan.charges.each().iter().map(|charge| plan.charges.key(charge).to_owned()).collect()
+    plan.charges.as_slice().iter().map(|charge| plan.charges.key(charge).to_owned()).collect()
 }
 
-fn entry(judged: &Judged<'_>, key: String) -> Entry {
+fn status(judged: &LimitResult<'_>, key: String) -> CounterStatus {
     let spec = &judged.limit.spec;
-    Entry {
+    CounterStatus {
         counter: Counter {
             key,
             limit: judged.limit.label.to_string(),
