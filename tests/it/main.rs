@@ -1,28 +1,12 @@
 //! The integration tests: the real binary against a real Redis, a real Envoy and an independent gRPC client.
 //!
-//! One binary, one module per subject. `support` starts and stops the real things.
+//! One binary, a folder per subject. What needs a redis-server is in `redis`, what needs an Envoy is in `envoy`; all
+//! other modules need neither (`make test-fast`). `support` starts and stops the servers.
 
-mod admission;
-mod check;
-mod cluster;
-mod counters;
-mod decisions;
-mod deny_cache;
-mod drain;
+mod cli;
 mod envoy;
-mod faults;
-mod grpc;
-mod http;
-mod lua_twin;
-mod outage;
-mod redis_security;
-mod redis_store;
-mod reload;
-mod replay;
+mod redis;
 mod rules;
-mod sentinel;
-mod settings;
-mod store_contract;
-mod store_page;
+mod service;
+mod store;
 mod support;
-mod undo;

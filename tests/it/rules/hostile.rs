@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::{REFERENCE, load_bytes, load_text};
+use crate::support::properties;
 
 /// Pieces of rule files and of YAML, to be thrown together.
 const PIECES: [&str; 40] = [
@@ -49,7 +50,7 @@ const PIECES: [&str; 40] = [
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, ..properties::config(file!()) })]
 
     #[test]
     fn no_bytes_panic_the_loader(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {

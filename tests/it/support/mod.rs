@@ -4,7 +4,6 @@
 //! fails the test with the command that installs it.
 
 pub mod certificates;
-pub mod cluster;
 pub mod daemon;
 pub mod envoy;
 pub mod grpc;
@@ -13,7 +12,6 @@ pub mod http;
 pub mod kernels;
 pub mod ports;
 pub mod process;
-pub mod proxy;
+pub mod properties;
 pub mod redis;
-pub mod sentinel;
 pub mod wait;

@@ -1,0 +1,76 @@
+//! The deny cache in front of Redis: what it saves Redis, and what answers still say.
+
+use crate::support::grpc::{Code, Rls, descriptor, request};
+use crate::support::http;
+use crate::support::process::Plan;
+use crate::support::redis::Redis;
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - { key: prepaid, rate_limit: { unit: year, requests_per_unit: 5, algorithm: gcra } }
+  - { key: postpaid, rate_limit: { unit: year, requests_per_unit: 5 } }
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attack_on_one_key_costs_redis_next_to_nothing() {
+    let redis = Redis::start();
+    let service = Plan::new(RULES).redis(&redis.url()).set("store.redis.timeout", "5s").start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let scripts = || {
+        let stats: String = redis.run(&["INFO", "commandstats"]).expect("INFO");
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        line.and_then(|line| line.split(',').next()?.parse::<u64>().ok()).expect("a count of calls")
+    };
+    for key in ["prepaid", "postpaid"] {
+        let before = scripts();
+        let mut codes = Vec::new();
+        for _ in 0..500 {
+            codes.push(rls.ask("d", &[(key, "x")]).await.0);
+        }
+        assert!(codes[..5].iter().all(|code| *code == Code::Ok), "{key}");
+        assert!(codes[5..].iter().all(|code| *code == Code::OverLimit), "{key}");
+        // Six to find out, and one a second on a machine as slow as can be.
+        assert!(scripts() - before < 50, "{} calls for 500 requests on {key}", scripts() - before);
+    }
+    let metrics = http::get(service.http_port(), "/metrics", &[]).expect("metrics").body;
+    let hits = metrics.lines().find_map(|line| line.strip_prefix("ratelimitd_deny_cache_hits_total "));
+    assert!(hits.and_then(|hits| hits.parse::<u64>().ok()).is_some_and(|hits| hits > 900), "{hits:?}");
+    assert!(metrics.contains(r#"outcome="over_limit",rule="d.prepaid"} 495"#), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_speak_of_all_limits_whoever_denies() {
+    let redis = Redis::start();
+    let rules = "
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - { name: burst, unit: hour, requests_per_unit: 3, algorithm: gcra }
+      - { name: daily, unit: year, requests_per_unit: 5, algorithm: gcra }
+  - { key: other, rate_limit: { name: other, unit: year, requests_per_unit: 1, algorithm: gcra } }
+";
+    let plan = Plan::new(rules).redis(&redis.url()).set("response.headers", "ietf");
+    let service = plan.set("response.retry_after", true).start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let mut headers = async |asked: &[&str]| {
+        let asked = asked.iter().map(|key| descriptor(&[(key, "x")])).collect();
+        let answer = rls.send(request("d", asked)).await.expect("an answer");
+        let all = answer.response_headers_to_add.into_iter();
+        all.map(|header| (header.key, header.value)).collect::<std::collections::HashMap<_, _>>()
+    };
+    for _ in 0..3 {
+        headers(&["user"]).await;
+    }
+    let from_redis = headers(&["user"]).await;
+    assert!(from_redis["RateLimit"].contains("\"daily\";r=2;"), "{from_redis:?}");
+    // Denied once more, and remembered: the other limit is what it was.
+    let again = headers(&["user"]).await;
+    assert!(again["RateLimit"].contains("\"daily\";r=2;"), "{again:?}");
+    // Used up, without a denial that could be remembered.
+    headers(&["other"]).await;
+    let both = headers(&["user", "other"]).await;
+    let wait: u64 = both["Retry-After"].parse().expect("seconds");
+    assert!(wait > 300 * 86_400, "the longest wait counts: {both:?}");
+}

@@ -1,0 +1,204 @@
+//! The script and the engine are twins: the same requests at the same times get the same answers, every number of
+//! them. The engine's side is the model below; Redis decides the same sequence through [`Timeline`].
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proptest::prelude::*;
+use ratelimitd::engine::algorithm::{Attempt, Kernel, SlidingWindow, State};
+use ratelimitd::engine::{
+    Charge, Charges, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Report, RetryAfter, Verdict,
+};
+use ratelimitd::store::redis::{Moment, RedisOptions, Timeline};
+use tokio::runtime::Runtime;
+
+use crate::redis::one;
+use crate::support::properties;
+use crate::support::redis::Redis;
+use sequence::{LONGEST_US, Sequence, everyday, largest, sequence, small};
+
+pub(crate) mod sequence;
+
+/// A minute boundary of our days, so that numbers are as large as they get in earnest.
+const START_US: u64 = 1_700_000_040_000_000;
+
+/// The engine's side: states in a map that never forgets.
+#[derive(Default)]
+struct Model {
+    states: HashMap<String, State>,
+}
+
+impl Model {
+    fn decide(&mut self, charges: &Charges, now_us: u64) -> Outcomes {
+        let ask = |charge: &Charge| Attempt { now_us, cost: charge.cost };
+        let each = charges.as_slice();
+        let verdicts: Vec<_> = each
+            .iter()
+            .map(|charge| charge.kernel.verdict(self.states.get(charges.key(charge)), ask(charge)))
+            .collect();
+        let held = charges.is_denied(|place| verdicts[place]);
+        let mut outcomes = Outcomes::default();
+        for (charge, &verdict) in each.iter().zip(&verdicts) {
+            let key = charges.key(charge);
+            if charge.is_recorded(verdict, held) {
+                let before = self.states.remove(key);
+                if let Some(after) = charge.kernel.recorded(before, ask(charge)) {
+                    self.states.insert(key.to_owned(), after);
+                }
+            }
+            let facts = charge.kernel.facts(self.states.get(key), ask(charge));
+            outcomes.by_charge.push(Outcome {
+                verdict,
+                report: charge.kernel.report(&facts, ask(charge), verdict),
+                basis: DecidedBy::Store(CounterSnapshot { now_us, facts }),
+            });
+        }
+        outcomes
+    }
+}
+
+/// One batch as the model sees it.
+struct Step {
+    now_us: u64,
+    requests: Vec<Charges>,
+    expected: Vec<Outcomes>,
+}
+
+fn modelled(sequence: &Sequence, case: u64) -> Vec<Step> {
+    let (mut model, mut now_us, mut last) = (Model::default(), START_US, Outcomes::default());
+    let mut steps = Vec::new();
+    for (pass, batch) in &sequence.batches {
+        now_us = sequence.moved(now_us, pass, &last);
+        let requests: Vec<_> = batch.iter().map(|asked| sequence.charges(asked, case)).collect();
+        let expected: Vec<_> = requests.iter().map(|charges| model.decide(charges, now_us)).collect();
+        last = expected.last().cloned().unwrap_or_default();
+        steps.push(Step { now_us, requests, expected });
+    }
+    steps
+}
+
+struct Twins {
+    redis: Redis,
+    runtime: Runtime,
+    timeline: RefCell<Timeline>,
+}
+
+impl Twins {
+    fn start() -> Self {
+        let redis = Redis::start();
+        let runtime = Runtime::new().expect("a runtime");
+        let options = RedisOptions { urls: vec![redis.url()], ..RedisOptions::default() };
+        let timeline = runtime.block_on(Timeline::connect(&options)).expect("Redis is there");
+        Self { redis, runtime, timeline: RefCell::new(timeline) }
+    }
+
+    fn agree(&self, steps: &[Step]) -> Result<(), TestCaseError> {
+        let asked: Vec<Vec<&Charges>> = steps.iter().map(|step| step.requests.iter().collect()).collect();
+        let moments: Vec<_> = steps
+            .iter()
+            .zip(&asked)
+            .map(|(step, requests)| Moment { now_us: step.now_us, requests })
+            .collect();
+        let decided = self.runtime.block_on(self.timeline.borrow_mut().decide(&moments));
+        for (step, decided) in steps.iter().zip(decided.expect("Redis decides")) {
+            for ((charges, expected), decided) in step.requests.iter().zip(&step.expected).zip(decided) {
+                let (decided, expected) = (seen(charges, &decided), seen(charges, expected));
+                prop_assert_eq!(decided, expected, "at {} for {:?}", step.now_us, charges);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All that anyone can tell from outcomes. Counters that run out may stand differently and be alike.
+fn seen(charges: &Charges, outcomes: &Outcomes) -> Vec<(Verdict, Report, RetryAfter)> {
+    let each = charges.as_slice().iter().zip(&outcomes.by_charge);
+    each.map(|(charge, outcome)| {
+        let DecidedBy::Store(CounterSnapshot { now_us, facts }) = outcome.basis else {
+            panic!("not from a store")
+        };
+        let again = charge.kernel.wait(&facts, Attempt { now_us, cost: charge.cost });
+        (outcome.verdict, outcome.report, again)
+    })
+    .collect()
+}
+
+fn compare(kernels: impl Strategy<Value = Kernel>) {
+    let (twins, cases) = (Twins::start(), AtomicU64::new(0));
+    let mut runner = properties::runner(file!());
+    let result = runner.run(&sequence(kernels), |sequence| {
+        twins.agree(&modelled(&sequence, cases.fetch_add(1, Ordering::Relaxed)))
+    });
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+    assert_ttls(&twins.redis);
+}
+
+/// Whatever the sequences left behind goes away by itself.
+pub(crate) fn assert_ttls(redis: &Redis) {
+    let keys: Vec<String> = redis.run(&["KEYS", "*"]).expect("KEYS");
+    assert!(!keys.is_empty());
+    for key in keys {
+        let ttl_ms: i64 = redis.run(&["PTTL", &key]).expect("PTTL");
+        assert!(ttl_ms > 0, "{key} has no TTL");
+    }
+}
+
+#[test]
+fn script_and_engine_agree_on_small_numbers() {
+    compare(small(0));
+}
+
+#[test]
+fn script_and_engine_agree_on_everyday_numbers() {
+    compare(everyday(0));
+}
+
+#[test]
+fn script_and_engine_agree_on_the_largest_numbers() {
+    compare(largest());
+}
+
+/// The least u for which `factor * u` is one more than a multiple of `modulus`.
+fn inverse(factor: u64, modulus: u64) -> u64 {
+    let (mut r, mut next_r) = (i128::from(modulus), i128::from(factor));
+    let (mut u, mut next_u) = (0_i128, 1_i128);
+    while next_r > 0 {
+        let quotient = r / next_r;
+        (r, next_r) = (next_r, r - quotient * next_r);
+        (u, next_u) = (next_u, u - quotient * next_u);
+    }
+    u64::try_from(u.rem_euclid(i128::from(modulus))).expect("below the modulus")
+}
+
+/// `previous * uncovered` exceeds `room * window` by exactly one, far beyond 2^53: a double does not see it.
+#[test]
+fn products_are_compared_exactly_however_large() {
+    let twins = Twins::start();
+    for (case, previous) in [7_919, 1_000_003, 4_294_967_291].into_iter().enumerate() {
+        let uncovered_us = inverse(previous, LONGEST_US);
+        let product = u128::from(previous) * u128::from(uncovered_us);
+        let room = u64::try_from(product / u128::from(LONGEST_US)).expect("below the count");
+        let limit = u64::from(u32::MAX);
+        let kernel = Kernel::SlidingWindow(SlidingWindow { limit, window_us: LONGEST_US });
+        let request = |cost| one(kernel, &format!("exact/{case}"), cost);
+        let window_start_us = (START_US / LONGEST_US + 1) * LONGEST_US;
+        let at_us = window_start_us + LONGEST_US - uncovered_us;
+        let asked = [
+            (window_start_us - 1, Cost::take(previous)),
+            (at_us, Cost::take(limit - room)),
+            (at_us + 1, Cost::take(limit - room)),
+        ];
+        let mut model = Model::default();
+        let steps = asked.map(|(now_us, cost)| {
+            let requests = vec![request(cost)];
+            let expected = vec![model.decide(&requests[0], now_us)];
+            Step { now_us, requests, expected }
+        });
+        let verdicts = steps.each_ref().map(|step| step.expected[0].by_charge[0].verdict);
+        assert_eq!(verdicts, [Verdict::Fits, Verdict::Over, Verdict::Fits]);
+        twins.agree(&steps).unwrap_or_else(|difference| panic!("{difference}"));
+    }
+}

@@ -1,0 +1,102 @@
+//! What needs a redis-server, or the Valkey that `RATELIMITD_TEST_REDIS` names: the store on its own, in a cluster and
+//! behind sentinels, the script against the engine, the served process, and outages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use ratelimitd::engine::algorithm::{FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
+use ratelimitd::engine::{
+    Charge, Charges, Charging, Cost, FailurePolicy, Outcome, Pacing, Role, Store, StoreError, Verdict,
+};
+use ratelimitd::store::redis::{RedisOptions, RedisStore, Unobserved};
+
+mod admission;
+mod cluster;
+mod contract;
+mod deny_cache;
+mod lua_twin;
+mod outage;
+mod replay;
+mod security;
+mod sentinel;
+mod service;
+mod store;
+mod undo;
+
+const DAY_US: u64 = 86_400_000_000;
+
+/// Options under which no decision of a busy test machine is late.
+fn patient(url: &str) -> RedisOptions {
+    RedisOptions {
+        urls: vec![url.to_owned()],
+        key_prefix: "it:".to_owned(),
+        timeout: Duration::from_secs(20),
+        ..RedisOptions::default()
+    }
+}
+
+fn store(options: &RedisOptions) -> RedisStore {
+    RedisStore::new(options, Arc::new(Unobserved)).expect("good options")
+}
+
+/// One of each kernel: `limit` units a day (a bucket holds as many), so that nothing comes back during a test.
+fn kernels(limit: u64) -> [(&'static str, Kernel); 6] {
+    let gcra = |period_us, denominator| Gcra {
+        limit: denominator,
+        period_us,
+        burst: limit,
+        pacing: Pacing::Meter,
+        numerator: period_us,
+        denominator,
+    };
+    let window_us = 366 * DAY_US;
+    [
+        ("fixed window", Kernel::FixedWindow(FixedWindow { limit, window_us })),
+        ("sliding window", Kernel::SlidingWindow(SlidingWindow { limit, window_us })),
+        ("sliding log", Kernel::SlidingLog(SlidingLog { limit, window_us })),
+        ("gcra", Kernel::Gcra(gcra(DAY_US, 1))),
+        ("gcra with fractions", Kernel::Gcra(gcra(DAY_US + 1, 7))),
+        (
+            "interval bucket",
+            Kernel::IntervalBucket(IntervalBucket { capacity: limit, refill: 1, interval_us: DAY_US }),
+        ),
+    ]
+}
+
+fn add(charges: &mut Charges, kernel: Kernel, key: &str, cost: Cost) {
+    let charge = Charge {
+        key: 0..0,
+        kernel,
+        cost,
+        charging: Charging::Prepaid,
+        role: Role::Enforce,
+        on_store_failure: FailurePolicy::default(),
+    };
+    charges.push(charge, |keys| keys.push_str(key));
+}
+
+fn one(kernel: Kernel, key: &str, cost: Cost) -> Charges {
+    let mut charges = Charges::default();
+    add(&mut charges, kernel, key, cost);
+    charges
+}
+
+async fn ask(store: &RedisStore, kernel: Kernel, key: &str, cost: Cost) -> Result<Outcome, StoreError> {
+    store.decide(&one(kernel, key, cost)).await.map(|outcomes| outcomes.by_charge[0])
+}
+
+async fn remaining(store: &RedisStore, kernel: Kernel, key: &str) -> u64 {
+    let peek = ask(store, kernel, key, Cost::PEEK).await;
+    peek.expect("Redis is there").report.remaining
+}
+
+/// Asks `count` times at once; how many fitted.
+async fn admitted(store: &RedisStore, charges: &Charges, count: usize) -> usize {
+    let answers = join_all((0..count).map(|_| store.decide(charges))).await;
+    let fits = |answer: &Result<_, _>| {
+        let outcomes: &ratelimitd::engine::Outcomes = answer.as_ref().expect("Redis is there");
+        outcomes.by_charge.iter().all(|outcome| outcome.verdict == Verdict::Fits)
+    };
+    answers.iter().filter(|answer| fits(answer)).count()
+}

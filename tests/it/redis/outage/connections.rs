@@ -1,0 +1,146 @@
+//! Connections that break, lead nowhere or are too slow, and a server that is gone.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::{Lab, Signs};
+use crate::support::grpc::{Code, descriptor, request};
+use crate::support::redis::Redis;
+use crate::support::redis::proxy::Proxy;
+use crate::support::wait;
+
+/// Above what a busy test machine takes, below what the proxy adds.
+const IMPATIENT: &str = "100ms";
+
+const SLOW: Duration = Duration::from_millis(150);
+
+fn url(proxy: &Proxy) -> String {
+    format!("redis://{}/", proxy.address())
+}
+
+/// What happens to the way to a server, until it is as before: who is told what, and that nothing is charged twice.
+async fn comes_and_goes(timeout: &str, signs: &Signs, fault: impl FnOnce(&Proxy)) {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    let mut lab = Lab::start(&url(&proxy), timeout).await;
+    fault(&proxy);
+    lab.fault_is_felt().await;
+    lab.policies_are_in_force(signs).await;
+    proxy.restore();
+    lab.it_ends().await;
+    lab.nothing_was_charged_twice().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_killed() {
+    let mut redis = Redis::start();
+    let mut lab = Lab::start(&redis.url(), "1s").await;
+    redis.stop();
+    lab.fault_is_felt().await;
+    lab.policies_are_in_force(&Signs { kind: "unreachable", logged: "cannot be reached" }).await;
+    redis.restart();
+    (lab.admitted, lab.unanswered) = (0, 0);
+    lab.it_ends().await;
+    // The counters are new, and what was asked of the dead one is gone with it.
+    lab.nothing_was_charged_twice().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs() {
+    let redis = Redis::start();
+    let mut lab = Lab::start(&redis.url(), IMPATIENT).await;
+    redis.signal("STOP");
+    lab.fault_is_felt().await;
+    lab.policies_are_in_force(&Signs { kind: "timeout", logged: "in time" }).await;
+    redis.signal("CONT");
+    lab.it_ends().await;
+    lab.nothing_was_charged_twice().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_accepts_and_never_answers() {
+    let signs = Signs { kind: "timeout", logged: "in time" };
+    comes_and_goes(IMPATIENT, &signs, Proxy::blackhole).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_slower_than_the_deadline() {
+    let signs = Signs { kind: "timeout", logged: "in time" };
+    comes_and_goes(IMPATIENT, &signs, |proxy| proxy.delay(Duration::ZERO, SLOW)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_refuses_connections() {
+    let signs = Signs { kind: "unreachable", logged: "cannot be reached" };
+    let refuse = |proxy: &Proxy| {
+        proxy.refuse();
+        proxy.cut();
+    };
+    comes_and_goes("1s", &signs, refuse).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_that_go_before_their_answer_are_counted() {
+    let redis = Redis::start();
+    let mut lab = Lab::start(&redis.url(), "10s").await;
+    redis.signal("STOP");
+    let gone = tokio::time::timeout(Duration::from_millis(50), lab.ask()).await;
+    assert!(gone.is_err(), "nobody answers");
+    let abandoned = "ratelimitd_store_errors_total{kind=\"abandoned\",store=\"redis\"}";
+    let failed = "ratelimitd_decisions_total{domain=\"d\",outcome=\"error\",rule=\"d.error\"}";
+    wait::expect("the one that went", || (lab.metric(abandoned), lab.metric(failed)) == (1, 1));
+    redis.signal("CONT");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_far_server_that_is_seldom_asked() {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    let mut lab = Lab::start(&url(&proxy), "1s").await;
+    // Far enough that a new connection, with its script, would come too late.
+    proxy.delay(Duration::ZERO, Duration::from_millis(200));
+    let count = |name: &str| -> u64 {
+        let stats: redis::InfoDict = redis.run(&["INFO", "all"]).expect("INFO");
+        let line: String = stats.get(name).unwrap_or_default();
+        let number = line.strip_prefix("calls=").unwrap_or(&line).split(',').next().unwrap_or_default();
+        number.parse().unwrap_or_default()
+    };
+    for _ in 0..3 {
+        let pings = count("cmdstat_ping");
+        wait::expect("idle connections to be looked after", || count("cmdstat_ping") >= pings + 4);
+        assert_eq!(lab.ask().await, Ok(Code::Ok));
+    }
+    assert_eq!(lab.times_logged("Redis does not answer"), 0);
+    lab.nothing_was_charged_but_what_was_admitted().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_is_cut_with_calls_on_their_way() {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    let mut lab = Lab::start(&url(&proxy), "1s").await;
+    proxy.delay(Duration::ZERO, SLOW);
+    let asked = 50;
+    let calls = (0..asked).map(|_| {
+        let mut rls = lab.rls.clone();
+        tokio::spawn(async move {
+            let asked = request("d", vec![descriptor(&[("error", "x")])]);
+            rls.send(asked).await.is_ok()
+        })
+    });
+    let calls: Vec<_> = calls.collect();
+    // Decided, and the answers still on their way.
+    wait::expect("Redis decides", || {
+        redis.run::<String>(&["INFO", "commandstats"]).is_ok_and(|stats| stats.contains("cmdstat_evalsha"))
+    });
+    proxy.cut();
+    proxy.delay(Duration::ZERO, Duration::ZERO);
+    let answered = join_all(calls).await.into_iter().filter(|answer| matches!(answer, Ok(true))).count();
+    let answered = u32::try_from(answered).expect("few");
+    lab.admitted += answered;
+    lab.unanswered += asked - answered;
+    assert_eq!(lab.ask().await, Ok(Code::Ok), "the next one has a new connection");
+    assert_eq!(lab.metric("ratelimitd_redis_breaker_transitions_total{state=\"open\"}"), 0);
+    lab.nothing_was_charged_twice().await;
+}

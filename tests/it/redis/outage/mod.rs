@@ -1,0 +1,177 @@
+//! Every way in which Redis is slow, wrong or away, through the served process: what callers see and for how long, what
+//! is logged and counted, that it ends by itself, and that nothing is charged twice.
+
+use std::time::Duration;
+
+use ratelimitd::clock::monotonic;
+use tonic::Code as Grpc;
+
+use crate::support::grpc::{Code, Rls, descriptor, request};
+use crate::support::process::{Plan, Ratelimitd};
+use crate::support::{http, wait};
+
+mod answers;
+mod connections;
+mod json;
+mod names;
+mod nodes;
+mod overload;
+mod policies;
+mod readiness;
+mod replies;
+mod store;
+
+/// After the end of a fault.
+const BACK_WITHIN: Duration = Duration::from_secs(1);
+
+const LIMIT: u32 = 1_000;
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - { key: error, rate_limit: { unit: year, requests_per_unit: 1000, algorithm: gcra } }
+  - { key: allow, rate_limit: { unit: year, requests_per_unit: 1000, algorithm: gcra, on_store_failure: allow } }
+  - { key: deny, rate_limit: { unit: year, requests_per_unit: 1000, algorithm: gcra, on_store_failure: deny } }
+  - { key: local, rate_limit: { unit: year, requests_per_unit: 1000, algorithm: gcra, on_store_failure: local } }
+";
+
+/// A service on one worker, and what was asked of its rule `error`.
+struct Lab {
+    service: Ratelimitd,
+    rls: Rls,
+    admitted: u32,
+    unanswered: u32,
+}
+
+/// What a fault looks like from outside.
+struct Signs {
+    /// The kind of `ratelimitd_store_errors_total`.
+    kind: &'static str,
+    /// What the line about the breaker says.
+    logged: &'static str,
+}
+
+impl Lab {
+    /// `timeout` is that of a decision.
+    async fn start(url: &str, timeout: &str) -> Self {
+        Self::start_with(Plan::new(RULES).redis(url).set("store.redis.timeout", timeout)).await
+    }
+
+    async fn start_with(plan: Plan) -> Self {
+        let service = plan.set("server.workers", 1).start();
+        let rls = Rls::connect(service.grpc_port()).await;
+        let mut lab = Self { service, rls, admitted: 0, unanswered: 0 };
+        for _ in 0..10 {
+            assert_eq!(lab.ask().await, Ok(Code::Ok), "before the fault");
+        }
+        lab
+    }
+
+    async fn ask(&mut self) -> Result<Code, Grpc> {
+        let asked = request("d", vec![descriptor(&[("error", "x")])]);
+        let answer = self.rls.send(asked).await.map(|answer| answer.overall_code());
+        match answer {
+            Ok(Code::Ok) => self.admitted += 1,
+            Ok(_) => {}
+            Err(_) => self.unanswered += 1,
+        }
+        answer.map_err(|error| error.code())
+    }
+
+    async fn ask_policy(&mut self, key: &str) -> Code {
+        self.rls.ask("d", &[(key, "x")]).await.0
+    }
+
+    fn metric(&self, series: &str) -> u64 {
+        let metrics = http::get(self.service.http_port(), "/metrics", &[]).expect("an answer").body;
+        let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {series} in {metrics}")).parse().expect("a whole number")
+    }
+
+    fn times_logged(&self, words: &str) -> usize {
+        self.service.log().lines().filter(|line| line.contains(words)).count()
+    }
+
+    /// Until the first decision fails.
+    async fn fault_is_felt(&mut self) {
+        let felt = wait::until_async(wait::PATIENCE, async || self.ask().await.err()).await;
+        assert_eq!(felt, Some(Grpc::Unavailable), "a rule with `error` fails the call");
+    }
+
+    /// While the breaker is open: everyone is answered by policy, and nobody waits.
+    async fn policies_are_in_force(&mut self, signs: &Signs) {
+        self.breaker_opens().await;
+        let started = monotonic();
+        for _ in 0..20 {
+            assert_eq!(self.ask().await, Err(Grpc::Unavailable));
+            assert_eq!(self.ask_policy("allow").await, Code::Ok);
+            assert_eq!(self.ask_policy("deny").await, Code::OverLimit);
+            assert_eq!(self.ask_policy("local").await, Code::Ok);
+        }
+        // Eighty deadlines would be eighty seconds, or eight.
+        assert!(started.elapsed() < Duration::from_secs(4), "callers wait: {:?}", started.elapsed());
+        let failed = format!("ratelimitd_store_errors_total{{kind=\"{}\",store=\"redis\"}}", signs.kind);
+        assert!(self.metric(&failed) > 0, "{failed} {}", self.service.log());
+        assert!(self.metric("ratelimitd_store_errors_total{kind=\"breaker_open\",store=\"redis\"}") >= 80);
+        assert_eq!(self.metric("ratelimitd_redis_breakers_open"), 1);
+        for policy in ["error", "allow", "deny", "local"] {
+            let series = format!(
+                "ratelimitd_policy_decisions_total{{domain=\"d\",policy=\"{policy}\",rule=\"d.{policy}\"}}"
+            );
+            assert!(self.metric(&series) >= 20, "{series}");
+        }
+        assert_eq!(self.times_logged("Redis does not answer: failure policies are in force"), 1);
+        let log = self.service.log();
+        let mut opened = log.lines().filter(|line| line.contains("breaker open"));
+        assert!(opened.any(|line| line.contains(signs.logged)), "{log}");
+    }
+
+    async fn breaker_opens(&mut self) {
+        let opened = wait::until_async(wait::PATIENCE, async || {
+            for _ in 0..5 {
+                assert_eq!(self.ask().await, Err(Grpc::Unavailable));
+            }
+            (self.metric("ratelimitd_redis_breakers_open") == 1).then_some(())
+        });
+        assert!(opened.await.is_some(), "the breaker stays closed");
+    }
+
+    /// Redis decides again, without a restart of anything.
+    async fn it_ends(&mut self) {
+        let started = monotonic();
+        let decided = wait::until_async(BACK_WITHIN, async || self.ask().await.ok()).await;
+        assert_eq!(decided, Some(Code::Ok), "not within {BACK_WITHIN:?}");
+        println!("decided again after {:?}", started.elapsed());
+        for _ in 0..10 {
+            assert_eq!(self.ask().await, Ok(Code::Ok), "and goes on");
+        }
+        assert_eq!(self.metric("ratelimitd_redis_breakers_open"), 0);
+        assert_eq!(self.times_logged("breaker open"), self.times_logged("breaker closed"));
+        assert_eq!(self.times_logged("Redis does not answer"), 1, "one line for all of it");
+        let logged = wait::until_async(wait::PATIENCE, async || {
+            assert_eq!(self.ask().await, Ok(Code::Ok));
+            (self.times_logged("Redis answers again") == 1).then_some(())
+        });
+        assert!(logged.await.is_some(), "the end is not logged: {}", self.service.log());
+    }
+
+    /// What Redis has charged: units of those who were admitted, and at most once those who got no answer.
+    async fn charged(&mut self) -> u32 {
+        let (code, status) = self.rls.ask("d", &[("error", "x")]).await;
+        assert_eq!(code, Code::Ok);
+        self.admitted += 1;
+        LIMIT - status.limit_remaining
+    }
+
+    /// Of what surely did not run, nothing is charged.
+    async fn nothing_was_charged_but_what_was_admitted(&mut self) {
+        assert_eq!(self.charged().await, self.admitted);
+    }
+
+    /// Of what may have run, nothing is charged twice.
+    async fn nothing_was_charged_twice(&mut self) {
+        let charged = self.charged().await;
+        let (least, most) = (self.admitted, self.admitted + self.unanswered);
+        assert!(charged >= least && charged <= most, "{charged} charged, {least} to {most} asked");
+    }
+}

@@ -1,0 +1,193 @@
+//! How a store gets to its server: users and passwords, TLS, sockets, databases. Nothing secret is ever shown.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ratelimitd::engine::{Cost, Outcome, StoreError};
+use ratelimitd::store::redis::{Credentials, Password, RedisOptions, RedisStore, TlsOptions, Unobserved};
+
+use crate::redis::{ask, kernels, patient, store};
+use crate::support::certificates::{Authority, Identity};
+use crate::support::process::Plan;
+use crate::support::redis::Redis;
+use crate::support::{ports, wait};
+
+const SECRET: &str = "hunter2";
+
+fn options(url: String) -> RedisOptions {
+    patient(&url)
+}
+
+async fn decide(store: &RedisStore) -> Result<Outcome, StoreError> {
+    ask(store, kernels(1_000)[0].1, "security", Cost::take(1)).await
+}
+
+async fn failure(options: &RedisOptions) -> String {
+    let error = decide(&store(options)).await.expect_err("it must not get in");
+    let shown = format!("{error} {error:?} {options:?}");
+    assert!(!shown.contains(SECRET), "{shown}");
+    error.to_string()
+}
+
+#[tokio::test]
+async fn a_user_with_a_password_is_let_in() {
+    let redis = Redis::start();
+    let rule = format!(">{SECRET}");
+    redis.run::<()>(&["ACL", "SETUSER", "limiter", "on", &rule, "~it:*", "+@all"]).expect("ACL");
+    let url = format!("redis://limiter:{SECRET}@127.0.0.1:{}", redis.port());
+    decide(&store(&options(url))).await.expect("in the URL");
+
+    let mut apart = options(redis.url());
+    apart.credentials =
+        Credentials { username: Some("limiter".to_owned()), password: Password::Text(SECRET.to_owned()) };
+    decide(&store(&apart)).await.expect("apart from the URL");
+    let wrong =
+        Credentials { password: Password::Text(format!("not {SECRET}")), ..apart.credentials.clone() };
+    let told = failure(&RedisOptions { credentials: wrong, ..apart }).await;
+    assert!(told.contains("WRONGPASS") || told.to_lowercase().contains("password"), "{told}");
+}
+
+#[tokio::test]
+async fn a_password_file_is_read_anew_for_every_connection() {
+    let redis = Redis::start();
+    let rule = format!(">{SECRET}");
+    redis.run::<()>(&["ACL", "SETUSER", "limiter", "on", &rule, "~it:*", "+@all"]).expect("ACL");
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    let mut options = options(redis.url());
+    options.credentials = Credentials {
+        username: Some("limiter".to_owned()),
+        password: Password::File(file.path().to_owned()),
+    };
+    let empty = RedisStore::new(&options, Arc::new(Unobserved)).expect_err("no password in it").to_string();
+    assert!(empty.contains("its first line is empty"), "{empty}");
+    std::fs::write(file.path(), "yesterday's\n").expect("room for a password");
+    let store = store(&options);
+    decide(&store).await.expect_err("an old password");
+    std::fs::write(file.path(), format!("{SECRET}\n")).expect("room for a password");
+    let taken_up = wait::until_async(wait::PATIENCE, async || decide(&store).await.ok()).await;
+    assert!(taken_up.is_some(), "the new password is not taken up");
+}
+
+/// A server that speaks TLS beside its plain port.
+fn tls_server(authority: &Authority, identity: &Identity, asks_for_ours: &str) -> (Redis, u16) {
+    let port = ports::free();
+    let path = |path: &PathBuf| path.display().to_string();
+    let arguments = {
+        let arguments = [
+            ("--tls-port", port.to_string()),
+            ("--tls-cert-file", path(&identity.certificate)),
+            ("--tls-key-file", path(&identity.key)),
+            ("--tls-ca-cert-file", path(&authority.file())),
+            ("--tls-auth-clients", asks_for_ours.to_owned()),
+        ];
+        arguments.map(|(name, value)| [name.to_owned(), value]).concat()
+    };
+    (Redis::start_with(&arguments.iter().map(String::as_str).collect::<Vec<_>>()), port)
+}
+
+#[tokio::test]
+async fn tls_trusts_whom_it_is_told_to_trust() {
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let (_redis, port) = tls_server(&ours, &ours.vouch_for(&["127.0.0.1", "localhost"]), "no");
+    let trusting = |authority: &Authority, host: &str| RedisOptions {
+        tls: TlsOptions { ca_file: Some(authority.file()), ..TlsOptions::default() },
+        ..options(format!("rediss://{host}:{port}"))
+    };
+    for host in ["127.0.0.1", "localhost"] {
+        decide(&store(&trusting(&ours, host))).await.expect(host);
+    }
+    let told = failure(&trusting(&theirs, "127.0.0.1")).await;
+    assert!(told.contains("UnknownIssuer") || told.contains("BadSignature"), "{told}");
+    // Without a file of ours the system's authorities are asked, who do not know this one either.
+    let system = options(format!("rediss://127.0.0.1:{port}"));
+    match RedisStore::new(&system, Arc::new(Unobserved)) {
+        Ok(store) => assert!(decide(&store).await.is_err()),
+        Err(error) => assert!(error.to_string().contains("trust store"), "{error}"),
+    }
+}
+
+#[tokio::test]
+async fn the_servers_certificate_must_have_the_right_name() {
+    let authority = Authority::new();
+    let (_redis, port) = tls_server(&authority, &authority.vouch_for(&["redis.internal"]), "no");
+    let named = |server_name: Option<&str>| RedisOptions {
+        tls: TlsOptions {
+            ca_file: Some(authority.file()),
+            server_name: server_name.map(str::to_owned),
+            identity: None,
+        },
+        ..options(format!("rediss://127.0.0.1:{port}"))
+    };
+    decide(&store(&named(Some("redis.internal")))).await.expect("the name it has");
+    for wrong in [None, Some("redis.example")] {
+        let told = failure(&named(wrong)).await;
+        assert!(told.contains("not valid for name"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_may_ask_for_our_certificate() {
+    let authority = Authority::new();
+    let (_redis, port) = tls_server(&authority, &authority.vouch_for(&["127.0.0.1"]), "yes");
+    let client = authority.vouch_for(&["limiter"]);
+    let with = |identity| RedisOptions {
+        tls: TlsOptions { ca_file: Some(authority.file()), identity, server_name: None },
+        ..options(format!("rediss://127.0.0.1:{port}"))
+    };
+    decide(&store(&with(Some((client.certificate, client.key))))).await.expect("ours is known");
+    failure(&with(None)).await;
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_used_are_named_at_once() {
+    let nowhere = PathBuf::from("/nowhere/ca.pem");
+    let empty = tempfile::NamedTempFile::new().expect("a temporary file");
+    for path in [nowhere, empty.path().to_owned()] {
+        let tls = TlsOptions { ca_file: Some(path.clone()), ..TlsOptions::default() };
+        let options = RedisOptions { tls, ..options("rediss://127.0.0.1:1".to_owned()) };
+        let error = RedisStore::new(&options, Arc::new(Unobserved)).expect_err("no authorities").to_string();
+        assert!(error.contains(&path.display().to_string()), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn sockets_and_databases_are_used() {
+    let directory = tempfile::TempDir::new().expect("a temporary directory");
+    let socket = directory.path().join("redis.sock").display().to_string();
+    let redis = Redis::start_with(&["--unixsocket", &socket]);
+    decide(&store(&options(format!("redis+unix://{socket}?db=3")))).await.expect("by the socket");
+    decide(&store(&options(format!("redis://127.0.0.1:{}/5", redis.port())))).await.expect("by the port");
+    // Whichever of its addresses the name has first, the server listens on one.
+    decide(&store(&options(format!("redis://localhost:{}/7", redis.port())))).await.expect("by name");
+    let keyspace: String = redis.run(&["INFO", "keyspace"]).expect("INFO");
+    for database in ["db3:keys=1", "db5:keys=1", "db7:keys=1"] {
+        assert!(keyspace.contains(database), "{keyspace}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_repeats_what_it_does_not_understand_gives_no_secret_away() {
+    // Without AUTH it answers "unknown command 'AUTH', with args beginning with: 'limiter' 'hunter2'".
+    let redis = Redis::start_with(&["--rename-command", "AUTH", "", "--rename-command", "HELLO", ""]);
+    let said = redis.run::<()>(&["AUTH", "limiter", SECRET]).expect_err("there is no such command");
+    assert!(said.to_string().contains(SECRET), "this is what must not be passed on");
+    for parameters in ["", "?protocol=resp3"] {
+        let url = format!("redis://limiter:{SECRET}@127.0.0.1:{}/{parameters}", redis.port());
+        let told = failure(&options(url)).await;
+        assert!(!told.is_empty() && !told.contains("limiter"), "{told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_better_put_right_about_a_server_is_said_once() {
+    let redis = Redis::start();
+    let _: String = redis.run(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).expect("CONFIG SET");
+    let rules = "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: year, requests_per_unit: 5 } }]";
+    let service = Plan::new(rules).redis(&redis.url()).start();
+    wait::expect("a warning", || service.log().contains("maxmemory-policy allkeys-lru"));
+    let log = service.log();
+    let line = log.lines().find(|line| line.contains("Redis server")).expect("a line about the server");
+    assert!(line.contains(&redis.version()), "{line}");
+    assert!(line.contains("allkeys-lru") && line.contains("ms (within"), "{line}");
+    assert_eq!(log.matches("WARN").count(), 1, "{log}");
+}

@@ -1,0 +1,105 @@
+//! The served process on Redis: its settings, its pages, counters, drain and deny cache.
+
+use serde_json::{Value, json};
+
+use crate::cli::counters::{self, are_shown_and_reset, counters};
+use crate::service::store_page::{SECRET, page};
+use crate::service::{drain, store_page};
+use crate::support::grpc::{Code, Rls};
+use crate::support::process::Plan;
+use crate::support::redis::Redis;
+use crate::support::{http, wait};
+
+const ONE_LIMIT: &str = "
+domain: support
+descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 2, algorithm: fixed_window } }]
+";
+
+#[tokio::test]
+async fn settings_reach_the_process_from_the_file_and_from_the_environment() {
+    let redis = Redis::start();
+    let plan = Plan::new(ONE_LIMIT).redis(&redis.url()).set("server.drain", "0s");
+    let service = plan.env("STORE__REDIS__KEY_PREFIX", "mine:").start();
+
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let (code, status) = rls.ask("support", &[("user", "a secret")]).await;
+    assert_eq!((code, status.limit_remaining), (Code::Ok, 1));
+    let keys: Vec<String> = redis.run(&["KEYS", "*"]).expect("KEYS");
+    assert!(!keys.is_empty() && keys.iter().all(|key| key.starts_with("mine:")), "{keys:?}");
+
+    for (port, path) in [(service.http_port(), "/healthcheck"), (service.admin_port(), "/rlconfig")] {
+        assert_eq!(http::get(port, path, &[]).expect("an answer").status, 200, "{path}");
+    }
+    assert!(!service.log().contains("a secret"), "values of descriptors are never logged");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_in_flight_are_finished() {
+    let redis = Redis::start();
+    let plan = Plan::new(drain::RULES)
+        .redis(&redis.url())
+        .set("store.redis.timeout", "8s")
+        .set("server.drain", "0s");
+    let mut service = plan.start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    assert_eq!(rls.ask("end", &[("user", "u")]).await.0, Code::Ok);
+
+    let calls_to_redis = || {
+        let metrics = http::get(service.http_port(), "/metrics", &[]).expect("metrics").body;
+        let count = metrics.lines().find_map(|line| line.strip_prefix("ratelimitd_redis_batch_size_count "));
+        count.and_then(|count| count.parse::<u64>().ok()).expect("a count of script calls")
+    };
+    let before = calls_to_redis();
+    redis.run::<()>(&["CLIENT", "PAUSE", "1500", "ALL"]).expect("CLIENT PAUSE");
+    let held = tokio::spawn(async move { rls.ask("end", &[("user", "u")]).await.0 });
+    wait::expect("the call on its way to Redis", || calls_to_redis() > before);
+    service.terminate();
+    assert_eq!(held.await.expect("no panic"), Code::Ok, "answered, although the process was told to stop");
+    let status = service.wait_exit();
+    assert!(status.success(), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_is_shown_up_and_down() {
+    let mut redis = Redis::start();
+    redis.run::<()>(&["ACL", "SETUSER", "limiter", "on", &format!(">{SECRET}"), "~*", "+@all"]).expect("ACL");
+    let url = format!("redis://limiter:{SECRET}@127.0.0.1:{}", redis.port());
+    let service = Plan::new(store_page::RULES).redis(&url).set("server.workers", 2).start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    // One to be admitted, one to be denied by Redis, one by what is remembered.
+    for _ in 0..3 {
+        rls.ask("d", &[("k", "x")]).await;
+    }
+    wait::expect("what the server says of itself", || page(&service)["redis"]["servers"][0].is_object());
+    let up = page(&service)["redis"].clone();
+    assert_eq!(up["topology"], "standalone");
+    assert_eq!(up["addresses"], json!([format!("redis://127.0.0.1:{}", redis.port())]));
+    assert_eq!(up["servers"][0]["server"], redis.version());
+    // Two workers and the pages.
+    assert_eq!(up["nodes"], json!({"server": {"closed": 3}}));
+    assert_eq!((&up["answers"], &up["last_outage"]), (&json!(true), &Value::Null));
+    assert_eq!(up["deny_cache"], json!({"keys": 1, "hits": 1}));
+    let script = up["script"].as_str().expect("a name");
+    assert_eq!(redis.run::<Vec<u8>>(&["SCRIPT", "EXISTS", script]).expect("SCRIPT EXISTS"), [1]);
+
+    redis.stop();
+    let asked = wait::until_async(wait::PATIENCE, async || {
+        rls.ask("d", &[("k", "another")]).await;
+        (page(&service)["redis"]["nodes"]["server"]["open"].as_u64() > Some(0)).then_some(())
+    });
+    asked.await.expect("an open breaker");
+    let down = page(&service)["redis"].clone();
+    assert_eq!(down["answers"], false);
+    assert!(down["last_outage"]["error"].as_str().is_some_and(|error| error.contains("reached")), "{down}");
+    assert!(down["last_outage"]["at"].is_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_in_redis_are_shown_and_reset() {
+    let mut redis = Redis::start();
+    let service = Plan::new(counters::RULES).redis(&redis.url()).set("store.redis.timeout", "5s").start();
+    are_shown_and_reset(&service, "ratelimitd:{shop|user=ann}#").await;
+    redis.stop();
+    let (code, _, error) = counters(&service, &["show", "user=ann"]);
+    assert_eq!(code, Some(2), "what is not known is not made up: {error}");
+}

@@ -1,0 +1,313 @@
+//! A grant that is undone gives back what it took and never more, however long it stood and whatever came between.
+
+use std::cell::{Cell, RefCell};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use ratelimitd::engine::algorithm::{Facts, Gcra, IntervalBucket, Kernel, SlidingLog};
+use ratelimitd::engine::{Cost, DecidedBy, Outcome, Outcomes, Pacing, Verdict};
+use ratelimitd::store::redis::{Moment, RedisOptions, Timeline};
+use tokio::runtime::Runtime;
+
+use crate::redis::lua_twin::assert_ttls;
+use crate::redis::lua_twin::sequence::{everyday, largest, period_us, small};
+use crate::redis::one;
+use crate::support::properties;
+use crate::support::redis::Redis;
+
+/// A minute boundary.
+const START_US: u64 = 1_700_000_040_000_000;
+
+/// How time moves before a request.
+#[derive(Clone, Debug)]
+enum Pass {
+    Us(u64),
+    Periods(f64),
+}
+
+/// What is taken: a few units, or a share of what the limit holds.
+#[derive(Clone, Debug)]
+enum Units {
+    Few(u64),
+    Share(f64),
+}
+
+#[derive(Clone, Debug)]
+struct Story {
+    kernel: Kernel,
+    before: Vec<(Pass, Units)>,
+    granted: (Pass, Units),
+    between: Vec<(Pass, Units)>,
+    undone: Pass,
+    after: Vec<(Pass, Units)>,
+}
+
+impl Units {
+    fn cost(&self, kernel: &Kernel) -> Cost {
+        Cost::take(match *self {
+            Self::Few(units) => units,
+            Self::Share(share) => (share * kernel.max_cost() as f64) as u64 + 1,
+        })
+    }
+}
+
+fn pass() -> impl Strategy<Value = Pass> {
+    prop_oneof![
+        2 => Just(Pass::Us(0)),
+        3 => (0..30_u64).prop_map(Pass::Us),
+        4 => (0.0..0.6).prop_map(Pass::Periods),
+        1 => (0.6..2.5).prop_map(Pass::Periods),
+    ]
+}
+
+fn asked() -> impl Strategy<Value = (Pass, Units)> {
+    let units = prop_oneof![
+        3 => (1..4_u64).prop_map(Units::Few),
+        3 => (0.0..0.7).prop_map(Units::Share),
+    ];
+    (pass(), units)
+}
+
+fn story(kernels: impl Strategy<Value = Kernel>) -> impl Strategy<Value = Story> {
+    let requests = |most| vec(asked(), 0..most);
+    (kernels, requests(4), asked(), requests(8), pass(), requests(6)).prop_map(
+        |(kernel, before, granted, between, undone, after)| Story {
+            kernel,
+            before,
+            granted,
+            between,
+            undone,
+            after,
+        },
+    )
+}
+
+struct Stage {
+    runtime: Runtime,
+    timeline: RefCell<Timeline>,
+    case: Cell<u64>,
+    redis: Redis,
+}
+
+/// One counter, and the time it is asked at.
+struct Counter<'s> {
+    stage: &'s Stage,
+    kernel: Kernel,
+    key: String,
+}
+
+impl Stage {
+    fn set() -> Self {
+        let redis = Redis::start();
+        let runtime = Runtime::new().expect("a runtime");
+        let options = RedisOptions { urls: vec![redis.url()], ..RedisOptions::default() };
+        let timeline = runtime.block_on(Timeline::connect(&options)).expect("Redis is there");
+        Self { runtime, timeline: RefCell::new(timeline), case: Cell::new(0), redis }
+    }
+
+    fn counter(&self, kernel: Kernel) -> Counter<'_> {
+        self.case.set(self.case.get() + 1);
+        Counter { stage: self, kernel, key: format!("case/{}", self.case.get()) }
+    }
+}
+
+impl Counter<'_> {
+    fn ask(&self, now_us: u64, cost: Cost) -> Outcome {
+        let charges = one(self.kernel, &self.key, cost);
+        let moment = Moment { now_us, requests: &[&charges] };
+        let decided = self.stage.runtime.block_on(self.stage.timeline.borrow_mut().decide(&[moment]));
+        decided.expect("Redis decides")[0][0].by_charge[0]
+    }
+
+    fn undo(&self, now_us: u64, cost: Cost, granted: Outcome) -> Outcome {
+        let charges = one(self.kernel, &self.key, cost);
+        let granted = Outcomes { by_charge: [granted].into_iter().collect() };
+        let undone =
+            self.stage.runtime.block_on(self.stage.timeline.borrow_mut().undo(now_us, &charges, &granted));
+        undone.expect("Redis undoes").by_charge[0]
+    }
+
+    fn passed(&self, pass: &Pass) -> u64 {
+        match *pass {
+            Pass::Us(us) => us,
+            Pass::Periods(periods) => (periods * period_us(&self.kernel) as f64) as u64,
+        }
+    }
+}
+
+/// Both tellings of a story: one in which the grant is made and undone, one in which it never was.
+struct Tellings<'s> {
+    undone: Counter<'s>,
+    never: Counter<'s>,
+    now_us: u64,
+}
+
+impl Tellings<'_> {
+    /// Asks the one, and the other too if it was admitted there.
+    fn both(&mut self, (pass, units): &(Pass, Units)) -> Result<(), TestCaseError> {
+        self.now_us += self.undone.passed(pass);
+        let cost = units.cost(&self.undone.kernel);
+        if self.undone.ask(self.now_us, cost).verdict == Verdict::Fits {
+            let never = self.never.ask(self.now_us, cost);
+            prop_assert!(
+                never.verdict == Verdict::Fits || self.out_of_step(),
+                "{} at {}",
+                "admitted",
+                self.now_us
+            );
+        }
+        Ok(())
+    }
+
+    fn peeks(&self) -> (Outcome, Outcome) {
+        (self.undone.ask(self.now_us, Cost::PEEK), self.never.ask(self.now_us, Cost::PEEK))
+    }
+
+    fn never_more(&self) -> Result<(), TestCaseError> {
+        let (undone, never) = self.peeks();
+        let no_more = undone.report.remaining <= never.report.remaining;
+        prop_assert!(no_more || self.out_of_step(), "{:?} against {:?} at {}", undone, never, self.now_us);
+        Ok(())
+    }
+
+    /// A bucket that refills at intervals counts them from the first take after it was full, so any further take may
+    /// move them forward: with or without an undo the two then refill at different instants.
+    fn out_of_step(&self) -> bool {
+        let (undone, never) = self.peeks();
+        let Kernel::IntervalBucket(bucket) = self.undone.kernel else { return false };
+        let last = |outcome: &Outcome| match outcome.basis {
+            DecidedBy::Store(standing) => match standing.facts {
+                Facts::Tokens(state) => state.last_us,
+                _ => panic!("no bucket: {standing:?}"),
+            },
+            _ => panic!("not from the store: {outcome:?}"),
+        };
+        last(&undone).abs_diff(last(&never)) % bucket.interval_us != 0
+    }
+}
+
+fn tell(stage: &Stage, story: &Story) -> Result<(), TestCaseError> {
+    let (undone, never) = (stage.counter(story.kernel), stage.counter(story.kernel));
+    let mut tellings = Tellings { undone, never, now_us: START_US };
+    for request in &story.before {
+        tellings.both(request)?;
+    }
+    let (pass, units) = &story.granted;
+    tellings.now_us += tellings.undone.passed(pass);
+    let cost = units.cost(&story.kernel);
+    let granted = tellings.undone.ask(tellings.now_us, cost);
+    for request in &story.between {
+        tellings.both(request)?;
+    }
+    tellings.now_us += tellings.undone.passed(&story.undone);
+    let answer = tellings.undone.undo(tellings.now_us, cost, granted);
+    let (peeked, _) = tellings.peeks();
+    if granted.verdict == Verdict::Fits {
+        prop_assert_eq!(answer.report.remaining, peeked.report.remaining, "the undo says how things stand");
+    }
+    tellings.never_more()?;
+    for request in &story.after {
+        tellings.both(request)?;
+        tellings.never_more()?;
+        tellings.now_us += peeked.report.next_after_us;
+        tellings.never_more()?;
+    }
+    Ok(())
+}
+
+/// Undone at the instant of the grant, it never was.
+fn undo_at_once(stage: &Stage, story: &Story) -> Result<(), TestCaseError> {
+    let (undone, never) = (stage.counter(story.kernel), stage.counter(story.kernel));
+    let mut tellings = Tellings { undone, never, now_us: START_US };
+    for request in &story.before {
+        tellings.both(request)?;
+    }
+    let cost = story.granted.1.cost(&story.kernel);
+    let granted = tellings.undone.ask(tellings.now_us, cost);
+    let answer = tellings.undone.undo(tellings.now_us, cost, granted);
+    let (undone, never) = tellings.peeks();
+    prop_assert_eq!(undone.report, never.report);
+    if granted.verdict == Verdict::Fits {
+        prop_assert_eq!(answer.report.remaining, never.report.remaining);
+    }
+    for (pass, units) in &story.after {
+        tellings.now_us += tellings.undone.passed(pass);
+        let cost = units.cost(&story.kernel);
+        let (undone, never) =
+            (tellings.undone.ask(tellings.now_us, cost), tellings.never.ask(tellings.now_us, cost));
+        prop_assert_eq!((undone.verdict, undone.report), (never.verdict, never.report));
+    }
+    Ok(())
+}
+
+fn hold(kernels: impl Strategy<Value = Kernel>) {
+    let stage = Stage::set();
+    let mut runner = properties::runner(file!());
+    let result = runner.run(&story(kernels), |story| {
+        tell(&stage, &story)?;
+        undo_at_once(&stage, &story)
+    });
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+    assert_ttls(&stage.redis);
+}
+
+#[test]
+fn an_undo_never_gives_back_too_much_on_small_numbers() {
+    hold(small(1));
+}
+
+#[test]
+fn an_undo_never_gives_back_too_much_on_everyday_numbers() {
+    hold(everyday(1));
+}
+
+#[test]
+fn an_undo_never_gives_back_too_much_on_the_largest_numbers() {
+    hold(largest());
+}
+
+/// Buckets that take many intervals to fill.
+#[test]
+fn an_undo_never_gives_back_what_intervals_brought() {
+    let numbers = (5..40_u64, 1..4_u64, 1..40_u64);
+    hold(numbers.prop_map(|(capacity, refill, interval_us)| {
+        Kernel::IntervalBucket(IntervalBucket { capacity, refill, interval_us })
+    }));
+}
+
+#[test]
+fn idle_time_since_the_grant_is_not_given_back() {
+    let stage = Stage::set();
+    // 10 at once, one back every 100 us.
+    let gcra = Gcra {
+        limit: 10,
+        period_us: 1_000,
+        burst: 10,
+        pacing: Pacing::Meter,
+        numerator: 100,
+        denominator: 1,
+    };
+    let counter = stage.counter(Kernel::Gcra(gcra));
+    let cost = Cost::take(4);
+    let granted = counter.ask(START_US, cost);
+    // The first 250 us of the 400 have drained by themselves; meanwhile 3 were taken.
+    counter.ask(START_US + 250, Cost::take(3));
+    // Of the 450 us that are owed then, 150 are given back.
+    assert_eq!(counter.undo(START_US + 250, cost, granted).report.reset_after_us, 300);
+}
+
+#[test]
+fn an_undo_that_comes_after_many_others_is_dropped() {
+    let stage = Stage::set();
+    for (others, remaining) in [(63, 37), (64, 35)] {
+        let counter = stage.counter(Kernel::SlidingLog(SlidingLog { limit: 100, window_us: 1_000_000 }));
+        let granted = counter.ask(START_US, Cost::take(1));
+        for other in 1..=others {
+            counter.ask(START_US + other, Cost::take(1));
+        }
+        let undone = counter.undo(START_US + others, Cost::take(1), granted);
+        assert_eq!(undone.report.remaining, remaining, "after {others} others");
+    }
+}

@@ -1,0 +1,67 @@
+//! Rule files: messages, matching by what the files say, the example set, the schema.
+
+mod decisions;
+mod examples;
+mod hostile;
+mod matching;
+mod messages;
+mod options;
+mod reload;
+mod shards;
+
+use std::path::{Path, PathBuf};
+
+use ratelimitd::engine::{Defaults, Descriptor, Entry, Request, RuleSet};
+use ratelimitd::rules::{LoadOptions, Loaded, Problems, load};
+
+pub const REFERENCE: LoadOptions = LoadOptions { merge_domains: false, defaults: Defaults::REFERENCE };
+
+/// Loads the one file `text`.
+pub fn load_text(text: &str) -> Result<Loaded, Problems> {
+    load_bytes(text.as_bytes(), REFERENCE)
+}
+
+pub fn load_bytes(bytes: &[u8], options: LoadOptions) -> Result<Loaded, Problems> {
+    let directory = tempfile::tempdir().expect("a directory for rule files");
+    let path = directory.path().join("rules.yaml");
+    std::fs::write(&path, bytes).expect("a rule file");
+    load(&[path], options)
+}
+
+pub fn rules(text: &str) -> RuleSet {
+    load_text(text).unwrap_or_else(|problems| panic!("{problems}")).rules
+}
+
+/// A descriptor written as `key=value,key=value`.
+pub fn descriptor(text: &str) -> Descriptor {
+    let entries = text.split(',').filter(|entry| !entry.is_empty()).map(|entry| {
+        let (key, value) = entry.split_once('=').expect("key=value");
+        Entry { key: key.to_owned(), value: value.to_owned() }
+    });
+    Descriptor { entries: entries.collect(), ..Descriptor::default() }
+}
+
+pub fn request(domain: &str, descriptors: &[&str]) -> Request {
+    Request {
+        domain: domain.to_owned(),
+        hits_addend: 1,
+        descriptors: descriptors.iter().copied().map(descriptor).collect(),
+    }
+}
+
+/// The store keys that a request charges, in order.
+pub fn keys(rules: &RuleSet, request: &Request) -> Vec<String> {
+    let plan = rules.plan(request).expect("a plan");
+    let each = plan.charges.as_slice().iter();
+    each.map(|charge| plan.charges.key(charge).to_owned()).collect()
+}
+
+/// The labels of the limits that a request is asked about, in order.
+pub fn labels(rules: &RuleSet, request: &Request) -> Vec<String> {
+    let plan = rules.plan(request).expect("a plan");
+    plan.limits().map(|limit| limit.label.to_string()).collect()
+}
+
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf()
+}

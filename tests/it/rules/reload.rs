@@ -1,0 +1,287 @@
+//! Rule files that change while they are in use, on a real file system. Nothing here waits: a look at the files is a
+//! call.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ratelimitd::engine::{Defaults, RuleSet};
+use ratelimitd::rules::{Change, LoadOptions, Loaded, Problems, Reloader, RulesStatus, watch};
+use tempfile::TempDir;
+
+use super::{keys, request};
+
+const OPTIONS: LoadOptions = LoadOptions { merge_domains: false, defaults: Defaults::REFERENCE };
+
+fn text(domain: &str, limit: u32) -> String {
+    format!(
+        "domain: {domain}\ndescriptors:\n  - key: a\n    rate_limit: {{ unit: minute, requests_per_unit: {limit} }}\n"
+    )
+}
+
+/// A directory with rules and whoever watches it.
+struct Watched {
+    directory: TempDir,
+    reloader: Reloader,
+    rules: RuleSet,
+}
+
+impl Watched {
+    /// With `rules.yaml` that gives domain `d` a limit of 5.
+    fn start() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        fs::write(directory.path().join("rules.yaml"), text("d", 5)).expect("a file");
+        Self::on(directory)
+    }
+
+    fn on(directory: TempDir) -> Self {
+        let paths = [directory.path().to_path_buf()];
+        let (reloader, loaded) =
+            Reloader::start(&paths, OPTIONS).unwrap_or_else(|problems| panic!("{problems}"));
+        Self { directory, reloader, rules: loaded.rules }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).expect("a file");
+    }
+
+    /// Looks until nothing is about to change.
+    fn look(&mut self) -> Change {
+        loop {
+            match self.reloader.check() {
+                Change::Settling => {}
+                change => return change,
+            }
+        }
+    }
+
+    fn loaded(&mut self) -> Loaded {
+        match self.look() {
+            Change::Loaded(loaded) => *loaded,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn bad(&mut self) -> Problems {
+        match self.look() {
+            Change::Bad(problems) => problems,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn assert_unchanged(&mut self) {
+        for _ in 0..3 {
+            let change = self.look();
+            assert!(matches!(change, Change::Unchanged), "{change:?}");
+        }
+    }
+
+    /// The limit of domain `d` after a change.
+    fn new_limit(&mut self) -> u32 {
+        self.loaded().rules.limits()[0].spec.requests_per_unit
+    }
+}
+
+#[test]
+fn files_that_stand_still_are_left_alone() {
+    let mut watched = Watched::start();
+    watched.assert_unchanged();
+    // The same text once more, and another time stamp, are no change.
+    watched.write("rules.yaml", &text("d", 5));
+    watched.assert_unchanged();
+}
+
+#[test]
+fn a_file_written_in_place_is_loaded() {
+    let mut watched = Watched::start();
+    watched.write("rules.yaml", &text("d", 6));
+    assert_eq!(watched.new_limit(), 6);
+    watched.assert_unchanged();
+    // Of the same length, and at once.
+    watched.write("rules.yaml", &text("d", 7));
+    assert_eq!(watched.new_limit(), 7);
+}
+
+#[test]
+fn a_write_right_after_the_start_is_not_missed() {
+    // Both writes may fall into one tick of the file system's clock.
+    for _ in 0..20 {
+        let mut watched = Watched::start();
+        watched.write("rules.yaml", &text("d", 6));
+        assert_eq!(watched.new_limit(), 6);
+    }
+}
+
+#[test]
+fn a_file_renamed_over_is_loaded() {
+    let mut watched = Watched::start();
+    watched.write(".rules.yaml.new", &text("d", 6));
+    watched.assert_unchanged();
+    fs::rename(watched.path(".rules.yaml.new"), watched.path("rules.yaml")).expect("a rename");
+    assert_eq!(watched.new_limit(), 6);
+}
+
+#[test]
+fn files_added_and_removed_are_noticed() {
+    let mut watched = Watched::start();
+    fs::create_dir(watched.path("more")).expect("a directory");
+    watched.assert_unchanged();
+    watched.write("more/other.yml", &text("other", 1));
+    let domains = |loaded: &Loaded| loaded.specs.iter().map(|spec| spec.domain.clone()).collect::<Vec<_>>();
+    assert_eq!(domains(&watched.loaded()), ["other", "d"]);
+    fs::remove_file(watched.path("rules.yaml")).expect("a removal");
+    assert_eq!(domains(&watched.loaded()), ["other"]);
+    fs::remove_dir_all(watched.path("more")).expect("a removal");
+    let problems = watched.bad().to_string();
+    assert!(problems.ends_with("no rule files (*.yaml, *.yml) in this directory"), "{problems}");
+}
+
+/// Swaps `..data` as the kubelet does: a new directory, a link to it under another name, a rename over the old link.
+fn swap(volume: &Path, version: &str, text: &str) {
+    fs::create_dir(volume.join(version)).expect("a directory");
+    fs::write(volume.join(version).join("rules.yaml"), text).expect("a file");
+    symlink(version, volume.join("..data_tmp")).expect("a link");
+    fs::rename(volume.join("..data_tmp"), volume.join("..data")).expect("a rename");
+}
+
+#[test]
+fn a_config_map_swap_is_loaded() {
+    let directory = tempfile::tempdir().expect("a directory");
+    swap(directory.path(), "..2026_01_01_00_00_00.1", &text("d", 5));
+    symlink("..data/rules.yaml", directory.path().join("rules.yaml")).expect("a link");
+    let mut watched = Watched::on(directory);
+    assert_eq!(watched.rules.limits()[0].spec.requests_per_unit, 5);
+    swap(watched.directory.path(), "..2026_01_01_00_00_01.2", &text("d", 6));
+    assert_eq!(watched.new_limit(), 6);
+    fs::remove_dir_all(watched.path("..2026_01_01_00_00_00.1")).expect("a removal");
+    watched.assert_unchanged();
+}
+
+#[test]
+fn a_bad_state_is_said_once_and_a_good_one_ends_it() {
+    let mut watched = Watched::start();
+    let mut status = RulesStatus::default();
+    watched.write("rules.yaml", "domain: d\ndescriptors: [{ key: a, rate_limit: { unit: eon } }]\n");
+    let problems = watched.bad();
+    assert!(problems.to_string().contains("rules.yaml:2: invalid rate limit unit 'eon'"), "{problems}");
+    status.note_failed(problems, 7);
+    watched.assert_unchanged();
+    // Another bad state is another story.
+    watched.write("rules.yaml", "domain: d\ndescriptors: [{");
+    status.note_failed(watched.bad(), 8);
+    watched.assert_unchanged();
+    assert_eq!((status.loads_ok, status.loads_failed, status.generation), (0, 2, 0));
+    assert_eq!(status.last_error.as_ref().map(|error| error.at_us), Some(8));
+
+    // Back to what was in force: the story ends.
+    watched.write("rules.yaml", &text("d", 5));
+    status.note_loaded(&watched.loaded(), 9);
+    assert_eq!((status.loads_ok, status.loads_failed, status.generation), (1, 2, 1));
+    assert_eq!((status.files, status.rules, status.loaded_at_us), (1, 1, 9));
+    assert_eq!((status.domains.as_slice(), status.last_error), (&["d".to_owned()][..], None));
+}
+
+#[test]
+fn a_file_being_written_is_given_time() {
+    let mut watched = Watched::start();
+    let whole = text("d", 6);
+    for end in [0, 9, 30] {
+        watched.write("rules.yaml", &whole[..end]);
+        let change = watched.reloader.check();
+        assert!(matches!(change, Change::Settling), "{change:?}");
+    }
+    watched.write("rules.yaml", &whole);
+    assert_eq!(watched.new_limit(), 6);
+}
+
+#[test]
+fn files_that_never_stand_still_are_loaded_all_the_same() {
+    let mut watched = Watched::start();
+    let limits: Vec<_> = (6..20)
+        .filter_map(|limit| {
+            watched.write("rules.yaml", &text("d", limit));
+            match watched.reloader.check() {
+                Change::Loaded(loaded) => Some(loaded.rules.limits()[0].spec.requests_per_unit),
+                _ => None,
+            }
+        })
+        .collect();
+    assert_eq!(limits, [10, 15]);
+}
+
+#[test]
+fn a_bad_first_state_is_an_error() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("rules.yaml"), "domain: ''\n").expect("a file");
+    let problems = Reloader::start(&[directory.path().to_path_buf()], OPTIONS).expect_err("bad rules");
+    assert!(problems.to_string().ends_with("rules.yaml:1: config file cannot have empty domain"));
+}
+
+#[test]
+fn unchanged_limits_keep_their_counters_and_changed_ones_start_afresh() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let rules = |second: &str| {
+        format!(
+            "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {{ unit: minute, requests_per_unit: 5 }}\n  \
+             - key: b\n    rate_limit: {{ unit: minute, {second} }}\n"
+        )
+    };
+    fs::write(directory.path().join("rules.yaml"), rules("requests_per_unit: 5")).expect("a file");
+    let mut watched = Watched::on(directory);
+    let asked = request("d", &["a=1", "b=1"]);
+    let before = keys(&watched.rules, &asked);
+    for changed in [
+        "requests_per_unit: 6",
+        "requests_per_unit: 5, unit_multiplier: 2",
+        "requests_per_unit: 5, algorithm: gcra",
+        "requests_per_unit: 5, algorithm: gcra, burst: 2",
+    ] {
+        watched.write("rules.yaml", &rules(changed));
+        let after = keys(&watched.loaded().rules, &asked);
+        assert_eq!(before[0], after[0], "{changed}");
+        assert_ne!(before[1], after[1], "{changed}");
+    }
+    // What does not touch the meaning of the count keeps the counter: a name, a policy, when hits are recorded.
+    watched.write(
+        "rules.yaml",
+        &rules("requests_per_unit: 5, name: b, on_store_failure: allow, charging: prepaid"),
+    );
+    assert_eq!(keys(&watched.loaded().rules, &asked), before);
+}
+
+#[tokio::test]
+async fn the_watcher_hands_on_changes_until_it_is_told_to_stop() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("rules.yaml");
+    fs::write(&path, text("d", 5)).expect("a file");
+    let (mut reloader, _) = Reloader::start(std::slice::from_ref(&path), OPTIONS).expect("rules");
+    reloader.check_every = Duration::from_millis(1);
+    let (changes, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let watching = tokio::spawn(watch(
+        reloader,
+        move |change| changes.send(change.map(|loaded| loaded.rules)).expect("somebody listens"),
+        async move {
+            let _ = stopped.await;
+        },
+    ));
+
+    fs::write(&path, text("d", 6)).expect("a file");
+    let rules = seen.recv().await.expect("a change").expect("good rules");
+    assert_eq!(rules.limits()[0].spec.requests_per_unit, 6);
+    fs::write(&path, "domain: [").expect("a file");
+    let problems = seen.recv().await.expect("a change").expect_err("bad rules");
+    assert!(problems.has_errors());
+    fs::write(&path, text("d", 7)).expect("a file");
+    let rules = seen.recv().await.expect("a change").expect("good rules");
+    assert_eq!(rules.limits()[0].spec.requests_per_unit, 7);
+
+    stop.send(()).expect("the watcher runs");
+    watching.await.expect("the watcher ends");
+    assert!(seen.recv().await.is_none(), "nothing more");
+}

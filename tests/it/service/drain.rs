@@ -1,0 +1,114 @@
+//! The end of a process: nothing that was asked goes unanswered, and whoever sends it away learns why it went.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use futures_util::future::join_all;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::support::grpc::{Code, Rls};
+use crate::support::process::{Plan, Ratelimitd};
+use crate::support::{http, wait};
+
+pub(crate) const RULES: &str = "
+domain: end
+descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1000000 } }]
+";
+
+fn is_ready(service: &Ratelimitd) -> bool {
+    http::get(service.http_port(), "/readyz", &[]).is_ok_and(|answer| answer.status == 200)
+}
+
+/// A caller that goes away when the health service says so, as Envoy does.
+async fn call_until_unhealthy(port: u16, left: Arc<AtomicBool>, answered: Arc<AtomicU64>) {
+    let mut rls = Rls::connect(port).await;
+    while !left.load(Ordering::Relaxed) {
+        let (code, _) = rls.ask("end", &[("user", "u")]).await;
+        assert_eq!(code, Code::Ok);
+        answered.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_call_fails_while_a_process_is_replaced() {
+    let mut service = Plan::new(RULES).set("server.drain", "2s").start();
+    let (left, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let port = service.grpc_port();
+    let calls = (0..16).map(|_| call_until_unhealthy(port, Arc::clone(&left), Arc::clone(&answered)));
+    let watching = async {
+        let channel =
+            tonic::transport::Endpoint::from_shared(format!("http://127.0.0.1:{port}")).expect("a URL");
+        let mut health = HealthClient::new(channel.connect().await.expect("a connection"));
+        while answered.load(Ordering::Relaxed) < 100 {
+            tokio::task::yield_now().await;
+        }
+        service.terminate();
+        loop {
+            let asked = HealthCheckRequest { service: "ratelimit".to_owned() };
+            if health.check(asked).await.expect("health").into_inner().status() == ServingStatus::NotServing {
+                break;
+            }
+        }
+        let before = answered.load(Ordering::Relaxed);
+        while answered.load(Ordering::Relaxed) < before + 100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!is_ready(&service), "not ready, and answering all the same");
+        assert_eq!(http::get(service.http_port(), "/healthcheck", &[]).expect("an answer").status, 500);
+        assert_eq!(http::get(service.http_port(), "/livez", &[]).expect("an answer").status, 200);
+        left.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(join_all(calls), watching);
+    let status = service.wait_exit();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn an_idle_connection_does_not_keep_a_process() {
+    let mut service = Plan::new(RULES).set("server.drain", "0s").start();
+    // Open and silent: one that never spoke, on each port.
+    let ports = [service.grpc_port(), service.http_port(), service.admin_port()];
+    let silent = ports.map(|port| std::net::TcpStream::connect(("127.0.0.1", port)).expect("a connection"));
+    service.terminate();
+    let status = service.wait_exit();
+    assert!(status.success(), "{status}");
+    assert!(!service.log().contains("still open"), "nobody was waited for: {}", service.log());
+    drop(silent);
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut service = Plan::new(RULES).set("server.drain", "1h").start();
+    service.terminate();
+    wait::expect("draining", || !is_ready(&service));
+    service.terminate();
+    let status = service.wait_exit();
+    assert_eq!(status.code(), Some(1), "{status}");
+    assert!(service.log().contains("a second time"), "{}", service.log());
+}
+
+#[test]
+fn a_port_that_cannot_be_had_ends_the_process_with_the_reason() {
+    for setting in ["server.grpc.address", "server.http.address", "server.admin.address"] {
+        let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = taken.local_addr().expect("an address").to_string();
+        let Err(problem) = Plan::new(RULES).set(setting, address.as_str()).try_start() else {
+            panic!("{setting}: the port is taken");
+        };
+        assert_eq!(problem.status.and_then(|status| status.code()), Some(1), "{problem:?}");
+        let reason = format!("{setting}: cannot listen on {address}: Address already in use");
+        assert!(problem.log.contains(&reason), "{problem:?}");
+    }
+}
+
+#[test]
+fn rules_that_cannot_be_used_end_the_process_with_the_reason() {
+    let Err(problem) = Plan::new("domain: ''").try_start() else {
+        panic!("there is no domain");
+    };
+    assert_eq!(problem.status.and_then(|status| status.code()), Some(1), "{problem:?}");
+    assert!(problem.log.contains("config file cannot have empty domain"), "{problem:?}");
+}

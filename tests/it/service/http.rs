@@ -1,0 +1,156 @@
+//! The HTTP port and the admin port, asked as curl, Kubernetes and Prometheus ask.
+
+use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
+
+use reqwest::{Client, StatusCode};
+use serde_json::{Value, json};
+
+use crate::support::process::Ratelimitd;
+use crate::support::{http, wait};
+
+pub(crate) const RULES: &str = "
+domain: web
+descriptors:
+  - { key: user, rate_limit: { unit: year, requests_per_unit: 2, name: per user } }
+  - { key: slow, rate_limit: { unit: hour, requests_per_unit: 1, algorithm: gcra } }
+";
+
+pub(crate) async fn post(service: &Ratelimitd, body: impl Into<String>) -> (StatusCode, String, String) {
+    let url = format!("http://127.0.0.1:{}/json", service.http_port());
+    let answer = Client::new().post(url).body(body.into()).send().await.expect("an answer");
+    let kind = answer.headers().get("content-type").map(|kind| kind.to_str().expect("text").to_owned());
+    (answer.status(), kind.unwrap_or_default(), answer.text().await.expect("a body"))
+}
+
+pub(crate) fn asking(key: &str) -> String {
+    json!({"domain": "web", "descriptors": [{"entries": [{"key": key, "value": "v"}]}]}).to_string()
+}
+
+#[tokio::test]
+async fn json_is_decided_like_everything_else() {
+    let service = Ratelimitd::start(RULES);
+    let (status, kind, body) = post(&service, asking("user")).await;
+    assert_eq!((status, kind.as_str()), (StatusCode::OK, "application/json"));
+    let answer: Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!(answer["overallCode"], "OK");
+    assert_eq!(answer["statuses"][0]["code"], "OK");
+    assert_eq!(answer["statuses"][0]["limitRemaining"], 1);
+    let limit = json!({"requestsPerUnit": 2, "unit": "YEAR", "name": "per user"});
+    assert_eq!(answer["statuses"][0]["currentLimit"], limit);
+    let reset = answer["statuses"][0]["durationUntilReset"].as_str().expect("a duration");
+    assert!(reset.strip_suffix('s').is_some_and(|seconds| seconds.parse::<u64>().is_ok()), "{reset}");
+
+    let two =
+        r#"{"domain":"web","hits_addend":"2","descriptors":[{"entries":[{"key":"user","value":"v"}]}]}"#;
+    let (status, kind, body) = post(&service, two).await;
+    assert_eq!((status, kind.as_str()), (StatusCode::TOO_MANY_REQUESTS, "application/json"));
+    let answer: Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!(
+        (&answer["overallCode"], &answer["statuses"][0]["code"]),
+        (&json!("OVER_LIMIT"), &json!("OVER_LIMIT"))
+    );
+    assert_eq!(answer["statuses"][0].get("limitRemaining"), None, "zero is left out");
+}
+
+#[tokio::test]
+async fn json_that_cannot_be_decided_is_a_bad_request_with_the_reason() {
+    let service = Ratelimitd::start(RULES);
+    // Body, and a word of the reason.
+    let table = [
+        ("", "EOF"),
+        ("{", "EOF"),
+        ("\u{0}", "expected"),
+        (r#"{"domain":"web","descriptors":[]}"#, "descriptor list must not be empty"),
+        (r#"{"descriptors":[{"entries":[{"key":"user"}]}]}"#, "domain must not be empty"),
+        (r#"{"domain":"web","descriptors":[{}]}"#, "descriptor 0: no entries"),
+        (r#"{"domain":"web","descriptor":[]}"#, "unknown field"),
+        (r#"{"domain":"web","hitsAddend":-1}"#, "whole number"),
+        (
+            r#"{"domain":"web","descriptors":[{"entries":[{"key":"k"}],"limit":{"requestsPerUnit":1}}]}"#,
+            "unit 0 is not defined",
+        ),
+    ];
+    for (body, reason) in table {
+        let (status, kind, text) = post(&service, body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
+        assert!(kind.starts_with("text/plain"), "{kind}");
+        assert!(text.starts_with("Bad Request") && text.contains(reason), "{body}: {text}");
+    }
+    let (status, ..) = post(&service, " ".repeat(300 * 1024)).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    let get = http::get(service.http_port(), "/json", &[]).expect("an answer");
+    assert_eq!(get.status, 405);
+    assert_eq!(post(&service, asking("user")).await.0, StatusCode::OK);
+}
+
+#[test]
+fn health_pages_agree_while_all_is_well() {
+    let service = Ratelimitd::start(RULES);
+    for (path, body) in [("/healthcheck", "OK"), ("/livez", "ok\n"), ("/readyz", "ready\n")] {
+        let answer = http::get(service.http_port(), path, &[]).expect("an answer");
+        assert_eq!((answer.status, answer.body.as_str()), (200, body), "{path}");
+    }
+    assert_eq!(http::get(service.http_port(), "/nothing", &[]).expect("an answer").status, 404);
+}
+
+#[tokio::test]
+async fn metrics_tell_what_happened() {
+    let service = Ratelimitd::start(RULES);
+    for _ in 0..3 {
+        post(&service, asking("user")).await;
+    }
+    post(&service, "{").await;
+    let page = http::get(service.http_port(), "/metrics", &[]).expect("an answer");
+    assert_eq!(page.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    for line in [
+        r#"ratelimitd_decisions_total{domain="web",outcome="over_limit",rule="per user"} 1"#,
+        r#"ratelimitd_request_duration_seconds_count{transport="http"} 4"#,
+        r#"ratelimitd_request_errors_total{kind="invalid",transport="http"} 1"#,
+        r#"ratelimitd_rule_loads_total{result="success"} 1"#,
+        "ratelimitd_memory_keys 1",
+        "ratelimitd_rules 2",
+    ] {
+        assert!(page.body.lines().any(|shown| shown == line), "{line} is not in\n{}", page.body);
+    }
+}
+
+#[test]
+fn the_admin_port_shows_rules_and_build() {
+    let service = Ratelimitd::start(RULES);
+    let page = |path| http::get(service.admin_port(), path, &[]).expect("an answer");
+    let index = page("/").body;
+    for path in ["/rlconfig", "/rules", "/build"] {
+        assert!(index.lines().any(|line| line.starts_with(path)), "{path} is not in {index}");
+        assert_eq!(page(path).status, 200, "{path}");
+    }
+    assert!(
+        page("/rlconfig").body.starts_with("web.user: unit=YEAR requests_per_unit=2, shadow_mode: false")
+    );
+    let build: Value = serde_json::from_str(&page("/build").body).expect("JSON");
+    assert_eq!(build["version"], env!("CARGO_PKG_VERSION"));
+    let state = || serde_json::from_str::<Value>(&page("/rules").body).expect("JSON");
+    assert_eq!((&state()["in_force"], &state()["rules"]), (&json!(true), &json!(2)));
+
+    std::fs::write(service.rules().join("rules.yaml"), "domain: web\ndescriptors: [{ key: '' }]")
+        .expect("a file");
+    wait::expect("the bad file on the admin page", || state()["in_force"] == json!(false));
+    let problems = state()["last_error"]["problems"].to_string();
+    assert!(problems.contains("descriptor has empty key"), "{problems}");
+    assert_eq!(state()["rules"], json!(2), "the rules before it stay in force");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_cut_off() {
+    let service = Ratelimitd::start(RULES);
+    let mut client = TcpStream::connect(("127.0.0.1", service.http_port())).expect("a connection");
+    client.set_nonblocking(true).expect("a socket option");
+    // Until neither side can write any more, and then until it is noticed.
+    let cut_off =
+        wait::until(wait::PATIENCE, || match client.write(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n") {
+            Ok(_) => None,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+            Err(error) => Some(error),
+        });
+    assert!(cut_off.is_some(), "it keeps its place for ever");
+}

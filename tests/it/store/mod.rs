@@ -1,0 +1,4 @@
+//! Stores called directly: the contract of every store, and the deny cache.
+
+pub(crate) mod contract;
+mod deny_cache;
