@@ -4,16 +4,23 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 
-.PHONY: help run test lint bench outage tools toolchain
+# Integration tests that need a server are in modules of these names.
+NEEDS_A_SERVER := --skip redis:: --skip envoy::
+
+.PHONY: help run test test-fast lint bench outage tools toolchain
 
 help: ## list the verbs
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 run: toolchain ## build the release binary and serve config/ratelimitd.yaml (gRPC 8081, HTTP 8080)
 	$(CARGO) run --release --locked -- serve --config config/ratelimitd.yaml
 
 test: toolchain tools ## install the missing test tools, run every test, print a closing count
 	@scripts/run-tests
+
+test-fast: toolchain ## run every test that needs no redis-server and no Envoy
+	$(CARGO) test --locked --lib --bins --test tidy --test dependencies
+	$(CARGO) test --locked --test it -- $(NEEDS_A_SERVER)
 
 lint: toolchain ## formatting, clippy, rustdoc, and the dependencies' licences and sources
 	$(CARGO) fmt --all --check
