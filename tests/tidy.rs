@@ -240,7 +240,7 @@ fn tests_do_not_sleep_to_let_time_pass() {
 
 #[test]
 fn lua_files_say_what_they_read_and_return() {
-    let folder = Path::new("src/store/redis/lua");
+    let folder = Path::new("src/store/redis/script/lua");
     let mut problems = Vec::new();
     for entry in fs::read_dir(folder).expect("the scripts") {
         let path = entry.expect("a readable entry").path();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ratelimitd::clock::monotonic;
 use ratelimitd::engine::algorithm::Kernel;
 use ratelimitd::engine::{Charges, Cost, Reset, Store, StoreError};
-use ratelimitd::store::redis::{Observer, RedisOptions, RedisStore, Topology, Turn};
+use ratelimitd::store::redis::{BreakerTransition, RedisObserver, RedisOptions, RedisStore, Topology};
 
 use crate::redis_store::{add, admitted, ask, kernels, one, patient, remaining, store};
 use crate::support::cluster::{Cluster, run};
@@ -165,10 +165,10 @@ async fn without_a_seed_decisions_fail_and_its_arrival_is_noticed() {
 #[derive(Default)]
 struct Lost(AtomicUsize);
 
-impl Observer for Lost {
+impl RedisObserver for Lost {
     fn batch(&self, _requests: usize) {}
     fn queue_depth(&self, _requests: usize) {}
-    fn breaker(&self, _turn: Turn<'_>) {}
+    fn breaker(&self, _turn: BreakerTransition<'_>) {}
     fn lost_undo(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -182,7 +182,7 @@ async fn a_hung_node_keeps_only_its_own_callers_waiting_and_a_lost_undo_is_count
     let (_, kernel) = kernels(u64::from(u32::MAX))[0];
     let lost = Arc::new(Lost::default());
     let options = RedisOptions { timeout: PATIENCE, ..unhurried(&cluster) };
-    let store = RedisStore::new(&options, Arc::clone(&lost) as Arc<dyn Observer>).expect("good options");
+    let store = RedisStore::new(&options, Arc::clone(&lost) as Arc<dyn RedisObserver>).expect("good options");
     for key in [&here, &hung, &well] {
         assert_eq!(remaining(&store, kernel, key).await, u64::from(u32::MAX));
     }

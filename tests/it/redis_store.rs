@@ -11,7 +11,7 @@ use ratelimitd::engine::algorithm::{
 use ratelimitd::engine::{
     Charge, Charges, Charging, Cost, FailurePolicy, Outcome, Pacing, Role, Store, StoreError, Verdict,
 };
-use ratelimitd::store::redis::{RedisOptions, RedisStore, Timeline, Unobserved};
+use ratelimitd::store::redis::{NoopObserver, RedisOptions, RedisStore, ReplayClient};
 
 use crate::support::daemon::Daemon;
 use crate::support::redis::{Redis, program};
@@ -32,7 +32,7 @@ pub(crate) fn patient(url: &str) -> RedisOptions {
 }
 
 pub(crate) fn store(options: &RedisOptions) -> RedisStore {
-    RedisStore::new(options, Arc::new(Unobserved)).expect("good options")
+    RedisStore::new(options, Arc::new(NoopObserver)).expect("good options")
 }
 
 /// One of each kernel: `limit` units a day (a bucket holds as many), so that nothing comes back during a test.
@@ -333,7 +333,7 @@ async fn a_prefix_is_removed_with_all_its_keys_and_no_others() {
             ask(&store, kernel, &key.to_string(), Cost::take(1)).await.expect("Redis is there");
         }
     }
-    let mut timeline = Timeline::connect(&options("a*:")).await.expect("Redis is there");
+    let mut timeline = ReplayClient::connect(&options("a*:")).await.expect("Redis is there");
     assert_eq!(timeline.remove_all().await, Ok(1_500));
     assert_eq!(redis.run::<u64>(&["DBSIZE"]).expect("DBSIZE"), 1_500);
 }

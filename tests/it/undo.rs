@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use ratelimitd::engine::algorithm::{Facts, Gcra, IntervalBucket, Kernel, SlidingLog};
 use ratelimitd::engine::{Cost, DecidedBy, Outcome, Outcomes, Pacing, Verdict};
-use ratelimitd::store::redis::{Moment, RedisOptions, Timeline};
+use ratelimitd::store::redis::{RedisOptions, ReplayClient, TimedBatch};
 use tokio::runtime::Runtime;
 
 use crate::lua_twin::assert_ttls;
@@ -84,7 +84,7 @@ fn story(kernels: impl Strategy<Value = Kernel>) -> impl Strategy<Value = Story>
 
 struct Stage {
     runtime: Runtime,
-    timeline: RefCell<Timeline>,
+    timeline: RefCell<ReplayClient>,
     case: Cell<u64>,
     redis: Redis,
 }
@@ -101,7 +101,7 @@ impl Stage {
         let redis = Redis::start();
         let runtime = Runtime::new().expect("a runtime");
         let options = RedisOptions { urls: vec![redis.url()], ..RedisOptions::default() };
-        let timeline = runtime.block_on(Timeline::connect(&options)).expect("Redis is there");
+        let timeline = runtime.block_on(ReplayClient::connect(&options)).expect("Redis is there");
         Self { runtime, timeline: RefCell::new(timeline), case: Cell::new(0), redis }
     }
 
@@ -114,7 +114,7 @@ impl Stage {
 impl Counter<'_> {
     fn ask(&self, now_us: u64, cost: Cost) -> Outcome {
         let charges = one(self.kernel, &self.key, cost);
-        let moment = Moment { now_us, requests: &[&charges] };
+        let moment = TimedBatch { now_us, requests: &[&charges] };
         let decided = self.stage.runtime.block_on(self.stage.timeline.borrow_mut().decide(&[moment]));
         decided.expect("Redis decides")[0][0].by_charge[0]
     }

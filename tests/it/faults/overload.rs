@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use ratelimitd::clock::monotonic;
 use ratelimitd::engine::algorithm::{FixedWindow, Kernel};
 use ratelimitd::engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, Store, StoreError};
-use ratelimitd::store::redis::{RedisOptions, RedisStore, Unobserved};
+use ratelimitd::store::redis::{NoopObserver, RedisOptions, RedisStore};
 
 use crate::support::proxy::Proxy;
 use crate::support::redis::Redis;
@@ -78,7 +78,7 @@ async fn charged(redis: &Redis) -> u32 {
             timeout: Duration::from_secs(20),
             ..RedisOptions::default()
         },
-        Arc::new(Unobserved),
+        Arc::new(NoopObserver),
     );
     let answer = store.expect("good options").decide(&charges()).await.expect("Redis is there");
     1_000_000 - u32::try_from(answer.by_charge[0].report.remaining).expect("small") - 1
@@ -96,7 +96,7 @@ async fn what_redis_decides_reaches_callers_in_time_however_many_ask() {
         max_batch: BATCH,
         ..RedisOptions::default()
     };
-    let store = RedisStore::new(&options, Arc::new(Unobserved)).expect("good options");
+    let store = RedisStore::new(&options, Arc::new(NoopObserver)).expect("good options");
     store.ping().await.expect("Redis is there");
     proxy.delay(ONE_WAY, ONE_WAY);
 
