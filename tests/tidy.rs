@@ -11,7 +11,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("store", &["store", "engine", "clock"]),
     ("rules", &["rules", "engine", "clock", "yaml"]),
     ("telemetry", &["telemetry", "engine", "store", "clock"]),
-    ("settings", &["settings", "engine", "telemetry", "yaml"]),
+    ("settings", &["settings", "engine", "store", "telemetry", "transport", "yaml"]),
     ("limiter", &["engine", "telemetry", "clock"]),
     ("counters", &["engine", "limiter"]),
     ("transport", &["transport", "engine", "counters", "limiter", "telemetry", "clock"]),

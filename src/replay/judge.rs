@@ -3,7 +3,7 @@
 use crate::clock::{Clock, SystemClock};
 use crate::engine::{Charges, Outcomes, StoreError};
 use crate::store::memory::{Census, MemoryOptions, MemoryStore};
-use crate::store::redis::{RedisOptions, ReplayClient, ReplayClientError, TimedBatch};
+use crate::store::redis::{OptionsError, RedisOptions, ReplayClient, ReplayClientError, TimedBatch};
 
 /// Keys of a replay on memory: enough for a day of a large site, and a bound all the same.
 const MAX_KEYS: usize = 10_000_000;
@@ -82,8 +82,9 @@ impl RedisJudge {
     pub fn connect(url: &str) -> Result<Self, JudgeError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let unique = format!("{}-{}", std::process::id(), SystemClock.now_us());
+        let url = url.parse().map_err(|error| ReplayClientError::from(OptionsError::from(error)))?;
         let options = RedisOptions {
-            urls: vec![url.to_owned()],
+            urls: vec![url],
             key_prefix: format!("ratelimitd:replay:{unique}:"),
             ..RedisOptions::default()
         };

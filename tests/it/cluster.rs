@@ -12,7 +12,7 @@ use ratelimitd::store::redis::{BreakerTransition, RedisObserver, RedisOptions, R
 
 use crate::redis_store::{add, admitted, ask, kernels, one, patient, remaining, store};
 use crate::support::cluster::{Cluster, run};
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, parsed};
 use crate::support::wait;
 
 mod contract;
@@ -21,7 +21,7 @@ mod moves;
 
 /// Options under which no decision of a busy test machine is late.
 fn unhurried(cluster: &Cluster) -> RedisOptions {
-    RedisOptions { topology: Topology::Cluster, urls: cluster.urls(), ..patient("") }
+    RedisOptions { topology: Topology::Cluster, urls: parsed(cluster.urls()), ..patient("redis://unused") }
 }
 
 fn clustered(cluster: &Cluster) -> RedisStore {
@@ -132,7 +132,7 @@ async fn one_seed_that_answers_is_enough() {
         .collect();
     let mut urls: Vec<String> = dead.iter().map(Redis::url).collect();
     urls.push(cluster.nodes()[1].url());
-    let store = store(&RedisOptions { urls, ..unhurried(&cluster) });
+    let store = store(&RedisOptions { urls: parsed(urls), ..unhurried(&cluster) });
     let (_, kernel) = kernels(3)[0];
     for key in apart(&cluster) {
         assert!(ask(&store, kernel, &key, Cost::take(1)).await.is_ok(), "{key}");
@@ -144,7 +144,7 @@ async fn without_a_seed_decisions_fail_and_its_arrival_is_noticed() {
     let cluster = Cluster::start();
     let mut standalone = Redis::start();
     standalone.stop();
-    let urls = vec![standalone.url()];
+    let urls = parsed([standalone.url()]);
     let options = RedisOptions { urls, timeout: Duration::from_millis(500), ..unhurried(&cluster) };
     let store = store(&options);
     let (_, kernel) = kernels(1_000_000)[0];

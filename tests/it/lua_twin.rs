@@ -15,7 +15,7 @@ use ratelimitd::store::redis::{RedisOptions, ReplayClient, TimedBatch};
 use tokio::runtime::Runtime;
 
 use crate::redis_store::one;
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, parsed};
 use sequence::{LONGEST_US, Sequence, everyday, largest, sequence, small};
 
 pub(crate) mod sequence;
@@ -88,7 +88,7 @@ impl Twins {
     fn start() -> Self {
         let redis = Redis::start();
         let runtime = Runtime::new().expect("a runtime");
-        let options = RedisOptions { urls: vec![redis.url()], ..RedisOptions::default() };
+        let options = RedisOptions { urls: parsed([redis.url()]), ..RedisOptions::default() };
         let timeline = runtime.block_on(ReplayClient::connect(&options)).expect("Redis is there");
         Self { redis, runtime, timeline: RefCell::new(timeline) }
     }

@@ -14,7 +14,7 @@ use ratelimitd::engine::{
 use ratelimitd::store::redis::{NoopObserver, RedisOptions, RedisStore, ReplayClient};
 
 use crate::support::daemon::Daemon;
-use crate::support::redis::{Redis, program};
+use crate::support::redis::{Redis, parsed, program};
 use crate::support::wait;
 
 mod outage;
@@ -24,7 +24,7 @@ const DAY_US: u64 = 86_400_000_000;
 /// Options under which no decision of a busy test machine is late.
 pub(crate) fn patient(url: &str) -> RedisOptions {
     RedisOptions {
-        urls: vec![url.to_owned()],
+        urls: parsed([url]),
         key_prefix: "it:".to_owned(),
         timeout: Duration::from_secs(20),
         ..RedisOptions::default()

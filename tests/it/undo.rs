@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use crate::lua_twin::assert_ttls;
 use crate::lua_twin::sequence::{everyday, largest, period_us, small};
 use crate::redis_store::one;
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, parsed};
 
 /// A minute boundary.
 const START_US: u64 = 1_700_000_040_000_000;
@@ -100,7 +100,7 @@ impl Stage {
     fn set() -> Self {
         let redis = Redis::start();
         let runtime = Runtime::new().expect("a runtime");
-        let options = RedisOptions { urls: vec![redis.url()], ..RedisOptions::default() };
+        let options = RedisOptions { urls: parsed([redis.url()]), ..RedisOptions::default() };
         let timeline = runtime.block_on(ReplayClient::connect(&options)).expect("Redis is there");
         Self { runtime, timeline: RefCell::new(timeline), case: Cell::new(0), redis }
     }

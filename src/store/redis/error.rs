@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::address::Address;
+use super::url::RedisUrlError;
 use crate::engine::StoreError;
 
 /// Error codes that mean: this client may not use the server.
@@ -19,9 +20,9 @@ const FORBIDDEN_MESSAGES: [&str; 3] =
 /// Why no store can be made from the options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// The URL cannot be parsed. The text is from redis-rs and does not quote the URL.
+    /// The URL cannot be used. The text does not quote it.
     #[error("the Redis URL cannot be used: {0}")]
-    Url(String),
+    Url(#[from] RedisUrlError),
     /// The password file is missing, unreadable or empty.
     #[error("the password file {} cannot be used: {reason}", .path.display())]
     PasswordFile {

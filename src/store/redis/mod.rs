@@ -17,6 +17,7 @@ mod replay;
 mod script;
 mod server_info;
 mod tasks;
+mod url;
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub use options::{Credentials, Password, RedisOptions, SentinelOptions, TlsOptio
 pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
 pub use script::script_name;
 pub use server_info::{Concern, ServerInfo, ServerVersion, Skew};
+pub use url::{RedisUrl, RedisUrlError};
 
 /// The Redis store of one worker. Clones share its queues, its batchers and its connections.
 ///

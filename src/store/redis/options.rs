@@ -5,17 +5,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::error::OptionsError;
+use super::url::RedisUrl;
 use crate::store::breaker::BreakerOptions;
 
 /// Where Redis is and how it is used. Every worker has a store, and so its own connections, of its own.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisOptions {
     /// What the URLs lead to.
     pub topology: Topology,
     /// Each `redis://[user:password@]host[:port][/database]`, `rediss://` with TLS, or `unix:///path[?db=&user=&pass=]`. Of a
     /// standalone server the first, of a cluster any nodes to begin with, and the sentinels; what the first one says of
     /// user, password, database and TLS goes for every server (for the sentinels, not the database).
-    pub urls: Vec<String>,
+    pub urls: Vec<RedisUrl>,
     /// Who we are, where that is not in the URL.
     pub credentials: Credentials,
     /// For `rediss://`.
@@ -98,11 +99,23 @@ pub struct TlsOptions {
     pub server_name: Option<String>,
 }
 
+impl Topology {
+    /// As the settings spell it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Standalone => "standalone",
+            Self::Sentinel(_) => "sentinel",
+            Self::Cluster => "cluster",
+        }
+    }
+}
+
 impl Default for RedisOptions {
     fn default() -> Self {
         Self {
             topology: Topology::Standalone,
-            urls: vec!["redis://127.0.0.1:6379".to_owned()],
+            urls: vec!["redis://127.0.0.1:6379".parse().expect("a valid URL")],
             credentials: Credentials::default(),
             tls: TlsOptions::default(),
             key_prefix: "ratelimitd:".to_owned(),
@@ -112,23 +125,6 @@ impl Default for RedisOptions {
             max_queue: 8192,
             breaker: Some(BreakerOptions::default()),
         }
-    }
-}
-
-/// Shows everything but the URLs, which may hold passwords.
-impl fmt::Debug for RedisOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisOptions")
-            .field("topology", &self.topology)
-            .field("credentials", &self.credentials)
-            .field("tls", &self.tls)
-            .field("key_prefix", &self.key_prefix)
-            .field("timeout", &self.timeout)
-            .field("connections", &self.connections)
-            .field("max_batch", &self.max_batch)
-            .field("max_queue", &self.max_queue)
-            .field("breaker", &self.breaker)
-            .finish_non_exhaustive()
     }
 }
 
@@ -145,5 +141,25 @@ impl RedisOptions {
             Some((name, _)) => Err(OptionsError::Zero(name)),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_does_not_show_passwords() {
+        let password = Password::Text("hunter2".to_owned());
+        let credentials = Credentials { username: None, password };
+        let sentinel = SentinelOptions { master: "primary".to_owned(), credentials: credentials.clone() };
+        let options = RedisOptions {
+            topology: Topology::Sentinel(sentinel),
+            urls: vec!["redis://user:hunter2@host:1/2".parse().expect("a valid URL")],
+            credentials,
+            ..RedisOptions::default()
+        };
+        let shown = format!("{options:?}");
+        assert!(shown.contains("redis://host:1/2") && !shown.contains("hunter2"), "{shown}");
     }
 }

@@ -14,7 +14,7 @@ use ratelimitd::engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, S
 use ratelimitd::store::redis::{NoopObserver, RedisOptions, RedisStore};
 
 use crate::support::proxy::Proxy;
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, parsed};
 
 const BATCH: usize = 8;
 const TIMEOUT: Duration = Duration::from_millis(150);
@@ -73,7 +73,7 @@ async fn press(store: &RedisStore, callers: usize, times: usize) -> Tally {
 async fn charged(redis: &Redis) -> u32 {
     let store = RedisStore::new(
         &RedisOptions {
-            urls: vec![redis.url()],
+            urls: parsed([redis.url()]),
             key_prefix: "it:".to_owned(),
             timeout: Duration::from_secs(20),
             ..RedisOptions::default()
@@ -89,7 +89,7 @@ async fn what_redis_decides_reaches_callers_in_time_however_many_ask() {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());
     let options = RedisOptions {
-        urls: vec![format!("redis://{}/", proxy.address())],
+        urls: parsed([format!("redis://{}/", proxy.address())]),
         key_prefix: "it:".to_owned(),
         timeout: TIMEOUT,
         connections: 1,

@@ -20,6 +20,7 @@ use super::tls::Tls;
 use crate::engine::StoreError;
 use crate::store::redis::error::{OptionsError, handshake_error, unreachable_at};
 use crate::store::redis::options::{Credentials, Password, RedisOptions};
+use crate::store::redis::url::{RedisUrl, RedisUrlError};
 
 /// One of several addresses of a name that does not answer is given up after that, so that the next one has its turn.
 const ADDRESS_TIMEOUT: Duration = Duration::from_millis(80);
@@ -50,7 +51,7 @@ pub(crate) fn endpoints(
 ) -> Result<Vec<Endpoint>, OptionsError> {
     // Only a check: a password file is read again for every connection.
     read_password(&credentials.password)?;
-    let uses_tls = options.urls.iter().any(|url| parse_url(url).is_ok_and(|(_, is_tls)| is_tls));
+    let uses_tls = options.urls.iter().any(RedisUrl::is_tls);
     let tls = uses_tls.then(|| Tls::new(&options.tls)).transpose()?;
     let config = Arc::new(ConnectConfig { credentials: credentials.clone(), tls });
     options.urls.iter().map(|url| Endpoint::new(url, Arc::clone(&config))).collect()
@@ -100,21 +101,10 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// What a URL says: the server, and whether it is spoken to by TLS.
-fn parse_url(url: &str) -> Result<(ConnectionInfo, bool), OptionsError> {
-    let (plain, is_tls) = match url.strip_prefix("rediss://") {
-        // The library knows the scheme only with its own TLS.
-        Some(rest) => (format!("redis://{rest}"), true),
-        None => (url.to_owned(), false),
-    };
-    let info = plain.as_str().into_connection_info();
-    info.map(|info| (info, is_tls)).map_err(|error| OptionsError::Url(error.to_string()))
-}
-
 impl Endpoint {
-    pub(crate) fn new(url: &str, config: Arc<ConnectConfig>) -> Result<Self, OptionsError> {
-        let (server, is_tls) = parse_url(url)?;
-        Ok(Self { server, is_tls, config, resolver: Arc::default() })
+    pub(crate) fn new(url: &RedisUrl, config: Arc<ConnectConfig>) -> Result<Self, OptionsError> {
+        let server = url.to_plain().into_connection_info().map_err(|_| RedisUrlError)?;
+        Ok(Self { server, is_tls: url.is_tls(), config, resolver: Arc::default() })
     }
 
     /// The same ways to another address.
@@ -203,21 +193,4 @@ where
     let connecting = MultiplexedConnection::new_with_config(identity, stream, config);
     let (connection, driver) = connecting.await.map_err(handshake_error)?;
     Ok(RawConnection { connection, driver: tokio::spawn(driver).abort_handle() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sockets_databases_and_users_are_understood() {
-        for url in
-            ["redis://u:p@host:1/2", "rediss://u:p@host:1/2", "unix:///run/redis.sock?db=2&user=u&pass=p"]
-        {
-            let (server, is_tls) = parse_url(url).expect("a good URL");
-            let settings = server.redis_settings();
-            assert_eq!((settings.db(), settings.username(), settings.password()), (2, Some("u"), Some("p")));
-            assert_eq!(is_tls, url.starts_with("rediss"));
-        }
-    }
 }
