@@ -1,7 +1,6 @@
 //! `ratelimitd` decides whether requests may go ahead: from YAML rules, by exact algorithms, with counters in memory
 //! or in Redis. The map of the house is docs/architecture.md.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 pub mod app;
 pub mod cli;

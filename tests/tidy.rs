@@ -11,7 +11,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("store", &["store", "engine", "clock"]),
     ("rules", &["rules", "engine", "clock", "yaml"]),
     ("telemetry", &["telemetry", "engine", "store", "clock"]),
-    ("settings", &["settings", "engine", "telemetry", "yaml"]),
+    ("settings", &["settings", "engine", "store", "telemetry", "transport", "yaml"]),
     ("limiter", &["engine", "telemetry", "clock"]),
     ("counters", &["engine", "limiter"]),
     ("transport", &["transport", "engine", "counters", "limiter", "telemetry", "clock"]),
@@ -240,7 +240,7 @@ fn tests_do_not_sleep_to_let_time_pass() {
 
 #[test]
 fn lua_files_say_what_they_read_and_return() {
-    let folder = Path::new("src/store/redis/lua");
+    let folder = Path::new("src/store/redis/script/lua");
     let mut problems = Vec::new();
     for entry in fs::read_dir(folder).expect("the scripts") {
         let path = entry.expect("a readable entry").path();

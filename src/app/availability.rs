@@ -68,7 +68,7 @@ pub(super) struct Calls {
     pub(super) availability: Arc<Availability>,
 }
 
-impl redis::Observer for Calls {
+impl redis::RedisObserver for Calls {
     fn batch(&self, requests: usize) {
         self.meter.batch(requests);
     }
@@ -81,7 +81,7 @@ impl redis::Observer for Calls {
         self.meter.lost_undo();
     }
 
-    fn breaker(&self, turn: redis::Turn<'_>) {
+    fn breaker(&self, turn: redis::BreakerTransition<'_>) {
         self.meter.breaker(turn);
         self.availability.turned(turn);
     }
@@ -147,7 +147,7 @@ impl Availability {
     }
 
     /// The first breaker that opens and the last that closes are worth a line; the others see the same outage.
-    fn turned(&self, turn: redis::Turn<'_>) {
+    fn turned(&self, turn: redis::BreakerTransition<'_>) {
         let cause = turn.cause.map(tracing::field::display);
         match (turn.from, turn.to) {
             (BreakerState::Closed, _) if self.shut_breakers.fetch_add(1, Ordering::Relaxed) == 0 => {

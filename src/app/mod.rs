@@ -114,8 +114,8 @@ impl App {
         let server = &settings.server;
         let ports = Ports {
             grpc: bind("server.grpc.address", server.grpc.address).await?,
-            http: bind("server.http.address", server.http.address).await?,
-            admin: bind("server.admin.address", server.admin.address).await?,
+            http: bind("server.http.address", server.http_address).await?,
+            admin: bind("server.admin.address", server.admin_address).await?,
         };
         let in_the_way: &[_] = match settings.store.kind {
             // It is there because the process is.
@@ -153,7 +153,7 @@ impl App {
         let Self { settings, rules, stores, readiness, ports, .. } = self;
 
         let service = GrpcService {
-            options: options::grpc(&settings.server),
+            options: options::grpc_options(&settings.server),
             readiness: readiness.clone(),
             make_station,
         };
@@ -162,7 +162,7 @@ impl App {
             end.everything.cancel();
             served.map_err(AppError::from)
         };
-        let http = options::http();
+        let http = options::http_options();
         let everything_else = async {
             tokio::join!(
                 http::serve(ports.http, http, pages, end.everything.clone()),
@@ -194,8 +194,8 @@ impl App {
         &self,
     ) -> impl Fn() -> Result<Station<AnyStore>, BoxError> + Clone + Send + 'static + use<> {
         let (stores, rulebook) = (Arc::clone(&self.stores), Arc::clone(&self.rules.rulebook));
-        let (enforcement, bounds) = (self.settings.enforcement, options::bounds(&self.settings.server));
-        let response = options::response(self.settings.response);
+        let (enforcement, bounds) = (self.settings.enforcement, self.settings.server.bounds);
+        let response = self.settings.response;
         let meter = self.metrics.requests(Transport::Grpc);
         move || {
             let store = stores.make()?;
@@ -214,7 +214,7 @@ impl App {
         let store = self.stores.truth(redis);
         Counters {
             service: CounterService { rulebook: Arc::clone(&self.rules.rulebook), store },
-            bounds: options::bounds(&self.settings.server),
+            bounds: self.settings.server.bounds,
             key_prefix,
         }
     }
@@ -225,8 +225,8 @@ impl App {
         Public {
             decider: Decider {
                 limiter: Limiter { rulebook, store, enforcement: self.settings.enforcement },
-                bounds: options::bounds(&self.settings.server),
-                response: options::response(self.settings.response),
+                bounds: self.settings.server.bounds,
+                response: self.settings.response,
                 meter: self.metrics.requests(Transport::Http),
             },
             readiness: self.readiness.clone(),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::stores::Stores;
 use crate::engine::StoreError;
-use crate::settings::{RedisTopology, Store, StoreKind};
+use crate::settings::{Store, StoreKind};
 use crate::store::redis::{RedisStore, ServerInfo, script_name};
 
 /// What is remembered for the page. Nothing in it is secret.
@@ -24,17 +24,12 @@ pub(super) struct StoreStatus {
 
 impl StoreStatus {
     pub(super) fn new(settings: &Store) -> Self {
-        let server = &settings.redis.server;
         let (kind, addresses) = match settings.kind {
             StoreKind::Memory => ("memory", Vec::new()),
             // They show themselves without what is secret.
-            StoreKind::Redis => ("redis", server.urls.iter().map(ToString::to_string).collect()),
+            StoreKind::Redis => ("redis", settings.redis.urls.iter().map(ToString::to_string).collect()),
         };
-        let topology = match server.topology {
-            RedisTopology::Standalone => "standalone",
-            RedisTopology::Sentinel => "sentinel",
-            RedisTopology::Cluster => "cluster",
-        };
+        let topology = settings.redis.topology.name();
         Self { kind, topology, addresses, workers: Mutex::default(), servers: Mutex::default() }
     }
 

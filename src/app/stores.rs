@@ -7,10 +7,10 @@ use futures_util::future::BoxFuture;
 
 use crate::clock::{Clock, MonotonicClock, SystemClock};
 use crate::engine::{Charges, Outcomes, Reset, Store, StoreError};
-use crate::settings::{Response, Settings, StoreKind};
-use crate::store::deny_cache::{DenyCache, DenyCached};
+use crate::settings::{Settings, StoreKind};
+use crate::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use crate::store::fallback::{Fallback, Local};
-use crate::store::memory::{MemoryOptions, MemoryStore};
+use crate::store::memory::MemoryStore;
 use crate::store::observed::Observed;
 use crate::store::redis::{RedisOptions, RedisStore};
 use crate::telemetry::metrics::Metrics;
@@ -61,21 +61,22 @@ pub(super) enum AnyStore {
 
 impl Stores {
     pub(super) fn new(settings: &Settings, metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        let Settings { store: settings, failure, response, .. } = settings;
-        let options = MemoryOptions { max_keys: settings.memory.max_keys.get(), ..MemoryOptions::default() };
-        let memory = Arc::new(MemoryStore::new(options, SystemClock));
+        let Settings { store: settings, local_share, .. } = settings;
+        let memory = Arc::new(MemoryStore::new(settings.memory, SystemClock));
         let counted = Arc::clone(&memory);
         metrics.watch_memory(move || counted.census())?;
         let denials = match settings.kind {
-            StoreKind::Redis => deny_cache(&settings.redis.deny_cache, *response, metrics)?,
+            StoreKind::Redis => {
+                settings.deny_cache.map(|options| deny_cache(options, metrics)).transpose()?
+            }
             StoreKind::Memory => None,
         };
         Ok(Self {
             kind: settings.kind,
             status: StoreStatus::new(settings),
             memory,
-            redis: super::options::redis(&settings.redis),
-            local_share: failure.local_share,
+            redis: settings.redis.clone(),
+            local_share: *local_share,
             denials,
             metrics: metrics.clone(),
             availability: Arc::default(),
@@ -118,18 +119,11 @@ impl Stores {
     }
 }
 
-fn deny_cache(
-    settings: &crate::settings::DenyCache,
-    response: Response,
-    metrics: &Metrics,
-) -> Result<Option<Denials>, prometheus::Error> {
-    if !settings.enabled {
-        return Ok(None);
-    }
-    let cache = Arc::new(DenyCache::new(super::options::deny_cache(settings, response)));
+fn deny_cache(options: DenyCacheOptions, metrics: &Metrics) -> Result<Denials, prometheus::Error> {
+    let cache = Arc::new(DenyCache::new(options));
     let counted = Arc::clone(&cache);
     metrics.watch_deny_cache(move || counted.census())?;
-    Ok(Some(Denials { cache, clock: MonotonicClock::default() }))
+    Ok(Denials { cache, clock: MonotonicClock::default() })
 }
 
 /// The counters without the layers that answer in their place.

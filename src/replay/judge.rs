@@ -3,7 +3,7 @@
 use crate::clock::{Clock, SystemClock};
 use crate::engine::{Charges, Outcomes, StoreError};
 use crate::store::memory::{Census, MemoryOptions, MemoryStore};
-use crate::store::redis::{Moment, RedisOptions, Timeline, TimelineError};
+use crate::store::redis::{OptionsError, RedisOptions, ReplayClient, ReplayClientError, TimedBatch};
 
 /// Keys of a replay on memory: enough for a day of a large site, and a bound all the same.
 const MAX_KEYS: usize = 10_000_000;
@@ -24,7 +24,7 @@ pub trait Judge {
 pub enum JudgeError {
     /// Redis cannot be reached.
     #[error("redis: {0}")]
-    Connect(#[from] TimelineError),
+    Connect(#[from] ReplayClientError),
     /// Redis gave no answer.
     #[error("redis: {0}")]
     Store(#[from] StoreError),
@@ -71,7 +71,7 @@ impl Judge for MemoryJudge {
 #[derive(Debug)]
 pub struct RedisJudge {
     runtime: tokio::runtime::Runtime,
-    timeline: Timeline,
+    timeline: ReplayClient,
 }
 
 impl RedisJudge {
@@ -82,12 +82,13 @@ impl RedisJudge {
     pub fn connect(url: &str) -> Result<Self, JudgeError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let unique = format!("{}-{}", std::process::id(), SystemClock.now_us());
+        let url = url.parse().map_err(|error| ReplayClientError::from(OptionsError::from(error)))?;
         let options = RedisOptions {
-            urls: vec![url.to_owned()],
+            urls: vec![url],
             key_prefix: format!("ratelimitd:replay:{unique}:"),
             ..RedisOptions::default()
         };
-        let timeline = runtime.block_on(Timeline::connect(&options))?;
+        let timeline = runtime.block_on(ReplayClient::connect(&options))?;
         Ok(Self { runtime, timeline })
     }
 
@@ -108,7 +109,7 @@ impl Judge for RedisJudge {
         let mut moments = Vec::new();
         let mut start = 0;
         for run in asked.chunk_by(|(a, _), (b, _)| a == b) {
-            moments.push(Moment { now_us: run[0].0, requests: &charges[start..start + run.len()] });
+            moments.push(TimedBatch { now_us: run[0].0, requests: &charges[start..start + run.len()] });
             start += run.len();
         }
         let decided = self.runtime.block_on(self.timeline.decide(&moments))?;

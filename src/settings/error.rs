@@ -1,4 +1,4 @@
-//! What can be wrong with settings, told so that it can be put right: the key, where it was written, what was expected.
+//! Settings errors. Each names the key, the place where its value was written, and the values that the key takes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,101 +6,59 @@ use std::path::PathBuf;
 /// Why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// The file cannot be read.
     #[error("settings file {}: {cause}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        cause: std::io::Error,
-    },
-    /// The file is not YAML.
+    Unreadable { path: PathBuf, cause: std::io::Error },
+    /// The file is not YAML. `reason` is the parser's text, which quotes no values.
     #[error("settings file {}:{line}: {reason}", path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// Where.
-        line: u32,
-        /// What the parser says. It does not repeat values.
-        reason: String,
-    },
-    /// The file is YAML, but not keys with values.
+    Syntax { path: PathBuf, line: u32, reason: String },
+    /// The file is YAML, but its root is not a map.
     #[error("settings file {}: expected sections with keys at the top, like `server:`", path.display())]
-    NotSections {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The environment cannot be read.
+    NotSections { path: PathBuf },
     #[error("environment: {cause}")]
-    Environment {
-        /// What is wrong with it.
-        cause: config::ConfigError,
-    },
-    /// A variable of ours does not hold text.
+    Environment { cause: config::ConfigError },
     #[error("environment variable {variable}: its value is not UTF-8")]
-    NotText {
-        /// Its name.
-        variable: String,
-    },
-    /// Keys that are unknown or values that are malformed: all of them.
+    NotText { variable: String },
+    /// Every unknown key and every malformed value.
     #[error("{0}")]
     Invalid(Problems),
 }
 
-/// Everything that is wrong, in the order of the keys. Not empty.
+/// All problems in the order of the keys. Not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
-/// One thing that is wrong.
+/// One problem with one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The key with its sections, `store.redis.timeout`.
     pub key: String,
-    /// Where it was written.
     pub origin: Origin,
-    /// What is wrong with it.
     pub fault: Fault,
 }
 
 /// Where a value was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nowhere: compiled in.
+    /// The compiled-in default.
     Default,
-    /// In the settings file.
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The line of the key.
-        line: u32,
-    },
-    /// In the environment variable of that name.
+    /// The settings file, at the line of the key.
+    File { path: PathBuf, line: u32 },
+    /// The environment variable of that name.
     Variable(String),
 }
 
 /// What is wrong with one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// No setting has that name.
-    Unknown {
-        /// The names there are in its section.
-        instead: Vec<String>,
-    },
-    /// It is the name of a section, but one value was given.
-    Section {
-        /// The names in it.
-        instead: Vec<String>,
-    },
-    /// It has dots in it, which do not nest.
+    /// No setting has this name. `instead`: the names in its section.
+    Unknown { instead: Vec<String> },
+    /// A section was given a value. `instead`: the names in the section.
+    Section { instead: Vec<String> },
+    /// The key contains dots. Sections are nested maps, never dotted keys.
     Dotted,
-    /// The value is none of those the setting takes.
-    Malformed {
-        /// What it takes.
-        expected: String,
-        /// What was written, shortened; values that may hold a password are left out.
-        found: Option<String>,
-    },
-    /// The value is understood, but what it asks for does not exist.
+    /// The value is outside the values that the setting takes. `found` is shortened, and absent for secrets.
+    Malformed { expected: String, found: Option<String> },
+    /// The value is valid alone, but not together with other settings.
     Unsupported(&'static str),
 }
 
@@ -141,7 +99,7 @@ impl fmt::Display for Fault {
                 write!(f, "expected {expected}, found {found}")
             }
             Self::Malformed { expected, found: None } => write!(f, "expected {expected}"),
-            Self::Unsupported(what) => f.write_str(what),
+            Self::Unsupported(reason) => f.write_str(reason),
         }
     }
 }

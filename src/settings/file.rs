@@ -1,23 +1,22 @@
-//! What the settings file says. Values are taken as they are spelt, never by what YAML would make of them: an unquoted
-//! password of digits stays what it is, and the file and the environment mean the same by the same text.
+//! Reads the settings file. A value keeps its spelling: YAML's own types are ignored, so an unquoted password of digits
+//! stays text, and a text means the same in the file and in the environment.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::error::{Fault, Origin, Problem, SettingsError};
-use super::layers::{Form, Layer, Written};
+use super::layers::{Layer, RawSetting, RawValue};
 use crate::yaml::{self, Content, Node, Scalar, YamlError};
 
-/// What a file says.
+/// A file as flat keys.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) layer: Layer,
-    /// What is wrong with its keys, whatever settings there are.
+    /// Malformed keys: problems that do not depend on the list of settings.
     pub(super) problems: Vec<Problem>,
 }
 
-/// Reads a file.
-pub(super) fn read(path: &Path) -> Result<Contents, SettingsError> {
+pub(super) fn read_file(path: &Path) -> Result<Contents, SettingsError> {
     let text = std::fs::read_to_string(path)
         .map_err(|cause| SettingsError::Unreadable { path: path.to_owned(), cause })?;
     let unusable = |YamlError { line, reason }| SettingsError::Syntax { path: path.to_owned(), line, reason };
@@ -29,7 +28,7 @@ pub(super) fn read(path: &Path) -> Result<Contents, SettingsError> {
     let mut flattener = Flattener { path: path.to_owned(), contents: Contents::default() };
     match document.root.map(|root| root.content) {
         None => {}
-        Some(Content::Map(pairs)) => flattener.map("", &pairs).map_err(unusable)?,
+        Some(Content::Map(pairs)) => flattener.flatten("", &pairs).map_err(unusable)?,
         Some(Content::Scalar(_) | Content::List(_)) => {
             return Err(SettingsError::NotSections { path: path.to_owned() });
         }
@@ -43,8 +42,8 @@ struct Flattener {
 }
 
 impl Flattener {
-    /// The keys below `section`. The depth of the document bounds the recursion.
-    fn map(&mut self, section: &str, pairs: &[(Node, Node)]) -> Result<(), YamlError> {
+    /// Adds the keys below `section`. The YAML parser limits the depth of the document, and so of this recursion.
+    fn flatten(&mut self, section: &str, pairs: &[(Node, Node)]) -> Result<(), YamlError> {
         let mut lines = HashMap::new();
         for (key, value) in pairs {
             let line = key.line;
@@ -60,25 +59,25 @@ impl Flattener {
                 self.contents.problems.push(Problem { key, origin, fault: Fault::Dotted });
                 continue;
             }
-            let form = match &value.content {
+            let value = match &value.content {
                 Content::Map(pairs) if !pairs.is_empty() => {
-                    self.map(&key, pairs)?;
+                    self.flatten(&key, pairs)?;
                     continue;
                 }
-                Content::Map(_) => Form::Null,
-                Content::List(_) => Form::List,
-                Content::Scalar(scalar) => spelt(scalar),
+                Content::Map(_) => RawValue::Null,
+                Content::List(_) => RawValue::List,
+                Content::Scalar(scalar) => raw_scalar(scalar),
             };
-            self.contents.layer.insert(key, Written { value: form, origin });
+            self.contents.layer.insert(key, RawSetting { value, origin });
         }
         Ok(())
     }
 }
 
-fn spelt(scalar: &Scalar) -> Form {
+fn raw_scalar(scalar: &Scalar) -> RawValue {
     match &*scalar.text {
-        "" if scalar.is_plain => Form::Nothing,
-        "~" | "null" | "Null" | "NULL" if scalar.is_plain => Form::Null,
-        text => Form::Text(text.to_owned()),
+        "" if scalar.is_plain => RawValue::Empty,
+        "~" | "null" | "Null" | "NULL" if scalar.is_plain => RawValue::Null,
+        text => RawValue::Text(text.to_owned()),
     }
 }

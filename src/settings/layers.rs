@@ -1,4 +1,4 @@
-//! What was written, and where, as flat dotted keys with text for values; and what the environment says.
+//! A layer of settings: flat dotted keys with the text of each value and its origin. Reads the environment's layer.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,29 +6,29 @@ use config::{Environment, Source};
 
 use super::{Origin, SettingsError};
 
-/// In front of every variable of ours; two underscores stand between levels, one belongs to a name.
+/// Every variable of ours starts with this prefix. Two underscores separate levels, one is part of a name.
 const PREFIX: &str = "RATELIMITD";
 const SEPARATOR: &str = "__";
 
 /// By dotted key. A later layer replaces an earlier one key by key.
-pub(super) type Layer = BTreeMap<String, Written>;
+pub(super) type Layer = BTreeMap<String, RawSetting>;
 
-/// One value as it was written.
 #[derive(Clone, Debug)]
-pub(super) struct Written {
-    pub(super) value: Form,
+pub(super) struct RawSetting {
+    pub(super) value: RawValue,
     pub(super) origin: Origin,
 }
 
+/// A value before the setting's parser sees it.
 #[derive(Clone, Debug)]
-pub(super) enum Form {
-    /// A scalar as it is spelt: every setting is read from text, wherever it was written.
+pub(super) enum RawValue {
+    /// A scalar as it is spelled: every setting is parsed from text.
     Text(String),
-    /// A key with nothing after it.
-    Nothing,
-    /// A key with YAML's own word for nothing, or an empty map: whoever writes that does not mean a text.
+    /// A key with nothing after the colon: the empty text, where that is the setting's default.
+    Empty,
+    /// `null`, `~` or `{}`: an error for every setting.
     Null,
-    /// A list; no setting takes one.
+    /// A list: an error, because no setting takes one.
     List,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn variable(key: &str) -> String {
     format!("{PREFIX}{SEPARATOR}{name}")
 }
 
-/// What those variables say that begin with our prefix.
+/// The layer of the given variables. Variables without our prefix are ignored.
 pub(super) fn environment(
     variables: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Layer, SettingsError> {
@@ -47,17 +47,17 @@ pub(super) fn environment(
         .prefix_separator(SEPARATOR)
         .separator(SEPARATOR)
         .source(Some(variables));
-    // The variables are text already, so collecting them cannot fail today; a failure would name the variable.
+    // Cannot fail today, because the variables are text already; an error would name the variable.
     let values = source.collect().map_err(|cause| SettingsError::Environment { cause })?;
-    let written = values.into_iter().map(|(key, value)| {
+    let settings = values.into_iter().map(|(key, value)| {
         let origin = Origin::Variable(variable(&key));
-        let value = Form::Text(value.kind.to_string());
-        (key, Written { value, origin })
+        let value = RawValue::Text(value.kind.to_string());
+        (key, RawSetting { value, origin })
     });
-    Ok(written.collect())
+    Ok(settings.collect())
 }
 
-/// The variables of this process that are ours.
+/// The variables of this process that have our prefix.
 pub(super) fn process_environment() -> Result<Vec<(String, String)>, SettingsError> {
     let ours = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;

@@ -1,73 +1,69 @@
-//! What an operator can set: compiled-in defaults <- a YAML file <- environment variables `RATELIMITD__SECTION__KEY`.
+//! The settings: compiled-in defaults, then a YAML file, then environment variables `RATELIMITD__SECTION__KEY`.
 //!
-//! Knows every key, its default and its range, and turns text into validated types, one struct per section. The only
-//! reader of the environment. Knows nothing of what the settings are used for, and of rule files only where they lie.
+//! Holds every key with its default and range, and parses text into the option types of the modules that use them. The
+//! only reader of the environment. Knows the path of the rule files, but not their content.
 
 mod error;
-mod failure;
 mod file;
-mod kinds;
 mod layers;
 mod log;
+mod parsers;
 mod reader;
-mod redis_server;
-mod redis_url;
+mod redis;
 mod response;
 mod rules;
 mod server;
 mod store;
 
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use crate::engine::{Algorithm, Charging, Defaults, Enforcement, FailurePolicy};
+use crate::transport::{HeaderStyle, ResponseOptions};
 
 pub use error::{Fault, Origin, Problem, Problems, SettingsError};
-pub use failure::Failure;
 pub use log::Log;
 pub use reader::Setting;
-pub use redis_server::{RedisCredentials, RedisSentinel, RedisServer, RedisTls, RedisTopology, Secret};
-pub use redis_url::RedisUrl;
-pub use response::{Response, ResponseHeaders};
 pub use rules::Rules;
-pub use server::{Admin, Grpc, Http, Server};
-pub use store::{Breaker, DenyCache, MemoryStore, RedisStore, Store, StoreKind};
+pub use server::{GrpcServer, Server};
+pub use store::{Store, StoreKind};
 
 use reader::Reader;
 
-/// Everything an operator can set, validated. Does not change while the process runs.
+/// All settings, validated. They do not change while the process runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// `server.*`: where it listens and what it accepts.
+    /// `server.*`
     pub server: Server,
-    /// `rules.*`: where the rule files are.
+    /// `rules.*`
     pub rules: Rules,
-    /// `store.*`: where the counters live.
+    /// `store.*`
     pub store: Store,
-    /// `failure.*`: what is answered while the store cannot.
-    pub failure: Failure,
-    /// `defaults.*`: what a limit is that does not say.
+    /// `failure.local_share`: during an outage, a limit with the policy `local` is divided by this number.
+    pub local_share: NonZeroU32,
+    /// `defaults.*`: for limits that do not set them.
     pub defaults: Defaults,
     /// `near_limit_ratio` in millionths, 0 to 1,000,000: the share of a limit above which a hit counts as near it.
     pub near_limit_ppm: u32,
-    /// `shadow_mode`: whether answers bind.
+    /// `shadow_mode`
     pub enforcement: Enforcement,
-    /// `response.*`: what answers carry beyond the statuses.
-    pub response: Response,
-    /// `log.*`: what is logged and how.
+    /// `response.*`: optional parts of an answer.
+    pub response: ResponseOptions,
+    /// `log.*`
     pub log: Log,
 }
 
 impl Settings {
-    /// Reads the file, where there is one, and the process environment.
+    /// Reads the file, if one is given, and the process environment.
     ///
     /// # Errors
-    /// [`SettingsError`] naming the file that cannot be read, or every key that is unknown or malformed.
+    /// [`SettingsError`]: the file that cannot be read, or every key that is unknown or malformed.
     pub fn load(file: Option<&Path>) -> Result<Self, SettingsError> {
         Self::from_layers(file, layers::process_environment()?)
     }
 
-    /// As [`load`](Self::load), with the environment given: names and values, of which those that do not begin with
-    /// `RATELIMITD__` are passed over.
+    /// Like [`load`](Self::load), with the given environment variables. Variables that do not start with
+    /// `RATELIMITD__` are ignored.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -75,45 +71,54 @@ impl Settings {
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, SettingsError> {
-        let mut written = file.map(file::read).transpose()?.unwrap_or_default();
+        let mut written = file.map(file::read_file).transpose()?.unwrap_or_default();
         written.layer.extend(layers::environment(environment)?);
         let mut reader = Reader::new(written.layer, written.problems);
-        let settings = Self::read(&mut reader);
+        let settings = Self::from_reader(&mut reader);
         reader.finish()?;
         Ok(settings)
     }
 
-    /// Every setting there is, in the order of the documentation.
+    /// Every setting, in the order of the documentation.
     #[must_use]
     pub fn catalogue() -> Vec<Setting> {
         let mut reader = Reader::default();
-        Self::read(&mut reader);
+        Self::from_reader(&mut reader);
         reader.into_settings()
     }
 
-    fn read(reader: &mut Reader) -> Self {
-        Self {
-            server: Server::read(reader),
-            rules: Rules::read(reader),
-            store: Store::read(reader),
-            failure: Failure::read(reader),
-            defaults: read_defaults(reader),
-            near_limit_ppm: reader.read("near_limit_ratio", "0.8", kinds::share()),
-            enforcement: read_enforcement(reader),
-            response: Response::read(reader),
-            log: Log::read(reader),
+    fn from_reader(reader: &mut Reader) -> Self {
+        let mut settings = Self {
+            server: Server::from_reader(reader),
+            rules: Rules::from_reader(reader),
+            store: Store::from_reader(reader),
+            local_share: reader.take("failure.local_share", "1", parsers::nonzero_u32(1_000)),
+            defaults: defaults_from_reader(reader),
+            near_limit_ppm: reader.take("near_limit_ratio", "0.8", parsers::share()),
+            enforcement: enforcement_from_reader(reader),
+            response: response::response_from_reader(reader),
+            log: Log::from_reader(reader),
+        };
+        if let Some(deny_cache) = &mut settings.store.deny_cache {
+            deny_cache.whole_answers = reports_every_limit(&settings.response);
         }
+        settings
     }
 }
 
 impl Default for Settings {
     /// The compiled-in defaults.
     fn default() -> Self {
-        Self::read(&mut Reader::default())
+        Self::from_reader(&mut Reader::default())
     }
 }
 
-fn read_defaults(reader: &mut Reader) -> Defaults {
+/// Whether an answer describes every limit of the request, and not only the one that denies it.
+fn reports_every_limit(response: &ResponseOptions) -> bool {
+    response.retry_after || response.dynamic_metadata || response.headers == HeaderStyle::Ietf
+}
+
+fn defaults_from_reader(reader: &mut Reader) -> Defaults {
     let algorithms = Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm));
     let chargings = [
         ("auto", None),
@@ -122,14 +127,14 @@ fn read_defaults(reader: &mut Reader) -> Defaults {
     ];
     let policies = FailurePolicy::ALL.map(|policy| (policy.name(), policy));
     Defaults {
-        algorithm: reader.read("defaults.algorithm", "fixed_window", kinds::one_of(algorithms)),
-        charging: reader.read("defaults.charging", "auto", kinds::one_of(chargings)),
-        on_store_failure: reader.read("defaults.on_store_failure", "error", kinds::one_of(policies)),
+        algorithm: reader.take("defaults.algorithm", "fixed_window", parsers::one_of(algorithms)),
+        charging: reader.take("defaults.charging", "auto", parsers::one_of(chargings)),
+        on_store_failure: reader.take("defaults.on_store_failure", "error", parsers::one_of(policies)),
     }
 }
 
-fn read_enforcement(reader: &mut Reader) -> Enforcement {
-    if reader.read("shadow_mode", "false", kinds::flag()) {
+fn enforcement_from_reader(reader: &mut Reader) -> Enforcement {
+    if reader.take("shadow_mode", "false", parsers::flag()) {
         Enforcement::Shadow
     } else {
         Enforcement::Enforce

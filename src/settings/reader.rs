@@ -1,11 +1,11 @@
-//! Takes setting after setting from what was written, notes what is wrong, and keeps the list of all settings.
+//! Takes one setting after another from the layers, and collects the problems and the list of all settings.
 
 use super::error::{Fault, Origin, Problem, Problems, SettingsError};
-use super::kinds::Kind;
-use super::layers::{self, Form, Layer};
+use super::layers::{self, Layer, RawValue};
+use super::parsers::Parser;
 
-/// The longest part of a value that an error repeats, in characters.
-const LONGEST_FOUND: usize = 60;
+/// An error quotes at most this many characters of a value.
+const MAX_QUOTED_CHARS: usize = 60;
 
 /// One setting, as the documentation lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,11 +16,11 @@ pub struct Setting {
     pub variable: String,
     /// The default as it would be written.
     pub default: &'static str,
-    /// The values it takes, in words.
+    /// The values that it takes.
     pub expected: String,
 }
 
-/// What was written and has not been taken yet, and what was found out so far.
+/// The values that were not taken yet, and the settings and problems found so far.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     written: Layer,
@@ -29,39 +29,39 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// `problems`: what is wrong with what was written, whatever settings there are.
+    /// `problems`: problems of `written` that do not depend on the list of settings.
     pub(super) fn new(written: Layer, problems: Vec<Problem>) -> Self {
         Self { written, problems, ..Self::default() }
     }
 
-    /// The setting's value; its default where nothing, or nothing usable, was written.
-    pub(super) fn read<T>(&mut self, key: &'static str, default: &'static str, kind: Kind<T>) -> T {
+    /// The setting's value. A setting that was not written, or is malformed, has its default; the latter is a problem.
+    pub(super) fn take<T>(&mut self, key: &'static str, default: &'static str, parser: Parser<T>) -> T {
         let written = self.written.remove(key);
         self.settings.push(Setting {
             key,
             variable: layers::variable(key),
             default,
-            expected: kind.expected.clone(),
+            expected: parser.expected.clone(),
         });
-        let fallback = || kind.parse(default).expect("every default is valid: a test reads them all");
+        let fallback = || parser.parse(default).expect("every default is valid: a test reads them all");
         let Some(written) = written else {
             return fallback();
         };
         let text = match &written.value {
-            Form::Text(text) => Some(text.as_str()),
-            Form::Nothing if default.is_empty() => Some(default),
-            Form::Nothing | Form::Null | Form::List => None,
+            RawValue::Text(text) => Some(text.as_str()),
+            RawValue::Empty if default.is_empty() => Some(default),
+            RawValue::Empty | RawValue::Null | RawValue::List => None,
         };
-        if let Some(value) = text.and_then(|text| kind.parse(text)) {
+        if let Some(value) = text.and_then(|text| parser.parse(text)) {
             return value;
         }
         let found = match &written.value {
-            Form::Text(text) => (!kind.secret).then(|| quoted(text)),
-            Form::Nothing => Some("nothing".to_owned()),
-            Form::Null => Some("null, which is no text unless in quotes".to_owned()),
-            Form::List => Some("a list".to_owned()),
+            RawValue::Text(text) => (!parser.is_secret).then(|| quoted(text)),
+            RawValue::Empty => Some("nothing".to_owned()),
+            RawValue::Null => Some("null, which is no text unless in quotes".to_owned()),
+            RawValue::List => Some("a list".to_owned()),
         };
-        let expected = kind.expected.clone();
+        let expected = parser.expected.clone();
         self.problems.push(Problem {
             key: key.to_owned(),
             origin: written.origin,
@@ -70,12 +70,12 @@ impl Reader {
         fallback()
     }
 
-    /// Where a setting was written. To be asked before it is read.
+    /// Where a setting was written. Call it before [`Self::take`].
     pub(super) fn origin(&self, key: &str) -> Origin {
         self.written.get(key).map_or(Origin::Default, |written| written.origin.clone())
     }
 
-    /// Notes a problem that only shows once a value, or several together, are understood.
+    /// Adds a problem between values that are valid alone.
     pub(super) fn refuse(&mut self, problem: Problem) {
         self.problems.push(problem);
     }
@@ -84,13 +84,13 @@ impl Reader {
         self.settings
     }
 
-    /// To be called when every setting is read: what is left over is unknown.
+    /// Call it after the last [`Self::take`]: every key that is left is unknown.
     pub(super) fn finish(mut self) -> Result<(), SettingsError> {
         for (key, written) in std::mem::take(&mut self.written) {
             let inside = self.names_in(&key);
             let fault = match written.value {
-                // `section:` with everything in it commented out.
-                Form::Nothing | Form::Null if !inside.is_empty() => continue,
+                // `section:` with all its keys commented out.
+                RawValue::Empty | RawValue::Null if !inside.is_empty() => continue,
                 _ if !inside.is_empty() => Fault::Section { instead: inside },
                 _ => Fault::Unknown { instead: self.names_near(&key) },
             };
@@ -103,14 +103,14 @@ impl Reader {
         Err(SettingsError::Invalid(Problems(self.problems)))
     }
 
-    /// The names of the nearest section around an unknown key.
+    /// The names in the innermost known section around an unknown key.
     fn names_near(&self, key: &str) -> Vec<String> {
         let sections = std::iter::successors(Some(key), |key| Some(key.rsplit_once('.')?.0));
         let mut names = sections.skip(1).map(|section| self.names_in(section));
         names.find(|names| !names.is_empty()).unwrap_or_else(|| self.names_in(""))
     }
 
-    /// The names directly inside a section; of the whole when it is empty; none where there is no such section.
+    /// The names directly in `section`; `""` is the top. Empty if there is no such section.
     fn names_in(&self, section: &str) -> Vec<String> {
         let prefix = if section.is_empty() { String::new() } else { format!("{section}.") };
         let inside = self.settings.iter().filter_map(|setting| setting.key.strip_prefix(&prefix));
@@ -122,7 +122,7 @@ impl Reader {
 }
 
 fn quoted(text: &str) -> String {
-    let short: String = text.chars().take(LONGEST_FOUND).collect();
+    let short: String = text.chars().take(MAX_QUOTED_CHARS).collect();
     let more = if short.len() < text.len() { "..." } else { "" };
     format!("{short:?}{more}")
 }

@@ -1,11 +1,10 @@
-//! `rules.*`: where the rule files are and how they are taken up.
+//! `rules.*`: where the rule files are and how they are loaded.
 
 use std::path::PathBuf;
 
-use super::kinds::{Kind, flag};
+use super::parsers::{Parser, flag};
 use super::reader::Reader;
 
-/// The source of the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// `rules.path`: a file, or a directory of files. Relative to the directory the process was started in.
@@ -17,14 +16,14 @@ pub struct Rules {
 }
 
 impl Rules {
-    pub(super) fn read(reader: &mut Reader) -> Self {
-        let path = Kind::new("the path of a file or directory", |text| {
+    pub(super) fn from_reader(reader: &mut Reader) -> Self {
+        let path = Parser::new("the path of a file or directory", |text| {
             (!text.is_empty()).then(|| PathBuf::from(text))
         });
         Self {
-            path: reader.read("rules.path", "config/rules", path),
-            merge_domains: reader.read("rules.merge_domains", "false", flag()),
-            watch: reader.read("rules.watch", "true", flag()),
+            path: reader.take("rules.path", "config/rules", path),
+            merge_domains: reader.take("rules.merge_domains", "false", flag()),
+            watch: reader.take("rules.watch", "true", flag()),
         }
     }
 }

@@ -229,13 +229,8 @@ fn a_value_means_what_is_written_in_the_file_and_in_the_environment() {
     }
     let password = with_file("store:\n  redis:\n    password: 007\n", &[]).expect("a password");
     assert_eq!(
-        password.store.redis.server.credentials,
-        with(&[("RATELIMITD__STORE__REDIS__PASSWORD", "007")])
-            .expect("the same")
-            .store
-            .redis
-            .server
-            .credentials
+        password.store.redis.credentials,
+        with(&[("RATELIMITD__STORE__REDIS__PASSWORD", "007")]).expect("the same").store.redis.credentials
     );
     assert!(
         with(&[("RATELIMITD__SHADOW_MODE", "TRUE")])

@@ -1,30 +1,23 @@
 //! Counters in Redis: every decision is one part of one script call.
 //!
-//! A caller's request is encoded (`codec`) and waits on the lane to its server (`lane`) in a bounded queue (`queue`),
+//! A caller's request is encoded (`codec`) and waits on the node to its server (`node`) in a bounded queue (`queue`),
 //! for as long as that server decides (`guard`) and no longer than makes sense (`pace`); it goes out with all others
 //! that wait there as one call (`batch`) of the one script (`script`) over one of a few connections (`pool`), and is reported on by the engine's own functions from the numbers that come back. A standalone
-//! server has one lane, a cluster one for each primary (`cluster`). [`Timeline`] decides at times of the caller's
+//! server has one node, a cluster one for each primary (`cluster`). [`ReplayClient`] decides at times of the caller's
 //! choosing. Redis's types stay in here.
 
-mod batch;
+mod address;
 mod cluster;
-mod codec;
-mod dial;
-mod guard;
-mod lane;
-mod meters;
-mod names;
+mod connect;
+mod error;
+mod node;
+mod observer;
 mod options;
-mod pace;
-mod pool;
-mod probe;
-mod queue;
+mod replay;
 mod script;
-mod sentinel;
-mod setback;
+mod server_info;
 mod tasks;
-mod timeline;
-mod tls;
+mod url;
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,23 +26,23 @@ use futures_util::future::join_all;
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
-use self::batch::Manner;
 use self::cluster::Cluster;
-use self::codec::{Answer, Encoded};
-use self::lane::Lane;
-use self::meters::Gauge;
+use self::connect::Target;
+use self::node::{CallMode, Node};
+use self::observer::QueueDepth;
+use self::script::{Answer, Encoded};
 use self::tasks::Tasks;
 use crate::clock::Clock;
 use crate::engine::{Charges, Outcomes, Reset, Store, StoreError};
 use crate::store::breaker::BreakerState;
 
-pub use dial::{Credentials, Password};
-pub use meters::{Observer, Turn, Unobserved};
-pub use options::{OptionsError, RedisOptions, SentinelOptions, Topology};
-pub use probe::{Concern, ServerInfo, ServerVersion, Skew};
+pub use error::OptionsError;
+pub use observer::{BreakerTransition, NoopObserver, RedisObserver};
+pub use options::{Credentials, Password, RedisOptions, SentinelOptions, TlsOptions, Topology};
+pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
 pub use script::script_name;
-pub use timeline::{Moment, Timeline, TimelineError};
-pub use tls::TlsOptions;
+pub use server_info::{Concern, ServerInfo, ServerVersion, Skew};
+pub use url::{RedisUrl, RedisUrlError};
 
 /// The Redis store of one worker. Clones share its queues, its batchers and its connections.
 ///
@@ -66,7 +59,7 @@ struct Handle {
 }
 
 enum Servers {
-    One(Lane, Tasks),
+    One(Node, Tasks),
     Cluster(Arc<Cluster>),
 }
 
@@ -79,7 +72,7 @@ impl Drop for Handle {
 impl Servers {
     fn close(&self) {
         match self {
-            Self::One(lane, _) => lane.close(),
+            Self::One(node, _) => node.close(),
             Self::Cluster(cluster) => cluster.close(),
         }
     }
@@ -99,13 +92,13 @@ impl RedisStore {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub fn new(options: &RedisOptions, observer: Arc<dyn Observer>) -> Result<Self, OptionsError> {
+    pub fn new(options: &RedisOptions, observer: Arc<dyn RedisObserver>) -> Result<Self, OptionsError> {
         options.check()?;
         let servers = match options.topology {
             Topology::Standalone | Topology::Sentinel(_) => {
                 let tasks = Tasks::new();
-                let lane = Lane::open(options.way()?, options, Gauge::new(observer), &tasks);
-                Servers::One(lane, tasks)
+                let node = Node::start(Target::new(options)?, options, QueueDepth::new(observer), &tasks);
+                Servers::One(node, tasks)
             }
             Topology::Cluster => Servers::Cluster(Cluster::start(options, observer)?),
         };
@@ -120,8 +113,8 @@ impl RedisStore {
     pub async fn ping(&self) -> Result<(), StoreError> {
         let deadline = self.deadline();
         match &self.handle.servers {
-            Servers::One(lane, _) => {
-                lane.ask(Encoded::default(), Manner::Shared(None), deadline).await?;
+            Servers::One(node, _) => {
+                node.call(Encoded::default(), CallMode::Batched(None), deadline).await?;
                 Ok(())
             }
             Servers::Cluster(cluster) => cluster.ping(deadline).await,
@@ -131,13 +124,15 @@ impl RedisStore {
     /// What the servers that decide say of themselves, each over a connection of its own: asks a few questions, decides
     /// nothing. One without an address where there is just one; in a cluster every primary that is known.
     pub async fn servers(&self, clock: &impl Clock) -> Vec<(String, Result<ServerInfo, StoreError>)> {
-        let ways = match &self.handle.servers {
-            Servers::One(lane, _) => vec![(String::new(), lane.way().clone())],
+        let targets = match &self.handle.servers {
+            Servers::One(node, _) => vec![(String::new(), node.target().clone())],
             Servers::Cluster(cluster) => {
-                cluster.known().into_iter().map(|(address, way)| (address.to_string(), way)).collect()
+                cluster.known().into_iter().map(|(address, target)| (address.to_string(), target)).collect()
             }
         };
-        let asked = ways.into_iter().map(async |(address, way)| (address, probe::ask(&way, clock).await));
+        let asked = targets
+            .into_iter()
+            .map(async |(address, target)| (address, server_info::server_info(&target, clock).await));
         join_all(asked).await
     }
 
@@ -147,8 +142,8 @@ impl RedisStore {
     /// [`JoinError`] when one of them had died.
     pub async fn shutdown(&self) -> Result<(), JoinError> {
         match &self.handle.servers {
-            Servers::One(lane, tasks) => {
-                lane.close();
+            Servers::One(node, tasks) => {
+                node.close();
                 tasks.ended().await
             }
             Servers::Cluster(cluster) => cluster.shutdown().await,
@@ -160,7 +155,7 @@ impl RedisStore {
     #[must_use]
     pub fn nodes(&self) -> Vec<(String, BreakerState)> {
         match &self.handle.servers {
-            Servers::One(lane, _) => vec![(String::new(), lane.breaker())],
+            Servers::One(node, _) => vec![(String::new(), node.breaker_state())],
             Servers::Cluster(cluster) => cluster.nodes(),
         }
     }
@@ -169,7 +164,7 @@ impl RedisStore {
     async fn submit(&self, request: Encoded) -> Result<Answer, StoreError> {
         let deadline = self.deadline();
         match &self.handle.servers {
-            Servers::One(lane, _) => Ok(lane.ask(request, Manner::Shared(None), deadline).await?),
+            Servers::One(node, _) => Ok(node.call(request, CallMode::Batched(None), deadline).await?),
             Servers::Cluster(cluster) => cluster.submit(request, deadline).await,
         }
     }

@@ -2,24 +2,21 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::dial::{self, Credentials, Door, How};
-use super::sentinel::{Sentinels, Way};
-use super::tls::{Tls, TlsOptions};
-
+use super::error::OptionsError;
+use super::url::RedisUrl;
 use crate::store::breaker::BreakerOptions;
 
 /// Where Redis is and how it is used. Every worker has a store, and so its own connections, of its own.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisOptions {
     /// What the URLs lead to.
     pub topology: Topology,
     /// Each `redis://[user:password@]host[:port][/database]`, `rediss://` with TLS, or `unix:///path[?db=&user=&pass=]`. Of a
     /// standalone server the first, of a cluster any nodes to begin with, and the sentinels; what the first one says of
     /// user, password, database and TLS goes for every server (for the sentinels, not the database).
-    pub urls: Vec<String>,
+    pub urls: Vec<RedisUrl>,
     /// Who we are, where that is not in the URL.
     pub credentials: Credentials,
     /// For `rediss://`.
@@ -59,11 +56,66 @@ pub struct SentinelOptions {
     pub credentials: Credentials,
 }
 
+/// The ACL user and the password of the connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Credentials {
+    /// The ACL user; `None` for the one in the URL, or `default`.
+    pub username: Option<String>,
+    /// Its password.
+    pub password: Password,
+}
+
+/// Where the password comes from.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub enum Password {
+    /// The URL, which may have none.
+    #[default]
+    FromUrl,
+    /// The password itself.
+    Text(String),
+    /// The first line of this file. It is read for every connection, so that the password can be rotated.
+    File(PathBuf),
+}
+
+/// Shows where the password comes from, never the password.
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FromUrl => f.write_str("FromUrl"),
+            Self::Text(_) => f.write_str("Text(..)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
+}
+
+/// How `rediss://` connections use TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// PEM file of the trusted certificate authorities; `None` for those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// PEM files of the client certificate and its key, for servers that require one.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// The name that the server's certificate must have, where it is not the host of the URL.
+    pub server_name: Option<String>,
+}
+
+impl Topology {
+    /// As the settings spell it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Standalone => "standalone",
+            Self::Sentinel(_) => "sentinel",
+            Self::Cluster => "cluster",
+        }
+    }
+}
+
 impl Default for RedisOptions {
     fn default() -> Self {
         Self {
             topology: Topology::Standalone,
-            urls: vec!["redis://127.0.0.1:6379".to_owned()],
+            urls: vec!["redis://127.0.0.1:6379".parse().expect("a valid URL")],
             credentials: Credentials::default(),
             tls: TlsOptions::default(),
             key_prefix: "ratelimitd:".to_owned(),
@@ -76,80 +128,7 @@ impl Default for RedisOptions {
     }
 }
 
-/// Shows everything but the URLs, which may hold passwords.
-impl fmt::Debug for RedisOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisOptions")
-            .field("topology", &self.topology)
-            .field("credentials", &self.credentials)
-            .field("tls", &self.tls)
-            .field("key_prefix", &self.key_prefix)
-            .field("timeout", &self.timeout)
-            .field("connections", &self.connections)
-            .field("max_batch", &self.max_batch)
-            .field("max_queue", &self.max_queue)
-            .field("breaker", &self.breaker)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Why options make no store.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OptionsError {
-    /// The URL says nothing that can be connected to. The text is the client library's; it does not quote the URL.
-    #[error("the Redis URL cannot be used: {0}")]
-    Url(String),
-    /// A password file that holds none.
-    #[error("the password file {} cannot be used: {reason}", .path.display())]
-    PasswordFile {
-        /// Which.
-        path: PathBuf,
-        /// Why not.
-        reason: String,
-    },
-    /// A certificate or a key that is none.
-    #[error("{} cannot be used for TLS: {reason}", .path.display())]
-    Certificate {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        reason: String,
-    },
-    /// TLS cannot be set up.
-    #[error("TLS cannot be used: {0}")]
-    Tls(String),
-    /// A number that must be at least 1 is 0.
-    #[error("{0} must be at least 1")]
-    Zero(&'static str),
-}
-
 impl RedisOptions {
-    /// The way to the one server that decides. Connects to nothing.
-    pub(super) fn way(&self) -> Result<Way, OptionsError> {
-        let mut doors = self.doors(&self.credentials)?;
-        if doors.is_empty() {
-            return Err(OptionsError::Zero("urls"));
-        }
-        match &self.topology {
-            Topology::Standalone | Topology::Cluster => Ok(Way::Server(doors.swap_remove(0))),
-            Topology::Sentinel(sentinel) => {
-                let server = doors.swap_remove(0);
-                let sentinels = self.doors(&sentinel.credentials)?.into_iter().map(Door::of_a_sentinel);
-                let master = sentinel.master.clone();
-                Ok(Way::Master(Arc::new(Sentinels::new(sentinels.collect(), master, server))))
-            }
-        }
-    }
-
-    /// Where the URLs lead.
-    pub(super) fn doors(&self, credentials: &Credentials) -> Result<Vec<Door>, OptionsError> {
-        credentials.password.check()?;
-        let speaks_tls = self.urls.iter().any(|url| dial::parse(url).is_ok_and(|(_, is_tls)| is_tls));
-        let tls = speaks_tls.then(|| Tls::new(&self.tls)).transpose()?;
-        let how = Arc::new(How { credentials: credentials.clone(), tls });
-        self.urls.iter().map(|url| Door::new(url, Arc::clone(&how))).collect()
-    }
-
     pub(super) fn check(&self) -> Result<(), OptionsError> {
         let at_least_one = [
             ("urls", !self.urls.is_empty()),
@@ -170,25 +149,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neither_debug_nor_errors_show_the_url() {
-        for url in
-            ["redis://user:hunter2@:x:/", "rediss://user:hunter2@:x:/", "hunter2", "redis://u:hunter2@h/db"]
-        {
-            let options = RedisOptions { urls: vec![url.to_owned()], ..RedisOptions::default() };
-            let error = options.way().expect_err("the URL is of no use");
-            assert!(!format!("{options:?} {error} {error:?}").contains("hunter2"), "{error}");
-        }
-    }
-
-    #[test]
-    fn sockets_databases_and_users_are_understood() {
-        for url in
-            ["redis://u:p@host:1/2", "rediss://u:p@host:1/2", "unix:///run/redis.sock?db=2&user=u&pass=p"]
-        {
-            let (server, is_tls) = dial::parse(url).expect("a good URL");
-            let settings = server.redis_settings();
-            assert_eq!((settings.db(), settings.username(), settings.password()), (2, Some("u"), Some("p")));
-            assert_eq!(is_tls, url.starts_with("rediss"));
-        }
+    fn debug_does_not_show_passwords() {
+        let password = Password::Text("hunter2".to_owned());
+        let credentials = Credentials { username: None, password };
+        let sentinel = SentinelOptions { master: "primary".to_owned(), credentials: credentials.clone() };
+        let options = RedisOptions {
+            topology: Topology::Sentinel(sentinel),
+            urls: vec!["redis://user:hunter2@host:1/2".parse().expect("a valid URL")],
+            credentials,
+            ..RedisOptions::default()
+        };
+        let shown = format!("{options:?}");
+        assert!(shown.contains("redis://host:1/2") && !shown.contains("hunter2"), "{shown}");
     }
 }

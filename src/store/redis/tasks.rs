@@ -8,7 +8,7 @@ use tokio::task::{JoinError, JoinSet};
 
 /// Tasks on one runtime, which can be waited for. When this is dropped they go on.
 #[derive(Debug)]
-pub(super) struct Tasks {
+pub(crate) struct Tasks {
     runtime: Handle,
     running: Mutex<Running>,
 }
@@ -22,19 +22,19 @@ struct Running {
 
 impl Tasks {
     /// None yet, on the current runtime.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { runtime: Handle::current(), running: Mutex::default() }
     }
 
     /// Starts one more.
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut running = self.running.lock();
         running.tidy();
         running.tasks.spawn_on(task, &self.runtime);
     }
 
     /// Waits until all have ended.
-    pub(super) async fn ended(&self) -> Result<(), JoinError> {
+    pub(crate) async fn ended(&self) -> Result<(), JoinError> {
         let mut running = std::mem::take(&mut *self.running.lock());
         while let Some(ended) = running.tasks.join_next().await {
             running.note(ended);

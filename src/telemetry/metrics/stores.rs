@@ -145,7 +145,7 @@ impl Observer for StoreMeter {
     }
 }
 
-impl redis::Observer for BatchMeter {
+impl redis::RedisObserver for BatchMeter {
     fn batch(&self, requests: usize) {
         // A batch holds at most 1,024.
         self.sizes.observe(requests as f64);
@@ -155,7 +155,7 @@ impl redis::Observer for BatchMeter {
         self.standing.waiting.store(requests, Ordering::Relaxed);
     }
 
-    fn breaker(&self, turn: redis::Turn<'_>) {
+    fn breaker(&self, turn: redis::BreakerTransition<'_>) {
         for (state, counter) in BreakerState::ALL.iter().zip(&self.turns) {
             if *state == turn.to {
                 counter.inc();

@@ -11,8 +11,8 @@ use crate::limiter::{Limiter, Rulebook};
 use crate::store::breaker::BreakerState;
 use crate::store::memory::{Census, MemoryOptions, MemoryStore};
 use crate::store::observed::Observer;
-use crate::store::redis::Observer as _;
-use crate::store::redis::Turn;
+use crate::store::redis::BreakerTransition;
+use crate::store::redis::RedisObserver as _;
 
 fn metrics() -> Metrics {
     Metrics::new(800_000).expect("names are unique")
@@ -226,7 +226,7 @@ fn stores_tell_durations_errors_batches_and_keys() {
     store.decided(Duration::ZERO, Err(&StoreError::Policy(Box::new(StoreError::Overloaded))));
     store.decided(Duration::ZERO, Err(&StoreError::Open(Arc::new(StoreError::Timeout))));
     let (first, second) = (metrics.batches(), metrics.batches());
-    let turn = |from, to| Turn { from, to, cause: None };
+    let turn = |from, to| BreakerTransition { from, to, cause: None };
     first.breaker(turn(BreakerState::Closed, BreakerState::Open));
     first.breaker(turn(BreakerState::Open, BreakerState::HalfOpen));
     second.breaker(turn(BreakerState::Closed, BreakerState::Open));

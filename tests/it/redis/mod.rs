@@ -9,7 +9,9 @@ use ratelimitd::engine::algorithm::{FixedWindow, Gcra, IntervalBucket, Kernel, S
 use ratelimitd::engine::{
     Charge, Charges, Charging, Cost, FailurePolicy, Outcome, Pacing, Role, Store, StoreError, Verdict,
 };
-use ratelimitd::store::redis::{RedisOptions, RedisStore, Unobserved};
+use ratelimitd::store::redis::{NoopObserver, RedisOptions, RedisStore};
+
+use crate::support::redis::parsed;
 
 mod admission;
 mod cluster;
@@ -29,7 +31,7 @@ const DAY_US: u64 = 86_400_000_000;
 /// Options under which no decision of a busy test machine is late.
 fn patient(url: &str) -> RedisOptions {
     RedisOptions {
-        urls: vec![url.to_owned()],
+        urls: parsed([url]),
         key_prefix: "it:".to_owned(),
         timeout: Duration::from_secs(20),
         ..RedisOptions::default()
@@ -37,7 +39,7 @@ fn patient(url: &str) -> RedisOptions {
 }
 
 fn store(options: &RedisOptions) -> RedisStore {
-    RedisStore::new(options, Arc::new(Unobserved)).expect("good options")
+    RedisStore::new(options, Arc::new(NoopObserver)).expect("good options")
 }
 
 /// One of each kernel: `limit` units a day (a bucket holds as many), so that nothing comes back during a test.

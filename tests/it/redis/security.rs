@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ratelimitd::engine::{Cost, Outcome, StoreError};
-use ratelimitd::store::redis::{Credentials, Password, RedisOptions, RedisStore, TlsOptions, Unobserved};
+use ratelimitd::store::redis::{Credentials, NoopObserver, Password, RedisOptions, RedisStore, TlsOptions};
 
 use crate::redis::{ask, kernels, patient, store};
 use crate::support::certificates::{Authority, Identity};
@@ -58,7 +58,7 @@ async fn a_password_file_is_read_anew_for_every_connection() {
         username: Some("limiter".to_owned()),
         password: Password::File(file.path().to_owned()),
     };
-    let empty = RedisStore::new(&options, Arc::new(Unobserved)).expect_err("no password in it").to_string();
+    let empty = RedisStore::new(&options, Arc::new(NoopObserver)).expect_err("no password in it").to_string();
     assert!(empty.contains("its first line is empty"), "{empty}");
     std::fs::write(file.path(), "yesterday's\n").expect("room for a password");
     let store = store(&options);
@@ -100,7 +100,7 @@ async fn tls_trusts_whom_it_is_told_to_trust() {
     assert!(told.contains("UnknownIssuer") || told.contains("BadSignature"), "{told}");
     // Without a file of ours the system's authorities are asked, who do not know this one either.
     let system = options(format!("rediss://127.0.0.1:{port}"));
-    match RedisStore::new(&system, Arc::new(Unobserved)) {
+    match RedisStore::new(&system, Arc::new(NoopObserver)) {
         Ok(store) => assert!(decide(&store).await.is_err()),
         Err(error) => assert!(error.to_string().contains("trust store"), "{error}"),
     }
@@ -145,7 +145,8 @@ async fn files_that_cannot_be_used_are_named_at_once() {
     for path in [nowhere, empty.path().to_owned()] {
         let tls = TlsOptions { ca_file: Some(path.clone()), ..TlsOptions::default() };
         let options = RedisOptions { tls, ..options("rediss://127.0.0.1:1".to_owned()) };
-        let error = RedisStore::new(&options, Arc::new(Unobserved)).expect_err("no authorities").to_string();
+        let error =
+            RedisStore::new(&options, Arc::new(NoopObserver)).expect_err("no authorities").to_string();
         assert!(error.contains(&path.display().to_string()), "{error}");
     }
 }

@@ -13,8 +13,8 @@ use crate::redis::cluster::failover::{BURST, RECOVERY, Seen, load};
 use crate::redis::{ask, kernels, patient, store};
 use crate::support::grpc::{Code, Rls};
 use crate::support::process::Plan;
-use crate::support::redis::Redis;
 use crate::support::redis::sentinel::{MASTER, SENTINEL_PASSWORD, Watched, sentinel};
+use crate::support::redis::{Redis, parsed};
 use crate::support::wait;
 
 const LIMIT: u64 = 100;
@@ -24,7 +24,11 @@ fn options(watched: &Watched) -> RedisOptions {
         master: MASTER.to_owned(),
         credentials: Credentials { username: None, password: Password::Text(SENTINEL_PASSWORD.to_owned()) },
     };
-    RedisOptions { topology: Topology::Sentinel(sentinel), urls: watched.urls(), ..patient("") }
+    RedisOptions {
+        topology: Topology::Sentinel(sentinel),
+        urls: parsed(watched.urls()),
+        ..patient("redis://unused")
+    }
 }
 
 fn is_primary(redis: &Redis) -> bool {
@@ -115,7 +119,7 @@ fn a_sentinel_that_names_a_server_that_hangs_is_passed_over() {
     let behind = sentinel(hung.local_addr().expect("an address").port());
     let mut urls = vec![format!("redis://127.0.0.1:{}", behind.0)];
     urls.extend(watched.urls());
-    let options = RedisOptions { urls, ..options(&watched) };
+    let options = RedisOptions { urls: parsed(urls), ..options(&watched) };
     block_on(async {
         let store = store(&options);
         let decided = wait::until_async(wait::PATIENCE, async || {

@@ -3,7 +3,7 @@
 
 use ratelimitd::engine::algorithm::{Blocked, Kernel};
 use ratelimitd::engine::{Charges, Cost, Store, StoreError, Verdict};
-use ratelimitd::store::redis::{RedisOptions, Timeline};
+use ratelimitd::store::redis::{RedisOptions, ReplayClient};
 
 use super::{add, admitted, ask, kernels, one, patient, remaining, store};
 use crate::support::daemon::Daemon;
@@ -242,7 +242,7 @@ async fn a_prefix_is_removed_with_all_its_keys_and_no_others() {
             ask(&store, kernel, &key.to_string(), Cost::take(1)).await.expect("Redis is there");
         }
     }
-    let mut timeline = Timeline::connect(&options("a*:")).await.expect("Redis is there");
+    let mut timeline = ReplayClient::connect(&options("a*:")).await.expect("Redis is there");
     assert_eq!(timeline.remove_all().await, Ok(1_500));
     assert_eq!(redis.run::<u64>(&["DBSIZE"]).expect("DBSIZE"), 1_500);
 }

@@ -6,14 +6,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use ratelimitd::engine::algorithm::{Facts, Gcra, IntervalBucket, Kernel, SlidingLog};
 use ratelimitd::engine::{Cost, DecidedBy, Outcome, Outcomes, Pacing, Verdict};
-use ratelimitd::store::redis::{Moment, RedisOptions, Timeline};
+use ratelimitd::store::redis::{RedisOptions, ReplayClient, TimedBatch};
 use tokio::runtime::Runtime;
 
 use crate::redis::lua_twin::assert_ttls;
 use crate::redis::lua_twin::sequence::{everyday, largest, period_us, small};
 use crate::redis::one;
 use crate::support::properties;
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, parsed};
 
 /// A minute boundary.
 const START_US: u64 = 1_700_000_040_000_000;
@@ -84,7 +84,7 @@ fn story(kernels: impl Strategy<Value = Kernel>) -> impl Strategy<Value = Story>
 
 struct Stage {
     runtime: Runtime,
-    timeline: RefCell<Timeline>,
+    timeline: RefCell<ReplayClient>,
     case: Cell<u64>,
     redis: Redis,
 }
@@ -100,8 +100,8 @@ impl Stage {
     fn set() -> Self {
         let redis = Redis::start();
         let runtime = Runtime::new().expect("a runtime");
-        let options = RedisOptions { urls: vec![redis.url()], ..RedisOptions::default() };
-        let timeline = runtime.block_on(Timeline::connect(&options)).expect("Redis is there");
+        let options = RedisOptions { urls: parsed([redis.url()]), ..RedisOptions::default() };
+        let timeline = runtime.block_on(ReplayClient::connect(&options)).expect("Redis is there");
         Self { runtime, timeline: RefCell::new(timeline), case: Cell::new(0), redis }
     }
 
@@ -114,7 +114,7 @@ impl Stage {
 impl Counter<'_> {
     fn ask(&self, now_us: u64, cost: Cost) -> Outcome {
         let charges = one(self.kernel, &self.key, cost);
-        let moment = Moment { now_us, requests: &[&charges] };
+        let moment = TimedBatch { now_us, requests: &[&charges] };
         let decided = self.stage.runtime.block_on(self.stage.timeline.borrow_mut().decide(&[moment]));
         decided.expect("Redis decides")[0][0].by_charge[0]
     }

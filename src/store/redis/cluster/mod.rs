@@ -3,13 +3,12 @@
 //! A request whose keys share a slot goes to the primary that has it. One whose keys do not is decided slot by slot
 //! (`reserve`). Only primaries are asked, never replicas.
 
-pub(super) mod calls;
-mod doors;
-mod map;
-mod parts;
+mod cross_slot;
+mod endpoints;
+mod layout;
 mod refresh;
-mod reserve;
-pub(super) mod slots;
+mod slot_map;
+mod split;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,26 +21,26 @@ use tokio::task::JoinError;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use self::doors::Doors;
-use self::map::{Map, Node};
-use self::parts::Part;
-use self::refresh::Wishes;
-use self::slots::{Address, Range};
-use super::batch::Manner;
-use super::codec::{Answer, Encoded};
-use super::guard;
-use super::lane::{Lane, ended};
-use super::meters::{Gauge, Observer};
-use super::options::{OptionsError, RedisOptions};
-use super::sentinel::Way;
-use super::setback::{NotRun, Obstacle, Redirect, Setback};
-use super::tasks::Tasks;
+use self::cross_slot::CrossSlotRequest;
+use self::endpoints::Endpoints;
+use self::layout::Range;
+use self::refresh::RefreshSignal;
+use self::slot_map::{Primary, SlotMap};
+use self::split::RequestPart;
 use crate::engine::{Charges, Outcomes, StoreError};
 use crate::store::breaker::BreakerState;
+use crate::store::redis::address::Address;
+use crate::store::redis::connect::{Target, endpoints};
+use crate::store::redis::error::{OptionsError, Redirect, shut_down};
+use crate::store::redis::node::{CallError, CallMode, Cause, Node, NotExecuted, probe_request};
+use crate::store::redis::observer::{QueueDepth, RedisObserver};
+use crate::store::redis::options::RedisOptions;
+use crate::store::redis::script::{Answer, Encoded};
+use crate::store::redis::tasks::Tasks;
 
 /// How often a request may be sent on. Each redirect is an answer from a node that knows better, so more than a few
 /// mean that the nodes do not agree.
-const MOST_HOPS: usize = 5;
+const MAX_HOPS: usize = 5;
 
 /// Keys that are just being moved are there in a moment.
 const MOVING_PAUSE: Duration = Duration::from_millis(2);
@@ -49,15 +48,15 @@ const MOVING_PAUSE: Duration = Duration::from_millis(2);
 /// The nodes as one store.
 pub(super) struct Cluster {
     options: RedisOptions,
-    doors: Doors,
-    map: Mutex<Map>,
-    wishes: Wishes,
+    endpoints: Endpoints,
+    map: Mutex<SlotMap>,
+    wishes: RefreshSignal,
     /// Whether there has been an answer about the layout, or why there was none.
     told: watch::Sender<Option<Result<(), StoreError>>>,
-    /// Of the lanes it is the elder sibling.
-    gauge: Gauge,
+    /// Of the nodes it is the elder sibling.
+    queue_depth: QueueDepth,
     closing: CancellationToken,
-    /// The lanes' batchers, and whoever learns of the layout.
+    /// The nodes' batchers, and whoever learns of the layout.
     tasks: Tasks,
     /// Requests over several slots, which finish even if nobody waits any more.
     requests: Tasks,
@@ -65,26 +64,27 @@ pub(super) struct Cluster {
 
 /// Why a request has no answer although nodes were asked.
 #[derive(Debug)]
-enum Missed {
+enum RouteError {
     Failed(StoreError),
     /// Its keys are partly on one node and partly on another: only one by one can they be asked.
-    Torn,
+    SlotMigrating,
 }
 
 impl Cluster {
     /// Starts to learn of the layout. No node need be there yet.
     pub(super) fn start(
         options: &RedisOptions,
-        observer: Arc<dyn Observer>,
+        observer: Arc<dyn RedisObserver>,
     ) -> Result<Arc<Self>, OptionsError> {
-        let doors = Doors::new(options.doors(&options.credentials)?).ok_or(OptionsError::Zero("urls"))?;
+        let endpoints =
+            Endpoints::new(endpoints(options, &options.credentials)?).ok_or(OptionsError::Zero("urls"))?;
         let cluster = Arc::new(Self {
             options: options.clone(),
-            doors,
+            endpoints,
             map: Mutex::default(),
-            wishes: Wishes::default(),
+            wishes: RefreshSignal::default(),
             told: watch::Sender::new(None),
-            gauge: Gauge::new(observer),
+            queue_depth: QueueDepth::new(observer),
             closing: CancellationToken::new(),
             tasks: Tasks::new(),
             requests: Tasks::new(),
@@ -102,7 +102,7 @@ impl Cluster {
     pub(super) fn close(&self) {
         self.closing.cancel();
         for node in self.map.lock().nodes() {
-            node.lane.close();
+            node.node.close();
         }
     }
 
@@ -114,23 +114,23 @@ impl Cluster {
     }
 
     /// The primaries, and the ways to them.
-    pub(super) fn known(&self) -> Vec<(Address, Way)> {
+    pub(super) fn known(&self) -> Vec<(Address, Target)> {
         let map = self.map.lock();
-        map.nodes().iter().map(|node| (node.address.clone(), node.lane.way().clone())).collect()
+        map.nodes().iter().map(|node| (node.address.clone(), node.node.target().clone())).collect()
     }
 
     /// The primaries and their breakers.
     pub(super) fn nodes(&self) -> Vec<(String, BreakerState)> {
         let map = self.map.lock();
-        map.nodes().iter().map(|node| (node.address.to_string(), node.lane.breaker())).collect()
+        map.nodes().iter().map(|node| (node.address.to_string(), node.node.breaker_state())).collect()
     }
 
     /// Whether any primary answers.
     pub(super) async fn ping(&self, deadline: Instant) -> Result<(), StoreError> {
         self.owner(None, deadline).await?;
         let nodes = self.map.lock().nodes().to_vec();
-        let ask = |node: Arc<Node>| async move {
-            node.lane.ask(Encoded::default(), Manner::Shared(None), deadline).await
+        let ask = |node: Arc<Primary>| async move {
+            node.node.call(Encoded::default(), CallMode::Batched(None), deadline).await
         };
         let mut answers: FuturesUnordered<_> = nodes.into_iter().map(ask).collect();
         let mut failure = StoreError::Unreachable("no primary is known".to_owned());
@@ -146,7 +146,7 @@ impl Cluster {
 
     /// Has a request decided whose keys share a slot.
     pub(super) async fn submit(&self, request: Encoded, deadline: Instant) -> Result<Answer, StoreError> {
-        let slot = parts::slot(&request).flatten();
+        let slot = split::slot(&request).flatten();
         self.ask(request, slot, deadline).await.map_err(StoreError::from)
     }
 
@@ -157,50 +157,55 @@ impl Cluster {
         request: Encoded,
         deadline: Instant,
     ) -> Result<Outcomes, StoreError> {
-        let parts = match parts::slot(&request) {
+        let parts = match split::slot(&request) {
             Some(slot) => match self.ask(request, slot, deadline).await {
                 Ok(answer) => return answer.outcomes(charges),
-                Err(Missed::Failed(failure)) => return Err(failure),
-                Err(Missed::Torn) => Part::singles(charges),
+                Err(RouteError::Failed(failure)) => return Err(failure),
+                Err(RouteError::SlotMigrating) => RequestPart::singles(charges),
             },
-            None => Part::by_slot(charges, &request),
+            None => RequestPart::by_slot(charges, &request),
         };
         let (reply, replied) = oneshot::channel();
-        let request = reserve::Request::new(Arc::clone(self), charges.clone(), deadline);
+        let request = CrossSlotRequest::new(Arc::clone(self), charges.clone(), deadline);
         self.requests.spawn(request.run(parts, reply));
-        replied.await.unwrap_or_else(|_| Err(ended()))
+        replied.await.unwrap_or_else(|_| Err(shut_down()))
     }
 
     /// Has a request decided whose keys share a slot, by whoever has it in the end.
-    async fn ask(&self, request: Encoded, slot: Option<u16>, deadline: Instant) -> Result<Answer, Missed> {
+    async fn ask(
+        &self,
+        request: Encoded,
+        slot: Option<u16>,
+        deadline: Instant,
+    ) -> Result<Answer, RouteError> {
         let mut node = self.owner(slot, deadline).await?;
-        let (mut request, mut manner) = (request, Manner::Shared(slot));
-        for _ in 0..MOST_HOPS {
-            let not_run = match node.lane.ask(request, manner, deadline).await {
+        let (mut request, mut mode) = (request, CallMode::Batched(slot));
+        for _ in 0..MAX_HOPS {
+            let not_run = match node.node.call(request, mode, deadline).await {
                 Ok(answer) => return Ok(answer),
-                Err(Setback::NotRun(not_run)) => not_run,
-                Err(Setback::Failed(failure)) => {
+                Err(CallError::NotExecuted(not_run)) => not_run,
+                Err(CallError::Failed(failure)) => {
                     if matches!(failure, StoreError::Timeout | StoreError::Unreachable(_)) {
                         self.wishes.wish(Some(&node.address));
                     }
-                    return Err(Missed::Failed(failure));
+                    return Err(RouteError::Failed(failure));
                 }
             };
-            let NotRun { request: again, obstacle } = *not_run;
-            (node, manner) = match obstacle {
-                Obstacle::Unsent(failure) => (self.instead_of(&node, slot, failure)?, Manner::Shared(slot)),
-                Obstacle::Redirected(redirect) => {
+            let NotExecuted { request: again, cause } = *not_run;
+            (node, mode) = match cause {
+                Cause::NotSent(failure) => (self.instead_of(&node, slot, failure)?, CallMode::Batched(slot)),
+                Cause::Redirected(redirect) => {
                     let keys = again.key_count();
-                    self.redirected(&node, redirect, Place { slot, keys, manner }, deadline).await?
+                    self.redirected(&node, redirect, Place { slot, keys, mode }, deadline).await?
                 }
             };
             request = again;
         }
-        Err(Missed::Failed(StoreError::Refused("the nodes do not agree who has the slot".to_owned())))
+        Err(RouteError::Failed(StoreError::Refused("the nodes do not agree who has the slot".to_owned())))
     }
 
     /// The node that has the slot, as soon as that is known.
-    async fn owner(&self, slot: Option<u16>, deadline: Instant) -> Result<Arc<Node>, StoreError> {
+    async fn owner(&self, slot: Option<u16>, deadline: Instant) -> Result<Arc<Primary>, StoreError> {
         if let Some(node) = self.map.lock().owner(slot) {
             return Ok(node);
         }
@@ -221,23 +226,23 @@ impl Cluster {
     /// Who has the slot now that `node` cannot be reached, unless it still is that one.
     fn instead_of(
         &self,
-        node: &Arc<Node>,
+        node: &Arc<Primary>,
         slot: Option<u16>,
         failure: StoreError,
-    ) -> Result<Arc<Node>, Missed> {
+    ) -> Result<Arc<Primary>, RouteError> {
         self.wishes.wish(Some(&node.address));
         let owner = self.map.lock().owner(slot);
-        owner.filter(|owner| !Arc::ptr_eq(owner, node)).ok_or(Missed::Failed(failure))
+        owner.filter(|owner| !Arc::ptr_eq(owner, node)).ok_or(RouteError::Failed(failure))
     }
 
     /// Whom to ask instead, and how.
     async fn redirected(
         &self,
-        from: &Arc<Node>,
+        from: &Arc<Primary>,
         redirect: Redirect,
         place: Place,
         deadline: Instant,
-    ) -> Result<(Arc<Node>, Manner), Missed> {
+    ) -> Result<(Arc<Primary>, CallMode), RouteError> {
         match redirect {
             Redirect::Moved(to) => {
                 self.wishes.wish(None);
@@ -245,36 +250,40 @@ impl Cluster {
                 if let Some(slot) = place.slot {
                     self.map.lock().give(slot, &node.address);
                 }
-                Ok((node, Manner::Shared(place.slot)))
+                Ok((node, CallMode::Batched(place.slot)))
             }
-            Redirect::Ask(to) => Ok((self.named(to.told_by(&from.address)), Manner::Asking)),
+            Redirect::Ask(to) => Ok((self.named(to.told_by(&from.address)), CallMode::Asking)),
             // Others that shared the call had keys elsewhere; or its own keys are torn apart, and may stay so for long.
-            Redirect::TryAgain if matches!(place.manner, Manner::Shared(_)) => {
-                Ok((Arc::clone(from), Manner::Alone))
+            Redirect::TryAgain if matches!(place.mode, CallMode::Batched(_)) => {
+                Ok((Arc::clone(from), CallMode::Single))
             }
-            Redirect::TryAgain if place.keys > 1 => Err(Missed::Torn),
+            Redirect::TryAgain if place.keys > 1 => Err(RouteError::SlotMigrating),
             Redirect::TryAgain => {
                 sleep(MOVING_PAUSE).await;
-                Ok((self.owner(place.slot, deadline).await?, Manner::Alone))
+                Ok((self.owner(place.slot, deadline).await?, CallMode::Single))
             }
             Redirect::Down => {
                 self.wishes.wish(Some(&from.address));
-                Err(Missed::Failed(redirect.into()))
+                Err(RouteError::Failed(redirect.into()))
             }
         }
     }
 
-    fn named(&self, address: Address) -> Arc<Node> {
+    fn named(&self, address: Address) -> Arc<Primary> {
         self.map.lock().named(&address, |address| self.open(address))
     }
 
-    fn open(&self, address: &Address) -> Lane {
-        let lane =
-            Lane::open(Way::Server(self.doors.to(address)), &self.options, self.gauge.sibling(), &self.tasks);
+    fn open(&self, address: &Address) -> Node {
+        let node = Node::start(
+            Target::Server(self.endpoints.to(address)),
+            &self.options,
+            self.queue_depth.for_node(),
+            &self.tasks,
+        );
         if self.closing.is_cancelled() {
-            lane.close();
+            node.close();
         }
-        lane
+        node
     }
 
     /// Takes over a layout. Whether any node is new or has left.
@@ -286,12 +295,12 @@ impl Cluster {
         for node in map.nodes() {
             if let Some(range) = layout.iter().find(|range| range.primary == node.address) {
                 let slot = Some(*range.slots.start());
-                node.lane.probe_with(guard::question(&self.options.key_prefix, slot));
+                node.node.set_probe(probe_request(&self.options.key_prefix, slot));
             }
         }
         drop(map);
         for node in left {
-            node.lane.retire();
+            node.node.retire();
         }
         self.told.send_replace(Some(Ok(())));
         brought_news
@@ -315,10 +324,10 @@ impl Cluster {
 struct Place {
     slot: Option<u16>,
     keys: usize,
-    manner: Manner,
+    mode: CallMode,
 }
 
-impl From<StoreError> for Missed {
+impl From<StoreError> for RouteError {
     fn from(failure: StoreError) -> Self {
         Self::Failed(failure)
     }

@@ -9,14 +9,15 @@ use redis::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::super::pool::store_error;
-use super::super::sentinel::Way;
 use super::Cluster;
-use super::slots::{self, Address, Range};
+use super::layout::{self, Range};
 use crate::engine::StoreError;
+use crate::store::redis::address::Address;
+use crate::store::redis::connect::Target;
+use crate::store::redis::error::store_error;
 
 /// The longest one node may take to answer, connecting included.
-const PATIENCE: Duration = Duration::from_millis(250);
+const NODE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Between two questions at least, while the answers bring news...
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -30,7 +31,7 @@ const NOW_AND_THEN: Duration = Duration::from_secs(2);
 
 /// What is wished of the next question.
 #[derive(Default)]
-pub(super) struct Wishes {
+pub(super) struct RefreshSignal {
     wished: Notify,
     hints: Mutex<Hints>,
 }
@@ -42,7 +43,7 @@ struct Hints {
     suspects: Vec<Address>,
 }
 
-impl Wishes {
+impl RefreshSignal {
     /// Something hints that the layout has changed; and a node that failed may not know.
     pub(super) fn wish(&self, suspect: Option<&Address>) {
         let mut hints = self.hints.lock();
@@ -58,7 +59,7 @@ impl Wishes {
         std::mem::take(&mut self.hints.lock().suspects)
     }
 
-    /// Waits for a wish, or until it is time to look again anyway. Returns whether it was a wish.
+    /// Waits for a wish, or until it is time to look again anytarget. Returns whether it was a wish.
     async fn next(&self) -> bool {
         let troubled = self.hints.lock().last.is_some_and(|last| last.elapsed() < TROUBLE);
         if troubled {
@@ -98,12 +99,12 @@ async fn ask(cluster: &Cluster) -> Result<Vec<Range>, StoreError> {
     let suspects = cluster.wishes.suspects();
     let mut nodes = cluster.known();
     fastrand::shuffle(&mut nodes);
-    let seeds = cluster.doors.seeds().iter().cloned();
-    nodes.extend(seeds.map(|(address, door)| (address, Way::Server(door))));
+    let seeds = cluster.endpoints.seeds().iter().cloned();
+    nodes.extend(seeds.map(|(address, endpoint)| (address, Target::Server(endpoint))));
     nodes.sort_by_key(|(address, _)| suspects.contains(address));
     let mut failure = StoreError::Unreachable("no node is known".to_owned());
-    for (address, way) in nodes {
-        match timeout(PATIENCE, ask_one(&address, &way)).await {
+    for (address, target) in nodes {
+        match timeout(NODE_TIMEOUT, ask_one(&address, &target)).await {
             Ok(Ok(layout)) => return Ok(layout),
             Ok(Err(reason)) => failure = reason,
             Err(_elapsed) => failure = StoreError::Timeout,
@@ -112,11 +113,11 @@ async fn ask(cluster: &Cluster) -> Result<Vec<Range>, StoreError> {
     Err(failure)
 }
 
-async fn ask_one(address: &Address, way: &Way) -> Result<Vec<Range>, StoreError> {
-    let (mut wire, _) = way.open().await?;
+async fn ask_one(address: &Address, target: &Target) -> Result<Vec<Range>, StoreError> {
+    let (mut wire, _) = target.connect().await?;
     let question = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
     let answer: Value = question.query_async(&mut wire.connection).await.map_err(store_error)?;
-    slots::layout(&answer, address)
+    layout::layout(&answer, address)
 }
 
 /// A quarter more or less, so that processes that lost the same node do not ask in step.

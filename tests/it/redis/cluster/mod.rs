@@ -8,11 +8,11 @@ use std::time::Duration;
 use ratelimitd::clock::monotonic;
 use ratelimitd::engine::algorithm::Kernel;
 use ratelimitd::engine::{Charges, Cost, Reset, Store, StoreError};
-use ratelimitd::store::redis::{Observer, RedisOptions, RedisStore, Topology, Turn};
+use ratelimitd::store::redis::{BreakerTransition, RedisObserver, RedisOptions, RedisStore, Topology};
 
 use crate::redis::{add, admitted, ask, kernels, one, patient, remaining, store};
-use crate::support::redis::Redis;
 use crate::support::redis::cluster::{Cluster, run};
+use crate::support::redis::{Redis, parsed};
 use crate::support::wait;
 
 mod contract;
@@ -21,7 +21,7 @@ mod moves;
 
 /// Options under which no decision of a busy test machine is late.
 fn unhurried(cluster: &Cluster) -> RedisOptions {
-    RedisOptions { topology: Topology::Cluster, urls: cluster.urls(), ..patient("") }
+    RedisOptions { topology: Topology::Cluster, urls: parsed(cluster.urls()), ..patient("redis://unused") }
 }
 
 fn clustered(cluster: &Cluster) -> RedisStore {
@@ -132,7 +132,7 @@ async fn one_seed_that_answers_is_enough() {
         .collect();
     let mut urls: Vec<String> = dead.iter().map(Redis::url).collect();
     urls.push(cluster.nodes()[1].url());
-    let store = store(&RedisOptions { urls, ..unhurried(&cluster) });
+    let store = store(&RedisOptions { urls: parsed(urls), ..unhurried(&cluster) });
     let (_, kernel) = kernels(3)[0];
     for key in apart(&cluster) {
         assert!(ask(&store, kernel, &key, Cost::take(1)).await.is_ok(), "{key}");
@@ -144,7 +144,7 @@ async fn without_a_seed_decisions_fail_and_its_arrival_is_noticed() {
     let cluster = Cluster::start();
     let mut standalone = Redis::start();
     standalone.stop();
-    let urls = vec![standalone.url()];
+    let urls = parsed([standalone.url()]);
     let options = RedisOptions { urls, timeout: Duration::from_millis(500), ..unhurried(&cluster) };
     let store = store(&options);
     let (_, kernel) = kernels(1_000_000)[0];
@@ -165,10 +165,10 @@ async fn without_a_seed_decisions_fail_and_its_arrival_is_noticed() {
 #[derive(Default)]
 struct Lost(AtomicUsize);
 
-impl Observer for Lost {
+impl RedisObserver for Lost {
     fn batch(&self, _requests: usize) {}
     fn queue_depth(&self, _requests: usize) {}
-    fn breaker(&self, _turn: Turn<'_>) {}
+    fn breaker(&self, _turn: BreakerTransition<'_>) {}
     fn lost_undo(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -182,7 +182,7 @@ async fn a_hung_node_keeps_only_its_own_callers_waiting_and_a_lost_undo_is_count
     let (_, kernel) = kernels(u64::from(u32::MAX))[0];
     let lost = Arc::new(Lost::default());
     let options = RedisOptions { timeout: PATIENCE, ..unhurried(&cluster) };
-    let store = RedisStore::new(&options, Arc::clone(&lost) as Arc<dyn Observer>).expect("good options");
+    let store = RedisStore::new(&options, Arc::clone(&lost) as Arc<dyn RedisObserver>).expect("good options");
     for key in [&here, &hung, &well] {
         assert_eq!(remaining(&store, kernel, key).await, u64::from(u32::MAX));
     }

@@ -1,5 +1,5 @@
 //! The script and the engine are twins: the same requests at the same times get the same answers, every number of
-//! them. The engine's side is the model below; Redis decides the same sequence through [`Timeline`].
+//! them. The engine's side is the model below; Redis decides the same sequence through [`ReplayClient`].
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,12 +10,12 @@ use ratelimitd::engine::algorithm::{Attempt, Kernel, SlidingWindow, State};
 use ratelimitd::engine::{
     Charge, Charges, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Report, RetryAfter, Verdict,
 };
-use ratelimitd::store::redis::{Moment, RedisOptions, Timeline};
+use ratelimitd::store::redis::{RedisOptions, ReplayClient, TimedBatch};
 use tokio::runtime::Runtime;
 
 use crate::redis::one;
 use crate::support::properties;
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, parsed};
 use sequence::{LONGEST_US, Sequence, everyday, largest, sequence, small};
 
 pub(crate) mod sequence;
@@ -81,15 +81,15 @@ fn modelled(sequence: &Sequence, case: u64) -> Vec<Step> {
 struct Twins {
     redis: Redis,
     runtime: Runtime,
-    timeline: RefCell<Timeline>,
+    timeline: RefCell<ReplayClient>,
 }
 
 impl Twins {
     fn start() -> Self {
         let redis = Redis::start();
         let runtime = Runtime::new().expect("a runtime");
-        let options = RedisOptions { urls: vec![redis.url()], ..RedisOptions::default() };
-        let timeline = runtime.block_on(Timeline::connect(&options)).expect("Redis is there");
+        let options = RedisOptions { urls: parsed([redis.url()]), ..RedisOptions::default() };
+        let timeline = runtime.block_on(ReplayClient::connect(&options)).expect("Redis is there");
         Self { redis, runtime, timeline: RefCell::new(timeline) }
     }
 
@@ -98,7 +98,7 @@ impl Twins {
         let moments: Vec<_> = steps
             .iter()
             .zip(&asked)
-            .map(|(step, requests)| Moment { now_us: step.now_us, requests })
+            .map(|(step, requests)| TimedBatch { now_us: step.now_us, requests })
             .collect();
         let decided = self.runtime.block_on(self.timeline.borrow_mut().decide(&moments));
         for (step, decided) in steps.iter().zip(decided.expect("Redis decides")) {

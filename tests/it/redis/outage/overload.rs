@@ -11,10 +11,10 @@ use futures_util::future::join_all;
 use ratelimitd::clock::monotonic;
 use ratelimitd::engine::algorithm::{FixedWindow, Kernel};
 use ratelimitd::engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, Store, StoreError};
-use ratelimitd::store::redis::{RedisOptions, RedisStore, Unobserved};
+use ratelimitd::store::redis::{NoopObserver, RedisOptions, RedisStore};
 
-use crate::support::redis::Redis;
 use crate::support::redis::proxy::Proxy;
+use crate::support::redis::{Redis, parsed};
 
 const BATCH: usize = 8;
 const TIMEOUT: Duration = Duration::from_millis(150);
@@ -73,12 +73,12 @@ async fn press(store: &RedisStore, callers: usize, times: usize) -> Tally {
 async fn charged(redis: &Redis) -> u32 {
     let store = RedisStore::new(
         &RedisOptions {
-            urls: vec![redis.url()],
+            urls: parsed([redis.url()]),
             key_prefix: "it:".to_owned(),
             timeout: Duration::from_secs(20),
             ..RedisOptions::default()
         },
-        Arc::new(Unobserved),
+        Arc::new(NoopObserver),
     );
     let answer = store.expect("good options").decide(&charges()).await.expect("Redis is there");
     1_000_000 - u32::try_from(answer.by_charge[0].report.remaining).expect("small") - 1
@@ -89,14 +89,14 @@ async fn what_redis_decides_reaches_callers_in_time_however_many_ask() {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());
     let options = RedisOptions {
-        urls: vec![format!("redis://{}/", proxy.address())],
+        urls: parsed([format!("redis://{}/", proxy.address())]),
         key_prefix: "it:".to_owned(),
         timeout: TIMEOUT,
         connections: 1,
         max_batch: BATCH,
         ..RedisOptions::default()
     };
-    let store = RedisStore::new(&options, Arc::new(Unobserved)).expect("good options");
+    let store = RedisStore::new(&options, Arc::new(NoopObserver)).expect("good options");
     store.ping().await.expect("Redis is there");
     proxy.delay(ONE_WAY, ONE_WAY);
 

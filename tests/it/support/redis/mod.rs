@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
+use ratelimitd::store::redis::RedisUrl;
 use redis::{Client, Commands, FromRedisValue, InfoDict, RedisResult};
 use tempfile::TempDir;
 
@@ -136,6 +137,11 @@ fn launch(address: SocketAddr, directory: &TempDir) -> Result<Daemon, NotReady> 
     let mut daemon = spawn(address, directory, &[]);
     daemon.wait_ready(|id| (answering_process(address).ok()? == id).then_some(()))?;
     Ok(daemon)
+}
+
+/// The URLs as the options of the Redis store hold them.
+pub fn parsed(urls: impl IntoIterator<Item: AsRef<str>>) -> Vec<RedisUrl> {
+    urls.into_iter().map(|url| url.as_ref().parse().expect("a Redis URL")).collect()
 }
 
 /// The program that all servers and sentinels of the tests run.

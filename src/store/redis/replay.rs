@@ -6,18 +6,18 @@ use std::time::Duration;
 use redis::Pipeline;
 use tokio::time::{Instant, timeout};
 
-use super::codec::{self, Answer, Encoded};
-use super::options::{OptionsError, RedisOptions};
-use super::pool::Link;
-use super::script::{self, By, When};
+use super::connect::{Connection, Target};
+use super::error::OptionsError;
+use super::options::RedisOptions;
+use super::script::{self, Answer, By, Encoded, When};
 use crate::engine::{Charges, Outcomes, StoreError};
 
 /// Nobody waits for these answers with a request in hand.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Requests that are decided at one instant, in one call.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment<'a> {
+pub struct TimedBatch<'a> {
     /// Microseconds since the epoch, below 2^52.
     pub now_us: u64,
     /// In the order in which they are decided.
@@ -26,14 +26,14 @@ pub struct Moment<'a> {
 
 /// A connection that decides at given times. Counters are kept for an hour of real time beyond their use.
 #[derive(Debug)]
-pub struct Timeline {
-    link: Link,
+pub struct ReplayClient {
+    connection: Connection,
     key_prefix: String,
 }
 
 /// Why nothing could be decided.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TimelineError {
+pub enum ReplayClientError {
     /// The options cannot be meant.
     #[error(transparent)]
     Options(#[from] OptionsError),
@@ -42,41 +42,45 @@ pub enum TimelineError {
     Store(#[from] StoreError),
 }
 
-impl Timeline {
+impl ReplayClient {
     /// Connects.
     ///
     /// # Errors
-    /// [`TimelineError`] where the URL is of no use or Redis does not answer.
-    pub async fn connect(options: &RedisOptions) -> Result<Self, TimelineError> {
-        let way = options.way()?;
-        let link = timeout(PATIENCE, Link::open(&way)).await;
-        Ok(Self { link: link.unwrap_or(Err(StoreError::Timeout))?, key_prefix: options.key_prefix.clone() })
+    /// [`ReplayClientError`] where the URL is of no use or Redis does not answer.
+    pub async fn connect(options: &RedisOptions) -> Result<Self, ReplayClientError> {
+        let target = Target::new(options)?;
+        let connection = timeout(ANSWER_TIMEOUT, Connection::open(&target)).await;
+        Ok(Self {
+            connection: connection.unwrap_or(Err(StoreError::Timeout))?,
+            key_prefix: options.key_prefix.clone(),
+        })
     }
 
-    /// Decides the requests of each moment, moments in the order given, all in one trip.
+    /// Decides the requests of each batch, batchs in the order given, all in one trip.
     ///
     /// # Errors
     /// [`StoreError`] when any call fails; what was recorded is then unknown.
-    pub async fn decide(&mut self, moments: &[Moment<'_>]) -> Result<Vec<Vec<Outcomes>>, StoreError> {
-        let mut calls = Pipeline::with_capacity(moments.len());
-        for moment in moments {
+    pub async fn decide(&mut self, batchs: &[TimedBatch<'_>]) -> Result<Vec<Vec<Outcomes>>, StoreError> {
+        let mut calls = Pipeline::with_capacity(batchs.len());
+        for batch in batchs {
             let requests: Vec<_> =
-                moment.requests.iter().map(|charges| Encoded::new(charges, &self.key_prefix)).collect();
-            calls.add_command(script::call(requests.iter(), When::At(moment.now_us), By::Hash));
+                batch.requests.iter().map(|charges| Encoded::new(charges, &self.key_prefix)).collect();
+            calls.add_command(script::call(requests.iter(), When::At(batch.now_us), By::Hash));
         }
-        let deadline = Instant::now() + PATIENCE;
-        let answers: Vec<Vec<i64>> = self.link.ask_all(&calls, deadline).await.map_err(StoreError::from)?;
-        if answers.len() != moments.len() {
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let answers: Vec<Vec<i64>> =
+            self.connection.query_pipeline(&calls, deadline).await.map_err(StoreError::from)?;
+        if answers.len() != batchs.len() {
             return Err(StoreError::Malformed("not one answer for each call".to_owned()));
         }
-        moments.iter().zip(&answers).map(|(moment, numbers)| outcomes(moment, numbers)).collect()
+        batchs.iter().zip(&answers).map(|(batch, numbers)| outcomes(batch, numbers)).collect()
     }
 
     /// Undoes what was recorded of a request's prepaid charges, as a request over several slots of a cluster does that
     /// turns out to be held back. `granted` are the outcomes of those charges. Returns how the counters stand then.
     ///
     /// # Errors
-    /// As [`Timeline::decide`].
+    /// As [`ReplayClient::decide`].
     pub async fn undo(
         &mut self,
         now_us: u64,
@@ -90,10 +94,10 @@ impl Timeline {
                 continue;
             };
             let call = script::call(std::iter::once(&undo), When::At(now_us), By::Hash);
-            let deadline = Instant::now() + PATIENCE;
-            let numbers: Vec<i64> = self.link.ask(&call, deadline).await.map_err(StoreError::from)?;
+            let deadline = Instant::now() + ANSWER_TIMEOUT;
+            let numbers: Vec<i64> = self.connection.query(&call, deadline).await.map_err(StoreError::from)?;
             let numbers = numbers.get(1..).unwrap_or_default();
-            outcomes.by_charge.push(codec::outcome(charge, numbers, now_us)?);
+            outcomes.by_charge.push(script::outcome(charge, numbers, now_us)?);
         }
         Ok(outcomes)
     }
@@ -108,13 +112,14 @@ impl Timeline {
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000);
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + ANSWER_TIMEOUT;
             let (next, keys): (u64, Vec<Vec<u8>>) =
-                self.link.ask(&scan, deadline).await.map_err(StoreError::from)?;
+                self.connection.query(&scan, deadline).await.map_err(StoreError::from)?;
             if !keys.is_empty() {
-                let mut unlink = redis::cmd("UNLINK");
-                unlink.arg(keys);
-                removed += self.link.ask::<u64>(&unlink, deadline).await.map_err(StoreError::from)?;
+                let mut unconnection = redis::cmd("UNLINK");
+                unconnection.arg(keys);
+                removed +=
+                    self.connection.query::<u64>(&unconnection, deadline).await.map_err(StoreError::from)?;
             }
             if next == 0 {
                 return Ok(removed);
@@ -124,12 +129,12 @@ impl Timeline {
     }
 }
 
-fn outcomes(moment: &Moment<'_>, numbers: &[i64]) -> Result<Vec<Outcomes>, StoreError> {
+fn outcomes(batch: &TimedBatch<'_>, numbers: &[i64]) -> Result<Vec<Outcomes>, StoreError> {
     let mut rest = numbers.get(1..).unwrap_or_default();
-    let mut each = Vec::with_capacity(moment.requests.len());
-    for charges in moment.requests {
-        let numbers = rest.split_off(..codec::numbers(charges)).ok_or_else(too_few)?;
-        let answer = Answer { now_us: moment.now_us, numbers: numbers.into() };
+    let mut each = Vec::with_capacity(batch.requests.len());
+    for charges in batch.requests {
+        let numbers = rest.split_off(..script::numbers(charges)).ok_or_else(too_few)?;
+        let answer = Answer { now_us: batch.now_us, numbers: numbers.into() };
         each.push(answer.outcomes(charges)?);
     }
     Ok(each)

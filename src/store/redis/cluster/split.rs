@@ -3,13 +3,13 @@
 
 use smallvec::SmallVec;
 
-use super::super::codec::Encoded;
-use super::slots;
 use crate::engine::algorithm::Kernel;
 use crate::engine::{Charge, Charges, Charging, Cost, Outcome, Outcomes, Role};
+use crate::store::redis::address;
+use crate::store::redis::script::Encoded;
 
 /// Some charges of a request, which are decided together.
-pub(super) struct Part {
+pub(super) struct RequestPart {
     /// Where its charges stand in the request.
     places: SmallVec<[usize; 2]>,
     pub(super) charges: Charges,
@@ -17,12 +17,12 @@ pub(super) struct Part {
 
 /// The slot that all keys of a request share, none for no keys; `None` when they do not share one.
 pub(super) fn slot(request: &Encoded) -> Option<Option<u16>> {
-    let mut slots = request.keys().map(slots::slot);
+    let mut slots = request.keys().map(address::slot);
     let first = slots.next();
     slots.all(|slot| Some(slot) == first).then_some(first)
 }
 
-impl Part {
+impl RequestPart {
     /// One part for each slot. What keeps no counter, and so has no slot, goes with the first.
     pub(super) fn by_slot(charges: &Charges, request: &Encoded) -> Vec<Self> {
         let mut keys = request.keys();
@@ -31,7 +31,7 @@ impl Part {
         for (place, charge) in charges.as_slice().iter().enumerate() {
             let mut part = 0;
             if has_key(charge) {
-                let slot = keys.next().map_or(0, slots::slot);
+                let slot = keys.next().map_or(0, address::slot);
                 part = slots.iter().position(|known| *known == slot).unwrap_or_else(|| {
                     slots.push(slot);
                     slots.len() - 1

@@ -1,7 +1,7 @@
 //! TLS to Redis, by rustls: whom we trust and how we prove who we are. Certificates are read once, at the start.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
@@ -12,23 +12,12 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::dial::unreachable_at;
-use super::options::OptionsError;
 use crate::engine::StoreError;
-
-/// How `rediss://` is spoken.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TlsOptions {
-    /// PEM file of the authorities to trust; `None` for those of the system.
-    pub ca_file: Option<PathBuf>,
-    /// PEM files of our certificate and its key, for servers that ask for one.
-    pub identity: Option<(PathBuf, PathBuf)>,
-    /// The name that the server's certificate must have, where it is not the host of the URL.
-    pub server_name: Option<String>,
-}
+use crate::store::redis::error::{OptionsError, unreachable_at};
+use crate::store::redis::options::TlsOptions;
 
 /// Ready to speak.
-pub(super) struct Tls {
+pub(crate) struct Tls {
     connector: TlsConnector,
     server_name: Option<ServerName<'static>>,
 }
@@ -41,7 +30,7 @@ impl fmt::Debug for Tls {
 
 impl Tls {
     /// Reads the certificates.
-    pub(super) fn new(options: &TlsOptions) -> Result<Self, OptionsError> {
+    pub(crate) fn new(options: &TlsOptions) -> Result<Self, OptionsError> {
         // The provider is named: left to a default of the process, a second one among the dependencies would make it panic.
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -65,7 +54,7 @@ impl Tls {
     }
 
     /// Speaks TLS with the server at the other end.
-    pub(super) async fn over(
+    pub(crate) async fn connect(
         &self,
         stream: TcpStream,
         host: &str,

@@ -7,7 +7,7 @@ use crate::engine::StoreError;
 use crate::store::breaker::BreakerState;
 
 /// Told of the store's work as it happens; must be quick.
-pub trait Observer: Send + Sync + 'static {
+pub trait RedisObserver: Send + Sync + 'static {
     /// A batch of that many requests goes out.
     fn batch(&self, requests: usize);
     /// So many requests wait for a batch after one has been taken, whatever server they are for.
@@ -16,12 +16,12 @@ pub trait Observer: Send + Sync + 'static {
     /// the charge has run out.
     fn lost_undo(&self);
     /// A breaker changed.
-    fn breaker(&self, turn: Turn<'_>);
+    fn breaker(&self, turn: BreakerTransition<'_>);
 }
 
 /// A change of a breaker.
 #[derive(Clone, Copy, Debug)]
-pub struct Turn<'e> {
+pub struct BreakerTransition<'e> {
     /// What it was.
     pub from: BreakerState,
     /// What it is.
@@ -32,40 +32,40 @@ pub struct Turn<'e> {
 
 /// Takes no note of anything.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unobserved;
+pub struct NoopObserver;
 
-impl Observer for Unobserved {
+impl RedisObserver for NoopObserver {
     fn batch(&self, _requests: usize) {}
     fn queue_depth(&self, _requests: usize) {}
     fn lost_undo(&self) {}
-    fn breaker(&self, _turn: Turn<'_>) {}
+    fn breaker(&self, _turn: BreakerTransition<'_>) {}
 }
 
 /// One lane's part in what the observer is told.
-pub(super) struct Gauge {
-    observer: Arc<dyn Observer>,
+pub(crate) struct QueueDepth {
+    observer: Arc<dyn RedisObserver>,
     /// What waits on this lane.
     own: AtomicUsize,
     /// What waits on all lanes of the store.
     all: Arc<AtomicUsize>,
 }
 
-impl Gauge {
+impl QueueDepth {
     /// Of the first lane of a store.
-    pub(super) fn new(observer: Arc<dyn Observer>) -> Self {
+    pub(crate) fn new(observer: Arc<dyn RedisObserver>) -> Self {
         Self { observer, own: AtomicUsize::default(), all: Arc::default() }
     }
 
     /// Of a further lane of the same store.
-    pub(super) fn sibling(&self) -> Self {
+    pub(crate) fn for_node(&self) -> Self {
         Self { observer: Arc::clone(&self.observer), own: AtomicUsize::default(), all: Arc::clone(&self.all) }
     }
 
-    pub(super) fn observer(&self) -> &Arc<dyn Observer> {
+    pub(crate) fn observer(&self) -> &Arc<dyn RedisObserver> {
         &self.observer
     }
 
-    pub(super) fn queue_depth(&self, requests: usize) {
+    pub(crate) fn set(&self, requests: usize) {
         let before = self.own.swap(requests, Ordering::Relaxed);
         // Wraps as the lane's own number goes down, and comes out right.
         let change = requests.wrapping_sub(before);
@@ -74,7 +74,7 @@ impl Gauge {
     }
 }
 
-impl Drop for Gauge {
+impl Drop for QueueDepth {
     fn drop(&mut self) {
         self.all.fetch_sub(*self.own.get_mut(), Ordering::Relaxed);
     }

@@ -12,11 +12,11 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
 /// What is waited for; a lookup that takes longer goes on, for the next connection.
-pub(super) const LOOKUP: Duration = Duration::from_millis(40);
+pub(super) const LOOKUP_TIMEOUT: Duration = Duration::from_millis(40);
 
 /// The addresses of one name.
 #[derive(Debug, Default)]
-pub(super) struct Name {
+pub(super) struct CachedResolver {
     /// Held while somebody looks: all others wait for the same, or a name service that hangs would be asked ever more.
     turn: Arc<AsyncMutex<()>>,
     known: Arc<Mutex<Known>>,
@@ -29,10 +29,10 @@ struct Known {
     failure: String,
 }
 
-impl Name {
+impl CachedResolver {
     /// At least one address, in the order in which they are to be tried.
     pub(super) async fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        let looked = timeout(LOOKUP, self.look_up(host, port)).await;
+        let looked = timeout(LOOKUP_TIMEOUT, self.look_up(host, port)).await;
         let known = self.known.lock();
         match looked {
             _ if !known.addresses.is_empty() => Ok(known.addresses.clone()),
@@ -82,7 +82,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_is_itself() {
-        let name = Name::default();
+        let name = CachedResolver::default();
         let looking = || name.addresses("127.0.0.1", 6_379);
         let (first, second) = tokio::join!(looking(), looking());
         assert_eq!(first.expect("an address"), [local(6_379)]);
@@ -91,7 +91,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_be_looked_up_is_where_it_was() {
-        let name = Name::default();
+        let name = CachedResolver::default();
         name.addresses(NOWHERE, 1).await.expect_err("nobody knows it");
         name.known.lock().addresses = vec![local(1)];
         assert_eq!(name.addresses(NOWHERE, 1).await.expect("the last address"), [local(1)]);
@@ -99,7 +99,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_service_that_hangs_is_not_asked_twice() {
-        let name = Name::default();
+        let name = CachedResolver::default();
         let hung = Arc::clone(&name.turn).lock_owned().await;
         let told = name.addresses("127.0.0.1", 1).await.expect_err("nothing is known yet");
         assert_eq!(told.kind(), io::ErrorKind::TimedOut);

@@ -7,14 +7,13 @@ use std::time::Duration;
 use redis::{Cmd, FromRedisValue, InfoDict};
 use tokio::time::{Instant, timeout_at};
 
-use super::dial::Wire;
-use super::pool::store_error;
-use super::sentinel::Way;
+use super::connect::{RawConnection, Target};
+use super::error::store_error;
 use crate::clock::Clock;
 use crate::engine::StoreError;
 
 /// For all questions together, connecting included.
-const PATIENCE: Duration = Duration::from_secs(2);
+const INFO_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often both clocks are read: the closest pair counts.
 const READINGS: usize = 3;
@@ -122,9 +121,9 @@ impl ServerVersion {
 }
 
 /// Asks a server everything, over a connection of its own.
-pub(super) async fn ask(way: &Way, clock: &impl Clock) -> Result<ServerInfo, StoreError> {
-    let deadline = Instant::now() + PATIENCE;
-    let connected = timeout_at(deadline, way.open()).await;
+pub(super) async fn server_info(target: &Target, clock: &impl Clock) -> Result<ServerInfo, StoreError> {
+    let deadline = Instant::now() + INFO_TIMEOUT;
+    let connected = timeout_at(deadline, target.connect()).await;
     let (wire, _) = connected.unwrap_or(Err(StoreError::Timeout))?;
     let mut asking = Asking { wire, deadline };
     Ok(ServerInfo {
@@ -136,7 +135,7 @@ pub(super) async fn ask(way: &Way, clock: &impl Clock) -> Result<ServerInfo, Sto
 }
 
 struct Asking {
-    wire: Wire,
+    wire: RawConnection,
     deadline: Instant,
 }
 

@@ -11,17 +11,17 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
-use super::dial::{Door, Wire};
-use super::names::LOOKUP;
-use super::pool::store_error;
+use super::dial::{Endpoint, RawConnection};
+use super::dns::LOOKUP_TIMEOUT;
 use crate::engine::StoreError;
+use crate::store::redis::error::store_error;
 
 /// A sentinel that does not answer within that is passed over. Longer than the lookup of a name, or an old address would
 /// never be used.
-const ONE_SENTINEL: Duration = LOOKUP.saturating_add(Duration::from_millis(40));
+const SENTINEL_TIMEOUT: Duration = LOOKUP_TIMEOUT.saturating_add(Duration::from_millis(40));
 
 /// A server that is named and has not let us in within that is passed over: another sentinel may name another.
-const ONE_SERVER: Duration = Duration::from_millis(150);
+const MASTER_TIMEOUT: Duration = Duration::from_millis(150);
 
 /// Between two looks at whether the primary still is one, in milliseconds, at random.
 const LOOK_EVERY_MS: std::ops::RangeInclusive<u64> = 400..=800;
@@ -31,91 +31,60 @@ type Place = (String, u16);
 
 /// The way to the primary.
 #[derive(Debug)]
-pub(super) struct Sentinels {
-    doors: Vec<Door>,
+pub(crate) struct Sentinels {
+    endpoints: Vec<Endpoint>,
     master: String,
     /// How the servers themselves are spoken to.
-    server: Door,
+    server: Endpoint,
     /// The sentinel to begin with: the one that knew last time, or the next one after it.
     first: AtomicUsize,
     /// Where the last connection led.
     current: Mutex<Option<Place>>,
     /// The way there.
-    door: Mutex<Option<(Place, Door)>>,
+    endpoint: Mutex<Option<(Place, Endpoint)>>,
     /// How many primaries there have been while connections to an earlier one were open.
-    terms: Arc<AtomicU64>,
+    epochs: Arc<AtomicU64>,
 }
 
 /// The time in which a connection leads to the primary.
 #[derive(Debug)]
-pub(super) struct Term {
+pub(crate) struct MasterEpoch {
     number: u64,
-    terms: Arc<AtomicU64>,
+    epochs: Arc<AtomicU64>,
 }
 
-/// The way to whichever server it is.
-#[derive(Clone, Debug)]
-pub(super) enum Way {
-    /// Always the same.
-    Server(Door),
-    /// The one that the sentinels name.
-    Master(Arc<Sentinels>),
-}
-
-impl Way {
-    /// Connects; also says for how long the connection leads where it should, if that can end. Has no deadline of its
-    /// own.
-    pub(super) async fn open(&self) -> Result<(Wire, Option<Term>), StoreError> {
-        match self {
-            Self::Server(door) => Ok((door.open().await?, None)),
-            Self::Master(sentinels) => {
-                let (wire, term) = sentinels.open().await?;
-                Ok((wire, Some(term)))
-            }
-        }
-    }
-
-    /// Looks for ever whether connections still lead where they should; returns where that cannot change.
-    pub(super) async fn watch(&self) {
-        match self {
-            Self::Server(_) => {}
-            Self::Master(sentinels) => sentinels.watch().await,
-        }
-    }
-}
-
-impl Term {
+impl MasterEpoch {
     /// Whether there is no later one.
-    pub(super) fn lasts(&self) -> bool {
-        self.terms.load(Ordering::Relaxed) == self.number
+    pub(super) fn is_current(&self) -> bool {
+        self.epochs.load(Ordering::Relaxed) == self.number
     }
 }
 
 impl Sentinels {
-    /// `doors` must not be empty.
-    pub(super) fn new(doors: Vec<Door>, master: String, server: Door) -> Self {
+    /// `endpoints` must not be empty.
+    pub(super) fn new(endpoints: Vec<Endpoint>, master: String, server: Endpoint) -> Self {
         Self {
-            doors,
+            endpoints,
             master,
             server,
             first: AtomicUsize::new(0),
             current: Mutex::default(),
-            door: Mutex::default(),
-            terms: Arc::default(),
+            endpoint: Mutex::default(),
+            epochs: Arc::default(),
         }
     }
 
-    async fn open(&self) -> Result<(Wire, Term), StoreError> {
+    pub(super) async fn connect(&self) -> Result<(RawConnection, MasterEpoch), StoreError> {
         let first = self.first.load(Ordering::Relaxed);
-        let number = self.terms.load(Ordering::Relaxed);
+        let number = self.epochs.load(Ordering::Relaxed);
         let mut last = StoreError::Unreachable("there is no sentinel".to_owned());
-        for turn in 0..self.doors.len() {
-            let sentinel = (first + turn) % self.doors.len();
+        for turn in 0..self.endpoints.len() {
+            let sentinel = (first + turn) % self.endpoints.len();
             // Whoever gives up waiting for this one begins with the next.
-            self.first.store((sentinel + 1) % self.doors.len(), Ordering::Relaxed);
+            self.first.store((sentinel + 1) % self.endpoints.len(), Ordering::Relaxed);
             let opened = match self.ask(sentinel, &mut None).await {
                 Ok(place) => {
-                    let opened = timeout(ONE_SERVER, self.open_master(&place)).await;
+                    let opened = timeout(MASTER_TIMEOUT, self.connect_master(&place)).await;
                     opened.unwrap_or(Err(StoreError::Timeout)).map(|wire| (wire, place))
                 }
                 Err(failure) => Err(failure),
@@ -132,17 +101,17 @@ impl Sentinels {
     }
 
     /// That of a connection whose opening began in the term of that number. It ends all others' that lead elsewhere.
-    fn term(&self, number: u64, place: Place) -> Term {
+    fn term(&self, number: u64, place: Place) -> MasterEpoch {
         let mut current = self.current.lock();
         let has_moved = current.as_ref().is_some_and(|current| *current != place);
         *current = Some(place);
-        let number = if has_moved { self.terms.fetch_add(1, Ordering::Relaxed) + 1 } else { number };
-        Term { number, terms: Arc::clone(&self.terms) }
+        let number = if has_moved { self.epochs.fetch_add(1, Ordering::Relaxed) + 1 } else { number };
+        MasterEpoch { number, epochs: Arc::clone(&self.epochs) }
     }
 
     /// Ends a term when most sentinels name another server than the one that connections lead to.
-    async fn watch(&self) {
-        let mut wires: Vec<Option<Wire>> = self.doors.iter().map(|_| None).collect();
+    pub(super) async fn watch(&self) {
+        let mut wires: Vec<Option<RawConnection>> = self.endpoints.iter().map(|_| None).collect();
         loop {
             sleep(Duration::from_millis(fastrand::u64(LOOK_EVERY_MS))).await;
             let Some(current) = self.current.lock().clone() else { continue };
@@ -155,19 +124,19 @@ impl Sentinels {
                 // The next connection begins anew, with a sentinel that knows better.
                 *now = None;
                 self.first.store(sentinel, Ordering::Relaxed);
-                self.terms.fetch_add(1, Ordering::Relaxed);
+                self.epochs.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
     /// Whom a sentinel names. The connection to it is kept in `wire`, and taken from there.
-    async fn ask(&self, sentinel: usize, wire: &mut Option<Wire>) -> Result<Place, StoreError> {
-        let door = &self.doors[sentinel];
+    async fn ask(&self, sentinel: usize, wire: &mut Option<RawConnection>) -> Result<Place, StoreError> {
+        let endpoint = &self.endpoints[sentinel];
         let open = wire.take();
         let asking = async {
             let mut open = match open {
                 Some(open) => open,
-                None => door.open().await?,
+                None => endpoint.connect().await?,
             };
             let mut question = redis::cmd("SENTINEL");
             question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
@@ -175,25 +144,25 @@ impl Sentinels {
                 question.query_async(&mut open.connection).await.map_err(store_error)?;
             Ok((open, named))
         };
-        let (open, named) = timeout(ONE_SENTINEL, asking).await.unwrap_or(Err(StoreError::Timeout))?;
+        let (open, named) = timeout(SENTINEL_TIMEOUT, asking).await.unwrap_or(Err(StoreError::Timeout))?;
         *wire = Some(open);
-        let unknown = || format!("the sentinel {door:?} knows no master {:?}", self.master);
+        let unknown = || format!("the sentinel {endpoint:?} knows no master {:?}", self.master);
         named.ok_or_else(|| StoreError::Refused(unknown()))
     }
 
     /// The way to a server: the same one for as long as it is the same server, so that it knows where its name led.
-    fn door(&self, host: &str, port: u16) -> Door {
+    fn endpoint(&self, host: &str, port: u16) -> Endpoint {
         let place = (host.to_owned(), port);
-        let mut known = self.door.lock();
+        let mut known = self.endpoint.lock();
         match &*known {
-            Some((at, door)) if *at == place => door.clone(),
+            Some((at, endpoint)) if *at == place => endpoint.clone(),
             _ => known.insert((place, self.server.at(host, port))).1.clone(),
         }
     }
 
     /// A sentinel may be behind the times: the server itself says what it is.
-    async fn open_master(&self, (host, port): &Place) -> Result<Wire, StoreError> {
-        let mut wire = self.door(host, *port).open().await?;
+    async fn connect_master(&self, (host, port): &Place) -> Result<RawConnection, StoreError> {
+        let mut wire = self.endpoint(host, *port).connect().await?;
         let role: redis::Value =
             redis::cmd("ROLE").query_async(&mut wire.connection).await.map_err(store_error)?;
         let role = match &role {

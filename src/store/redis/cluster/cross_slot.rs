@@ -10,16 +10,16 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::parts::{self, Part};
-use super::{Cluster, Missed};
+use super::split::{self, RequestPart};
+use super::{Cluster, RouteError};
 use crate::engine::{Charges, Outcome, Outcomes, StoreError, Verdict};
-use crate::store::redis::codec::{self, Encoded};
+use crate::store::redis::script::{self, Encoded};
 
 /// An undo may take longer than the decision: nobody waits for it.
-const UNDO_PATIENCE: Duration = Duration::from_millis(250);
+const UNDO_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A request on its way.
-pub(super) struct Request {
+pub(super) struct CrossSlotRequest {
     cluster: Arc<Cluster>,
     charges: Charges,
     /// By then the caller has an answer.
@@ -37,13 +37,13 @@ struct Reserved {
 
 type Reply = oneshot::Sender<Result<Outcomes, StoreError>>;
 
-impl Request {
+impl CrossSlotRequest {
     pub(super) fn new(cluster: Arc<Cluster>, charges: Charges, deadline: Instant) -> Self {
         Self { cluster, charges, deadline }
     }
 
     /// Decides the request. Goes on when nobody waits for the reply any more, so that nothing stays recorded by mistake.
-    pub(super) async fn run(self, parts: Vec<Part>, reply: Reply) {
+    pub(super) async fn run(self, parts: Vec<RequestPart>, reply: Reply) {
         let mut reserved = self.reserve(parts).await;
         if reserved.failure.is_none() && !self.is_held(&reserved) {
             self.give_back(&mut reserved).await;
@@ -57,7 +57,7 @@ impl Request {
     }
 
     /// Has all parts recorded where they fit.
-    async fn reserve(&self, parts: Vec<Part>) -> Reserved {
+    async fn reserve(&self, parts: Vec<RequestPart>) -> Reserved {
         let charges = self.charges.as_slice().len();
         let mut reserved =
             Reserved { outcomes: vec![None; charges], recorded: vec![false; charges], failure: None };
@@ -65,23 +65,23 @@ impl Request {
         while let Some((part, answered)) = asked.next().await {
             match answered {
                 Ok(outcomes) => reserved.add(&part, &outcomes),
-                Err(Missed::Torn) => {
+                Err(RouteError::SlotMigrating) => {
                     asked.extend(part.cut(&self.charges).into_iter().map(|part| self.ask(part)))
                 }
-                Err(Missed::Failed(failure)) => reserved.failure = Some(failure),
+                Err(RouteError::Failed(failure)) => reserved.failure = Some(failure),
             }
         }
         reserved
     }
 
-    async fn ask(&self, part: Part) -> (Part, Result<Outcomes, Missed>) {
+    async fn ask(&self, part: RequestPart) -> (RequestPart, Result<Outcomes, RouteError>) {
         let outcomes = self.decided(&part.charges).await;
         (part, outcomes)
     }
 
-    async fn decided(&self, charges: &Charges) -> Result<Outcomes, Missed> {
+    async fn decided(&self, charges: &Charges) -> Result<Outcomes, RouteError> {
         let request = Encoded::new(charges, &self.cluster.options.key_prefix);
-        let slot = parts::slot(&request).flatten();
+        let slot = split::slot(&request).flatten();
         let answer = self.cluster.ask(request, slot, self.deadline).await?;
         Ok(answer.outcomes(charges)?)
     }
@@ -97,7 +97,7 @@ impl Request {
     async fn give_back(&self, reserved: &mut Reserved) {
         let each = self.charges.as_slice().iter().enumerate();
         let mut asked: FuturesUnordered<_> = each
-            .filter(|(_, charge)| parts::waits(charge))
+            .filter(|(_, charge)| split::waits(charge))
             .map(|(place, charge)| async move {
                 let alone = self.charges.filtered(|other| other.key == charge.key);
                 (place, self.decided(&alone).await)
@@ -135,15 +135,15 @@ impl Request {
 
     /// How the counter stands when the charge is undone; `None` where that is not known.
     async fn undone(&self, place: usize, undo: Encoded) -> (usize, Option<Outcome>) {
-        let slot = parts::slot(&undo).flatten();
-        let deadline = self.deadline.max(Instant::now() + UNDO_PATIENCE);
+        let slot = split::slot(&undo).flatten();
+        let deadline = self.deadline.max(Instant::now() + UNDO_TIMEOUT);
         match self.cluster.ask(undo, slot, deadline).await {
             Ok(answer) => {
                 let charge = &self.charges.as_slice()[place];
-                (place, codec::outcome(charge, &answer.numbers, answer.now_us).ok())
+                (place, script::outcome(charge, &answer.numbers, answer.now_us).ok())
             }
             Err(missed) => {
-                self.cluster.gauge.observer().lost_undo();
+                self.cluster.queue_depth.observer().lost_undo();
                 tracing::debug!(error = %StoreError::from(missed), "a charge that was held back may stay recorded");
                 (place, None)
             }
@@ -152,7 +152,7 @@ impl Request {
 }
 
 impl Reserved {
-    fn add(&mut self, part: &Part, outcomes: &Outcomes) {
+    fn add(&mut self, part: &RequestPart, outcomes: &Outcomes) {
         let held = part.charges.is_denied(|place| outcomes.by_charge[place].verdict);
         for (place, outcome) in part.placed(outcomes) {
             self.outcomes[place] = Some(outcome);
@@ -171,11 +171,13 @@ impl Reserved {
     }
 }
 
-impl From<Missed> for StoreError {
-    fn from(missed: Missed) -> Self {
+impl From<RouteError> for StoreError {
+    fn from(missed: RouteError) -> Self {
         match missed {
-            Missed::Failed(failure) => failure,
-            Missed::Torn => Self::Refused("the keys are just being moved to another node".to_owned()),
+            RouteError::Failed(failure) => failure,
+            RouteError::SlotMigrating => {
+                Self::Refused("the keys are just being moved to another node".to_owned())
+            }
         }
     }
 }

@@ -2,44 +2,45 @@
 
 use std::sync::Arc;
 
-use super::super::lane::Lane;
-use super::slots::{Address, Range, SLOTS};
+use super::layout::Range;
+use crate::store::redis::address::{Address, SLOTS};
+use crate::store::redis::node::Node;
 
 /// A primary and the lane to it.
-pub(super) struct Node {
+pub(super) struct Primary {
     pub(super) address: Address,
-    pub(super) lane: Lane,
+    pub(super) node: Node,
 }
 
 /// The primaries, and which slots each has.
 #[derive(Default)]
-pub(super) struct Map {
-    nodes: Vec<Arc<Node>>,
+pub(super) struct SlotMap {
+    nodes: Vec<Arc<Primary>>,
     /// By slot: 1 + the place among `nodes`, 0 for nobody. Empty before the first layout.
     owners: Vec<u16>,
     /// Named by a redirect since the last layout; may have no slots yet.
     named: Vec<Address>,
 }
 
-impl Map {
+impl SlotMap {
     /// Whether a layout has ever been seen.
     pub(super) fn is_known(&self) -> bool {
         !self.owners.is_empty()
     }
 
     /// The node that has the slot; any for no slot.
-    pub(super) fn owner(&self, slot: Option<u16>) -> Option<Arc<Node>> {
+    pub(super) fn owner(&self, slot: Option<u16>) -> Option<Arc<Primary>> {
         let Some(slot) = slot else { return fastrand::choice(&self.nodes).cloned() };
         let place = usize::from(*self.owners.get(usize::from(slot))?);
         self.nodes.get(place.checked_sub(1)?).cloned()
     }
 
-    pub(super) fn nodes(&self) -> &[Arc<Node>] {
+    pub(super) fn nodes(&self) -> &[Arc<Primary>] {
         &self.nodes
     }
 
     /// The node that a redirect named.
-    pub(super) fn named(&mut self, address: &Address, open: impl FnOnce(&Address) -> Lane) -> Arc<Node> {
+    pub(super) fn named(&mut self, address: &Address, open: impl FnOnce(&Address) -> Node) -> Arc<Primary> {
         if !self.named.contains(address) {
             self.named.push(address.clone());
         }
@@ -56,9 +57,9 @@ impl Map {
     }
 
     /// Takes over a layout. Returns the nodes that left.
-    pub(super) fn adopt(&mut self, layout: &[Range], open: impl Fn(&Address) -> Lane) -> Vec<Arc<Node>> {
+    pub(super) fn adopt(&mut self, layout: &[Range], open: impl Fn(&Address) -> Node) -> Vec<Arc<Primary>> {
         let named = std::mem::take(&mut self.named);
-        let stays = |node: &Arc<Node>| {
+        let stays = |node: &Arc<Primary>| {
             named.contains(&node.address) || layout.iter().any(|range| range.primary == node.address)
         };
         let (kept, left) = std::mem::take(&mut self.nodes).into_iter().partition(stays);
@@ -73,11 +74,11 @@ impl Map {
         left
     }
 
-    fn place(&mut self, address: &Address, open: impl FnOnce(&Address) -> Lane) -> usize {
+    fn place(&mut self, address: &Address, open: impl FnOnce(&Address) -> Node) -> usize {
         if let Some(place) = self.nodes.iter().position(|node| node.address == *address) {
             return place;
         }
-        self.nodes.push(Arc::new(Node { address: address.clone(), lane: open(address) }));
+        self.nodes.push(Arc::new(Primary { address: address.clone(), node: open(address) }));
         self.nodes.len() - 1
     }
 }

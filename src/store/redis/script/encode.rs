@@ -1,18 +1,13 @@
-//! How a request is written for the script and its answer read. The callers do both; batches only join and cut.
-//! Knows the layout that lua/decide.lua describes; knows nothing of connections.
+//! How a request is written for the script, in the layout that lua/decide.lua describes. Knows nothing of connections.
 
 use smallvec::SmallVec;
 
-use crate::engine::algorithm::{
-    Attempt, BucketState, Facts, Gcra, Kernel, LogFacts, Tat, TokenState, WindowState,
-};
-use crate::engine::{
-    Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Role, StoreError, Verdict,
-};
+use crate::engine::algorithm::{Facts, Gcra, Kernel};
+use crate::engine::{Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Role, Verdict};
 
 /// One request as the script reads it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Encoded {
+pub(crate) struct Encoded {
     keys: String,
     key_ends: SmallVec<[u32; 2]>,
     record: SmallVec<[u8; 64]>,
@@ -26,16 +21,9 @@ const SEVERAL: u16 = 128;
 const FORGET: u16 = 256;
 const FORGET_NUMBER: u8 = 8;
 
-/// The numbers that the script returned for one request, and when it decided.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) now_us: u64,
-    pub(super) numbers: SmallVec<[i64; 4]>,
-}
-
 impl Encoded {
     /// Writes a request, its keys with the prefix before them.
-    pub(super) fn new(charges: &Charges, prefix: &str) -> Self {
+    pub(crate) fn new(charges: &Charges, prefix: &str) -> Self {
         let mut encoded = Self { width: numbers(charges), ..Self::default() };
         if let [charge] = charges.as_slice() {
             encoded.kernel(&charge.kernel, mode(charge));
@@ -63,7 +51,7 @@ impl Encoded {
 
     /// Writes that a charge is undone whose request was not held back and which had this outcome; `None` where nothing
     /// was recorded that could be.
-    pub(super) fn undo(charges: &Charges, charge: &Charge, granted: &Outcome, prefix: &str) -> Option<Self> {
+    pub(crate) fn undo(charges: &Charges, charge: &Charge, granted: &Outcome, prefix: &str) -> Option<Self> {
         let DecidedBy::Store(standing) = &granted.basis else { return None };
         let is_recorded = charge.charging == Charging::Prepaid && granted.verdict == Verdict::Fits;
         if !is_recorded || charge.cost.taken() == 0 {
@@ -79,38 +67,38 @@ impl Encoded {
     }
 
     /// Writes that a counter is to be forgotten.
-    pub(super) fn reset(charges: &Charges, charge: &Charge, prefix: &str) -> Self {
+    pub(crate) fn reset(charges: &Charges, charge: &Charge, prefix: &str) -> Self {
         let mut encoded = Self { width: 1, uses: FORGET, ..Self::default() };
         encoded.record.extend_from_slice(&[FORGET_NUMBER, 0]);
         encoded.key(prefix, charges.key(charge));
         encoded
     }
 
-    pub(super) fn key_count(&self) -> usize {
+    pub(crate) fn key_count(&self) -> usize {
         self.key_ends.len()
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         let starts = std::iter::once(0).chain(self.key_ends.iter().copied());
         starts.zip(&self.key_ends).map(|(start, &end)| &self.keys[start as usize..end as usize])
     }
 
-    pub(super) fn record(&self) -> &[u8] {
+    pub(crate) fn record(&self) -> &[u8] {
         &self.record
     }
 
     /// What of the script it uses, as the script is told it.
-    pub(super) fn uses(&self) -> u16 {
+    pub(crate) fn uses(&self) -> u16 {
         self.uses
     }
 
     /// How many numbers the script returns for it.
-    pub(super) fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         self.width
     }
 
     /// About how many bytes it adds to a command.
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.keys.len() + self.record.len() + 8 * self.key_ends.len()
     }
 
@@ -196,12 +184,12 @@ fn kernel_number(kernel: &Kernel) -> u8 {
 }
 
 /// How many numbers the script returns for a request.
-pub(super) fn numbers(charges: &Charges) -> usize {
+pub(crate) fn numbers(charges: &Charges) -> usize {
     charges.as_slice().iter().map(|charge| width(&charge.kernel)).sum()
 }
 
 /// How many numbers the script returns for a charge.
-fn width(kernel: &Kernel) -> usize {
+pub(crate) fn width(kernel: &Kernel) -> usize {
     match kernel {
         Kernel::FixedWindow(_) | Kernel::IntervalBucket(_) => 2,
         Kernel::SlidingWindow(_) => 3,
@@ -222,95 +210,4 @@ fn mode(charge: &Charge) -> u8 {
         (true, Charging::Prepaid) => 3,
         (true, Charging::Postpaid) => 4,
     }
-}
-
-impl Answer {
-    /// Reads whether there was a counter to be forgotten.
-    ///
-    /// # Errors
-    /// [`StoreError::Malformed`] where the numbers cannot come from the script.
-    pub(super) fn forgotten(&self) -> Result<bool, StoreError> {
-        match *self.numbers {
-            [0] => Ok(true),
-            [-1] => Ok(false),
-            _ => Err(malformed("neither forgotten nor unknown")),
-        }
-    }
-
-    /// Reads the answer to a request.
-    ///
-    /// # Errors
-    /// [`StoreError::Malformed`] where the numbers cannot come from the script.
-    pub(super) fn outcomes(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
-        let mut rest = self.numbers.as_slice();
-        let mut outcomes = Outcomes::default();
-        for charge in charges.as_slice() {
-            let Some((numbers, after)) = rest.split_at_checked(width(&charge.kernel)) else {
-                return Err(malformed("too few numbers"));
-            };
-            outcomes.by_charge.push(outcome(charge, numbers, self.now_us)?);
-            rest = after;
-        }
-        if rest.is_empty() { Ok(outcomes) } else { Err(malformed("too many numbers")) }
-    }
-}
-
-pub(super) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<Outcome, StoreError> {
-    let mut numbers: SmallVec<[i64; 4]> = numbers.into();
-    let mut verdict = Verdict::Fits;
-    if let Some(first) = numbers.first_mut().filter(|first| **first < 0) {
-        *first = -1 - *first;
-        verdict = if charge.cost.is_refund() { Verdict::Fits } else { Verdict::Over };
-    }
-    let facts = facts(&charge.kernel, &numbers).ok_or_else(|| malformed("a number out of range"))?;
-    let ask = Attempt { now_us, cost: charge.cost };
-    let report = charge.kernel.report(&facts, ask, verdict);
-    Ok(Outcome { verdict, report, basis: DecidedBy::Store(CounterSnapshot { now_us, facts }) })
-}
-
-/// The counter that the numbers describe; `None` where they are beyond what the kernel computes with.
-fn facts(kernel: &Kernel, numbers: &[i64]) -> Option<Facts> {
-    Some(match (kernel, numbers) {
-        (Kernel::FixedWindow(k), &[index, count]) => {
-            Facts::Window(WindowState { index: window_index(index, k.window_us)?, count: quantity(count)? })
-        }
-        (Kernel::SlidingWindow(k), &[index, current, previous]) => Facts::Buckets(BucketState {
-            index: window_index(index, k.window_us)?,
-            current: quantity(current)?,
-            previous: quantity(previous)?,
-        }),
-        (Kernel::SlidingLog(_), &[used, newest_us, next_us, retry_us]) => Facts::Log(LogFacts {
-            used: quantity(used)?,
-            newest_us: quantity(newest_us)?,
-            next_us: quantity(next_us)?,
-            retry_us: quantity(retry_us)?,
-        }),
-        (Kernel::Gcra(_), &[whole_us]) => Facts::Tat(Tat { whole_us: quantity(whole_us)?, fraction: 0 }),
-        (Kernel::Gcra(k), &[whole_us, fraction]) => Facts::Tat(Tat {
-            whole_us: quantity(whole_us)?,
-            fraction: quantity(fraction).filter(|&fraction| fraction < k.denominator)?,
-        }),
-        (Kernel::IntervalBucket(k), &[last_us, tokens]) => Facts::Tokens(TokenState {
-            tokens: Some(tokens).filter(|tokens| tokens.unsigned_abs() <= k.capacity)?,
-            last_us: quantity(last_us)?,
-        }),
-        (Kernel::Blocked(_), &[0]) => Facts::Nothing,
-        _ => return None,
-    })
-}
-
-/// A number of the script's: what a double holds exactly.
-fn quantity(number: i64) -> Option<u64> {
-    u64::try_from(number).ok().filter(|&number| number < 1 << 53)
-}
-
-/// The index of a window whose start is a time.
-fn window_index(number: i64, window_us: u64) -> Option<u64> {
-    let index = quantity(number)?;
-    index.checked_mul(window_us).filter(|&start_us| start_us < 1 << 53)?;
-    Some(index)
-}
-
-fn malformed(what: &str) -> StoreError {
-    StoreError::Malformed(what.to_owned())
 }

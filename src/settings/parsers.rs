@@ -1,0 +1,121 @@
+//! Parsers of setting values. Each describes the values that it accepts, for errors and for the documentation.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Turns the text of a value into a `T`.
+pub(super) struct Parser<T> {
+    /// The accepted values, for errors and for the documentation.
+    pub(super) expected: String,
+    /// Whether an error must not quote the value.
+    pub(super) is_secret: bool,
+    parse: Box<dyn Fn(&str) -> Option<T>>,
+}
+
+impl<T> Parser<T> {
+    pub(super) fn new(expected: impl Into<String>, parse: impl Fn(&str) -> Option<T> + 'static) -> Self {
+        Self { expected: expected.into(), is_secret: false, parse: Box::new(parse) }
+    }
+
+    pub(super) fn secret(self) -> Self {
+        Self { is_secret: true, ..self }
+    }
+
+    pub(super) fn parse(&self, text: &str) -> Option<T> {
+        (self.parse)(text)
+    }
+}
+
+/// A socket address. Host names are not accepted: a listening address must not depend on DNS.
+pub(super) fn address() -> Parser<SocketAddr> {
+    Parser::new("an IP address and port like 0.0.0.0:8081 or [::1]:8081", |text| text.parse().ok())
+}
+
+/// `true` or `false`, in the three spellings of YAML's core schema.
+pub(super) fn flag() -> Parser<bool> {
+    Parser::new("true or false", |text| match text {
+        "true" | "True" | "TRUE" => Some(true),
+        "false" | "False" | "FALSE" => Some(false),
+        _ => None,
+    })
+}
+
+pub(super) fn one_of<T: Copy + 'static, const N: usize>(values: [(&'static str, T); N]) -> Parser<T> {
+    let expected = format!("one of {}", values.map(|(name, _)| name).join(", "));
+    Parser::new(expected, move |text| {
+        let (_, value) = values.iter().find(|(name, _)| *name == text)?;
+        Some(*value)
+    })
+}
+
+pub(super) fn count(range: RangeInclusive<usize>) -> Parser<usize> {
+    let expected = format!("a whole number from {} to {}", range.start(), range.end());
+    Parser::new(expected, move |text| text.parse().ok().filter(|count| range.contains(count)))
+}
+
+pub(super) fn positive(max: usize) -> Parser<usize> {
+    count(1..=max)
+}
+
+pub(super) fn positive_u32(max: u32) -> Parser<u32> {
+    let range = 1..=max;
+    Parser::new(format!("a whole number from 1 to {max}"), move |text| {
+        text.parse().ok().filter(|count| range.contains(count))
+    })
+}
+
+pub(super) fn nonzero_u32(max: u32) -> Parser<NonZeroU32> {
+    let number = positive_u32(max);
+    Parser::new(number.expected.clone(), move |text| NonZeroU32::new(number.parse(text)?))
+}
+
+/// A duration as humantime spells it, within bounds in the same spelling.
+pub(super) fn duration(min: &'static str, max: &'static str) -> Parser<Duration> {
+    let range = parse_bound(min)..=parse_bound(max);
+    Parser::new(format!("a duration from {min} to {max}"), move |text| {
+        humantime::parse_duration(text).ok().filter(|duration| range.contains(duration))
+    })
+}
+
+/// A duration, or `None`, spelled `0s`.
+pub(super) fn duration_or_never(min: &'static str, max: &'static str) -> Parser<Option<Duration>> {
+    let some = duration(min, max);
+    Parser::new(format!("{}, or 0s for never", some.expected), move |text| {
+        match humantime::parse_duration(text) {
+            Ok(Duration::ZERO) => Some(None),
+            _ => some.parse(text).map(Some),
+        }
+    })
+}
+
+fn parse_bound(text: &str) -> Duration {
+    humantime::parse_duration(text).expect("the bounds are constants: a test reads them all")
+}
+
+/// A share from 0 to 1 in millionths, computed from the decimal digits and so exact.
+pub(super) fn share() -> Parser<u32> {
+    Parser::new("a number from 0 to 1 with at most six decimals", |text| {
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number(whole) || !is_number(decimals) || decimals.len() > 6 {
+            return None;
+        }
+        let ppm = format!("{whole}{decimals:0<6}").parse().ok()?;
+        (ppm <= 1_000_000).then_some(ppm)
+    })
+}
+
+/// A text; empty is `None`.
+pub(super) fn optional_text(noun: &'static str) -> Parser<Option<String>> {
+    Parser::new(format!("{noun}, or nothing"), |text| Some((!text.is_empty()).then(|| text.to_owned())))
+}
+
+/// The path of a file; empty is `None`.
+pub(super) fn optional_path() -> Parser<Option<PathBuf>> {
+    Parser::new("the path of a file, or nothing", |text| {
+        Some((!text.is_empty()).then(|| PathBuf::from(text)))
+    })
+}

@@ -1,0 +1,166 @@
+//! `store.redis`: the servers, the credentials, and how the service uses them.
+
+use std::path::PathBuf;
+
+use super::error::{Fault, Problem};
+use super::parsers::{Parser, duration, flag, one_of, optional_path, optional_text, positive, positive_u32};
+use super::reader::Reader;
+use crate::store::breaker::BreakerOptions;
+use crate::store::redis::{
+    Credentials, Password, RedisOptions, RedisUrl, SentinelOptions, TlsOptions, Topology,
+};
+
+const TOPOLOGY: &str = "store.redis.topology";
+const URL: &str = "store.redis.url";
+const MASTER: &str = "store.redis.sentinel.master";
+const CERT_FILE: &str = "store.redis.tls.cert_file";
+
+/// A longer prefix would cost memory on every counter.
+const MAX_PREFIX_BYTES: usize = 64;
+
+/// The value of `store.redis.topology`. The options of the topologies are settings of their own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TopologyName {
+    Standalone,
+    Sentinel,
+    Cluster,
+}
+
+/// The options, and the conflicts between them, which matter only if Redis is used.
+pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<Problem>) {
+    let origins = [URL, MASTER].map(|key| reader.origin(key));
+    let topologies = [
+        ("standalone", TopologyName::Standalone),
+        ("sentinel", TopologyName::Sentinel),
+        ("cluster", TopologyName::Cluster),
+    ];
+    let topology = reader.take(TOPOLOGY, "standalone", one_of(topologies));
+    let urls = reader.take(URL, "redis://127.0.0.1:6379", urls());
+    let credentials =
+        credentials(reader, ["store.redis.username", "store.redis.password", "store.redis.password_file"]);
+    let sentinel = sentinel(reader);
+    let [url_origin, master_origin] = origins;
+    let url_conflicts = url_conflicts(topology, &urls).map(|reason| (URL, url_origin.clone(), reason));
+    let master_conflict = (topology == TopologyName::Sentinel && sentinel.master.is_empty()).then_some((
+        MASTER,
+        master_origin,
+        "expected the name that the sentinels have for the primary, as topology is sentinel",
+    ));
+    let conflicts = url_conflicts.chain(master_conflict).map(|(key, origin, reason)| Problem {
+        key: key.to_owned(),
+        origin,
+        fault: Fault::Unsupported(reason),
+    });
+    let conflicts = conflicts.collect();
+    let options = RedisOptions {
+        topology: match topology {
+            TopologyName::Standalone => Topology::Standalone,
+            TopologyName::Sentinel => Topology::Sentinel(sentinel),
+            TopologyName::Cluster => Topology::Cluster,
+        },
+        urls,
+        credentials,
+        tls: tls(reader),
+        key_prefix: reader.take("store.redis.key_prefix", "ratelimitd:", key_prefix()),
+        timeout: reader.take("store.redis.timeout", "15ms", duration("100us", "10s")),
+        connections: reader.take("store.redis.connections", "2", positive_u32(64)),
+        max_batch: reader.take("store.redis.max_batch", "128", positive(1_024)),
+        max_queue: reader.take("store.redis.max_queue", "8192", positive(1_000_000)),
+        breaker: breaker(reader),
+    };
+    (options, conflicts)
+}
+
+/// What the URLs and the topology do not allow together.
+fn url_conflicts(topology: TopologyName, urls: &[RedisUrl]) -> impl Iterator<Item = &'static str> {
+    let is_standalone = topology == TopologyName::Standalone;
+    let is_cluster = topology == TopologyName::Cluster;
+    let conflicts = [
+        (is_standalone && urls.len() > 1, "several addresses are for topology sentinel or cluster"),
+        (
+            !is_standalone && urls.iter().any(RedisUrl::is_socket),
+            "sockets are for topology standalone: the servers of the others have addresses",
+        ),
+        (
+            urls.iter().any(|url| url.is_tls() != urls[0].is_tls()),
+            "TLS (rediss://) is for all addresses or for none",
+        ),
+        (
+            is_cluster && urls.iter().any(RedisUrl::names_database),
+            "a cluster has no databases: leave the number out",
+        ),
+    ];
+    conflicts.into_iter().filter_map(|(is_conflict, reason)| is_conflict.then_some(reason))
+}
+
+fn sentinel(reader: &mut Reader) -> SentinelOptions {
+    let master = optional_text("the name that the sentinels have for the primary");
+    SentinelOptions {
+        master: reader.take(MASTER, "", master).unwrap_or_default(),
+        credentials: credentials(
+            reader,
+            [
+                "store.redis.sentinel.username",
+                "store.redis.sentinel.password",
+                "store.redis.sentinel.password_file",
+            ],
+        ),
+    }
+}
+
+fn credentials(reader: &mut Reader, [username, password, file]: [&'static str; 3]) -> Credentials {
+    let origin = reader.origin(file);
+    let username = reader.take(username, "", optional_text("an ACL user"));
+    let password = reader.take(password, "", optional_text("a password").secret());
+    let path = reader.take(file, "", optional_path());
+    if password.is_some() && path.is_some() {
+        let fault = Fault::Unsupported("the password is set already; leave one of the two out");
+        reader.refuse(Problem { key: file.to_owned(), origin, fault });
+    }
+    let password = match (password, path) {
+        (Some(password), _) => Password::Text(password),
+        (None, Some(path)) => Password::File(path),
+        (None, None) => Password::FromUrl,
+    };
+    Credentials { username, password }
+}
+
+fn tls(reader: &mut Reader) -> TlsOptions {
+    let origin = reader.origin(CERT_FILE);
+    let ca_file = reader.take("store.redis.tls.ca_file", "", optional_path());
+    let certificate: Option<PathBuf> = reader.take(CERT_FILE, "", optional_path());
+    let key = reader.take("store.redis.tls.key_file", "", optional_path());
+    if certificate.is_some() != key.is_some() {
+        let fault = Fault::Unsupported("cert_file and key_file belong together: set both or none");
+        reader.refuse(Problem { key: CERT_FILE.to_owned(), origin, fault });
+    }
+    let server_name = reader.take("store.redis.tls.server_name", "", optional_text("a host name"));
+    TlsOptions { ca_file, identity: certificate.zip(key), server_name }
+}
+
+fn breaker(reader: &mut Reader) -> Option<BreakerOptions> {
+    let enabled = reader.take("store.redis.breaker.enabled", "true", flag());
+    let breaker = BreakerOptions {
+        failures: reader.take("store.redis.breaker.failures", "5", positive_u32(1_000)),
+        error_percent: reader.take("store.redis.breaker.error_percent", "50", positive_u32(100)),
+        window: reader.take("store.redis.breaker.window", "1s", duration("100ms", "1m")),
+        pause: reader.take("store.redis.breaker.pause", "100ms", duration("10ms", "10s")),
+    };
+    enabled.then_some(breaker)
+}
+
+fn urls() -> Parser<Vec<RedisUrl>> {
+    let expected = "redis://[user:password@]host[:port][/database], rediss:// for TLS, or redis+unix:///path; \
+                    several, for sentinels and clusters, with commas between them";
+    Parser::new(expected, |text| text.split(',').map(|url| url.trim().parse().ok()).collect()).secret()
+}
+
+/// Braces would make Redis hash the prefix instead of the counter's own hash tag; control characters would break
+/// command-line tools.
+fn key_prefix() -> Parser<String> {
+    let expected = format!("at most {MAX_PREFIX_BYTES} visible ASCII characters, no braces");
+    Parser::new(expected, |text| {
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
+        (text.len() <= MAX_PREFIX_BYTES && text.bytes().all(is_plain)).then(|| text.to_owned())
+    })
+}

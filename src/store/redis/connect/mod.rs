@@ -1,0 +1,13 @@
+//! From an address to a connection that can be used: DNS, TCP, TLS, the handshake, sentinels and the pool. Knows
+//! nothing of what is sent.
+
+mod dial;
+mod dns;
+mod pool;
+mod sentinel;
+mod target;
+mod tls;
+
+pub(crate) use self::dial::{Endpoint, RawConnection, endpoints};
+pub(crate) use self::pool::{CHECKOUT_TIMEOUT, Connection, ConnectionPool, checkout, connection_pool};
+pub(crate) use self::target::Target;

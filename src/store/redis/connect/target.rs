@@ -1,0 +1,57 @@
+//! Where connections lead: to one server, or to the primary that sentinels report.
+
+use std::sync::Arc;
+
+use super::dial::{Endpoint, RawConnection, endpoints};
+use super::sentinel::{MasterEpoch, Sentinels};
+use crate::engine::StoreError;
+use crate::store::redis::error::OptionsError;
+use crate::store::redis::options::{RedisOptions, Topology};
+
+/// Where connections lead.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// Always the same server.
+    Server(Endpoint),
+    /// The primary that the sentinels report.
+    Master(Arc<Sentinels>),
+}
+
+impl Target {
+    /// The server that the options name. Connects to nothing.
+    pub(crate) fn new(options: &RedisOptions) -> Result<Self, OptionsError> {
+        let mut servers = endpoints(options, &options.credentials)?;
+        if servers.is_empty() {
+            return Err(OptionsError::Zero("urls"));
+        }
+        let server = servers.swap_remove(0);
+        match &options.topology {
+            Topology::Standalone | Topology::Cluster => Ok(Self::Server(server)),
+            Topology::Sentinel(sentinel) => {
+                let sentinels = endpoints(options, &sentinel.credentials)?;
+                let sentinels = sentinels.into_iter().map(Endpoint::of_a_sentinel).collect();
+                Ok(Self::Master(Arc::new(Sentinels::new(sentinels, sentinel.master.clone(), server))))
+            }
+        }
+    }
+
+    /// Connects. With sentinels, also returns the epoch in which the connection leads to the primary. Has no deadline of
+    /// its own.
+    pub(crate) async fn connect(&self) -> Result<(RawConnection, Option<MasterEpoch>), StoreError> {
+        match self {
+            Self::Server(endpoint) => Ok((endpoint.connect().await?, None)),
+            Self::Master(sentinels) => {
+                let (connection, epoch) = sentinels.connect().await?;
+                Ok((connection, Some(epoch)))
+            }
+        }
+    }
+
+    /// Watches for a change of the primary, for ever. Returns at once where the target never changes.
+    pub(crate) async fn watch(&self) {
+        match self {
+            Self::Server(_) => {}
+            Self::Master(sentinels) => sentinels.watch().await,
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The one place where an error of redis-rs, TLS, DNS or I/O becomes a [`StoreError`] or an [`OptionsError`].
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use super::address::Address;
+use super::url::RedisUrlError;
+use crate::engine::StoreError;
+
+/// Error codes that mean: this client may not use the server.
+const FORBIDDEN_CODES: [&str; 3] = ["NOAUTH", "WRONGPASS", "NOPERM"];
+
+/// The same for errors of which redis-rs keeps the message but not the code (SELECT).
+const FORBIDDEN_MESSAGES: [&str; 3] =
+    ["DB index is out of range", "Authentication required", "no permissions"];
+
+/// Why no store can be made from the options.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    /// The URL cannot be used. The text does not quote it.
+    #[error("the Redis URL cannot be used: {0}")]
+    Url(#[from] RedisUrlError),
+    /// The password file is missing, unreadable or empty.
+    #[error("the password file {} cannot be used: {reason}", .path.display())]
+    PasswordFile {
+        /// Path of the file.
+        path: PathBuf,
+        /// What failed.
+        reason: String,
+    },
+    /// A PEM file without a usable certificate or key.
+    #[error("{} cannot be used for TLS: {reason}", .path.display())]
+    Certificate {
+        /// Path of the file.
+        path: PathBuf,
+        /// What failed.
+        reason: String,
+    },
+    /// TLS cannot be set up.
+    #[error("TLS cannot be used: {0}")]
+    Tls(String),
+    /// A number that must be at least 1 is 0.
+    #[error("{0} must be at least 1")]
+    Zero(&'static str),
+}
+
+/// Why a command has no result.
+#[derive(Debug)]
+pub(crate) enum CommandError {
+    /// `NOSCRIPT`: the script did not run.
+    NoScript,
+    /// A cluster redirect: the script did not run on this server. `error` is reported where no other server can be asked.
+    Redirected { redirect: Redirect, error: StoreError },
+    /// Any other error. The command may have run.
+    Failed(StoreError),
+}
+
+/// The error with which a cluster node refuses a command for a slot that it does not serve alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Redirect {
+    /// `MOVED`: another node has the slot. An empty host means the host of the answering node.
+    Moved(Address),
+    /// `ASK`: the slot is migrating; ask the other node for this request only.
+    Ask(Address),
+    /// `TRYAGAIN`: the slot is migrating, and the keys of the command are on both nodes.
+    TryAgain,
+    /// `CLUSTERDOWN`: no node serves the slot.
+    Down,
+}
+
+impl Redirect {
+    /// The redirect that an error stands for, if any.
+    fn from_error(error: &RedisError) -> Option<Self> {
+        let ErrorKind::Server(kind) = error.kind() else { return None };
+        let address = || Address::parse(error.redirect_node()?.0);
+        match kind {
+            ServerErrorKind::Moved => address().map(Self::Moved),
+            ServerErrorKind::Ask => address().map(Self::Ask),
+            ServerErrorKind::TryAgain => Some(Self::TryAgain),
+            ServerErrorKind::ClusterDown => Some(Self::Down),
+            _ => None,
+        }
+    }
+}
+
+impl From<Redirect> for StoreError {
+    fn from(redirect: Redirect) -> Self {
+        Self::Refused(match redirect {
+            Redirect::Moved(_) | Redirect::Ask(_) => "another node of the cluster has the slot".to_owned(),
+            Redirect::TryAgain => "the keys are just being moved to another node".to_owned(),
+            Redirect::Down => "the cluster does not serve the slot".to_owned(),
+        })
+    }
+}
+
+impl From<CommandError> for StoreError {
+    fn from(error: CommandError) -> Self {
+        match error {
+            CommandError::NoScript => Self::Refused("the server has forgotten the script".to_owned()),
+            CommandError::Redirected { error, .. } | CommandError::Failed(error) => error,
+        }
+    }
+}
+
+impl From<RedisError> for CommandError {
+    fn from(error: RedisError) -> Self {
+        if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) {
+            Self::NoScript
+        } else if let Some(redirect) = Redirect::from_error(&error) {
+            Self::Redirected { redirect, error: store_error(error) }
+        } else {
+            Self::Failed(store_error(error))
+        }
+    }
+}
+
+/// Maps an error of redis-rs.
+pub(crate) fn store_error(error: RedisError) -> StoreError {
+    match error.kind() {
+        ErrorKind::Io if error.is_timeout() => StoreError::Timeout,
+        ErrorKind::Io => StoreError::Unreachable(error.to_string()),
+        ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Malformed(error.to_string()),
+        _ if is_forbidden(&error) => StoreError::Forbidden(server_message(&error)),
+        _ => StoreError::Refused(server_message(&error)),
+    }
+}
+
+/// Maps an error of the handshake. A server without AUTH repeats the arguments of AUTH in its error: they are removed.
+pub(crate) fn handshake_error(error: RedisError) -> StoreError {
+    let redact_args = |text: String| match text.split_once(", with args") {
+        Some((message, _)) => message.to_owned(),
+        None => text,
+    };
+    match store_error(error) {
+        StoreError::Refused(text) => StoreError::Refused(redact_args(text)),
+        StoreError::Forbidden(text) => StoreError::Forbidden(redact_args(text)),
+        StoreError::Unreachable(text) => StoreError::Unreachable(redact_args(text)),
+        StoreError::Malformed(text) => StoreError::Malformed(redact_args(text)),
+        other => other,
+    }
+}
+
+/// Maps an I/O error (DNS, TCP, TLS) of a connection to `place`.
+pub(crate) fn unreachable_at(place: &impl fmt::Display) -> impl Fn(io::Error) -> StoreError {
+    let place = place.to_string();
+    move |error| StoreError::Unreachable(format!("{place}: {error}"))
+}
+
+/// The error of requests that a closed store no longer sends.
+pub(crate) fn shut_down() -> StoreError {
+    StoreError::Unreachable("the store has been shut down".to_owned())
+}
+
+/// A server's error as the server sent it, `READONLY You can't write ...`: operators search for this text.
+fn server_message(error: &RedisError) -> String {
+    match (error.kind(), error.code(), error.detail()) {
+        (ErrorKind::Server(_) | ErrorKind::Extension, Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    }
+}
+
+/// Whether the server refuses this client, and not only this command.
+fn is_forbidden(error: &RedisError) -> bool {
+    let message = error.detail().unwrap_or_default();
+    error.kind() == ErrorKind::AuthenticationFailed
+        || error.code().is_some_and(|code| FORBIDDEN_CODES.contains(&code))
+        || FORBIDDEN_MESSAGES.iter().any(|forbidden| message.contains(forbidden))
+}
