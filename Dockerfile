@@ -3,7 +3,7 @@
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /src
 COPY . .
-# The caches outlive the build, so that a changed line does not compile the dependencies again.
+# The cache mounts keep compiled dependencies between builds.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     cargo build --release --locked --bin ratelimitd \
@@ -11,13 +11,13 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 
 FROM debian:bookworm-slim
 COPY --from=build /out/ratelimitd /usr/local/bin/ratelimitd
-# Whom the system trusts, for rediss:// without a CA file of its own.
+# The system's certificate authorities, for rediss:// without `ca_file`.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-# Owned by root: the service reads its settings and rules and writes no file at all.
+# The files belong to root: the service only reads settings and rules, and writes no file.
 WORKDIR /ratelimitd
 COPY config config
 USER 65532:65532
-# gRPC, HTTP (/json, /metrics, probes). The admin port 6070 listens on loopback only.
+# gRPC, and HTTP (/json, /metrics, probes). The admin port 6070 listens on loopback only.
 EXPOSE 8081 8080
 ENTRYPOINT ["ratelimitd"]
 CMD ["serve", "--config", "config/ratelimitd.yaml"]
