@@ -3,6 +3,7 @@
 //! One binary, one module per subject. `support` starts and stops the real things.
 
 mod admission;
+mod answers_corpus;
 mod check;
 mod cluster;
 mod counters;
