@@ -1,5 +1,6 @@
 //! The commands of the binary other than `serve`: arguments, output, exit codes.
 
+pub(crate) mod answers_corpus;
 mod check;
 pub(crate) mod counters;
 pub(crate) mod replay;

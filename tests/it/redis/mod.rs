@@ -14,6 +14,7 @@ use ratelimitd::store::redis::{NoopObserver, RedisOptions, RedisStore};
 use crate::support::redis::parsed;
 
 mod admission;
+mod answers_corpus;
 mod cluster;
 mod contract;
 mod deny_cache;
