@@ -15,7 +15,7 @@ fn plan(algorithm: Algorithm) -> Plan {
     let rule = RuleSpec { limits: vec![limit], ..RuleSpec::default() };
     let node = NodeSpec { key: "user".to_owned(), rule: Some(rule), ..NodeSpec::default() };
     let domain = DomainSpec { domain: "bench".to_owned(), descriptors: vec![node], ..DomainSpec::default() };
-    let rules = RuleSet::compile(&[domain], Defaults::REFERENCE).expect("the rules are valid");
+    let rules = RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT).expect("the rules are valid");
     let entry = Entry { key: "user".to_owned(), value: "alice".to_owned() };
     let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
     let request = Request { domain: "bench".to_owned(), hits_addend: 0, descriptors: vec![descriptor] };

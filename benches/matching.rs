@@ -28,7 +28,7 @@ fn rules(count: usize, value: impl Fn(usize) -> String) -> RuleSet {
         descriptors: (0..count).map(node).collect(),
         ..DomainSpec::default()
     };
-    RuleSet::compile(&[domain], Defaults::REFERENCE).expect("the rules are valid")
+    RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT).expect("the rules are valid")
 }
 
 fn request(value: &str) -> Request {

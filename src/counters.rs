@@ -1,4 +1,4 @@
-//! The use case of operators: where the counters of a descriptor stand, and to make them as if never used.
+//! The use case of operators: show the counters of a descriptor, and reset them.
 
 use std::sync::Arc;
 
@@ -8,45 +8,40 @@ use crate::engine::{
 };
 use crate::limiter::Rulebook;
 
-/// Looks at the counters of one store by the rules in force.
+/// Shows and resets the counters of one store, found by the current rules.
 #[derive(Debug)]
 pub struct CounterService<S> {
-    /// The rules in force.
     pub rulebook: Arc<Rulebook>,
-    /// The counters themselves, without what answers in their place.
+    /// The store that holds the counters, without deny cache and failure policies.
     pub store: S,
 }
 
-/// One counter that a descriptor meets.
+/// One counter of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// Its key, without the store's prefix.
+    /// The key, without the store's prefix.
     pub key: String,
-    /// The name of its limit, as in the metrics.
+    /// The label of the limit, as in metrics.
     pub limit: String,
-    /// The name of its algorithm.
     pub algorithm: &'static str,
-    /// Units per period.
     pub requests_per_unit: u32,
-    /// The period.
     pub period: Period,
-    /// Units that fit at once when nothing is used.
+    /// Units that fit at once into an unused counter.
     pub max_cost: u32,
 }
 
-/// A counter and where it stands.
+/// A counter and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterStatus {
-    /// Which.
     pub counter: Counter,
-    /// Its standing for one unit more.
+    /// The report of a peek.
     pub report: Report,
 }
 
-/// Why nothing can be said.
+/// Why counters cannot be shown or reset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CounterError {
-    /// The request cannot be planned.
+    /// The request is not valid.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The store gave no answer.
@@ -55,24 +50,24 @@ pub enum CounterError {
 }
 
 impl<S: Store + Reset> CounterService<S> {
-    /// Every counter that the descriptors of the request meet. Changes nothing.
+    /// Shows every counter of the request's descriptors. Changes nothing.
     ///
     /// # Errors
-    /// [`CounterError`] where the request is out of range or the store gives no answer.
+    /// [`CounterError`] if the request is not valid or the store gives no answer.
     pub async fn show(&self, request: &Request) -> Result<Vec<CounterStatus>, CounterError> {
         let plan = self.plan(request)?;
         let keys = keys(&plan);
         let outcomes = self.store.decide(&plan.charges).await?;
         let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);
         let results = decision.limit_results().zip(keys);
-        Ok(results.map(|(judged, key)| status(&judged, key)).collect())
+        Ok(results.map(|(result, key)| status(&result, key)).collect())
     }
 
-    /// Makes every counter that the descriptors meet as if never used; tells `audit` which before it does. Returns which
-    /// had been used.
+    /// Removes every counter of the request's descriptors. Calls `audit` with each key before. Returns each key with whether
+    /// its counter existed.
     ///
     /// # Errors
-    /// [`CounterError`] where the request is out of range or the store gives no answer; some may be forgotten then.
+    /// [`CounterError`] if the request is not valid or the store gives no answer. Some counters may have been removed.
     pub async fn reset(
         &self,
         request: &Request,
@@ -81,36 +76,36 @@ impl<S: Store + Reset> CounterService<S> {
         let plan = self.plan(request)?;
         let keys = keys(&plan);
         keys.iter().for_each(|key| audit(key));
-        let forgotten = self.store.reset(&plan.charges).await?;
-        Ok(keys.into_iter().zip(forgotten).collect())
+        let existed = self.store.reset(&plan.charges).await?;
+        Ok(keys.into_iter().zip(existed).collect())
     }
 
-    /// Asks for nothing, whatever the request says.
+    /// Plans the request with every cost replaced by a peek.
     fn plan(&self, request: &Request) -> Result<Plan, PlanError> {
         let peek =
             |descriptor: &Descriptor| Descriptor { hits: Some(0), is_refund: false, ..descriptor.clone() };
         let descriptors = request.descriptors.iter().map(peek).collect();
         let plan = self.rulebook.rules().plan(&Request { descriptors, ..request.clone() })?;
-        debug_assert!(plan.charges.as_slice().iter().all(|charge| charge.cost == Cost::PEEK));
+        debug_assert!(plan.charges.values().all(|charge| charge.cost == Cost::PEEK));
         Ok(plan)
     }
 }
 
 fn keys(plan: &Plan) -> Vec<String> {
-    plan.charges.as_slice().iter().map(|charge| plan.charges.key(charge).to_owned()).collect()
+    plan.charges.keys().map(str::to_owned).collect()
 }
 
-fn status(judged: &LimitResult<'_>, key: String) -> CounterStatus {
-    let spec = &judged.limit.spec;
+fn status(result: &LimitResult<'_>, key: String) -> CounterStatus {
+    let spec = &result.limit.spec;
     CounterStatus {
         counter: Counter {
             key,
-            limit: judged.limit.label.to_string(),
+            limit: result.limit.label.to_string(),
             algorithm: spec.algorithm.name(),
             requests_per_unit: spec.requests_per_unit,
             period: spec.period,
             max_cost: spec.max_cost(),
         },
-        report: judged.outcome.report,
+        report: result.outcome.report,
     }
 }

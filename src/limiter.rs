@@ -1,4 +1,4 @@
-//! The use case: one request in, one decision out. The store is the only thing it waits for.
+//! The use case: one request in, one decision out. Awaits the store and nothing else.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use crate::engine::{Decision, Enforcement, Outcomes, Plan, PlanError, Request, RuleSet, Store, StoreError};
 use crate::telemetry::metrics::{LimitMeters, Metrics};
 
-/// The rules in force with their counters, swapped whole. Shared by every limiter of the process.
+/// The current rules and their metrics, replaced together. Shared by every limiter of the process.
 #[derive(Debug)]
 pub struct Rulebook {
     live: ArcSwap<Live>,
@@ -21,7 +21,7 @@ struct Live {
 }
 
 impl Rulebook {
-    /// Puts the first rules in force.
+    /// Starts with these rules.
     #[must_use]
     pub fn new(rules: RuleSet, metrics: Metrics) -> Self {
         let live =
@@ -29,51 +29,60 @@ impl Rulebook {
         Self { live, metrics }
     }
 
-    /// Puts other rules in force. Requests that are under way finish by the old ones.
+    /// Replaces the rules. Requests in progress finish by the old ones.
     pub fn replace(&self, rules: RuleSet) {
         let meters = self.metrics.limit_meters(&rules);
         self.live.store(Arc::new(Live { meters, rules: Arc::new(rules) }));
     }
 
-    /// The rules in force now.
+    /// The current rules.
     #[must_use]
     pub fn rules(&self) -> Arc<RuleSet> {
         Arc::clone(&self.live.load().rules)
     }
 }
 
-/// Decides requests by the rules in force and the counters of one store.
+/// Decides requests by the current rules and the counters of one store.
 #[derive(Debug)]
 pub struct Limiter<S> {
-    /// The rules in force.
     pub rulebook: Arc<Rulebook>,
-    /// The counters.
     pub store: S,
-    /// Whether answers bind.
+    /// Whether denials take effect.
     pub enforcement: Enforcement,
 }
 
-/// Why a request got no decision.
+/// Why a request was not decided.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecideError {
-    /// The request cannot be planned: the caller's mistake.
+    /// The request is not valid.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The store gave no answer and a limit's failure policy is `error`.
+    /// The store gave no answer, and a limit has the failure policy `error`.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A request whose caller has gone before it was decided counts as one that failed.
-struct Unanswered<'p> {
-    meters: &'p LimitMeters,
-    plan: &'p Plan,
-    is_answered: bool,
+/// Counts a failed request when dropped before it is disarmed: after an error of the store, and when the caller drops the
+/// request before an answer.
+struct FailureGuard<'r> {
+    meters: &'r LimitMeters,
+    plan: &'r Plan,
+    is_armed: bool,
 }
 
-impl Drop for Unanswered<'_> {
+impl<'r> FailureGuard<'r> {
+    fn new(meters: &'r LimitMeters, plan: &'r Plan) -> Self {
+        Self { meters, plan, is_armed: true }
+    }
+
+    fn disarm(mut self) {
+        self.is_armed = false;
+    }
+}
+
+impl Drop for FailureGuard<'_> {
     fn drop(&mut self) {
-        if !self.is_answered {
+        if self.is_armed {
             self.meters.record_failure(self.plan);
         }
     }
@@ -88,27 +97,18 @@ impl<S: Store> Limiter<S> {
         let live = self.rulebook.live.load_full();
         let plan = live.rules.plan(request)?;
         if plan.charges.is_empty() {
-            self.note_unknown_domain(&live.rules, request);
+            self.count_unknown_domain(&live.rules, request);
             return Ok(Decision::merge(plan, Outcomes::default(), self.enforcement));
         }
-        let mut unanswered = Unanswered { meters: &live.meters, plan: &plan, is_answered: false };
-        let answer = self.store.decide(&plan.charges).await;
-        unanswered.is_answered = true;
-        drop(unanswered);
-        match answer {
-            Ok(outcomes) => {
-                let decision = Decision::merge(plan, outcomes, self.enforcement);
-                live.meters.record(&decision);
-                Ok(decision)
-            }
-            Err(error) => {
-                live.meters.record_failure(&plan);
-                Err(error.into())
-            }
-        }
+        let failure = FailureGuard::new(&live.meters, &plan);
+        let outcomes = self.store.decide(&plan.charges).await?;
+        failure.disarm();
+        let decision = Decision::merge(plan, outcomes, self.enforcement);
+        live.meters.record(&decision);
+        Ok(decision)
     }
 
-    fn note_unknown_domain(&self, rules: &RuleSet, request: &Request) {
+    fn count_unknown_domain(&self, rules: &RuleSet, request: &Request) {
         if rules.domain(&request.domain).is_none() {
             self.rulebook.metrics.domain_not_found();
         }

@@ -50,7 +50,7 @@ impl StoreStatus {
 
     /// The page.
     pub(super) fn describe(&self, stores: &Stores) -> Value {
-        let memory = stores.memory.census();
+        let memory = stores.memory.stats();
         let mut page = json!({
             "kind": self.kind,
             "memory": {"keys": memory.keys, "evictions": memory.evictions},
@@ -63,7 +63,7 @@ impl StoreStatus {
 
     fn redis(&self, stores: &Stores) -> Value {
         let outage = stores.availability.last_outage();
-        let denials = stores.denials.as_ref().map(|denials| denials.cache.census());
+        let denials = stores.denials.as_ref().map(|denials| denials.cache.stats());
         json!({
             "topology": self.topology,
             "addresses": self.addresses,
@@ -72,7 +72,7 @@ impl StoreStatus {
             "nodes": self.nodes(),
             "answers": self.is_reached() && outage.as_ref().is_none_or(|outage| outage.is_over),
             "last_outage": outage.map(|outage| json!({"at": timestamp(outage.at_us), "error": outage.error})),
-            "deny_cache": denials.map(|census| json!({"keys": census.keys, "hits": census.hits})),
+            "deny_cache": denials.map(|stats| json!({"keys": stats.keys, "hits": stats.hits})),
         })
     }
 

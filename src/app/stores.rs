@@ -64,7 +64,7 @@ impl Stores {
         let Settings { store: settings, local_share, .. } = settings;
         let memory = Arc::new(MemoryStore::new(settings.memory, SystemClock));
         let counted = Arc::clone(&memory);
-        metrics.watch_memory(move || counted.census())?;
+        metrics.watch_memory(move || counted.stats())?;
         let denials = match settings.kind {
             StoreKind::Redis => {
                 settings.deny_cache.map(|options| deny_cache(options, metrics)).transpose()?
@@ -122,7 +122,7 @@ impl Stores {
 fn deny_cache(options: DenyCacheOptions, metrics: &Metrics) -> Result<Denials, prometheus::Error> {
     let cache = Arc::new(DenyCache::new(options));
     let counted = Arc::clone(&cache);
-    metrics.watch_deny_cache(move || counted.census())?;
+    metrics.watch_deny_cache(move || counted.stats())?;
     Ok(Denials { cache, clock: MonotonicClock::default() })
 }
 
@@ -151,9 +151,9 @@ impl Reset for Truth {
             return Ok(forgotten);
         };
         let forgotten = redis.reset(charges).await;
-        for charge in charges.as_slice() {
+        for key in charges.keys() {
             if let Some(denials) = &self.denials {
-                denials.reset(charges.key(charge));
+                denials.reset(key);
             }
         }
         forgotten

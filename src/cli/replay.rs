@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::rule_options::RuleOptions;
 use crate::engine::RuleSet;
-use crate::replay::{Judge, MemoryJudge, RedisJudge, ReplayError, Summary, replay};
+use crate::replay::{MemoryReplay, RedisReplay, ReplayError, ReplayStore, Summary, replay};
 use crate::rules::load;
 
 /// Bytes read at once.
@@ -73,28 +73,32 @@ fn fail(code: u8, problem: &dyn std::fmt::Display) -> ExitCode {
 fn play(args: &ReplayArgs, rules: &RuleSet) -> Result<Summary, ReplayError> {
     match &args.redis {
         None => {
-            let mut judge = MemoryJudge::new();
-            let summary = with_progress(args, rules, &mut judge)?;
-            if judge.census().evictions > 0 {
-                eprintln!("warning: {} keys were given up for lack of memory", judge.census().evictions);
+            let mut store = MemoryReplay::new();
+            let summary = with_progress(args, rules, &mut store)?;
+            if store.stats().evictions > 0 {
+                eprintln!("warning: {} keys were given up for lack of memory", store.stats().evictions);
             }
             Ok(summary)
         }
         Some(url) => {
-            let mut judge = RedisJudge::connect(url)?;
-            let played = with_progress(args, rules, &mut judge);
+            let mut store = RedisReplay::connect(url)?;
+            let played = with_progress(args, rules, &mut store);
             // The keys go whether or not the replay came to its end.
-            judge.clean()?;
+            store.remove_keys()?;
             played
         }
     }
 }
 
-fn with_progress(args: &ReplayArgs, rules: &RuleSet, judge: &mut impl Judge) -> Result<Summary, ReplayError> {
+fn with_progress(
+    args: &ReplayArgs,
+    rules: &RuleSet,
+    store: &mut impl ReplayStore,
+) -> Result<Summary, ReplayError> {
     let (requests, bytes) = open(&args.requests).map_err(ReplayError::Read)?;
     let mut answers = BufWriter::with_capacity(BUFFER, io::stdout().lock());
     let bar = progress_bar(bytes);
-    let summary = replay(rules, judge, (requests, &mut answers), |read| bar.set_position(read));
+    let summary = replay(rules, store, (requests, &mut answers), |read| bar.set_position(read));
     bar.finish_and_clear();
     summary
 }

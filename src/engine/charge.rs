@@ -4,39 +4,38 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::algorithm::Kernel;
-use super::{Charging, Cost, FailurePolicy, Verdict};
+use super::algorithm::{Kernel, Verdict};
+use super::cost::Cost;
+use super::limit::{Charging, FailurePolicy};
 
-/// What a denial of one charge means for the rest of its request.
+/// What a denial of one charge means for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It holds the request back.
+    /// Denies the request.
     Enforce,
-    /// It holds nothing back: a shadow rule, or a quota rule that cannot tip the balance.
+    /// Denies nothing: a shadow rule, or a quota rule that cannot make a difference.
     NonBinding,
-    /// It holds the request back only if every quota group has a denial. Groups count from 0.
+    /// Denies the request only if every quota group has a denial. Groups count from 0.
     Quota(u16),
 }
 
 /// One cost against one counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge {
-    /// Where the counter's key stands; see [`Charges::key`].
-    pub key: Range<u32>,
     /// How to decide.
     pub kernel: Kernel,
-    /// How much is asked.
+    /// Units to take, give back or ask for.
     pub cost: Cost,
-    /// When it is recorded.
+    /// When the cost is recorded.
     pub charging: Charging,
-    /// What its denial means.
+    /// What a denial means for the request.
     pub role: Role,
-    /// What to answer when the store cannot.
+    /// What to answer when the store cannot decide.
     pub on_store_failure: FailurePolicy,
 }
 
 impl Charge {
-    /// Whether this charge is to be recorded, given its own verdict and whether the request is held back.
+    /// Whether the store records this charge, given its own verdict and whether the request is denied.
     #[must_use]
     pub fn is_recorded(&self, verdict: Verdict, request_denied: bool) -> bool {
         if !self.cost.changes() {
@@ -49,64 +48,87 @@ impl Charge {
     }
 }
 
-/// All charges of one request. No two have the same key: costs that meet on a counter are added up beforehand.
+/// All charges of one request, in order, by the key of their counter. No two have the same key: costs on one counter are
+/// added up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charges {
-    keys: String,
-    charges: SmallVec<[Charge; 2]>,
+    /// The text of all keys.
+    text: String,
+    charges: SmallVec<[KeyedCharge; 2]>,
     quota_groups: u16,
 }
 
-/// Bytes that most keys have room in, so that the text seldom grows while one is spelt.
-const USUAL_KEY: usize = 96;
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct KeyedCharge {
+    /// The key's range in [`Charges::text`]: one allocation serves all keys of a request.
+    key: Range<u32>,
+    charge: Charge,
+}
+
+/// Most keys are shorter than this many bytes, so reserving them avoids growing the text while a key is written.
+const USUAL_KEY_LEN: usize = 96;
 
 impl Charges {
-    /// Adds a charge whose key `spell` writes to the end of the text it is given. Returns its place, which is that of
-    /// an earlier charge where both meet on one counter.
-    pub fn push(&mut self, charge: Charge, spell: impl FnOnce(&mut String)) -> usize {
-        let start = self.offset();
-        self.keys.reserve(USUAL_KEY);
-        spell(&mut self.keys);
-        let key = start..self.offset();
-        let spelt = &self.keys[start as usize..];
-        if let Some(place) = self.charges.iter().position(|earlier| self.key(earlier) == spelt) {
-            self.keys.truncate(start as usize);
-            self.charges[place].cost = self.charges[place].cost.and(charge.cost);
-            return place;
+    /// Adds a charge. `write_key` appends the key of its counter to the text that it is given. Returns the charge's index;
+    /// a charge on the counter of an earlier one is added to that one and has its index.
+    pub fn push(&mut self, charge: Charge, write_key: impl FnOnce(&mut String)) -> usize {
+        let start = self.text_len();
+        self.text.reserve(USUAL_KEY_LEN);
+        write_key(&mut self.text);
+        let key = start..self.text_len();
+        let earlier = self.keys().position(|earlier| earlier == &self.text[start as usize..]);
+        if let Some(index) = earlier {
+            self.text.truncate(start as usize);
+            let cost = &mut self.charges[index].charge.cost;
+            *cost = cost.and(charge.cost);
+            return index;
         }
         if let Role::Quota(group) = charge.role {
             self.quota_groups = self.quota_groups.max(group + 1);
         }
-        self.charges.push(Charge { key, ..charge });
+        self.charges.push(KeyedCharge { key, charge });
         self.charges.len() - 1
     }
 
-    fn offset(&self) -> u32 {
-        // The size bounds on requests keep all keys of one far below 4 GiB.
-        u32::try_from(self.keys.len()).expect("the keys of one request are bounded far below 4 GiB")
+    fn text_len(&self) -> u32 {
+        u32::try_from(self.text.len()).expect("the bounds on requests keep all keys of one far below 4 GiB")
+    }
+
+    fn key_text(&self, key: &Range<u32>) -> &str {
+        &self.text[key.start as usize..key.end as usize]
+    }
+
+    /// The charges in order, each with the key of its counter, which has no store's prefix.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Charge)> {
+        self.charges.iter().map(|keyed| (self.key_text(&keyed.key), &keyed.charge))
+    }
+
+    /// The keys of the counters, in the order of the charges.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.charges.iter().map(|keyed| self.key_text(&keyed.key))
     }
 
     /// The charges in order.
-    #[must_use]
-    pub fn as_slice(&self) -> &[Charge] {
-        &self.charges
+    pub fn values(&self) -> impl ExactSizeIterator<Item = &Charge> {
+        self.charges.iter().map(|keyed| &keyed.charge)
     }
 
-    /// The charges in order, to be changed in place.
-    pub fn as_mut_slice(&mut self) -> &mut [Charge] {
-        &mut self.charges
+    /// The charges in order, to change in place.
+    pub fn values_mut(&mut self) -> impl ExactSizeIterator<Item = &mut Charge> {
+        self.charges.iter_mut().map(|keyed| &mut keyed.charge)
     }
 
-    /// The counter's key of a charge of this request, without a store's prefix.
+    /// The charge at an index below [`Charges::len`], with the key of its counter.
     #[must_use]
-    pub fn key(&self, charge: &Charge) -> &str {
-        &self.keys[charge.key.start as usize..charge.key.end as usize]
+    pub fn get(&self, index: usize) -> (&str, &Charge) {
+        let keyed = &self.charges[index];
+        (self.key_text(&keyed.key), &keyed.charge)
     }
 
-    /// Number of quota groups.
+    /// Number of charges.
     #[must_use]
-    pub fn quota_groups(&self) -> u16 {
-        self.quota_groups
+    pub fn len(&self) -> usize {
+        self.charges.len()
     }
 
     /// Whether there is nothing to decide.
@@ -115,28 +137,34 @@ impl Charges {
         self.charges.is_empty()
     }
 
-    /// Those charges for which `keep` is true, for a store that decides only some of them.
+    /// Number of quota groups.
     #[must_use]
-    pub fn filtered(&self, keep: impl Fn(&Charge) -> bool) -> Self {
+    pub fn quota_groups(&self) -> u16 {
+        self.quota_groups
+    }
+
+    /// The charges for which `keep` is true, for a store that decides only some of them.
+    #[must_use]
+    pub fn filtered(&self, keep: impl Fn(&str, &Charge) -> bool) -> Self {
         let mut kept = Self { quota_groups: self.quota_groups, ..Self::default() };
-        for charge in self.charges.iter().filter(|charge| keep(charge)) {
-            kept.push(charge.clone(), |keys| keys.push_str(self.key(charge)));
+        for (key, charge) in self.iter().filter(|(key, charge)| keep(key, charge)) {
+            kept.push(charge.clone(), |text| text.push_str(key));
         }
         kept
     }
 
-    /// Whether the request is held back: prepaid charges are then not recorded.
+    /// Whether the request is denied; prepaid charges are then not recorded.
     ///
-    /// So it is when a charge that enforces is over, or when there are quota groups and each has a charge over.
-    /// `verdict` gives the verdict of the charge at a place.
+    /// A request is denied when a charge that enforces is over, or when there are quota groups and each has a charge over.
+    /// `is_over` tells whether the charge at an index is over.
     #[must_use]
-    pub fn is_denied(&self, verdict: impl Fn(usize) -> Verdict) -> bool {
+    pub fn is_denied(&self, is_over: impl Fn(usize) -> bool) -> bool {
         let mut over_groups: SmallVec<[bool; 8]> = SmallVec::from_elem(false, usize::from(self.quota_groups));
-        for (place, charge) in self.charges.iter().enumerate() {
-            match (verdict(place), charge.role) {
-                (Verdict::Over, Role::Enforce) => return true,
-                (Verdict::Over, Role::Quota(group)) => over_groups[usize::from(group)] = true,
-                _ => {}
+        for (index, charge) in self.values().enumerate() {
+            match charge.role {
+                Role::Enforce if is_over(index) => return true,
+                Role::Quota(group) if is_over(index) => over_groups[usize::from(group)] = true,
+                Role::Enforce | Role::NonBinding | Role::Quota(_) => {}
             }
         }
         !over_groups.is_empty() && over_groups.iter().all(|&over| over)

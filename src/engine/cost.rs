@@ -1,13 +1,13 @@
-//! What a request asks of one limit, in units.
+//! The units that a request takes from one limit or gives back to it.
 
-/// One above the largest limit there can be, so that a saturated cost still never fits.
-const CEILING: u64 = 1 << 32;
+/// One above the largest limit, so that a saturated cost never fits.
+const MAX_UNITS: u64 = 1 << 32;
 
-/// Units to take (positive), to give back (negative), or none: a peek, which only asks.
+/// Units to take (positive), units to give back (negative), or a peek, which asks and changes nothing.
 ///
-/// Range: -2^32 ..= 2^32. Larger amounts saturate; since no limit exceeds 2^32 - 1, a saturated cost is refused
-/// exactly where the true one would be. A refund of 0, as a taking and a refund of as much come to, changes nothing
-/// and asks nothing.
+/// Range: -2^32 ..= 2^32. Larger amounts saturate; since no limit exceeds 2^32 - 1, a saturated cost is denied exactly
+/// when the true cost would be. A refund of 0 (the sum of a cost and a refund of the same size) always fits and changes
+/// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     units: i64,
@@ -15,69 +15,69 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Asks whether one unit would fit and changes nothing.
+    /// Asks whether one unit would fit; changes nothing.
     pub const PEEK: Self = Self { units: 0, is_peek: true };
 
     /// A cost of `units`; 0 is [`Cost::PEEK`].
     #[must_use]
     pub fn take(units: u64) -> Self {
-        Self { units: units.min(CEILING).cast_signed(), is_peek: units == 0 }
+        Self { units: units.min(MAX_UNITS).cast_signed(), is_peek: units == 0 }
     }
 
-    /// Gives `units` back.
+    /// A cost that gives `units` back.
     #[must_use]
     pub fn refund(units: u64) -> Self {
-        Self { units: -units.min(CEILING).cast_signed(), is_peek: false }
+        Self { units: -units.min(MAX_UNITS).cast_signed(), is_peek: false }
     }
 
-    /// The signed number of units.
+    /// Units: positive to take, negative to give back.
     #[must_use]
     pub fn units(self) -> i64 {
         self.units
     }
 
-    /// Units taken, 0 unless this takes any.
+    /// Units taken; 0 for a refund and a peek.
     #[must_use]
     pub fn taken(self) -> u64 {
         self.units.max(0).unsigned_abs()
     }
 
-    /// Units that must be free for this cost to fit: a peek asks for one, a refund for none.
+    /// Units that must be free for the cost to fit: 1 for a peek, 0 for a refund.
     #[must_use]
     pub fn needed(self) -> u64 {
         if self.is_peek { 1 } else { self.taken() }
     }
 
-    /// Units given back, 0 unless this is a refund.
+    /// Units given back; 0 unless this is a refund.
     #[must_use]
     pub fn refunded(self) -> u64 {
         self.units.min(0).unsigned_abs()
     }
 
-    /// Whether this only asks.
+    /// Whether the cost asks and changes nothing.
     #[must_use]
     pub fn is_peek(self) -> bool {
         self.is_peek
     }
 
-    /// Whether units are given back, be it 0 of them: that always fits.
+    /// Whether units are given back, possibly 0: a refund always fits.
     #[must_use]
     pub fn is_refund(self) -> bool {
         self.units <= 0 && !self.is_peek
     }
 
-    /// Whether a counter would be changed.
+    /// Whether recording the cost changes a counter.
     #[must_use]
     pub fn changes(self) -> bool {
         self.units != 0
     }
 
-    /// The cost of both together: two descriptors of one request that meet on one counter.
+    /// The sum of two costs: two descriptors of one request that share a counter.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        let ceiling = CEILING.cast_signed();
-        let units = (self.units + other.units).clamp(-ceiling, ceiling);
-        // A peek beside a change is answered by what becomes of the change.
+        let most = MAX_UNITS.cast_signed();
+        let units = (self.units + other.units).clamp(-most, most);
+        // The sum of a peek and a change is the change.
         let is_peek = units == 0 && (self.is_peek || other.is_peek);
         Self { units, is_peek }
     }
@@ -91,11 +91,11 @@ mod tests {
     fn a_saturated_cost_is_above_every_limit() {
         assert!(Cost::take(u64::MAX).needed() > u64::from(u32::MAX));
         assert_eq!(Cost::take(u64::MAX).and(Cost::take(1)), Cost::take(u64::MAX));
-        assert_eq!(Cost::refund(u64::MAX).refunded(), CEILING);
+        assert_eq!(Cost::refund(u64::MAX).refunded(), MAX_UNITS);
     }
 
     #[test]
-    fn what_cancels_out_is_no_peek() {
+    fn costs_that_cancel_out_are_no_peek() {
         let nothing = Cost::take(3).and(Cost::refund(3));
         assert_eq!((nothing, nothing.needed(), nothing.is_peek()), (Cost::refund(0), 0, false));
         assert_eq!(Cost::PEEK.and(Cost::PEEK), Cost::PEEK);

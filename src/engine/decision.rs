@@ -1,26 +1,26 @@
 //! The answer to a request: a status per descriptor and one code for all.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
-use super::algorithm::Attempt;
-use super::plan::Planned;
-use super::{
-    Charge, Cost, CounterSnapshot, DecidedBy, Limit, Outcome, Outcomes, Plan, RetryAfter, Role, Rule, Verdict,
-};
+use super::algorithm::{Attempt, RetryAfter, Verdict};
+use super::charge::{Charge, Role};
+use super::cost::Cost;
+use super::limit::Limit;
+use super::outcome::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
+use super::plan::{Plan, Planned};
+use super::rule::Rule;
 
-/// May it go ahead?
+/// Whether a request, or the part of it in one descriptor, may proceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// It may.
     Ok,
-    /// It may not.
+    /// It may not: a limit is exceeded.
     OverLimit,
 }
 
 impl Code {
-    /// Its name in the contract.
+    /// The name of the code in Envoy's protocol.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -30,12 +30,12 @@ impl Code {
     }
 }
 
-/// Whether answers bind.
+/// Whether denials take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enforcement {
     /// They do.
     Enforce,
-    /// Dark launch: everything is counted and reported as if, but the overall code is always OK.
+    /// Dark launch: everything is counted and reported as usual, but the overall code is always OK.
     Shadow,
 }
 
@@ -53,9 +53,9 @@ pub struct Decision {
 /// The answer for one descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Status<'d> {
-    /// Its own code, whatever the others say.
+    /// The code of this descriptor alone.
     pub code: Code,
-    /// What it rests on.
+    /// What the code is based on.
     pub applied: Applied<'d>,
 }
 
@@ -66,27 +66,35 @@ pub enum Applied<'d> {
     Nothing,
     /// A limit that never denies.
     Unlimited(&'d Limit),
-    /// A limit that was not asked, because another one holds the request back for certain.
+    /// Limits whose charges were all skipped, because another charge denies the request for certain.
     Skipped,
-    /// The binding limit: over the limit, the one to wait longest for; else the one nearest to its end.
+    /// The binding limit: of those over the limit the one with the longest wait, else the one with the smallest share left.
     Limited(LimitResult<'d>),
 }
 
-/// One limit and what became of the cost against it.
+/// A limit and the outcome of the charge against it.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitResult<'d> {
-    /// The rule it belongs to; `None` for a limit that came with the request.
+    /// The rule of the limit; `None` for a limit that came with the request.
     pub rule: Option<&'d Rule>,
-    /// The limit.
+    /// The limit itself.
     pub limit: &'d Limit,
-    /// What was asked of its counter.
+    /// The cost of the charge.
     pub cost: Cost,
-    /// Whether it was over, and where it stands.
+    /// The verdict and the report.
     pub outcome: &'d Outcome,
 }
 
+/// A limit that a descriptor is charged to, with the index of the charge.
+#[derive(Clone, Copy)]
+struct ChargedLimit<'d> {
+    rule: Option<&'d Rule>,
+    limit: &'d Limit,
+    index: usize,
+}
+
 impl LimitResult<'_> {
-    /// Whether its rule only counts.
+    /// Whether the limit belongs to a shadow rule.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.rule.is_some_and(|rule| rule.shadow)
@@ -94,18 +102,19 @@ impl LimitResult<'_> {
 }
 
 impl Decision {
-    /// Puts plan and outcomes together. `outcomes` are those of `plan.charges`, one each.
+    /// Combines a plan and the outcomes of `plan.charges`, one for each.
     #[must_use]
     pub fn merge(plan: Plan, mut outcomes: Outcomes, enforcement: Enforcement) -> Self {
-        let held = plan.charges.is_denied(|place| outcomes.by_charge[place].verdict);
-        for (charge, outcome) in plan.charges.as_slice().iter().zip(&mut outcomes.by_charge) {
-            // Who is held back has no place in a queue.
-            if charge.cost.changes() && !charge.is_recorded(outcome.verdict, held) {
+        let is_denied = plan.charges.is_denied(|index| outcomes.is_over(index));
+        for (charge, outcome) in plan.charges.values().zip(&mut outcomes.by_charge) {
+            let Some(outcome) = outcome else { continue };
+            // A hit that is not recorded has no place in the queue.
+            if charge.cost.changes() && !charge.is_recorded(outcome.verdict, is_denied) {
                 outcome.report.delay_us = 0;
             }
         }
-        let shadowed = held && enforcement == Enforcement::Shadow;
-        let overall = if held && !shadowed { Code::OverLimit } else { Code::Ok };
+        let shadowed = is_denied && enforcement == Enforcement::Shadow;
+        let overall = if is_denied && !shadowed { Code::OverLimit } else { Code::Ok };
         Self { overall, shadowed, plan, outcomes }
     }
 
@@ -114,109 +123,124 @@ impl Decision {
         self.plan.descriptors.iter().map(|planned| match planned {
             Planned::Nothing => Status { code: Code::Ok, applied: Applied::Nothing },
             Planned::Unlimited { limit, .. } => Status { code: Code::Ok, applied: Applied::Unlimited(limit) },
-            Planned::Limited { rule, limits } => self.limited(rule.as_deref(), limits),
+            Planned::Limited { .. } => self.limited(planned),
         })
     }
 
-    fn limited<'d>(&'d self, rule: Option<&'d Rule>, limits: &'d [(Arc<Limit>, usize)]) -> Status<'d> {
-        let judged = |(limit, place): &'d (Arc<Limit>, usize)| self.judged(rule, limit, *place);
-        let asked = limits.iter().map(judged).filter(|judged| judged.outcome.basis != DecidedBy::Skipped);
-        let Some(binding) = asked.reduce(more_binding) else {
+    fn limited<'d>(&'d self, planned: &'d Planned) -> Status<'d> {
+        let decided = charged_limits(planned).filter_map(|charged| self.result(charged));
+        let Some(binding) = decided.reduce(more_binding) else {
             return Status { code: Code::Ok, applied: Applied::Skipped };
         };
-        let over = binding.outcome.verdict == Verdict::Over && !binding.is_shadow();
-        let code = if over { Code::OverLimit } else { Code::Ok };
+        let is_over = binding.outcome.verdict == Verdict::Over && !binding.is_shadow();
+        let code = if is_over { Code::OverLimit } else { Code::Ok };
         Status { code, applied: Applied::Limited(binding) }
     }
 
-    fn judged<'d>(&'d self, rule: Option<&'d Rule>, limit: &'d Limit, place: usize) -> LimitResult<'d> {
-        LimitResult { rule, limit, cost: self.charge(place).cost, outcome: &self.outcomes.by_charge[place] }
+    /// The result of a limit; `None` if its charge was skipped.
+    fn result<'d>(&'d self, charged: ChargedLimit<'d>) -> Option<LimitResult<'d>> {
+        let ChargedLimit { rule, limit, index } = charged;
+        let outcome = self.outcomes.by_charge[index].as_ref()?;
+        let (_, charge) = self.plan.charges.get(index);
+        Some(LimitResult { rule, limit, cost: charge.cost, outcome })
     }
 
-    fn charge(&self, place: usize) -> &Charge {
-        &self.plan.charges.as_slice()[place]
-    }
-
-    /// Every counter that was asked, once, for counting what happened.
+    /// The result of every counter that was decided, once each, for counting what happened.
     pub fn limit_results(&self) -> impl Iterator<Item = LimitResult<'_>> {
-        let mut next = 0;
-        let met_first = move |&(_, _, place): &(_, _, usize)| {
-            // Places rise; a lower one is a counter that an earlier descriptor has met already.
-            let first = place >= next;
-            next = next.max(place + 1);
-            first
-        };
-        let limits = self.plan.descriptors.iter().flat_map(limits_of).filter(met_first);
-        limits.map(|(rule, limit, place)| self.judged(rule, limit, place))
+        self.counters().filter_map(|charged| self.result(charged))
     }
 
-    /// Least wait after which the same request would be admitted, if nothing else happens; [`RetryAfter::Now`] when it
-    /// is: every limit that enforces must fit, and one of the quota groups.
+    /// The limit of every counter that was skipped, once each: nothing is known of it.
+    pub fn skipped_limits(&self) -> impl Iterator<Item = &Limit> {
+        let is_skipped = |index: usize| self.outcomes.by_charge[index].is_none();
+        // Skipped charges are rare: look at the limits only if there are any.
+        let has_skipped = self.outcomes.by_charge.iter().any(Option::is_none);
+        let counters = has_skipped.then(|| self.counters()).into_iter().flatten();
+        counters.filter(move |charged| is_skipped(charged.index)).map(|charged| charged.limit)
+    }
+
+    /// Every counter once, with the limit of the first descriptor that is charged to it.
+    fn counters(&self) -> impl Iterator<Item = ChargedLimit<'_>> {
+        let mut next = 0;
+        let is_first = move |charged: &ChargedLimit<'_>| {
+            // Indices rise, except where a descriptor shares the counter of an earlier one.
+            let is_first = charged.index >= next;
+            next = next.max(charged.index + 1);
+            is_first
+        };
+        self.plan.descriptors.iter().flat_map(charged_limits).filter(is_first)
+    }
+
+    /// Least wait after which the same request would be admitted, if nothing else happens; [`RetryAfter::Now`] if it is
+    /// admitted. Every limit that enforces must fit, and one of the quota groups.
     #[must_use]
     pub fn retry_after(&self) -> RetryAfter {
         if self.overall == Code::Ok {
             return RetryAfter::Now;
         }
+        let charges = &self.plan.charges;
         let mut enforced = RetryAfter::Now;
         let mut groups: SmallVec<[RetryAfter; 4]> =
-            SmallVec::from_elem(RetryAfter::Now, usize::from(self.plan.charges.quota_groups()));
-        for (charge, outcome) in self.plan.charges.as_slice().iter().zip(&self.outcomes.by_charge) {
+            SmallVec::from_elem(RetryAfter::Now, usize::from(charges.quota_groups()));
+        for (charge, outcome) in charges.values().zip(&self.outcomes.by_charge) {
             let wait = match charge.role {
                 Role::Enforce => &mut enforced,
                 Role::Quota(group) => &mut groups[usize::from(group)],
                 Role::NonBinding => continue,
             };
-            *wait = (*wait).max(again_after(charge, outcome));
+            if let Some(outcome) = outcome {
+                *wait = (*wait).max(wait_for_next(charge, outcome));
+            }
         }
         enforced.max(groups.into_iter().min().unwrap_or(RetryAfter::Now))
     }
 
-    /// The rules whose descriptors are not over their limit, unlimited ones included, in the order of the descriptors.
+    /// The rules of the descriptors whose code is OK, unlimited rules included, in the order of the descriptors.
     pub fn rules_within_limit(&self) -> impl Iterator<Item = &Rule> {
-        self.plan.descriptors.iter().zip(self.statuses()).filter_map(|(planned, status)| match planned {
-            Planned::Limited { rule, .. } | Planned::Unlimited { rule, .. } if status.code == Code::Ok => {
-                rule.as_deref()
-            }
-            _ => None,
+        let descriptors = self.plan.descriptors.iter().zip(self.statuses());
+        let within = descriptors.filter(|(_, status)| status.code == Code::Ok);
+        within.filter_map(|(planned, _)| match planned {
+            Planned::Limited { rule, .. } | Planned::Unlimited { rule, .. } => rule.as_deref(),
+            Planned::Nothing => None,
         })
     }
 }
 
-/// When the same cost would fit the next time, which is not at once where it has been recorded although the request is
-/// held back.
-fn again_after(charge: &Charge, outcome: &Outcome) -> RetryAfter {
-    match outcome.basis {
+/// When the same cost would fit again. For a charge that was recorded although the request is denied, this is later than
+/// its `retry_after`.
+fn wait_for_next(charge: &Charge, outcome: &Outcome) -> RetryAfter {
+    match outcome.decided_by {
         DecidedBy::Store(CounterSnapshot { now_us, facts }) if charge.is_recorded(outcome.verdict, true) => {
             charge.kernel.wait(&facts, Attempt { now_us, cost: charge.cost })
         }
-        _ => outcome.report.retry_after,
+        DecidedBy::Store(_) | DecidedBy::Policy(_) => outcome.report.retry_after,
     }
 }
 
-fn limits_of(planned: &Planned) -> impl Iterator<Item = (Option<&Rule>, &Limit, usize)> {
+fn charged_limits(planned: &Planned) -> impl Iterator<Item = ChargedLimit<'_>> {
     let (rule, limits) = match planned {
         Planned::Limited { rule, limits } => (rule.as_deref(), limits.as_slice()),
         Planned::Nothing | Planned::Unlimited { .. } => (None, &[][..]),
     };
-    limits.iter().map(move |(limit, place)| (rule, limit.as_ref(), *place))
+    limits.iter().map(move |(limit, index)| ChargedLimit { rule, limit, index: *index })
 }
 
-/// Of two limits on one descriptor, the one its status reports; the first on a tie.
+/// Of two limits of one descriptor, the one that its status reports; the first on a tie.
 fn more_binding<'d>(first: LimitResult<'d>, second: LimitResult<'d>) -> LimitResult<'d> {
-    let wait = |judged: &LimitResult<'_>| judged.outcome.report.retry_after;
+    let wait = |result: &LimitResult<'_>| result.outcome.report.retry_after;
     let second_binds = match (first.outcome.verdict, second.outcome.verdict) {
         (Verdict::Over, Verdict::Over) => wait(&second) > wait(&first),
         (Verdict::Fits, Verdict::Over) => true,
         (Verdict::Over, Verdict::Fits) => false,
-        (Verdict::Fits, Verdict::Fits) => is_nearer_its_end(&second, &first),
+        (Verdict::Fits, Verdict::Fits) => has_less_left(&second, &first),
     };
     if second_binds { second } else { first }
 }
 
-/// Compares remaining/limit without dividing.
-fn is_nearer_its_end(a: &LimitResult<'_>, b: &LimitResult<'_>) -> bool {
-    let share = |of: &LimitResult<'_>, other: &LimitResult<'_>| {
-        u128::from(of.outcome.report.remaining) * u128::from(other.limit.spec.max_cost())
+/// Whether `a` has the smaller share of its limit left: compares remaining/limit without dividing.
+fn has_less_left(a: &LimitResult<'_>, b: &LimitResult<'_>) -> bool {
+    let scaled = |result: &LimitResult<'_>, other: &LimitResult<'_>| {
+        u128::from(result.outcome.report.remaining) * u128::from(other.limit.spec.max_cost())
     };
-    share(a, b) < share(b, a)
+    scaled(a, b) < scaled(b, a)
 }

@@ -1,93 +1,97 @@
-//! The one spelling of counter keys: injective, bounded, readable.
+//! The only place that writes counter keys: injective, bounded, readable.
 //!
-//! `{domain|key=value}|key=value#fingerprint`. In braces stands the part by which a Redis Cluster places a key: domain
-//! and first entry, so that all counters below one tenant, user or address live together, unless the rule says
-//! otherwise. Characters that mean something are escaped as `%XX`, so different descriptors never share a key. A long part
-//! is replaced by its hash.
+//! `{domain|key=value}|key=value#fingerprint`. The part in braces decides the slot in a Redis Cluster: by default domain and
+//! first entry, so that all counters of one tenant, user or address are on one node ([`ShardBy`]). Characters with a
+//! meaning are escaped as `%XX`, so different descriptors never share a key. Long parts are replaced by a hash.
 
 use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-use super::ShardBy;
+use super::shard::ShardBy;
 
-/// A part longer than this many bytes (escaped) is hashed.
-const LONGEST_PART: usize = 64;
-/// The entries after the first are hashed as one where they take more bytes than this.
-const LONGEST_TAIL: usize = 192;
+/// A domain, key or value of more bytes than this (escaped) is hashed.
+const MAX_PART_LEN: usize = 64;
+/// The entries after the first are hashed together if they take more bytes than this.
+const MAX_TAIL_LEN: usize = 192;
 
 /// One entry of a counter's key.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Part<'a> {
-    /// The request's own key and value.
+pub(super) enum KeyPart<'a> {
+    /// Key and value of the request.
     Own(&'a str, &'a str),
-    /// Key and value, as the rule file has them, of a wildcard whose values share the counter.
+    /// Key and value of the rule file: a wildcard whose values share the counter.
     Shared(&'a str, &'a str),
 }
 
-/// What stands in a counter's key around the entries.
+/// The rest of a counter's key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame<'a> {
+pub(super) struct KeyContext<'a> {
     pub(super) domain: &'a str,
     pub(super) shard_by: ShardBy,
     pub(super) fingerprint: &'a str,
 }
 
-/// Writes the key of a counter to the end of `out`. At most about 500 bytes whatever the entries hold.
-pub(super) fn spell<'a>(out: &mut String, frame: &Frame<'_>, mut entries: impl Iterator<Item = Part<'a>>) {
-    let close = |out: &mut String, after: ShardBy| {
-        if frame.shard_by == after {
+/// Appends the key of a counter to `out`: at most about 500 bytes, whatever the length of the entries.
+pub(super) fn write_key<'a>(
+    out: &mut String,
+    context: &KeyContext<'_>,
+    mut parts: impl Iterator<Item = KeyPart<'a>>,
+) {
+    let close_brace = |out: &mut String, after: ShardBy| {
+        if context.shard_by == after {
             out.push('}');
         }
     };
     out.push('{');
-    part(out, frame.domain);
-    close(out, ShardBy::Domain);
-    if let Some(first) = entries.next() {
-        entry(out, first);
+    write_text(out, context.domain);
+    close_brace(out, ShardBy::Domain);
+    if let Some(first) = parts.next() {
+        write_part(out, first);
     }
-    close(out, ShardBy::FirstEntry);
+    close_brace(out, ShardBy::FirstEntry);
     let tail = out.len();
-    for next in entries {
-        entry(out, next);
+    for part in parts {
+        write_part(out, part);
     }
-    if out.len() - tail > LONGEST_TAIL {
-        shorten(out, tail);
+    if out.len() - tail > MAX_TAIL_LEN {
+        replace_by_hash(out, tail);
     }
-    close(out, ShardBy::Descriptor);
+    close_brace(out, ShardBy::Descriptor);
     out.push('#');
-    out.push_str(frame.fingerprint);
+    out.push_str(context.fingerprint);
 }
 
-fn entry(out: &mut String, entry: Part<'_>) {
-    let (Part::Own(key, value) | Part::Shared(key, value)) = entry;
+fn write_part(out: &mut String, part: KeyPart<'_>) {
+    let (KeyPart::Own(key, value) | KeyPart::Shared(key, value)) = part;
     out.push('|');
-    part(out, key);
+    write_text(out, key);
     out.push('=');
-    part(out, value);
-    if let Part::Shared(..) = entry {
-        // No escape, so no entry of a request spells it.
+    write_text(out, value);
+    if let KeyPart::Shared(..) = part {
+        // `%*` is not an escape, so no entry of a request produces it.
         out.push_str("%*");
     }
 }
 
-fn part(out: &mut String, text: &str) {
+fn write_text(out: &mut String, text: &str) {
     let start = out.len();
     let mut rest = text;
-    while let Some(place) = rest.bytes().position(|byte| HAS_MEANING[usize::from(byte)]) {
-        out.push_str(&rest[..place]);
+    while let Some(index) = rest.bytes().position(|byte| IS_ESCAPED[usize::from(byte)]) {
+        out.push_str(&rest[..index]);
         // Writing to a String cannot fail.
-        let _ = write!(out, "%{:02X}", rest.as_bytes()[place]);
-        rest = &rest[place + 1..];
+        let _ = write!(out, "%{:02X}", rest.as_bytes()[index]);
+        rest = &rest[index + 1..];
     }
     out.push_str(rest);
-    if out.len() - start > LONGEST_PART {
-        shorten(out, start);
+    if out.len() - start > MAX_PART_LEN {
+        replace_by_hash(out, start);
     }
 }
 
-/// Whether a byte would be taken for something else than itself. All of them are characters of their own.
-const HAS_MEANING: [bool; 256] = {
+/// Whether a byte is escaped, because it has a meaning in keys or is not printable. All are ASCII, so none is part of a
+/// longer UTF-8 character.
+const IS_ESCAPED: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
     while byte < table.len() {
@@ -97,8 +101,8 @@ const HAS_MEANING: [bool; 256] = {
     table
 };
 
-/// Replaces the text from `start` by 128 bits of its SHA-256. `%h` is no escape, so no plain text spells it.
-fn shorten(out: &mut String, start: usize) {
+/// Replaces the text from `start` by 128 bits of its SHA-256. `%h` is not an escape, so no escaped text contains it.
+fn replace_by_hash(out: &mut String, start: usize) {
     let digest = Sha256::digest(&out.as_bytes()[start..]);
     out.truncate(start);
     out.push_str("%h");
@@ -118,8 +122,8 @@ mod tests {
 
     fn sharded(shard_by: ShardBy, domain: &str, entries: &[(String, String)]) -> String {
         let mut out = String::new();
-        let frame = Frame { domain, shard_by, fingerprint: "fw:1/1" };
-        spell(&mut out, &frame, entries.iter().map(|(k, v)| Part::Own(k, v)));
+        let context = KeyContext { domain, shard_by, fingerprint: "fw:1/1" };
+        write_key(&mut out, &context, entries.iter().map(|(k, v)| KeyPart::Own(k, v)));
         out
     }
 
@@ -135,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_braces_hold_what_counters_are_kept_by() {
+    fn the_braces_hold_the_part_that_decides_the_slot() {
         let pairs = entries(&[("tenant", "a"), ("path", "/v1")]);
         let table = [
             (ShardBy::Domain, "{edge}|tenant=a|path=/v1#fw:1/1", "{edge}|tenant=a#fw:1/1"),

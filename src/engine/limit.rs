@@ -1,10 +1,10 @@
-//! One limit of a rule: how much, over what period, by which algorithm, and what else is to be known about it.
+//! One limit of a rule: how much, over what period, by which algorithm, and the options beside these.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::algorithm::{
-    Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, LONGEST_REFILL_US, MAX_LOG_LIMIT, SlidingLog,
+    Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, LONGEST_REFILL_US, MAX_LOG_LIMIT, Pacing, SlidingLog,
     SlidingWindow,
 };
 use super::period::Period;
@@ -13,21 +13,21 @@ use super::period::Period;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LimitId(pub u32);
 
-/// The algorithm as rule files name it.
+/// An algorithm as rule files name it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// Windows aligned to the epoch.
     #[default]
     FixedWindow,
-    /// Two-bucket counter: an estimate of the log at the cost of two numbers.
+    /// Two-bucket counter: estimates the sliding log from two counts.
     SlidingWindow,
     /// Exact log of every grant.
     SlidingLog,
     /// Generic cell rate algorithm.
     Gcra,
-    /// Tokens that flow in continuously or whole intervals at a time.
+    /// Tokens that are added continuously or once per interval.
     TokenBucket,
-    /// A level that drains; a meter, or a queue that answers with the delay to wait.
+    /// A bucket that drains at a constant rate: a meter, or a queue that answers with a delay.
     LeakyBucket,
 }
 
@@ -42,7 +42,7 @@ impl Algorithm {
         Self::LeakyBucket,
     ];
 
-    /// Its name in rule files and settings.
+    /// The name in rule files and settings.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -55,13 +55,13 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of that name.
+    /// The algorithm of this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
-    /// Whether `burst` has a meaning.
+    /// Whether the algorithm uses `burst`.
     #[must_use]
     pub fn has_burst(self) -> bool {
         matches!(self, Self::Gcra | Self::TokenBucket | Self::LeakyBucket)
@@ -71,14 +71,14 @@ impl Algorithm {
 /// When a hit is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Charging {
-    /// A hit that does not fit changes nothing.
+    /// When it fits: a denied hit changes nothing.
     Prepaid,
-    /// Every hit is recorded, admitted or not; the debt stays below one further limit (or burst).
+    /// Always, admitted or not. The debt is at most one further limit (or burst).
     Postpaid,
 }
 
 impl Charging {
-    /// Its name in rule files and settings.
+    /// The name in rule files and settings.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -87,23 +87,23 @@ impl Charging {
         }
     }
 
-    /// The charging of that name.
+    /// The charging of this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Prepaid, Self::Postpaid].into_iter().find(|charging| charging.name() == name)
     }
 }
 
-/// What a limit answers when the store cannot.
+/// What a limit answers when the store cannot decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FailurePolicy {
     /// The hit goes ahead.
     Allow,
     /// The hit is over its limit.
     Deny,
-    /// This process decides from its own memory.
+    /// This process decides from counters in its own memory.
     Local,
-    /// The whole call fails, and the caller's failure mode decides.
+    /// The whole call fails; the failure mode of the caller decides.
     #[default]
     Error,
 }
@@ -112,7 +112,7 @@ impl FailurePolicy {
     /// Every policy.
     pub const ALL: [Self; 4] = [Self::Allow, Self::Deny, Self::Local, Self::Error];
 
-    /// Its name in rule files and settings.
+    /// The name in rule files and settings.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -123,20 +123,20 @@ impl FailurePolicy {
         }
     }
 
-    /// The policy of that name.
+    /// The policy of this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|policy| policy.name() == name)
     }
 
-    /// The policy of a limit that holds nothing back: it must not fail a call either.
+    /// The policy of a non-binding limit: a limit that denies nothing must not fail a call either.
     #[must_use]
     pub fn for_non_binding(self) -> Self {
         if self == Self::Error { Self::Allow } else { self }
     }
 }
 
-/// How tokens come back to a token bucket.
+/// How tokens are added to a token bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Refill {
     /// Evenly, fractions included.
@@ -146,26 +146,16 @@ pub enum Refill {
     Interval,
 }
 
-/// What a leaky bucket does with a hit that has to wait.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Pacing {
-    /// A meter: it fits or it does not.
-    #[default]
-    Meter,
-    /// A queue: it fits, and the answer says how long to wait.
-    Queue,
-}
-
-/// Everything a rule file can say of one limit, unchecked.
+/// One limit as a rule file or a request describes it, unchecked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitSpec {
     /// Units per period; 0 blocks. Ignored when `unlimited`.
     pub requests_per_unit: u32,
-    /// The period; ignored when `unlimited`.
+    /// Ignored when `unlimited`.
     pub period: Period,
     /// Never counted, always admitted.
     pub unlimited: bool,
-    /// The algorithm.
+    /// How units are counted.
     pub algorithm: Algorithm,
     /// Units an idle key may take at once; `None` = `requests_per_unit`. Bucket algorithms only.
     pub burst: Option<u32>,
@@ -175,66 +165,66 @@ pub struct LimitSpec {
     pub pacing: Pacing,
     /// When a hit is recorded.
     pub charging: Charging,
-    /// What is answered when the store cannot.
+    /// What to answer when the store cannot decide.
     pub on_store_failure: FailurePolicy,
-    /// Copied to the answer; label of its metrics; target of `replaces`.
+    /// Copied to the answer; label of the limit's metrics; what `replaces` refers to.
     pub name: Option<String>,
-    /// Names of limits that this one takes the place of.
+    /// Names of the limits that this one replaces in a request.
     pub replaces: Vec<String>,
 }
 
-/// Why a limit cannot be kept as written.
+/// Why a limit is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// `burst: 0`.
     #[error("burst must be at least 1; use requests_per_unit: 0 to block")]
     ZeroBurst,
-    /// The log keeps one entry per grant.
+    /// A sliding log above [`MAX_LOG_LIMIT`].
     #[error(
         "sliding_log keeps every grant, so its limit may not exceed {MAX_LOG_LIMIT} (it is {limit}); use sliding_window or gcra"
     )]
     LogTooLong {
-        /// Units per period asked for.
+        /// Units per period.
         limit: u32,
     },
-    /// An empty bucket would take longer than ten years to fill.
+    /// An empty bucket would take longer than [`LONGEST_REFILL_US`] to fill.
     #[error("burst of {burst} at {limit} per {period} takes more than ten years to refill")]
     RefillTooLong {
         /// Units an idle key may take.
         burst: u32,
         /// Units per period.
         limit: u32,
-        /// The period.
+        /// The period of the limit.
         period: Period,
     },
 }
 
-/// What a limit counts.
+/// Whether a limit counts, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
-    /// Nothing: always admitted.
+    /// Not counted, always admitted.
     Unlimited,
-    /// By this kernel.
+    /// Counted by this kernel.
     Limited(Kernel),
 }
 
-/// A checked limit, ready to decide by.
+/// A checked limit with its kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Its place in the rule set; overrides share the set's last place.
+    /// Its position in the rule set; all overrides share the position after the last limit.
     pub id: LimitId,
-    /// As the rule file (with defaults filled in) or the request says it.
+    /// As the rule file or the request describes it, defaults filled in.
     pub spec: LimitSpec,
-    /// The kernel with its numbers worked out.
+    /// The kernel, computed from `spec`.
     pub quantity: Quantity,
-    /// `rate_limit.name` where given, else the rule's path: the `rule` label of metrics and of answers.
+    /// `rate_limit.name` if there is one, else the rule's path: the `rule` label of metrics and of answers.
     pub label: Arc<str>,
-    /// Part of the store key: two limits share a counter only when their states mean the same.
+    /// Part of the counter's key, so that limits share a counter only if their states mean the same.
     pub fingerprint: Box<str>,
 }
 
 impl Limit {
-    /// Checks `spec` and works out the kernel's numbers.
+    /// Checks `spec` and computes the kernel.
     ///
     /// # Errors
     /// [`LimitError`] where the numbers leave the range in which decisions are exact.
@@ -250,7 +240,7 @@ impl Limit {
 }
 
 impl LimitSpec {
-    /// `requests_per_unit` per `period`, prepaid, with nothing else said of it.
+    /// `requests_per_unit` per `period`, prepaid, all else by default.
     #[must_use]
     pub fn new(algorithm: Algorithm, requests_per_unit: u32, period: Period) -> Self {
         Self {
@@ -289,11 +279,11 @@ fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
             return Err(LimitError::LogTooLong { limit: spec.requests_per_unit });
         }
         Algorithm::SlidingLog => Kernel::SlidingLog(SlidingLog::new(limit, period_us)),
-        Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => return bucket(spec),
+        Algorithm::Gcra | Algorithm::TokenBucket | Algorithm::LeakyBucket => return bucket_kernel(spec),
     })
 }
 
-fn bucket(spec: &LimitSpec) -> Result<Kernel, LimitError> {
+fn bucket_kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
     if spec.burst == Some(0) {
         return Err(LimitError::ZeroBurst);
     }

@@ -1,24 +1,25 @@
 //! Walks a descriptor down the rule tree, exactly as `envoyproxy/ratelimit` does (its `GetLimit`): at each level the
-//! exact `key_value`, else the wildcards in the order of the file, else the key alone; no going back; a rule counts
-//! only where the descriptor ends.
+//! exact `key_value`, else the first matching wildcard in the order of the file, else the key alone. No backtracking;
+//! a rule applies only to descriptors that end at its node.
 
 use smallvec::SmallVec;
 
-use super::{DomainRules, Entry, Node};
+use super::request::Entry;
+use super::rule_set::{DomainRules, Node};
 
 /// How one entry was matched.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'r> {
-    /// `key_value` stands in the file.
+    /// By a node with this key and value.
     Exact(&'r Node),
-    /// A wildcard covers it.
+    /// By a wildcard.
     Wildcard(&'r Node),
-    /// The key stands in the file without a value.
+    /// By a node with this key and no value.
     Default(&'r Node),
 }
 
 impl<'r> Step<'r> {
-    /// The node reached.
+    /// The node that matched.
     #[must_use]
     pub fn node(self) -> &'r Node {
         match self {
@@ -27,34 +28,34 @@ impl<'r> Step<'r> {
     }
 }
 
-/// How far a descriptor got.
+/// The path of a descriptor through the tree.
 #[derive(Clone, Debug, Default)]
 pub struct Walk<'r> {
     /// One step per entry matched, in order.
     pub steps: SmallVec<[Step<'r>; 4]>,
-    /// The node the whole descriptor ends at, if it got that far.
+    /// The node of the last entry; `None` if an entry did not match.
     pub end: Option<&'r Node>,
 }
 
 impl DomainRules {
-    /// Walks `entries` down the tree. `scratch` saves the walk an allocation per entry.
+    /// Walks `entries` down the tree. Reusing `scratch` saves an allocation per entry.
     #[must_use]
     pub fn walk<'r>(&'r self, entries: &[Entry], scratch: &mut String) -> Walk<'r> {
-        let mut found = Walk::default();
+        let mut walk = Walk::default();
         let mut node = &self.root;
         for entry in entries {
-            let Some(step) = step(node, entry, scratch) else {
-                return found;
+            let Some(step) = match_entry(node, entry, scratch) else {
+                return walk;
             };
             node = step.node();
-            found.steps.push(step);
+            walk.steps.push(step);
         }
-        found.end = (!entries.is_empty()).then_some(node);
-        found
+        walk.end = (!entries.is_empty()).then_some(node);
+        walk
     }
 }
 
-fn step<'r>(node: &'r Node, entry: &Entry, scratch: &mut String) -> Option<Step<'r>> {
+fn match_entry<'r>(node: &'r Node, entry: &Entry, scratch: &mut String) -> Option<Step<'r>> {
     scratch.clear();
     scratch.push_str(&entry.key);
     scratch.push('_');

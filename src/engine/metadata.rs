@@ -1,4 +1,4 @@
-//! Free-form values that a rule carries back to the caller.
+//! Free-form values of a rule that are sent back with the answer.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub enum Metadata {
 }
 
 impl Metadata {
-    /// Adds what `other` has and `self` lacks; where both have a value the first stays, maps are merged inside.
+    /// Adds the values of `other` that `self` lacks. Where both have a value, that of `self` stays; two maps are merged.
     pub fn merge(&mut self, other: &Self) {
         let (Self::Map(ours), Self::Map(theirs)) = (self, other) else {
             return;

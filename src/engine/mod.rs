@@ -1,39 +1,44 @@
-//! The pure heart: rules, matching, keys, algorithms in integer microseconds, merging of answers.
+//! The pure core: rules, matching, keys, algorithms in integer microseconds, combining outcomes into a decision.
 //!
-//! Knows what a request asks, which limits it meets and what each limit's state allows. Knows nothing of gRPC,
-//! Redis, YAML, metrics or logs; awaits nothing, reads no clock (`now_us` is always an argument).
-//!
-//! The order in which a request passes through: [`Request`] -> [`RuleSet::plan`] -> [`Charges`] ->
-//! [`Store::decide`] -> [`Outcomes`] -> [`Decision::merge`].
+//! Knows what a request asks, the limits that apply to it, and what the state of each counter allows. Knows nothing of
+//! gRPC, Redis, YAML, metrics or logs; awaits nothing and reads no clock (`now_us` is always an argument).
+#![warn(missing_docs)]
 
-pub mod algorithm;
+// The pipeline of a request, in order:
+// Request -> RuleSet::plan -> Charges -> Store::decide -> Outcomes -> Decision::merge.
 mod charge;
-mod cost;
 mod decision;
-mod key;
-mod limit;
-mod matcher;
-mod metadata;
 mod outcome;
-mod pattern;
-mod period;
 mod plan;
 mod request;
-mod rule;
-mod rule_set;
-mod shard;
-mod spec;
 mod store;
 
+// Compiling rules, matching descriptors.
+mod matcher;
+mod metadata;
+mod pattern;
+mod rule;
+mod rule_set;
+mod spec;
+
+// The vocabulary: a limit, its algorithm, its counter's key.
+pub mod algorithm;
+mod cost;
+mod key;
+mod limit;
+mod period;
+mod shard;
+
+pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
 pub use charge::{Charge, Charges, Role};
 pub use cost::Cost;
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use limit::{
-    Algorithm, Charging, FailurePolicy, Limit, LimitError, LimitId, LimitSpec, Pacing, Quantity, Refill,
+    Algorithm, Charging, FailurePolicy, Limit, LimitError, LimitId, LimitSpec, Quantity, Refill,
 };
 pub use matcher::{Step, Walk};
 pub use metadata::Metadata;
-pub use outcome::{CounterSnapshot, DecidedBy, Outcome, Outcomes, Report, RetryAfter, Verdict};
+pub use outcome::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
 pub use pattern::Pattern;
 pub use period::{Period, Unit};
 pub use plan::{Plan, PlanError};

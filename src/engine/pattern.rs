@@ -1,7 +1,7 @@
-//! Wildcards in rule values: `*` stands for zero or more characters, anywhere, any number of times.
+//! Wildcards in rule values: each `*` matches zero or more characters.
 
-/// A pattern over the whole text `key_value`, as `envoyproxy/ratelimit` matches it: prefix, suffix, and the pieces
-/// between them found leftmost in order. No regular expressions, so a match is linear in the text per piece.
+/// A pattern over the whole text `key_value`, matched as `envoyproxy/ratelimit` does: prefix, suffix, and the pieces
+/// between them, each at its leftmost position after the piece before. A match is linear in the text per piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<str>,
@@ -9,41 +9,40 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// The pattern in `text`, or `None` where `text` has no `*`.
+    /// The pattern `text`; `None` if `text` has no `*`.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let stars = text.matches('*').count();
         (stars > 0).then(|| Self { text: text.into(), literal_len: text.len() - stars })
     }
 
-    /// As written in the rule file.
+    /// The pattern as written in the rule file.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether all of `candidate` is covered.
+    /// Whether the pattern matches all of `candidate`.
     #[must_use]
     pub fn matches(&self, candidate: &str) -> bool {
-        // Prefix and suffix may not claim the same characters.
+        // Prefix and suffix must not overlap.
         if candidate.len() < self.literal_len {
             return false;
         }
         let (prefix, rest) = self.text.split_once('*').unwrap_or((&self.text, ""));
-        let Some(mut open) = candidate.strip_prefix(prefix) else {
+        let Some(unmatched) = candidate.strip_prefix(prefix) else {
             return false;
         };
         let mut pieces = rest.split('*');
         let Some(suffix) = pieces.next_back() else {
             return false;
         };
-        let Some(middle) = open.strip_suffix(suffix) else {
+        let Some(mut middle) = unmatched.strip_suffix(suffix) else {
             return false;
         };
-        open = middle;
         for piece in pieces {
-            match open.find(piece) {
-                Some(at) => open = &open[at + piece.len()..],
+            match middle.find(piece) {
+                Some(start) => middle = &middle[start + piece.len()..],
                 None => return false,
             }
         }
@@ -59,7 +58,7 @@ mod tests {
     fn patterns_match_the_whole_text() {
         let table = [
             // pattern, candidate, matches
-            ("foo*", "foo", true), // a star may stand for nothing
+            ("foo*", "foo", true), // a star matches the empty text
             ("foo*", "foobar", true),
             ("foo*", "xfoo", false),
             ("*", "", true),
@@ -68,9 +67,9 @@ mod tests {
             ("a*b*c", "a-b-c", true),
             ("a*b*c", "abc", true),
             ("a*b*c", "acb", false),
-            ("ab*ba", "aba", false), // prefix and suffix do not share a character
+            ("ab*ba", "aba", false), // prefix and suffix must not overlap
             ("ab*ba", "abba", true),
-            ("a*bc*c", "abc", false), // leftmost pieces use the text up
+            ("a*bc*c", "abc", false), // the leftmost match leaves no room for the suffix
             ("a*b*b", "ab", false),
             ("**", "anything", true),
             ("pfad/*/ü*", "pfad/x/über", true),

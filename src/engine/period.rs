@@ -1,11 +1,11 @@
-//! Units of time as rules and requests name them.
+//! Units of time and periods, as rules and requests name them.
 
 use std::fmt;
 
 /// The longest window, interval or period: 366 days, below 2^45 us.
 pub const LONGEST_US: u64 = 366 * 86_400 * 1_000_000;
 
-/// A unit of time as `envoyproxy/ratelimit` counts it: a month is 30 days, a year 365.
+/// A unit of time as in `envoyproxy/ratelimit`: a month has 30 days, a year 365.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unit {
     /// 1 s
@@ -29,7 +29,7 @@ impl Unit {
     pub const ALL: [Self; 7] =
         [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
-    /// Its length in seconds.
+    /// Length in seconds.
     #[must_use]
     pub fn seconds(self) -> u64 {
         match self {
@@ -43,7 +43,7 @@ impl Unit {
         }
     }
 
-    /// Its name in rule files, lower case.
+    /// The name in rule files, lower case.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -57,14 +57,14 @@ impl Unit {
         }
     }
 
-    /// The unit of that name, in any case.
+    /// The unit of this name, in any case.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
     }
 }
 
-/// A number of units of time: the period a limit counts over. At least 1 s, at most 366 days.
+/// The period of a limit, as a multiple of a unit. At least 1 s, at most 366 days.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Period {
     unit: Unit,
@@ -72,7 +72,7 @@ pub struct Period {
 }
 
 impl Period {
-    /// `multiplier` times `unit`; `None` when that is zero or longer than 366 days.
+    /// `multiplier` times `unit`; `None` if the result is zero or longer than 366 days.
     #[must_use]
     pub fn new(unit: Unit, multiplier: u32) -> Option<Self> {
         let us = unit.seconds().checked_mul(u64::from(multiplier))?.checked_mul(1_000_000)?;
@@ -85,13 +85,13 @@ impl Period {
         Self { unit, multiplier: 1 }
     }
 
-    /// The unit it is counted in.
+    /// The unit.
     #[must_use]
     pub fn unit(self) -> Unit {
         self.unit
     }
 
-    /// How many of the unit.
+    /// Number of units.
     #[must_use]
     pub fn multiplier(self) -> u32 {
         self.multiplier

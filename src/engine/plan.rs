@@ -1,59 +1,63 @@
-//! From a request to what the store must decide: match every descriptor, drop what is replaced, spell the keys.
+//! From a request to what the store must decide: matches each descriptor, drops replaced limits, writes the keys.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::key::{self, Frame, Part};
-use super::{
-    Charge, Charges, Cost, Defaults, Descriptor, DomainRules, Entry, Limit, LimitError, LimitOverride,
-    LimitSpec, Quantity, Request, Role, Rule, RuleSet, Walk,
-};
+use super::charge::{Charge, Charges, Role};
+use super::cost::Cost;
+use super::key::{self, KeyContext, KeyPart};
+use super::limit::{Limit, LimitError, LimitSpec, Quantity};
+use super::matcher::Walk;
+use super::request::{Descriptor, Entry, LimitOverride, Request};
+use super::rule::Rule;
+use super::rule_set::{Defaults, DomainRules, RuleSet};
 
 /// Why a request cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The limit that came with a descriptor is out of range.
-    #[error("descriptor {place}: {cause}")]
+    #[error("descriptor {index}: {cause}")]
     Override {
-        /// Which descriptor, from 0.
-        place: usize,
-        /// What is wrong with its limit.
+        /// Index of the descriptor.
+        index: usize,
+        /// Why its limit is not valid.
         cause: LimitError,
     },
 }
 
-/// What one request meets: the charges for the store, and which descriptor each belongs to.
+/// The charges of one request, and the descriptors that they belong to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// For the store.
+    /// What the store decides.
     pub charges: Charges,
     /// One per descriptor, in order.
     pub(super) descriptors: SmallVec<[Planned; 2]>,
 }
 
-/// What one descriptor meets.
+/// The limits of one descriptor.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Planned {
-    /// No rule, or all its limits are replaced.
+    /// No rule, or a rule whose limits are all replaced.
     Nothing,
     /// Only limits that never deny.
     Unlimited { rule: Option<Arc<Rule>>, limit: Arc<Limit> },
-    /// Limits that count, each with the place of its charge.
+    /// Limits that count, each with the index of its charge.
     Limited { rule: Option<Arc<Rule>>, limits: SmallVec<[(Arc<Limit>, usize); 2]> },
 }
 
 /// A descriptor with the limits that apply to it.
 struct Match<'r> {
     rule: Option<&'r Arc<Rule>>,
-    own: Option<Arc<Limit>>,
-    found: Walk<'r>,
+    /// The limit that came with the descriptor; it replaces the rule's limits.
+    sent: Option<Arc<Limit>>,
+    walk: Walk<'r>,
 }
 
 impl Match<'_> {
     fn limits(&self) -> &[Arc<Limit>] {
-        match (&self.own, self.rule) {
-            (Some(own), _) => std::slice::from_ref(own),
+        match (&self.sent, self.rule) {
+            (Some(limit), _) => std::slice::from_ref(limit),
             (None, Some(rule)) => &rule.limits,
             (None, None) => &[],
         }
@@ -69,7 +73,7 @@ impl Match<'_> {
 }
 
 impl RuleSet {
-    /// Finds what applies to each descriptor of `request` and what the store must decide.
+    /// Finds the limits of each descriptor of `request`, and the charges that the store must decide.
     ///
     /// # Errors
     /// [`PlanError`] where a limit that came with the request is out of range.
@@ -85,20 +89,21 @@ impl RuleSet {
             .flat_map(|limit| &limit.spec.replaces)
             .map(String::as_str)
             .collect();
-        // A quota rule in shadow is never over, so the others can never all be: none of them can deny.
-        let counts = |found: &Match<'_>| found.limits().iter().any(|limit| is_counted(limit, &replaced));
-        let quota_can_deny =
-            !matches.iter().any(|found| found.is_quota() && found.is_shadow() && counts(found));
+        // A shadow quota rule is never over, so the quota rules can never all be over: none of them can deny.
+        let counts = |matched: &Match<'_>| matched.limits().iter().any(|limit| is_counted(limit, &replaced));
+        let is_shadow_quota = |matched: &Match<'_>| matched.is_quota() && matched.is_shadow();
+        let quota_can_deny = !matches.iter().any(|matched| is_shadow_quota(matched) && counts(matched));
         let mut plan = Plan::default();
-        for (descriptor, found) in request.descriptors.iter().zip(&matches) {
-            let role = match (found.is_shadow(), found.is_quota()) {
+        for (descriptor, matched) in request.descriptors.iter().zip(&matches) {
+            let role = match (matched.is_shadow(), matched.is_quota()) {
                 (true, _) => Role::NonBinding,
                 (false, true) if quota_can_deny => Role::Quota(plan.charges.quota_groups()),
                 (false, true) => Role::NonBinding,
                 (false, false) => Role::Enforce,
             };
-            let asked = Asked { domain, entries: &descriptor.entries, cost: request.cost(descriptor), role };
-            let planned = plan.add(found, &asked, &replaced);
+            let cost = request.cost(descriptor);
+            let context = DescriptorContext { domain, entries: &descriptor.entries, cost, role };
+            let planned = plan.add(matched, &context, &replaced);
             plan.descriptors.push(planned);
         }
         Ok(plan)
@@ -111,21 +116,21 @@ impl RuleSet {
     ) -> Result<SmallVec<[Match<'r>; 2]>, PlanError> {
         let mut scratch = String::new();
         let mut matches = SmallVec::with_capacity(request.descriptors.len());
-        for (place, descriptor) in request.descriptors.iter().enumerate() {
-            let own = self.own_limit(descriptor).map_err(|cause| PlanError::Override { place, cause })?;
-            if own.is_some() {
-                matches.push(Match { rule: None, own, found: Walk::default() });
+        for (index, descriptor) in request.descriptors.iter().enumerate() {
+            let sent = self.sent_limit(descriptor).map_err(|cause| PlanError::Override { index, cause })?;
+            if sent.is_some() {
+                matches.push(Match { rule: None, sent, walk: Walk::default() });
                 continue;
             }
-            let found = domain.walk(&descriptor.entries, &mut scratch);
-            let rule = found.end.and_then(|node| node.rule.as_ref());
-            matches.push(Match { rule, own: None, found });
+            let walk = domain.walk(&descriptor.entries, &mut scratch);
+            let rule = walk.end.and_then(|node| node.rule.as_ref());
+            matches.push(Match { rule, sent: None, walk });
         }
         Ok(matches)
     }
 
-    /// The limit that came with the descriptor. It has a counter apart from any rule's.
-    fn own_limit(&self, descriptor: &Descriptor) -> Result<Option<Arc<Limit>>, LimitError> {
+    /// The limit that came with the descriptor. It never shares a counter with a rule's limit.
+    fn sent_limit(&self, descriptor: &Descriptor) -> Result<Option<Arc<Limit>>, LimitError> {
         let Some(sent) = descriptor.limit else {
             return Ok(None);
         };
@@ -152,8 +157,8 @@ fn override_spec(sent: LimitOverride, defaults: Defaults) -> LimitSpec {
     }
 }
 
-/// One descriptor of the request, as far as its charges need to know it.
-struct Asked<'a> {
+/// What the charges of one descriptor have in common.
+struct DescriptorContext<'a> {
     domain: &'a DomainRules,
     entries: &'a [Entry],
     cost: Cost,
@@ -161,7 +166,7 @@ struct Asked<'a> {
 }
 
 impl Plan {
-    /// Every limit that is asked, once per descriptor.
+    /// Every limit with a charge, once per descriptor.
     pub fn limits(&self) -> impl Iterator<Item = &Limit> {
         self.descriptors
             .iter()
@@ -172,10 +177,10 @@ impl Plan {
             .map(|(limit, _)| limit.as_ref())
     }
 
-    fn add(&mut self, found: &Match<'_>, asked: &Asked<'_>, replaced: &[&str]) -> Planned {
+    fn add(&mut self, matched: &Match<'_>, context: &DescriptorContext<'_>, replaced: &[&str]) -> Planned {
         let mut unlimited = None;
         let mut limits = SmallVec::new();
-        for limit in found.limits() {
+        for limit in matched.limits() {
             if is_replaced(limit, replaced) {
                 continue;
             }
@@ -184,35 +189,34 @@ impl Plan {
                 continue;
             };
             let charge = Charge {
-                key: 0..0,
                 kernel,
-                cost: asked.cost,
+                cost: context.cost,
                 charging: limit.spec.charging,
-                role: asked.role,
+                role: context.role,
                 on_store_failure: limit.spec.on_store_failure,
             };
-            let place = self.charges.push(charge, |keys| spell(keys, found, asked, limit));
-            limits.push((Arc::clone(limit), place));
+            let index = self.charges.push(charge, |text| write_key(text, matched, context, limit));
+            limits.push((Arc::clone(limit), index));
         }
         match (limits.is_empty(), unlimited) {
-            (false, _) => Planned::Limited { rule: found.rule.cloned(), limits },
-            (true, Some(limit)) => Planned::Unlimited { rule: found.rule.cloned(), limit },
+            (false, _) => Planned::Limited { rule: matched.rule.cloned(), limits },
+            (true, Some(limit)) => Planned::Unlimited { rule: matched.rule.cloned(), limit },
             (true, None) => Planned::Nothing,
         }
     }
 }
 
-fn spell(keys: &mut String, found: &Match<'_>, asked: &Asked<'_>, limit: &Limit) {
-    let entries = asked.entries.iter().enumerate().map(|(place, entry)| {
-        match found.found.steps.get(place).map(|step| step.node()) {
-            Some(node) if node.shares_counter => Part::Shared(&node.key, node.value()),
-            _ => Part::Own(&entry.key, &entry.value),
+fn write_key(text: &mut String, matched: &Match<'_>, context: &DescriptorContext<'_>, limit: &Limit) {
+    let parts = context.entries.iter().enumerate().map(|(index, entry)| {
+        match matched.walk.steps.get(index).map(|step| step.node()) {
+            Some(node) if node.shares_counter => KeyPart::Shared(&node.key, node.value()),
+            _ => KeyPart::Own(&entry.key, &entry.value),
         }
     });
-    let frame = Frame {
-        domain: &asked.domain.name,
-        shard_by: found.rule.map_or(asked.domain.shard_by, |rule| rule.shard_by),
+    let key_context = KeyContext {
+        domain: &context.domain.name,
+        shard_by: matched.rule.map_or(context.domain.shard_by, |rule| rule.shard_by),
         fingerprint: &limit.fingerprint,
     };
-    key::spell(keys, &frame, entries);
+    key::write_key(text, &key_context, parts);
 }

@@ -1,15 +1,16 @@
-//! What a caller asks: the wire's request without the wire.
+//! What a caller asks, independent of the transport.
 
-use super::{Cost, Period};
+use super::cost::Cost;
+use super::period::Period;
 
-/// One question: may this go ahead? Every descriptor gets its own status in the answer.
+/// Asks whether something may proceed. The answer has a status per descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The set of rules to decide by.
+    /// Selects the rules.
     pub domain: String,
-    /// Units for every descriptor that names none of its own; 0 means 1.
+    /// Units for every descriptor without `hits` of its own; 0 means 1.
     pub hits_addend: u32,
-    /// What is limited, in the order the statuses are answered.
+    /// What is limited, in the order of the statuses in the answer.
     pub descriptors: Vec<Descriptor>,
 }
 
@@ -25,11 +26,11 @@ impl Request {
 /// A list of entries that names one thing to limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Walked through the rule tree in order.
+    /// Matched in order, from the root of the rule tree.
     pub entries: Vec<Entry>,
-    /// A limit sent with the request; it replaces whatever the rules say.
+    /// A limit sent with the request; it replaces the limits of the rules.
     pub limit: Option<LimitOverride>,
-    /// Units for this descriptor alone; `Some(0)` is a peek.
+    /// Units for this descriptor; `Some(0)` is a peek.
     pub hits: Option<u64>,
     /// Whether the hits are given back instead of taken.
     pub is_refund: bool,

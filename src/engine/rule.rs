@@ -1,30 +1,32 @@
-//! A rule: what a descriptor that ends at one node of the tree is limited by.
+//! A rule: the limits of descriptors that end at one node of the tree.
 
 use std::sync::Arc;
 
-use super::{Limit, Metadata, ShardBy};
+use super::limit::Limit;
+use super::metadata::Metadata;
+use super::shard::ShardBy;
 
 /// Position of a rule in its [`RuleSet`](super::RuleSet), dense from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RuleId(pub u32);
 
-/// The limits at one node, and how they count towards the answer.
+/// The limits at one node, and their effect on the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// Its place in the rule set.
+    /// Its position in the rule set.
     pub id: RuleId,
     /// The domain it belongs to.
     pub domain: Arc<str>,
-    /// The domain and the nodes that lead here, `domain.key_value.key`: the reference service's stat key, from the
-    /// rule file alone.
+    /// The domain and the nodes down to this one, `domain.key_value.key`: the stat key of `envoyproxy/ratelimit`. Built
+    /// from the rule file alone, never from values of requests.
     pub path: Arc<str>,
-    /// All of them apply to every request that ends here, each with its own counter. Not empty.
+    /// All of them apply to each descriptor that ends here, each with its own counter. Not empty.
     pub limits: Vec<Arc<Limit>>,
-    /// Counts, but never denies.
+    /// The limits count, but never deny.
     pub shadow: bool,
-    /// Denies only together with every other quota rule of the request.
+    /// The rule denies only if every quota rule of the request is over its limit.
     pub quota: bool,
-    /// Where its counters are kept.
+    /// Which counters share a slot of a Redis Cluster.
     pub shard_by: ShardBy,
     /// Sent back with the answer.
     pub metadata: Option<Metadata>,

@@ -1,40 +1,41 @@
-//! The compiled rules: a tree per domain, every level indexed. Immutable; a reload makes a new one.
+//! The compiled rules: a tree per domain, every level indexed. Immutable; a reload compiles a new set.
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::{
-    Algorithm, Charging, CompileError, DomainSpec, FailurePolicy, Limit, LimitId, NodeSpec, Pattern, Rule,
-    RuleId, RuleSpec, ShardBy,
-};
+use super::limit::{Algorithm, Charging, FailurePolicy, Limit, LimitId};
+use super::pattern::Pattern;
+use super::rule::{Rule, RuleId};
+use super::shard::ShardBy;
+use super::spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
 
-/// What a limit is that names no algorithm, charging or failure policy: per-request overrides among them.
+/// Values for limits that do not set them, such as limits that come with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
-    /// The algorithm.
+    /// How units are counted.
     pub algorithm: Algorithm,
-    /// When hits are recorded; `None` = postpaid where no algorithm is named (as the reference service does),
-    /// prepaid where one is.
+    /// When hits are recorded. `None`: postpaid for limits that name no algorithm (as in `envoyproxy/ratelimit`),
+    /// prepaid for limits that name one.
     pub charging: Option<Charging>,
-    /// What is answered when the store cannot.
+    /// What to answer when the store cannot decide.
     pub on_store_failure: FailurePolicy,
 }
 
 impl Defaults {
-    /// The reference service's behaviour.
-    pub const REFERENCE: Self =
+    /// The behaviour of `envoyproxy/ratelimit`.
+    pub const ENVOY_RATELIMIT: Self =
         Self { algorithm: Algorithm::FixedWindow, charging: None, on_store_failure: FailurePolicy::Error };
 
-    /// The charging of a limit that does not name one.
+    /// The charging of a limit that does not set it.
     #[must_use]
     pub fn charging(&self, names_algorithm: bool) -> Charging {
-        let unnamed = if names_algorithm { Charging::Prepaid } else { Charging::Postpaid };
-        self.charging.unwrap_or(unnamed)
+        let default = if names_algorithm { Charging::Prepaid } else { Charging::Postpaid };
+        self.charging.unwrap_or(default)
     }
 }
 
-/// All rules in force.
+/// All rules of a process.
 #[derive(Clone, Debug)]
 pub struct RuleSet {
     domains: HashMap<Box<str>, DomainRules>,
@@ -46,11 +47,11 @@ pub struct RuleSet {
 /// The tree of one domain.
 #[derive(Clone, Debug)]
 pub struct DomainRules {
-    /// Its name.
+    /// The domain.
     pub name: Arc<str>,
-    /// Where the counters of limits are kept that come with requests.
+    /// Which counters share a slot of a Redis Cluster, for limits that come with a request.
     pub shard_by: ShardBy,
-    /// The level above the first: it has children only.
+    /// The parent of the first level: a node without a rule.
     pub root: Node,
 }
 
@@ -61,41 +62,41 @@ pub struct Node {
     pub composite: Box<str>,
     /// The key alone.
     pub key: Box<str>,
-    /// Whether all values that match this wildcard share one counter.
+    /// Whether all values that match this wildcard share one counter (`share_threshold`).
     pub shares_counter: bool,
-    /// What applies to descriptors that end here.
+    /// The rule of descriptors that end here.
     pub rule: Option<Arc<Rule>>,
     children: HashMap<Box<str>, Node>,
-    /// Composites of `children` that hold a wildcard, in the order of the file.
+    /// The children that are wildcards, in the order of the file.
     wildcards: Vec<Pattern>,
 }
 
 impl Node {
-    /// The value as in the rule file, empty where there is none.
+    /// The value as in the rule file, or empty.
     #[must_use]
     pub fn value(&self) -> &str {
         self.composite.get(self.key.len() + 1..).unwrap_or_default()
     }
 
-    /// The child of exactly that name.
+    /// The child with exactly this name.
     #[must_use]
     pub fn child(&self, composite: &str) -> Option<&Self> {
         self.children.get(composite)
     }
 
-    /// The first child, in the order of the file, whose wildcard covers `composite`.
+    /// The first child, in the order of the file, whose wildcard matches `composite`.
     #[must_use]
     pub fn wildcard_child(&self, composite: &str) -> Option<&Self> {
         let pattern = self.wildcards.iter().find(|pattern| pattern.matches(composite))?;
         self.children.get(pattern.text())
     }
 
-    /// The nodes of the next level, in no order.
+    /// The nodes of the next level, in arbitrary order.
     pub fn children(&self) -> impl Iterator<Item = &Self> {
         self.children.values()
     }
 
-    /// Whether the tree ends here.
+    /// Whether the node has no children.
     #[must_use]
     pub fn is_leaf(&self) -> bool {
         self.children.is_empty()
@@ -103,10 +104,10 @@ impl Node {
 }
 
 impl RuleSet {
-    /// Compiles what the sources describe.
+    /// Compiles specs.
     ///
     /// # Errors
-    /// [`CompileError`] for the first spec that cannot be kept. Sources that report every problem check first.
+    /// [`CompileError`] for the first spec that is not valid. To report every problem, check the specs before.
     pub fn compile(specs: &[DomainSpec], defaults: Defaults) -> Result<Self, CompileError> {
         let mut set = Self { domains: HashMap::new(), rules: Vec::new(), limits: Vec::new(), defaults };
         for spec in specs {
@@ -123,10 +124,15 @@ impl RuleSet {
         Ok(set)
     }
 
-    /// No rules at all: every domain is unknown.
+    /// A set without rules: every domain is unknown.
     #[must_use]
     pub fn empty() -> Self {
-        Self { domains: HashMap::new(), rules: Vec::new(), limits: Vec::new(), defaults: Defaults::REFERENCE }
+        Self {
+            domains: HashMap::new(),
+            rules: Vec::new(),
+            limits: Vec::new(),
+            defaults: Defaults::ENVOY_RATELIMIT,
+        }
     }
 
     fn add_level(
@@ -181,43 +187,43 @@ impl RuleSet {
         Ok(rule)
     }
 
-    /// The tree of a domain.
+    /// The tree of a domain, if the domain has rules.
     #[must_use]
     pub fn domain(&self, name: &str) -> Option<&DomainRules> {
         self.domains.get(name)
     }
 
-    /// The names of all domains, in no order.
+    /// The names of all domains, in arbitrary order.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
         self.domains.keys().map(AsRef::as_ref)
     }
 
-    /// Every rule, in the order of the files; `RuleId` is the place.
+    /// Every rule, in the order of the files; [`RuleId`] is the index.
     #[must_use]
     pub fn rules(&self) -> &[Arc<Rule>] {
         &self.rules
     }
 
-    /// Every limit, in the order of the files; `LimitId` is the place.
+    /// Every limit, in the order of the files; [`LimitId`] is the index.
     #[must_use]
     pub fn limits(&self) -> &[Arc<Limit>] {
         &self.limits
     }
 
-    /// The place that all per-request overrides share: one after the last limit.
+    /// The id that all limits of requests share: one after the last limit.
     #[must_use]
     pub fn override_id(&self) -> LimitId {
         self.next_limit_id()
     }
 
-    /// What limits are that say nothing of it.
+    /// Values for limits that do not set them.
     #[must_use]
     pub fn defaults(&self) -> Defaults {
         self.defaults
     }
 
     fn next_limit_id(&self) -> LimitId {
-        // More limits than that cannot be written down in the memory of a machine.
+        // 2^32 limits do not fit into the memory of a machine.
         LimitId(u32::try_from(self.limits.len()).unwrap_or(u32::MAX))
     }
 }

@@ -1,22 +1,22 @@
 //! Which counters share a slot of a Redis Cluster.
 
-/// Which part of a descriptor decides where its counters are kept. Counters that are kept together are decided together.
+/// The part of a descriptor that decides the slot of its counters. Counters in one slot are decided in one script call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ShardBy {
-    /// The domain and the first entry: all below one tenant, user or address is kept together.
+    /// Domain and first entry: all counters of one tenant, user or address share a slot.
     #[default]
     FirstEntry,
-    /// The domain alone: all of its counters are kept together, on one node.
+    /// The domain: all of its counters share a slot, and so a node.
     Domain,
-    /// The whole descriptor: each is kept by itself.
+    /// The whole descriptor: its slot is independent of other descriptors.
     Descriptor,
 }
 
 impl ShardBy {
-    /// Every one, the default first.
+    /// Every value, the default first.
     pub const ALL: [Self; 3] = [Self::FirstEntry, Self::Domain, Self::Descriptor];
 
-    /// Its name in rule files.
+    /// The name in rule files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -26,7 +26,7 @@ impl ShardBy {
         }
     }
 
-    /// The one of that name.
+    /// The value of this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|shard_by| shard_by.name() == name)

@@ -1,13 +1,15 @@
-//! A rule set as its source describes it, before it is compiled.
+//! Rules as their source describes them, before they are compiled.
 
-use super::{LimitError, LimitSpec, Metadata, ShardBy};
+use super::limit::{LimitError, LimitSpec};
+use super::metadata::Metadata;
+use super::shard::ShardBy;
 
 /// All rules of one domain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DomainSpec {
     /// Not empty.
     pub domain: String,
-    /// Of rules that do not say, and of limits that come with requests.
+    /// For rules that do not set it, and for limits that come with a request.
     pub shard_by: ShardBy,
     /// The first level of the tree.
     pub descriptors: Vec<NodeSpec>,
@@ -18,55 +20,55 @@ pub struct DomainSpec {
 pub struct NodeSpec {
     /// Not empty.
     pub key: String,
-    /// Empty = any value of the key, each counted apart. May hold `*`.
+    /// Empty: any value, each with its own counter. May contain `*`.
     pub value: String,
-    /// All values that match the wildcard share one counter.
+    /// Whether all values that match the wildcard share one counter.
     pub share_threshold: bool,
-    /// What applies to descriptors that end here.
+    /// The rule of descriptors that end here.
     pub rule: Option<RuleSpec>,
     /// The next level.
     pub descriptors: Vec<NodeSpec>,
 }
 
-/// What applies at a node.
+/// The rule of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleSpec {
-    /// Not empty; several are all applied.
+    /// Not empty. All of them apply.
     pub limits: Vec<LimitSpec>,
     /// See [`Rule::shadow`](super::Rule::shadow).
     pub shadow: bool,
     /// See [`Rule::quota`](super::Rule::quota).
     pub quota: bool,
-    /// See [`Rule::shard_by`](super::Rule::shard_by); `None` = as the domain says.
+    /// See [`Rule::shard_by`](super::Rule::shard_by); `None`: that of the domain.
     pub shard_by: Option<ShardBy>,
     /// See [`Rule::metadata`](super::Rule::metadata).
     pub metadata: Option<Metadata>,
 }
 
 impl NodeSpec {
-    /// The node's name within its level: `key_value`, or the key alone. Joined as the reference service joins it, so
-    /// that key `a` value `b_c` and key `a_b` value `c` are the same node.
+    /// The node's name within its level: `key_value`, or the key alone. As in `envoyproxy/ratelimit`, key `a` with value
+    /// `b_c` and key `a_b` with value `c` are the same node.
     #[must_use]
     pub fn composite(&self) -> String {
         if self.value.is_empty() { self.key.clone() } else { format!("{}_{}", self.key, self.value) }
     }
 }
 
-/// Why specs do not make a rule set.
+/// Why specs cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
     /// Two specs for one domain.
     #[error("duplicate domain '{0}' in config file")]
     DuplicateDomain(String),
-    /// Two nodes of one name at one level.
+    /// Two nodes with the same name at one level.
     #[error("duplicate descriptor composite key '{0}'")]
     DuplicateComposite(String),
-    /// A limit out of range.
+    /// A limit is not valid.
     #[error("{path}: {cause}")]
     Limit {
         /// The rule's path.
         path: String,
-        /// What is wrong with it.
+        /// Why the limit is not valid.
         cause: LimitError,
     },
 }

@@ -1,61 +1,85 @@
-//! The port: the one thing the engine asks of the world.
+//! The port: the one operation that the engine needs from outside, and the contract of its implementations.
+//!
+//! A store keeps one counter per key. A store that can run the kernels ([`Kernel`](super::algorithm::Kernel)) on its
+//! counters, as the memory store does, needs nothing else. A store that decides elsewhere (the Redis store: in Lua) must
+//! give the same answers: it returns the raw numbers of each counter as [`Facts`](super::algorithm::Facts), and computes
+//! the report from these with [`Kernel::report`](super::algorithm::Kernel::report).
 
 use std::future::Future;
 use std::sync::Arc;
 
-use super::{Charges, Outcomes};
+use super::charge::Charges;
+use super::outcome::Outcomes;
 
 /// Keeps the counters and decides whole requests.
 pub trait Store: Send + Sync {
-    /// Decides all charges of one request at once: either every prepaid charge is recorded or none is, and postpaid
-    /// ones always are (see [`Charges::is_denied`]). Answers in the order of the charges.
+    /// Decides all charges of one request, and records them if they are to be recorded.
+    ///
+    /// * One clock: all charges of a request are decided at one time, in microseconds since the epoch. Servers that share
+    ///   counters share the clock.
+    /// * Verdicts first: each charge gets its verdict from the unchanged counter
+    ///   ([`Kernel::verdict`](super::algorithm::Kernel::verdict)).
+    /// * All or nothing: [`Charges::is_denied`] combines the verdicts; a charge is recorded if and only if
+    ///   [`Charge::is_recorded`](super::Charge::is_recorded). No other request is decided on these counters in between.
+    /// * The outcome of a charge has its verdict, and the counter afterwards
+    ///   ([`CounterSnapshot`](super::CounterSnapshot)): time and facts.
+    /// * Outcomes are in the order of the charges. Only layers that answer without the store skip charges.
+    /// * A counter may be removed from [`Kernel::fresh_at_us`](super::algorithm::Kernel::fresh_at_us) on, not earlier.
+    /// * The answer or an error comes within the store's own deadline: callers do not set one.
+    /// * Dropping the future cancels the wait, not the decision.
     ///
     /// # Errors
-    /// [`StoreError`] when no answer could be had in time. Whether the charges were recorded is then unknown.
+    /// [`StoreError`] if there is no answer in time. It is then unknown whether the charges were recorded; the store must
+    /// not decide them a second time.
     fn decide(&self, charges: &Charges) -> impl Future<Output = Result<Outcomes, StoreError>> + Send;
 }
 
-/// A store whose counters can be forgotten. For operators: whoever is denied may go on at once, and whoever paid has lost
-/// what was recorded.
+impl<S: Store> Store for Arc<S> {
+    fn decide(&self, charges: &Charges) -> impl Future<Output = Result<Outcomes, StoreError>> + Send {
+        self.as_ref().decide(charges)
+    }
+}
+
+/// A store whose counters can be removed. For operators: denied callers may retry at once; recorded usage is lost.
 pub trait Reset: Send + Sync {
-    /// Makes the counters of all charges as if never used. Tells of each whether there was anything to forget.
+    /// Removes the counter of every charge. Returns for each whether it existed.
     ///
     /// # Errors
-    /// [`StoreError`] when no answer could be had in time. Some counters may be gone then.
+    /// [`StoreError`] if there is no answer in time. Some counters may have been removed.
     fn reset(&self, charges: &Charges) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 }
 
-/// Why a store gave no answer.
+/// Why a store did not decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The deadline for one decision passed.
+    /// The deadline of the decision passed.
     #[error("the store did not answer in time")]
     Timeout,
     /// No connection to the store.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
-    /// More requests wait than the queue holds.
+    /// The queue of waiting requests is full.
     #[error("too many requests wait for the store")]
     Overloaded,
-    /// The store answered with an error of its own.
+    /// The store answered with an error.
     #[error("the store refused: {0}")]
     Refused(String),
-    /// The store answered something that is no answer.
+    /// The store's reply cannot be decoded.
     #[error("the store's reply has the wrong shape: {0}")]
     Malformed(String),
-    /// The store turns this process away: its credentials, its permissions or its database are wrong.
-    #[error("the store turns us away: {0}")]
+    /// The store does not admit this process: wrong credentials, permissions or database.
+    #[error("the store denies access: {0}")]
     Forbidden(String),
-    /// It failed so often that it is not asked at present; this is how, the last time.
-    #[error("the store is not asked at present: {0}")]
+    /// The circuit breaker is open after too many failures; this is the last of them.
+    #[error("the circuit breaker is open, last failure: {0}")]
     Open(Arc<StoreError>),
-    /// A limit's failure policy is `error`: the call is to fail.
+    /// A limit of the request has the failure policy `error`, so the call fails.
     #[error("no answer from the store, and the failure policy is to fail: {0}")]
     Policy(Box<StoreError>),
 }
 
 impl StoreError {
-    /// What lies beneath: without the words of those who only pass it on.
+    /// The cause inside [`StoreError::Open`] and [`StoreError::Policy`]; any other error itself.
     #[must_use]
     pub fn root(&self) -> &Self {
         match self {

@@ -8,13 +8,13 @@ use crate::engine::{Applied, Code, Decision, Limit, LimitResult, PlanError, Requ
 use crate::transport::bounds::{Bounds, RequestError};
 use crate::transport::protojson::{DescriptorJson, Number, RequestJson, or_default};
 
-/// Times at and beyond this are outside the range in which decisions are exact: the year 2112.
-const END_OF_TIME_US: u64 = 1 << 52;
+/// Decisions are exact for times below this, in the year 2112.
+const MAX_TIME_US: u64 = 1 << 52;
 
-/// A file is trusted more than a network, but its requests are bounded all the same.
+/// Wider than for the network, because the operator chose the file.
 const BOUNDS: Bounds = Bounds { max_descriptors: 1_024, max_entries: 1_024, max_value_bytes: 1 << 20 };
 
-/// Why a line is not a request that can be decided.
+/// Why a line cannot be decided.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     /// Not the JSON of a recorded request.
@@ -23,15 +23,15 @@ pub enum LineError {
     /// The time is out of range.
     #[error("t_us is {0}, but only times before the year 2112 can be decided exactly")]
     Time(u64),
-    /// Not a complete request.
+    /// Not a valid request.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// A limit that came with the request is out of range.
+    /// The limit of a descriptor is out of range.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }
 
-/// A request and when it was made.
+/// A request and the time at which it was made.
 pub(super) struct Recorded {
     pub t_us: u64,
     pub request: Request,
@@ -53,7 +53,7 @@ impl Recorded {
     pub fn parse(text: &str) -> Result<Self, LineError> {
         let RecordedJson { t_us: Number(t_us), domain, descriptors, hits_addend } =
             serde_json::from_str(text)?;
-        if t_us >= END_OF_TIME_US {
+        if t_us >= MAX_TIME_US {
             return Err(LineError::Time(t_us));
         }
         let request = RequestJson::request(domain, hits_addend.0, descriptors)?;
@@ -81,20 +81,20 @@ struct StatusJson<'d> {
 }
 
 pub(super) fn write_answer(out: &mut impl Write, t_us: u64, decision: &Decision) -> io::Result<()> {
-    let statuses = decision.statuses().map(|status| describe(&status)).collect();
+    let statuses = decision.statuses().map(|status| status_json(&status)).collect();
     serde_json::to_writer(&mut *out, &AnswerJson { t_us, overall_code: decision.overall.name(), statuses })?;
     out.write_all(b"\n")
 }
 
-fn describe<'d>(status: &Status<'d>) -> Option<StatusJson<'d>> {
+fn status_json<'d>(status: &Status<'d>) -> Option<StatusJson<'d>> {
     match status.applied {
         Applied::Nothing | Applied::Skipped => None,
-        Applied::Unlimited(limit) => Some(unlimited(limit)),
-        Applied::Limited(judged) => Some(limited(status.code, &judged)),
+        Applied::Unlimited(limit) => Some(unlimited_json(limit)),
+        Applied::Limited(result) => Some(limited_json(status.code, &result)),
     }
 }
 
-fn unlimited(limit: &Limit) -> StatusJson<'_> {
+fn unlimited_json(limit: &Limit) -> StatusJson<'_> {
     StatusJson {
         code: Code::Ok.name(),
         rule: &limit.label,
@@ -106,11 +106,11 @@ fn unlimited(limit: &Limit) -> StatusJson<'_> {
     }
 }
 
-fn limited<'d>(status: Code, judged: &LimitResult<'d>) -> StatusJson<'d> {
-    let report = judged.outcome.report;
+fn limited_json<'d>(status: Code, result: &LimitResult<'d>) -> StatusJson<'d> {
+    let report = result.outcome.report;
     StatusJson {
         code: status.name(),
-        rule: &judged.limit.label,
+        rule: &result.limit.label,
         limit_remaining: u32::try_from(report.remaining).unwrap_or(u32::MAX),
         retry_after_us: report.retry_after.us().map_or(-1, u64::cast_signed),
         reset_after_us: report.reset_after_us,

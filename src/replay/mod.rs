@@ -1,34 +1,29 @@
-//! Decides recorded requests on a virtual clock: how operators try a rule set on yesterday's traffic.
+//! Decides recorded requests at their recorded times: operators try a rule set on recorded traffic.
 //!
-//! Knows lines of JSON and a [`Judge`]; whether the judge is memory or Redis makes no difference to what comes out.
+//! Knows lines of JSON and a [`ReplayStore`]. The answers are the same on memory and on Redis.
 
-mod judge;
 mod line;
+mod store;
 mod summary;
 
 use std::io::{BufRead, Write};
 
-pub use judge::{Judge, JudgeError, MemoryJudge, RedisJudge};
 pub use line::LineError;
+pub use store::{MemoryReplay, RedisReplay, ReplayStore, ReplayStoreError};
 pub use summary::Summary;
 
 use crate::engine::{Charges, Decision, Enforcement, Plan, RuleSet};
 use line::Recorded;
 
-/// Requests that are read, decided and written together.
+/// Requests that are decided in one step.
 const CHUNK: usize = 1_024;
 
-/// Why a replay ended early. What was decided before is written.
+/// Why a replay ended early. Answers decided before are written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// A line is not a request.
+    /// A line is not a valid request; `number` counts from 1.
     #[error("line {number}: {cause}")]
-    Line {
-        /// From 1.
-        number: u64,
-        /// What is wrong with it.
-        cause: LineError,
-    },
+    Line { number: u64, cause: LineError },
     /// The input cannot be read.
     #[error("cannot read the requests: {0}")]
     Read(#[source] std::io::Error),
@@ -37,28 +32,28 @@ pub enum ReplayError {
     Write(#[source] std::io::Error),
     /// The store cannot decide.
     #[error(transparent)]
-    Judge(#[from] JudgeError),
+    Store(#[from] ReplayStoreError),
 }
 
-/// A request that is planned and waits for its outcomes.
-struct Pending {
+/// A planned request without outcomes.
+struct PendingRequest {
     t_us: u64,
     plan: Plan,
 }
 
-/// Replays `requests` by `rules`, one line of JSON in, one out. Calls `progress` with the bytes read so far.
+/// Replays `requests` by `rules`: for each line of JSON one line of JSON. Calls `progress` with the bytes read so far.
 ///
 /// # Errors
-/// [`ReplayError`] at the first line that cannot be decided or read or written.
+/// [`ReplayError`] at the first line that cannot be read, decided or written.
 pub fn replay(
     rules: &RuleSet,
-    judge: &mut impl Judge,
+    store: &mut impl ReplayStore,
     (mut requests, answers): (impl BufRead, &mut impl Write),
     mut progress: impl FnMut(u64),
 ) -> Result<Summary, ReplayError> {
     let mut summary = Summary::default();
     let (mut text, mut number, mut bytes) = (String::new(), 0, 0);
-    let mut pending: Vec<Pending> = Vec::with_capacity(CHUNK);
+    let mut pending: Vec<PendingRequest> = Vec::with_capacity(CHUNK);
     loop {
         text.clear();
         let read = requests.read_line(&mut text).map_err(ReplayError::Read)?;
@@ -67,13 +62,13 @@ pub fn replay(
             match plan(rules, &text) {
                 Ok(planned) => pending.extend(planned),
                 Err(cause) => {
-                    settle(judge, &mut pending, answers, &mut summary)?;
+                    decide_pending(store, &mut pending, answers, &mut summary)?;
                     return Err(ReplayError::Line { number, cause });
                 }
             }
         }
         if read == 0 || pending.len() == CHUNK {
-            settle(judge, &mut pending, answers, &mut summary)?;
+            decide_pending(store, &mut pending, answers, &mut summary)?;
             progress(bytes);
         }
         if read == 0 {
@@ -83,27 +78,27 @@ pub fn replay(
     }
 }
 
-/// The request on one line; blank lines hold none.
-fn plan(rules: &RuleSet, text: &str) -> Result<Option<Pending>, LineError> {
+/// Plans the request on one line; `None` for a blank line.
+fn plan(rules: &RuleSet, text: &str) -> Result<Option<PendingRequest>, LineError> {
     if text.trim().is_empty() {
         return Ok(None);
     }
     let Recorded { t_us, request } = Recorded::parse(text)?;
     let plan = rules.plan(&request)?;
-    Ok(Some(Pending { t_us, plan }))
+    Ok(Some(PendingRequest { t_us, plan }))
 }
 
-/// Decides everything pending and writes the answers.
-fn settle(
-    judge: &mut impl Judge,
-    pending: &mut Vec<Pending>,
+/// Decides the pending requests and writes the answers.
+fn decide_pending(
+    store: &mut impl ReplayStore,
+    pending: &mut Vec<PendingRequest>,
     answers: &mut impl Write,
     summary: &mut Summary,
 ) -> Result<(), ReplayError> {
-    let asked: Vec<(u64, &Charges)> =
+    let requests: Vec<(u64, &Charges)> =
         pending.iter().map(|pending| (pending.t_us, &pending.plan.charges)).collect();
-    let outcomes = judge.decide(&asked)?;
-    for (Pending { t_us, plan }, outcomes) in pending.drain(..).zip(outcomes) {
+    let outcomes = store.decide(&requests)?;
+    for (PendingRequest { t_us, plan }, outcomes) in pending.drain(..).zip(outcomes) {
         let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);
         summary.count(&decision);
         line::write_answer(answers, t_us, &decision).map_err(ReplayError::Write)?;

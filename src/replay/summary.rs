@@ -1,27 +1,24 @@
-//! What a replay came to.
+//! The totals of a replay.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::engine::{Code, Decision, Verdict};
 
-/// Requests, and over limit by rule.
+/// Requests decided and over limit, in total and by rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Requests decided.
     pub requests: u64,
-    /// Requests over limit.
     pub over_limit: u64,
-    /// By rule: how often it was asked, and how often it was over.
+    /// By the label of the limit.
     pub rules: BTreeMap<String, RuleCount>,
 }
 
-/// How often one rule was asked, and how often it was over.
+/// Decisions of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleCount {
-    /// Times asked.
-    pub asked: u64,
-    /// Times over, shadow rules included.
+    pub decided: u64,
+    /// Shadow rules included.
     pub over_limit: u64,
 }
 
@@ -29,16 +26,16 @@ impl Summary {
     pub(super) fn count(&mut self, decision: &Decision) {
         self.requests += 1;
         self.over_limit += u64::from(decision.overall == Code::OverLimit);
-        for judged in decision.limit_results() {
-            let over = u64::from(judged.outcome.verdict == Verdict::Over);
+        for result in decision.limit_results() {
+            let over = u64::from(result.outcome.verdict == Verdict::Over);
             // The label is copied once per rule, not once per request.
-            match self.rules.get_mut(judged.limit.label.as_ref()) {
+            match self.rules.get_mut(result.limit.label.as_ref()) {
                 Some(count) => {
-                    *count = RuleCount { asked: count.asked + 1, over_limit: count.over_limit + over }
+                    *count = RuleCount { decided: count.decided + 1, over_limit: count.over_limit + over }
                 }
                 None => {
                     self.rules
-                        .insert(judged.limit.label.to_string(), RuleCount { asked: 1, over_limit: over });
+                        .insert(result.limit.label.to_string(), RuleCount { decided: 1, over_limit: over });
                 }
             }
         }
@@ -49,7 +46,7 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} requests, {} over limit", self.requests, self.over_limit)?;
         for (rule, count) in &self.rules {
-            writeln!(f, "  {rule}: {} of {} over limit", count.over_limit, count.asked)?;
+            writeln!(f, "  {rule}: {} of {} over limit", count.over_limit, count.decided)?;
         }
         Ok(())
     }

@@ -96,10 +96,8 @@ fn keys(
         descriptors: vec![Descriptor { limit: None, ..descriptor.clone() }],
     };
     let plan = rules.plan(&alone)?;
-    let charges = plan.charges.as_slice();
     // Limits of one rule have counters of their own, so limits and charges go in step.
-    let keys =
-        plan.limits().zip(charges).map(|(limit, charge)| (limit.id, plan.charges.key(charge).to_owned()));
+    let keys = plan.limits().zip(plan.charges.keys()).map(|(limit, key)| (limit.id, key.to_owned()));
     Ok(keys.collect())
 }
 

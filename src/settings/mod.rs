@@ -100,7 +100,7 @@ impl Settings {
             log: Log::from_reader(reader),
         };
         if let Some(deny_cache) = &mut settings.store.deny_cache {
-            deny_cache.whole_answers = reports_every_limit(&settings.response);
+            deny_cache.require_all_limits = reports_every_limit(&settings.response);
         }
         settings
     }

@@ -51,7 +51,7 @@ fn deny_cache(reader: &mut Reader) -> Option<DenyCacheOptions> {
         max_age: reader.take("store.redis.deny_cache.max_age", "1s", duration("1ms", "60s")),
         max_keys: reader.take("store.redis.deny_cache.max_keys", "100000", positive(100_000_000)),
         // Follows from `response.*`, which is read later.
-        whole_answers: false,
+        require_all_limits: false,
     };
     enabled.then_some(options)
 }

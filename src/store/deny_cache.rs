@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::clock::Clock;
-use crate::engine::algorithm::{Attempt, Kernel};
+use crate::engine::algorithm::Attempt;
 use crate::engine::{
     Charge, Charges, Charging, CounterSnapshot, DecidedBy, Outcome, Outcomes, Report, RetryAfter, Role,
     Store, StoreError, Verdict,
@@ -34,7 +34,7 @@ pub struct DenyCacheOptions {
     pub max_keys: usize,
     /// Only deny without the store where no other limit that binds would be left unasked: callers are told how all of
     /// them stand.
-    pub whole_answers: bool,
+    pub require_all_limits: bool,
 }
 
 /// The denials. Shared by all workers of a process.
@@ -44,7 +44,7 @@ pub struct DenyCache {
     hasher: RandomState,
     max_age_us: u64,
     max_keys_per_shard: usize,
-    whole_answers: bool,
+    require_all_limits: bool,
     /// Denials in all shards: with none, as long as nobody is denied, no shard is looked at.
     keys: AtomicUsize,
     hits: AtomicU64,
@@ -69,7 +69,7 @@ struct Denial {
 
 /// What a deny cache holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DenyCacheCensus {
+pub struct DenyCacheStats {
     /// Denials now, aged ones included.
     pub keys: u64,
     /// Requests answered without the store, since the start.
@@ -85,7 +85,7 @@ impl DenyCache {
             hasher: RandomState::new(),
             max_age_us: u64::try_from(options.max_age.as_micros()).unwrap_or(u64::MAX),
             max_keys_per_shard: options.max_keys.div_ceil(SHARDS),
-            whole_answers: options.whole_answers,
+            require_all_limits: options.require_all_limits,
             keys: AtomicUsize::new(0),
             hits: AtomicU64::new(0),
         }
@@ -116,9 +116,9 @@ impl DenyCache {
 
     /// Counts denials and hits.
     #[must_use]
-    pub fn census(&self) -> DenyCacheCensus {
+    pub fn stats(&self) -> DenyCacheStats {
         let keys = self.keys.load(Ordering::Relaxed) as u64;
-        DenyCacheCensus { keys, hits: self.hits.load(Ordering::Relaxed) }
+        DenyCacheStats { keys, hits: self.hits.load(Ordering::Relaxed) }
     }
 
     fn is_empty(&self) -> bool {
@@ -168,23 +168,18 @@ impl DenyCache {
         if self.is_empty() {
             return None;
         }
-        let denied: SmallVec<[Option<Outcome>; 2]> = charges
-            .as_slice()
-            .iter()
-            .map(|charge| self.denied(charges.key(charge), charge, now_us))
-            .collect();
-        let is_held = denied.iter().any(Option::is_some)
-            && charges.is_denied(|place| if denied[place].is_some() { Verdict::Over } else { Verdict::Fits });
-        // What is recorded all the same has to reach the store.
-        let answers = |(charge, denied): (&Charge, &Option<Outcome>)| {
-            let may_be_unasked = !self.whole_answers || charge.role == Role::NonBinding;
-            denied.is_some() || is_held && may_be_unasked && !charge.is_recorded(Verdict::Fits, true)
+        let by_charge: SmallVec<[Option<Outcome>; 2]> =
+            charges.iter().map(|(key, charge)| self.denied(key, charge, now_us)).collect();
+        let is_denied =
+            by_charge.iter().any(Option::is_some) && charges.is_denied(|index| by_charge[index].is_some());
+        // A charge that is recorded although the request is denied has to reach the store.
+        let is_answered = |(charge, denied): (&Charge, &Option<Outcome>)| {
+            let may_be_skipped = !self.require_all_limits || charge.role == Role::NonBinding;
+            denied.is_some() || is_denied && may_be_skipped && !charge.is_recorded(Verdict::Fits, true)
         };
-        if !charges.as_slice().iter().zip(&denied).all(answers) {
+        if !charges.values().zip(&by_charge).all(is_answered) {
             return None;
         }
-        let each = charges.as_slice().iter().zip(denied);
-        let by_charge = each.map(|(charge, denied)| denied.unwrap_or_else(|| unasked(charge))).collect();
         self.hits.fetch_add(1, Ordering::Relaxed);
         Some(Outcomes { by_charge })
     }
@@ -199,22 +194,23 @@ impl DenyCache {
 
     /// Forgets counters that units may have gone back to, though nobody says so.
     fn note_refunds(&self, charges: &Charges) {
-        for charge in charges.as_slice().iter().filter(|charge| charge.cost.is_refund()) {
-            self.reset(charges.key(charge));
+        for (key, _) in charges.iter().filter(|(_, charge)| charge.cost.is_refund()) {
+            self.reset(key);
         }
     }
 
     /// Remembers the denials among the answers, and forgets counters that are not what they were.
     fn learn(&self, charges: &Charges, outcomes: &Outcomes, sent_us: u64, clock: &impl Clock) {
-        for (charge, outcome) in charges.as_slice().iter().zip(&outcomes.by_charge) {
+        for ((key, charge), outcome) in charges.iter().zip(&outcomes.by_charge) {
+            let Some(outcome) = outcome else { continue };
             if outcome.verdict == Verdict::Fits {
-                self.reset(charges.key(charge));
+                self.reset(key);
             }
-            if let (Verdict::Over, DecidedBy::Store(standing)) = (outcome.verdict, outcome.basis)
+            if let (Verdict::Over, DecidedBy::Store(standing)) = (outcome.verdict, outcome.decided_by)
                 && is_final(charge, &outcome.report)
             {
                 let (needed, received_us) = (charge.cost.needed(), clock.now_us());
-                self.remember(charges.key(charge), Denial { standing, needed, sent_us, received_us });
+                self.remember(key, Denial { standing, needed, sent_us, received_us });
             }
         }
     }
@@ -224,18 +220,18 @@ impl Denial {
     /// The same answer for a charge that comes later, if it is one.
     fn repeated(&self, charge: &Charge, now_us: u64) -> Option<Outcome> {
         let (kernel, cost) = (&charge.kernel, charge.cost);
-        if matches!(kernel, Kernel::SlidingLog(_)) && cost.needed() != self.needed {
+        if kernel.facts_depend_on_cost() && cost.needed() != self.needed {
             return None; // what is known of a log is known for one cost
         }
         let after = |us: u64| Attempt { now_us: self.standing.now_us + now_us.saturating_sub(us), cost };
         let no_earlier = after(self.sent_us);
-        let facts = kernel.later(&self.standing.facts, no_earlier.now_us)?;
+        let facts = kernel.facts_later(&self.standing.facts, no_earlier.now_us)?;
         if kernel.wait(&facts, no_earlier) == RetryAfter::Now {
             return None;
         }
         // Who is told when to come back is to come back late rather than early.
         let ask = after(self.received_us);
-        let facts = kernel.later(&self.standing.facts, ask.now_us)?;
+        let facts = kernel.facts_later(&self.standing.facts, ask.now_us)?;
         let mut report = kernel.report(&facts, ask, Verdict::Over);
         if charge.charging == Charging::Postpaid {
             report.over_by = report.over_by.max(cost.taken());
@@ -244,7 +240,7 @@ impl Denial {
         (charge.charging == Charging::Prepaid || is_final(charge, &report)).then_some(Outcome {
             verdict: Verdict::Over,
             report,
-            basis: DecidedBy::Store(standing),
+            decided_by: DecidedBy::Store(standing),
         })
     }
 }
@@ -254,13 +250,8 @@ impl Denial {
 fn is_final(charge: &Charge, report: &Report) -> bool {
     match charge.charging {
         Charging::Prepaid => true,
-        Charging::Postpaid => matches!(charge.kernel, Kernel::FixedWindow(_)) && report.remaining == 0,
+        Charging::Postpaid => charge.kernel.discards_debt() && report.remaining == 0,
     }
-}
-
-fn unasked(charge: &Charge) -> Outcome {
-    let report = Report::idle(charge.kernel.max_cost());
-    Outcome { verdict: Verdict::Fits, report, basis: DecidedBy::Skipped }
 }
 
 /// Puts a deny cache over a store.

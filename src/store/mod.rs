@@ -1,6 +1,7 @@
-//! The stores that keep counters, and the layers that go over any of them.
+//! The stores that keep counters, and the layers that wrap any store.
 //!
-//! Every store answers [`crate::engine::Store`] and knows nothing of requests, rules, transports or telemetry.
+//! Every store implements [`crate::engine::Store`] and knows nothing of requests, rules, transports or telemetry.
+#![warn(missing_docs)]
 
 pub mod breaker;
 pub mod deny_cache;

@@ -1,28 +1,35 @@
-//! Layer: tells an observer how long the store below took and how it failed.
+//! Layer: tells an observer how long each decision of the store below took and how it ended.
 
 use std::time::{Duration, Instant};
 
 use crate::clock::monotonic;
 use crate::engine::{Charges, Outcomes, Store, StoreError};
 
-/// Is told of every decision. Telemetry implements it; stores do not know telemetry.
+/// Receives the end of every decision. Implemented by telemetry, which stores do not know.
 pub trait Observer: Send + Sync {
-    /// A decision took so long and ended so.
+    /// A decision finished.
     fn decided(&self, took: Duration, result: Result<(), &StoreError>);
-    /// Whoever asked has gone after so long, before there was an answer.
+    /// The caller dropped the request before an answer.
     fn abandoned(&self, after: Duration);
 }
 
-/// Nobody has waited for the answer, unless that is taken back.
-struct Abandoned<'o, O: Observer> {
+/// Reports the call as abandoned when dropped before it is finished.
+struct CallGuard<'o, O: Observer> {
     observer: &'o O,
     started: Instant,
-    is_answered: bool,
+    is_finished: bool,
 }
 
-impl<O: Observer> Drop for Abandoned<'_, O> {
+impl<O: Observer> CallGuard<'_, O> {
+    fn finish(mut self, result: Result<(), &StoreError>) {
+        self.is_finished = true;
+        self.observer.decided(self.started.elapsed(), result);
+    }
+}
+
+impl<O: Observer> Drop for CallGuard<'_, O> {
     fn drop(&mut self) {
-        if !self.is_answered {
+        if !self.is_finished {
             self.observer.abandoned(self.started.elapsed());
         }
     }
@@ -45,10 +52,9 @@ impl<S, O> Observed<S, O> {
 
 impl<S: Store, O: Observer> Store for Observed<S, O> {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
-        let mut call = Abandoned { observer: &self.observer, started: monotonic(), is_answered: false };
+        let guard = CallGuard { observer: &self.observer, started: monotonic(), is_finished: false };
         let result = self.below.decide(charges).await;
-        call.is_answered = true;
-        self.observer.decided(call.started.elapsed(), result.as_ref().map(|_| ()));
+        guard.finish(result.as_ref().map(|_| ()));
         result
     }
 }

@@ -38,11 +38,11 @@ pub(super) fn of(request: &Request, decision: &Decision) -> Metadata {
 
 /// The limits that answered without their store, each with the policy by which it did.
 fn by_policy(decision: &Decision) -> BTreeMap<String, Metadata> {
-    let answered = decision.limit_results().filter_map(|judged| match judged.outcome.basis {
+    let answered = decision.limit_results().filter_map(|judged| match judged.outcome.decided_by {
         DecidedBy::Policy(policy) => {
             Some((judged.limit.label.to_string(), Metadata::Text(policy.name().to_owned())))
         }
-        DecidedBy::Store(_) | DecidedBy::Skipped => None,
+        DecidedBy::Store(_) => None,
     });
     answered.collect()
 }

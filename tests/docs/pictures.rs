@@ -74,7 +74,7 @@ fn plan(limit: LimitSpec) -> Plan {
     let rule = RuleSpec { limits: vec![limit], ..RuleSpec::default() };
     let node = NodeSpec { key: "user".to_owned(), rule: Some(rule), ..NodeSpec::default() };
     let domain = DomainSpec { domain: "docs".to_owned(), descriptors: vec![node], ..DomainSpec::default() };
-    let rules = RuleSet::compile(&[domain], Defaults::REFERENCE).expect("the limit is valid");
+    let rules = RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT).expect("the limit is valid");
     let entry = Entry { key: "user".to_owned(), value: "alice".to_owned() };
     let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
     let request = Request { domain: "docs".to_owned(), hits_addend: 1, descriptors: vec![descriptor] };
@@ -86,7 +86,7 @@ fn play(limit: &LimitSpec) -> Vec<Hit> {
     let store = MemoryStore::new(MemoryOptions::default(), ManualClock::default());
     let max = u64::from(limit.max_cost());
     let hits = traffic().into_iter().map(|came_ms| {
-        let outcome = store.decide_at(&plan.charges, T0 + came_ms * 1_000).by_charge[0];
+        let outcome = store.decide_at(&plan.charges, T0 + came_ms * 1_000).by_charge[0].expect("decided");
         let delay_ms = outcome.report.delay_us / 1_000;
         let goes_ms = (outcome.verdict == Verdict::Fits).then_some(came_ms + delay_ms);
         Hit { came_ms, goes_ms, used: max - outcome.report.remaining }

@@ -1,31 +1,51 @@
 //! Fixed window: a count per epoch-aligned window. Any interval that touches m windows admits at most m limits.
 
-use super::{Attempt, Cost, Reading, Report, Verdict, moved, report};
+use std::fmt;
+
+use super::attempt::{Attempt, apply_clamped};
+use super::report::{CounterView, Report, Verdict};
+use crate::engine::cost::Cost;
 
 /// `limit` units per window of `window_us`, windows aligned to the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
-    /// Units per window, 0 to 2^32 - 1.
-    pub limit: u64,
-    /// Length in microseconds, 1 to 366 days.
-    pub window_us: u64,
+    limit: u64,
+    window_us: u64,
 }
 
-/// Units recorded in the window of that index (time divided by the window's length).
+/// The count of one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowState {
-    /// Which window.
+    /// The window: its start divided by its length.
     pub index: u64,
     /// Units recorded in it.
     pub count: u64,
 }
 
 impl FixedWindow {
-    pub(crate) fn new(limit: u64, window_us: u64) -> Self {
+    /// `limit`: 0 to 2^32 - 1 units; `window_us`: 1 us to 366 days.
+    #[must_use]
+    pub fn new(limit: u64, window_us: u64) -> Self {
         Self { limit, window_us }
     }
 
-    /// The state as it stands at `now_us`. When the clock went back, a later window that was used stays.
+    /// Units per window.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Length of a window in microseconds.
+    #[must_use]
+    pub fn window_us(&self) -> u64 {
+        self.window_us
+    }
+
+    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
+        Self { limit: scale(self.limit), ..*self }
+    }
+
+    /// The state at `now_us`. When the clock has stepped back, a later window with units in it stays current.
     pub(super) fn load(&self, state: Option<WindowState>, now_us: u64) -> WindowState {
         let index = now_us / self.window_us;
         match state {
@@ -39,28 +59,28 @@ impl FixedWindow {
     }
 
     pub(super) fn record(&self, state: WindowState, cost: Cost) -> WindowState {
-        WindowState { count: moved(state.count, cost, self.limit), ..state }
+        WindowState { count: apply_clamped(state.count, cost, self.limit), ..state }
     }
 
     pub(super) fn fresh_at_us(&self, state: WindowState) -> u64 {
         (state.index + 1) * self.window_us
     }
 
-    pub(super) fn report(&self, state: WindowState, ask: Attempt, verdict: Verdict) -> Report {
-        let end_after_us = self.fresh_at_us(state).saturating_sub(ask.now_us);
-        let reading = At { limit: self.limit, count: state.count, end_after_us };
+    pub(super) fn report(&self, state: WindowState, attempt: Attempt, verdict: Verdict) -> Report {
+        let end_after_us = self.fresh_at_us(state).saturating_sub(attempt.now_us);
+        let view = FixedWindowView { limit: self.limit, count: state.count, end_after_us };
         let over_by = state.count.saturating_sub(self.limit);
-        Report { until_reset_us: end_after_us, over_by, ..report(&reading, ask.cost, verdict) }
+        Report { until_reset_us: end_after_us, over_by, ..view.report(attempt.cost, verdict) }
     }
 }
 
-struct At {
+struct FixedWindowView {
     limit: u64,
     count: u64,
     end_after_us: u64,
 }
 
-impl Reading for At {
+impl CounterView for FixedWindowView {
     fn max_cost(&self) -> u64 {
         self.limit
     }
@@ -72,5 +92,11 @@ impl Reading for At {
     }
     fn reset_after_us(&self) -> u64 {
         if self.count > 0 { self.end_after_us } else { 0 }
+    }
+}
+
+impl fmt::Display for FixedWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fw:{}/{}", self.limit, self.window_us)
     }
 }

@@ -1,28 +1,38 @@
-//! GCRA by virtual scheduling (ITU-T I.371): one theoretical arrival time says everything. The continuous token
+//! GCRA by virtual scheduling (ITU-T I.371): the only state is one theoretical arrival time (TAT). The continuous token
 //! bucket and the leaky bucket are the same rule with other names for its parameters.
 //!
-//! The emission interval T = period / limit is kept as an exact fraction, and so is the arrival time: whole
-//! microseconds and a numerator over the fraction's denominator. Nothing is ever rounded, so nothing drifts.
+//! The emission interval T = period / limit is an exact fraction, and so is the TAT: whole microseconds and a numerator
+//! over the fraction's denominator. Nothing is rounded, so nothing drifts.
 //! Every closed interval of length d admits at most `burst + floor(d * limit / period)` units.
 
-use super::{Attempt, Reading, Report, Verdict, owing_at_most, report};
-use crate::engine::Pacing;
+use std::fmt;
+
+use super::attempt::{Attempt, max_recorded};
+use super::report::{CounterView, Report, Verdict};
+
+/// The longest an empty bucket may take to fill: 10 years of 365 days, below 2^49 us.
+pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
+
+/// What a leaky bucket does with a hit that has to wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Pacing {
+    /// A meter: the hit fits or does not.
+    #[default]
+    Meter,
+    /// A queue: the hit fits, and the answer carries the delay before it may proceed.
+    Queue,
+}
 
 /// `limit` units per `period_us`, `burst` units at once on an idle key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {
-    /// Units per period, 1 to 2^32 - 1.
-    pub limit: u64,
-    /// The period in microseconds, 1 to 366 days.
-    pub period_us: u64,
-    /// Units an idle key may take at one instant, 1 to 2^32 - 1.
-    pub burst: u64,
-    /// Whether an admitted hit is told to wait for its turn.
-    pub pacing: Pacing,
-    /// The emission interval is `numerator / denominator` microseconds, reduced.
-    pub numerator: u64,
-    /// See `numerator`; 1 to 2^32 - 1.
-    pub denominator: u64,
+    limit: u64,
+    period_us: u64,
+    burst: u64,
+    pacing: Pacing,
+    /// The emission interval is `numerator / denominator` microseconds, a reduced fraction.
+    numerator: u64,
+    denominator: u64,
 }
 
 /// Theoretical arrival time: `whole_us + fraction / denominator` microseconds since the epoch.
@@ -30,7 +40,7 @@ pub struct Gcra {
 pub struct Tat {
     /// Whole microseconds.
     pub whole_us: u64,
-    /// Numerator of the rest, below the kernel's denominator.
+    /// Numerator of the fraction, below the kernel's denominator.
     pub fraction: u64,
 }
 
@@ -41,21 +51,52 @@ impl Tat {
 }
 
 impl Gcra {
-    pub(crate) fn new(limit: u64, period_us: u64, burst: u64, pacing: Pacing) -> Self {
+    /// `limit` and `burst`: 1 to 2^32 - 1 units; `period_us`: 1 us to 366 days. An empty bucket must fill within
+    /// [`LONGEST_REFILL_US`].
+    #[must_use]
+    pub fn new(limit: u64, period_us: u64, burst: u64, pacing: Pacing) -> Self {
         let divisor = greatest_common_divisor(period_us, limit);
         let (numerator, denominator) = (period_us / divisor, limit / divisor);
         Self { limit, period_us, burst, pacing, numerator, denominator }
     }
 
-    /// The time that `units` take to drain. Units beyond what the key can hold or owe count as just that many.
+    /// Units per period.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The period in microseconds.
+    #[must_use]
+    pub fn period_us(&self) -> u64 {
+        self.period_us
+    }
+
+    /// Units an idle key may take at one instant.
+    #[must_use]
+    pub fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    /// Denominator of the emission interval in microseconds, and of every [`Tat::fraction`]; 1 to 2^32 - 1.
+    #[must_use]
+    pub fn denominator(&self) -> u64 {
+        self.denominator
+    }
+
+    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
+        Self::new(scale(self.limit), self.period_us, scale(self.burst), self.pacing)
+    }
+
+    /// The time that `units` take to drain. Units beyond the most that a key records count as that most.
     #[must_use]
     pub fn drain(&self, units: u64) -> Tat {
-        let units = units.min(owing_at_most(self.burst));
+        let units = units.min(max_recorded(self.burst));
         let ticks = u128::from(units) * u128::from(self.numerator);
         let denominator = u128::from(self.denominator);
-        // At most twice ten years of microseconds, so the parts fit.
-        let part = |ticks: u128| u64::try_from(ticks).expect("the refill horizon is bounded by ten years");
-        Tat { whole_us: part(ticks / denominator), fraction: part(ticks % denominator) }
+        // At most twice ten years of microseconds.
+        let narrow = |ticks: u128| u64::try_from(ticks).expect("the refill time is at most ten years");
+        Tat { whole_us: narrow(ticks / denominator), fraction: narrow(ticks % denominator) }
     }
 
     fn plus(&self, a: Tat, b: Tat) -> Tat {
@@ -75,34 +116,34 @@ impl Gcra {
     }
 
     pub(super) fn fits(&self, tat: Tat, now_us: u64, needed: u64) -> bool {
-        let now = at(now_us);
+        let now = tat_at(now_us);
         let after = self.plus(tat.max(now), self.drain(needed));
         needed <= self.burst && after <= self.plus(now, self.drain(self.burst))
     }
 
-    pub(super) fn record(&self, tat: Tat, ask: Attempt) -> Tat {
-        let now = at(ask.now_us);
-        if ask.cost.is_refund() {
-            return self.minus(tat, self.drain(ask.cost.refunded())).map_or(now, |tat| tat.max(now));
+    pub(super) fn record(&self, tat: Tat, attempt: Attempt) -> Tat {
+        let now = tat_at(attempt.now_us);
+        if attempt.cost.is_refund() {
+            return self.minus(tat, self.drain(attempt.cost.refunded())).map_or(now, |tat| tat.max(now));
         }
         let base = tat.max(now);
-        let after = self.plus(base, self.drain(ask.cost.units().unsigned_abs()));
-        let deepest = self.plus(now, self.drain(owing_at_most(self.burst)));
-        after.min(deepest).max(base)
+        let after = self.plus(base, self.drain(attempt.cost.units().unsigned_abs()));
+        let latest = self.plus(now, self.drain(max_recorded(self.burst)));
+        after.min(latest).max(base)
     }
 
-    pub(super) fn report(&self, tat: Tat, ask: Attempt, verdict: Verdict) -> Report {
-        let at = At { kernel: *self, backlog: self.ticks_after(tat, ask.now_us) };
-        let mut report = report(&at, ask.cost, verdict);
+    pub(super) fn report(&self, tat: Tat, attempt: Attempt, verdict: Verdict) -> Report {
+        let view = GcraView { kernel: *self, backlog: self.ticks_after(tat, attempt.now_us) };
+        let mut report = view.report(attempt.cost, verdict);
         if self.pacing == Pacing::Queue && verdict == Verdict::Fits {
-            // The hit's turn comes when what was there before it has drained.
-            let own = u128::from(ask.cost.taken()) * u128::from(self.numerator);
-            report.delay_us = at.whole_us(at.backlog.saturating_sub(own));
+            // The hit waits until the backlog before it has drained.
+            let own = u128::from(attempt.cost.taken()) * u128::from(self.numerator);
+            report.delay_us = view.whole_us(view.backlog.saturating_sub(own));
         }
         report
     }
 
-    /// How far `tat` lies after `now_us`, in ticks of 1/denominator microseconds.
+    /// The time from `now_us` to `tat`, in ticks of 1/denominator microseconds; 0 when `tat` is not later.
     fn ticks_after(&self, tat: Tat, now_us: u64) -> u128 {
         match tat.whole_us.checked_sub(now_us) {
             Some(whole_us) => u128::from(whole_us) * u128::from(self.denominator) + u128::from(tat.fraction),
@@ -111,7 +152,7 @@ impl Gcra {
     }
 }
 
-fn at(now_us: u64) -> Tat {
+fn tat_at(now_us: u64) -> Tat {
     Tat { whole_us: now_us, fraction: 0 }
 }
 
@@ -122,20 +163,20 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-struct At {
+struct GcraView {
     kernel: Gcra,
-    /// What has still to drain, in ticks of 1/denominator microseconds.
+    /// Units not yet drained, in ticks of 1/denominator microseconds.
     backlog: u128,
 }
 
-impl At {
+impl GcraView {
     /// Ticks as microseconds, rounded up.
     fn whole_us(&self, ticks: u128) -> u64 {
         u64::try_from(ticks.div_ceil(u128::from(self.kernel.denominator))).unwrap_or(u64::MAX)
     }
 }
 
-impl Reading for At {
+impl CounterView for GcraView {
     fn max_cost(&self) -> u64 {
         self.kernel.burst
     }
@@ -153,5 +194,11 @@ impl Reading for At {
 
     fn reset_after_us(&self) -> u64 {
         self.whole_us(self.backlog)
+    }
+}
+
+impl fmt::Display for Gcra {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "gc:{}/{}/{}", self.limit, self.period_us, self.burst)
     }
 }

@@ -1,31 +1,56 @@
-//! Token bucket that refills whole intervals at a time. At most `capacity + refill * ceil(d / interval)` units in an
+//! Token bucket that refills once per interval. At most `capacity + refill * ceil(d / interval)` units in an
 //! interval of length d.
 
-use super::{Attempt, Cost, Reading, Report, Verdict, report};
+use std::fmt;
+
+use super::attempt::Attempt;
+use super::report::{CounterView, Report, Verdict};
+use crate::engine::cost::Cost;
 
 /// `refill` whole tokens every `interval_us`, up to `capacity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntervalBucket {
-    /// Tokens of a full bucket, 1 to 2^32 - 1.
-    pub capacity: u64,
-    /// Tokens per interval, 1 to 2^32 - 1.
-    pub refill: u64,
-    /// The interval in microseconds, 1 to 366 days.
-    pub interval_us: u64,
+    capacity: u64,
+    refill: u64,
+    interval_us: u64,
 }
 
-/// Tokens at the last whole interval. A full bucket has no anchor: its next interval starts with the next take.
+/// Tokens at the start of the current interval. A full bucket has no interval: one starts with the next take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenState {
-    /// Tokens left; negative when postpaid hits are owed.
+    /// Tokens left; negative for a debt of postpaid hits.
     pub tokens: i64,
-    /// When the running interval began.
+    /// Start of the current interval, microseconds since the epoch.
     pub last_us: u64,
 }
 
 impl IntervalBucket {
-    pub(crate) fn new(capacity: u64, refill: u64, interval_us: u64) -> Self {
+    /// `capacity` and `refill`: 1 to 2^32 - 1 tokens; `interval_us`: 1 us to 366 days.
+    #[must_use]
+    pub fn new(capacity: u64, refill: u64, interval_us: u64) -> Self {
         Self { capacity, refill, interval_us }
+    }
+
+    /// Tokens of a full bucket.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Tokens added per interval.
+    #[must_use]
+    pub fn refill(&self) -> u64 {
+        self.refill
+    }
+
+    /// The interval in microseconds.
+    #[must_use]
+    pub fn interval_us(&self) -> u64 {
+        self.interval_us
+    }
+
+    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
+        Self { capacity: scale(self.capacity), refill: scale(self.refill), ..*self }
     }
 
     fn full(&self) -> i64 {
@@ -37,14 +62,14 @@ impl IntervalBucket {
         (tokens - state.tokens).max(0).unsigned_abs().div_ceil(self.refill)
     }
 
-    /// The state as it stands at `now_us`, moved on by whole intervals only.
+    /// The state at `now_us`, advanced by whole intervals only.
     pub(super) fn load(&self, state: Option<TokenState>, now_us: u64) -> TokenState {
         let Some(state) = state else {
             return TokenState { tokens: self.full(), last_us: now_us };
         };
         let effective_us = now_us.max(state.last_us);
         let ticks = (effective_us - state.last_us) / self.interval_us;
-        // Ticks are compared before they are multiplied: a long idle time would leave the exact range.
+        // Compare before multiplying: after a long idle time the product would overflow.
         if ticks >= self.intervals(state, self.full()) {
             return TokenState { tokens: self.full(), last_us: now_us };
         }
@@ -59,12 +84,12 @@ impl IntervalBucket {
     }
 
     pub(super) fn record(&self, state: TokenState, cost: Cost) -> TokenState {
-        let deepest = (-self.full()).min(state.tokens);
-        let tokens = (state.tokens - cost.units()).clamp(deepest, self.full());
+        let lowest = (-self.full()).min(state.tokens);
+        let tokens = (state.tokens - cost.units()).clamp(lowest, self.full());
         TokenState { tokens, ..state }
     }
 
-    /// When the bucket holds `tokens`.
+    /// The instant at which the bucket holds `tokens`.
     fn holds_at_us(&self, state: TokenState, tokens: i64) -> u64 {
         state.last_us + self.intervals(state, tokens) * self.interval_us
     }
@@ -73,18 +98,18 @@ impl IntervalBucket {
         self.holds_at_us(state, self.full())
     }
 
-    pub(super) fn report(&self, state: TokenState, ask: Attempt, verdict: Verdict) -> Report {
-        report(&At { kernel: *self, state, now_us: ask.now_us }, ask.cost, verdict)
+    pub(super) fn report(&self, state: TokenState, attempt: Attempt, verdict: Verdict) -> Report {
+        IntervalBucketView { kernel: *self, state, now_us: attempt.now_us }.report(attempt.cost, verdict)
     }
 }
 
-struct At {
+struct IntervalBucketView {
     kernel: IntervalBucket,
     state: TokenState,
     now_us: u64,
 }
 
-impl Reading for At {
+impl CounterView for IntervalBucketView {
     fn max_cost(&self) -> u64 {
         self.kernel.capacity
     }
@@ -99,5 +124,11 @@ impl Reading for At {
             return 0;
         }
         self.kernel.fresh_at_us(self.state).saturating_sub(self.now_us)
+    }
+}
+
+impl fmt::Display for IntervalBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ib:{}/{}/{}", self.refill, self.interval_us, self.capacity)
     }
 }

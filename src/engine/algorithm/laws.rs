@@ -16,7 +16,7 @@ proptest! {
     #[test]
     fn a_peek_changes_nothing((counter, now) in counter_with_past(any_kernel(), any_charging())) {
         let mut asked = counter.clone();
-        asked.ask(now, Cost::PEEK);
+        asked.decide(now, Cost::PEEK);
         prop_assert_eq!(asked.state, counter.state);
     }
 
@@ -80,7 +80,7 @@ proptest! {
         let [asked, asks] = [before, after].map(|now_us| Attempt { now_us, cost: Cost::take(units) });
         let facts = kernel.facts(counter.state.as_ref(), asked);
         let verdict = kernel.verdict(counter.state.as_ref(), asks);
-        if let Some(later) = kernel.later(&facts, after) {
+        if let Some(later) = kernel.facts_later(&facts, after) {
             let then = kernel.facts(counter.state.as_ref(), asks);
             prop_assert_eq!(kernel.wait(&later, asks) == RetryAfter::Now, verdict == Verdict::Fits);
             prop_assert_eq!(kernel.report(&later, asks, verdict), kernel.report(&then, asks, verdict));
@@ -118,7 +118,7 @@ proptest! {
         let mut then = now + reset;
         for Move { clock_us, cost } in future {
             then += clock_us.unsigned_abs();
-            prop_assert_eq!(worn.ask(then, cost), fresh.ask(then, cost));
+            prop_assert_eq!(worn.decide(then, cost), fresh.decide(then, cost));
         }
     }
 
@@ -149,7 +149,7 @@ proptest! {
         // A past in which the clock went back holds the later time; from there on an undo is exact.
         let mut asked = counter.clone();
         if asked.take(now, units).0 == Verdict::Fits {
-            asked.ask(now, Cost::refund(units));
+            asked.decide(now, Cost::refund(units));
             for wait in 0..60 {
                 prop_assert_eq!(asked.peek(now + wait), counter.peek(now + wait));
             }
@@ -159,7 +159,7 @@ proptest! {
     #[test]
     fn a_refund_never_lifts_above_the_limit((counter, now) in counter_with_past(any_kernel(), any_charging()), units in 1..100_u64) {
         let mut asked = counter;
-        let (verdict, report) = asked.ask(now, Cost::refund(units));
+        let (verdict, report) = asked.decide(now, Cost::refund(units));
         prop_assert_eq!(verdict, Verdict::Fits);
         prop_assert!(report.remaining <= asked.kernel.max_cost());
     }
@@ -172,7 +172,7 @@ proptest! {
         }
         let max_cost = kernel.max_cost();
         // Nobody owes more than a second full limit, so giving back two limits always clears the debt.
-        asked.ask(T0, Cost::refund(2 * max_cost));
+        asked.decide(T0, Cost::refund(2 * max_cost));
         prop_assert_eq!(asked.peek(T0).remaining, max_cost);
     }
 
@@ -182,7 +182,7 @@ proptest! {
         let (mut queue, mut now) = (Counter::new(kernel(Pacing::Queue)), T0);
         for Move { clock_us, cost } in past {
             now += clock_us.unsigned_abs();
-            queue.ask(now, cost);
+            queue.decide(now, cost);
         }
         let backlog = queue.peek(now).reset_after_us;
         let (verdict, report) = queue.take(now, units);
@@ -221,16 +221,16 @@ proptest! {
         for (start, end, units) in intervals(&granted(kernel, &history)) {
             let length = end - start;
             let bound = match kernel {
-                Kernel::FixedWindow(k) => k.limit * (end / k.window_us - start / k.window_us + 1),
-                Kernel::SlidingLog(k) if length >= k.window_us => continue,
-                Kernel::SlidingLog(k) => k.limit,
-                Kernel::SlidingWindow(k) => match end / k.window_us - start / k.window_us {
-                    0 => k.limit,
-                    1 => k.limit + k.limit * (end % k.window_us) / k.window_us,
+                Kernel::FixedWindow(k) => k.limit() * (end / k.window_us() - start / k.window_us() + 1),
+                Kernel::SlidingLog(k) if length >= k.window_us() => continue,
+                Kernel::SlidingLog(k) => k.limit(),
+                Kernel::SlidingWindow(k) => match end / k.window_us() - start / k.window_us() {
+                    0 => k.limit(),
+                    1 => k.limit() + k.limit() * (end % k.window_us()) / k.window_us(),
                     _ => continue,
                 },
-                Kernel::Gcra(k) => k.burst + length * k.limit / k.period_us,
-                Kernel::IntervalBucket(k) => k.capacity + k.refill * length.div_ceil(k.interval_us),
+                Kernel::Gcra(k) => k.burst() + length * k.limit() / k.period_us(),
+                Kernel::IntervalBucket(k) => k.capacity() + k.refill() * length.div_ceil(k.interval_us()),
                 Kernel::Blocked(_) => 0,
             };
             prop_assert!(units <= bound, "{units} in {length} us, bound {bound}");
@@ -287,7 +287,7 @@ proptest! {
             last = now;
             let price = step.cost.units().unsigned_abs() * period;
             let fits = step.cost.needed() * period <= tokens;
-            let (verdict, report) = gcra.ask(now, Cost::take(step.cost.units().unsigned_abs()));
+            let (verdict, report) = gcra.decide(now, Cost::take(step.cost.units().unsigned_abs()));
             prop_assert_eq!(verdict == Verdict::Fits, price <= tokens && (price > 0 || tokens >= period), "{}", fits);
             if verdict == Verdict::Fits {
                 tokens -= price;
@@ -310,11 +310,11 @@ proptest! {
         }
         let span = hi - lo;
         let bound = match kernel {
-            Kernel::FixedWindow(FixedWindow { limit, window_us })
-            | Kernel::SlidingWindow(SlidingWindow { limit, window_us }) => limit * (hi / window_us - lo / window_us + 1),
-            Kernel::SlidingLog(k) => k.limit * (span / k.window_us + 1),
-            Kernel::Gcra(k) => k.burst + span * k.limit / k.period_us,
-            Kernel::IntervalBucket(IntervalBucket { capacity, refill, interval_us }) => capacity + refill * span.div_ceil(interval_us),
+            Kernel::FixedWindow(k) => k.limit() * (hi / k.window_us() - lo / k.window_us() + 1),
+            Kernel::SlidingWindow(k) => k.limit() * (hi / k.window_us() - lo / k.window_us() + 1),
+            Kernel::SlidingLog(k) => k.limit() * (span / k.window_us() + 1),
+            Kernel::Gcra(k) => k.burst() + span * k.limit() / k.period_us(),
+            Kernel::IntervalBucket(k) => k.capacity() + k.refill() * span.div_ceil(k.interval_us()),
             Kernel::Blocked(_) => 0,
         };
         prop_assert!(units <= bound);
@@ -345,7 +345,7 @@ fn no_number_overflows_at_the_edges() {
                     Cost::PEEK,
                     Cost::refund(u64::MAX),
                 ] {
-                    let (_, report) = counter.ask(now_us, cost);
+                    let (_, report) = counter.decide(now_us, cost);
                     assert!(report.remaining <= kernel.max_cost());
                 }
             }

@@ -1,21 +1,24 @@
 //! Sliding-window log: every grant with its time. Exactly at most `limit` units in every window `(t - W, t]`.
 //!
-//! Entries carry a running total, so sums over a span are one subtraction and every search is by bisection.
+//! Grants carry a running total, so the sum over a span is one subtraction and every search is a bisection.
 
 use std::collections::VecDeque;
+use std::fmt;
 
-use super::{Attempt, Reading, Report, Verdict, owing_at_most, report};
+use super::attempt::{Attempt, max_recorded};
+use super::report::{CounterView, Report, Verdict};
+
+/// The largest limit of a sliding log, which keeps one entry per grant.
+pub const MAX_LOG_LIMIT: u64 = 10_000;
 
 /// `limit` units per sliding window of `window_us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
-    /// Units per window, 0 to [`MAX_LOG_LIMIT`](super::MAX_LOG_LIMIT).
-    pub limit: u64,
-    /// Length in microseconds, 1 to 366 days.
-    pub window_us: u64,
+    limit: u64,
+    window_us: u64,
 }
 
-/// A grant: when, and the running total up to and including it.
+/// The time of a grant, and the running total up to and including it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Grant {
     at_us: u64,
@@ -30,22 +33,22 @@ pub struct Log {
     grants: VecDeque<Grant>,
 }
 
-/// The few numbers of a log that a report needs. Times are microseconds since the epoch, 0 where there is none.
+/// The numbers of a log that a report needs. Times are microseconds since the epoch, 0 for no such grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogFacts {
     /// Units in the window.
     pub used: u64,
-    /// The newest grant.
+    /// Time of the newest grant.
     pub newest_us: u64,
-    /// The grant whose expiry makes room for one unit more than there is.
+    /// Time of the grant whose expiry makes `remaining` grow.
     pub next_us: u64,
-    /// The grant whose expiry makes room for the cost asked.
+    /// Time of the grant whose expiry makes room for the attempt's cost.
     pub retry_us: u64,
 }
 
 impl Log {
-    /// Grants that there is room for: what it takes of memory beside its key.
-    pub(super) fn room(&self) -> usize {
+    /// Grants that fit into the memory allocated.
+    pub(super) fn capacity(&self) -> usize {
         self.grants.capacity()
     }
 
@@ -57,15 +60,15 @@ impl Log {
         self.grants.back().map_or(self.base, |grant| grant.total)
     }
 
-    /// The total before the grant at that place.
-    fn total_before(&self, place: usize) -> u64 {
-        if place == 0 { self.base } else { self.grants[place - 1].total }
+    /// The running total before the grant at `index`.
+    fn total_before(&self, index: usize) -> u64 {
+        if index == 0 { self.base } else { self.grants[index - 1].total }
     }
 
-    /// Forgets the grants before that place.
-    fn prune(&mut self, place: usize) {
-        self.base = self.total_before(place);
-        self.grants.drain(..place);
+    /// Removes the grants before `index`.
+    fn prune(&mut self, index: usize) {
+        self.base = self.total_before(index);
+        self.grants.drain(..index);
     }
 
     fn append(&mut self, at_us: u64, units: u64) {
@@ -76,11 +79,11 @@ impl Log {
         }
     }
 
-    /// Takes units back, the newest first.
+    /// Removes units, those of the newest grants first.
     fn undo(&mut self, units: u64) {
         let total = self.total().saturating_sub(units).max(self.base);
         let kept = self.grants.partition_point(|grant| grant.total < total);
-        // The grant at `kept` reaches the total: it stays, shortened; without one nothing is left to undo.
+        // The grant at `kept` reaches the new total: it stays with fewer units. At the base no grant stays.
         let keep = if total == self.base { 0 } else { kept + 1 };
         self.grants.truncate(keep);
         if let Some(newest) = self.grants.back_mut() {
@@ -90,14 +93,32 @@ impl Log {
 }
 
 impl SlidingLog {
-    pub(crate) fn new(limit: u64, window_us: u64) -> Self {
+    /// `limit`: 0 to [`MAX_LOG_LIMIT`] units; `window_us`: 1 us to 366 days.
+    #[must_use]
+    pub fn new(limit: u64, window_us: u64) -> Self {
         Self { limit, window_us }
     }
 
-    /// Place of the first grant still in the window, as seen from the later of now and the newest grant.
+    /// Units per window.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Length of the window in microseconds.
+    #[must_use]
+    pub fn window_us(&self) -> u64 {
+        self.window_us
+    }
+
+    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
+        Self { limit: scale(self.limit), ..*self }
+    }
+
+    /// Index of the first grant in the window that ends at the later of `now_us` and the newest grant.
     fn first_live(&self, log: &Log, now_us: u64) -> usize {
-        let seen_from_us = now_us.max(log.newest_us());
-        log.grants.partition_point(|grant| grant.at_us + self.window_us <= seen_from_us)
+        let end_us = now_us.max(log.newest_us());
+        log.grants.partition_point(|grant| grant.at_us + self.window_us <= end_us)
     }
 
     fn used(&self, log: &Log, now_us: u64) -> u64 {
@@ -108,45 +129,45 @@ impl SlidingLog {
         log.map_or(0, |log| self.used(log, now_us)) + needed <= self.limit
     }
 
-    pub(super) fn record(&self, mut log: Log, ask: Attempt) -> Log {
-        let at_us = ask.now_us.max(log.newest_us());
-        log.prune(self.first_live(&log, ask.now_us));
-        if ask.cost.is_refund() {
-            log.undo(ask.cost.refunded());
+    pub(super) fn record(&self, mut log: Log, attempt: Attempt) -> Log {
+        let at_us = attempt.now_us.max(log.newest_us());
+        log.prune(self.first_live(&log, attempt.now_us));
+        if attempt.cost.is_refund() {
+            log.undo(attempt.cost.refunded());
             return log;
         }
-        let room = owing_at_most(self.limit).saturating_sub(log.total() - log.base);
-        let units = ask.cost.units().unsigned_abs().min(room);
+        let room = max_recorded(self.limit).saturating_sub(log.total() - log.base);
+        let units = attempt.cost.units().unsigned_abs().min(room);
         if units > 0 {
             log.append(at_us, units);
         }
         log
     }
 
-    pub(super) fn facts(&self, log: Option<&Log>, ask: Attempt) -> LogFacts {
+    pub(super) fn facts(&self, log: Option<&Log>, attempt: Attempt) -> LogFacts {
         let Some(log) = log else {
             return LogFacts::default();
         };
-        let first = self.first_live(log, ask.now_us);
+        let first = self.first_live(log, attempt.now_us);
         let used = log.total() - log.total_before(first);
         if used == 0 {
             return LogFacts::default();
         }
         let frees_us = |units: u64| {
             let must_reach = (log.total() + units).saturating_sub(self.limit);
-            let place = log.grants.partition_point(|grant| grant.total < must_reach).max(first);
-            log.grants.get(place).map_or(0, |grant| grant.at_us)
+            let index = log.grants.partition_point(|grant| grant.total < must_reach).max(first);
+            log.grants.get(index).map_or(0, |grant| grant.at_us)
         };
         LogFacts {
             used,
             newest_us: log.newest_us(),
             next_us: frees_us(self.limit.saturating_sub(used) + 1),
-            retry_us: frees_us(ask.cost.needed()),
+            retry_us: frees_us(attempt.cost.needed()),
         }
     }
 
-    /// Whether the log has lost no grant by then. One that owes has older grants than the facts tell of.
-    pub(super) fn stands_at(&self, facts: &LogFacts, now_us: u64) -> bool {
+    /// Whether no grant expires before `now_us`. Unknown, so `false`, for a log in debt: `next_us` is then not its oldest.
+    pub(super) fn holds_until(&self, facts: LogFacts, now_us: u64) -> bool {
         facts.used <= self.limit && (facts.used == 0 || now_us < facts.next_us + self.window_us)
     }
 
@@ -154,24 +175,24 @@ impl SlidingLog {
         if log.grants.is_empty() { 0 } else { log.newest_us() + self.window_us }
     }
 
-    pub(super) fn report(&self, facts: &LogFacts, ask: Attempt, verdict: Verdict) -> Report {
-        report(&At { kernel: *self, facts: *facts, now_us: ask.now_us }, ask.cost, verdict)
+    pub(super) fn report(&self, facts: LogFacts, attempt: Attempt, verdict: Verdict) -> Report {
+        SlidingLogView { kernel: *self, facts, now_us: attempt.now_us }.report(attempt.cost, verdict)
     }
 }
 
-struct At {
+struct SlidingLogView {
     kernel: SlidingLog,
     facts: LogFacts,
     now_us: u64,
 }
 
-impl At {
-    fn leaves_after_us(&self, granted_us: u64) -> u64 {
+impl SlidingLogView {
+    fn expires_after_us(&self, granted_us: u64) -> u64 {
         (granted_us + self.kernel.window_us).saturating_sub(self.now_us)
     }
 }
 
-impl Reading for At {
+impl CounterView for SlidingLogView {
     fn max_cost(&self) -> u64 {
         self.kernel.limit
     }
@@ -179,10 +200,16 @@ impl Reading for At {
         self.kernel.limit.saturating_sub(self.facts.used)
     }
     fn wait_us(&self, units: u64) -> u64 {
-        let next = units == self.remaining() + 1;
-        self.leaves_after_us(if next { self.facts.next_us } else { self.facts.retry_us })
+        let is_next = units == self.remaining() + 1;
+        self.expires_after_us(if is_next { self.facts.next_us } else { self.facts.retry_us })
     }
     fn reset_after_us(&self) -> u64 {
-        if self.facts.used == 0 { 0 } else { self.leaves_after_us(self.facts.newest_us) }
+        if self.facts.used == 0 { 0 } else { self.expires_after_us(self.facts.newest_us) }
+    }
+}
+
+impl fmt::Display for SlidingLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sl:{}/{}", self.limit, self.window_us)
     }
 }

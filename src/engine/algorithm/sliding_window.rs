@@ -1,34 +1,54 @@
-//! Sliding-window counter: the previous window's count weighs in by the share of it that the sliding window still
-//! covers. At most `limit + floor(limit * e / P)` units in an interval that ends `e` into a window of length `P`.
+//! Sliding-window counter: the previous window's count is weighted by the share of that window which the sliding window
+//! still covers. At most `limit + floor(limit * e / P)` units in an interval that ends `e` into a window of length `P`.
 
-use super::{Attempt, Cost, Reading, Report, Verdict, moved, report};
+use std::fmt;
+
+use super::attempt::{Attempt, apply_clamped};
+use super::report::{CounterView, Report, Verdict};
+use crate::engine::cost::Cost;
 
 /// `limit` units per sliding window of `window_us`, estimated from two epoch-aligned buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
-    /// Units per window, 0 to 2^32 - 1.
-    pub limit: u64,
-    /// Length in microseconds, 1 to 366 days.
-    pub window_us: u64,
+    limit: u64,
+    window_us: u64,
 }
 
-/// Units recorded in the window of that index and in the one before.
+/// The counts of two successive windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketState {
-    /// Which window is current.
+    /// The current window: its start divided by its length.
     pub index: u64,
-    /// Units recorded in it.
+    /// Units recorded in the current window.
     pub current: u64,
-    /// Units recorded in the one before.
+    /// Units recorded in the window before it.
     pub previous: u64,
 }
 
 impl SlidingWindow {
-    pub(crate) fn new(limit: u64, window_us: u64) -> Self {
+    /// `limit`: 0 to 2^32 - 1 units; `window_us`: 1 us to 366 days.
+    #[must_use]
+    pub fn new(limit: u64, window_us: u64) -> Self {
         Self { limit, window_us }
     }
 
-    /// The state as it stands at `now_us`. When the clock went back, time stands at the start of the later window.
+    /// Units per window.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Length of a window in microseconds.
+    #[must_use]
+    pub fn window_us(&self) -> u64 {
+        self.window_us
+    }
+
+    pub(super) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
+        Self { limit: scale(self.limit), ..*self }
+    }
+
+    /// The state at `now_us`. When the clock has stepped back, a later window with units stays current, at its start.
     pub(super) fn load(&self, state: Option<BucketState>, now_us: u64) -> BucketState {
         let index = now_us / self.window_us;
         match state {
@@ -52,7 +72,7 @@ impl SlidingWindow {
     }
 
     pub(super) fn record(&self, state: BucketState, cost: Cost) -> BucketState {
-        BucketState { current: moved(state.current, cost, self.limit), ..state }
+        BucketState { current: apply_clamped(state.current, cost, self.limit), ..state }
     }
 
     pub(super) fn fresh_at_us(&self, state: BucketState) -> u64 {
@@ -60,38 +80,38 @@ impl SlidingWindow {
         (state.index + windows) * self.window_us
     }
 
-    /// How far into the current window `now_us` is; 0 when the clock stands before it.
+    /// Time from the start of the current window to `now_us`; 0 when `now_us` is before it.
     fn elapsed_us(&self, state: BucketState, now_us: u64) -> u64 {
         now_us.saturating_sub(state.index * self.window_us)
     }
 
-    pub(super) fn report(&self, state: BucketState, ask: Attempt, verdict: Verdict) -> Report {
-        report(&At { kernel: *self, state, now_us: ask.now_us }, ask.cost, verdict)
+    pub(super) fn report(&self, state: BucketState, attempt: Attempt, verdict: Verdict) -> Report {
+        SlidingWindowView { kernel: *self, state, now_us: attempt.now_us }.report(attempt.cost, verdict)
     }
 }
 
-struct At {
+struct SlidingWindowView {
     kernel: SlidingWindow,
     state: BucketState,
     now_us: u64,
 }
 
-impl At {
-    /// Time from now until `elapsed_us` into the window that comes `windows` after the current one.
-    fn until(&self, windows: u64, elapsed_us: u64) -> u64 {
+impl SlidingWindowView {
+    /// Time until `elapsed_us` into the window that is `windows` after the current one.
+    fn until_us(&self, windows: u64, elapsed_us: u64) -> u64 {
         let instant_us = (self.state.index + windows) * self.kernel.window_us + elapsed_us;
         instant_us.saturating_sub(self.now_us)
     }
 }
 
-/// `floor(units * window / count)`: how much of the window may stay covered so that `count` leaves room for `units`.
-/// Saturates, since only its comparison with the window's length matters above it.
+/// `floor(units * window / count)`: how much of a window with `count` units may stay covered while `units` are free.
+/// Saturates: callers only compare values above the window's length with it.
 fn coverable_us(units: u64, window_us: u64, count: u64) -> u64 {
     let us = u128::from(units) * u128::from(window_us) / u128::from(count);
     u64::try_from(us).unwrap_or(u64::MAX)
 }
 
-impl Reading for At {
+impl CounterView for SlidingWindowView {
     fn max_cost(&self) -> u64 {
         self.kernel.limit
     }
@@ -108,20 +128,20 @@ impl Reading for At {
     fn wait_us(&self, units: u64) -> u64 {
         let (limit, window_us) = (self.kernel.limit, self.kernel.window_us);
         let BucketState { current, previous, .. } = self.state;
-        // Within this window: the previous count fades until it leaves room.
+        // Within this window: the weight of the previous count falls until the units fit.
         let room = limit.saturating_sub(current + units);
         if room > 0 && previous > 0 {
             let elapsed_us = window_us.saturating_sub(coverable_us(room, window_us, previous));
             if elapsed_us < window_us {
-                return self.until(0, elapsed_us);
+                return self.until_us(0, elapsed_us);
             }
         }
-        // In the next window the current count is the previous one.
+        // In the next window the current count becomes the previous one.
         if current == 0 {
-            return self.until(1, 0);
+            return self.until_us(1, 0);
         }
         let elapsed_us = window_us.saturating_sub(coverable_us(limit - units, window_us, current));
-        self.until(1, elapsed_us)
+        self.until_us(1, elapsed_us)
     }
 
     fn reset_after_us(&self) -> u64 {
@@ -129,5 +149,11 @@ impl Reading for At {
             return 0;
         }
         self.kernel.fresh_at_us(self.state).saturating_sub(self.now_us)
+    }
+}
+
+impl fmt::Display for SlidingWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sw:{}/{}", self.limit, self.window_us)
     }
 }

@@ -21,29 +21,29 @@ impl Counter {
     }
 
     /// Decides and records as a store with this one charge would.
-    pub fn ask(&mut self, now_us: u64, cost: Cost) -> (Verdict, Report) {
-        let ask = Attempt { now_us, cost };
-        let verdict = self.kernel.verdict(self.state.as_ref(), ask);
+    pub fn decide(&mut self, now_us: u64, cost: Cost) -> (Verdict, Report) {
+        let attempt = Attempt { now_us, cost };
+        let verdict = self.kernel.verdict(self.state.as_ref(), attempt);
         let is_recorded = self.charging == Charging::Postpaid || verdict == Verdict::Fits;
         if is_recorded && cost.changes() {
-            self.state = self.kernel.recorded(self.state.take(), ask);
+            self.state = self.kernel.recorded(self.state.take(), attempt);
         }
-        let facts = self.kernel.facts(self.state.as_ref(), ask);
-        (verdict, self.kernel.report(&facts, ask, verdict))
+        let facts = self.kernel.facts(self.state.as_ref(), attempt);
+        (verdict, self.kernel.report(&facts, attempt, verdict))
     }
 
     pub fn take(&mut self, now_us: u64, units: u64) -> (Verdict, Report) {
-        self.ask(now_us, Cost::take(units))
+        self.decide(now_us, Cost::take(units))
     }
 
     /// When the same cost fits once more.
     pub fn wait_again(&self, now_us: u64, cost: Cost) -> RetryAfter {
-        let ask = Attempt { now_us, cost };
-        self.kernel.wait(&self.kernel.facts(self.state.as_ref(), ask), ask)
+        let attempt = Attempt { now_us, cost };
+        self.kernel.wait(&self.kernel.facts(self.state.as_ref(), attempt), attempt)
     }
 
     pub fn peek(&self, now_us: u64) -> Report {
-        self.clone().ask(now_us, Cost::PEEK).1
+        self.clone().decide(now_us, Cost::PEEK).1
     }
 
     /// Whether the cost would be admitted, nothing changed.
@@ -119,7 +119,7 @@ pub(super) fn counter_with_past(
         let mut now_us = T0;
         for step in moves {
             now_us = now_us.saturating_add_signed(step.clock_us);
-            counter.ask(now_us, step.cost);
+            counter.decide(now_us, step.cost);
         }
         (counter, now_us)
     })

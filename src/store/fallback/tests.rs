@@ -21,12 +21,12 @@ fn layer(share: u32) -> Fallback<Away, ManualClock> {
 }
 
 fn window(limit: u64) -> Kernel {
-    Kernel::FixedWindow(FixedWindow { limit, window_us: MINUTE_US })
+    Kernel::FixedWindow(FixedWindow::new(limit, MINUTE_US))
 }
 
 fn charge(kernel: Kernel, cost: Cost, on_store_failure: FailurePolicy) -> Charge {
     let (charging, role) = (Charging::Prepaid, Role::Enforce);
-    Charge { key: 0..0, kernel, cost, charging, role, on_store_failure }
+    Charge { kernel, cost, charging, role, on_store_failure }
 }
 
 fn of(each: impl IntoIterator<Item = Charge>) -> Charges {
@@ -38,7 +38,7 @@ fn of(each: impl IntoIterator<Item = Charge>) -> Charges {
 }
 
 async fn ask(layer: &Fallback<Away, ManualClock>, charge: Charge) -> Result<Outcome, StoreError> {
-    layer.decide(&of([charge])).await.map(|outcomes| outcomes.by_charge[0])
+    layer.decide(&of([charge])).await.map(|outcomes| outcomes.by_charge[0].expect("decided"))
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn hits_peeks_and_refunds_by_each_policy() {
     ];
     for (policy, cost, verdict, remaining) in rows {
         let outcome = ask(&layer(1), charge(window(10), cost, policy)).await.expect("a policy that answers");
-        let said = (outcome.verdict, outcome.report.remaining, outcome.basis);
+        let said = (outcome.verdict, outcome.report.remaining, outcome.decided_by);
         assert_eq!(said, (verdict, remaining, DecidedBy::Policy(policy)), "{policy:?} {cost:?}");
     }
     for cost in [take, Cost::PEEK, refund] {
@@ -88,30 +88,31 @@ async fn limits_of_one_request_keep_their_own_policies() {
     let layer = layer(1);
     let mixed = of([hit(FailurePolicy::Allow), hit(FailurePolicy::Local)]);
     let outcomes = layer.decide(&mixed).await.expect("both answer");
-    let bases: Vec<_> = outcomes.by_charge.iter().map(|outcome| outcome.basis).collect();
+    let bases: Vec<_> = outcomes.decided().map(|outcome| outcome.decided_by).collect();
     assert_eq!(bases, [DecidedBy::Policy(FailurePolicy::Allow), DecidedBy::Policy(FailurePolicy::Local)]);
 
     let is_denied = of([hit(FailurePolicy::Deny), hit(FailurePolicy::Local)]);
     let outcomes = layer.decide(&is_denied).await.expect("both answer");
     assert_eq!(
-        (outcomes.by_charge[0].verdict, outcomes.by_charge[1].verdict),
+        (outcomes.by_charge[0].expect("decided").verdict, outcomes.by_charge[1].expect("decided").verdict),
         (Verdict::Over, Verdict::Fits)
     );
     assert_eq!(
-        outcomes.by_charge[1].report.remaining, 9,
+        outcomes.by_charge[1].expect("decided").report.remaining,
+        9,
         "the local one is not charged for a denied request"
     );
 
     // One that only counts does not make the request fail, and says by what it answered.
     let bystander = Charge { role: Role::NonBinding, ..hit(FailurePolicy::Error) };
     let outcome = ask(&layer, bystander).await.expect("it fails nobody");
-    assert_eq!(outcome.basis, DecidedBy::Policy(FailurePolicy::Allow));
+    assert_eq!(outcome.decided_by, DecidedBy::Policy(FailurePolicy::Allow));
 }
 
 #[tokio::test]
 async fn a_share_of_each_limit_is_counted_locally() {
     let gcra = |limit, burst| Kernel::Gcra(Gcra::new(limit, MINUTE_US, burst, Pacing::Meter));
-    let bucket = Kernel::IntervalBucket(IntervalBucket { capacity: 10, refill: 5, interval_us: MINUTE_US });
+    let bucket = Kernel::IntervalBucket(IntervalBucket::new(10, 5, MINUTE_US));
     let rows = [
         // (limit, processes, hits admitted by one of them)
         (window(10), 1, 10),
@@ -119,8 +120,8 @@ async fn a_share_of_each_limit_is_counted_locally() {
         (window(8), 4, 2),
         (window(3), 1_000, 1), // never nothing
         (window(0), 4, 0),     // what admits nothing goes on so
-        (Kernel::SlidingWindow(SlidingWindow { limit: 10, window_us: MINUTE_US }), 4, 3),
-        (Kernel::SlidingLog(SlidingLog { limit: 10, window_us: MINUTE_US }), 4, 3),
+        (Kernel::SlidingWindow(SlidingWindow::new(10, MINUTE_US)), 4, 3),
+        (Kernel::SlidingLog(SlidingLog::new(10, MINUTE_US)), 4, 3),
         (gcra(60, 10), 4, 3),
         (bucket, 4, 3),
         (Kernel::Blocked(Blocked), 4, 0),
@@ -142,7 +143,7 @@ fn rates_are_divided_with_the_burst() {
     let share = NonZeroU32::new(4).expect("not zero");
     let whole = Kernel::Gcra(Gcra::new(60, MINUTE_US, 10, Pacing::Queue));
     assert_eq!(whole.share_of(share), Kernel::Gcra(Gcra::new(15, MINUTE_US, 3, Pacing::Queue)));
-    let bucket = |capacity, refill| IntervalBucket { capacity, refill, interval_us: MINUTE_US };
+    let bucket = |capacity, refill| IntervalBucket::new(capacity, refill, MINUTE_US);
     let whole = Kernel::IntervalBucket(bucket(10, 5));
     assert_eq!(whole.share_of(share), Kernel::IntervalBucket(bucket(3, 2)));
 }

@@ -1,7 +1,7 @@
-//! Counters in this process's memory: the embedded default, and the oracle that the Redis store is held against.
+//! Counters in this process's memory: the embedded default, and the reference that the Redis store is tested against.
 //!
-//! A sharded map. A request locks the shards of all its keys, in order, and decides with nothing moving; requests that
-//! share no shard do not wait for each other.
+//! A sharded map. A request locks the shards of all its keys, in order, so nothing changes while it is decided; requests
+//! without a common shard do not wait for each other.
 
 mod shard;
 #[cfg(test)]
@@ -18,31 +18,32 @@ use crate::engine::{
     Charge, Charges, CounterSnapshot, DecidedBy, Outcome, Outcomes, Reset, Store, StoreError, Verdict,
 };
 
-use shard::{Place, Shard};
+pub use shard::MemoryStats;
+use shard::{Shard, SlotIndex};
 
-/// More shards than cores, so that two cores seldom want the same one.
-const MOST_SHARDS: usize = 64;
-/// Fewer keys than that in a shard make evictions a matter of luck.
-const LEAST_KEYS_PER_SHARD: usize = 256;
+/// More shards than cores, so that two cores seldom need the same one.
+const MAX_SHARDS: usize = 64;
+/// With fewer keys than this per shard, which keys are evicted depends on how keys are spread over shards.
+const MIN_KEYS_PER_SHARD: usize = 256;
 
 /// How much a memory store may hold, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOptions {
-    /// Keys at most, at least 1; a sliding log counts as one more for every 16 grants that it has room for. When full,
-    /// the key that is closest to being as if never used goes first.
+    /// Most keys, at least 1; a sliding log counts as one more key per 16 grants. A full store evicts the key that is closest
+    /// to fresh.
     pub max_keys: usize,
-    /// How long a key stays after that moment, microseconds: a clock that steps back by less forgets nothing.
-    pub slack_us: u64,
+    /// How long a key is kept after it is fresh, microseconds. A clock that steps back by less than this loses nothing.
+    pub grace_us: u64,
 }
 
 impl Default for MemoryOptions {
     /// A million keys, kept for a second.
     fn default() -> Self {
-        Self { max_keys: 1_000_000, slack_us: 1_000_000 }
+        Self { max_keys: 1_000_000, grace_us: 1_000_000 }
     }
 }
 
-/// The counters.
+/// Counters in memory.
 #[derive(Debug)]
 pub struct MemoryStore<C = SystemClock> {
     shards: Vec<Mutex<Shard>>,
@@ -50,62 +51,52 @@ pub struct MemoryStore<C = SystemClock> {
     clock: C,
 }
 
-/// What a memory store holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Census {
-    /// Keys now.
-    pub keys: u64,
-    /// Keys given up for lack of room, since the start.
-    pub evictions: u64,
-}
-
-type Held<'s> = SmallVec<[(usize, MutexGuard<'s, Shard>); 2]>;
+/// The shards of one request, each with its index.
+type LockedShards<'s> = SmallVec<[(usize, MutexGuard<'s, Shard>); 2]>;
 
 impl<C: Clock> MemoryStore<C> {
     /// An empty store.
     #[must_use]
     pub fn new(options: MemoryOptions, clock: C) -> Self {
         let max_keys = options.max_keys.max(1);
-        let count = (max_keys / LEAST_KEYS_PER_SHARD).clamp(1, MOST_SHARDS);
-        let shard = |_| Mutex::new(Shard::new(max_keys / count, options.slack_us));
+        let count = (max_keys / MIN_KEYS_PER_SHARD).clamp(1, MAX_SHARDS);
+        let shard = |_| Mutex::new(Shard::new(max_keys / count, options.grace_us));
         Self { shards: (0..count).map(shard).collect(), hasher: RandomState::new(), clock }
     }
 
     /// Decides at an explicit time; see [`Store::decide`].
     #[must_use]
     pub fn decide_at(&self, charges: &Charges, now_us: u64) -> Outcomes {
-        let homes: SmallVec<[usize; 2]> =
-            charges.as_slice().iter().map(|charge| self.home(charges.key(charge))).collect();
-        let mut held = self.lock(&homes);
-        let asks: SmallVec<[Asked<'_>; 2]> = charges
-            .as_slice()
+        let shard_indices: SmallVec<[usize; 2]> = charges.keys().map(|key| self.shard_index(key)).collect();
+        let mut shards = self.lock(&shard_indices);
+        let pending: SmallVec<[PendingCharge<'_>; 2]> = charges
             .iter()
-            .zip(&homes)
-            .map(|(charge, &home)| Asked::look(charges, charge, home, &mut held, now_us))
+            .zip(&shard_indices)
+            .map(|(charge, &index)| PendingCharge::new(charge, index, &mut shards, now_us))
             .collect();
-        let request_denied = charges.is_denied(|place| asks[place].verdict);
-        let by_charge = asks.iter().map(|asked| asked.settle(request_denied, &mut held)).collect();
-        for (_, shard) in &mut held {
-            shard.tidy(now_us);
+        let is_denied = charges.is_denied(|index| pending[index].verdict == Verdict::Over);
+        let outcomes = pending.iter().map(|pending| pending.finish(is_denied, &mut shards)).collect();
+        for (_, shard) in &mut shards {
+            shard.maintain(now_us);
         }
-        Outcomes { by_charge }
+        outcomes
     }
 
-    fn home(&self, key: &str) -> usize {
-        // The shard's own map uses the low bits of another hash, so any bits serve here.
+    fn shard_index(&self, key: &str) -> usize {
+        // Any bits of the hash will do: the map inside a shard has another hasher.
         let hash = self.hasher.hash_one(key);
         usize::try_from(hash % self.shards.len() as u64).unwrap_or(0)
     }
 
-    /// Locks every shard of `homes` once, in rising order, so that no two requests wait for each other.
-    fn lock(&self, homes: &[usize]) -> Held<'_> {
-        let mut sorted: SmallVec<[usize; 2]> = SmallVec::from_slice(homes);
+    /// Locks each of these shards once, in rising order, so that two requests cannot deadlock.
+    fn lock(&self, shard_indices: &[usize]) -> LockedShards<'_> {
+        let mut sorted: SmallVec<[usize; 2]> = SmallVec::from_slice(shard_indices);
         sorted.sort_unstable();
         sorted.dedup();
-        sorted.into_iter().map(|home| (home, self.shards[home].lock())).collect()
+        sorted.into_iter().map(|index| (index, self.shards[index].lock())).collect()
     }
 
-    /// Forgets some of the keys that have run out: a share of every shard per call, so that no call takes long.
+    /// Removes some of the expired keys: looks at a fraction of each shard per call, so that a call is short.
     pub fn sweep(&self) {
         let now_us = self.clock.now_us();
         for shard in &self.shards {
@@ -115,10 +106,10 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Counts keys and evictions.
     #[must_use]
-    pub fn census(&self) -> Census {
-        self.shards.iter().fold(Census::default(), |sum, shard| {
-            let one = shard.lock().census();
-            Census { keys: sum.keys + one.keys, evictions: sum.evictions + one.evictions }
+    pub fn stats(&self) -> MemoryStats {
+        self.shards.iter().fold(MemoryStats::default(), |sum, shard| {
+            let stats = shard.lock().stats();
+            MemoryStats { keys: sum.keys + stats.keys, evictions: sum.evictions + stats.evictions }
         })
     }
 }
@@ -131,59 +122,54 @@ impl<C: Clock> Store for MemoryStore<C> {
 
 impl<C: Clock> Reset for MemoryStore<C> {
     async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
-        let forget = |charge| {
-            let key = charges.key(charge);
-            self.shards[self.home(key)].lock().remove(key)
-        };
-        Ok(charges.as_slice().iter().map(forget).collect())
+        let remove = |key| self.shards[self.shard_index(key)].lock().remove(key);
+        Ok(charges.keys().map(remove).collect())
     }
 }
 
-impl<S: Store> Store for std::sync::Arc<S> {
-    async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
-        self.as_ref().decide(charges).await
-    }
-}
-
-/// A charge with its verdict on the unchanged counter.
-struct Asked<'c> {
+/// A charge with its verdict from the unchanged counter.
+struct PendingCharge<'c> {
     charge: &'c Charge,
     key: &'c str,
-    home: usize,
-    place: Option<Place>,
-    ask: Attempt,
+    shard_index: usize,
+    slot: Option<SlotIndex>,
+    attempt: Attempt,
     verdict: Verdict,
 }
 
-impl<'c> Asked<'c> {
-    fn look(charges: &'c Charges, charge: &'c Charge, home: usize, held: &mut Held<'_>, now_us: u64) -> Self {
-        let key = charges.key(charge);
-        let ask = Attempt { now_us, cost: charge.cost };
-        let shard = shard_of(held, home);
-        let place = shard.find(key);
-        let verdict = charge.kernel.verdict(place.and_then(|place| shard.state(place)), ask);
-        Self { charge, key, home, place, ask, verdict }
+impl<'c> PendingCharge<'c> {
+    fn new(
+        (key, charge): (&'c str, &'c Charge),
+        shard_index: usize,
+        shards: &mut LockedShards<'_>,
+        now_us: u64,
+    ) -> Self {
+        let attempt = Attempt { now_us, cost: charge.cost };
+        let shard = locked_shard(shards, shard_index);
+        let slot = shard.find(key);
+        let verdict = charge.kernel.verdict(slot.and_then(|slot| shard.state(slot)), attempt);
+        Self { charge, key, shard_index, slot, attempt, verdict }
     }
 
     /// Records the charge if it is to be recorded, and reports.
-    fn settle(&self, request_denied: bool, held: &mut Held<'_>) -> Outcome {
-        let (kernel, shard) = (&self.charge.kernel, shard_of(held, self.home));
-        let mut place = self.place;
+    fn finish(&self, request_denied: bool, shards: &mut LockedShards<'_>) -> Outcome {
+        let (kernel, shard) = (&self.charge.kernel, locked_shard(shards, self.shard_index));
+        let mut slot = self.slot;
         if self.charge.is_recorded(self.verdict, request_denied) {
-            let before = place.and_then(|place| shard.take(place));
-            if let Some(after) = kernel.recorded(before, self.ask) {
+            let before = slot.and_then(|slot| shard.take(slot));
+            if let Some(after) = kernel.recorded(before, self.attempt) {
                 let fresh_at_us = kernel.fresh_at_us(&after);
-                place = Some(shard.put(place, self.key, after, fresh_at_us));
+                slot = Some(shard.put(slot, self.key, after, fresh_at_us));
             }
         }
-        let facts = kernel.facts(place.and_then(|place| shard.state(place)), self.ask);
-        let report = kernel.report(&facts, self.ask, self.verdict);
-        let standing = CounterSnapshot { now_us: self.ask.now_us, facts };
-        Outcome { verdict: self.verdict, report, basis: DecidedBy::Store(standing) }
+        let facts = kernel.facts(slot.and_then(|slot| shard.state(slot)), self.attempt);
+        let report = kernel.report(&facts, self.attempt, self.verdict);
+        let snapshot = CounterSnapshot { now_us: self.attempt.now_us, facts };
+        Outcome { verdict: self.verdict, report, decided_by: DecidedBy::Store(snapshot) }
     }
 }
 
-fn shard_of<'h>(held: &'h mut Held<'_>, home: usize) -> &'h mut Shard {
-    let found = held.iter_mut().find(|(held_home, _)| *held_home == home);
-    &mut found.expect("every home of the request was locked before").1
+fn locked_shard<'l>(shards: &'l mut LockedShards<'_>, index: usize) -> &'l mut Shard {
+    let found = shards.iter_mut().find(|(locked, _)| *locked == index);
+    &mut found.expect("every shard of the request was locked before").1
 }

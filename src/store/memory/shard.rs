@@ -1,128 +1,142 @@
-//! One part of the map: keys with their states, bounded, with a hand that goes round and forgets what has run out.
+//! One part of the map: keys with their states, bounded. A cursor moves over the slots and removes expired ones.
 
 use indexmap::IndexMap;
 
-use super::Census;
 use crate::engine::algorithm::State;
 
-/// Slots that the hand looks at whenever a request has been decided here.
-const LOOKS_PER_DECISION: usize = 2;
-/// Slots that are compared to find the one to evict, as Redis samples for `volatile-ttl`.
+/// Slots that the cursor passes after each decision.
+const SLOTS_PER_DECISION: usize = 2;
+/// Slots that are compared to find the one to evict; Redis samples the same way for `volatile-ttl`.
 const EVICTION_SAMPLE: usize = 16;
-/// A sweep looks at one slot in that many.
-const SWEEP_SHARE: usize = 16;
+/// A sweep passes one in this many slots.
+const SWEEP_FRACTION: usize = 16;
 
-/// Where a key stands until something is removed.
+/// What a memory store holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// Keys now.
+    pub keys: u64,
+    /// Keys evicted from a full store since the start.
+    pub evictions: u64,
+}
+
+/// The position of a key; valid until a key is removed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place(usize);
+pub(super) struct SlotIndex(usize);
 
 #[derive(Debug)]
 struct Slot {
-    /// `None` only while a decision has it in hand.
+    /// `None` only while a decision has taken it.
     state: Option<State>,
     fresh_at_us: u64,
-    /// That of the state when it was put here.
+    /// [`State::weight`] when the state was put here.
     weight: usize,
 }
 
 #[derive(Debug)]
 pub(super) struct Shard {
     slots: IndexMap<Box<str>, Slot>,
-    /// Of all slots together.
+    /// Sum over all slots.
     weight: usize,
     max_weight: usize,
-    slack_us: u64,
-    hand: usize,
+    grace_us: u64,
+    cursor: usize,
     evictions: u64,
 }
 
 impl Shard {
-    pub(super) fn new(max_weight: usize, slack_us: u64) -> Self {
-        Self { slots: IndexMap::new(), weight: 0, max_weight, slack_us, hand: 0, evictions: 0 }
+    pub(super) fn new(max_weight: usize, grace_us: u64) -> Self {
+        Self { slots: IndexMap::new(), weight: 0, max_weight, grace_us, cursor: 0, evictions: 0 }
     }
 
-    pub(super) fn find(&self, key: &str) -> Option<Place> {
-        self.slots.get_index_of(key).map(Place)
+    pub(super) fn find(&self, key: &str) -> Option<SlotIndex> {
+        self.slots.get_index_of(key).map(SlotIndex)
     }
 
-    pub(super) fn state(&self, place: Place) -> Option<&State> {
-        self.slots[place.0].state.as_ref()
+    pub(super) fn state(&self, slot: SlotIndex) -> Option<&State> {
+        self.slots[slot.0].state.as_ref()
     }
 
-    pub(super) fn take(&mut self, place: Place) -> Option<State> {
-        self.slots[place.0].state.take()
+    pub(super) fn take(&mut self, slot: SlotIndex) -> Option<State> {
+        self.slots[slot.0].state.take()
     }
 
-    /// Forgets a key. Tells whether it was there.
+    /// Removes a key. Returns whether it existed.
     pub(super) fn remove(&mut self, key: &str) -> bool {
-        self.slots.get_index_of(key).is_some_and(|place| {
-            self.remove_at(place);
+        self.slots.get_index_of(key).is_some_and(|index| {
+            self.remove_at(index);
             true
         })
     }
 
-    /// The last slot takes its place.
-    fn remove_at(&mut self, place: usize) {
-        if let Some((_, slot)) = self.slots.swap_remove_index(place) {
+    /// Removes a slot; the last slot takes its index.
+    fn remove_at(&mut self, index: usize) {
+        if let Some((_, slot)) = self.slots.swap_remove_index(index) {
             self.weight -= slot.weight;
         }
     }
 
-    pub(super) fn put(&mut self, place: Option<Place>, key: &str, state: State, fresh_at_us: u64) -> Place {
+    pub(super) fn put(
+        &mut self,
+        index: Option<SlotIndex>,
+        key: &str,
+        state: State,
+        fresh_at_us: u64,
+    ) -> SlotIndex {
         let weight = state.weight();
         self.weight += weight;
         let slot = Slot { state: Some(state), fresh_at_us, weight };
-        if let Some(place) = place {
-            self.weight -= self.slots[place.0].weight;
-            self.slots[place.0] = slot;
-            return place;
+        if let Some(index) = index {
+            self.weight -= self.slots[index.0].weight;
+            self.slots[index.0] = slot;
+            return index;
         }
-        Place(self.slots.insert_full(key.into(), slot).0)
+        SlotIndex(self.slots.insert_full(key.into(), slot).0)
     }
 
-    /// Moves the hand on, and evicts while there is too much, but never the last counter: one that is forgotten whenever it
-    /// is asked would admit everybody. Places are void afterwards.
-    pub(super) fn tidy(&mut self, now_us: u64) {
-        self.forget(LOOKS_PER_DECISION, now_us);
+    /// Moves the cursor, and evicts until the weight is within its bound. The last counter always stays: a counter that is
+    /// evicted after every request would admit every request. Invalidates every [`SlotIndex`].
+    pub(super) fn maintain(&mut self, now_us: u64) {
+        self.remove_expired(SLOTS_PER_DECISION, now_us);
         while self.weight > self.max_weight && self.slots.len() > 1 {
             self.evict();
         }
     }
 
     pub(super) fn sweep(&mut self, now_us: u64) {
-        self.forget(self.slots.len().div_ceil(SWEEP_SHARE), now_us);
+        self.remove_expired(self.slots.len().div_ceil(SWEEP_FRACTION), now_us);
         if self.slots.len() < self.slots.capacity() / 4 {
             self.slots.shrink_to(self.slots.len() * 2);
         }
     }
 
-    /// Looks at the next `looks` slots and removes those that have run out.
-    fn forget(&mut self, looks: usize, now_us: u64) {
-        for _ in 0..looks.min(self.slots.len()) {
-            if self.hand >= self.slots.len() {
-                self.hand = 0;
+    /// Moves the cursor over the next `count` slots and removes the expired ones.
+    fn remove_expired(&mut self, count: usize, now_us: u64) {
+        for _ in 0..count.min(self.slots.len()) {
+            if self.cursor >= self.slots.len() {
+                self.cursor = 0;
             }
-            if self.slots[self.hand].fresh_at_us.saturating_add(self.slack_us) <= now_us {
-                // The last slot moves here and is looked at next.
-                self.remove_at(self.hand);
+            if self.slots[self.cursor].fresh_at_us.saturating_add(self.grace_us) <= now_us {
+                // The last slot moves to the cursor and is the next one.
+                self.remove_at(self.cursor);
             } else {
-                self.hand += 1;
+                self.cursor += 1;
             }
         }
     }
 
-    /// Gives up the one of the next few keys that loses least: the one that would soonest be as if never used.
+    /// Removes the key that loses least: of the next few at the cursor, the one that would be fresh first.
     fn evict(&mut self) {
         let len = self.slots.len();
-        let sample = (0..EVICTION_SAMPLE.min(len)).map(|step| (self.hand + step) % len);
-        if let Some(victim) = sample.min_by_key(|&place| self.slots[place].fresh_at_us) {
+        let sample = (0..EVICTION_SAMPLE.min(len)).map(|step| (self.cursor + step) % len);
+        if let Some(victim) = sample.min_by_key(|&index| self.slots[index].fresh_at_us) {
             self.remove_at(victim);
             self.evictions += 1;
         }
-        self.hand = (self.hand + EVICTION_SAMPLE) % len;
+        self.cursor = (self.cursor + EVICTION_SAMPLE) % len;
     }
 
-    pub(super) fn census(&self) -> Census {
-        Census { keys: self.slots.len() as u64, evictions: self.evictions }
+    pub(super) fn stats(&self) -> MemoryStats {
+        MemoryStats { keys: self.slots.len() as u64, evictions: self.evictions }
     }
 }

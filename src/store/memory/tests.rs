@@ -16,7 +16,6 @@ fn window(limit: u64) -> Kernel {
 
 fn charge(kernel: Kernel, units: u64) -> Charge {
     Charge {
-        key: 0..0,
         kernel,
         cost: Cost::take(units),
         charging: Charging::Prepaid,
@@ -34,11 +33,11 @@ fn request(charges: &[(&str, Charge)]) -> Charges {
 }
 
 fn store(max_keys: usize) -> MemoryStore<ManualClock> {
-    MemoryStore::new(MemoryOptions { max_keys, slack_us: 0 }, ManualClock::at(T0))
+    MemoryStore::new(MemoryOptions { max_keys, grace_us: 0 }, ManualClock::at(T0))
 }
 
 fn remaining(outcomes: &Outcomes) -> Vec<u64> {
-    outcomes.by_charge.iter().map(|outcome| outcome.report.remaining).collect()
+    outcomes.decided().map(|outcome| outcome.report.remaining).collect()
 }
 
 #[test]
@@ -48,7 +47,10 @@ fn a_denied_limit_keeps_the_others_uncharged() {
     assert_eq!(remaining(&store.decide_at(&both, T0)), [7, 1]);
     let denied = store.decide_at(&both, T0);
     assert_eq!(remaining(&denied), [7, 1]);
-    assert_eq!((denied.by_charge[0].verdict, denied.by_charge[1].verdict), (Verdict::Fits, Verdict::Over));
+    assert_eq!(
+        (denied.by_charge[0].expect("decided").verdict, denied.by_charge[1].expect("decided").verdict),
+        (Verdict::Fits, Verdict::Over)
+    );
 }
 
 #[test]
@@ -81,8 +83,8 @@ fn quota_limits_hold_back_only_together() {
 fn costs_that_meet_on_one_counter_are_added_up() {
     let store = store(100);
     let twice = request(&[("k", charge(window(5), 3)), ("k", charge(window(5), 3))]);
-    assert_eq!(twice.as_slice().len(), 1);
-    assert_eq!(store.decide_at(&twice, T0).by_charge[0].verdict, Verdict::Over);
+    assert_eq!(twice.len(), 1);
+    assert_eq!(store.decide_at(&twice, T0).by_charge[0].expect("decided").verdict, Verdict::Over);
 }
 
 #[test]
@@ -91,12 +93,12 @@ fn keys_are_forgotten_once_they_have_run_out() {
     for n in 0..1_000 {
         let _ = store.decide_at(&request(&[(&format!("k{n}"), charge(window(5), 1))]), T0);
     }
-    assert_eq!(store.census().keys, 1_000);
+    assert_eq!(store.stats().keys, 1_000);
     store.clock.set(T0 + 60_000_000);
     for _ in 0..64 {
         store.sweep();
     }
-    assert_eq!(store.census().keys, 0);
+    assert_eq!(store.stats().keys, 0);
 }
 
 #[test]
@@ -108,9 +110,9 @@ fn a_full_store_gives_up_what_is_nearest_to_fresh() {
     }
     for n in 0..5_000 {
         let _ = store.decide_at(&request(&[(&format!("light{n}"), charge(gcra, 1))]), T0);
-        assert!(store.census().keys <= 64);
+        assert!(store.stats().keys <= 64);
     }
-    assert_eq!(store.census().evictions, 5_008 - 64);
+    assert_eq!(store.stats().evictions, 5_008 - 64);
     for n in 0..8 {
         let peek = request(&[(&format!("heavy{n}"), charge(gcra, 0))]);
         assert_eq!(remaining(&store.decide_at(&peek, T0)), [10], "heavy{n} was forgotten");
@@ -125,19 +127,19 @@ fn long_logs_count_for_many_keys() {
     for n in 0..64 {
         let _ = hit(&format!("k{n}"), T0);
     }
-    assert_eq!(store.census().keys, 64);
+    assert_eq!(store.stats().keys, 64);
     // More than everything else may take: it stays, and nothing beside it.
     for n in 1..=2_000 {
         assert_eq!(remaining(&hit("long", T0 + n)), [10_000 - n]);
     }
-    assert_eq!(store.census().keys, 1);
+    assert_eq!(store.stats().keys, 1);
     store.clock.set(T0 + 120_000_000);
     store.sweep();
-    assert_eq!(store.census().keys, 0);
+    assert_eq!(store.stats().keys, 0);
     for n in 0..64 {
         let _ = store.decide_at(&request(&[(&format!("k{n}"), charge(log, 1))]), T0 + 120_000_000);
     }
-    assert_eq!(store.census().keys, 64, "what is gone weighs nothing");
+    assert_eq!(store.stats().keys, 64, "what is gone weighs nothing");
 }
 
 #[test]
@@ -159,7 +161,7 @@ fn threads_admit_exactly_the_limit() {
                     let both = request(&[(one, charge(kernel, 1)), (two, charge(kernel, 1))]);
                     for _ in 0..250 {
                         let outcomes = store.decide_at(&both, store.clock.now_us());
-                        let fits = outcomes.by_charge.iter().all(|outcome| outcome.verdict == Verdict::Fits);
+                        let fits = outcomes.decided().all(|outcome| outcome.verdict == Verdict::Fits);
                         admitted.fetch_add(u64::from(fits), Ordering::Relaxed);
                     }
                 })

@@ -176,9 +176,9 @@ impl RedisStore {
 
 impl Reset for RedisStore {
     async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
-        let mut forgotten = Vec::with_capacity(charges.as_slice().len());
-        for charge in charges.as_slice() {
-            let request = Encoded::reset(charges, charge, &self.handle.options.key_prefix);
+        let mut forgotten = Vec::with_capacity(charges.len());
+        for key in charges.keys() {
+            let request = Encoded::reset(key, &self.handle.options.key_prefix);
             forgotten.push(self.submit(request).await?.forgotten()?);
         }
         Ok(forgotten)

@@ -88,8 +88,9 @@ impl ReplayClient {
         granted: &Outcomes,
     ) -> Result<Outcomes, StoreError> {
         let mut outcomes = Outcomes::default();
-        for (charge, before) in charges.as_slice().iter().zip(&granted.by_charge) {
-            let Some(undo) = Encoded::undo(charges, charge, before, &self.key_prefix) else {
+        for ((key, charge), before) in charges.iter().zip(&granted.by_charge) {
+            let undo = before.and_then(|before| Encoded::undo((key, charge), &before, &self.key_prefix));
+            let Some(undo) = undo else {
                 outcomes.by_charge.push(*before);
                 continue;
             };
@@ -97,7 +98,7 @@ impl ReplayClient {
             let deadline = Instant::now() + ANSWER_TIMEOUT;
             let numbers: Vec<i64> = self.connection.query(&call, deadline).await.map_err(StoreError::from)?;
             let numbers = numbers.get(1..).unwrap_or_default();
-            outcomes.by_charge.push(script::outcome(charge, numbers, now_us)?);
+            outcomes.by_charge.push(Some(script::outcome(charge, numbers, now_us)?));
         }
         Ok(outcomes)
     }

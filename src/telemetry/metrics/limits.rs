@@ -134,10 +134,13 @@ impl LimitMeters {
         if decision.shadowed {
             self.shadowed.inc();
         }
-        for judged in decision.limit_results() {
-            if let Some(meter) = self.meter(judged.limit) {
-                meter.record(&judged, self.near_above(judged.limit));
+        for result in decision.limit_results() {
+            if let Some(meter) = self.meter(result.limit) {
+                meter.record(&result, self.near_above(result.limit));
             }
+        }
+        for meter in decision.skipped_limits().filter_map(|limit| self.meter(limit)) {
+            meter.unasked.inc();
         }
     }
 
@@ -164,25 +167,23 @@ impl LimitMeters {
 }
 
 impl Meter {
-    fn record(&self, judged: &LimitResult<'_>, near_above: u64) {
-        let used = u64::from(judged.limit.spec.max_cost()).saturating_sub(judged.outcome.report.remaining);
-        let outcome = match judged.outcome.verdict {
-            _ if judged.outcome.basis == DecidedBy::Skipped => &self.unasked,
-            Verdict::Over if judged.is_shadow() => &self.shadow,
+    fn record(&self, result: &LimitResult<'_>, near_above: u64) {
+        let outcome = result.outcome;
+        let is_by_policy = matches!(outcome.decided_by, DecidedBy::Policy(_));
+        let used = u64::from(result.limit.spec.max_cost()).saturating_sub(outcome.report.remaining);
+        let counter = match outcome.verdict {
+            Verdict::Over if result.is_shadow() => &self.shadow,
             Verdict::Over => &self.over_limit,
-            // What a policy answers with is no part of the whole limit.
-            Verdict::Fits if used > near_above && !matches!(judged.outcome.basis, DecidedBy::Policy(_)) => {
-                &self.near_limit
-            }
+            // The remaining units of a policy's answer are not those of the limit.
+            Verdict::Fits if used > near_above && !is_by_policy => &self.near_limit,
             Verdict::Fits => &self.ok,
         };
-        outcome.inc();
-        if let DecidedBy::Policy(_) = judged.outcome.basis {
+        counter.inc();
+        if is_by_policy {
             self.by_policy.inc();
         }
-        // Nobody knows how the hits of a limit that was not asked would have counted.
-        if let Some(hits) = self.hits.as_ref().filter(|_| judged.outcome.basis != DecidedBy::Skipped) {
-            hits.record(judged, near_above);
+        if let Some(hits) = &self.hits {
+            hits.record(result, near_above);
         }
     }
 }

@@ -111,9 +111,9 @@ impl Metrics {
     /// When there is one already.
     pub fn watch_memory(
         &self,
-        census: impl Fn() -> crate::store::memory::Census + Send + Sync + 'static,
+        stats: impl Fn() -> crate::store::memory::MemoryStats + Send + Sync + 'static,
     ) -> Result<()> {
-        stores::watch_memory(&self.0.registry, census)
+        stores::watch_memory(&self.0.registry, stats)
     }
 
     /// Shows what the process's deny cache holds and saves. To be called once.
@@ -122,9 +122,9 @@ impl Metrics {
     /// When there is one already.
     pub fn watch_deny_cache(
         &self,
-        census: impl Fn() -> crate::store::deny_cache::DenyCacheCensus + Send + Sync + 'static,
+        stats: impl Fn() -> crate::store::deny_cache::DenyCacheStats + Send + Sync + 'static,
     ) -> Result<()> {
-        stores::watch_deny_cache(&self.0.registry, census)
+        stores::watch_deny_cache(&self.0.registry, stats)
     }
 
     /// Counts rules that were put in force.

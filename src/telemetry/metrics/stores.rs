@@ -9,8 +9,8 @@ use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Opts, Regis
 
 use crate::engine::StoreError;
 use crate::store::breaker::BreakerState;
-use crate::store::deny_cache::DenyCacheCensus;
-use crate::store::memory::Census;
+use crate::store::deny_cache::DenyCacheStats;
+use crate::store::memory::MemoryStats;
 use crate::store::observed::Observer;
 use crate::store::redis;
 
@@ -176,26 +176,26 @@ impl redis::RedisObserver for BatchMeter {
 
 pub(super) fn watch_memory(
     registry: &Registry,
-    census: impl Fn() -> Census + Send + Sync + 'static,
+    stats: impl Fn() -> MemoryStats + Send + Sync + 'static,
 ) -> Result<()> {
-    let census = Arc::new(census);
-    let keys = Arc::clone(&census);
+    let stats = Arc::new(stats);
+    let keys = Arc::clone(&stats);
     let options = Opts::new("ratelimitd_memory_keys", "Counters in the memory store");
     pulled(registry, options, move || Reading::Gauge(keys().keys))?;
     let options =
         Opts::new("ratelimitd_memory_evictions_total", "Counters the memory store gave up for lack of room");
-    pulled(registry, options, move || Reading::Counter(census().evictions))
+    pulled(registry, options, move || Reading::Counter(stats().evictions))
 }
 
 pub(super) fn watch_deny_cache(
     registry: &Registry,
-    census: impl Fn() -> DenyCacheCensus + Send + Sync + 'static,
+    stats: impl Fn() -> DenyCacheStats + Send + Sync + 'static,
 ) -> Result<()> {
-    let census = Arc::new(census);
-    let keys = Arc::clone(&census);
+    let stats = Arc::new(stats);
+    let keys = Arc::clone(&stats);
     let options = Opts::new("ratelimitd_deny_cache_keys", "Counters known to be used up");
     pulled(registry, options, move || Reading::Gauge(keys().keys))?;
     let options =
         Opts::new("ratelimitd_deny_cache_hits_total", "Requests denied again without the store being asked");
-    pulled(registry, options, move || Reading::Counter(census().hits))
+    pulled(registry, options, move || Reading::Counter(stats().hits))
 }

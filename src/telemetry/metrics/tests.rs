@@ -9,7 +9,7 @@ use crate::engine::{
 };
 use crate::limiter::{Limiter, Rulebook};
 use crate::store::breaker::BreakerState;
-use crate::store::memory::{Census, MemoryOptions, MemoryStore};
+use crate::store::memory::{MemoryOptions, MemoryStats, MemoryStore};
 use crate::store::observed::Observer;
 use crate::store::redis::BreakerTransition;
 use crate::store::redis::RedisObserver as _;
@@ -43,7 +43,7 @@ fn rules(nodes: &[(&str, LimitSpec, bool)]) -> RuleSet {
     });
     let spec =
         DomainSpec { domain: "edge".to_owned(), descriptors: descriptors.collect(), ..DomainSpec::default() };
-    RuleSet::compile(&[spec], Defaults::REFERENCE).expect("the rules are valid")
+    RuleSet::compile(&[spec], Defaults::ENVOY_RATELIMIT).expect("the rules are valid")
 }
 
 fn request(key: &str, hits: u32) -> Request {
@@ -149,8 +149,9 @@ fn answers_of_a_failure_policy_are_told_apart() {
     let meters = metrics.limit_meters(&set);
     let plan = set.plan(&request("tenant", 1)).expect("the request is valid");
     let mut outcomes = memory().decide_at(&plan.charges, 1_700_000_000_000_000);
-    outcomes.by_charge[0].basis = DecidedBy::Policy(FailurePolicy::Deny);
-    outcomes.by_charge[0].verdict = crate::engine::Verdict::Over;
+    let denied = outcomes.by_charge[0].as_mut().expect("decided");
+    denied.decided_by = DecidedBy::Policy(FailurePolicy::Deny);
+    denied.verdict = crate::engine::Verdict::Over;
     let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);
     meters.record(&decision);
     assert_eq!(decision.overall, Code::Ok);
@@ -236,7 +237,7 @@ fn stores_tell_durations_errors_batches_and_keys() {
     first.batch(128);
     second.queue_depth(2);
     second.batch(3);
-    metrics.watch_memory(|| Census { keys: 7, evictions: 4 }).expect("the first memory store");
+    metrics.watch_memory(|| MemoryStats { keys: 7, evictions: 4 }).expect("the first memory store");
     let cases = [
         (r#"ratelimitd_store_duration_seconds_bucket{store="redis",le="0.0005"}"#, 2),
         (r#"ratelimitd_store_duration_seconds_bucket{store="redis",le="0.001"}"#, 3),
@@ -260,7 +261,7 @@ fn stores_tell_durations_errors_batches_and_keys() {
     }
     drop(first);
     assert_eq!(value(&metrics, "ratelimitd_redis_queue_depth"), Some(2));
-    assert!(metrics.watch_memory(Census::default).is_err(), "there is one memory store");
+    assert!(metrics.watch_memory(MemoryStats::default).is_err(), "there is one memory store");
 }
 
 #[test]

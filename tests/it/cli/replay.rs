@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
 use ratelimitd::engine::{Defaults, RuleSet};
-use ratelimitd::replay::{Judge, MemoryJudge, replay};
+use ratelimitd::replay::{MemoryReplay, ReplayStore, replay};
 use ratelimitd::rules::{LoadOptions, load};
 use tempfile::NamedTempFile;
 
@@ -53,7 +53,7 @@ fn file(text: &str, suffix: &str) -> NamedTempFile {
 
 fn rules() -> RuleSet {
     let file = file(RULES, ".yaml");
-    let options = LoadOptions { merge_domains: false, defaults: Defaults::REFERENCE };
+    let options = LoadOptions { merge_domains: false, defaults: Defaults::ENVOY_RATELIMIT };
     load(&[file.path().to_owned()], options).unwrap_or_else(|problems| panic!("{problems}")).rules
 }
 
@@ -67,9 +67,9 @@ pub(crate) fn line(t_us: u64, descriptors: &[(&str, u64, bool)]) -> String {
     format!(r#"{{"t_us":{t_us},"domain":"d","descriptors":[{}]}}"#, descriptors.join(","))
 }
 
-pub(crate) fn played(judge: &mut impl Judge, requests: &str) -> String {
+pub(crate) fn played(store: &mut impl ReplayStore, requests: &str) -> String {
     let mut answers = Vec::new();
-    replay(&rules(), judge, (requests.as_bytes(), &mut answers), |_| {}).expect("every line is a request");
+    replay(&rules(), store, (requests.as_bytes(), &mut answers), |_| {}).expect("every line is a request");
     String::from_utf8(answers).expect("answers are text")
 }
 
@@ -97,11 +97,11 @@ const COUNTER: [Known; 4] = [
     (75_000_000, 1, "NO", [0, 714_286, 105_000_000, 714_286]),
 ];
 
-pub(crate) fn known_answers(judge: &mut impl Judge) {
+pub(crate) fn known_answers(store: &mut impl ReplayStore) {
     for (key, rows) in [("fixed", &FIXED[..]), ("log", &LOG[..]), ("counter", &COUNTER[..])] {
         let requests: Vec<_> =
             rows.iter().map(|(offset, cost, ..)| line(T0 + offset, &[(key, *cost, false)])).collect();
-        let answers = played(judge, &requests.join("\n"));
+        let answers = played(store, &requests.join("\n"));
         for ((offset, _, code, [remaining, retry, reset, next]), answer) in rows.iter().zip(answers.lines()) {
             let code = if *code == "OK" { "OK" } else { "OVER_LIMIT" };
             let expected = format!(
@@ -115,7 +115,7 @@ pub(crate) fn known_answers(judge: &mut impl Judge) {
 
 #[test]
 fn memory_gives_the_known_answers() {
-    known_answers(&mut MemoryJudge::new());
+    known_answers(&mut MemoryReplay::new());
 }
 
 /// Runs the sub-command with `requests` on standard input.

@@ -1,6 +1,6 @@
 //! The contract of every store, held against Redis.
 
-use ratelimitd::replay::RedisJudge;
+use ratelimitd::replay::RedisReplay;
 
 use crate::store::contract::{Store, promises};
 use crate::support::redis::Redis;
@@ -8,5 +8,5 @@ use crate::support::redis::Redis;
 #[test]
 fn redis_keeps_the_contract() {
     let redis = Redis::start();
-    promises(&mut Store(RedisJudge::connect(&redis.url()).expect("Redis is there")));
+    promises(&mut Store(RedisReplay::connect(&redis.url()).expect("Redis is there")));
 }

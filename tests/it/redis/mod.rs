@@ -45,31 +45,22 @@ fn store(options: &RedisOptions) -> RedisStore {
 
 /// One of each kernel: `limit` units a day (a bucket holds as many), so that nothing comes back during a test.
 fn kernels(limit: u64) -> [(&'static str, Kernel); 6] {
-    let gcra = |period_us, denominator| Gcra {
-        limit: denominator,
-        period_us,
-        burst: limit,
-        pacing: Pacing::Meter,
-        numerator: period_us,
-        denominator,
-    };
+    let gcra = |period_us, units| Gcra::new(units, period_us, limit, Pacing::Meter);
+    let fractions = gcra(DAY_US + 2, 7);
+    assert_eq!(fractions.denominator(), 7);
     let window_us = 366 * DAY_US;
     [
-        ("fixed window", Kernel::FixedWindow(FixedWindow { limit, window_us })),
-        ("sliding window", Kernel::SlidingWindow(SlidingWindow { limit, window_us })),
-        ("sliding log", Kernel::SlidingLog(SlidingLog { limit, window_us })),
+        ("fixed window", Kernel::FixedWindow(FixedWindow::new(limit, window_us))),
+        ("sliding window", Kernel::SlidingWindow(SlidingWindow::new(limit, window_us))),
+        ("sliding log", Kernel::SlidingLog(SlidingLog::new(limit, window_us))),
         ("gcra", Kernel::Gcra(gcra(DAY_US, 1))),
-        ("gcra with fractions", Kernel::Gcra(gcra(DAY_US + 1, 7))),
-        (
-            "interval bucket",
-            Kernel::IntervalBucket(IntervalBucket { capacity: limit, refill: 1, interval_us: DAY_US }),
-        ),
+        ("gcra with fractions", Kernel::Gcra(fractions)),
+        ("interval bucket", Kernel::IntervalBucket(IntervalBucket::new(limit, 1, DAY_US))),
     ]
 }
 
 fn add(charges: &mut Charges, kernel: Kernel, key: &str, cost: Cost) {
     let charge = Charge {
-        key: 0..0,
         kernel,
         cost,
         charging: Charging::Prepaid,
@@ -86,7 +77,7 @@ fn one(kernel: Kernel, key: &str, cost: Cost) -> Charges {
 }
 
 async fn ask(store: &RedisStore, kernel: Kernel, key: &str, cost: Cost) -> Result<Outcome, StoreError> {
-    store.decide(&one(kernel, key, cost)).await.map(|outcomes| outcomes.by_charge[0])
+    store.decide(&one(kernel, key, cost)).await.map(|outcomes| outcomes.by_charge[0].expect("decided"))
 }
 
 async fn remaining(store: &RedisStore, kernel: Kernel, key: &str) -> u64 {
@@ -99,7 +90,7 @@ async fn admitted(store: &RedisStore, charges: &Charges, count: usize) -> usize 
     let answers = join_all((0..count).map(|_| store.decide(charges))).await;
     let fits = |answer: &Result<_, _>| {
         let outcomes: &ratelimitd::engine::Outcomes = answer.as_ref().expect("Redis is there");
-        outcomes.by_charge.iter().all(|outcome| outcome.verdict == Verdict::Fits)
+        outcomes.decided().all(|outcome| outcome.verdict == Verdict::Fits)
     };
     answers.iter().filter(|answer| fits(answer)).count()
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use ratelimitd::replay::{MemoryJudge, RedisJudge};
+use ratelimitd::replay::{MemoryReplay, RedisReplay};
 
 use crate::cli::replay::{KEYS, T0, known_answers, line, played};
 use crate::support::properties;
@@ -11,7 +11,7 @@ use crate::support::redis::Redis;
 #[test]
 fn redis_gives_the_known_answers() {
     let redis = Redis::start();
-    known_answers(&mut RedisJudge::connect(&redis.url()).expect("Redis is there"));
+    known_answers(&mut RedisReplay::connect(&redis.url()).expect("Redis is there"));
 }
 
 /// Of a descriptor: the place of its key in [`KEYS`], its units, and whether they are given back.
@@ -39,9 +39,9 @@ fn memory_and_redis_write_the_same_bytes() {
             line(now_us, &named)
         });
         let requests = lines.collect::<Vec<_>>().join("\n");
-        let mut on_redis = RedisJudge::connect(&redis.url()).expect("Redis is there");
-        prop_assert_eq!(played(&mut MemoryJudge::new(), &requests), played(&mut on_redis, &requests));
-        on_redis.clean().expect("Redis is there");
+        let mut on_redis = RedisReplay::connect(&redis.url()).expect("Redis is there");
+        prop_assert_eq!(played(&mut MemoryReplay::new(), &requests), played(&mut on_redis, &requests));
+        on_redis.remove_keys().expect("Redis is there");
         Ok(())
     });
     if let Err(failure) = result {

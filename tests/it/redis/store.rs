@@ -254,7 +254,7 @@ async fn after_the_shutdown_nothing_is_decided() {
     let (_, kernel) = kernels(3)[0];
     let charges = one(kernel, "last", Cost::take(1));
     let (last, ended) = tokio::join!(store.decide(&charges), store.shutdown());
-    assert_eq!(last.expect("what waits is answered").by_charge[0].verdict, Verdict::Fits);
+    assert_eq!(last.expect("what waits is answered").by_charge[0].expect("decided").verdict, Verdict::Fits);
     ended.expect("no batcher died");
     assert!(matches!(store.decide(&charges).await, Err(StoreError::Unreachable(_))));
 }

@@ -116,15 +116,15 @@ impl Counter<'_> {
         let charges = one(self.kernel, &self.key, cost);
         let moment = TimedBatch { now_us, requests: &[&charges] };
         let decided = self.stage.runtime.block_on(self.stage.timeline.borrow_mut().decide(&[moment]));
-        decided.expect("Redis decides")[0][0].by_charge[0]
+        decided.expect("Redis decides")[0][0].by_charge[0].expect("decided")
     }
 
     fn undo(&self, now_us: u64, cost: Cost, granted: Outcome) -> Outcome {
         let charges = one(self.kernel, &self.key, cost);
-        let granted = Outcomes { by_charge: [granted].into_iter().collect() };
+        let granted = Outcomes::from_iter([granted]);
         let undone =
             self.stage.runtime.block_on(self.stage.timeline.borrow_mut().undo(now_us, &charges, &granted));
-        undone.expect("Redis undoes").by_charge[0]
+        undone.expect("Redis undoes").by_charge[0].expect("decided")
     }
 
     fn passed(&self, pass: &Pass) -> u64 {
@@ -175,14 +175,14 @@ impl Tellings<'_> {
     fn out_of_step(&self) -> bool {
         let (undone, never) = self.peeks();
         let Kernel::IntervalBucket(bucket) = self.undone.kernel else { return false };
-        let last = |outcome: &Outcome| match outcome.basis {
+        let last = |outcome: &Outcome| match outcome.decided_by {
             DecidedBy::Store(standing) => match standing.facts {
                 Facts::Tokens(state) => state.last_us,
                 _ => panic!("no bucket: {standing:?}"),
             },
             _ => panic!("not from the store: {outcome:?}"),
         };
-        last(&undone).abs_diff(last(&never)) % bucket.interval_us != 0
+        last(&undone).abs_diff(last(&never)) % bucket.interval_us() != 0
     }
 }
 
@@ -273,7 +273,7 @@ fn an_undo_never_gives_back_too_much_on_the_largest_numbers() {
 fn an_undo_never_gives_back_what_intervals_brought() {
     let numbers = (5..40_u64, 1..4_u64, 1..40_u64);
     hold(numbers.prop_map(|(capacity, refill, interval_us)| {
-        Kernel::IntervalBucket(IntervalBucket { capacity, refill, interval_us })
+        Kernel::IntervalBucket(IntervalBucket::new(capacity, refill, interval_us))
     }));
 }
 
@@ -281,15 +281,7 @@ fn an_undo_never_gives_back_what_intervals_brought() {
 fn idle_time_since_the_grant_is_not_given_back() {
     let stage = Stage::set();
     // 10 at once, one back every 100 us.
-    let gcra = Gcra {
-        limit: 10,
-        period_us: 1_000,
-        burst: 10,
-        pacing: Pacing::Meter,
-        numerator: 100,
-        denominator: 1,
-    };
-    let counter = stage.counter(Kernel::Gcra(gcra));
+    let counter = stage.counter(Kernel::Gcra(Gcra::new(10, 1_000, 10, Pacing::Meter)));
     let cost = Cost::take(4);
     let granted = counter.ask(START_US, cost);
     // The first 250 us of the 400 have drained by themselves; meanwhile 3 were taken.
@@ -302,7 +294,7 @@ fn idle_time_since_the_grant_is_not_given_back() {
 fn an_undo_that_comes_after_many_others_is_dropped() {
     let stage = Stage::set();
     for (others, remaining) in [(63, 37), (64, 35)] {
-        let counter = stage.counter(Kernel::SlidingLog(SlidingLog { limit: 100, window_us: 1_000_000 }));
+        let counter = stage.counter(Kernel::SlidingLog(SlidingLog::new(100, 1_000_000)));
         let granted = counter.ask(START_US, Cost::take(1));
         for other in 1..=others {
             counter.ask(START_US + other, Cost::take(1));

@@ -29,7 +29,7 @@ impl House {
     fn with(rules: &str, enforcement: Enforcement) -> Self {
         let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().expect("a temporary file");
         file.write_all(rules.as_bytes()).expect("room for the rules");
-        let options = LoadOptions { merge_domains: false, defaults: Defaults::REFERENCE };
+        let options = LoadOptions { merge_domains: false, defaults: Defaults::ENVOY_RATELIMIT };
         let loaded = load(&[file.path().to_owned()], options).unwrap_or_else(|problems| panic!("{problems}"));
         let metrics = Metrics::new(800_000).expect("the metrics have different names");
         let clock = Arc::new(ManualClock::at(T0));

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use ratelimitd::engine::{Defaults, Descriptor, Entry, Request, RuleSet};
 use ratelimitd::rules::{LoadOptions, Loaded, Problems, load};
 
-pub const REFERENCE: LoadOptions = LoadOptions { merge_domains: false, defaults: Defaults::REFERENCE };
+pub const REFERENCE: LoadOptions = LoadOptions { merge_domains: false, defaults: Defaults::ENVOY_RATELIMIT };
 
 /// Loads the one file `text`.
 pub fn load_text(text: &str) -> Result<Loaded, Problems> {
@@ -52,8 +52,7 @@ pub fn request(domain: &str, descriptors: &[&str]) -> Request {
 /// The store keys that a request charges, in order.
 pub fn keys(rules: &RuleSet, request: &Request) -> Vec<String> {
     let plan = rules.plan(request).expect("a plan");
-    let each = plan.charges.as_slice().iter();
-    each.map(|charge| plan.charges.key(charge).to_owned()).collect()
+    plan.charges.keys().map(str::to_owned).collect()
 }
 
 /// The labels of the limits that a request is asked about, in order.

@@ -32,11 +32,11 @@ fn a_limit_that_says_nothing_is_the_reference_services() {
         name: None,
         replaces: Vec::new(),
     };
-    assert_eq!(limit("", Defaults::REFERENCE), plain);
+    assert_eq!(limit("", Defaults::ENVOY_RATELIMIT), plain);
     let everything = limit(
         ", algorithm: leaky_bucket, mode: queue, burst: 20, unit_multiplier: 10, charging: postpaid, \
          on_store_failure: local, name: n",
-        Defaults::REFERENCE,
+        Defaults::ENVOY_RATELIMIT,
     );
     assert_eq!(
         everything,
@@ -54,18 +54,18 @@ fn a_limit_that_says_nothing_is_the_reference_services() {
 
 #[test]
 fn charging_follows_what_the_rule_names_and_the_settings() {
-    let prepaid = Defaults { charging: Some(Charging::Prepaid), ..Defaults::REFERENCE };
+    let prepaid = Defaults { charging: Some(Charging::Prepaid), ..Defaults::ENVOY_RATELIMIT };
     let gcra = Defaults {
         algorithm: Algorithm::Gcra,
         on_store_failure: FailurePolicy::Allow,
-        ..Defaults::REFERENCE
+        ..Defaults::ENVOY_RATELIMIT
     };
     let table = [
         // keys, defaults, algorithm, charging, on_store_failure
-        ("", Defaults::REFERENCE, Algorithm::FixedWindow, Charging::Postpaid, FailurePolicy::Error),
+        ("", Defaults::ENVOY_RATELIMIT, Algorithm::FixedWindow, Charging::Postpaid, FailurePolicy::Error),
         (
             ", algorithm: fixed_window",
-            Defaults::REFERENCE,
+            Defaults::ENVOY_RATELIMIT,
             Algorithm::FixedWindow,
             Charging::Prepaid,
             FailurePolicy::Error,

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::{keys, request};
 
-const OPTIONS: LoadOptions = LoadOptions { merge_domains: false, defaults: Defaults::REFERENCE };
+const OPTIONS: LoadOptions = LoadOptions { merge_domains: false, defaults: Defaults::ENVOY_RATELIMIT };
 
 fn text(domain: &str, limit: u32) -> String {
     format!(

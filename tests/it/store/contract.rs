@@ -5,7 +5,7 @@ use ratelimitd::engine::{
     Algorithm, Charge, Charges, Charging, Cost, FailurePolicy, Limit, LimitId, LimitSpec, Outcomes, Period,
     Quantity, Role, Unit, Verdict,
 };
-use ratelimitd::replay::{Judge, MemoryJudge};
+use ratelimitd::replay::{MemoryReplay, ReplayStore};
 
 /// An hour boundary.
 const T0: u64 = 1_699_999_200_000_000;
@@ -22,7 +22,6 @@ fn hourly(algorithm: Algorithm, limit: u32) -> Kernel {
 
 fn charge(kernel: Kernel, cost: Cost) -> Charge {
     Charge {
-        key: 0..0,
         kernel,
         cost,
         charging: Charging::Prepaid,
@@ -42,7 +41,7 @@ fn request(charges: &[(&str, Charge)]) -> Charges {
 /// A store under contract, which decides at given times.
 pub(crate) struct Store<J>(pub(crate) J);
 
-impl<J: Judge> Store<J> {
+impl<J: ReplayStore> Store<J> {
     fn decide(&mut self, t_us: u64, charges: &[(&str, Charge)]) -> Outcomes {
         let request = request(charges);
         let mut decided = self.0.decide(&[(t_us, &request)]).expect("the store answers");
@@ -52,7 +51,7 @@ impl<J: Judge> Store<J> {
     /// `O` or `X` and what remains, for each charge.
     fn spell(&mut self, t_us: u64, charges: &[(&str, Charge)]) -> String {
         let outcomes = self.decide(t_us, charges);
-        let spelt = outcomes.by_charge.iter().map(|outcome| {
+        let spelt = outcomes.decided().map(|outcome| {
             let verdict = if outcome.verdict == Verdict::Fits { 'O' } else { 'X' };
             format!("{verdict}{}", outcome.report.remaining)
         });
@@ -60,7 +59,7 @@ impl<J: Judge> Store<J> {
     }
 }
 
-pub(crate) fn promises(store: &mut Store<impl Judge>) {
+pub(crate) fn promises(store: &mut Store<impl ReplayStore>) {
     for algorithm in Algorithm::ALL {
         let name = |part: &str| format!("{algorithm}-{part}");
         counts_apart(store, algorithm, [&name("one"), &name("other")]);
@@ -72,14 +71,14 @@ pub(crate) fn promises(store: &mut Store<impl Judge>) {
     }
 }
 
-fn counts_apart(store: &mut Store<impl Judge>, algorithm: Algorithm, [one, other]: [&str; 2]) {
+fn counts_apart(store: &mut Store<impl ReplayStore>, algorithm: Algorithm, [one, other]: [&str; 2]) {
     let take = charge(hourly(algorithm, 3), Cost::take(2));
     assert_eq!(store.spell(T0, &[(one, take.clone())]), "O1", "{algorithm}");
     assert_eq!(store.spell(T0, &[(other, take.clone())]), "O1", "{algorithm}: another key, another counter");
     assert_eq!(store.spell(T0, &[(one, take)]), "X1", "{algorithm}: a denial takes nothing");
 }
 
-fn all_or_nothing(store: &mut Store<impl Judge>, algorithm: Algorithm, [wide, narrow]: [&str; 2]) {
+fn all_or_nothing(store: &mut Store<impl ReplayStore>, algorithm: Algorithm, [wide, narrow]: [&str; 2]) {
     let both = [
         (wide, charge(hourly(algorithm, 10), Cost::take(3))),
         (narrow, charge(hourly(algorithm, 4), Cost::take(3))),
@@ -90,7 +89,7 @@ fn all_or_nothing(store: &mut Store<impl Judge>, algorithm: Algorithm, [wide, na
     assert_eq!(store.spell(T0, &[narrow, wide]), "X1 O7", "{algorithm}: in whatever order");
 }
 
-fn postpaid_always(store: &mut Store<impl Judge>, algorithm: Algorithm, [post, tight]: [&str; 2]) {
+fn postpaid_always(store: &mut Store<impl ReplayStore>, algorithm: Algorithm, [post, tight]: [&str; 2]) {
     let postpaid = Charge { charging: Charging::Postpaid, ..charge(hourly(algorithm, 5), Cost::take(3)) };
     let both = [(post, postpaid.clone()), (tight, charge(hourly(algorithm, 2), Cost::take(3)))];
     assert_eq!(store.spell(T0, &both), "O2 X2", "{algorithm}: recorded though the request is denied");
@@ -102,7 +101,7 @@ fn postpaid_always(store: &mut Store<impl Judge>, algorithm: Algorithm, [post, t
     assert_eq!(store.spell(T0, &[(post, postpaid)]), "X0", "{algorithm}");
 }
 
-fn roles(store: &mut Store<impl Judge>, algorithm: Algorithm, [dark, a, b]: [&str; 3]) {
+fn roles(store: &mut Store<impl ReplayStore>, algorithm: Algorithm, [dark, a, b]: [&str; 3]) {
     let of = |limit, role| Charge { role, ..charge(hourly(algorithm, limit), Cost::take(3)) };
     let shadowed = [(dark, of(2, Role::NonBinding)), (a, of(5, Role::Quota(0))), (b, of(8, Role::Quota(1)))];
     assert_eq!(store.spell(T0, &shadowed), "X2 O2 O5", "{algorithm}: a shadow holds nothing back");
@@ -110,7 +109,7 @@ fn roles(store: &mut Store<impl Judge>, algorithm: Algorithm, [dark, a, b]: [&st
     assert_eq!(store.spell(T0, &shadowed), "X2 X2 X2", "{algorithm}: both do, and nothing is charged");
 }
 
-fn peeks_and_refunds(store: &mut Store<impl Judge>, algorithm: Algorithm, key: &str) {
+fn peeks_and_refunds(store: &mut Store<impl ReplayStore>, algorithm: Algorithm, key: &str) {
     let mut ask = |cost| store.spell(T0, &[(key, charge(hourly(algorithm, 4), cost))]);
     assert_eq!(ask(Cost::PEEK), "O4", "{algorithm}");
     assert_eq!(ask(Cost::take(4)), "O0", "{algorithm}");
@@ -120,14 +119,14 @@ fn peeks_and_refunds(store: &mut Store<impl Judge>, algorithm: Algorithm, key: &
     assert_eq!(ask(Cost::take(5)), "X4", "{algorithm}: more than the limit never fits");
 }
 
-fn comes_back(store: &mut Store<impl Judge>, algorithm: Algorithm, key: &str) {
+fn comes_back(store: &mut Store<impl ReplayStore>, algorithm: Algorithm, key: &str) {
     let all = || charge(hourly(algorithm, 6), Cost::take(6));
     assert_eq!(store.spell(T0, &[(key, all())]), "O0", "{algorithm}");
-    let denied = store.decide(T0 + 1, &[(key, all())]).by_charge[0].report;
+    let denied = store.decide(T0 + 1, &[(key, all())]).by_charge[0].expect("decided").report;
     let wait_us = denied.retry_after.us().expect("it fits some time");
     assert!(wait_us > 0 && wait_us <= 2 * HOUR_US, "{algorithm}: {wait_us}");
     assert_eq!(
-        store.decide(T0 + wait_us, &[(key, all())]).by_charge[0].verdict,
+        store.decide(T0 + wait_us, &[(key, all())]).by_charge[0].expect("decided").verdict,
         Verdict::Over,
         "{algorithm}: early"
     );
@@ -136,5 +135,5 @@ fn comes_back(store: &mut Store<impl Judge>, algorithm: Algorithm, key: &str) {
 
 #[test]
 fn memory_keeps_the_contract() {
-    promises(&mut Store(MemoryJudge::new()));
+    promises(&mut Store(MemoryReplay::new()));
 }

@@ -9,7 +9,6 @@ pub mod envoy;
 pub mod grpc;
 pub mod hosts;
 pub mod http;
-pub mod kernels;
 pub mod ports;
 pub mod process;
 pub mod properties;

@@ -58,7 +58,7 @@ impl CrossSlotRequest {
 
     /// Has all parts recorded where they fit.
     async fn reserve(&self, parts: Vec<RequestPart>) -> Reserved {
-        let charges = self.charges.as_slice().len();
+        let charges = self.charges.len();
         let mut reserved =
             Reserved { outcomes: vec![None; charges], recorded: vec![false; charges], failure: None };
         let mut asked: FuturesUnordered<_> = parts.into_iter().map(|part| self.ask(part)).collect();
@@ -88,24 +88,24 @@ impl CrossSlotRequest {
 
     /// Whether the request as a whole is held back. Asked only when every part has answered.
     fn is_held(&self, reserved: &Reserved) -> bool {
-        let verdict =
-            |place: usize| reserved.outcomes[place].map_or(Verdict::Over, |outcome| outcome.verdict);
-        self.charges.is_denied(verdict)
+        let is_over =
+            |place: usize| reserved.outcomes[place].is_none_or(|outcome| outcome.verdict == Verdict::Over);
+        self.charges.is_denied(is_over)
     }
 
     /// Gives back what had to wait until it was known that the request goes ahead.
     async fn give_back(&self, reserved: &mut Reserved) {
-        let each = self.charges.as_slice().iter().enumerate();
+        let each = self.charges.iter().enumerate();
         let mut asked: FuturesUnordered<_> = each
-            .filter(|(_, charge)| split::waits(charge))
-            .map(|(place, charge)| async move {
-                let alone = self.charges.filtered(|other| other.key == charge.key);
+            .filter(|(_, (_, charge))| split::waits(charge))
+            .map(|(place, (key, _))| async move {
+                let alone = self.charges.filtered(|other, _| other == key);
                 (place, self.decided(&alone).await)
             })
             .collect();
         while let Some((place, answered)) = asked.next().await {
             match answered {
-                Ok(outcomes) => reserved.outcomes[place] = outcomes.by_charge.first().copied(),
+                Ok(outcomes) => reserved.outcomes[place] = outcomes.by_charge.first().copied().flatten(),
                 Err(missed) => reserved.failure = Some(missed.into()),
             }
         }
@@ -114,12 +114,12 @@ impl CrossSlotRequest {
     /// Undoes what was recorded and replies: with an error at once, with a denial as soon as the counters stand as if it
     /// had not been asked, at the deadline at the latest.
     async fn undo(&self, mut reserved: Reserved, reply: Reply) {
-        let each = self.charges.as_slice().iter().enumerate();
+        let each = self.charges.iter().enumerate();
         let mut undos: FuturesUnordered<_> = each
             .filter(|(place, _)| reserved.recorded[*place])
             .filter_map(|(place, charge)| {
                 let granted = reserved.outcomes[place].as_ref()?;
-                let undo = Encoded::undo(&self.charges, charge, granted, &self.cluster.options.key_prefix)?;
+                let undo = Encoded::undo(charge, granted, &self.cluster.options.key_prefix)?;
                 Some(self.undone(place, undo))
             })
             .collect();
@@ -139,7 +139,7 @@ impl CrossSlotRequest {
         let deadline = self.deadline.max(Instant::now() + UNDO_TIMEOUT);
         match self.cluster.ask(undo, slot, deadline).await {
             Ok(answer) => {
-                let charge = &self.charges.as_slice()[place];
+                let (_, charge) = self.charges.get(place);
                 (place, script::outcome(charge, &answer.numbers, answer.now_us).ok())
             }
             Err(missed) => {
@@ -153,9 +153,9 @@ impl CrossSlotRequest {
 
 impl Reserved {
     fn add(&mut self, part: &RequestPart, outcomes: &Outcomes) {
-        let held = part.charges.is_denied(|place| outcomes.by_charge[place].verdict);
+        let held = part.charges.is_denied(|place| outcomes.is_over(place));
         for (place, outcome) in part.placed(outcomes) {
-            self.outcomes[place] = Some(outcome);
+            self.outcomes[place] = outcome;
             self.recorded[place] = !held;
         }
     }
@@ -164,10 +164,8 @@ impl Reserved {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
-        let by_charge = self.outcomes.into_iter().collect::<Option<_>>();
-        let by_charge =
-            by_charge.ok_or_else(|| StoreError::Malformed("a part without its answer".to_owned()))?;
-        Ok(Outcomes { by_charge })
+        let outcomes: Option<Outcomes> = self.outcomes.into_iter().collect();
+        outcomes.ok_or_else(|| StoreError::Malformed("a part without its answer".to_owned()))
     }
 }
 

@@ -28,7 +28,7 @@ impl RequestPart {
         let mut keys = request.keys();
         let mut slots: Vec<u16> = Vec::new();
         let mut parts: Vec<Self> = Vec::new();
-        for (place, charge) in charges.as_slice().iter().enumerate() {
+        for (place, charge) in charges.values().enumerate() {
             let mut part = 0;
             if has_key(charge) {
                 let slot = keys.next().map_or(0, address::slot);
@@ -47,7 +47,7 @@ impl RequestPart {
 
     /// One part for each charge.
     pub(super) fn singles(charges: &Charges) -> Vec<Self> {
-        (0..charges.as_slice().len()).map(|place| Self::single(charges, place)).collect()
+        (0..charges.len()).map(|place| Self::single(charges, place)).collect()
     }
 
     fn single(charges: &Charges, place: usize) -> Self {
@@ -64,11 +64,11 @@ impl RequestPart {
     /// A part sees its own verdicts only. So what only all of the request can decide waits: a quota charge holds
     /// nothing back here, and nothing is given back before it is known that the request goes ahead.
     fn add(&mut self, request: &Charges, place: usize) {
-        let whole = &request.as_slice()[place];
+        let (key, whole) = request.get(place);
         let role = if matches!(whole.role, Role::Quota(_)) { Role::NonBinding } else { whole.role };
         let cost = if waits(whole) { Cost::refund(0) } else { whole.cost };
         let charge = Charge { role, cost, ..whole.clone() };
-        self.charges.push(charge, |keys| keys.push_str(request.key(whole)));
+        self.charges.push(charge, |text| text.push_str(key));
         self.places.push(place);
     }
 
@@ -76,7 +76,7 @@ impl RequestPart {
     pub(super) fn placed<'a>(
         &'a self,
         outcomes: &'a Outcomes,
-    ) -> impl Iterator<Item = (usize, Outcome)> + 'a {
+    ) -> impl Iterator<Item = (usize, Option<Outcome>)> + 'a {
         self.places.iter().copied().zip(outcomes.by_charge.iter().copied())
     }
 }

@@ -68,8 +68,7 @@ async fn probe(shared: &NodeState) -> Result<(), StoreError> {
 pub(crate) fn probe_request(key_prefix: &str, slot: Option<u16>) -> Encoded {
     let mut charges = Charges::default();
     let hit = Charge {
-        key: 0..0,
-        kernel: Kernel::FixedWindow(FixedWindow { limit: 1, window_us: PROBE_WINDOW_US }),
+        kernel: Kernel::FixedWindow(FixedWindow::new(1, PROBE_WINDOW_US)),
         cost: Cost::take(1),
         charging: Charging::Postpaid,
         role: Role::NonBinding,

@@ -34,11 +34,11 @@ impl Answer {
     pub(crate) fn outcomes(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         let mut rest = self.numbers.as_slice();
         let mut outcomes = Outcomes::default();
-        for charge in charges.as_slice() {
+        for charge in charges.values() {
             let Some((numbers, after)) = rest.split_at_checked(width(&charge.kernel)) else {
                 return Err(malformed("too few numbers"));
             };
-            outcomes.by_charge.push(outcome(charge, numbers, self.now_us)?);
+            outcomes.by_charge.push(Some(outcome(charge, numbers, self.now_us)?));
             rest = after;
         }
         if rest.is_empty() { Ok(outcomes) } else { Err(malformed("too many numbers")) }
@@ -55,17 +55,17 @@ pub(crate) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<O
     let facts = facts(&charge.kernel, &numbers).ok_or_else(|| malformed("a number out of range"))?;
     let ask = Attempt { now_us, cost: charge.cost };
     let report = charge.kernel.report(&facts, ask, verdict);
-    Ok(Outcome { verdict, report, basis: DecidedBy::Store(CounterSnapshot { now_us, facts }) })
+    Ok(Outcome { verdict, report, decided_by: DecidedBy::Store(CounterSnapshot { now_us, facts }) })
 }
 
 /// The counter that the numbers describe; `None` where they are beyond what the kernel computes with.
 fn facts(kernel: &Kernel, numbers: &[i64]) -> Option<Facts> {
     Some(match (kernel, numbers) {
         (Kernel::FixedWindow(k), &[index, count]) => {
-            Facts::Window(WindowState { index: window_index(index, k.window_us)?, count: quantity(count)? })
+            Facts::Window(WindowState { index: window_index(index, k.window_us())?, count: quantity(count)? })
         }
         (Kernel::SlidingWindow(k), &[index, current, previous]) => Facts::Buckets(BucketState {
-            index: window_index(index, k.window_us)?,
+            index: window_index(index, k.window_us())?,
             current: quantity(current)?,
             previous: quantity(previous)?,
         }),
@@ -78,10 +78,10 @@ fn facts(kernel: &Kernel, numbers: &[i64]) -> Option<Facts> {
         (Kernel::Gcra(_), &[whole_us]) => Facts::Tat(Tat { whole_us: quantity(whole_us)?, fraction: 0 }),
         (Kernel::Gcra(k), &[whole_us, fraction]) => Facts::Tat(Tat {
             whole_us: quantity(whole_us)?,
-            fraction: quantity(fraction).filter(|&fraction| fraction < k.denominator)?,
+            fraction: quantity(fraction).filter(|&fraction| fraction < k.denominator())?,
         }),
         (Kernel::IntervalBucket(k), &[last_us, tokens]) => Facts::Tokens(TokenState {
-            tokens: Some(tokens).filter(|tokens| tokens.unsigned_abs() <= k.capacity)?,
+            tokens: Some(tokens).filter(|tokens| tokens.unsigned_abs() <= k.capacity())?,
             last_us: quantity(last_us)?,
         }),
         (Kernel::Blocked(_), &[0]) => Facts::Nothing,

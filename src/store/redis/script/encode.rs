@@ -25,34 +25,28 @@ impl Encoded {
     /// Writes a request, its keys with the prefix before them.
     pub(crate) fn new(charges: &Charges, prefix: &str) -> Self {
         let mut encoded = Self { width: numbers(charges), ..Self::default() };
-        if let [charge] = charges.as_slice() {
-            encoded.kernel(&charge.kernel, mode(charge));
-            encoded.numbers(charges, charge, prefix);
-            return encoded;
+        let is_single = charges.len() == 1;
+        if !is_single {
+            encoded.uses |= SEVERAL;
+            encoded.record.push(0);
+            // The bounds on requests keep both far below that.
+            encoded.u16(u16::try_from(charges.len()).unwrap_or(u16::MAX));
+            encoded.u16(charges.quota_groups());
         }
-        encoded.uses |= SEVERAL;
-        encoded.record.push(0);
-        // The bounds on requests keep both far below that.
-        encoded.u16(u16::try_from(charges.as_slice().len()).unwrap_or(u16::MAX));
-        encoded.u16(charges.quota_groups());
-        for charge in charges.as_slice() {
+        for (key, charge) in charges.iter() {
             encoded.kernel(&charge.kernel, mode(charge));
-            encoded.u16(match charge.role {
-                // What asks and changes nothing is sent as a peek, which must not hold the others back.
-                _ if charge.cost == Cost::refund(0) => 1,
-                Role::Enforce => 0,
-                Role::NonBinding => 1,
-                Role::Quota(group) => 2 + group,
-            });
-            encoded.numbers(charges, charge, prefix);
+            if !is_single {
+                encoded.u16(role(charge));
+            }
+            encoded.numbers(key, charge, prefix);
         }
         encoded
     }
 
     /// Writes that a charge is undone whose request was not held back and which had this outcome; `None` where nothing
     /// was recorded that could be.
-    pub(crate) fn undo(charges: &Charges, charge: &Charge, granted: &Outcome, prefix: &str) -> Option<Self> {
-        let DecidedBy::Store(standing) = &granted.basis else { return None };
+    pub(crate) fn undo((key, charge): (&str, &Charge), granted: &Outcome, prefix: &str) -> Option<Self> {
+        let DecidedBy::Store(standing) = &granted.decided_by else { return None };
         let is_recorded = charge.charging == Charging::Prepaid && granted.verdict == Verdict::Fits;
         if !is_recorded || charge.cost.taken() == 0 {
             return None;
@@ -62,15 +56,15 @@ impl Encoded {
         encoded.record.push(BEFORE_UNDO);
         encoded.f64s([receipt]);
         encoded.kernel(&charge.kernel, UNDO);
-        encoded.numbers(charges, charge, prefix);
+        encoded.numbers(key, charge, prefix);
         Some(encoded)
     }
 
     /// Writes that a counter is to be forgotten.
-    pub(crate) fn reset(charges: &Charges, charge: &Charge, prefix: &str) -> Self {
+    pub(crate) fn reset(key: &str, prefix: &str) -> Self {
         let mut encoded = Self { width: 1, uses: FORGET, ..Self::default() };
         encoded.record.extend_from_slice(&[FORGET_NUMBER, 0]);
-        encoded.key(prefix, charges.key(charge));
+        encoded.key(prefix, key);
         encoded
     }
 
@@ -108,17 +102,17 @@ impl Encoded {
         self.record.extend_from_slice(&[number, mode]);
     }
 
-    fn numbers(&mut self, charges: &Charges, charge: &Charge, prefix: &str) {
+    fn numbers(&mut self, key: &str, charge: &Charge, prefix: &str) {
         if matches!(charge.kernel, Kernel::Blocked(_)) {
             return;
         }
-        self.key(prefix, charges.key(charge));
+        self.key(prefix, key);
         let units = charge.cost.needed() + charge.cost.refunded();
         match charge.kernel {
-            Kernel::FixedWindow(k) => self.f64s([units, k.limit, k.window_us]),
-            Kernel::SlidingWindow(k) => self.f64s([units, k.limit, k.window_us]),
-            Kernel::SlidingLog(k) => self.f64s([units, k.limit, k.window_us]),
-            Kernel::IntervalBucket(k) => self.f64s([units, k.capacity, k.refill, k.interval_us]),
+            Kernel::FixedWindow(k) => self.f64s([units, k.limit(), k.window_us()]),
+            Kernel::SlidingWindow(k) => self.f64s([units, k.limit(), k.window_us()]),
+            Kernel::SlidingLog(k) => self.f64s([units, k.limit(), k.window_us()]),
+            Kernel::IntervalBucket(k) => self.f64s([units, k.capacity(), k.refill(), k.interval_us()]),
             Kernel::Gcra(k) => self.gcra(&k, units),
             Kernel::Blocked(_) => {}
         }
@@ -133,11 +127,11 @@ impl Encoded {
     }
 
     fn gcra(&mut self, kernel: &Gcra, units: u64) {
-        let (cost, burst) = (kernel.drain(units), kernel.drain(kernel.burst));
-        if kernel.denominator == 1 {
+        let (cost, burst) = (kernel.drain(units), kernel.drain(kernel.burst()));
+        if kernel.denominator() == 1 {
             self.f64s([cost.whole_us, burst.whole_us]);
         } else {
-            self.f64s([cost.whole_us, cost.fraction, burst.whole_us, burst.fraction, kernel.denominator]);
+            self.f64s([cost.whole_us, cost.fraction, burst.whole_us, burst.fraction, kernel.denominator()]);
         }
     }
 
@@ -150,6 +144,17 @@ impl Encoded {
 
     fn u16(&mut self, number: u16) {
         self.record.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+/// The number that the script has for a charge's role.
+fn role(charge: &Charge) -> u16 {
+    match charge.role {
+        // What asks and changes nothing is sent as a peek, which must not hold the others back.
+        _ if charge.cost == Cost::refund(0) => 1,
+        Role::Enforce => 0,
+        Role::NonBinding => 1,
+        Role::Quota(group) => 2 + group,
     }
 }
 
@@ -176,7 +181,7 @@ fn kernel_number(kernel: &Kernel) -> u8 {
         Kernel::FixedWindow(_) => 1,
         Kernel::SlidingWindow(_) => 2,
         Kernel::SlidingLog(_) => 3,
-        Kernel::Gcra(k) if k.denominator == 1 => 4,
+        Kernel::Gcra(k) if k.denominator() == 1 => 4,
         Kernel::Gcra(_) => 5,
         Kernel::IntervalBucket(_) => 6,
         Kernel::Blocked(_) => 7,
@@ -185,7 +190,7 @@ fn kernel_number(kernel: &Kernel) -> u8 {
 
 /// How many numbers the script returns for a request.
 pub(crate) fn numbers(charges: &Charges) -> usize {
-    charges.as_slice().iter().map(|charge| width(&charge.kernel)).sum()
+    charges.values().map(|charge| width(&charge.kernel)).sum()
 }
 
 /// How many numbers the script returns for a charge.
@@ -194,7 +199,7 @@ pub(crate) fn width(kernel: &Kernel) -> usize {
         Kernel::FixedWindow(_) | Kernel::IntervalBucket(_) => 2,
         Kernel::SlidingWindow(_) => 3,
         Kernel::SlidingLog(_) => 4,
-        Kernel::Gcra(k) => 1 + usize::from(k.denominator > 1),
+        Kernel::Gcra(k) => 1 + usize::from(k.denominator() > 1),
         Kernel::Blocked(_) => 1,
     }
 }

@@ -40,7 +40,7 @@ fn charges(asked: &[Asked], kernels: &[Kernel], case: u64) -> Charges {
 
 /// What does not depend on the instant.
 fn seen(outcomes: &Outcomes) -> Vec<(Verdict, u64)> {
-    outcomes.by_charge.iter().map(|outcome| (outcome.verdict, outcome.report.remaining)).collect()
+    outcomes.decided().map(|outcome| (outcome.verdict, outcome.report.remaining)).collect()
 }
 
 async fn agree(

@@ -71,7 +71,7 @@ fn stores_that_share_a_cluster_admit_exactly_the_limit() {
         add(&mut several, kernel, &format!("{here}{name} of two"), Cost::take(1));
         add(&mut several, kernels(10_000)[0].1, &format!("{there}{name} of two"), Cost::take(2));
         for charges in [single, several] {
-            assert_eq!(by_two_workers(&cluster, &charges), 100, "{name}: {} slots", charges.as_slice().len());
+            assert_eq!(by_two_workers(&cluster, &charges), 100, "{name}: {} slots", charges.len());
         }
         let left = block_on(async {
             remaining(&clustered(&cluster), kernels(10_000)[0].1, &format!("{there}{name} of two")).await

@@ -32,15 +32,13 @@ struct Model {
 impl Model {
     fn decide(&mut self, charges: &Charges, now_us: u64) -> Outcomes {
         let ask = |charge: &Charge| Attempt { now_us, cost: charge.cost };
-        let each = charges.as_slice();
-        let verdicts: Vec<_> = each
+        let verdicts: Vec<_> = charges
             .iter()
-            .map(|charge| charge.kernel.verdict(self.states.get(charges.key(charge)), ask(charge)))
+            .map(|(key, charge)| charge.kernel.verdict(self.states.get(key), ask(charge)))
             .collect();
-        let held = charges.is_denied(|place| verdicts[place]);
+        let held = charges.is_denied(|index| verdicts[index] == Verdict::Over);
         let mut outcomes = Outcomes::default();
-        for (charge, &verdict) in each.iter().zip(&verdicts) {
-            let key = charges.key(charge);
+        for ((key, charge), &verdict) in charges.iter().zip(&verdicts) {
             if charge.is_recorded(verdict, held) {
                 let before = self.states.remove(key);
                 if let Some(after) = charge.kernel.recorded(before, ask(charge)) {
@@ -48,11 +46,11 @@ impl Model {
                 }
             }
             let facts = charge.kernel.facts(self.states.get(key), ask(charge));
-            outcomes.by_charge.push(Outcome {
+            outcomes.by_charge.push(Some(Outcome {
                 verdict,
                 report: charge.kernel.report(&facts, ask(charge), verdict),
-                basis: DecidedBy::Store(CounterSnapshot { now_us, facts }),
-            });
+                decided_by: DecidedBy::Store(CounterSnapshot { now_us, facts }),
+            }));
         }
         outcomes
     }
@@ -113,9 +111,9 @@ impl Twins {
 
 /// All that anyone can tell from outcomes. Counters that run out may stand differently and be alike.
 fn seen(charges: &Charges, outcomes: &Outcomes) -> Vec<(Verdict, Report, RetryAfter)> {
-    let each = charges.as_slice().iter().zip(&outcomes.by_charge);
+    let each = charges.values().zip(outcomes.decided());
     each.map(|(charge, outcome)| {
-        let DecidedBy::Store(CounterSnapshot { now_us, facts }) = outcome.basis else {
+        let DecidedBy::Store(CounterSnapshot { now_us, facts }) = outcome.decided_by else {
             panic!("not from a store")
         };
         let again = charge.kernel.wait(&facts, Attempt { now_us, cost: charge.cost });
@@ -182,7 +180,7 @@ fn products_are_compared_exactly_however_large() {
         let product = u128::from(previous) * u128::from(uncovered_us);
         let room = u64::try_from(product / u128::from(LONGEST_US)).expect("below the count");
         let limit = u64::from(u32::MAX);
-        let kernel = Kernel::SlidingWindow(SlidingWindow { limit, window_us: LONGEST_US });
+        let kernel = Kernel::SlidingWindow(SlidingWindow::new(limit, LONGEST_US));
         let request = |cost| one(kernel, &format!("exact/{case}"), cost);
         let window_start_us = (START_US / LONGEST_US + 1) * LONGEST_US;
         let at_us = window_start_us + LONGEST_US - uncovered_us;
@@ -197,7 +195,7 @@ fn products_are_compared_exactly_however_large() {
             let expected = vec![model.decide(&requests[0], now_us)];
             Step { now_us, requests, expected }
         });
-        let verdicts = steps.each_ref().map(|step| step.expected[0].by_charge[0].verdict);
+        let verdicts = steps.each_ref().map(|step| step.expected[0].by_charge[0].expect("decided").verdict);
         assert_eq!(verdicts, [Verdict::Fits, Verdict::Over, Verdict::Fits]);
         twins.agree(&steps).unwrap_or_else(|difference| panic!("{difference}"));
     }

@@ -3,13 +3,11 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use ratelimitd::engine::algorithm::{
-    Blocked, FixedWindow, IntervalBucket, Kernel, LONGEST_REFILL_US, SlidingLog, SlidingWindow,
+    Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, LONGEST_REFILL_US, SlidingLog, SlidingWindow,
 };
 use ratelimitd::engine::{
     Charge, Charges, Charging, Cost, FailurePolicy, Outcomes, Pacing, RetryAfter, Role,
 };
-
-use crate::support::kernels::gcra;
 
 /// What one charge asks of one of the sequence's counters.
 #[derive(Clone, Debug)]
@@ -82,15 +80,14 @@ pub(crate) fn kernel(
         let longest = u128::from(LONGEST_REFILL_US) * u128::from(rate) / u128::from(length_us);
         let burst = burst.min(u64::try_from(longest).unwrap_or(u64::MAX)).max(1);
         match kind {
-            0 => Kernel::FixedWindow(FixedWindow { limit, window_us: length_us }),
-            1 => Kernel::SlidingWindow(SlidingWindow { limit, window_us: length_us }),
-            2 => Kernel::SlidingLog(SlidingLog { limit: limit.min(10_000), window_us: length_us }),
-            3 | 4 => Kernel::Gcra(gcra(rate, length_us, burst, pacing)),
-            5 => Kernel::IntervalBucket(IntervalBucket {
-                capacity: burst.min(rate.saturating_mul(10).min(u64::from(u32::MAX))),
-                refill: rate,
-                interval_us: length_us,
-            }),
+            0 => Kernel::FixedWindow(FixedWindow::new(limit, length_us)),
+            1 => Kernel::SlidingWindow(SlidingWindow::new(limit, length_us)),
+            2 => Kernel::SlidingLog(SlidingLog::new(limit.min(10_000), length_us)),
+            3 | 4 => Kernel::Gcra(Gcra::new(rate, length_us, burst, pacing)),
+            5 => {
+                let capacity = burst.min(rate.saturating_mul(10).min(u64::from(u32::MAX)));
+                Kernel::IntervalBucket(IntervalBucket::new(capacity, rate, length_us))
+            }
             _ => Kernel::Blocked(Blocked),
         }
     })
@@ -98,11 +95,11 @@ pub(crate) fn kernel(
 
 pub(crate) fn period_us(kernel: &Kernel) -> u64 {
     match kernel {
-        Kernel::FixedWindow(k) => k.window_us,
-        Kernel::SlidingWindow(k) => k.window_us,
-        Kernel::SlidingLog(k) => k.window_us,
-        Kernel::Gcra(k) => k.period_us,
-        Kernel::IntervalBucket(k) => k.interval_us,
+        Kernel::FixedWindow(k) => k.window_us(),
+        Kernel::SlidingWindow(k) => k.window_us(),
+        Kernel::SlidingLog(k) => k.window_us(),
+        Kernel::Gcra(k) => k.period_us(),
+        Kernel::IntervalBucket(k) => k.interval_us(),
         Kernel::Blocked(_) => 1,
     }
 }
@@ -170,7 +167,6 @@ impl Asked {
     /// The charge, on a limit of that kernel.
     pub(crate) fn charge(&self, kernel: Kernel) -> Charge {
         Charge {
-            key: 0..0,
             kernel,
             cost: self.amount.cost(kernel.max_cost()),
             charging: self.charging,
@@ -203,7 +199,7 @@ impl Sequence {
 }
 
 pub(super) fn due_us(last: &Outcomes) -> u64 {
-    let Some(outcome) = last.by_charge.first() else {
+    let Some(outcome) = last.decided().next() else {
         return 0;
     };
     match outcome.report.retry_after {

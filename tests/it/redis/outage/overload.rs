@@ -24,8 +24,7 @@ const ONE_WAY: Duration = Duration::from_millis(5);
 fn charges() -> Charges {
     let mut charges = Charges::default();
     let hit = Charge {
-        key: 0..0,
-        kernel: Kernel::FixedWindow(FixedWindow { limit: 1_000_000, window_us: 31_536_000_000_000 }),
+        kernel: Kernel::FixedWindow(FixedWindow::new(1_000_000, 31_536_000_000_000)),
         cost: Cost::take(1),
         charging: Charging::Prepaid,
         role: Role::Enforce,
@@ -81,7 +80,7 @@ async fn charged(redis: &Redis) -> u32 {
         Arc::new(NoopObserver),
     );
     let answer = store.expect("good options").decide(&charges()).await.expect("Redis is there");
-    1_000_000 - u32::try_from(answer.by_charge[0].report.remaining).expect("small") - 1
+    1_000_000 - u32::try_from(answer.by_charge[0].expect("decided").report.remaining).expect("small") - 1
 }
 
 #[tokio::test]

@@ -1,0 +1,26 @@
+//! What a kernel decides on: a cost and the time at which it is decided; and how far a recorded cost may move a count.
+
+use crate::engine::cost::Cost;
+
+/// A cost and the time at which it is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The store's time, microseconds since the epoch, below 2^52.
+    pub now_us: u64,
+    /// The units.
+    pub cost: Cost,
+}
+
+/// The most units that a postpaid counter records: its limit, and a debt of one further limit.
+pub(super) fn max_recorded(limit: u64) -> u64 {
+    2 * limit
+}
+
+/// A count after `cost` is recorded, kept between 0 and [`max_recorded`].
+pub(super) fn apply_clamped(count: u64, cost: Cost, limit: u64) -> u64 {
+    if cost.is_refund() {
+        return count.saturating_sub(cost.refunded());
+    }
+    // `max(count)`: recording a cost must not lower a count, not even one above the cap.
+    (count + cost.units().unsigned_abs()).min(max_recorded(limit)).max(count)
+}

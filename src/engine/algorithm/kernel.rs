@@ -1,0 +1,213 @@
+//! One type for all kernels: a charge carries a [`Kernel`], a store runs it.
+//!
+//! Every `match` names every kernel, so the compiler finds each place that a new kernel concerns.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use super::attempt::Attempt;
+use super::blocked::Blocked;
+use super::fixed_window::FixedWindow;
+use super::gcra::Gcra;
+use super::interval_bucket::IntervalBucket;
+use super::report::{CounterView, Report, RetryAfter, Verdict};
+use super::sliding_log::SlidingLog;
+use super::sliding_window::SlidingWindow;
+use super::state::{Facts, State};
+
+/// An algorithm with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// Epoch-aligned windows.
+    FixedWindow(FixedWindow),
+    /// Two-bucket counter.
+    SlidingWindow(SlidingWindow),
+    /// Exact log.
+    SlidingLog(SlidingLog),
+    /// GCRA, continuous token bucket, leaky bucket.
+    Gcra(Gcra),
+    /// Token bucket that refills once per interval.
+    IntervalBucket(IntervalBucket),
+    /// A bucket with a limit of 0.
+    Blocked(Blocked),
+}
+
+impl Kernel {
+    /// Whether the cost fits. Changes nothing. `None` is an unused counter.
+    #[must_use]
+    pub fn verdict(&self, state: Option<&State>, attempt: Attempt) -> Verdict {
+        let Attempt { now_us, cost } = attempt;
+        if cost.is_refund() {
+            return Verdict::Fits;
+        }
+        let needed = cost.needed();
+        let fits = match self {
+            Self::FixedWindow(k) => k.fits(k.load(state.and_then(State::window), now_us), needed),
+            Self::SlidingWindow(k) => k.fits(k.load(state.and_then(State::buckets), now_us), now_us, needed),
+            Self::SlidingLog(k) => k.fits(state.and_then(State::log), now_us, needed),
+            Self::Gcra(k) => k.fits(state.and_then(State::tat).unwrap_or_default(), now_us, needed),
+            Self::IntervalBucket(k) => k.fits(k.load(state.and_then(State::tokens), now_us), needed),
+            Self::Blocked(_) => false,
+        };
+        if fits { Verdict::Fits } else { Verdict::Over }
+    }
+
+    /// The counter after the cost is recorded; `None` for a kernel that keeps no state.
+    #[must_use]
+    pub fn recorded(&self, state: Option<State>, attempt: Attempt) -> Option<State> {
+        let Attempt { now_us, cost } = attempt;
+        let old = state.as_ref();
+        Some(match self {
+            Self::FixedWindow(k) => {
+                State::Window(k.record(k.load(old.and_then(State::window), now_us), cost))
+            }
+            Self::SlidingWindow(k) => {
+                State::Buckets(k.record(k.load(old.and_then(State::buckets), now_us), cost))
+            }
+            Self::SlidingLog(k) => {
+                State::Log(k.record(state.and_then(State::into_log).unwrap_or_default(), attempt))
+            }
+            Self::Gcra(k) => State::Tat(k.record(old.and_then(State::tat).unwrap_or_default(), attempt)),
+            Self::IntervalBucket(k) => {
+                State::Tokens(k.record(k.load(old.and_then(State::tokens), now_us), cost))
+            }
+            Self::Blocked(_) => return None,
+        })
+    }
+
+    /// What a report needs of the state.
+    #[must_use]
+    pub fn facts(&self, state: Option<&State>, attempt: Attempt) -> Facts {
+        let now_us = attempt.now_us;
+        match self {
+            Self::FixedWindow(k) => Facts::Window(k.load(state.and_then(State::window), now_us)),
+            Self::SlidingWindow(k) => Facts::Buckets(k.load(state.and_then(State::buckets), now_us)),
+            Self::SlidingLog(k) => Facts::Log(k.facts(state.and_then(State::log), attempt)),
+            Self::Gcra(_) => Facts::Tat(state.and_then(State::tat).unwrap_or_default()),
+            Self::IntervalBucket(k) => Facts::Tokens(k.load(state.and_then(State::tokens), now_us)),
+            Self::Blocked(_) => Facts::Nothing,
+        }
+    }
+
+    /// The report of a decision. `facts` are this kernel's, after the decision; those of another kernel report as blocked.
+    #[must_use]
+    pub fn report(&self, facts: &Facts, attempt: Attempt, verdict: Verdict) -> Report {
+        let report = match self {
+            Self::FixedWindow(k) => facts.window().map(|state| k.report(state, attempt, verdict)),
+            Self::SlidingWindow(k) => facts.buckets().map(|state| k.report(state, attempt, verdict)),
+            Self::SlidingLog(k) => facts.log().map(|log| k.report(log, attempt, verdict)),
+            Self::Gcra(k) => facts.tat().map(|tat| k.report(tat, attempt, verdict)),
+            Self::IntervalBucket(k) => facts.tokens().map(|state| k.report(state, attempt, verdict)),
+            Self::Blocked(_) => None,
+        };
+        report.unwrap_or_else(|| Blocked.report(attempt.cost, verdict))
+    }
+
+    /// The facts at a later time if the counter is not used until then; `None` when they do not tell. The facts of a log
+    /// stay those of the cost that they were made for ([`Kernel::facts_depend_on_cost`]).
+    #[must_use]
+    pub fn facts_later(&self, facts: &Facts, now_us: u64) -> Option<Facts> {
+        match self {
+            Self::FixedWindow(k) => facts.window().map(|state| Facts::Window(k.load(Some(state), now_us))),
+            Self::SlidingWindow(k) => {
+                facts.buckets().map(|state| Facts::Buckets(k.load(Some(state), now_us)))
+            }
+            Self::SlidingLog(k) => facts.log().filter(|log| k.holds_until(*log, now_us)).map(Facts::Log),
+            Self::Gcra(_) => facts.tat().map(Facts::Tat),
+            Self::IntervalBucket(k) => facts.tokens().map(|state| Facts::Tokens(k.load(Some(state), now_us))),
+            Self::Blocked(_) => (*facts == Facts::Nothing).then_some(Facts::Nothing),
+        }
+    }
+
+    /// Whether facts made for one cost say nothing about another cost.
+    #[must_use]
+    pub fn facts_depend_on_cost(&self) -> bool {
+        match self {
+            Self::SlidingLog(_) => true,
+            Self::FixedWindow(_)
+            | Self::SlidingWindow(_)
+            | Self::Gcra(_)
+            | Self::IntervalBucket(_)
+            | Self::Blocked(_) => false,
+        }
+    }
+
+    /// Whether units recorded beyond the limit affect no later decision: the end of a fixed window discards them.
+    #[must_use]
+    pub fn discards_debt(&self) -> bool {
+        match self {
+            Self::FixedWindow(_) => true,
+            Self::SlidingWindow(_)
+            | Self::SlidingLog(_)
+            | Self::Gcra(_)
+            | Self::IntervalBucket(_)
+            | Self::Blocked(_) => false,
+        }
+    }
+
+    /// When the cost would fit, by these facts.
+    #[must_use]
+    pub fn wait(&self, facts: &Facts, attempt: Attempt) -> RetryAfter {
+        if attempt.cost.needed() <= self.report(facts, attempt, Verdict::Fits).remaining {
+            return RetryAfter::Now;
+        }
+        self.report(facts, attempt, Verdict::Over).retry_after
+    }
+
+    /// The instant (microseconds since the epoch) from which on the state equals a missing one.
+    #[must_use]
+    pub fn fresh_at_us(&self, state: &State) -> u64 {
+        let fresh_at_us = match self {
+            Self::FixedWindow(k) => state.window().map(|state| k.fresh_at_us(state)),
+            Self::SlidingWindow(k) => state.buckets().map(|state| k.fresh_at_us(state)),
+            Self::SlidingLog(k) => state.log().map(|log| k.fresh_at_us(log)),
+            Self::Gcra(_) => state.tat().map(|tat| tat.fresh_at_us()),
+            Self::IntervalBucket(k) => state.tokens().map(|state| k.fresh_at_us(state)),
+            Self::Blocked(_) => None,
+        };
+        fresh_at_us.unwrap_or(0)
+    }
+
+    /// The limit of one of `instances` that count separately: limit, burst and refill divided and rounded up, so that none
+    /// becomes 0. Together the instances may admit up to one unit each more than the whole limit.
+    #[must_use]
+    pub fn share_of(&self, instances: NonZeroU32) -> Self {
+        let share = |whole: u64| whole.div_ceil(u64::from(instances.get()));
+        match self {
+            Self::FixedWindow(k) => Self::FixedWindow(k.scaled(share)),
+            Self::SlidingWindow(k) => Self::SlidingWindow(k.scaled(share)),
+            Self::SlidingLog(k) => Self::SlidingLog(k.scaled(share)),
+            Self::Gcra(k) => Self::Gcra(k.scaled(share)),
+            Self::IntervalBucket(k) => Self::IntervalBucket(k.scaled(share)),
+            Self::Blocked(k) => Self::Blocked(*k),
+        }
+    }
+
+    /// The largest cost that can ever fit.
+    #[must_use]
+    pub fn max_cost(&self) -> u64 {
+        match self {
+            Self::FixedWindow(k) => k.limit(),
+            Self::SlidingWindow(k) => k.limit(),
+            Self::SlidingLog(k) => k.limit(),
+            Self::Gcra(k) => k.burst(),
+            Self::IntervalBucket(k) => k.capacity(),
+            Self::Blocked(_) => 0,
+        }
+    }
+}
+
+/// The fingerprint: kernel and parameters. It is part of the counter's key, so that no kernel reads a state that was
+/// recorded with other parameters.
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FixedWindow(k) => k.fmt(f),
+            Self::SlidingWindow(k) => k.fmt(f),
+            Self::SlidingLog(k) => k.fmt(f),
+            Self::Gcra(k) => k.fmt(f),
+            Self::IntervalBucket(k) => k.fmt(f),
+            Self::Blocked(k) => k.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What is kept of a counter, and the part of it that a report needs.
+
+use super::fixed_window::WindowState;
+use super::gcra::Tat;
+use super::interval_bucket::TokenState;
+use super::sliding_log::{Log, LogFacts};
+use super::sliding_window::BucketState;
+
+/// A sliding log of this many grants takes as much memory as a second counter, key included.
+const GRANTS_PER_COUNTER: usize = 16;
+
+/// The state of one counter, as its kernel left it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Of a fixed window.
+    Window(WindowState),
+    /// Of a sliding window.
+    Buckets(BucketState),
+    /// Of a sliding log.
+    Log(Log),
+    /// Of GCRA.
+    Tat(Tat),
+    /// Of an interval bucket.
+    Tokens(TokenState),
+}
+
+/// What a report needs of a counter: the state, or of a log the few entries that matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Facts {
+    /// Of a fixed window.
+    Window(WindowState),
+    /// Of a sliding window.
+    Buckets(BucketState),
+    /// Of a sliding log.
+    Log(LogFacts),
+    /// Of GCRA.
+    Tat(Tat),
+    /// Of an interval bucket.
+    Tokens(TokenState),
+    /// Of a limit that keeps no state.
+    Nothing,
+}
+
+impl State {
+    /// Memory used, in units of one small counter. A log's grants count extra.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Log(log) => 1 + log.capacity() / GRANTS_PER_COUNTER,
+            Self::Window(_) | Self::Buckets(_) | Self::Tat(_) | Self::Tokens(_) => 1,
+        }
+    }
+}
+
+// Each kernel takes its own kind of state and treats another kind as none. Another kind never occurs: the fingerprint in
+// the key separates the counters of different kernels.
+
+impl State {
+    pub(super) fn window(&self) -> Option<WindowState> {
+        if let Self::Window(state) = self { Some(*state) } else { None }
+    }
+
+    pub(super) fn buckets(&self) -> Option<BucketState> {
+        if let Self::Buckets(state) = self { Some(*state) } else { None }
+    }
+
+    pub(super) fn log(&self) -> Option<&Log> {
+        if let Self::Log(log) = self { Some(log) } else { None }
+    }
+
+    pub(super) fn into_log(self) -> Option<Log> {
+        if let Self::Log(log) = self { Some(log) } else { None }
+    }
+
+    pub(super) fn tat(&self) -> Option<Tat> {
+        if let Self::Tat(tat) = self { Some(*tat) } else { None }
+    }
+
+    pub(super) fn tokens(&self) -> Option<TokenState> {
+        if let Self::Tokens(state) = self { Some(*state) } else { None }
+    }
+}
+
+impl Facts {
+    pub(super) fn window(&self) -> Option<WindowState> {
+        if let Self::Window(state) = self { Some(*state) } else { None }
+    }
+
+    pub(super) fn buckets(&self) -> Option<BucketState> {
+        if let Self::Buckets(state) = self { Some(*state) } else { None }
+    }
+
+    pub(super) fn log(&self) -> Option<LogFacts> {
+        if let Self::Log(facts) = self { Some(*facts) } else { None }
+    }
+
+    pub(super) fn tat(&self) -> Option<Tat> {
+        if let Self::Tat(tat) = self { Some(*tat) } else { None }
+    }
+
+    pub(super) fn tokens(&self) -> Option<TokenState> {
+        if let Self::Tokens(state) = self { Some(*state) } else { None }
+    }
+}
