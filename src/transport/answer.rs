@@ -50,17 +50,17 @@ fn descriptor_status<'d>(status: Status<'d>, options: &ResponseOptions) -> Descr
     match status.applied {
         Applied::Nothing | Applied::Skipped => bare,
         Applied::Unlimited(_) => DescriptorStatus { remaining: u32::MAX, ..bare },
-        Applied::Limited(judged) => DescriptorStatus {
-            limit: Some(judged.limit),
-            remaining: summary::remaining(&judged),
-            until_reset: Some(until_reset(&judged, status.code, options)),
+        Applied::Limited(result) => DescriptorStatus {
+            limit: Some(result.limit),
+            remaining: summary::remaining(&result),
+            until_reset: Some(until_reset(&result, status.code, options)),
             ..bare
         },
     }
 }
 
-fn until_reset(judged: &LimitResult<'_>, code: Code, options: &ResponseOptions) -> Duration {
-    let us = judged.outcome.report.until_reset_us;
+fn until_reset(result: &LimitResult<'_>, code: Code, options: &ResponseOptions) -> Duration {
+    let us = result.outcome.report.until_reset_us;
     if options.exact_durations {
         Duration::from_micros(us)
     } else {

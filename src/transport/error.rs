@@ -10,7 +10,7 @@ use crate::limiter::DecideError;
 /// [`for_caller`](Self::for_caller) is for the caller.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The reason may quote the request, so it does not go to the log.
+    /// serde_json's reason may quote the request, so only the caller gets it.
     #[error("the body is not a request in JSON")]
     Json(#[from] serde_json::Error),
     #[error(transparent)]

@@ -5,17 +5,17 @@
 //! limiter and options.
 
 mod accept;
-pub mod answer;
-pub mod error;
+mod answer;
+mod error;
 pub mod grpc;
 mod handler;
-pub mod headers;
+mod headers;
 pub mod http;
-pub mod metadata;
+mod metadata;
 mod options;
 pub mod protojson;
-pub mod raw_request;
-pub mod readiness;
+mod raw_request;
+mod readiness;
 mod request_error;
 mod summary;
 

@@ -103,7 +103,7 @@ impl<T: TryFrom<u64>> Visitor<'_> for NumberVisitor<T> {
 #[derive(Default)]
 struct UnitJson(i32);
 
-/// By number.
+/// The index is the number.
 const UNIT_NAMES: [&str; 7] = ["UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"];
 
 impl<'de> Deserialize<'de> for UnitJson {

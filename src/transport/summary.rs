@@ -1,13 +1,12 @@
-//! What one limit's result amounts to in an answer: rounding, clamping, and which limit stands for the whole request.
+//! The figures of an answer: rounded, clamped, and the limits that stand for the whole request.
 
 use crate::engine::{Applied, Code, Decision, LimitResult};
 
-/// Microseconds in a second.
 const SECOND_US: u64 = 1_000_000;
 
 /// Clamped to the 32 bits of the wire format.
-pub(super) fn remaining(judged: &LimitResult<'_>) -> u32 {
-    u32::try_from(judged.outcome.report.remaining).unwrap_or(u32::MAX)
+pub(super) fn remaining(result: &LimitResult<'_>) -> u32 {
+    u32::try_from(result.outcome.report.remaining).unwrap_or(u32::MAX)
 }
 
 /// Whole seconds, rounded up. Over the limit at least 1, because callers would retry at once after 0.
@@ -24,14 +23,14 @@ pub(super) fn header_limit(decision: &Decision) -> Option<(LimitResult<'_>, Code
     let mut chosen: Option<(LimitResult<'_>, Code)> = None;
     let mut is_over = false;
     for status in decision.statuses() {
-        let Applied::Limited(judged) = status.applied else {
+        let Applied::Limited(result) = status.applied else {
             continue;
         };
-        let is_quota = judged.rule.is_some_and(|rule| rule.quota);
+        let is_quota = result.rule.is_some_and(|rule| rule.quota);
         if status.code == Code::OverLimit && !is_quota {
-            (chosen, is_over) = (Some((judged, status.code)), true);
-        } else if !is_over && chosen.is_none_or(|(least, _)| remaining(&judged) < remaining(&least)) {
-            chosen = Some((judged, status.code));
+            (chosen, is_over) = (Some((result, status.code)), true);
+        } else if !is_over && chosen.is_none_or(|(least, _)| remaining(&result) < remaining(&least)) {
+            chosen = Some((result, status.code));
         }
     }
     chosen
@@ -41,14 +40,14 @@ pub(super) fn header_limit(decision: &Decision) -> Option<(LimitResult<'_>, Code
 /// remaining.
 pub(super) fn binding_limit(decision: &Decision) -> Option<LimitResult<'_>> {
     if decision.overall == Code::Ok {
-        return header_limit(decision).map(|(judged, _)| judged);
+        return header_limit(decision).map(|(result, _)| result);
     }
     let over = decision.statuses().filter(|status| status.code == Code::OverLimit);
     let limits = over.filter_map(|status| match status.applied {
-        Applied::Limited(judged) => Some(judged),
+        Applied::Limited(result) => Some(result),
         Applied::Nothing | Applied::Unlimited(_) | Applied::Skipped => None,
     });
-    let wait = |judged: &LimitResult<'_>| judged.outcome.report.retry_after;
+    let wait = |result: &LimitResult<'_>| result.outcome.report.retry_after;
     limits.reduce(|longest, other| if wait(&other) > wait(&longest) { other } else { longest })
 }
 

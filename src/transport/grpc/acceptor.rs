@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use super::connection::{AcceptedConnection, OpenConnections};
 use crate::transport::accept;
 
-/// Connections that may wait for one worker. A worker with more does not run any more.
+/// Connections that may wait for one worker. A longer queue means that the worker no longer runs.
 const HANDOFF_QUEUE: usize = 64;
 
 #[derive(Debug, Default)]

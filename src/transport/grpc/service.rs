@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 
 use crate::transport::{Handler, Readiness};
 
-/// An error of a type that this room does not know, such as a store's.
+/// An error of a type that the gRPC server does not know, such as a store's.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub struct GrpcOptions {
     pub workers: NonZeroUsize,
     /// Further connections are closed at once.
     pub max_connections: usize,
-    /// The server asks the client to close an older connection (GOAWAY), so that load spreads to new processes.
+    /// The client of an older connection gets GOAWAY, so that load spreads to new processes; `None` = never.
     pub max_connection_age: Option<Duration>,
     /// Time limit for calls in flight after the listener is closed.
     pub finish_within: Duration,

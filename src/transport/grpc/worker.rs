@@ -23,9 +23,9 @@ use crate::engine::Store;
 
 /// Envoy opens one connection per worker thread and allows 1,024 calls at once on each.
 const MAX_CONCURRENT_STREAMS: u32 = 1_024;
-/// Callers send a handful of headers; HTTP/2 itself refuses more.
+/// Callers send few headers. The HTTP/2 layer refuses a longer list.
 const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
-/// Ends a call whose request never arrives whole.
+/// Ends a call whose request does not arrive completely.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// A PING after this long without a frame; a peer that does not answer it within the timeout is gone.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);

@@ -85,7 +85,7 @@ impl WorkerHandle {
     {
         let (report, result) = oneshot::channel();
         let run = move || {
-            // Fails only if the server was dropped; then there is nobody to report to.
+            // Fails only if the server, which holds the receiver, was dropped.
             let _ = report.send(worker.run());
         };
         let thread = thread::Builder::new()

@@ -1,5 +1,5 @@
-//! The endpoints of the admin port. The application provides all that only show something; this module knows the two
-//! that reach the counters.
+//! The endpoints of the admin port. The application provides those that show its state; the two that reach counters are
+//! built here.
 
 use std::fmt;
 use std::sync::Arc;

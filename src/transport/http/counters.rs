@@ -22,14 +22,14 @@ pub struct CounterEndpoints<S> {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum CounterCallError {
+pub(super) enum CounterCallError {
     #[error(transparent)]
     Json(#[from] serde_json::Error),
     #[error(transparent)]
     Request(#[from] RequestError),
     #[error(transparent)]
     Service(#[from] CounterError),
-    #[error("no rule of domain {0:?} keeps a counter for that")]
+    #[error("no rule of domain {0:?} has a counter for this request")]
     NoCounter(String),
 }
 
@@ -49,15 +49,15 @@ impl IntoResponse for CounterCallError {
 pub(super) async fn show<S: Store + Reset + 'static>(
     State(counters): State<Arc<CounterEndpoints<S>>>,
     body: Bytes,
-) -> Response {
-    counters.show(&body).await.map_or_else(IntoResponse::into_response, counters_json)
+) -> Result<Response, CounterCallError> {
+    counters.show(&body).await.map(counters_json)
 }
 
 pub(super) async fn reset<S: Store + Reset + 'static>(
     State(counters): State<Arc<CounterEndpoints<S>>>,
     body: Bytes,
-) -> Response {
-    counters.reset(&body).await.map_or_else(IntoResponse::into_response, counters_json)
+) -> Result<Response, CounterCallError> {
+    counters.reset(&body).await.map(counters_json)
 }
 
 fn counters_json(counters: Vec<Value>) -> Response {
@@ -76,17 +76,17 @@ impl<S: Store + Reset> CounterEndpoints<S> {
         let request = self.request(body)?;
         let audit = |key: &str| {
             let key = format!("{}{key}", self.key_prefix);
-            tracing::info!(%key, "a counter is to be reset by way of the admin port");
+            tracing::info!(%key, "resetting a counter through the admin port");
         };
-        let forgotten = self.service.reset(&request, audit).await.inspect_err(|error| {
+        let reset = self.service.reset(&request, audit).await.inspect_err(|error| {
             tracing::warn!(%error, "the reset failed; whether it took effect is not known");
         })?;
-        let each = forgotten.into_iter().map(|(key, had_units)| {
+        let counters = reset.into_iter().map(|(key, had_units)| {
             let key = format!("{}{key}", self.key_prefix);
-            tracing::info!(%key, had_units, "a counter is reset by way of the admin port");
+            tracing::info!(%key, had_units, "counter reset through the admin port");
             json!({ "key": key, "had_units": had_units })
         });
-        unless_empty(each.collect(), &request)
+        unless_empty(counters.collect(), &request)
     }
 
     fn request(&self, body: &[u8]) -> Result<Request, CounterCallError> {
