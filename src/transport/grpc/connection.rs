@@ -1,6 +1,5 @@
 //! A client's connection: counted while it is open, closed if the client does not send the HTTP/2 preface in time.
 
-use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -47,7 +46,6 @@ pub(super) struct AcceptedConnection {
 }
 
 /// A connection that a worker serves.
-#[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
     preface: Preface,
@@ -107,16 +105,6 @@ impl Preface {
     }
 }
 
-impl fmt::Debug for Preface {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pending { .. } => "Pending",
-            Self::Received => "Received",
-            Self::TimedOut => "TimedOut",
-        })
-    }
-}
-
 impl Connected for Connection {
     type ConnectInfo = TcpConnectInfo;
 
@@ -165,5 +153,71 @@ impl AsyncWrite for Connection {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const PREFACE: &[u8; PREFACE_BYTES] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+    /// Both ends of a connection that was just accepted.
+    async fn connect(stop: CancellationToken) -> (TcpStream, Connection) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (stream, _) = accepted.expect("a connection");
+        let stream = stream.into_std().expect("a socket");
+        let accepted = AcceptedConnection { stream, permit: OpenConnections::default().acquire() };
+        (client.expect("a connection"), accepted.into_connection(stop).expect("a socket"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_without_a_whole_preface_is_closed_after_the_timeout() {
+        let (mut client, mut server) = connect(CancellationToken::new()).await;
+        client.write_all(&PREFACE[..PREFACE_BYTES - 1]).await.expect("an open connection");
+        let start = Instant::now();
+        let mut received = Vec::new();
+        server.read_to_end(&mut received).await.expect("an end, not an error");
+        assert_eq!(received, PREFACE[..PREFACE_BYTES - 1]);
+        assert_eq!(start.elapsed(), PREFACE_TIMEOUT);
+        assert_eq!(server.read(&mut [0; 8]).await.expect("still closed"), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_without_a_preface_is_closed_when_the_server_stops() {
+        let stop = CancellationToken::new();
+        let (_client, mut server) = connect(stop.clone()).await;
+        stop.cancel();
+        let start = Instant::now();
+        assert_eq!(server.read(&mut [0; 8]).await.expect("an end, not an error"), 0);
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sent_its_preface_may_be_silent() {
+        let stop = CancellationToken::new();
+        let (mut client, mut server) = connect(stop.clone()).await;
+        client.write_all(PREFACE).await.expect("an open connection");
+        server.read_exact(&mut [0; PREFACE_BYTES]).await.expect("the preface");
+        stop.cancel();
+        let silence = tokio::time::timeout(10 * PREFACE_TIMEOUT, server.read(&mut [0; 8])).await;
+        assert!(silence.is_err(), "{silence:?}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_counted_until_it_is_dropped() {
+        let open = OpenConnections::default();
+        let (first, second) = (open.acquire(), open.clone().acquire());
+        assert_eq!(open.count(), 2);
+        drop(first);
+        assert_eq!(open.count(), 1);
+        drop(second);
+        assert_eq!(open.count(), 0);
     }
 }
