@@ -1,71 +1,68 @@
-//! Headers for the client of the caller. Envoy writes them out byte for byte, so nothing but printable ASCII leaves.
+//! Rate-limit headers that Envoy adds to its response. Envoy copies them byte for byte, so they hold only printable
+//! ASCII.
 
 use std::fmt::Write as _;
 
+use super::{HeaderStyle, ResponseOptions, summary};
 use crate::engine::{Code, Decision, LimitResult, LimitSpec, Rule};
 
-use super::answer::{self, HeaderStyle, ResponseOptions};
-
-/// One header; both parts are printable ASCII.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Its name.
     pub name: &'static str,
-    /// Its value.
+    /// Printable ASCII.
     pub value: String,
 }
 
-/// The headers of one answer.
-pub(super) fn of(decision: &Decision, options: &ResponseOptions) -> Vec<Header> {
+pub(super) fn for_decision(decision: &Decision, options: &ResponseOptions) -> Vec<Header> {
     let mut headers = match options.headers {
         HeaderStyle::None => Vec::new(),
-        HeaderStyle::EnvoyRatelimit => envoy_ratelimit(decision),
-        HeaderStyle::Ietf => ietf(decision),
+        HeaderStyle::EnvoyRatelimit => envoy_ratelimit_headers(decision),
+        HeaderStyle::Ietf => ietf_headers(decision),
     };
     if options.retry_after {
-        headers.extend(retry_after(decision));
+        headers.extend(retry_after_header(decision));
     }
     headers
 }
 
-fn envoy_ratelimit(decision: &Decision) -> Vec<Header> {
-    let Some((judged, code)) = answer::spokesman(decision) else {
+fn envoy_ratelimit_headers(decision: &Decision) -> Vec<Header> {
+    let Some((result, code)) = summary::header_limit(decision) else {
         return Vec::new();
     };
     let header = |name, value: u64| Header { name, value: value.to_string() };
-    let reset = answer::reset_seconds(judged.outcome.report.until_reset_us, code);
+    let reset = summary::reset_seconds(result.outcome.report.until_reset_us, code);
     vec![
-        header("RateLimit-Limit", u64::from(judged.limit.spec.requests_per_unit)),
-        header("RateLimit-Remaining", u64::from(answer::remaining(&judged))),
+        header("RateLimit-Limit", u64::from(result.limit.spec.requests_per_unit)),
+        header("RateLimit-Remaining", u64::from(summary::remaining(&result))),
         header("RateLimit-Reset", reset),
     ]
 }
 
-/// The two structured fields of draft-ietf-httpapi-ratelimit-headers, one item per limit that can deny. Rules in
-/// shadow are left out: clients must not slow down for them.
-fn ietf(decision: &Decision) -> Vec<Header> {
-    let (mut policies, mut standings) = (String::new(), String::new());
-    for judged in decision.limit_results().filter(|judged| !judged.is_shadow()) {
+/// The two structured fields of draft-ietf-httpapi-ratelimit-headers, one item per limit that can deny. Limits of rules
+/// in shadow mode are omitted: clients must not slow down for them.
+fn ietf_headers(decision: &Decision) -> Vec<Header> {
+    let (mut policies, mut limits) = (String::new(), String::new());
+    for result in decision.limit_results().filter(|result| !result.is_shadow()) {
         let separator = if policies.is_empty() { "" } else { ", " };
-        let name = policy_name(&judged);
-        let (quota, window) = policy(&judged.limit.spec);
-        let report = &judged.outcome.report;
-        // Seconds until more can be taken, not until all can.
+        let name = policy_name(&result);
+        let (quota, window) = quota_and_window(&result.limit.spec);
+        let report = &result.outcome.report;
+        // Until more units are available, not until all are.
         let next = report.next_after_us.div_ceil(1_000_000);
         // Writing to a String cannot fail.
         let _ = write!(policies, "{separator}\"{name}\";q={quota};w={window}");
-        let _ = write!(standings, "{separator}\"{name}\";r={};t={next}", report.remaining);
+        let _ = write!(limits, "{separator}\"{name}\";r={};t={next}", report.remaining);
     }
     if policies.is_empty() {
         return Vec::new();
     }
     let header = |name, value| Header { name, value };
-    vec![header("RateLimit-Policy", policies), header("RateLimit", standings)]
+    vec![header("RateLimit-Policy", policies), header("RateLimit", limits)]
 }
 
-/// Quota and window in seconds. A bucket's are its burst and the time that takes to drain, so that `r` never exceeds
-/// `q` and `q / w` is the sustained rate.
-fn policy(spec: &LimitSpec) -> (u32, u64) {
+/// Quota, and window in seconds. For a bucket these are the burst and the time in which it drains, so that `r` never
+/// exceeds `q` and `q / w` is the sustained rate.
+fn quota_and_window(spec: &LimitSpec) -> (u32, u64) {
     let (limit, period) = (u64::from(spec.requests_per_unit), spec.period.seconds());
     let drain = |burst: u32| u64::from(burst).saturating_mul(period).div_ceil(limit.max(1));
     match spec.max_cost() {
@@ -74,31 +71,31 @@ fn policy(spec: &LimitSpec) -> (u32, u64) {
     }
 }
 
-/// What ties the two fields together: the limit's name, or its rule's path, with the period where that is not enough
-/// to tell the limits of one rule apart.
-fn policy_name(judged: &LimitResult<'_>) -> String {
+/// The name of an item in both fields: the limit's label, followed by its period if the limit has no name of its own and
+/// its rule has several limits.
+fn policy_name(result: &LimitResult<'_>) -> String {
     let several = |rule: &Rule| rule.limits.len() > 1;
-    let mut name = printable(&judged.limit.label);
-    if judged.limit.spec.name.is_none() && judged.rule.is_some_and(several) {
-        let period = judged.limit.spec.period;
+    let mut name = printable(&result.limit.label);
+    if result.limit.spec.name.is_none() && result.rule.is_some_and(several) {
+        let period = result.limit.spec.period;
         let _ = write!(name, ".{}{}", period.multiplier(), period.unit().name());
     }
     name
 }
 
-/// `text` with everything replaced by `_` that may not stand in a header, or in a quoted string within one.
+/// Replaces every character by `_` that is not allowed in a header, or in a quoted string in a header.
 #[must_use]
 pub fn printable(text: &str) -> String {
-    let is_plain = |c: char| matches!(c, ' '..='~') && c != '"' && c != '\\';
-    text.chars().map(|c| if is_plain(c) { c } else { '_' }).collect()
+    let is_allowed = |c: char| matches!(c, ' '..='~') && c != '"' && c != '\\';
+    text.chars().map(|c| if is_allowed(c) { c } else { '_' }).collect()
 }
 
-/// Whole seconds, rounded up, so that whoever waits that long is admitted. Nothing where waiting does not help.
-fn retry_after(decision: &Decision) -> Option<Header> {
+/// Whole seconds, rounded up, so that a retry after them is allowed. `None` if waiting does not help.
+fn retry_after_header(decision: &Decision) -> Option<Header> {
     if decision.overall == Code::Ok {
         return None;
     }
-    let seconds = answer::reset_seconds(decision.retry_after().us()?, decision.overall);
+    let seconds = summary::reset_seconds(decision.retry_after().us()?, decision.overall);
     Some(Header { name: "Retry-After", value: seconds.to_string() })
 }
 
@@ -107,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_splits_a_header_gets_through() {
+    fn characters_that_split_a_header_are_replaced() {
         let hostile = "a\r\nSet-Cookie: x=\"1\\\"\0\x7f\u{e9}";
         assert_eq!(printable(hostile), "a__Set-Cookie: x=_1_____");
         assert!(printable(hostile).bytes().all(|byte| (b' '..=b'~').contains(&byte)));

@@ -1,66 +1,64 @@
-//! Dynamic metadata: what was asked and what decided it, for the caller's access log. The shape is the reference
-//! service's, with `rule`, `retry_after_ms`, `delay_ms` and `on_store_failure` added.
+//! Dynamic metadata for Envoy's access log: the request, and the facts of its decision. The fields are those of
+//! envoyproxy/ratelimit, and `rule`, `retry_after_ms`, `delay_ms` and `on_store_failure`.
 
 use std::collections::BTreeMap;
 
+use super::summary;
 use crate::engine::{DecidedBy, Decision, Descriptor, Entry, LimitOverride, Metadata, Request};
 
-use super::answer;
-
-/// The metadata of one answer.
-pub(super) fn of(request: &Request, decision: &Decision) -> Metadata {
+pub(super) fn for_decision(request: &Request, decision: &Decision) -> Metadata {
     let mut fields = BTreeMap::new();
     let mut set = |name: &str, value| fields.insert(name.to_owned(), value);
     set("domain", Metadata::Text(request.domain.clone()));
-    set("descriptors", Metadata::List(request.descriptors.iter().map(descriptor).collect()));
+    set("descriptors", Metadata::List(request.descriptors.iter().map(descriptor_metadata).collect()));
     if request.hits_addend != 0 {
         set("hitsAddend", Metadata::Number(f64::from(request.hits_addend)));
     }
-    if let Some(judged) = answer::deciding(decision) {
-        set("rule", Metadata::Text(judged.limit.label.to_string()));
+    if let Some(result) = summary::binding_limit(decision) {
+        set("rule", Metadata::Text(result.limit.label.to_string()));
     }
     if let Some(wait_us) = decision.retry_after().us().filter(|&us| us > 0) {
         set("retry_after_ms", milliseconds(wait_us));
     }
-    let delays = decision.limit_results().map(|judged| judged.outcome.report.delay_us);
+    let delays = decision.limit_results().map(|result| result.outcome.report.delay_us);
     if let Some(delay_us) = delays.max().filter(|&us| us > 0) {
         set("delay_ms", milliseconds(delay_us));
     }
-    let by_policy = by_policy(decision);
-    if !by_policy.is_empty() {
-        set("on_store_failure", Metadata::Map(by_policy));
+    let policies = failure_policies(decision);
+    if !policies.is_empty() {
+        set("on_store_failure", Metadata::Map(policies));
     }
-    if let Some(merged) = rules(decision) {
+    if let Some(merged) = rules_metadata(decision) {
         set("metadata", merged);
     }
     Metadata::Map(fields)
 }
 
-/// The limits that answered without their store, each with the policy by which it did.
-fn by_policy(decision: &Decision) -> BTreeMap<String, Metadata> {
-    let answered = decision.limit_results().filter_map(|judged| match judged.outcome.decided_by {
+/// The limits that a failure policy decided because the store did not answer, each with that policy.
+fn failure_policies(decision: &Decision) -> BTreeMap<String, Metadata> {
+    let policies = decision.limit_results().filter_map(|result| match result.outcome.decided_by {
         DecidedBy::Policy(policy) => {
-            Some((judged.limit.label.to_string(), Metadata::Text(policy.name().to_owned())))
+            Some((result.limit.label.to_string(), Metadata::Text(policy.name().to_owned())))
         }
         DecidedBy::Store(_) => None,
     });
-    answered.collect()
+    policies.collect()
 }
 
-fn descriptor(asked: &Descriptor) -> Metadata {
+fn descriptor_metadata(descriptor: &Descriptor) -> Metadata {
     let entry = |entry: &Entry| Metadata::Text(format!("{}={}", entry.key, entry.value));
     let mut fields = BTreeMap::new();
-    fields.insert("entries".to_owned(), Metadata::List(asked.entries.iter().map(entry).collect()));
-    if let Some(limit) = asked.limit {
+    fields.insert("entries".to_owned(), Metadata::List(descriptor.entries.iter().map(entry).collect()));
+    if let Some(limit) = descriptor.limit {
         fields.insert("limit".to_owned(), Metadata::Text(limit_text(limit)));
     }
-    if let Some(hits) = asked.hits {
-        fields.insert("hitsAddend".to_owned(), number(hits));
+    if let Some(hits) = descriptor.hits {
+        fields.insert("hitsAddend".to_owned(), number_metadata(hits));
     }
     Metadata::Map(fields)
 }
 
-/// The protobuf text form, as the reference service writes it.
+/// The protobuf text format, as envoyproxy/ratelimit writes it.
 fn limit_text(limit: LimitOverride) -> String {
     let unit = limit.period.unit().name().to_ascii_uppercase();
     let text = format!("requests_per_unit:{} unit:{unit}", limit.requests_per_unit);
@@ -70,24 +68,24 @@ fn limit_text(limit: LimitOverride) -> String {
     }
 }
 
-/// Rounded up, so that whoever waits that long is admitted.
+/// Rounded up, so that a retry after this time is allowed.
 fn milliseconds(us: u64) -> Metadata {
-    number(us.div_ceil(1_000))
+    number_metadata(us.div_ceil(1_000))
 }
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "a protobuf Struct has no other number; above 2^53 it is near enough for a log"
+    reason = "a protobuf Struct has no other number; above 2^53 the error does not matter in a log"
 )]
-fn number(value: u64) -> Metadata {
+fn number_metadata(value: u64) -> Metadata {
     Metadata::Number(value as f64)
 }
 
-/// What the rules that did not deny carry along, put together.
-fn rules(decision: &Decision) -> Option<Metadata> {
+/// The metadata of all rules that did not deny, merged.
+fn rules_metadata(decision: &Decision) -> Option<Metadata> {
     let mut merged = Metadata::Map(BTreeMap::new());
-    for carried in decision.rules_within_limit().filter_map(|rule| rule.metadata.as_ref()) {
-        merged.merge(carried);
+    for metadata in decision.rules_within_limit().filter_map(|rule| rule.metadata.as_ref()) {
+        merged.merge(metadata);
     }
     match &merged {
         Metadata::Map(fields) if fields.is_empty() => None,

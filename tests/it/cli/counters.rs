@@ -66,9 +66,7 @@ pub(crate) async fn are_shown_and_reset(service: &Ratelimitd, prefix: &str) {
     assert_eq!(remaining(service), named([3, 5, 4]));
     assert_eq!(rls.ask("shop", &[("user", "ann")]).await.0, Code::Ok, "nothing remembers the denial");
     let log = service.log();
-    for said in
-        ["a counter is to be reset by way of the admin port", "a counter is reset by way of the admin port"]
-    {
+    for said in ["resetting a counter through the admin port", "counter reset through the admin port"] {
         assert!(log.lines().any(|line| line.contains(said) && line.contains(prefix)), "{log}");
     }
     let (_, words, _) = counters(service, &["reset", "user=bob"]);
@@ -86,7 +84,7 @@ fn what_has_no_counter_is_said() {
     for descriptor in ["free=x", "nobody=x"] {
         let (code, _, error) = counters(&service, &["show", descriptor]);
         assert_eq!(code, Some(2));
-        assert!(error.contains("no rule of domain \"shop\" keeps a counter for that"), "{error}");
+        assert!(error.contains("no rule of domain \"shop\" has a counter for this request"), "{error}");
     }
     drop(service);
 }
