@@ -11,7 +11,7 @@ mod rules;
 mod status;
 mod stores;
 
-use std::future::Future;
+use std::future::{self, Future};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -202,7 +202,7 @@ impl App {
         move || {
             let store = stores.make()?;
             let close = store.close();
-            Ok(WorkerContext { handler: make_handler(store), close })
+            Ok(WorkerContext { handler: make_handler(store), close, died: Box::pin(future::pending()) })
         }
     }
 

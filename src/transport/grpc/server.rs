@@ -37,13 +37,19 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::future::{pending, ready};
     use std::num::NonZeroUsize;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
-    use crate::store::memory::MemoryStore;
-    use crate::transport::Readiness;
+    use crate::clock::SystemClock;
+    use crate::engine::{Enforcement, RuleSet};
+    use crate::limiter::{Limiter, Rulebook};
+    use crate::store::memory::{MemoryOptions, MemoryStore};
+    use crate::telemetry::metrics::{Metrics, Transport};
     use crate::transport::grpc::GrpcOptions;
+    use crate::transport::{Bounds, Handler, Readiness, ResponseOptions};
 
     type MakeContext = fn() -> Result<WorkerContext<MemoryStore>, BoxError>;
 
@@ -63,6 +69,18 @@ mod tests {
         served.expect_err("the server was not told to stop").to_string()
     }
 
+    fn handler() -> Handler<MemoryStore> {
+        let metrics = Metrics::new(800_000).expect("metrics");
+        let rulebook = Arc::new(Rulebook::new(RuleSet::empty(), metrics.clone()));
+        let store = MemoryStore::new(MemoryOptions::default(), SystemClock);
+        Handler {
+            limiter: Limiter { rulebook, store, enforcement: Enforcement::Enforce },
+            bounds: Bounds { max_descriptors: 1, max_entries: 1, max_value_bytes: 1 },
+            response: ResponseOptions::default(),
+            meter: metrics.requests(Transport::Grpc),
+        }
+    }
+
     #[tokio::test]
     async fn a_worker_that_cannot_start_ends_the_service_with_the_reason() {
         let reason = error_of(|| Err("no store of paper".into())).await;
@@ -73,5 +91,25 @@ mod tests {
     async fn a_worker_that_panics_ends_the_service() {
         let reason = error_of(|| panic!("as if by mistake")).await;
         assert_eq!(reason, "worker 0 ended: it panicked");
+    }
+
+    #[tokio::test]
+    async fn a_store_whose_task_dies_ends_the_service_with_the_reason() {
+        let reason = error_of(|| {
+            let died = Box::pin(ready(BoxError::from("a batcher panicked")));
+            Ok(WorkerContext { handler: handler(), close: Box::pin(ready(())), died })
+        });
+        assert_eq!(reason.await, "worker 0 ended: a task of its store died: a batcher panicked");
+    }
+
+    #[tokio::test]
+    async fn a_service_whose_store_lives_ends_when_it_is_stopped() {
+        let make_context = || {
+            Ok(WorkerContext { handler: handler(), close: Box::pin(ready(())), died: Box::pin(pending()) })
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let stop = CancellationToken::new();
+        stop.cancel();
+        serve(listener, service(make_context), stop).await.expect("no worker ended by itself");
     }
 }

@@ -56,4 +56,7 @@ pub struct WorkerContext<S> {
     pub handler: Handler<S>,
     /// Ends the store's tasks on the worker's runtime. Awaited after the last call.
     pub close: BoxFuture<'static, ()>,
+    /// Resolves with the reason when a task of the store dies; pending for as long as all tasks run. The worker then
+    /// ends with this reason, because its store cannot decide any more.
+    pub died: BoxFuture<'static, BoxError>,
 }

@@ -42,6 +42,8 @@ pub(super) enum WorkerError {
     Reflection(#[source] tonic_reflection::server::Error),
     #[error("it cannot serve: {0}")]
     Serve(#[source] tonic::transport::Error),
+    #[error("a task of its store died: {0}")]
+    Store(#[source] BoxError),
 }
 
 pub(super) struct Worker<M> {
@@ -70,7 +72,7 @@ where
     }
 
     async fn serve(self) -> Result<(), WorkerError> {
-        let WorkerContext { handler, close } = (self.make_context)().map_err(WorkerError::Limiter)?;
+        let WorkerContext { handler, close, died } = (self.make_context)().map_err(WorkerError::Limiter)?;
         let max_message_bytes = handler.bounds.max_message_bytes();
         let dispatch = Dispatch {
             rls: RateLimitServiceServer::new(handler).max_decoding_message_size(max_message_bytes),
@@ -88,6 +90,7 @@ where
         };
         tokio::select! {
             served = served => served.map_err(WorkerError::Serve)?,
+            reason = died => return Err(WorkerError::Store(reason)),
             () = finish_deadline => {
                 tracing::warn!("connections were still open after {:?}", self.options.finish_within);
             }
