@@ -10,7 +10,7 @@ use super::stores::Stores;
 use crate::clock::SystemClock;
 use crate::engine::StoreError;
 use crate::store::redis::{RedisStore, ServerInfo};
-use crate::transport::{Obstacle, Readiness};
+use crate::transport::{NotReadyReason, Readiness};
 
 /// A sweep forgets a share of what has run out; at this pace all of it within half a minute.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -54,13 +54,13 @@ pub(super) async fn reach(
             is_forbidden = matches!(error.root(), StoreError::Forbidden(_));
             if is_forbidden && !was_forbidden {
                 tracing::error!(error = %error.root(), "Redis turns this process away: not ready");
-                readiness.raise(Obstacle::StoreForbidden);
+                readiness.set(NotReadyReason::StoreForbidden);
             }
             tokio::time::sleep(ASK_EVERY).await;
         }
         tracing::info!("Redis answers");
-        readiness.clear(Obstacle::StoreNotReached);
-        readiness.clear(Obstacle::StoreForbidden);
+        readiness.clear(NotReadyReason::StoreNotReached);
+        readiness.clear(NotReadyReason::StoreForbidden);
         let servers = redis.servers(&SystemClock).await;
         servers.iter().for_each(|(address, told)| describe(address, told));
         status.know(servers);

@@ -11,7 +11,7 @@ mod rules;
 mod status;
 mod stores;
 
-use std::future::Future;
+use std::future::{self, Future};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ use crate::settings::{Log, Settings, StoreKind};
 use crate::store::redis::RedisStore;
 use crate::telemetry::logging;
 use crate::telemetry::metrics::{Metrics, Transport};
-use crate::transport::grpc::{self, BoxError, GrpcError, GrpcService, Rls, Station};
-use crate::transport::http::{self, Counters, Decider, Public};
-use crate::transport::{Obstacle, Readiness};
+use crate::transport::grpc::{self, BoxError, GrpcError, GrpcService, WorkerContext};
+use crate::transport::http::{self, CounterEndpoints};
+use crate::transport::{Handler, NotReadyReason, Readiness};
 
 use rules::RuleKeeper;
 use stores::{AnyStore, Stores, Truth};
@@ -117,12 +117,12 @@ impl App {
             http: bind("server.http.address", server.http_address).await?,
             admin: bind("server.admin.address", server.admin_address).await?,
         };
-        let in_the_way: &[_] = match settings.store.kind {
+        let reasons: &[_] = match settings.store.kind {
             // It is there because the process is.
-            StoreKind::Memory => &[Obstacle::Starting],
-            StoreKind::Redis => &[Obstacle::Starting, Obstacle::StoreNotReached],
+            StoreKind::Memory => &[NotReadyReason::Starting],
+            StoreKind::Redis => &[NotReadyReason::Starting, NotReadyReason::StoreNotReached],
         };
-        let readiness = Readiness::blocked_by(in_the_way);
+        let readiness = Readiness::not_ready(reasons);
         Ok(Self { settings, metrics, rules, stores, readiness, ports })
     }
 
@@ -144,18 +144,22 @@ impl App {
     /// [`AppError`] when a part that must run does not.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), AppError> {
         let end = End::default();
-        let make_station = self.make_station();
+        let make_context = self.make_context();
         let store = self.stores.make().map_err(AppError::Store)?;
         let (redis, close_store) = (store.redis(), store.close());
-        let pages = http::public(self.public(store));
-        let admin = http::admin(pages::all(&self.rules, &self.stores), self.counters(redis.clone()));
+        let pages = http::public_router(
+            self.make_handler(Transport::Http)(store),
+            self.readiness.clone(),
+            self.metrics.clone(),
+        );
+        let admin = http::admin_router(pages::all(&self.rules, &self.stores), self.counters(redis.clone()));
         let addresses = self.addresses().map_err(AppError::Addresses)?;
         let Self { settings, rules, stores, readiness, ports, .. } = self;
 
         let service = GrpcService {
             options: options::grpc_options(&settings.server),
             readiness: readiness.clone(),
-            make_station,
+            make_context,
         };
         let deciding = async {
             let served = grpc::serve(ports.grpc, service, end.deciding.clone()).await;
@@ -177,60 +181,57 @@ impl App {
         let ending = async {
             shutdown.await;
             tracing::info!(drain = ?settings.server.drain, "asked to stop: draining");
-            readiness.raise(Obstacle::Draining);
+            readiness.set(NotReadyReason::Draining);
             tokio::time::sleep(settings.server.drain).await;
             end.deciding.cancel();
             Ok(())
         };
         tracing::info!(grpc = %addresses.grpc, http = %addresses.http, admin = %addresses.admin, "serving");
-        readiness.clear(Obstacle::Starting);
+        readiness.clear(NotReadyReason::Starting);
         tokio::try_join!(deciding, everything_else, ending)?;
         tracing::info!("stopped");
         Ok(())
     }
 
     /// What each worker calls on its own runtime.
-    fn make_station(
+    fn make_context(
         &self,
-    ) -> impl Fn() -> Result<Station<AnyStore>, BoxError> + Clone + Send + 'static + use<> {
-        let (stores, rulebook) = (Arc::clone(&self.stores), Arc::clone(&self.rules.rulebook));
-        let (enforcement, bounds) = (self.settings.enforcement, self.settings.server.bounds);
-        let response = self.settings.response;
-        let meter = self.metrics.requests(Transport::Grpc);
+    ) -> impl Fn() -> Result<WorkerContext<AnyStore>, BoxError> + Clone + Send + 'static + use<> {
+        let stores = Arc::clone(&self.stores);
+        let make_handler = self.make_handler(Transport::Grpc);
         move || {
             let store = stores.make()?;
             let close = store.close();
+            Ok(WorkerContext { handler: make_handler(store), close, died: Box::pin(future::pending()) })
+        }
+    }
+
+    /// What makes a handler from a store of its own.
+    fn make_handler(
+        &self,
+        transport: Transport,
+    ) -> impl Fn(AnyStore) -> Handler<AnyStore> + Clone + Send + 'static + use<> {
+        let rulebook = Arc::clone(&self.rules.rulebook);
+        let (enforcement, bounds) = (self.settings.enforcement, self.settings.server.bounds);
+        let response = self.settings.response;
+        let meter = self.metrics.requests(transport);
+        move |store| {
             let limiter = Limiter { rulebook: Arc::clone(&rulebook), store, enforcement };
-            Ok(Station { rls: Rls { limiter, bounds, response, meter: meter.clone() }, close })
+            Handler { limiter, bounds, response, meter: meter.clone() }
         }
     }
 
     /// What the admin port says of counters.
-    fn counters(&self, redis: Option<RedisStore>) -> Counters<Truth> {
+    fn counters(&self, redis: Option<RedisStore>) -> CounterEndpoints<Truth> {
         let key_prefix = match &redis {
             Some(_) => self.settings.store.redis.key_prefix.clone(),
             None => String::new(),
         };
         let store = self.stores.truth(redis);
-        Counters {
+        CounterEndpoints {
             service: CounterService { rulebook: Arc::clone(&self.rules.rulebook), store },
             bounds: self.settings.server.bounds,
             key_prefix,
-        }
-    }
-
-    /// The pages of the HTTP port, which decide by a store of their own.
-    fn public(&self, store: AnyStore) -> Public<AnyStore> {
-        let rulebook = Arc::clone(&self.rules.rulebook);
-        Public {
-            decider: Decider {
-                limiter: Limiter { rulebook, store, enforcement: self.settings.enforcement },
-                bounds: self.settings.server.bounds,
-                response: self.settings.response,
-                meter: self.metrics.requests(Transport::Http),
-            },
-            readiness: self.readiness.clone(),
-            metrics: self.metrics.clone(),
         }
     }
 }

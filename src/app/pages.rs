@@ -8,43 +8,43 @@ use super::rules::RuleKeeper;
 use super::status::timestamp;
 use super::stores::Stores;
 use crate::rules::{RulesStatus, rlconfig};
-use crate::transport::http::{Admin, Page};
+use crate::transport::http::Endpoint;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// Every page.
-pub(super) fn all(rules: &RuleKeeper, stores: &Arc<Stores>) -> Admin {
+pub(super) fn all(rules: &RuleKeeper, stores: &Arc<Stores>) -> Vec<Endpoint> {
     let rulebook = Arc::clone(&rules.rulebook);
-    let in_force = Page {
+    let in_force = Endpoint {
         path: "/rlconfig",
-        about: "the limits in force, one line each",
+        summary: "the limits in force, one line each",
         content_type: TEXT,
         render: Arc::new(move || rlconfig(&rulebook.rules())),
     };
     let status = Arc::clone(&rules.status);
-    let history = Page {
+    let history = Endpoint {
         path: "/rules",
-        about: "when the rules were loaded, and what is wrong with newer ones",
+        summary: "when the rules were loaded, and what is wrong with newer ones",
         content_type: JSON,
         render: Arc::new(move || pretty(&describe(&status.lock()))),
     };
     let stores = Arc::clone(stores);
-    let store = Page {
+    let store = Endpoint {
         path: "/store",
-        about: "where the counters are, and how the workers get on with Redis",
+        summary: "where the counters are, and how the workers get on with Redis",
         content_type: JSON,
         render: Arc::new(move || pretty(&stores.status.describe(&stores))),
     };
-    let build = Page {
+    let build = Endpoint {
         path: "/build",
-        about: "which program this is",
+        summary: "which program this is",
         content_type: JSON,
         render: Arc::new(|| {
             pretty(&json!({"name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION")}))
         }),
     };
-    Admin(vec![in_force, history, store, build])
+    vec![in_force, history, store, build]
 }
 
 fn describe(status: &RulesStatus) -> Value {

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Applied, Code, Decision, Limit, LimitResult, PlanError, Request, Status};
-use crate::transport::bounds::{Bounds, RequestError};
-use crate::transport::protojson::{DescriptorJson, Number, RequestJson, or_default};
+use crate::transport::protojson::{Number, default_if_null, number};
+use crate::transport::{Bounds, RawDescriptor, RawRequest, RequestError};
 
 /// Times at and beyond this are outside the range in which decisions are exact: the year 2112.
 const END_OF_TIME_US: u64 = 1 << 52;
@@ -41,12 +41,12 @@ pub(super) struct Recorded {
 #[serde(deny_unknown_fields)]
 struct RecordedJson {
     t_us: Number<u64>,
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "default_if_null")]
     domain: String,
-    #[serde(default, deserialize_with = "or_default")]
-    descriptors: Vec<DescriptorJson>,
-    #[serde(default, deserialize_with = "or_default", alias = "hitsAddend")]
-    hits_addend: Number<u32>,
+    #[serde(default, deserialize_with = "default_if_null")]
+    descriptors: Vec<RawDescriptor>,
+    #[serde(default, deserialize_with = "number", alias = "hitsAddend")]
+    hits_addend: u32,
 }
 
 impl Recorded {
@@ -56,8 +56,8 @@ impl Recorded {
         if t_us >= END_OF_TIME_US {
             return Err(LineError::Time(t_us));
         }
-        let request = RequestJson::request(domain, hits_addend.0, descriptors)?;
-        Ok(Self { t_us, request: BOUNDS.admit(request)? })
+        let raw = RawRequest { domain, descriptors, hits_addend };
+        Ok(Self { t_us, request: raw.validate(&BOUNDS)? })
     }
 }
 

@@ -1,32 +1,32 @@
-//! Taking connections from a listener, whatever the machine runs short of.
+//! Accepts connections from a listener, and goes on after errors.
 
 use std::io::ErrorKind;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 
-/// After a failure that another try at once would only repeat, such as a lack of file descriptors.
-const PAUSE: Duration = Duration::from_millis(50);
+/// After an error that an immediate retry would repeat, such as a lack of file descriptors.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// The next connection. Answers are small and wanted at once, so nothing waits for more to send.
-pub(super) async fn next(listener: &TcpListener) -> TcpStream {
+/// Returns the next connection, with TCP_NODELAY: an answer is small and must not wait for more data.
+pub(super) async fn next_connection(listener: &TcpListener) -> TcpStream {
     loop {
         let error = match listener.accept().await {
             Ok((stream, _)) => match stream.set_nodelay(true) {
                 Ok(()) => return stream,
-                // The peer has gone already.
+                // The client has disconnected already.
                 Err(_) => continue,
             },
             Err(error) => error,
         };
-        if is_about_one_peer(error.kind()) {
+        if is_error_of_one_client(error.kind()) {
             continue;
         }
-        tracing::warn!(%error, "no connection can be accepted, trying again");
-        tokio::time::sleep(PAUSE).await;
+        tracing::warn!(%error, "no connection can be accepted, retrying");
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 
-fn is_about_one_peer(kind: ErrorKind) -> bool {
+fn is_error_of_one_client(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::Interrupted)
 }

@@ -1,58 +1,60 @@
-//! Why a call has no decision, whichever door it came through.
+//! Why a decision call fails, by gRPC or as JSON.
 
-use super::bounds::RequestError;
+use std::convert::Infallible;
+
+use super::RequestError;
 use crate::engine::PlanError;
 use crate::limiter::DecideError;
-use crate::telemetry::metrics::RequestMeter;
 
-/// A call that ends without a decision.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a call ends without a decision. The text is for the log and holds no value of the request;
+/// [`for_caller`](Self::for_caller) is for the caller.
+#[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The request is incomplete or out of bounds.
+    /// The reason may quote the request, so it does not go to the log.
+    #[error("the body is not a request in JSON")]
+    Json(#[from] serde_json::Error),
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// The limiter could not decide.
     #[error(transparent)]
     Decide(#[from] DecideError),
 }
 
-/// Whose turn it is to do something about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blame {
-    /// The caller's request can never be decided.
-    Caller,
+pub enum ErrorKind {
+    /// The request can never be decided.
+    InvalidRequest,
     /// The store did not answer; the same request may be decided later.
-    Store,
+    StoreUnavailable,
 }
 
 impl CallError {
-    /// Who is to blame.
     #[must_use]
-    pub fn blame(&self) -> Blame {
+    pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Request(_) | Self::Decide(DecideError::Plan(PlanError::Override { .. })) => Blame::Caller,
-            Self::Decide(DecideError::Store(_)) => Blame::Store,
+            Self::Json(_)
+            | Self::Request(_)
+            | Self::Decide(DecideError::Plan(PlanError::Override { .. })) => ErrorKind::InvalidRequest,
+            Self::Decide(DecideError::Store(_)) => ErrorKind::StoreUnavailable,
         }
     }
 
-    /// Counts the call, by who is to blame.
-    pub(super) fn record(&self, meter: &RequestMeter) {
-        match self.blame() {
-            Blame::Caller => meter.refused(),
-            Blame::Store => meter.unanswered(),
-        }
-    }
-
-    /// What the caller is told. The log has the whole error; a store's own words may hold addresses, which are no
-    /// caller's business.
+    /// The text for the caller. A store's error may hold addresses, so the caller gets only its kind.
     #[must_use]
     pub fn for_caller(&self) -> String {
         match self {
+            Self::Json(cause) => cause.to_string(),
             Self::Decide(DecideError::Store(cause)) => {
                 format!("the counters are not available ({})", cause.kind())
             }
             other => other.to_string(),
         }
+    }
+}
+
+/// A gRPC request is decoded before the handler gets it, so its conversion cannot fail.
+impl From<Infallible> for CallError {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 
@@ -62,17 +64,26 @@ mod tests {
     use crate::engine::StoreError;
 
     #[test]
-    fn the_caller_never_reads_where_the_store_is() {
-        let refused = StoreError::Unreachable("redis://user:secret@10.0.0.1".to_owned());
-        let error = CallError::from(DecideError::from(StoreError::Policy(Box::new(refused))));
+    fn the_caller_never_reads_the_address_of_the_store() {
+        let unreachable = StoreError::Unreachable("redis://user:secret@10.0.0.1".to_owned());
+        let error = CallError::from(DecideError::from(StoreError::Policy(Box::new(unreachable))));
         assert_eq!(error.for_caller(), "the counters are not available (unreachable)");
-        assert_eq!(error.blame(), Blame::Store);
+        assert_eq!(error.kind(), ErrorKind::StoreUnavailable);
     }
 
     #[test]
     fn the_caller_reads_what_is_wrong_with_the_request() {
         let error = CallError::from(RequestError::EmptyDomain);
         assert_eq!(error.for_caller(), "rate limit domain must not be empty");
-        assert_eq!(error.blame(), Blame::Caller);
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    }
+
+    #[test]
+    fn the_log_does_not_quote_a_malformed_body() {
+        let quoting = serde_json::from_str::<u32>("\"secret\"").expect_err("a text is no number");
+        let error = CallError::from(quoting);
+        assert!(error.for_caller().contains("secret"), "{}", error.for_caller());
+        assert_eq!(error.to_string(), "the body is not a request in JSON");
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     }
 }

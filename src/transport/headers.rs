@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::engine::{Code, Decision, LimitResult, LimitSpec, Rule};
 
-use super::answer::{self, HeaderStyle, ResponseOptions};
+use super::{HeaderStyle, ResponseOptions, summary};
 
 /// One header; both parts are printable ASCII.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Header {
 }
 
 /// The headers of one answer.
-pub(super) fn of(decision: &Decision, options: &ResponseOptions) -> Vec<Header> {
+pub(super) fn for_decision(decision: &Decision, options: &ResponseOptions) -> Vec<Header> {
     let mut headers = match options.headers {
         HeaderStyle::None => Vec::new(),
         HeaderStyle::EnvoyRatelimit => envoy_ratelimit(decision),
@@ -29,14 +29,14 @@ pub(super) fn of(decision: &Decision, options: &ResponseOptions) -> Vec<Header> 
 }
 
 fn envoy_ratelimit(decision: &Decision) -> Vec<Header> {
-    let Some((judged, code)) = answer::spokesman(decision) else {
+    let Some((judged, code)) = summary::header_limit(decision) else {
         return Vec::new();
     };
     let header = |name, value: u64| Header { name, value: value.to_string() };
-    let reset = answer::reset_seconds(judged.outcome.report.until_reset_us, code);
+    let reset = summary::reset_seconds(judged.outcome.report.until_reset_us, code);
     vec![
         header("RateLimit-Limit", u64::from(judged.limit.spec.requests_per_unit)),
-        header("RateLimit-Remaining", u64::from(answer::remaining(&judged))),
+        header("RateLimit-Remaining", u64::from(summary::remaining(&judged))),
         header("RateLimit-Reset", reset),
     ]
 }
@@ -98,7 +98,7 @@ fn retry_after(decision: &Decision) -> Option<Header> {
     if decision.overall == Code::Ok {
         return None;
     }
-    let seconds = answer::reset_seconds(decision.retry_after().us()?, decision.overall);
+    let seconds = summary::reset_seconds(decision.retry_after().us()?, decision.overall);
     Some(Header { name: "Retry-After", value: seconds.to_string() })
 }
 

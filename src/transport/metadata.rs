@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use crate::engine::{DecidedBy, Decision, Descriptor, Entry, LimitOverride, Metadata, Request};
 
-use super::answer;
+use super::summary;
 
 /// The metadata of one answer.
-pub(super) fn of(request: &Request, decision: &Decision) -> Metadata {
+pub(super) fn for_decision(request: &Request, decision: &Decision) -> Metadata {
     let mut fields = BTreeMap::new();
     let mut set = |name: &str, value| fields.insert(name.to_owned(), value);
     set("domain", Metadata::Text(request.domain.clone()));
@@ -16,7 +16,7 @@ pub(super) fn of(request: &Request, decision: &Decision) -> Metadata {
     if request.hits_addend != 0 {
         set("hitsAddend", Metadata::Number(f64::from(request.hits_addend)));
     }
-    if let Some(judged) = answer::deciding(decision) {
+    if let Some(judged) = summary::binding_limit(decision) {
         set("rule", Metadata::Text(judged.limit.label.to_string()));
     }
     if let Some(wait_us) = decision.retry_after().us().filter(|&us| us > 0) {

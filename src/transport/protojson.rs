@@ -1,6 +1,5 @@
-//! A `RateLimitRequest` in the JSON mapping of protobuf: names in camelCase or snake_case, 64-bit numbers as text or
-//! number, enums by name or number, wrappers as the value they wrap, null for whatever was left out. Unknown fields
-//! are refused.
+//! Readers for the JSON mapping of protobuf, where serde's own are not enough: 64-bit numbers as text or number, enums by
+//! name or number, wrappers as the value they wrap, null for every absent field.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,105 +7,49 @@ use std::marker::PhantomData;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::bounds::{DescriptorError, RequestError, SentLimit};
-use crate::engine::{Descriptor, Entry, Request};
+use crate::engine::Entry;
 
-/// `envoy.service.ratelimit.v3.RateLimitRequest`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct RequestJson {
-    #[serde(deserialize_with = "or_default")]
-    domain: String,
-    #[serde(deserialize_with = "or_default")]
-    descriptors: Vec<DescriptorJson>,
-    #[serde(deserialize_with = "or_default", alias = "hits_addend")]
-    hits_addend: Number<u32>,
+/// Reads null as the default of the type.
+pub fn default_if_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    from: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct DescriptorJson {
-    #[serde(deserialize_with = "or_default")]
-    entries: Vec<EntryJson>,
-    limit: Option<LimitJson>,
-    #[serde(alias = "hits_addend")]
-    hits_addend: Option<Number<u64>>,
-    #[serde(deserialize_with = "or_default", alias = "is_negative_hits")]
-    is_negative_hits: bool,
+/// Reads an unsigned number, written as a number or as text; null is 0.
+pub fn number<'de, D: Deserializer<'de>, T: TryFrom<u64> + Default>(from: D) -> Result<T, D::Error> {
+    Ok(optional_number(from)?.unwrap_or_default())
+}
+
+/// As [`number`], but null is `None`: a wrapper such as `google.protobuf.UInt64Value`.
+pub fn optional_number<'de, D: Deserializer<'de>, T: TryFrom<u64>>(from: D) -> Result<Option<T>, D::Error> {
+    let number: Option<Number<T>> = Option::deserialize(from)?;
+    Ok(number.map(|Number(number)| number))
+}
+
+/// Reads the entries of a descriptor; null is none.
+pub(super) fn entries<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Entry>, D::Error> {
+    let entries: Vec<EntryJson> = default_if_null(from)?;
+    Ok(entries.into_iter().map(|EntryJson { key, value }| Entry { key, value }).collect())
+}
+
+/// Reads an `envoy.type.v3.RateLimitUnit`, by name or number; null is 0. Keeps an undefined number for the validation,
+/// which treats it as gRPC's.
+pub(super) fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
+    let UnitJson(unit) = default_if_null(from)?;
+    Ok(unit)
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct EntryJson {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "default_if_null")]
     key: String,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "default_if_null")]
     value: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-struct LimitJson {
-    #[serde(deserialize_with = "or_default", alias = "requests_per_unit")]
-    requests_per_unit: Number<u32>,
-    #[serde(deserialize_with = "or_default")]
-    unit: UnitJson,
-    #[serde(alias = "unit_multiplier")]
-    unit_multiplier: Option<Number<u32>>,
-}
-
-impl RequestJson {
-    /// The request of these parts, as if they had arrived in one message.
-    ///
-    /// # Errors
-    /// [`RequestError`] where a limit that comes along makes no sense.
-    pub fn request(
-        domain: String,
-        hits_addend: u32,
-        descriptors: Vec<DescriptorJson>,
-    ) -> Result<Request, RequestError> {
-        let numbered = descriptors.into_iter().enumerate();
-        let descriptors = numbered
-            .map(|(place, descriptor)| Descriptor::try_from(descriptor).map_err(|cause| cause.at(place)))
-            .collect::<Result<_, _>>()?;
-        Ok(Request { domain, hits_addend, descriptors })
-    }
-}
-
-impl TryFrom<RequestJson> for Request {
-    type Error = RequestError;
-
-    fn try_from(sent: RequestJson) -> Result<Self, RequestError> {
-        RequestJson::request(sent.domain, sent.hits_addend.0, sent.descriptors)
-    }
-}
-
-impl TryFrom<DescriptorJson> for Descriptor {
-    type Error = DescriptorError;
-
-    fn try_from(sent: DescriptorJson) -> Result<Self, DescriptorError> {
-        let limit = sent.limit.map(|limit| SentLimit {
-            requests_per_unit: limit.requests_per_unit.0,
-            unit: limit.unit.0,
-            multiplier: limit.unit_multiplier.map(|multiplier| multiplier.0),
-        });
-        Ok(Self {
-            entries: sent.entries.into_iter().map(|EntryJson { key, value }| Entry { key, value }).collect(),
-            limit: limit.map(TryInto::try_into).transpose()?,
-            hits: sent.hits_addend.map(|hits| hits.0),
-            is_refund: sent.is_negative_hits,
-        })
-    }
-}
-
-/// Reads null as what the field is when it is left out.
-pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or_default())
-}
-
 /// An unsigned number, written as a number or as text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Number<T>(pub T);
 
 impl<'de, T: TryFrom<u64>> Deserialize<'de> for Number<T> {
@@ -137,7 +80,7 @@ impl<T: TryFrom<u64>> Visitor<'_> for NumberVisitor<T> {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        // 2^53: beyond it a double does not say which whole number was meant.
+        // Above 2^53 a double stands for several whole numbers.
         if number.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&number) {
             #[expect(
                 clippy::cast_possible_truncation,
@@ -157,10 +100,10 @@ impl<T: TryFrom<u64>> Visitor<'_> for NumberVisitor<T> {
     }
 }
 
-/// `envoy.type.v3.RateLimitUnit`, by name or number; a number that is not defined is kept for the bounds to refuse.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Default)]
 struct UnitJson(i32);
 
+/// By number.
 const UNIT_NAMES: [&str; 7] = ["UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"];
 
 impl<'de> Deserialize<'de> for UnitJson {
@@ -198,12 +141,14 @@ impl Visitor<'_> for UnitVisitor {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::engine::{Period, Unit};
+    use crate::engine::{Period, Request, Unit};
+    use crate::transport::{Bounds, RawDescriptor, RawRequest};
+
+    const BOUNDS: Bounds = Bounds { max_descriptors: 8, max_entries: 8, max_value_bytes: 64 };
 
     fn parse(text: &str) -> Result<Request, String> {
-        let sent: RequestJson = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        Request::try_from(sent).map_err(|error| error.to_string())
+        let raw: RawRequest = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        raw.validate(&BOUNDS).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -221,10 +166,10 @@ mod tests {
     }
 
     #[test]
-    fn null_is_as_good_as_left_out() {
+    fn null_means_absent() {
         let text = r#"{"domain":null,"descriptors":[{"entries":null,"limit":null,"hitsAddend":null}],"hitsAddend":null}"#;
-        let request = parse(text).expect("is a request");
-        assert_eq!(request.descriptors, [Descriptor::default()]);
+        let raw: RawRequest = serde_json::from_str(text).expect("is a request");
+        assert_eq!(raw, RawRequest { descriptors: vec![RawDescriptor::default()], ..RawRequest::default() });
     }
 
     #[test]

@@ -1,34 +1,32 @@
-//! Whether this process should get traffic, and if not, why not. One value, read by every health endpoint.
+//! Whether this process should get traffic, and if not, why not. Every health endpoint reads the same value.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// A reason to send traffic elsewhere.
+/// A reason not to send traffic to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Obstacle {
-    /// Not everything runs yet.
+pub enum NotReadyReason {
+    /// Not every part of the process runs yet.
     Starting,
-    /// No store has answered since the start. From then on its outages are no obstacle: failure policies answer.
+    /// The store has not answered since the start. Later outages are no reason, because failure policies decide then.
     StoreNotReached,
-    /// It has answered, but turns this process away: credentials, permissions or the database are wrong.
+    /// The store answers, but rejects this process: credentials, permissions or the database are wrong.
     StoreForbidden,
-    /// The process is about to end.
+    /// The process was told to stop.
     Draining,
 }
 
-impl Obstacle {
+impl NotReadyReason {
     const ALL: [Self; 4] = [Self::Starting, Self::StoreNotReached, Self::StoreForbidden, Self::Draining];
 
-    /// In words, for health pages.
+    /// For the health endpoints.
     #[must_use]
-    pub fn reason(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             Self::Starting => "starting",
             Self::StoreNotReached => "the store has not answered yet",
-            Self::StoreForbidden => {
-                "the store turns this process away (credentials, permissions or database)"
-            }
+            Self::StoreForbidden => "the store rejects this process (credentials, permissions or database)",
             Self::Draining => "draining",
         }
     }
@@ -38,60 +36,53 @@ impl Obstacle {
     }
 }
 
-/// A set of obstacles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Obstacles(u8);
+pub struct NotReadyReasons(u8);
 
-impl Obstacles {
-    /// Whether there are none.
+impl NotReadyReasons {
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether `obstacle` is among them.
     #[must_use]
-    pub fn contains(self, obstacle: Obstacle) -> bool {
-        self.0 & obstacle.bit() != 0
+    pub fn contains(self, reason: NotReadyReason) -> bool {
+        self.0 & reason.bit() != 0
     }
 
-    /// Each of them.
-    pub fn iter(self) -> impl Iterator<Item = Obstacle> {
-        Obstacle::ALL.into_iter().filter(move |&obstacle| self.contains(obstacle))
+    pub fn iter(self) -> impl Iterator<Item = NotReadyReason> {
+        NotReadyReason::ALL.into_iter().filter(move |&reason| self.contains(reason))
     }
 }
 
-/// What stands in the way of traffic now. Clones share it.
+/// The reasons that hold now; ready without one. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Readiness(Arc<watch::Sender<Obstacles>>);
+pub struct Readiness(Arc<watch::Sender<NotReadyReasons>>);
 
 impl Readiness {
-    /// Of a process in which these still stand in the way.
+    /// Of a process for which `reasons` hold.
     #[must_use]
-    pub fn blocked_by(obstacles: &[Obstacle]) -> Self {
-        let bits = obstacles.iter().fold(0, |bits, obstacle| bits | obstacle.bit());
-        Self(Arc::new(watch::Sender::new(Obstacles(bits))))
+    pub fn not_ready(reasons: &[NotReadyReason]) -> Self {
+        let bits = reasons.iter().fold(0, |bits, reason| bits | reason.bit());
+        Self(Arc::new(watch::Sender::new(NotReadyReasons(bits))))
     }
 
-    /// Something came in the way.
-    pub fn raise(&self, obstacle: Obstacle) {
-        self.0.send_modify(|obstacles| obstacles.0 |= obstacle.bit());
+    pub fn set(&self, reason: NotReadyReason) {
+        self.0.send_modify(|reasons| reasons.0 |= reason.bit());
     }
 
-    /// It is out of the way.
-    pub fn clear(&self, obstacle: Obstacle) {
-        self.0.send_modify(|obstacles| obstacles.0 &= !obstacle.bit());
+    pub fn clear(&self, reason: NotReadyReason) {
+        self.0.send_modify(|reasons| reasons.0 &= !reason.bit());
     }
 
-    /// What stands in the way now.
     #[must_use]
-    pub fn obstacles(&self) -> Obstacles {
+    pub fn reasons(&self) -> NotReadyReasons {
         *self.0.borrow()
     }
 
-    /// Follows every change.
+    /// For waiting until a reason is set or cleared.
     #[must_use]
-    pub fn subscribe(&self) -> watch::Receiver<Obstacles> {
+    pub fn subscribe(&self) -> watch::Receiver<NotReadyReasons> {
         self.0.subscribe()
     }
 }
@@ -101,16 +92,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_ready_when_nothing_stands_in_the_way() {
-        let readiness = Readiness::blocked_by(&[Obstacle::Starting, Obstacle::StoreNotReached]);
-        readiness.clear(Obstacle::Starting);
-        let left: Vec<_> = readiness.obstacles().iter().collect();
-        assert_eq!(left, [Obstacle::StoreNotReached]);
+    fn a_process_is_ready_without_a_reason_against_it() {
+        let readiness = Readiness::not_ready(&[NotReadyReason::Starting, NotReadyReason::StoreNotReached]);
+        readiness.clear(NotReadyReason::Starting);
+        let left: Vec<_> = readiness.reasons().iter().collect();
+        assert_eq!(left, [NotReadyReason::StoreNotReached]);
 
-        readiness.clear(Obstacle::StoreNotReached);
-        assert!(readiness.obstacles().is_empty());
+        readiness.clear(NotReadyReason::StoreNotReached);
+        assert!(readiness.reasons().is_empty());
 
-        readiness.raise(Obstacle::Draining);
-        assert!(readiness.obstacles().contains(Obstacle::Draining));
+        readiness.set(NotReadyReason::Draining);
+        assert!(readiness.reasons().contains(NotReadyReason::Draining));
     }
 }

@@ -38,8 +38,8 @@ pub(super) struct RequestFamilies {
 #[derive(Clone, Debug)]
 pub struct RequestMeter {
     duration: Histogram,
-    refused: [IntCounter; 2],
-    unanswered: [IntCounter; 2],
+    invalid: [IntCounter; 2],
+    store_error: [IntCounter; 2],
 }
 
 /// Runs from [`RequestMeter::start`] until it is dropped.
@@ -111,8 +111,8 @@ impl RequestFamilies {
         };
         RequestMeter {
             duration: self.durations.with_label_values(&[transport.name()]),
-            refused: errors("invalid", "service_error"),
-            unanswered: errors("store", "redis_error"),
+            invalid: errors("invalid", "service_error"),
+            store_error: errors("store", "redis_error"),
         }
     }
 }
@@ -125,13 +125,13 @@ impl RequestMeter {
     }
 
     /// Counts a request that cannot be decided: the caller's mistake.
-    pub fn refused(&self) {
-        self.refused.iter().for_each(IntCounter::inc);
+    pub fn invalid(&self) {
+        self.invalid.iter().for_each(IntCounter::inc);
     }
 
     /// Counts a request that failed because the store gave no answer.
-    pub fn unanswered(&self) {
-        self.unanswered.iter().for_each(IntCounter::inc);
+    pub fn store_error(&self) {
+        self.store_error.iter().for_each(IntCounter::inc);
     }
 }
 

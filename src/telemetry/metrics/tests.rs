@@ -202,9 +202,9 @@ fn a_request_is_timed_until_its_timer_is_dropped() {
 #[test]
 fn errors_are_counted_under_both_names() {
     let metrics = metrics();
-    metrics.requests(Transport::Grpc).refused();
-    metrics.requests(Transport::Http).refused();
-    metrics.requests(Transport::Http).unanswered();
+    metrics.requests(Transport::Grpc).invalid();
+    metrics.requests(Transport::Http).invalid();
+    metrics.requests(Transport::Http).store_error();
     let cases = [
         (r#"ratelimitd_request_errors_total{kind="invalid",transport="grpc"}"#, 1),
         (r#"ratelimitd_request_errors_total{kind="store",transport="grpc"}"#, 0),

@@ -1,5 +1,5 @@
-//! Protobuf for messages of a few hundred bytes. The stock codec takes 8 KiB for each, which costs more than
-//! decoding them.
+//! A protobuf codec for messages of a few hundred bytes. tonic's own allocates 8 KiB for each, which costs more than
+//! decoding it.
 
 use std::marker::PhantomData;
 
@@ -7,10 +7,10 @@ use prost::Message;
 use tonic::codec::{BufferSettings, Codec};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// A request with two entries takes about 70 bytes, an answer with headers about 200. Buffers grow where needed.
+/// A request with two entries has about 70 bytes, an answer with headers about 200. Buffers grow if needed.
 const REQUEST_BYTES: usize = 128;
 const ANSWER_BYTES: usize = 256;
-/// Only streams of messages reach it: the stock value.
+/// Matters only for streams of messages; tonic's default.
 const YIELD_THRESHOLD: usize = 32 * 1024;
 
 /// Encodes `T`, decodes `U`.

@@ -1,4 +1,4 @@
-//! An accepted connection that is counted for as long as it is open.
+//! A client's connection: counted while it is open, closed if the client does not send the HTTP/2 preface in time.
 
 use std::fmt;
 use std::io;
@@ -14,105 +14,105 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
-/// How many connections are open somewhere. Clones share the number.
+/// The number of open connections of one worker. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Load(Arc<AtomicUsize>);
+pub(super) struct OpenConnections(Arc<AtomicUsize>);
 
-/// One of those connections; it stops being counted when this is dropped.
+/// Counts one connection until it is dropped.
 #[derive(Debug)]
-pub(super) struct Seat(Load);
+pub(super) struct ConnectionPermit(OpenConnections);
 
-impl Load {
-    pub(super) fn open(&self) -> usize {
+impl OpenConnections {
+    pub(super) fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(super) fn take_seat(&self) -> Seat {
+    pub(super) fn acquire(&self) -> ConnectionPermit {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Seat(self.clone())
+        ConnectionPermit(self.clone())
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A connection on its way from the acceptor to a worker, tied to neither's runtime.
+/// A connection between acceptor and worker, registered with the runtime of neither.
 #[derive(Debug)]
-pub(super) struct Accepted {
+pub(super) struct AcceptedConnection {
     pub(super) stream: std::net::TcpStream,
-    pub(super) seat: Seat,
+    pub(super) permit: ConnectionPermit,
 }
 
-/// A connection of the runtime that serves it.
+/// A connection that a worker serves.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
-    greeting: Greeting,
-    _seat: Seat,
+    preface: Preface,
+    _permit: ConnectionPermit,
 }
 
-/// Whether the peer has said what every HTTP/2 client says first. Nobody else looks after it until then.
-enum Greeting {
-    /// So many bytes of it are missing, and this future ends our patience.
-    Awaited { bytes: usize, patience: BoxFuture<'static, ()> },
-    /// It was heard.
-    Heard,
-    /// It was not, in time; the connection is at its end.
-    Missed,
+/// The client's connection preface. hyper has no timeout for it, and sends no keep-alive PING before it.
+enum Preface {
+    /// `bytes` are missing; `timeout` resolves when the connection is to be closed.
+    Pending {
+        bytes: usize,
+        timeout: BoxFuture<'static, ()>,
+    },
+    Received,
+    TimedOut,
 }
 
-/// Bytes of the client's connection preface (RFC 9113, section 3.4).
+/// Length of the preface (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
-/// Clients greet at once; what takes longer is not one of ours.
-const GREET_WITHIN: Duration = Duration::from_secs(10);
+/// Clients send the preface as soon as they are connected.
+const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Accepted {
-    /// Ties the connection to the runtime that this runs on. A peer that has not greeted by `stop` is not waited for.
-    pub(super) fn settle(self, stop: CancellationToken) -> io::Result<Connection> {
-        let patience = Box::pin(async move {
+impl AcceptedConnection {
+    /// Registers the connection with the current runtime. `stop` ends the wait for the preface.
+    pub(super) fn into_connection(self, stop: CancellationToken) -> io::Result<Connection> {
+        let timeout = Box::pin(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = tokio::time::sleep(GREET_WITHIN) => {}
+                () = tokio::time::sleep(PREFACE_TIMEOUT) => {}
             }
         });
         Ok(Connection {
             stream: TcpStream::from_std(self.stream)?,
-            greeting: Greeting::Awaited { bytes: PREFACE_BYTES, patience },
-            _seat: self.seat,
+            preface: Preface::Pending { bytes: PREFACE_BYTES, timeout },
+            _permit: self.permit,
         })
     }
 }
 
-impl Greeting {
-    /// Notes that so many bytes were read.
-    fn hear(&mut self, read: usize) {
-        if let Self::Awaited { bytes, .. } = self {
+impl Preface {
+    fn record_read(&mut self, read: usize) {
+        if let Self::Pending { bytes, .. } = self {
             *bytes = bytes.saturating_sub(read);
             if *bytes == 0 {
-                *self = Self::Heard;
+                *self = Self::Received;
             }
         }
     }
 
-    fn is_missed(&mut self, cx: &mut Context<'_>) -> bool {
-        if let Self::Awaited { patience, .. } = self
-            && patience.as_mut().poll(cx).is_ready()
+    fn is_timed_out(&mut self, cx: &mut Context<'_>) -> bool {
+        if let Self::Pending { timeout, .. } = self
+            && timeout.as_mut().poll(cx).is_ready()
         {
-            *self = Self::Missed;
+            *self = Self::TimedOut;
         }
-        matches!(self, Self::Missed)
+        matches!(self, Self::TimedOut)
     }
 }
 
-impl fmt::Debug for Greeting {
+impl fmt::Debug for Preface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Awaited { .. } => "Awaited",
-            Self::Heard => "Heard",
-            Self::Missed => "Missed",
+            Self::Pending { .. } => "Pending",
+            Self::Received => "Received",
+            Self::TimedOut => "TimedOut",
         })
     }
 }
@@ -131,13 +131,13 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.greeting.is_missed(cx) {
-            // As if the peer had closed it.
+        if self.preface.is_timed_out(cx) {
+            // End of file: hyper closes the connection.
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.greeting.hear(buf.filled().len() - before);
+        self.preface.record_read(buf.filled().len() - before);
         polled
     }
 }

@@ -1,43 +1,39 @@
-//! Between the wire's types and the engine's. Moves what it can, clones nothing it need not.
+//! Between the generated types and ours. Moves strings and lists instead of cloning them.
 
-use crate::engine::{Code, Descriptor, Entry, Limit, Metadata, Request, Unit};
-use crate::transport::Answer;
-use crate::transport::answer::Line;
-use crate::transport::bounds::{DescriptorError, RequestError, SentLimit};
+use crate::engine::{Code, Entry, Limit, Metadata, Unit};
+use crate::transport::answer::DescriptorStatus;
 use crate::transport::headers::{Header, printable};
+use crate::transport::raw_request::RawLimit;
+use crate::transport::{Answer, RawDescriptor, RawRequest};
 
 use super::pb::envoy::config::core::v3::HeaderValue;
 use super::pb::envoy::extensions::common::ratelimit::v3 as common;
 use super::pb::envoy::service::ratelimit::v3::rate_limit_response as wire;
 use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
-impl TryFrom<RateLimitRequest> for Request {
-    type Error = RequestError;
-
-    fn try_from(sent: RateLimitRequest) -> Result<Self, RequestError> {
-        let numbered = sent.descriptors.into_iter().enumerate();
-        let descriptors = numbered
-            .map(|(place, descriptor)| Descriptor::try_from(descriptor).map_err(|cause| cause.at(place)))
-            .collect::<Result<_, _>>()?;
-        Ok(Self { domain: sent.domain, hits_addend: sent.hits_addend, descriptors })
+impl From<RateLimitRequest> for RawRequest {
+    fn from(sent: RateLimitRequest) -> Self {
+        Self {
+            domain: sent.domain,
+            descriptors: sent.descriptors.into_iter().map(RawDescriptor::from).collect(),
+            hits_addend: sent.hits_addend,
+        }
     }
 }
 
-impl TryFrom<common::RateLimitDescriptor> for Descriptor {
-    type Error = DescriptorError;
-
-    fn try_from(sent: common::RateLimitDescriptor) -> Result<Self, DescriptorError> {
-        let limit = sent.limit.map(|limit| SentLimit {
+impl From<common::RateLimitDescriptor> for RawDescriptor {
+    fn from(sent: common::RateLimitDescriptor) -> Self {
+        let limit = sent.limit.map(|limit| RawLimit {
             requests_per_unit: limit.requests_per_unit,
             unit: limit.unit,
-            multiplier: limit.unit_multiplier,
+            unit_multiplier: limit.unit_multiplier,
         });
-        Ok(Self {
+        Self {
             entries: sent.entries.into_iter().map(Entry::from).collect(),
-            limit: limit.map(TryInto::try_into).transpose()?,
-            hits: sent.hits_addend,
-            is_refund: sent.is_negative_hits,
-        })
+            limit,
+            hits_addend: sent.hits_addend,
+            is_negative_hits: sent.is_negative_hits,
+        }
     }
 }
 
@@ -47,11 +43,11 @@ impl From<common::rate_limit_descriptor::Entry> for Entry {
     }
 }
 
-impl From<&Answer<'_>> for RateLimitResponse {
-    fn from(answer: &Answer<'_>) -> Self {
+impl From<Answer<'_>> for RateLimitResponse {
+    fn from(answer: Answer<'_>) -> Self {
         Self {
             overall_code: code(answer.decision.overall).into(),
-            statuses: answer.lines().map(wire::DescriptorStatus::from).collect(),
+            statuses: answer.statuses().map(wire::DescriptorStatus::from).collect(),
             response_headers_to_add: answer.headers().into_iter().map(HeaderValue::from).collect(),
             dynamic_metadata: answer.metadata().and_then(to_struct),
             ..Self::default()
@@ -59,18 +55,18 @@ impl From<&Answer<'_>> for RateLimitResponse {
     }
 }
 
-impl From<Line<'_>> for wire::DescriptorStatus {
-    fn from(line: Line<'_>) -> Self {
-        // Whole days of microseconds fit i64 by far; a duration that did not would say "for ever".
+impl From<DescriptorStatus<'_>> for wire::DescriptorStatus {
+    fn from(status: DescriptorStatus<'_>) -> Self {
+        // Periods are at most 366 days, so the seconds always fit.
         let until_reset = |wait: std::time::Duration| prost_types::Duration {
             seconds: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
             nanos: wait.subsec_nanos().cast_signed(),
         };
         Self {
-            code: code(line.code).into(),
-            current_limit: line.limit.map(wire::RateLimit::from),
-            limit_remaining: line.remaining,
-            duration_until_reset: line.until_reset.map(until_reset),
+            code: code(status.code).into(),
+            current_limit: status.limit.map(wire::RateLimit::from),
+            limit_remaining: status.remaining,
+            duration_until_reset: status.until_reset.map(until_reset),
             quota: None,
         }
     }
@@ -82,7 +78,7 @@ impl From<&Limit> for wire::RateLimit {
         Self {
             requests_per_unit: limit.spec.requests_per_unit,
             unit: unit(period.unit()).into(),
-            // Envoy puts the name into a header between quotes, as it is.
+            // Envoy writes the name into a header, between quotes, without escaping it.
             name: limit.spec.name.as_deref().map(printable).unwrap_or_default(),
             unit_multiplier: Some(period.multiplier()).filter(|&multiplier| multiplier != 1),
         }

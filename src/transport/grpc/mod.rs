@@ -1,21 +1,21 @@
-//! gRPC: the contract that Envoy speaks, served by one single-threaded runtime per core.
+//! gRPC: the contract with Envoy, served by one single-threaded runtime per core.
 //!
-//! The path of a call: `rls` -> `convert` -> limiter -> `convert`. Generated types go no further, but to the client of
-//! the `check` command.
+//! The path of a call: `rls` -> `convert` -> handler -> `convert`. Generated types are used nowhere else, except by the
+//! client of the `check` command.
 
+mod acceptor;
 pub mod codec;
 mod connection;
 mod convert;
-mod crew;
-mod dealer;
 mod dispatch;
 mod health;
 pub mod pb;
 mod rls;
 mod server;
+mod service;
 mod status;
 mod worker;
+mod worker_pool;
 
-pub use rls::Rls;
-pub use server::{GrpcError, GrpcOptions, GrpcService, serve};
-pub use worker::{BoxError, Station};
+pub use server::serve;
+pub use service::{BoxError, GrpcError, GrpcOptions, GrpcService, WorkerContext};

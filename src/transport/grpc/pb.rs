@@ -1,8 +1,6 @@
-//! The wire contract as generated from `proto/`, module by package.
-
-#![expect(missing_docs, reason = "generated; the comments are in proto/")]
+//! The wire contract as generated from `proto/`, one module per package.
 
 include!(concat!(env!("OUT_DIR"), "/contract.rs"));
 
-/// The contract for reflection: an encoded `FileDescriptorSet`.
+/// For reflection: an encoded `FileDescriptorSet`.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/contract.bin"));

@@ -1,51 +1,18 @@
-//! The handler: convert, decide, convert.
+//! `ShouldRateLimit`: converts the request, has the handler decide it, converts the answer.
 
 use tonic::{Request, Response, Status};
 
 use super::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use super::status;
 use crate::engine::Store;
-use crate::limiter::Limiter;
-use crate::telemetry::metrics::RequestMeter;
-use crate::transport::error::CallError;
-use crate::transport::{Answer, Bounds, ResponseOptions};
-
-/// Answers `ShouldRateLimit`.
-#[derive(Debug)]
-pub struct Rls<S> {
-    /// Decides.
-    pub limiter: Limiter<S>,
-    /// How large a request may be.
-    pub bounds: Bounds,
-    /// What answers carry.
-    pub response: ResponseOptions,
-    /// Counts calls.
-    pub meter: RequestMeter,
-}
+use crate::transport::Handler;
 
 #[tonic::async_trait]
-impl<S: Store + 'static> RateLimitService for Rls<S> {
+impl<S: Store + 'static> RateLimitService for Handler<S> {
     async fn should_rate_limit(
         &self,
         call: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let _timer = self.meter.start();
-        match self.answer(call.into_inner()).await {
-            Ok(response) => Ok(Response::new(response)),
-            Err(error) => {
-                error.record(&self.meter);
-                Err(status::of(&error))
-            }
-        }
-    }
-}
-
-impl<S: Store> Rls<S> {
-    async fn answer(&self, sent: RateLimitRequest) -> Result<RateLimitResponse, CallError> {
-        let request = self.bounds.admit(sent.try_into()?)?;
-        let decision = self.limiter.decide(&request).await?;
-        let answer = Answer { request: &request, decision: &decision, options: &self.response };
-        Ok(RateLimitResponse::from(&answer))
+        Ok(Response::new(self.decide(call.into_inner()).await?))
     }
 }

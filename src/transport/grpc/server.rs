@@ -1,66 +1,15 @@
-//! Serving the gRPC port: workers, a dealer that hands them connections, and an end in good order.
-
-use std::io;
-use std::num::NonZeroUsize;
-use std::time::Duration;
+//! Serves the gRPC port: workers, an acceptor that assigns connections to them, and a graceful end.
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic_health::server::HealthReporter;
 
-use super::crew::Crew;
-use super::{BoxError, Station, health};
+use super::health;
+use super::service::{BoxError, GrpcError, GrpcService, WorkerContext};
+use super::worker_pool::WorkerPool;
 use crate::engine::Store;
-use crate::transport::Readiness;
 
-/// How the port is served.
-#[derive(Clone, Copy, Debug)]
-pub struct GrpcOptions {
-    /// Threads, each with a runtime, a limiter and a store of its own.
-    pub workers: NonZeroUsize,
-    /// Open connections; further ones are closed at once.
-    pub max_connections: usize,
-    /// After which a connection is asked to close, so that load spreads over new processes; `None` = never.
-    pub max_connection_age: Option<Duration>,
-    /// How long calls in flight may take to finish once nothing new is accepted.
-    pub finish_within: Duration,
-}
-
-/// Why the port is not served any more.
-#[derive(Debug, thiserror::Error)]
-pub enum GrpcError {
-    /// No thread for a worker.
-    #[error("worker {place} cannot be started")]
-    Thread {
-        /// Which, from 0.
-        place: usize,
-        /// The system's reason.
-        #[source]
-        cause: io::Error,
-    },
-    /// A worker ended by itself.
-    #[error("worker {place} ended: {cause}")]
-    Worker {
-        /// Which, from 0.
-        place: usize,
-        /// Its reason.
-        #[source]
-        cause: BoxError,
-    },
-}
-
-/// What is served, and how. `make_station` is called once on each worker's own runtime.
-#[derive(Debug)]
-pub struct GrpcService<M> {
-    /// The terms.
-    pub options: GrpcOptions,
-    /// What the health service says.
-    pub readiness: Readiness,
-    /// Makes a handler and a store.
-    pub make_station: M,
-}
-
-/// Serves `listener` until `stop`, then finishes what is in flight.
+/// Serves `listener` until `stop`, then finishes the calls in flight.
 ///
 /// # Errors
 /// [`GrpcError`] when a worker cannot start or ends by itself.
@@ -70,49 +19,97 @@ pub async fn serve<M, S>(
     stop: CancellationToken,
 ) -> Result<(), GrpcError>
 where
-    M: Fn() -> Result<Station<S>, BoxError> + Clone + Send + 'static,
+    M: Fn() -> Result<WorkerContext<S>, BoxError> + Clone + Send + 'static,
     S: Store + 'static,
 {
     let reporter = HealthReporter::new();
-    let (mut crew, mut dealer) = Crew::start(&service, &reporter)?;
+    let (mut workers, mut acceptor) = WorkerPool::start(&service, &reporter)?;
     tokio::select! {
-        failed = crew.first_to_end() => return Err(failed),
-        () = dealer.deal(&listener, service.options.max_connections) => {}
-        () = health::follow(&service.readiness, &reporter) => {}
+        error = workers.first_to_end() => return Err(error),
+        () = acceptor.run(&listener, service.options.max_connections) => {}
+        () = health::follow_readiness(&service.readiness, &reporter) => {}
         () = stop.cancelled() => {}
     }
-    // Nobody can connect any more while the rest is finished.
+    // Clients cannot connect any more while the calls in flight are finished.
     drop(listener);
-    crew.finish().await
+    workers.finish().await
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::store::memory::MemoryStore;
+    use std::future::{pending, ready};
+    use std::num::NonZeroUsize;
+    use std::sync::Arc;
+    use std::time::Duration;
 
-    async fn end_of(make_station: fn() -> Result<Station<MemoryStore>, BoxError>) -> String {
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::engine::{Enforcement, RuleSet};
+    use crate::limiter::{Limiter, Rulebook};
+    use crate::store::memory::{MemoryOptions, MemoryStore};
+    use crate::telemetry::metrics::{Metrics, Transport};
+    use crate::transport::grpc::GrpcOptions;
+    use crate::transport::{Bounds, Handler, Readiness, ResponseOptions};
+
+    type MakeContext = fn() -> Result<WorkerContext<MemoryStore>, BoxError>;
+
+    fn service(make_context: MakeContext) -> GrpcService<MakeContext> {
         let options = GrpcOptions {
             workers: NonZeroUsize::MIN,
             max_connections: 1,
             max_connection_age: None,
             finish_within: Duration::ZERO,
         };
-        let service = GrpcService { options, readiness: Readiness::blocked_by(&[]), make_station };
+        GrpcService { options, readiness: Readiness::not_ready(&[]), make_context }
+    }
+
+    async fn error_of(make_context: MakeContext) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let ended = serve(listener, service, CancellationToken::new()).await;
-        ended.expect_err("nobody asked it to stop").to_string()
+        let served = serve(listener, service(make_context), CancellationToken::new()).await;
+        served.expect_err("the server was not told to stop").to_string()
+    }
+
+    fn handler() -> Handler<MemoryStore> {
+        let metrics = Metrics::new(800_000).expect("metrics");
+        let rulebook = Arc::new(Rulebook::new(RuleSet::empty(), metrics.clone()));
+        let store = MemoryStore::new(MemoryOptions::default(), SystemClock);
+        Handler {
+            limiter: Limiter { rulebook, store, enforcement: Enforcement::Enforce },
+            bounds: Bounds { max_descriptors: 1, max_entries: 1, max_value_bytes: 1 },
+            response: ResponseOptions::default(),
+            meter: metrics.requests(Transport::Grpc),
+        }
     }
 
     #[tokio::test]
     async fn a_worker_that_cannot_start_ends_the_service_with_the_reason() {
-        let reason = end_of(|| Err("no store of paper".into())).await;
+        let reason = error_of(|| Err("no store of paper".into())).await;
         assert_eq!(reason, "worker 0 ended: its limiter cannot be built: no store of paper");
     }
 
     #[tokio::test]
     async fn a_worker_that_panics_ends_the_service() {
-        let reason = end_of(|| panic!("as if by mistake")).await;
+        let reason = error_of(|| panic!("as if by mistake")).await;
         assert_eq!(reason, "worker 0 ended: it panicked");
+    }
+
+    #[tokio::test]
+    async fn a_store_whose_task_dies_ends_the_service_with_the_reason() {
+        let reason = error_of(|| {
+            let died = Box::pin(ready(BoxError::from("a batcher panicked")));
+            Ok(WorkerContext { handler: handler(), close: Box::pin(ready(())), died })
+        });
+        assert_eq!(reason.await, "worker 0 ended: a task of its store died: a batcher panicked");
+    }
+
+    #[tokio::test]
+    async fn a_service_whose_store_lives_ends_when_it_is_stopped() {
+        let make_context = || {
+            Ok(WorkerContext { handler: handler(), close: Box::pin(ready(())), died: Box::pin(pending()) })
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let stop = CancellationToken::new();
+        stop.cancel();
+        serve(listener, service(make_context), stop).await.expect("no worker ended by itself");
     }
 }

@@ -1,15 +1,14 @@
-//! The one place where an error becomes a gRPC status.
+//! The only place where an error becomes a gRPC status.
 
 use tonic::Status;
 
-use crate::transport::error::{Blame, CallError};
+use crate::transport::error::{CallError, ErrorKind};
 
-/// What the caller of a failed call gets. The whole error goes to the log, at a level that an outage does not flood.
-pub(super) fn of(error: &CallError) -> Status {
-    let told = error.for_caller();
-    tracing::debug!(%error, "call failed");
-    match error.blame() {
-        Blame::Caller => Status::invalid_argument(told),
-        Blame::Store => Status::unavailable(told),
+impl From<CallError> for Status {
+    fn from(error: CallError) -> Self {
+        match error.kind() {
+            ErrorKind::InvalidRequest => Self::invalid_argument(error.for_caller()),
+            ErrorKind::StoreUnavailable => Self::unavailable(error.for_caller()),
+        }
     }
 }

@@ -1,12 +1,10 @@
-//! One worker: a single-threaded runtime on a thread of its own that serves the connections it is dealt, with a
-//! limiter and a store of its own. Workers share nothing but the rules and the metrics.
+//! One worker: a thread with a single-threaded runtime, its own limiter and its own store, that serves the connections
+//! assigned to it. Workers share only the rules and the metrics.
 
 use std::convert::Infallible;
-use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -16,35 +14,24 @@ use tonic::transport::Server;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
-use super::connection::Accepted;
+use super::connection::AcceptedConnection;
 use super::dispatch::Dispatch;
 use super::pb::FILE_DESCRIPTOR_SET;
 use super::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
-use super::{GrpcOptions, Rls};
+use super::service::{BoxError, GrpcOptions, WorkerContext};
 use crate::engine::Store;
-
-/// Any error that says why something could not be set up.
-pub type BoxError = Box<dyn Error + Send + Sync>;
-
-/// What one worker works with.
-pub struct Station<S> {
-    /// Answers the calls.
-    pub rls: Rls<S>,
-    /// Ends what the store has running on the worker's runtime, once there are no more calls.
-    pub close: BoxFuture<'static, ()>,
-}
 
 /// Envoy opens one connection per worker thread and allows 1,024 calls at once on each.
 const MAX_CONCURRENT_STREAMS: u32 = 1_024;
-/// Request headers are a handful; what does not fit is refused by the protocol itself.
+/// Callers send a handful of headers; HTTP/2 itself refuses more.
 const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
-/// A caller that sends half a request is not waited for any longer.
-const LONGEST_CALL: Duration = Duration::from_secs(30);
-/// A peer that has vanished without a word is noticed after both.
+/// Ends a call whose request never arrives whole.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// A PING after this long without a frame; a peer that does not answer it within the timeout is gone.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a worker ended although nobody asked it to.
+/// Why a worker ended before it was told to stop.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WorkerError {
     #[error("its runtime cannot be built: {0}")]
@@ -55,54 +42,56 @@ pub(super) enum WorkerError {
     Reflection(#[source] tonic_reflection::server::Error),
     #[error("it cannot serve: {0}")]
     Serve(#[source] tonic::transport::Error),
+    #[error("a task of its store died: {0}")]
+    Store(#[source] BoxError),
 }
 
-/// What a worker is started with.
 pub(super) struct Worker<M> {
-    pub(super) make_station: M,
+    pub(super) make_context: M,
     pub(super) options: GrpcOptions,
     pub(super) health: HealthReporter,
-    pub(super) connections: mpsc::Receiver<Accepted>,
+    pub(super) connections: mpsc::Receiver<AcceptedConnection>,
     pub(super) stop: CancellationToken,
 }
 
 impl<M, S> Worker<M>
 where
-    M: Fn() -> Result<Station<S>, BoxError>,
+    M: Fn() -> Result<WorkerContext<S>, BoxError>,
     S: Store + 'static,
 {
-    /// Serves on this thread until asked to stop, then finishes what is in flight.
+    /// Serves on this thread until told to stop, then finishes the calls in flight.
     pub(super) fn run(self) -> Result<(), WorkerError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(WorkerError::Runtime)?;
         let served = runtime.block_on(self.serve());
-        // Lookups of names that hang are not waited for.
+        // Does not wait for the runtime's blocking threads, where a DNS lookup may hang.
         runtime.shutdown_background();
         served
     }
 
     async fn serve(self) -> Result<(), WorkerError> {
-        let Station { rls, close } = (self.make_station)().map_err(WorkerError::Limiter)?;
-        let max_message_bytes = rls.bounds.max_message_bytes();
+        let WorkerContext { handler, close, died } = (self.make_context)().map_err(WorkerError::Limiter)?;
+        let max_message_bytes = handler.bounds.max_message_bytes();
         let dispatch = Dispatch {
-            first: RateLimitServiceServer::new(rls).max_decoding_message_size(max_message_bytes),
-            others: others(self.health)?,
+            rls: RateLimitServiceServer::new(handler).max_decoding_message_size(max_message_bytes),
+            routes: other_services(self.health)?,
         };
         let connections = ReceiverStream::new(self.connections)
-            // A connection that cannot be tied to this runtime is gone; its peer will open another.
-            .filter_map(|accepted| accepted.settle(self.stop.clone()).ok())
+            // If a socket cannot be registered with this runtime, it is dropped; the client connects again.
+            .filter_map(|accepted| accepted.into_connection(self.stop.clone()).ok())
             .map(Ok::<_, Infallible>);
         let stopped = self.stop.clone().cancelled_owned();
         let served = server(&self.options).serve_with_incoming_shutdown(dispatch, connections, stopped);
-        let out_of_patience = async {
+        let finish_deadline = async {
             self.stop.cancelled().await;
             tokio::time::sleep(self.options.finish_within).await;
         };
         tokio::select! {
             served = served => served.map_err(WorkerError::Serve)?,
-            () = out_of_patience => {
+            reason = died => return Err(WorkerError::Store(reason)),
+            () = finish_deadline => {
                 tracing::warn!("connections were still open after {:?}", self.options.finish_within);
             }
         }
@@ -119,15 +108,15 @@ fn server(options: &GrpcOptions) -> Server {
         .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .timeout(LONGEST_CALL);
+        .timeout(CALL_TIMEOUT);
     match options.max_connection_age {
         Some(age) => server.max_connection_age(age),
         None => server,
     }
 }
 
-/// Health, and reflection for tools that are not given the contract.
-fn others(health: HealthReporter) -> Result<Routes, WorkerError> {
+/// Health, and reflection for tools without a copy of the contract.
+fn other_services(health: HealthReporter) -> Result<Routes, WorkerError> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
@@ -138,6 +127,6 @@ fn others(health: HealthReporter) -> Result<Routes, WorkerError> {
         .add_service(HealthServer::new(HealthService::from_health_reporter(health)))
         .add_service(reflection().build_v1().map_err(WorkerError::Reflection)?)
         .add_service(reflection().build_v1alpha().map_err(WorkerError::Reflection)?);
-    // Settled now rather than with every connection.
+    // Prepared here once instead of per connection.
     Ok(routes.routes().prepare())
 }

@@ -1,4 +1,5 @@
-//! The admin port: what operators look at. Only what the application puts here is known here.
+//! The endpoints of the admin port. The application provides all that only show something; this module knows the two
+//! that reach the counters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,57 +10,54 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::header;
 
-use super::counters::{self, Counters};
+use super::counters::{self, CounterEndpoints};
 use crate::engine::{Reset, Store};
 
 const COUNTERS: &str = "\
-/counters/show   POST a request as for /json: where its counters stand
-/counters/reset  POST the same: make them as if never used
+/counters/show   POST a request as for /json: the state of its counters
+/counters/reset  POST the same: reset its counters to unused
 ";
 
-/// One page.
+/// Answers GET with a text.
 #[derive(Clone)]
-pub struct Page {
-    /// Where it is, `/` first.
+pub struct Endpoint {
+    /// Begins with `/`.
     pub path: &'static str,
-    /// What it shows, for the list of pages.
-    pub about: &'static str,
-    /// Its media type.
+    /// For the index at `/`.
+    pub summary: &'static str,
     pub content_type: &'static str,
-    /// Makes it, each time it is asked for.
+    /// Called for each request.
     pub render: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
-impl fmt::Debug for Page {
+impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Page").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
-/// All of them.
-#[derive(Clone, Debug, Default)]
-pub struct Admin(pub Vec<Page>);
-
-/// The router of the admin port, with a list of the pages at `/`.
-pub fn admin<S: Store + Reset + 'static>(pages: Admin, counters: Counters<S>) -> Router {
-    let mut lines: String =
-        pages.0.iter().map(|page| format!("{:<16} {}\n", page.path, page.about)).collect();
-    lines.push_str(COUNTERS);
+/// The router of the admin port, with an index of the endpoints at `/`.
+pub fn admin_router<S: Store + Reset + 'static>(
+    endpoints: Vec<Endpoint>,
+    counters: CounterEndpoints<S>,
+) -> Router {
+    let lines = endpoints.iter().map(|endpoint| format!("{:<16} {}\n", endpoint.path, endpoint.summary));
+    let index: String = lines.chain([COUNTERS.to_owned()]).collect();
     let max_body_bytes = counters.bounds.max_message_bytes();
     let counters = Router::new()
         .route("/counters/show", post(counters::show::<S>))
         .route("/counters/reset", post(counters::reset::<S>))
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .with_state(Arc::new(counters));
-    let index = move || async move { lines };
-    let show = |router: Router, page: Page| {
-        let path = page.path;
-        router.route(path, get(move || async move { page.into_response() }))
+    let index = move || async move { index };
+    let add = |router: Router, endpoint: Endpoint| {
+        let path = endpoint.path;
+        router.route(path, get(move || async move { endpoint.into_response() }))
     };
-    pages.0.into_iter().fold(counters.route("/", get(index)), show)
+    endpoints.into_iter().fold(counters.route("/", get(index)), add)
 }
 
-impl IntoResponse for Page {
+impl IntoResponse for Endpoint {
     fn into_response(self) -> Response {
         ([(header::CONTENT_TYPE, self.content_type)], (self.render)()).into_response()
     }

@@ -1,5 +1,5 @@
-//! `/counters/show` and `/counters/reset` of the admin port: the counters that the descriptors of a request meet. The body is
-//! that of `/json`.
+//! `/counters/show` and `/counters/reset` of the admin port: the counters that the descriptors of a request match. The body
+//! is that of `/json`.
 
 use std::sync::Arc;
 
@@ -11,73 +11,68 @@ use serde_json::{Value, json};
 
 use crate::counters::{CounterError, CounterService, CounterStatus};
 use crate::engine::{Request, Reset, Store};
-use crate::transport::Bounds;
-use crate::transport::bounds::RequestError;
-use crate::transport::protojson::RequestJson;
+use crate::transport::{Bounds, RawRequest, RequestError};
 
-/// What looks at counters.
 #[derive(Debug)]
-pub struct Counters<S> {
-    /// Does it.
+pub struct CounterEndpoints<S> {
     pub service: CounterService<S>,
-    /// How large a request may be.
     pub bounds: Bounds,
-    /// What the store puts before every key.
+    /// The store's prefix of every key.
     pub key_prefix: String,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum CountersError {
-    #[error("{0}")]
-    Syntax(#[from] serde_json::Error),
+enum CounterCallError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
     #[error(transparent)]
     Request(#[from] RequestError),
     #[error(transparent)]
-    CounterService(#[from] CounterError),
+    Service(#[from] CounterError),
     #[error("no rule of domain {0:?} keeps a counter for that")]
-    Nothing(String),
+    NoCounter(String),
 }
 
-impl IntoResponse for CountersError {
+impl IntoResponse for CounterCallError {
     fn into_response(self) -> Response {
         let status = match &self {
-            Self::Syntax(_) | Self::Request(_) | Self::CounterService(CounterError::Plan(_)) => {
+            Self::Json(_) | Self::Request(_) | Self::Service(CounterError::Plan(_)) => {
                 StatusCode::BAD_REQUEST
             }
-            Self::Nothing(_) => StatusCode::NOT_FOUND,
-            Self::CounterService(CounterError::Store(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoCounter(_) => StatusCode::NOT_FOUND,
+            Self::Service(CounterError::Store(_)) => StatusCode::SERVICE_UNAVAILABLE,
         };
         (status, format!("{self}\n")).into_response()
     }
 }
 
 pub(super) async fn show<S: Store + Reset + 'static>(
-    State(counters): State<Arc<Counters<S>>>,
+    State(counters): State<Arc<CounterEndpoints<S>>>,
     body: Bytes,
 ) -> Response {
-    counters.show(&body).await.map_or_else(IntoResponse::into_response, page)
+    counters.show(&body).await.map_or_else(IntoResponse::into_response, counters_json)
 }
 
 pub(super) async fn reset<S: Store + Reset + 'static>(
-    State(counters): State<Arc<Counters<S>>>,
+    State(counters): State<Arc<CounterEndpoints<S>>>,
     body: Bytes,
 ) -> Response {
-    counters.reset(&body).await.map_or_else(IntoResponse::into_response, page)
+    counters.reset(&body).await.map_or_else(IntoResponse::into_response, counters_json)
 }
 
-fn page(counters: Vec<Value>) -> Response {
+fn counters_json(counters: Vec<Value>) -> Response {
     let text = format!("{:#}\n", json!({ "counters": counters }));
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-impl<S: Store + Reset> Counters<S> {
-    async fn show(&self, body: &[u8]) -> Result<Vec<Value>, CountersError> {
+impl<S: Store + Reset> CounterEndpoints<S> {
+    async fn show(&self, body: &[u8]) -> Result<Vec<Value>, CounterCallError> {
         let request = self.request(body)?;
-        let entries = self.service.show(&request).await?;
-        some(entries.iter().map(|entry| self.describe(entry)).collect(), &request)
+        let counters = self.service.show(&request).await?;
+        unless_empty(counters.iter().map(|counter| self.counter_json(counter)).collect(), &request)
     }
 
-    async fn reset(&self, body: &[u8]) -> Result<Vec<Value>, CountersError> {
+    async fn reset(&self, body: &[u8]) -> Result<Vec<Value>, CounterCallError> {
         let request = self.request(body)?;
         let audit = |key: &str| {
             let key = format!("{}{key}", self.key_prefix);
@@ -91,16 +86,16 @@ impl<S: Store + Reset> Counters<S> {
             tracing::info!(%key, had_units, "a counter is reset by way of the admin port");
             json!({ "key": key, "had_units": had_units })
         });
-        some(each.collect(), &request)
+        unless_empty(each.collect(), &request)
     }
 
-    fn request(&self, body: &[u8]) -> Result<Request, CountersError> {
-        let sent = serde_json::from_slice::<RequestJson>(body)?;
-        Ok(self.bounds.admit(Request::try_from(sent)?)?)
+    fn request(&self, body: &[u8]) -> Result<Request, CounterCallError> {
+        let raw: RawRequest = serde_json::from_slice(body)?;
+        Ok(raw.validate(&self.bounds)?)
     }
 
-    fn describe(&self, entry: &CounterStatus) -> Value {
-        let (counter, report) = (&entry.counter, &entry.report);
+    fn counter_json(&self, status: &CounterStatus) -> Value {
+        let (counter, report) = (&status.counter, &status.report);
         json!({
             "key": format!("{}{}", self.key_prefix, counter.key),
             "limit": counter.limit,
@@ -116,6 +111,6 @@ impl<S: Store + Reset> Counters<S> {
     }
 }
 
-fn some(counters: Vec<Value>, request: &Request) -> Result<Vec<Value>, CountersError> {
-    if counters.is_empty() { Err(CountersError::Nothing(request.domain.clone())) } else { Ok(counters) }
+fn unless_empty(counters: Vec<Value>, request: &Request) -> Result<Vec<Value>, CounterCallError> {
+    if counters.is_empty() { Err(CounterCallError::NoCounter(request.domain.clone())) } else { Ok(counters) }
 }

@@ -1,29 +1,29 @@
-//! `/livez`, `/readyz` and the reference service's `/healthcheck`.
+//! `/livez`, `/readyz`, and `/healthcheck` of envoyproxy/ratelimit.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 
-use crate::transport::{Obstacle, Readiness};
+use crate::transport::{NotReadyReason, Readiness};
 
-/// The process answers, whatever it says.
+/// 200 from every process that runs, ready or not.
 pub(super) async fn livez() -> &'static str {
     "ok\n"
 }
 
-/// Whether traffic should come here, and every reason why not.
+/// 200, or 503 with every reason not to send traffic here.
 pub(super) async fn readyz(State(readiness): State<Readiness>) -> Response {
-    let obstacles = readiness.obstacles();
-    if obstacles.is_empty() {
+    let reasons = readiness.reasons();
+    if reasons.is_empty() {
         return "ready\n".into_response();
     }
-    let reasons: Vec<_> = obstacles.iter().map(Obstacle::reason).collect();
-    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", reasons.join(", "))).into_response()
+    let texts: Vec<_> = reasons.iter().map(NotReadyReason::text).collect();
+    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", texts.join(", "))).into_response()
 }
 
-/// As the reference service answers it.
+/// Status and body as envoyproxy/ratelimit has them.
 pub(super) async fn healthcheck(State(readiness): State<Readiness>) -> Response {
-    if readiness.obstacles().is_empty() {
+    if readiness.reasons().is_empty() {
         "OK".into_response()
     } else {
         StatusCode::INTERNAL_SERVER_ERROR.into_response()

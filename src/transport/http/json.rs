@@ -1,5 +1,5 @@
 //! `/json`: the decision call for callers without gRPC. The answer is the protobuf JSON mapping of
-//! `RateLimitResponse`, which leaves out what is zero.
+//! `RateLimitResponse`, which omits zeros.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,98 +10,84 @@ use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde_json::{Map, Value, json};
 
-use crate::engine::{Code, Limit, Metadata, Request, Store};
-use crate::limiter::Limiter;
-use crate::telemetry::metrics::RequestMeter;
-use crate::transport::answer::Line;
-use crate::transport::error::{Blame, CallError};
+use crate::engine::{Code, Limit, Metadata, Store};
+use crate::transport::answer::DescriptorStatus;
+use crate::transport::error::{CallError, ErrorKind};
 use crate::transport::headers::printable;
-use crate::transport::protojson::RequestJson;
-use crate::transport::{Answer, Bounds, ResponseOptions};
+use crate::transport::{Answer, Handler, RawRequest};
 
-/// Decides what arrives as JSON.
-#[derive(Debug)]
-pub struct Decider<S> {
-    /// Decides.
-    pub limiter: Limiter<S>,
-    /// How large a request may be.
-    pub bounds: Bounds,
-    /// What answers carry.
-    pub response: ResponseOptions,
-    /// Counts calls.
-    pub meter: RequestMeter,
+/// 200 for OK, 429 for over the limit, 400 for an invalid request, 500 when the store does not answer.
+pub(super) async fn decide<S: Store + 'static>(
+    State(handler): State<Arc<Handler<S>>>,
+    body: Bytes,
+) -> Result<Response, CallError> {
+    handler.decide(JsonBody(body)).await
 }
 
-/// 200 for OK, 429 for over the limit, 400 for a request that cannot be decided, 500 when the store has no answer.
-pub(super) async fn decide<S: Store + 'static>(
-    State(decider): State<Arc<Decider<S>>>,
-    body: Bytes,
-) -> Response {
-    let _timer = decider.meter.start();
-    match serde_json::from_slice::<RequestJson>(&body) {
-        Ok(sent) => decider.answer(sent).await.unwrap_or_else(|error| decider.refuse(&error)),
-        Err(error) => {
-            decider.meter.refused();
-            (StatusCode::BAD_REQUEST, format!("Bad Request: {error}\n")).into_response()
-        }
+/// A request in the protobuf JSON mapping.
+struct JsonBody(Bytes);
+
+impl TryFrom<JsonBody> for RawRequest {
+    type Error = serde_json::Error;
+
+    fn try_from(JsonBody(body): JsonBody) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(&body)
     }
 }
 
-impl<S: Store> Decider<S> {
-    async fn answer(&self, sent: RequestJson) -> Result<Response, CallError> {
-        let request = self.bounds.admit(Request::try_from(sent)?)?;
-        let decision = self.limiter.decide(&request).await?;
-        let status = match decision.overall {
+impl IntoResponse for CallError {
+    fn into_response(self) -> Response {
+        let reason = self.for_caller();
+        match self.kind() {
+            ErrorKind::InvalidRequest => (StatusCode::BAD_REQUEST, format!("Bad Request: {reason}\n")),
+            ErrorKind::StoreUnavailable => (StatusCode::INTERNAL_SERVER_ERROR, format!("{reason}\n")),
+        }
+        .into_response()
+    }
+}
+
+impl From<Answer<'_>> for Response {
+    fn from(answer: Answer<'_>) -> Self {
+        let status = match answer.decision.overall {
             Code::Ok => StatusCode::OK,
             Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
         };
-        let answer = Answer { request: &request, decision: &decision, options: &self.response };
-        let body = spell(&answer).to_string();
-        Ok((status, [(header::CONTENT_TYPE, "application/json")], body).into_response())
-    }
-
-    fn refuse(&self, error: &CallError) -> Response {
-        error.record(&self.meter);
-        tracing::debug!(%error, "call failed");
-        let told = error.for_caller();
-        match error.blame() {
-            Blame::Caller => (StatusCode::BAD_REQUEST, format!("Bad Request: {told}\n")).into_response(),
-            Blame::Store => (StatusCode::INTERNAL_SERVER_ERROR, format!("{told}\n")).into_response(),
-        }
+        let body = answer_json(&answer).to_string();
+        (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
     }
 }
 
-fn spell(answer: &Answer<'_>) -> Value {
+fn answer_json(answer: &Answer<'_>) -> Value {
     let mut fields = Map::new();
     fields.insert("overallCode".to_owned(), answer.decision.overall.name().into());
-    fields.insert("statuses".to_owned(), answer.lines().map(status).collect());
+    fields.insert("statuses".to_owned(), answer.statuses().map(status_json).collect());
     let headers = answer.headers();
     if !headers.is_empty() {
-        let spelt = headers.iter().map(|header| json!({"key": header.name, "value": header.value}));
-        fields.insert("responseHeadersToAdd".to_owned(), spelt.collect());
+        let headers = headers.iter().map(|header| json!({"key": header.name, "value": header.value}));
+        fields.insert("responseHeadersToAdd".to_owned(), headers.collect());
     }
     if let Some(metadata) = answer.metadata() {
-        fields.insert("dynamicMetadata".to_owned(), value(metadata));
+        fields.insert("dynamicMetadata".to_owned(), metadata_json(metadata));
     }
     Value::Object(fields)
 }
 
-fn status(line: Line<'_>) -> Value {
+fn status_json(status: DescriptorStatus<'_>) -> Value {
     let mut fields = Map::new();
-    fields.insert("code".to_owned(), line.code.name().into());
-    if let Some(limit) = line.limit {
-        fields.insert("currentLimit".to_owned(), current_limit(limit));
+    fields.insert("code".to_owned(), status.code.name().into());
+    if let Some(limit) = status.limit {
+        fields.insert("currentLimit".to_owned(), limit_json(limit));
     }
-    if line.remaining != 0 {
-        fields.insert("limitRemaining".to_owned(), line.remaining.into());
+    if status.remaining != 0 {
+        fields.insert("limitRemaining".to_owned(), status.remaining.into());
     }
-    if let Some(wait) = line.until_reset {
-        fields.insert("durationUntilReset".to_owned(), duration(wait).into());
+    if let Some(wait) = status.until_reset {
+        fields.insert("durationUntilReset".to_owned(), duration_text(wait).into());
     }
     Value::Object(fields)
 }
 
-fn current_limit(limit: &Limit) -> Value {
+fn limit_json(limit: &Limit) -> Value {
     let (spec, period) = (&limit.spec, limit.spec.period);
     let mut fields = Map::new();
     if spec.requests_per_unit != 0 {
@@ -117,8 +103,8 @@ fn current_limit(limit: &Limit) -> Value {
     Value::Object(fields)
 }
 
-/// Seconds with as many decimals as are needed: none, three or six.
-fn duration(wait: Duration) -> String {
+/// Seconds with the fewest decimals that the mapping has for the value: none, three or six.
+fn duration_text(wait: Duration) -> String {
     let (seconds, micros) = (wait.as_secs(), wait.subsec_micros());
     match (micros, micros % 1_000) {
         (0, _) => format!("{seconds}s"),
@@ -127,19 +113,21 @@ fn duration(wait: Duration) -> String {
     }
 }
 
-fn value(metadata: Metadata) -> Value {
+fn metadata_json(metadata: Metadata) -> Value {
     match metadata {
         Metadata::Null => Value::Null,
         Metadata::Bool(value) => value.into(),
-        Metadata::Number(number) => whole(number).map_or_else(|| number.into(), Value::from),
+        Metadata::Number(number) => whole_number(number).map_or_else(|| number.into(), Value::from),
         Metadata::Text(text) => text.into(),
-        Metadata::List(items) => items.into_iter().map(value).collect(),
-        Metadata::Map(fields) => fields.into_iter().map(|(name, field)| (name, value(field))).collect(),
+        Metadata::List(items) => items.into_iter().map(metadata_json).collect(),
+        Metadata::Map(fields) => {
+            fields.into_iter().map(|(name, field)| (name, metadata_json(field))).collect()
+        }
     }
 }
 
-/// Numbers of a protobuf `Struct` are doubles; whole ones are written without a fraction.
-fn whole(number: f64) -> Option<i64> {
+/// Numbers of a protobuf `Struct` are doubles; a whole number is written without a fraction.
+fn whole_number(number: f64) -> Option<i64> {
     const EXACT_UP_TO: f64 = 9_007_199_254_740_992.0;
     #[expect(clippy::cast_possible_truncation, reason = "whole and within 2^53")]
     (number.fract() == 0.0 && number.abs() <= EXACT_UP_TO).then_some(number as i64)
@@ -159,14 +147,14 @@ mod tests {
             (1_000_250, "1.000250s"),
         ];
         for (us, text) in table {
-            assert_eq!(duration(Duration::from_micros(us)), text);
+            assert_eq!(duration_text(Duration::from_micros(us)), text);
         }
     }
 
     #[test]
     fn whole_numbers_have_no_fraction() {
-        assert_eq!(value(Metadata::Number(3.0)).to_string(), "3");
-        assert_eq!(value(Metadata::Number(0.5)).to_string(), "0.5");
-        assert_eq!(value(Metadata::Number(f64::NAN)), Value::Null);
+        assert_eq!(metadata_json(Metadata::Number(3.0)).to_string(), "3");
+        assert_eq!(metadata_json(Metadata::Number(0.5)).to_string(), "0.5");
+        assert_eq!(metadata_json(Metadata::Number(f64::NAN)), Value::Null);
     }
 }

@@ -1,4 +1,4 @@
-//! HTTP/1.1: decisions as JSON, health pages, metrics, and the admin pages on a port of their own.
+//! HTTP/1.1: decisions as JSON, health, metrics, and the admin endpoints on their own port.
 
 mod admin;
 mod counters;
@@ -7,8 +7,7 @@ mod json;
 mod public;
 mod server;
 
-pub use admin::{Admin, Page, admin};
-pub use counters::Counters;
-pub use json::Decider;
-pub use public::{Public, public};
+pub use admin::{Endpoint, admin_router};
+pub use counters::CounterEndpoints;
+pub use public::public_router;
 pub use server::{HttpOptions, serve};

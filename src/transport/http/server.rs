@@ -1,4 +1,5 @@
-//! Serving an HTTP port: as many connections as allowed, none of which may keep a slot without using it.
+//! Serves an HTTP port: a limited number of connections, each with timeouts, so that an idle or slow client does not
+//! keep its place.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,38 +23,37 @@ use tower::{ServiceExt, service_fn};
 
 use crate::transport::accept;
 
-/// A client that sends its headers slower than this, or keeps an idle connection longer, is cut off.
+/// Also the longest time that a keep-alive connection may be idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// From the last header to the answer, the body included.
+/// From the last header to the answer, reading the body included.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A client that takes nothing of its answers for so long is cut off.
+/// For a client that does not read its answers.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Room for the request line and all headers.
+/// The request line and all headers.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 
-/// How a port is served.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpOptions {
-    /// Open connections; further ones are closed at once.
+    /// Further connections are closed at once.
     pub max_connections: usize,
-    /// How long requests in flight may take to finish once nothing new is accepted.
+    /// Time limit for requests in flight after the listener is closed.
     pub finish_within: Duration,
 }
 
-/// Serves `listener` until `stop`, then finishes what is in flight.
-pub async fn serve(listener: TcpListener, options: HttpOptions, pages: Router, stop: CancellationToken) {
+/// Serves `listener` until `stop`, then finishes the requests in flight.
+pub async fn serve(listener: TcpListener, options: HttpOptions, router: Router, stop: CancellationToken) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            stream = accept::next(&listener) => {
+            stream = accept::next_connection(&listener) => {
                 if connections.len() < options.max_connections {
-                    connections.spawn(serve_connection(stream, pages.clone(), stop.clone()));
+                    connections.spawn(serve_connection(stream, router.clone(), stop.clone()));
                 } else {
-                    tracing::warn!("an HTTP connection is refused: as many as allowed are open");
+                    tracing::warn!("HTTP connection refused: the maximum number of connections is open");
                 }
             }
-            // Keeps the set no larger than what is open.
+            // Removes closed connections from the set.
             Some(_) = connections.join_next() => {}
         }
     }
@@ -64,12 +64,12 @@ pub async fn serve(listener: TcpListener, options: HttpOptions, pages: Router, s
     }
 }
 
-async fn serve_connection(stream: TcpStream, pages: Router, stop: CancellationToken) {
-    let has_asked = Arc::new(AtomicBool::new(false));
-    let noted = Arc::clone(&has_asked);
-    let answering = service_fn(move |request: Request<Incoming>| {
-        noted.store(true, Ordering::Relaxed);
-        answer(pages.clone(), request.map(Body::new))
+async fn serve_connection(stream: TcpStream, router: Router, stop: CancellationToken) {
+    let has_request = Arc::new(AtomicBool::new(false));
+    let first_request = Arc::clone(&has_request);
+    let service = service_fn(move |request: Request<Incoming>| {
+        first_request.store(true, Ordering::Relaxed);
+        answer(router.clone(), request.map(Body::new))
     });
     let mut stream = Box::pin(TimeoutStream::new(stream));
     stream.as_mut().set_write_timeout_pinned(Some(WRITE_TIMEOUT));
@@ -77,11 +77,11 @@ async fn serve_connection(stream: TcpStream, pages: Router, stop: CancellationTo
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(answering));
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     let ended = match select(std::pin::pin!(connection), std::pin::pin!(stop.cancelled())).await {
         Either::Left((ended, _)) => ended,
-        // Whoever has asked nothing yet would be waited for until its time is up.
-        Either::Right(_) if !has_asked.load(Ordering::Relaxed) => return,
+        // hyper's graceful shutdown waits for the first request of a connection until HEADER_TIMEOUT.
+        Either::Right(_) if !has_request.load(Ordering::Relaxed) => return,
         Either::Right(((), mut connection)) => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -92,8 +92,8 @@ async fn serve_connection(stream: TcpStream, pages: Router, stop: CancellationTo
     }
 }
 
-async fn answer(pages: Router, request: Request<Body>) -> Result<Response, Infallible> {
-    match tokio::time::timeout(ANSWER_TIMEOUT, pages.oneshot(request)).await {
+async fn answer(router: Router, request: Request<Body>) -> Result<Response, Infallible> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, router.oneshot(request)).await {
         Ok(answered) => answered,
         Err(_) => Ok(StatusCode::REQUEST_TIMEOUT.into_response()),
     }

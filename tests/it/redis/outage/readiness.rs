@@ -60,7 +60,7 @@ async fn a_redis_that_was_never_reached_is_not() {
 async fn is_a_misconfiguration(redis: &Redis, url: &str, put_right: impl FnOnce(&Redis)) {
     let service = Plan::new(RULES).redis(url).alive_is_enough().start();
     let turned_away = wait::until_async(wait::PATIENCE, async || {
-        readiness(&service).await.err().filter(|reasons| reasons.contains("turns this process away"))
+        readiness(&service).await.err().filter(|reasons| reasons.contains("rejects this process"))
     });
     assert!(turned_away.await.is_some(), "{}", service.log());
     assert!(service.log().contains("Redis turns this process away: not ready"), "{}", service.log());
@@ -108,7 +108,7 @@ async fn a_database_that_is_not_there_is_a_misconfiguration() {
     let service =
         Plan::new(RULES).redis(&format!("redis://{}/99", redis.address())).alive_is_enough().start();
     let turned_away = wait::until_async(wait::PATIENCE, async || {
-        readiness(&service).await.err().filter(|reasons| reasons.contains("turns this process away"))
+        readiness(&service).await.err().filter(|reasons| reasons.contains("rejects this process"))
     });
     assert!(turned_away.await.is_some(), "{}", service.log());
 }

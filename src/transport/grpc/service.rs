@@ -1,0 +1,62 @@
+//! What the gRPC port is started with, and the errors that end it.
+
+use std::error::Error;
+use std::io;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use crate::transport::{Handler, Readiness};
+
+/// An error of a type that this room does not know, such as a store's.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+#[derive(Clone, Copy, Debug)]
+pub struct GrpcOptions {
+    /// Threads, each with its own runtime, limiter and store.
+    pub workers: NonZeroUsize,
+    /// Further connections are closed at once.
+    pub max_connections: usize,
+    /// The server asks the client to close an older connection (GOAWAY), so that load spreads to new processes.
+    pub max_connection_age: Option<Duration>,
+    /// Time limit for calls in flight after the listener is closed.
+    pub finish_within: Duration,
+}
+
+/// Why the gRPC port is no longer served.
+#[derive(Debug, thiserror::Error)]
+pub enum GrpcError {
+    /// The thread of worker `index` cannot be started.
+    #[error("worker {index} cannot be started")]
+    Thread {
+        index: usize,
+        #[source]
+        cause: io::Error,
+    },
+    /// Worker `index` ended before it was told to stop.
+    #[error("worker {index} ended: {cause}")]
+    Worker {
+        index: usize,
+        #[source]
+        cause: BoxError,
+    },
+}
+
+/// `make_context` is called once in each worker, on that worker's runtime.
+#[derive(Debug)]
+pub struct GrpcService<M> {
+    pub options: GrpcOptions,
+    pub readiness: Readiness,
+    pub make_context: M,
+}
+
+/// What a worker needs to answer calls.
+pub struct WorkerContext<S> {
+    pub handler: Handler<S>,
+    /// Ends the store's tasks on the worker's runtime. Awaited after the last call.
+    pub close: BoxFuture<'static, ()>,
+    /// Resolves with the reason when a task of the store dies; pending for as long as all tasks run. The worker then
+    /// ends with this reason, because its store cannot decide any more.
+    pub died: BoxFuture<'static, BoxError>,
+}

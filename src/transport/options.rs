@@ -1,0 +1,23 @@
+//! What answers carry beside the decision itself.
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResponseOptions {
+    /// Rate-limit headers that Envoy adds to its response to the client.
+    pub headers: HeaderStyle,
+    /// `Retry-After`, when denied.
+    pub retry_after: bool,
+    /// Facts about the decision for Envoy's access log.
+    pub dynamic_metadata: bool,
+    /// Durations in microseconds instead of whole seconds. Not for Envoy, which rounds fractions down.
+    pub exact_durations: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeaderStyle {
+    #[default]
+    None,
+    /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset`, as envoyproxy/ratelimit sends them.
+    EnvoyRatelimit,
+    /// `RateLimit-Policy` and `RateLimit` of the IETF draft.
+    Ietf,
+}
