@@ -2,9 +2,11 @@
 //!
 //! Every store answers [`crate::engine::Store`] and knows nothing of requests, rules, transports or telemetry.
 
+pub mod any;
 pub mod breaker;
 pub mod deny_cache;
 pub mod fallback;
 pub mod memory;
 pub mod observed;
 pub mod redis;
+pub mod remote;
