@@ -1,4 +1,4 @@
-//! Keeps the rules in force up to date: takes up what the files say, and remembers what became of it.
+//! Applies changed rule files while the process runs, and records the result of each attempt.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,10 +11,9 @@ use crate::rules::{self, LoadOptions, Loaded, Problems, Reloader, RulesStatus};
 use crate::settings::Settings;
 use crate::telemetry::metrics::{self, Metrics};
 
-/// The rules in force and their history.
 #[derive(Debug)]
-pub(super) struct RuleKeeper {
-    /// In force.
+pub(super) struct LiveRules {
+    /// The rules in force.
     pub(super) rulebook: Arc<Rulebook>,
     /// For the admin page.
     pub(super) status: Arc<Mutex<RulesStatus>>,
@@ -22,14 +21,14 @@ pub(super) struct RuleKeeper {
     metrics: Metrics,
 }
 
-impl RuleKeeper {
-    /// Puts the first rules in force.
+impl LiveRules {
+    /// Loads the first rules.
     pub(super) fn start(settings: &Settings, metrics: &Metrics) -> Result<Self, Problems> {
         let options =
             LoadOptions { merge_domains: settings.rules.merge_domains, defaults: settings.defaults };
         let (reloader, loaded) = Reloader::start(std::slice::from_ref(&settings.rules.path), options)?;
         let mut status = RulesStatus::default();
-        note_loaded(&mut status, &loaded, metrics);
+        record_load(&mut status, &loaded, metrics);
         Ok(Self {
             rulebook: Arc::new(Rulebook::new(loaded.rules, metrics.clone())),
             status: Arc::new(Mutex::new(status)),
@@ -38,16 +37,13 @@ impl RuleKeeper {
         })
     }
 
-    /// Follows the files until `end`, if it is to follow them at all. `changed` is called after every change.
-    pub(super) async fn watch(self, is_wanted: bool, changed: impl Fn(), end: impl Future<Output = ()>) {
-        if !is_wanted {
-            return;
-        }
-        let take_up = |change: Result<Loaded, Problems>| match change {
+    /// Watches the files until `end`, and calls `on_change` after each change that is in force.
+    pub(super) async fn watch(self, on_change: impl Fn(), end: impl Future<Output = ()>) {
+        let apply = |change: Result<Loaded, Problems>| match change {
             Ok(loaded) => {
-                note_loaded(&mut self.status.lock(), &loaded, &self.metrics);
+                record_load(&mut self.status.lock(), &loaded, &self.metrics);
                 self.rulebook.replace(loaded.rules);
-                changed();
+                on_change();
             }
             Err(problems) => {
                 tracing::error!("the changed rules cannot be used, the old ones stay in force:\n{problems}");
@@ -55,11 +51,11 @@ impl RuleKeeper {
                 self.status.lock().note_failed(problems, SystemClock.now_us());
             }
         };
-        rules::watch(self.reloader, take_up, end).await;
+        rules::watch(self.reloader, apply, end).await;
     }
 }
 
-fn note_loaded(status: &mut RulesStatus, loaded: &Loaded, metrics: &Metrics) {
+fn record_load(status: &mut RulesStatus, loaded: &Loaded, metrics: &Metrics) {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }

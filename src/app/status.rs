@@ -1,112 +1,187 @@
-//! What the admin port says of the store: where it is, what it is, and how each worker gets on with it.
+//! The JSON pages of the admin port, as pure functions of the state that they show.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::stores::Stores;
-use crate::engine::StoreError;
-use crate::settings::{Store, StoreKind};
-use crate::store::redis::{RedisStore, ServerInfo, script_name};
+use crate::rules::RulesStatus;
+use crate::store::breaker::BreakerState;
+use crate::store::deny_cache::DenyCacheStats;
+use crate::store::memory::MemoryStats;
+use crate::store::remote::ServerReport;
+use crate::telemetry::availability::Outage;
 
-/// What is remembered for the page. Nothing in it is secret.
+/// The stores of the process at one moment. Contains nothing secret.
 #[derive(Debug)]
-pub(super) struct StoreStatus {
-    kind: &'static str,
-    topology: &'static str,
-    addresses: Vec<String>,
-    /// One store for each worker, and one for the pages.
-    workers: Mutex<Vec<RedisStore>>,
-    servers: Mutex<Vec<(String, Result<ServerInfo, StoreError>)>>,
+pub(super) struct StoreView {
+    pub(super) memory: MemoryStats,
+    pub(super) redis: Option<RedisView>,
 }
 
-impl StoreStatus {
-    pub(super) fn new(settings: &Store) -> Self {
-        let (kind, addresses) = match settings.kind {
-            StoreKind::Memory => ("memory", Vec::new()),
-            // They show themselves without what is secret.
-            StoreKind::Redis => ("redis", settings.redis.urls.iter().map(ToString::to_string).collect()),
-        };
-        let topology = settings.redis.topology.name();
-        Self { kind, topology, addresses, workers: Mutex::default(), servers: Mutex::default() }
-    }
+#[derive(Debug)]
+pub(super) struct RedisView {
+    pub(super) topology: &'static str,
+    /// The URLs without credentials.
+    pub(super) addresses: Vec<String>,
+    /// The name under which Redis caches the script.
+    pub(super) script: String,
+    /// Empty until Redis has answered once.
+    pub(super) servers: Vec<ServerReport>,
+    /// The nodes of every worker. The address is empty where there is just one server.
+    pub(super) nodes: Vec<(String, BreakerState)>,
+    pub(super) last_outage: Option<Outage>,
+    pub(super) denials: Option<DenyCacheStats>,
+}
 
-    /// One more worker asks Redis.
-    pub(super) fn joins(&self, worker: RedisStore) {
-        self.workers.lock().push(worker);
-    }
-
-    /// Whether Redis has ever answered: asked what it is, it has said something, if only that it does not say.
-    fn is_reached(&self) -> bool {
-        !self.servers.lock().is_empty()
-    }
-
-    /// What the servers said of themselves.
-    pub(super) fn know(&self, servers: Vec<(String, Result<ServerInfo, StoreError>)>) {
-        *self.servers.lock() = servers;
-    }
-
-    /// The page.
-    pub(super) fn describe(&self, stores: &Stores) -> Value {
-        let memory = stores.memory.stats();
-        let mut page = json!({
-            "kind": self.kind,
-            "memory": {"keys": memory.keys, "evictions": memory.evictions},
-        });
-        if self.kind == "redis" {
-            page["redis"] = self.redis(stores);
-        }
-        page
-    }
-
-    fn redis(&self, stores: &Stores) -> Value {
-        let outage = stores.availability.last_outage();
-        let denials = stores.denials.as_ref().map(|denials| denials.cache.stats());
-        json!({
-            "topology": self.topology,
-            "addresses": self.addresses,
-            "script": script_name(),
-            "servers": self.servers.lock().iter().map(server).collect::<Vec<_>>(),
-            "nodes": self.nodes(),
-            "answers": self.is_reached() && outage.as_ref().is_none_or(|outage| outage.is_over),
-            "last_outage": outage.map(|outage| json!({"at": timestamp(outage.at_us), "error": outage.error})),
-            "deny_cache": denials.map(|stats| json!({"keys": stats.keys, "hits": stats.hits})),
-        })
-    }
-
-    /// How many workers have each node's breaker in which state; a lone server has no address here.
-    fn nodes(&self) -> BTreeMap<String, BTreeMap<&'static str, u64>> {
-        let mut nodes: BTreeMap<String, BTreeMap<&'static str, u64>> = BTreeMap::new();
-        for worker in self.workers.lock().iter() {
-            for (address, state) in worker.nodes() {
-                let address = if address.is_empty() { "server".to_owned() } else { address };
-                *nodes.entry(address).or_default().entry(state.name()).or_default() += 1;
-            }
-        }
-        nodes
+pub(super) fn store_page(view: &StoreView) -> Value {
+    let memory = json!({"keys": view.memory.keys, "evictions": view.memory.evictions});
+    match &view.redis {
+        None => json!({"kind": "memory", "memory": memory}),
+        Some(redis) => json!({"kind": "redis", "memory": memory, "redis": redis_section(redis)}),
     }
 }
 
-fn server((address, told): &(String, Result<ServerInfo, StoreError>)) -> Value {
-    match told {
-        Err(error) => json!({"address": address, "error": error.to_string()}),
-        Ok(info) => json!({
-            "address": address,
-            "server": fact(&info.server),
-            "eviction": fact(&info.eviction),
-            "clock": fact(&info.clock),
-            "concerns": info.concerns().iter().map(ToString::to_string).collect::<Vec<_>>(),
+fn redis_section(redis: &RedisView) -> Value {
+    let outage = redis.last_outage.as_ref();
+    let has_answered = !redis.servers.is_empty();
+    json!({
+        "topology": redis.topology,
+        "addresses": redis.addresses,
+        "script": redis.script,
+        "servers": redis.servers.iter().map(server_section).collect::<Vec<_>>(),
+        "nodes": breakers_by_node(&redis.nodes),
+        "answers": has_answered && outage.is_none_or(|outage| outage.is_over),
+        "last_outage": outage.map(|outage| json!({"at": timestamp(outage.at_us), "error": outage.error})),
+        "deny_cache": redis.denials.map(|stats| json!({"keys": stats.keys, "hits": stats.hits})),
+    })
+}
+
+fn server_section(report: &ServerReport) -> Value {
+    match &report.description {
+        Err(error) => json!({"address": report.address, "error": error.to_string()}),
+        Ok(description) => json!({
+            "address": report.address,
+            "server": description.server,
+            "eviction": description.eviction,
+            "clock": description.clock,
+            "concerns": description.concerns,
         }),
     }
 }
 
-/// What is known, or why it is not.
-pub(super) fn fact(fact: &Result<impl ToString, StoreError>) -> String {
-    fact.as_ref().map_or_else(|error| format!("unknown ({error})"), ToString::to_string)
+/// For every node, the number of workers whose breaker is in each state.
+fn breakers_by_node(nodes: &[(String, BreakerState)]) -> BTreeMap<&str, BTreeMap<&'static str, u64>> {
+    let mut counts: BTreeMap<&str, BTreeMap<&'static str, u64>> = BTreeMap::new();
+    for (address, state) in nodes {
+        let address = if address.is_empty() { "server" } else { address.as_str() };
+        *counts.entry(address).or_default().entry(state.name()).or_default() += 1;
+    }
+    counts
 }
 
-pub(super) fn timestamp(us: u64) -> String {
+pub(super) fn rules_page(status: &RulesStatus) -> Value {
+    let last_error = status.last_error.as_ref().map(|error| {
+        let problems: Vec<_> = error.problems.all().iter().map(ToString::to_string).collect();
+        json!({"at": timestamp(error.at_us), "problems": problems})
+    });
+    let warnings: Vec<_> = status.warnings.iter().map(ToString::to_string).collect();
+    json!({
+        "in_force": last_error.is_none(),
+        "generation": status.generation,
+        "loaded_at": timestamp(status.loaded_at_us),
+        "files": status.files,
+        "domains": status.domains,
+        "rules": status.rules,
+        "warnings": warnings,
+        "last_error": last_error,
+        "loads_ok": status.loads_ok,
+        "loads_failed": status.loads_failed,
+    })
+}
+
+fn timestamp(us: u64) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_micros(us)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::StoreError;
+    use crate::store::remote::ServerDescription;
+
+    const MEMORY: MemoryStats = MemoryStats { keys: 3, evictions: 1 };
+
+    fn redis_view() -> RedisView {
+        RedisView {
+            topology: "cluster",
+            addresses: vec!["redis://a:1".to_owned()],
+            script: "abc".to_owned(),
+            servers: Vec::new(),
+            nodes: Vec::new(),
+            last_outage: None,
+            denials: None,
+        }
+    }
+
+    fn outage(is_over: bool) -> Option<Outage> {
+        Some(Outage { at_us: 1_500_000, error: "no answer".to_owned(), is_over })
+    }
+
+    fn report(description: Result<ServerDescription, StoreError>) -> ServerReport {
+        ServerReport { address: "a:1".to_owned(), description }
+    }
+
+    #[test]
+    fn memory_has_no_redis_section() {
+        let page = store_page(&StoreView { memory: MEMORY, redis: None });
+        assert_eq!(page, json!({"kind": "memory", "memory": {"keys": 3, "evictions": 1}}));
+    }
+
+    #[test]
+    fn workers_are_counted_by_node_and_by_the_state_of_their_breaker() {
+        let [closed, open] = [BreakerState::Closed, BreakerState::Open];
+        let nodes = [("a:1", closed), ("b:2", open), ("a:1", closed), ("a:1", open)];
+        let nodes = nodes.map(|(address, state)| (address.to_owned(), state)).to_vec();
+        let page = redis_section(&RedisView { nodes, ..redis_view() });
+        assert_eq!(page["nodes"], json!({"a:1": {"closed": 2, "open": 1}, "b:2": {"open": 1}}));
+        let page = redis_section(&RedisView { nodes: vec![(String::new(), closed)], ..redis_view() });
+        assert_eq!(page["nodes"], json!({"server": {"closed": 1}}));
+    }
+
+    #[test]
+    fn redis_answers_once_it_was_reached_and_no_outage_lasts() {
+        let reached = || vec![report(Err(StoreError::Timeout))];
+        let cases = [
+            // (servers, last outage, answers)
+            (Vec::new(), None, false),
+            (reached(), None, true),
+            (reached(), outage(true), true),
+            (reached(), outage(false), false),
+        ];
+        for (servers, last_outage, answers) in cases {
+            let page = redis_section(&RedisView { servers, last_outage, ..redis_view() });
+            assert_eq!(page["answers"], answers, "{page}");
+        }
+        let page = redis_section(&RedisView { last_outage: outage(true), ..redis_view() });
+        assert_eq!(page["last_outage"], json!({"at": "1970-01-01T00:00:01Z", "error": "no answer"}));
+    }
+
+    #[test]
+    fn a_server_is_described_or_has_an_error() {
+        let description = ServerDescription {
+            server: "Redis 7.2.4".to_owned(),
+            eviction: "noeviction".to_owned(),
+            clock: "same".to_owned(),
+            concerns: vec!["old".to_owned()],
+        };
+        let servers = vec![report(Ok(description)), report(Err(StoreError::Timeout))];
+        let page = redis_section(&RedisView { servers, ..redis_view() });
+        let described = json!({
+            "address": "a:1", "server": "Redis 7.2.4", "eviction": "noeviction", "clock": "same",
+            "concerns": ["old"],
+        });
+        let failed = json!({"address": "a:1", "error": StoreError::Timeout.to_string()});
+        assert_eq!(page["servers"], json!([described, failed]));
+    }
 }

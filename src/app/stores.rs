@@ -1,70 +1,57 @@
-//! The stores of the process: which there are, what lies over them, who shares what.
+//! Makes the stores of the process and their layers, and holds what the workers share. The only file that names a
+//! remote store's type.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 
+use super::status::{RedisView, StoreView};
 use crate::clock::{Clock, MonotonicClock, SystemClock};
-use crate::engine::{Charges, Outcomes, Reset, Store, StoreError};
 use crate::settings::{Settings, StoreKind};
+use crate::store::any::{AnyStore, AuthoritativeStore};
 use crate::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use crate::store::fallback::{Fallback, Local};
 use crate::store::memory::MemoryStore;
 use crate::store::observed::Observed;
-use crate::store::redis::{RedisOptions, RedisStore};
-use crate::telemetry::metrics::Metrics;
+use crate::store::redis::{RedisOptions, RedisStore, script_name};
+use crate::store::remote::{RemoteStore, ServerReport};
+use crate::telemetry::availability::Availability;
+use crate::telemetry::metrics::{Metrics, StoreMeter};
 use crate::transport::grpc::BoxError;
 
-use super::availability::{Availability, Calls, Watched};
-use super::status::StoreStatus;
+pub(super) type Remote = RedisStore;
+pub(super) type WorkerStore = AnyStore<Remote, (StoreMeter, Arc<Availability>)>;
 
-/// Makes the stores of all workers.
 #[derive(Debug)]
 pub(super) struct Stores {
     kind: StoreKind,
-    /// The counters themselves, or what limits with the policy `local` count by while Redis is away.
-    pub(super) memory: Arc<MemoryStore<SystemClock>>,
     redis: RedisOptions,
     local_share: NonZeroU32,
-    /// What Redis has denied; `None` where it is not to be remembered.
-    pub(super) denials: Option<Denials>,
     metrics: Metrics,
-    pub(super) availability: Arc<Availability>,
-    /// For the admin page.
-    pub(super) status: StoreStatus,
+    /// All counters, or those with which limits with the policy `local` decide while Redis is down.
+    memory: Arc<MemoryStore<SystemClock>>,
+    /// `None` if the deny cache is disabled.
+    denials: Option<Denials>,
+    availability: Arc<Availability>,
+    /// One store per worker, and one for the HTTP port.
+    workers: Mutex<Vec<Remote>>,
+    /// Empty until Redis has answered once.
+    servers: Mutex<Vec<ServerReport>>,
 }
 
-/// Shared by all workers: one that is denied by one of them is denied by all.
 #[derive(Debug)]
-pub(super) struct Denials {
-    pub(super) cache: Arc<DenyCache>,
+struct Denials {
+    cache: Arc<DenyCache>,
     clock: MonotonicClock,
-}
-
-impl Denials {
-    pub(super) fn sweep(&self) {
-        self.cache.sweep(self.clock.now_us());
-    }
-}
-
-type Layered<S> = Fallback<DenyCached<Observed<S, Watched>, MonotonicClock>, SystemClock>;
-
-/// The store of one worker.
-#[derive(Debug)]
-pub(super) enum AnyStore {
-    /// Shared by all workers. Not measured: reading the clock would take longer than the decision.
-    Memory(Arc<MemoryStore<SystemClock>>),
-    /// The worker's own, and the same without its layers.
-    Redis(Layered<RedisStore>, RedisStore),
 }
 
 impl Stores {
     pub(super) fn new(settings: &Settings, metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let Settings { store: settings, local_share, .. } = settings;
         let memory = Arc::new(MemoryStore::new(settings.memory, SystemClock));
-        let counted = Arc::clone(&memory);
-        metrics.watch_memory(move || counted.stats())?;
+        let watched = Arc::clone(&memory);
+        metrics.watch_memory(move || watched.stats())?;
         let denials = match settings.kind {
             StoreKind::Redis => {
                 settings.deny_cache.map(|options| deny_cache(options, metrics)).transpose()?
@@ -73,120 +60,82 @@ impl Stores {
         };
         Ok(Self {
             kind: settings.kind,
-            status: StoreStatus::new(settings),
-            memory,
             redis: settings.redis.clone(),
             local_share: *local_share,
-            denials,
             metrics: metrics.clone(),
+            memory,
+            denials,
             availability: Arc::default(),
+            workers: Mutex::default(),
+            servers: Mutex::default(),
         })
     }
 
-    /// Has everyone who was denied ask the counters again.
-    pub(super) fn reset_denials(&self) {
+    /// A store for the current runtime.
+    pub(super) fn make_store(&self) -> Result<WorkerStore, BoxError> {
+        match self.kind {
+            StoreKind::Memory => Ok(AnyStore::Memory(Arc::clone(&self.memory))),
+            StoreKind::Redis => {
+                let observer = (self.metrics.batches(), Arc::clone(&self.availability));
+                let remote = RedisStore::new(&self.redis, Arc::new(observer))?;
+                self.workers.lock().push(remote.clone());
+                Ok(self.with_layers(remote))
+            }
+        }
+    }
+
+    fn with_layers(&self, remote: Remote) -> WorkerStore {
+        let observer = (self.metrics.store("redis"), Arc::clone(&self.availability));
+        let observed = Observed::new(remote.clone(), observer);
+        let denials = self.denials.as_ref().map(|denials| (Arc::clone(&denials.cache), denials.clock));
+        let local = Local { store: Arc::clone(&self.memory), share: self.local_share };
+        let layered = Fallback::new(DenyCached::new(observed, denials), local);
+        AnyStore::Remote { layered, remote }
+    }
+
+    /// The counters themselves, for the admin port.
+    pub(super) fn authoritative(&self, remote: Option<Remote>) -> AuthoritativeStore<Remote> {
+        let denials = self.denials.as_ref().map(|denials| Arc::clone(&denials.cache));
+        AuthoritativeStore { remote, memory: Arc::clone(&self.memory), denials }
+    }
+
+    /// Removes a share of the expired counters and denials.
+    pub(super) fn sweep(&self) {
+        self.memory.sweep();
+        if let Some(denials) = &self.denials {
+            denials.cache.sweep(denials.clock.now_us());
+        }
+    }
+
+    /// Forgets every denial, because the rules have changed.
+    pub(super) fn purge_denials(&self) {
         if let Some(denials) = &self.denials {
             denials.cache.purge();
         }
     }
 
-    /// The counters themselves, for those who look at them rather than decide by them.
-    pub(super) fn truth(&self, redis: Option<RedisStore>) -> Truth {
-        let denials = self.denials.as_ref().map(|denials| Arc::clone(&denials.cache));
-        Truth { redis, memory: Arc::clone(&self.memory), denials }
+    pub(super) fn set_servers(&self, servers: Vec<ServerReport>) {
+        *self.servers.lock() = servers;
     }
 
-    /// A store for whoever runs on this runtime.
-    pub(super) fn make(&self) -> Result<AnyStore, BoxError> {
-        let memory = Arc::clone(&self.memory);
-        match self.kind {
-            StoreKind::Memory => Ok(AnyStore::Memory(memory)),
-            StoreKind::Redis => {
-                let availability = Arc::clone(&self.availability);
-                let calls = Calls { meter: self.metrics.batches(), availability };
-                let redis = RedisStore::new(&self.redis, Arc::new(calls))?;
-                self.status.joins(redis.clone());
-                let availability = Arc::clone(&self.availability);
-                let watched = Watched { meter: self.metrics.store("redis"), availability };
-                let local = Local { store: memory, share: self.local_share };
-                let observed = Observed::new(redis.clone(), watched);
-                let denials =
-                    self.denials.as_ref().map(|denials| (Arc::clone(&denials.cache), denials.clock));
-                let deny_cached = DenyCached::new(observed, denials);
-                Ok(AnyStore::Redis(Fallback::new(deny_cached, local), redis))
-            }
-        }
+    pub(super) fn view(&self) -> StoreView {
+        let redis = || RedisView {
+            topology: self.redis.topology.name(),
+            addresses: self.redis.urls.iter().map(ToString::to_string).collect(),
+            script: script_name().to_string(),
+            servers: self.servers.lock().clone(),
+            nodes: self.workers.lock().iter().flat_map(RemoteStore::nodes).collect(),
+            last_outage: self.availability.last_outage(),
+            denials: self.denials.as_ref().map(|denials| denials.cache.stats()),
+        };
+        let redis = (self.kind == StoreKind::Redis).then(redis);
+        StoreView { memory: self.memory.stats(), redis }
     }
 }
 
 fn deny_cache(options: DenyCacheOptions, metrics: &Metrics) -> Result<Denials, prometheus::Error> {
     let cache = Arc::new(DenyCache::new(options));
-    let counted = Arc::clone(&cache);
-    metrics.watch_deny_cache(move || counted.stats())?;
+    let watched = Arc::clone(&cache);
+    metrics.watch_deny_cache(move || watched.stats())?;
     Ok(Denials { cache, clock: MonotonicClock::default() })
-}
-
-/// The counters without the layers that answer in their place.
-#[derive(Debug)]
-pub(super) struct Truth {
-    redis: Option<RedisStore>,
-    /// All counters, or beside Redis those of limits that go on locally while it is away.
-    memory: Arc<MemoryStore<SystemClock>>,
-    denials: Option<Arc<DenyCache>>,
-}
-
-impl Store for Truth {
-    async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
-        match &self.redis {
-            Some(redis) => redis.decide(charges).await,
-            None => self.memory.decide(charges).await,
-        }
-    }
-}
-
-impl Reset for Truth {
-    async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
-        let forgotten = self.memory.reset(charges).await?;
-        let Some(redis) = &self.redis else {
-            return Ok(forgotten);
-        };
-        let forgotten = redis.reset(charges).await;
-        for key in charges.keys() {
-            if let Some(denials) = &self.denials {
-                denials.reset(key);
-            }
-        }
-        forgotten
-    }
-}
-
-impl AnyStore {
-    /// Ends what runs on behalf of this store.
-    pub(super) fn close(&self) -> BoxFuture<'static, ()> {
-        let Some(redis) = self.redis() else {
-            return Box::pin(async {});
-        };
-        Box::pin(async move {
-            if let Err(error) = redis.shutdown().await {
-                tracing::error!(%error, "a task of the Redis store had died");
-            }
-        })
-    }
-
-    /// Redis itself, without what answers in its place.
-    pub(super) fn redis(&self) -> Option<RedisStore> {
-        match self {
-            Self::Memory(_) => None,
-            Self::Redis(_, redis) => Some(redis.clone()),
-        }
-    }
-}
-
-impl Store for AnyStore {
-    async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
-        match self {
-            Self::Memory(store) => store.decide(charges).await,
-            Self::Redis(store, _) => store.decide(charges).await,
-        }
-    }
 }

@@ -12,8 +12,10 @@ pub(super) struct Parser<T> {
     pub(super) expected: String,
     /// Whether an error must not quote the value.
     pub(super) is_secret: bool,
-    parse: Box<dyn Fn(&str) -> Option<T>>,
+    parse: ParseText<T>,
 }
+
+type ParseText<T> = Box<dyn Fn(&str) -> Option<T>>;
 
 impl<T> Parser<T> {
     pub(super) fn new(expected: impl Into<String>, parse: impl Fn(&str) -> Option<T> + 'static) -> Self {

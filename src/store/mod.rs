@@ -3,9 +3,11 @@
 //! Every store implements [`crate::engine::Store`] and knows nothing of requests, rules, transports or telemetry.
 #![warn(missing_docs)]
 
+pub mod any;
 pub mod breaker;
 pub mod deny_cache;
 pub mod fallback;
 pub mod memory;
 pub mod observed;
 pub mod redis;
+pub mod remote;

@@ -13,6 +13,19 @@ pub trait Observer: Send + Sync {
     fn abandoned(&self, after: Duration);
 }
 
+/// Reports to both.
+impl<A: Observer, B: Observer> Observer for (A, B) {
+    fn decided(&self, took: Duration, result: Result<(), &StoreError>) {
+        self.0.decided(took, result);
+        self.1.decided(took, result);
+    }
+
+    fn abandoned(&self, after: Duration) {
+        self.0.abandoned(after);
+        self.1.abandoned(after);
+    }
+}
+
 /// Reports the call as abandoned when dropped before it is finished.
 struct CallGuard<'o, O: Observer> {
     observer: &'o O,

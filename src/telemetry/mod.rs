@@ -1,4 +1,5 @@
-//! What the outside may see of the inside: metrics and logs.
+//! What operators see of the process: metrics, logs, and whether the remote store decides.
 
+pub mod availability;
 pub mod logging;
 pub mod metrics;

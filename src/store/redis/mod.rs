@@ -13,6 +13,7 @@ mod error;
 mod node;
 mod observer;
 mod options;
+mod remote;
 mod replay;
 mod script;
 mod server_info;

@@ -41,6 +41,29 @@ impl RedisObserver for NoopObserver {
     fn breaker(&self, _turn: BreakerTransition<'_>) {}
 }
 
+/// Tells both.
+impl<A: RedisObserver, B: RedisObserver> RedisObserver for (A, B) {
+    fn batch(&self, requests: usize) {
+        self.0.batch(requests);
+        self.1.batch(requests);
+    }
+
+    fn queue_depth(&self, requests: usize) {
+        self.0.queue_depth(requests);
+        self.1.queue_depth(requests);
+    }
+
+    fn lost_undo(&self) {
+        self.0.lost_undo();
+        self.1.lost_undo();
+    }
+
+    fn breaker(&self, transition: BreakerTransition<'_>) {
+        self.0.breaker(transition);
+        self.1.breaker(transition);
+    }
+}
+
 /// One lane's part in what the observer is told.
 pub(crate) struct QueueDepth {
     observer: Arc<dyn RedisObserver>,

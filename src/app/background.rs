@@ -1,0 +1,101 @@
+//! The work beside the ports: follows the rule files, reaches the remote store, removes what has expired.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::rules::LiveRules;
+use super::stores::{Remote, Stores};
+use crate::engine::StoreError;
+use crate::store::remote::{RemoteStore, ServerReport};
+use crate::transport::{NotReadyReason, Readiness};
+
+/// One sweep removes a share of what has expired; at this interval everything is removed within half a minute.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Between two pings, until the remote store answers for the first time.
+const PING_INTERVAL: Duration = Duration::from_millis(100);
+
+pub(super) struct Background {
+    /// `None` if changes of the files are ignored.
+    pub(super) rules: Option<LiveRules>,
+    pub(super) stores: Arc<Stores>,
+    pub(super) remote: Option<Remote>,
+    pub(super) readiness: Readiness,
+}
+
+impl Background {
+    /// Runs until `stop`.
+    pub(super) async fn run(self, stop: &CancellationToken) {
+        let Self { rules, stores, remote, readiness } = self;
+        let watch_rules = async {
+            if let Some(rules) = rules {
+                rules.watch(|| stores.purge_denials(), stop.cancelled()).await;
+            }
+        };
+        let reach_store = async {
+            if let Some(remote) = &remote {
+                await_first_answer(remote, &readiness, &stores).await;
+            }
+        };
+        tokio::join!(
+            watch_rules,
+            stop.run_until_cancelled(reach_store),
+            stop.run_until_cancelled(sweep_forever(&stores)),
+        );
+    }
+}
+
+/// Sweeps the memory store and the deny cache. Never returns.
+async fn sweep_forever(stores: &Stores) {
+    let mut ticks = tokio::time::interval(SWEEP_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        stores.sweep();
+    }
+}
+
+/// Pings the remote store until it answers, then reports ready and describes its servers.
+async fn await_first_answer(remote: &impl RemoteStore, readiness: &Readiness, stores: &Stores) {
+    let mut is_forbidden = false;
+    while let Err(error) = remote.ping().await {
+        tracing::debug!(%error, "Redis does not answer yet");
+        let was_forbidden = is_forbidden;
+        is_forbidden = matches!(error.root(), StoreError::Forbidden(_));
+        if is_forbidden && !was_forbidden {
+            tracing::error!(error = %error.root(), "Redis turns this process away: not ready");
+            readiness.set(NotReadyReason::StoreForbidden);
+        }
+        tokio::time::sleep(PING_INTERVAL).await;
+    }
+    tracing::info!("Redis answers");
+    readiness.clear(NotReadyReason::StoreNotReached);
+    readiness.clear(NotReadyReason::StoreForbidden);
+    let servers = remote.servers().await;
+    servers.iter().for_each(log_server);
+    stores.set_servers(servers);
+}
+
+fn log_server(report: &ServerReport) {
+    let address = &report.address;
+    let description = match &report.description {
+        Ok(description) => description,
+        Err(error) => {
+            tracing::warn!(%error, address, "the Redis server did not describe itself");
+            return;
+        }
+    };
+    tracing::info!(
+        address,
+        server = description.server,
+        eviction = description.eviction,
+        clock = description.clock,
+        "Redis server"
+    );
+    for concern in &description.concerns {
+        tracing::warn!(address, "Redis: {concern}");
+    }
+}

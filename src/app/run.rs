@@ -1,0 +1,163 @@
+//! Serves all ports until the process is told to stop, or until a part that must run ends.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use tokio_util::sync::CancellationToken;
+
+use super::background::Background;
+use super::endpoints::admin_endpoints;
+use super::options::{grpc_options, http_options};
+use super::stores::{Remote, WorkerStore};
+use super::{App, AppError};
+use crate::counters::CounterService;
+use crate::limiter::Limiter;
+use crate::store::any::AuthoritativeStore;
+use crate::telemetry::metrics::Transport;
+use crate::transport::grpc::{self, BoxError, GrpcService, WorkerContext};
+use crate::transport::http::{self, CounterEndpoints};
+use crate::transport::{Handler, NotReadyReason, Readiness};
+
+/// The two steps of a shutdown.
+#[derive(Debug, Default)]
+struct Shutdown {
+    /// Closes the gRPC port and finishes the calls in flight.
+    grpc: CancellationToken,
+    /// Stops the rest once the gRPC port is closed, so that the health endpoints answer until then.
+    rest: CancellationToken,
+}
+
+impl App {
+    /// Serves until `stop`, then drains and ends.
+    ///
+    /// # Errors
+    /// [`AppError`] when a part that must run ends.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), AppError> {
+        let addresses = self.addresses().map_err(AppError::Addresses)?;
+        let store = self.stores.make_store().map_err(AppError::Store)?;
+        let (remote, store_died, store_closed) = (store.remote().cloned(), store.died(), store.close());
+        let admin = self.admin_router(remote.clone());
+        let public = self.public_router(store);
+        let service = self.grpc_service();
+        let Self { settings, rules, stores, readiness, ports, .. } = self;
+        let rules = settings.rules.watch.then_some(rules);
+        let background = Background { rules, stores, remote, readiness: readiness.clone() };
+        let shutdown = Shutdown::default();
+
+        let serve_grpc = async {
+            let served = grpc::serve(ports.grpc, service, shutdown.grpc.clone()).await;
+            shutdown.rest.cancel();
+            served.map_err(AppError::from)
+        };
+        let serve_rest = async {
+            tokio::join!(
+                http::serve(ports.http, http_options(), public, shutdown.rest.clone()),
+                http::serve(ports.admin, http_options(), admin, shutdown.rest.clone()),
+                background.run(&shutdown.rest),
+            );
+            store_closed.await;
+            Ok(())
+        };
+        let drain = async {
+            stop.await;
+            drain(&readiness, settings.server.drain).await;
+            shutdown.grpc.cancel();
+            Ok(())
+        };
+        tracing::info!(grpc = %addresses.grpc, http = %addresses.http, admin = %addresses.admin, "serving");
+        readiness.clear(NotReadyReason::Starting);
+        tokio::try_join!(serve_grpc, serve_rest, drain, fail_on_death(store_died, &shutdown.rest))?;
+        tracing::info!("stopped");
+        Ok(())
+    }
+
+    /// The gRPC port. Every worker makes its own store and handler on its own runtime.
+    fn grpc_service(
+        &self,
+    ) -> GrpcService<impl Fn() -> Result<WorkerContext<WorkerStore>, BoxError> + Clone + Send + 'static + use<>>
+    {
+        let stores = Arc::clone(&self.stores);
+        let make_handler = self.handler_factory(Transport::Grpc);
+        let make_context = move || {
+            let store = stores.make_store()?;
+            let (close, died) = (store.close(), store.died());
+            Ok(WorkerContext { handler: make_handler(store), close, died })
+        };
+        let options = grpc_options(&self.settings.server);
+        GrpcService { options, readiness: self.readiness.clone(), make_context }
+    }
+
+    fn handler_factory(
+        &self,
+        transport: Transport,
+    ) -> impl Fn(WorkerStore) -> Handler<WorkerStore> + Clone + Send + 'static + use<> {
+        let rulebook = Arc::clone(&self.rules.rulebook);
+        let (enforcement, bounds) = (self.settings.enforcement, self.settings.server.bounds);
+        let response = self.settings.response;
+        let meter = self.metrics.requests(transport);
+        move |store| {
+            let limiter = Limiter { rulebook: Arc::clone(&rulebook), store, enforcement };
+            Handler { limiter, bounds, response, meter: meter.clone() }
+        }
+    }
+
+    fn public_router(&self, store: WorkerStore) -> Router {
+        let handler = self.handler_factory(Transport::Http)(store);
+        http::public_router(handler, self.readiness.clone(), self.metrics.clone())
+    }
+
+    fn admin_router(&self, remote: Option<Remote>) -> Router {
+        let key_prefix = match &remote {
+            Some(_) => self.settings.store.redis.key_prefix.clone(),
+            None => String::new(),
+        };
+        let store: AuthoritativeStore<Remote> = self.stores.authoritative(remote);
+        let counters = CounterEndpoints {
+            service: CounterService { rulebook: Arc::clone(&self.rules.rulebook), store },
+            bounds: self.settings.server.bounds,
+            key_prefix,
+        };
+        http::admin_router(admin_endpoints(&self.rules, &self.stores), counters)
+    }
+}
+
+/// Reports not ready and waits, so that callers can move to other instances while this one still answers.
+async fn drain(readiness: &Readiness, time: Duration) {
+    tracing::info!(drain = ?time, "asked to stop: draining");
+    readiness.set(NotReadyReason::Draining);
+    tokio::time::sleep(time).await;
+}
+
+/// Fails when `died` resolves before `stop`: a store with a dead task answers slowly or not at all.
+async fn fail_on_death(
+    died: impl Future<Output = BoxError>,
+    stop: &CancellationToken,
+) -> Result<(), AppError> {
+    match stop.run_until_cancelled(died).await {
+        Some(reason) => Err(AppError::StoreTask(reason)),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_dead_task_of_the_store_is_an_error_with_its_reason() {
+        let died = async { "the batcher panicked".into() };
+        let ended = fail_on_death(died, &CancellationToken::new()).await;
+        let reason = ended.expect_err("the task died").to_string();
+        assert_eq!(reason, "the HTTP ports: a task of their store died: the batcher panicked");
+    }
+
+    #[tokio::test]
+    async fn a_store_without_dead_tasks_ends_with_the_process() {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let ended = fail_on_death(std::future::pending(), &stop).await;
+        assert!(ended.is_ok());
+    }
+}

@@ -1,0 +1,104 @@
+//! The stores of a process, whichever kind the settings choose.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use super::deny_cache::{DenyCache, DenyCached};
+use super::fallback::Fallback;
+use super::memory::MemoryStore;
+use super::observed::{Observed, Observer};
+use super::remote::RemoteStore;
+use crate::clock::{MonotonicClock, SystemClock};
+use crate::engine::{Charges, Outcomes, Reset, Store, StoreError};
+
+/// A remote store below its layers. The deny cache is above the observer, so that only calls to the store are measured.
+pub type Layered<R, O> = Fallback<DenyCached<Observed<R, O>, MonotonicClock>, SystemClock>;
+
+/// The store with which one worker decides.
+#[derive(Debug)]
+pub enum AnyStore<R, O> {
+    /// Shared by all workers. Not measured: reading the clock would take longer than the decision.
+    Memory(Arc<MemoryStore<SystemClock>>),
+    /// The worker's own.
+    Remote {
+        /// Decides.
+        layered: Layered<R, O>,
+        /// The same store without its layers.
+        remote: R,
+    },
+}
+
+impl<R: RemoteStore, O> AnyStore<R, O> {
+    /// The remote store without its layers.
+    pub fn remote(&self) -> Option<&R> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Remote { remote, .. } => Some(remote),
+        }
+    }
+
+    /// Resolves with the reason when a task of the remote store dies; otherwise pending.
+    pub fn died(&self) -> BoxFuture<'static, Box<dyn Error + Send + Sync>> {
+        match self.remote() {
+            Some(remote) => Box::pin(remote.died()),
+            None => Box::pin(std::future::pending()),
+        }
+    }
+
+    /// Closes the remote store, if this is one.
+    pub fn close(&self) -> BoxFuture<'static, ()> {
+        let Some(closed) = self.remote().map(RemoteStore::close) else {
+            return Box::pin(async {});
+        };
+        Box::pin(async move {
+            if let Err(error) = closed.await {
+                tracing::error!(%error, "a task of the store had died");
+            }
+        })
+    }
+}
+
+impl<R: Store, O: Observer> Store for AnyStore<R, O> {
+    async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
+        match self {
+            Self::Memory(store) => store.decide(charges).await,
+            Self::Remote { layered, .. } => layered.decide(charges).await,
+        }
+    }
+}
+
+/// The counters themselves, without the layers that answer in their place. For operators.
+#[derive(Debug)]
+pub struct AuthoritativeStore<R> {
+    /// `None` where the counters are in `memory`.
+    pub remote: Option<R>,
+    /// All counters. Beside a remote store: those with which limits with the policy `local` decide during its outages.
+    pub memory: Arc<MemoryStore<SystemClock>>,
+    /// Denials of a reset counter are removed from here.
+    pub denials: Option<Arc<DenyCache>>,
+}
+
+impl<R: Store> Store for AuthoritativeStore<R> {
+    async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
+        match &self.remote {
+            Some(remote) => remote.decide(charges).await,
+            None => self.memory.decide(charges).await,
+        }
+    }
+}
+
+impl<R: RemoteStore> Reset for AuthoritativeStore<R> {
+    async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
+        let had_units = self.memory.reset(charges).await?;
+        let Some(remote) = &self.remote else {
+            return Ok(had_units);
+        };
+        let had_units = remote.reset(charges).await;
+        if let Some(denials) = &self.denials {
+            charges.keys().for_each(|key| denials.reset(key));
+        }
+        had_units
+    }
+}

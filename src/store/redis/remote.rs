@@ -1,0 +1,52 @@
+//! Redis as a [`RemoteStore`].
+
+use std::error::Error;
+use std::future::Future;
+
+use super::{RedisStore, ServerInfo};
+use crate::clock::SystemClock;
+use crate::engine::StoreError;
+use crate::store::breaker::BreakerState;
+use crate::store::remote::{RemoteStore, ServerDescription, ServerReport};
+
+impl RemoteStore for RedisStore {
+    async fn ping(&self) -> Result<(), StoreError> {
+        Self::ping(self).await
+    }
+
+    async fn servers(&self) -> Vec<ServerReport> {
+        let infos = Self::servers(self, &SystemClock).await.into_iter();
+        let report = |(address, info): (String, Result<ServerInfo, _>)| ServerReport {
+            address,
+            description: info.map(|info| description(&info)),
+        };
+        infos.map(report).collect()
+    }
+
+    fn nodes(&self) -> Vec<(String, BreakerState)> {
+        Self::nodes(self)
+    }
+
+    fn died(&self) -> impl Future<Output = Box<dyn Error + Send + Sync>> + Send + 'static {
+        std::future::pending()
+    }
+
+    fn close(&self) -> impl Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + Send + 'static {
+        let store = self.clone();
+        async move { Ok(store.shutdown().await?) }
+    }
+}
+
+fn description(info: &ServerInfo) -> ServerDescription {
+    ServerDescription {
+        server: known_or_reason(&info.server),
+        eviction: known_or_reason(&info.eviction),
+        clock: known_or_reason(&info.clock),
+        concerns: info.concerns().iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// A fact, or why it is unknown.
+fn known_or_reason(fact: &Result<impl ToString, StoreError>) -> String {
+    fact.as_ref().map_or_else(|error| format!("unknown ({error})"), ToString::to_string)
+}

@@ -1,0 +1,54 @@
+//! What the process needs of a store outside of it, besides decisions: to reach it, describe it, watch it and close it.
+
+use std::error::Error;
+use std::future::Future;
+
+use super::breaker::BreakerState;
+use crate::engine::{Reset, Store, StoreError};
+
+/// A store on other machines. Clones share its connections and its tasks.
+pub trait RemoteStore: Store + Reset + Clone + 'static {
+    /// Whether the store can decide: calls it as a decision does, and changes nothing. Of several
+    /// servers, one that answers is enough.
+    ///
+    /// # Errors
+    /// The error that a decision would get.
+    fn ping(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Asks every server that decides for its description.
+    fn servers(&self) -> impl Future<Output = Vec<ServerReport>> + Send;
+
+    /// The address and the breaker of every server that this store calls. The address is empty if there is just one.
+    fn nodes(&self) -> Vec<(String, BreakerState)>;
+
+    /// Resolves with the reason when a task of the store dies; pending for as long as all tasks run.
+    fn died(&self) -> impl Future<Output = Box<dyn Error + Send + Sync>> + Send + 'static;
+
+    /// Refuses further decisions, answers those that wait, and returns when the tasks of the store have ended.
+    ///
+    /// # Errors
+    /// The reason, if a task has died.
+    fn close(&self) -> impl Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + Send + 'static;
+}
+
+/// One server of a remote store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerReport {
+    /// Empty if there is just one server.
+    pub address: String,
+    /// The description; the error of the attempt to get it.
+    pub description: Result<ServerDescription, StoreError>,
+}
+
+/// A server, for logs and the admin page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerDescription {
+    /// Program and version.
+    pub server: String,
+    /// The eviction policy.
+    pub eviction: String,
+    /// The difference between its clock and ours.
+    pub clock: String,
+    /// Problems that the operator should solve.
+    pub concerns: Vec<String>,
+}
