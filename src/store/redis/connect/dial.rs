@@ -142,6 +142,10 @@ impl Endpoint {
         let identity = self.identity()?;
         match self.server.addr() {
             ConnectionAddr::Tcp(host, port) => {
+                #[cfg(test)]
+                if let Some(pipe) = crate::store::redis::testing::dial(host, *port) {
+                    return handshake(&identity, pipe.map_err(unreachable_at(host))?).await;
+                }
                 let stream = tcp(&self.resolver, host, *port).await?;
                 match self.config.tls.as_ref().filter(|_| self.is_tls) {
                     Some(tls) => handshake(&identity, tls.connect(stream, host).await?).await,

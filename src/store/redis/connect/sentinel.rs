@@ -3,6 +3,7 @@
 //! as if nothing had happened, because it was moved away from on purpose or the network is cut in two, is found out by
 //! watching.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -110,7 +111,7 @@ impl Sentinels {
     }
 
     /// Ends a term when most sentinels name another server than the one that connections lead to.
-    pub(super) async fn watch(&self) {
+    pub(super) async fn watch(&self) -> Infallible {
         let mut wires: Vec<Option<RawConnection>> = self.endpoints.iter().map(|_| None).collect();
         loop {
             sleep(Duration::from_millis(fastrand::u64(LOOK_EVERY_MS))).await;

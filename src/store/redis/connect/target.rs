@@ -1,5 +1,6 @@
 //! Where connections lead: to one server, or to the primary that sentinels report.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::dial::{Endpoint, RawConnection, endpoints};
@@ -47,11 +48,14 @@ impl Target {
         }
     }
 
-    /// Watches for a change of the primary, for ever. Returns at once where the target never changes.
-    pub(crate) async fn watch(&self) {
+    /// Watches for a change of the primary for ever; `None` where the target never changes.
+    pub(crate) fn watch(&self) -> Option<impl Future<Output = Infallible> + Send + use<>> {
         match self {
-            Self::Server(_) => {}
-            Self::Master(sentinels) => sentinels.watch().await,
+            Self::Server(_) => None,
+            Self::Master(sentinels) => {
+                let sentinels = Arc::clone(sentinels);
+                Some(async move { sentinels.watch().await })
+            }
         }
     }
 }
