@@ -6,13 +6,14 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::sleep;
+
+use crate::engine::StoreError;
 
 /// The words of a command, `["PING"]`. Bytes that are not UTF-8 are replaced.
 pub(crate) type Words = Vec<String>;
@@ -86,7 +87,7 @@ thread_local! {
 }
 
 /// A connection to the fake server at this address; `None` where there is none on this thread.
-pub(crate) fn dial(host: &str, port: u16) -> Option<io::Result<DuplexStream>> {
+pub(crate) fn dial(host: &str, port: u16) -> Option<Result<DuplexStream, StoreError>> {
     SERVERS.with_borrow(|servers| Some(servers.get(&(host.to_owned(), port))?.accept()))
 }
 
@@ -123,10 +124,10 @@ impl FakeServer {
         self.state.seen.lock().commands.iter().filter(|words| words[0] == name).cloned().collect()
     }
 
-    fn accept(&self) -> io::Result<DuplexStream> {
+    fn accept(&self) -> Result<DuplexStream, StoreError> {
         let mut seen = self.state.seen.lock();
         if seen.refuses {
-            return Err(io::Error::from(io::ErrorKind::ConnectionRefused));
+            return Err(StoreError::Unreachable("connection refused".to_owned()));
         }
         seen.connections += 1;
         let (ours, theirs) = duplex(1 << 16);

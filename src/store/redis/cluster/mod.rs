@@ -246,13 +246,13 @@ impl Cluster {
         match redirect {
             Redirect::Moved(to) => {
                 self.wishes.wish(None);
-                let node = self.named(to.told_by(&from.address));
+                let node = self.named(to.reported_by(&from.address));
                 if let Some(slot) = place.slot {
                     self.map.lock().give(slot, &node.address);
                 }
                 Ok((node, CallMode::Batched(place.slot)))
             }
-            Redirect::Ask(to) => Ok((self.named(to.told_by(&from.address)), CallMode::Asking)),
+            Redirect::Ask(to) => Ok((self.named(to.reported_by(&from.address)), CallMode::Asking)),
             // Others that shared the call had keys elsewhere; or its own keys are torn apart, and may stay so for long.
             Redirect::TryAgain if matches!(place.mode, CallMode::Batched(_)) => {
                 Ok((Arc::clone(from), CallMode::Single))

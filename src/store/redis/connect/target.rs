@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::dial::{Endpoint, RawConnection, endpoints};
+use super::dial::RawConnection;
+use super::endpoint::{Endpoint, endpoints};
 use super::sentinel::{MasterEpoch, Sentinels};
 use crate::engine::StoreError;
 use crate::store::redis::error::OptionsError;
@@ -30,7 +31,7 @@ impl Target {
             Topology::Standalone | Topology::Cluster => Ok(Self::Server(server)),
             Topology::Sentinel(sentinel) => {
                 let sentinels = endpoints(options, &sentinel.credentials)?;
-                let sentinels = sentinels.into_iter().map(Endpoint::of_a_sentinel).collect();
+                let sentinels = sentinels.iter().map(Endpoint::as_sentinel).collect();
                 Ok(Self::Master(Arc::new(Sentinels::new(sentinels, sentinel.master.clone(), server))))
             }
         }

@@ -58,12 +58,16 @@ pub(super) async fn send(connection: &mut Connection, jobs: Vec<Job>, deadline: 
     calls
 }
 
-/// Healthy unless every call failed. A redirect is an answer of a healthy node.
+/// Healthy unless every call failed. A redirect is the answer of a healthy cluster node; without slots there is no other
+/// server, and it is a failure.
 pub(super) fn health(calls: &[Call]) -> Result<(), &StoreError> {
     let mut health = Ok(());
     for call in calls {
         match &call.result {
-            Err(CommandError::Failed(failure)) => health = Err(failure),
+            Err(CommandError::Failed(error)) => health = Err(error),
+            Err(CommandError::Redirected { error, .. }) if call.mode() == CallMode::Batched(None) => {
+                health = Err(error);
+            }
             _ => return Ok(()),
         }
     }

@@ -20,11 +20,11 @@ pub(super) struct Job {
 /// Which requests may share a script call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallMode {
-    /// Requests with equal slots. `None` on a standalone server, which has no slots.
+    /// Requests with the same slot; `None` on a server without slots.
     Batched(Option<u16>),
-    /// None: the request has a call of its own.
+    /// The request has a call of its own.
     Single,
-    /// None; `ASKING` precedes the call, because the slot is migrating to this node.
+    /// The same, after `ASKING`: the slot is migrating to this node.
     Asking,
 }
 

@@ -31,7 +31,7 @@ use crate::store::breaker::BreakerState;
 use crate::store::redis::connect::{Target, connection_pool};
 use crate::store::redis::error::shut_down;
 use crate::store::redis::observer::QueueDepth;
-use crate::store::redis::options::RedisOptions;
+use crate::store::redis::options::{RedisOptions, Topology};
 use crate::store::redis::script::{Answer, Encoded};
 use crate::store::redis::tasks::Tasks;
 
@@ -58,6 +58,10 @@ impl Node {
             gate: BreakerGate::new(options.breaker, Arc::clone(queue_depth.observer())),
             admission: Mutex::new(Admission::new(options.timeout)),
             probe_request: Mutex::new(probe_request(&options.key_prefix, None)),
+            probe_mode: match options.topology {
+                Topology::Standalone | Topology::Sentinel(_) => CallMode::Batched(None),
+                Topology::Cluster => CallMode::Single,
+            },
             queue_depth,
             max_batch: options.max_batch,
             max_queue: options.max_queue,

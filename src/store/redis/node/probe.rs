@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::calls;
-use super::job::{CallMode, Job};
+use super::job::Job;
 use super::state::NodeState;
 use crate::engine::algorithm::{FixedWindow, Kernel};
 use crate::engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, StoreError};
@@ -39,7 +39,7 @@ async fn probe(node: &NodeState) -> Result<(), StoreError> {
         let request = node.probe_request.lock().clone();
         // Only the result counts, so the answer has no receiver.
         let (reply, _) = oneshot::channel();
-        let job = Job { request, mode: CallMode::Single, deadline, reply };
+        let job = Job { request, mode: node.probe_mode, deadline, reply };
         let calls = calls::send(connection, vec![job], deadline).await;
         return calls::health(&calls).map_err(Clone::clone);
     }
@@ -58,7 +58,7 @@ pub(crate) fn probe_request(key_prefix: &str, slot: Option<u16>) -> Encoded {
         on_store_failure: FailurePolicy::Error,
     };
     charges.push(hit, |key| match slot {
-        Some(slot) => key.push_str(&format!("probe{{{}}}", address::tag(slot))),
+        Some(slot) => key.push_str(&format!("probe{{{}}}", address::tag_for_slot(slot))),
         None => key.push_str("probe"),
     });
     Encoded::new(&charges, key_prefix)

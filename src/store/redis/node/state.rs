@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::admission::Admission;
 use super::gate::BreakerGate;
-use super::job::{CallError, Job, fail_all};
+use super::job::{CallError, CallMode, Job, fail_all};
 use super::queue::Queue;
 use crate::engine::StoreError;
 use crate::store::redis::connect::{ConnectionPool, Target};
@@ -23,6 +23,7 @@ pub(super) struct NodeState {
     pub(super) admission: Mutex<Admission>,
     /// The request that the probe sends.
     pub(super) probe_request: Mutex<Encoded>,
+    pub(super) probe_mode: CallMode,
     pub(super) queue_depth: QueueDepth,
     pub(super) max_batch: usize,
     pub(super) max_queue: usize,

@@ -178,6 +178,32 @@ async fn a_redirect_returns_the_request_and_does_not_count_as_a_failure() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_slots_a_redirect_is_a_failure_also_of_the_probe() {
+    let _server = deciding(|_| Reply::Error("CLUSTERDOWN Hash slot not served"));
+    let case = case(&options(), NoopObserver);
+    for _ in 0..5 {
+        case.decide().await.expect_err("no slot is served");
+    }
+    for _ in 0..10 {
+        assert_ne!(case.node.breaker_state(), BreakerState::Closed);
+        sleep(30 * MS).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_probe_of_a_cluster_node_accepts_a_redirect() {
+    let server = deciding(|_| Reply::Error("OOM command not allowed"));
+    let case = case(&RedisOptions { topology: Topology::Cluster, ..options() }, NoopObserver);
+    for _ in 0..5 {
+        case.decide().await.expect_err("no memory");
+    }
+    assert_eq!(case.node.breaker_state(), BreakerState::Open);
+    server.handle(script_calls(|_| Reply::Error("MOVED 42 other.test:7000")));
+    sleep(30 * MS).await;
+    assert_eq!(case.node.breaker_state(), BreakerState::Closed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_slot_has_a_call_of_its_own_and_an_error_of_its_own() {
     let modes = [
         CallMode::Batched(Some(7)),
