@@ -5,62 +5,63 @@ use std::sync::LazyLock;
 
 use crc::{CRC_16_XMODEM, Crc};
 
-/// Slots of a cluster.
+/// The number of slots of a cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// The slot of a key: of what stands between its first `{` and the next `}`, where there is anything.
-pub(crate) fn slot(key: &str) -> u16 {
+/// The slot of a key: the checksum of the text between its first `{` and the next `}`, or of the whole key if there is no
+/// such text.
+pub(crate) fn slot_of_key(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
     CRC.checksum(hashed.as_bytes()) % SLOTS
 }
 
-/// A number that has this slot, in braces and in decimal.
-pub(crate) fn tag(of: u16) -> u32 {
+/// A hash tag for keys of this slot: a number whose decimal text has the slot.
+pub(crate) fn tag_for_slot(slot: u16) -> u32 {
     static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
         let (mut tags, mut found) = (vec![None; usize::from(SLOTS)], 0);
-        // Every slot has one below 10^6, as a test shows: the checksum spreads well.
+        // A test shows that every slot has a number below 10^6.
         for number in 0..1_000_000 {
-            let place = &mut tags[usize::from(slot(&number.to_string()))];
-            found += usize::from(place.is_none());
-            place.get_or_insert(number);
+            let tag = &mut tags[usize::from(slot_of_key(&number.to_string()))];
+            found += usize::from(tag.is_none());
+            tag.get_or_insert(number);
             if found == usize::from(SLOTS) {
                 break;
             }
         }
         tags.into_iter().map(Option::unwrap_or_default).collect()
     });
-    TAGS[usize::from(of % SLOTS)]
+    TAGS[usize::from(slot % SLOTS)]
 }
 
-/// Where a node listens.
+/// The address at which a node listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
-    /// A name or an IP address without brackets. Empty: the host of whoever named it.
+    /// A name or an IP address without brackets. Empty: the host of the node that reported the address.
     pub(crate) host: String,
     pub(crate) port: u16,
 }
 
 impl Address {
-    /// Understands `host:port`; the host may hold colons, and may be missing.
+    /// Parses `host:port`; the host may contain colons (IPv6), and may be empty.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         Some(Self { host: known_host(host).to_owned(), port: port.parse().ok().filter(|&port| port > 0)? })
     }
 
-    /// The address as whoever asked `teller` is to use it.
-    pub(crate) fn told_by(mut self, teller: &Self) -> Self {
+    /// The address with an empty host replaced by the host of the node that reported it.
+    pub(crate) fn reported_by(mut self, node: &Self) -> Self {
         if self.host.is_empty() {
-            self.host.clone_from(&teller.host);
+            self.host.clone_from(&node.host);
         }
         self
     }
 }
 
-/// Nodes that do not know their own name say `?`.
+/// The host; empty for `?`, which nodes that do not know their own name report.
 pub(crate) fn known_host(host: &str) -> &str {
     if host == "?" { "" } else { host }
 }
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_those_of_the_servers() {
+    fn slots_are_those_of_redis() {
         // As `CLUSTER KEYSLOT` of Redis 7.0 gives them.
         let table = [
             ("", 0),
@@ -93,17 +94,19 @@ mod tests {
             ("foo{{bar}}zap", 4_015),
         ];
         for (key, expected) in table {
-            assert_eq!(slot(key), expected, "{key}");
+            assert_eq!(slot_of_key(key), expected, "{key}");
         }
     }
 
     #[test]
     fn every_slot_has_a_tag() {
-        assert!((0..SLOTS).all(|number| slot(&format!("any{{{}}}thing", tag(number))) == number));
+        assert!(
+            (0..SLOTS).all(|number| slot_of_key(&format!("any{{{}}}thing", tag_for_slot(number))) == number)
+        );
     }
 
     #[test]
-    fn addresses_are_read_as_nodes_write_them() {
+    fn addresses_are_parsed_as_nodes_write_them() {
         let read = |text| Address::parse(text).map(|address| (address.host, address.port));
         assert_eq!(read("10.0.0.1:7000"), Some(("10.0.0.1".to_owned(), 7_000)));
         assert_eq!(read("fe80::1:7000"), Some(("fe80::1".to_owned(), 7_000)));

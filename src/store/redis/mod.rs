@@ -1,10 +1,9 @@
-//! Counters in Redis: every decision is one part of one script call.
+//! Counters in Redis: each request is decided by one script call, which it shares with other requests.
 //!
-//! A caller's request is encoded (`codec`) and waits on the node to its server (`node`) in a bounded queue (`queue`),
-//! for as long as that server decides (`guard`) and no longer than makes sense (`pace`); it goes out with all others
-//! that wait there as one call (`batch`) of the one script (`script`) over one of a few connections (`pool`), and is reported on by the engine's own functions from the numbers that come back. A standalone
-//! server has one node, a cluster one for each primary (`cluster`). [`ReplayClient`] decides at times of the caller's
-//! choosing. Redis's types stay in here.
+//! A request is encoded (`script`) and queued at the node that has its keys; a batcher sends all queued requests as one
+//! call and answers each from its part of the reply (`node`), over pooled connections (`connect`). The engine's own
+//! functions then report on the numbers in the reply. A standalone server is one node, a cluster has a node for each
+//! primary (`cluster`). [`ReplayClient`] decides at times that the caller chooses. Types of redis-rs stay in this module.
 
 mod address;
 mod cluster;
@@ -18,13 +17,16 @@ mod replay;
 mod script;
 mod server_info;
 mod tasks;
+#[cfg(test)]
+mod testing;
 mod url;
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
-use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use self::cluster::Cluster;
@@ -43,12 +45,13 @@ pub use options::{Credentials, Password, RedisOptions, SentinelOptions, TlsOptio
 pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
 pub use script::script_name;
 pub use server_info::{Concern, ServerInfo, ServerVersion, Skew};
+pub use tasks::TaskError;
 pub use url::{RedisUrl, RedisUrlError};
 
-/// The Redis store of one worker. Clones share its queues, its batchers and its connections.
+/// The Redis store of one worker. Clones share its queues, batchers and connections.
 ///
-/// It lives on the runtime it was made in, best a current-thread one: its batchers and connections run there, and when the last
-/// clone is dropped they answer what still waits and end. [`RedisStore::shutdown`] does the same and waits for it.
+/// Its tasks run on the runtime in which it was made, best a current-thread one. When the last clone is dropped, waiting
+/// requests are answered and the tasks end; [`RedisStore::shutdown`] does the same and waits for the tasks.
 #[derive(Clone)]
 pub struct RedisStore {
     handle: Arc<Handle>,
@@ -66,15 +69,9 @@ enum Servers {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.servers.close();
-    }
-}
-
-impl Servers {
-    fn close(&self) {
-        match self {
-            Self::One(node, _) => node.close(),
-            Self::Cluster(cluster) => cluster.close(),
+        match &self.servers {
+            Servers::One(node, _) => node.close(),
+            Servers::Cluster(cluster) => cluster.close(),
         }
     }
 }
@@ -86,10 +83,10 @@ impl fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// Starts the batchers on the current runtime. Redis need not be there yet: decisions fail until it is.
+    /// Starts the batchers on the current runtime. Redis need not run yet: decisions fail until it does.
     ///
     /// # Errors
-    /// [`OptionsError`] where the options cannot be meant.
+    /// [`OptionsError`] if the options cannot be used.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -106,11 +103,10 @@ impl RedisStore {
         Ok(Self { handle: Arc::new(Handle { options: options.clone(), servers }) })
     }
 
-    /// Whether Redis answers in time, by the way that decisions take, script included. Decides nothing. Of a cluster one
-    /// primary is enough.
+    /// Sends an empty batch, to see whether Redis answers script calls in time. In a cluster, one primary must answer.
     ///
     /// # Errors
-    /// What a decision would meet.
+    /// The [`StoreError`] that a decision would return.
     pub async fn ping(&self) -> Result<(), StoreError> {
         let deadline = self.deadline();
         match &self.handle.servers {
@@ -122,8 +118,8 @@ impl RedisStore {
         }
     }
 
-    /// What the servers that decide say of themselves, each over a connection of its own: asks a few questions, decides
-    /// nothing. One without an address where there is just one; in a cluster every primary that is known.
+    /// What the servers report about themselves, each over a connection of its own. The address is empty for a standalone
+    /// server; in a cluster there is an entry for each known primary.
     pub async fn servers(&self, clock: &impl Clock) -> Vec<(String, Result<ServerInfo, StoreError>)> {
         let targets = match &self.handle.servers {
             Servers::One(node, _) => vec![(String::new(), node.target().clone())],
@@ -131,28 +127,37 @@ impl RedisStore {
                 cluster.known().into_iter().map(|(address, target)| (address.to_string(), target)).collect()
             }
         };
-        let asked = targets
+        let infos = targets
             .into_iter()
             .map(async |(address, target)| (address, server_info::server_info(&target, clock).await));
-        join_all(asked).await
+        join_all(infos).await
     }
 
-    /// Refuses further decisions, answers those that wait, and returns when the batchers have ended.
+    /// Refuses further decisions, answers waiting requests, and returns when the tasks have ended.
     ///
     /// # Errors
-    /// [`JoinError`] when one of them had died.
-    pub async fn shutdown(&self) -> Result<(), JoinError> {
+    /// The first [`TaskError`], if any.
+    pub async fn shutdown(&self) -> Result<(), TaskError> {
         match &self.handle.servers {
             Servers::One(node, tasks) => {
                 node.close();
-                tasks.ended().await
+                tasks.join().await
             }
             Servers::Cluster(cluster) => cluster.shutdown().await,
         }
     }
 
-    /// The servers that this worker asks, as they are known, and whether it asks them at present. A standalone server has
-    /// no name here.
+    /// Resolves when a background task has panicked, or has ended before the store was closed: the store has then lost a
+    /// part of its work, and the process should end. Pending for ever otherwise. Does not keep the store alive.
+    pub fn died(&self) -> impl Future<Output = TaskError> + Send + use<> {
+        match &self.handle.servers {
+            Servers::One(_, tasks) => tasks.died().left_future(),
+            Servers::Cluster(cluster) => cluster.died().right_future(),
+        }
+    }
+
+    /// The servers that decide, as known at present, with the states of their breakers. The name is empty for a standalone
+    /// server.
     #[must_use]
     pub fn nodes(&self) -> Vec<(String, BreakerState)> {
         match &self.handle.servers {
@@ -177,12 +182,12 @@ impl RedisStore {
 
 impl Reset for RedisStore {
     async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
-        let mut forgotten = Vec::with_capacity(charges.len());
+        let mut had_units = Vec::with_capacity(charges.len());
         for key in charges.keys() {
             let request = Encoded::reset(key, &self.handle.options.key_prefix);
-            forgotten.push(self.submit(request).await?.forgotten()?);
+            had_units.push(self.submit(request).await?.forgotten()?);
         }
-        Ok(forgotten)
+        Ok(had_units)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the Redis store tells whoever measures it. Knows nothing of how it is counted.
+//! What the Redis store reports for metrics and logs. Knows nothing of how it is counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,31 +6,30 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::engine::StoreError;
 use crate::store::breaker::BreakerState;
 
-/// Told of the store's work as it happens; must be quick.
+/// Receives the store's events. Called on the decision path, so it must be quick.
 pub trait RedisObserver: Send + Sync + 'static {
-    /// A batch of that many requests goes out.
+    /// A batch of this many requests is sent.
     fn batch(&self, requests: usize);
-    /// So many requests wait for a batch after one has been taken, whatever server they are for.
+    /// This many requests wait in the queues of all nodes, after a batch was taken from one of them.
     fn queue_depth(&self, requests: usize);
-    /// A charge that was recorded should have been undone and may not have been: its limit denies a little early until
-    /// the charge has run out.
+    /// The undo of a recorded charge failed, so the charge may stay: its limit denies a little early until it expires.
     fn lost_undo(&self);
-    /// A breaker changed.
-    fn breaker(&self, turn: BreakerTransition<'_>);
+    /// A breaker changed its state.
+    fn breaker(&self, transition: BreakerTransition<'_>);
 }
 
-/// A change of a breaker.
+/// A change of a breaker's state.
 #[derive(Clone, Copy, Debug)]
 pub struct BreakerTransition<'e> {
-    /// What it was.
+    /// The state before.
     pub from: BreakerState,
-    /// What it is.
+    /// The state after.
     pub to: BreakerState,
-    /// The failure that opened it, or that keeps it open.
+    /// The failure that opened the breaker or keeps it open.
     pub cause: Option<&'e StoreError>,
 }
 
-/// Takes no note of anything.
+/// Ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoopObserver;
 
@@ -38,10 +37,10 @@ impl RedisObserver for NoopObserver {
     fn batch(&self, _requests: usize) {}
     fn queue_depth(&self, _requests: usize) {}
     fn lost_undo(&self) {}
-    fn breaker(&self, _turn: BreakerTransition<'_>) {}
+    fn breaker(&self, _transition: BreakerTransition<'_>) {}
 }
 
-/// Tells both.
+/// Reports to both.
 impl<A: RedisObserver, B: RedisObserver> RedisObserver for (A, B) {
     fn batch(&self, requests: usize) {
         self.0.batch(requests);
@@ -64,24 +63,28 @@ impl<A: RedisObserver, B: RedisObserver> RedisObserver for (A, B) {
     }
 }
 
-/// One lane's part in what the observer is told.
+/// The queue depth of one node, reported as part of the sum over all nodes.
 pub(crate) struct QueueDepth {
     observer: Arc<dyn RedisObserver>,
-    /// What waits on this lane.
-    own: AtomicUsize,
-    /// What waits on all lanes of the store.
-    all: Arc<AtomicUsize>,
+    /// Requests in the queue of this node.
+    node: AtomicUsize,
+    /// Requests in the queues of all nodes of the store.
+    total: Arc<AtomicUsize>,
 }
 
 impl QueueDepth {
-    /// Of the first lane of a store.
+    /// For the first node of a store.
     pub(crate) fn new(observer: Arc<dyn RedisObserver>) -> Self {
-        Self { observer, own: AtomicUsize::default(), all: Arc::default() }
+        Self { observer, node: AtomicUsize::default(), total: Arc::default() }
     }
 
-    /// Of a further lane of the same store.
+    /// For a further node of the same store.
     pub(crate) fn for_node(&self) -> Self {
-        Self { observer: Arc::clone(&self.observer), own: AtomicUsize::default(), all: Arc::clone(&self.all) }
+        Self {
+            observer: Arc::clone(&self.observer),
+            node: AtomicUsize::default(),
+            total: Arc::clone(&self.total),
+        }
     }
 
     pub(crate) fn observer(&self) -> &Arc<dyn RedisObserver> {
@@ -89,16 +92,16 @@ impl QueueDepth {
     }
 
     pub(crate) fn set(&self, requests: usize) {
-        let before = self.own.swap(requests, Ordering::Relaxed);
-        // Wraps as the lane's own number goes down, and comes out right.
+        let before = self.node.swap(requests, Ordering::Relaxed);
+        // A decrease wraps around in both operations, so the sum is right.
         let change = requests.wrapping_sub(before);
-        let all = self.all.fetch_add(change, Ordering::Relaxed).wrapping_add(change);
-        self.observer.queue_depth(all);
+        let total = self.total.fetch_add(change, Ordering::Relaxed).wrapping_add(change);
+        self.observer.queue_depth(total);
     }
 }
 
 impl Drop for QueueDepth {
     fn drop(&mut self) {
-        self.all.fetch_sub(*self.own.get_mut(), Ordering::Relaxed);
+        self.total.fetch_sub(*self.node.get_mut(), Ordering::Relaxed);
     }
 }

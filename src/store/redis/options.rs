@@ -1,4 +1,4 @@
-//! What the Redis store is to be told. Knows how it becomes the way to a server; never shows a credential.
+//! The options of the Redis store: plain data, whose `Debug` shows no secret.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,60 +8,61 @@ use super::error::OptionsError;
 use super::url::RedisUrl;
 use crate::store::breaker::BreakerOptions;
 
-/// Where Redis is and how it is used. Every worker has a store, and so its own connections, of its own.
+/// Where Redis is and how it is used. Each worker has a store, and so connections, of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisOptions {
     /// What the URLs lead to.
     pub topology: Topology,
-    /// Each `redis://[user:password@]host[:port][/database]`, `rediss://` with TLS, or `unix:///path[?db=&user=&pass=]`. Of a
-    /// standalone server the first, of a cluster any nodes to begin with, and the sentinels; what the first one says of
-    /// user, password, database and TLS goes for every server (for the sentinels, not the database).
+    /// `redis://[user:password@]host[:port][/database]`, `rediss://` with TLS, or `unix:///path[?db=&user=&pass=]`.
+    ///
+    /// Standalone: the first URL is the server. Cluster: any nodes, to discover the others. Sentinel: the sentinels. User,
+    /// password, database and TLS of the first URL are used for every server; sentinels get only its TLS.
     pub urls: Vec<RedisUrl>,
-    /// Who we are, where that is not in the URL.
+    /// User and password, where they are not in the URL.
     pub credentials: Credentials,
     /// For `rediss://`.
     pub tls: TlsOptions,
-    /// Stands before every key.
+    /// The prefix of every key.
     pub key_prefix: String,
-    /// The longest a decision may take, from when it is asked for.
+    /// The longest that a decision may take.
     pub timeout: Duration,
-    /// Connections of one worker, at least 1: so many batches are under way at once.
+    /// Connections of one worker to one server, at least 1. Each has one batch in flight.
     pub connections: u32,
-    /// The most counters of one batch, at least 1; a request that asks more goes alone.
+    /// The most counters of one batch, at least 1. A request with more counters goes alone.
     pub max_batch: usize,
-    /// The most requests that wait for a batch, at least 1; further ones are refused at once.
+    /// The most requests that wait for a batch, at least 1. Further requests are refused at once.
     pub max_queue: usize,
-    /// When a server that does not decide is not asked any more; `None`: it is always asked.
+    /// `None`: no breaker.
     pub breaker: Option<BreakerOptions>,
 }
 
-/// How many servers there are, and how they are found.
+/// How many servers there are, and how they are discovered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Topology {
-    /// One, at the URL.
+    /// One server.
     #[default]
     Standalone,
-    /// A primary with replicas, watched by the sentinels that the URLs lead to.
+    /// A primary with replicas, monitored by sentinels.
     Sentinel(SentinelOptions),
-    /// A Redis Cluster, of which the URLs are seeds.
+    /// A Redis Cluster.
     Cluster,
 }
 
-/// What is asked of sentinels, and as whom.
+/// What is asked of the sentinels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SentinelOptions {
-    /// The name by which they know the primary.
+    /// The name of the primary in the configuration of the sentinels.
     pub master: String,
-    /// Who we are to them; not as the URLs say, which goes for the servers.
+    /// User and password for the sentinels. Those in the URLs are for the servers.
     pub credentials: Credentials,
 }
 
-/// The ACL user and the password of the connections.
+/// User and password of the connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
     /// The ACL user; `None` for the one in the URL, or `default`.
     pub username: Option<String>,
-    /// Its password.
+    /// The user's password.
     pub password: Password,
 }
 
@@ -75,17 +76,6 @@ pub enum Password {
     Text(String),
     /// The first line of this file. It is read for every connection, so that the password can be rotated.
     File(PathBuf),
-}
-
-/// Shows where the password comes from, never the password.
-impl fmt::Debug for Password {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::FromUrl => f.write_str("FromUrl"),
-            Self::Text(_) => f.write_str("Text(..)"),
-            Self::File(path) => f.debug_tuple("File").field(path).finish(),
-        }
-    }
 }
 
 /// How `rediss://` connections use TLS.
@@ -128,7 +118,19 @@ impl Default for RedisOptions {
     }
 }
 
+/// Shows where the password comes from, never the password.
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FromUrl => f.write_str("FromUrl"),
+            Self::Text(_) => f.write_str("Text(..)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
+}
+
 impl RedisOptions {
+    /// Checks the numbers that must be at least 1.
     pub(super) fn check(&self) -> Result<(), OptionsError> {
         let at_least_one = [
             ("urls", !self.urls.is_empty()),
@@ -149,10 +151,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_does_not_show_passwords() {
-        let password = Password::Text("hunter2".to_owned());
-        let credentials = Credentials { username: None, password };
-        let sentinel = SentinelOptions { master: "primary".to_owned(), credentials: credentials.clone() };
+    fn debug_shows_no_secret() {
+        let credentials =
+            Credentials { username: Some("user".to_owned()), password: Password::Text("hunter2".to_owned()) };
+        let sentinel = SentinelOptions { master: "m".to_owned(), credentials: credentials.clone() };
         let options = RedisOptions {
             topology: Topology::Sentinel(sentinel),
             urls: vec!["redis://user:hunter2@host:1/2".parse().expect("a valid URL")],

@@ -39,7 +39,7 @@ fn range(told: &Value, teller: &Address) -> Option<Range> {
     };
     let port = number(port).filter(|&port| port > 0)?;
     let (first, last) = (number(first)?, number(last).filter(|&last| last < SLOTS)?);
-    let primary = Address { host: known_host(host).to_owned(), port }.told_by(teller);
+    let primary = Address { host: known_host(host).to_owned(), port }.reported_by(teller);
     Some(Range { slots: first..=last, primary })
 }
 

@@ -17,7 +17,6 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinError;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +35,7 @@ use crate::store::redis::node::{CallError, CallMode, Cause, Node, NotExecuted, p
 use crate::store::redis::observer::{QueueDepth, RedisObserver};
 use crate::store::redis::options::RedisOptions;
 use crate::store::redis::script::{Answer, Encoded};
-use crate::store::redis::tasks::Tasks;
+use crate::store::redis::tasks::{TaskError, Tasks};
 
 /// How often a request may be sent on. Each redirect is an answer from a node that knows better, so more than a few
 /// mean that the nodes do not agree.
@@ -89,12 +88,8 @@ impl Cluster {
             tasks: Tasks::new(),
             requests: Tasks::new(),
         });
-        let learning = refresh::run(Arc::clone(&cluster));
-        let closing = cluster.closing.clone();
-        cluster.tasks.spawn(async move {
-            // It ends only by being cancelled.
-            closing.run_until_cancelled_owned(learning).await;
-        });
+        let refresh = refresh::run(Arc::clone(&cluster));
+        cluster.tasks.spawn_loop("layout refresh", &cluster.closing, refresh);
         Ok(cluster)
     }
 
@@ -107,10 +102,15 @@ impl Cluster {
     }
 
     /// Closes, and returns when all tasks have ended; requests under way are finished first.
-    pub(super) async fn shutdown(&self) -> Result<(), JoinError> {
-        let finished = self.requests.ended().await;
+    pub(super) async fn shutdown(&self) -> Result<(), TaskError> {
+        let finished = self.requests.join().await;
         self.close();
-        self.tasks.ended().await.and(finished)
+        self.tasks.join().await.and(finished)
+    }
+
+    /// Resolves when a background task has died; pending for ever otherwise.
+    pub(super) fn died(&self) -> impl Future<Output = TaskError> + Send + use<> {
+        self.tasks.died()
     }
 
     /// The primaries, and the ways to them.
@@ -167,7 +167,7 @@ impl Cluster {
         };
         let (reply, replied) = oneshot::channel();
         let request = CrossSlotRequest::new(Arc::clone(self), charges.clone(), deadline);
-        self.requests.spawn(request.run(parts, reply));
+        self.requests.spawn("request", request.run(parts, reply));
         replied.await.unwrap_or_else(|_| Err(shut_down()))
     }
 
@@ -246,13 +246,13 @@ impl Cluster {
         match redirect {
             Redirect::Moved(to) => {
                 self.wishes.wish(None);
-                let node = self.named(to.told_by(&from.address));
+                let node = self.named(to.reported_by(&from.address));
                 if let Some(slot) = place.slot {
                     self.map.lock().give(slot, &node.address);
                 }
                 Ok((node, CallMode::Batched(place.slot)))
             }
-            Redirect::Ask(to) => Ok((self.named(to.told_by(&from.address)), CallMode::Asking)),
+            Redirect::Ask(to) => Ok((self.named(to.reported_by(&from.address)), CallMode::Asking)),
             // Others that shared the call had keys elsewhere; or its own keys are torn apart, and may stay so for long.
             Redirect::TryAgain if matches!(place.mode, CallMode::Batched(_)) => {
                 Ok((Arc::clone(from), CallMode::Single))

@@ -1,6 +1,7 @@
 //! Learns which node has which slot: at the start, when something hints that it has changed, and for a while after.
 //! One question at a time, to any node that answers, never in a storm.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,7 +72,7 @@ impl RefreshSignal {
 }
 
 /// Asks for ever.
-pub(super) async fn run(cluster: Arc<Cluster>) {
+pub(super) async fn run(cluster: Arc<Cluster>) -> Infallible {
     let mut pause = SHORTEST_PAUSE;
     loop {
         let brought_news = match ask(&cluster).await {

@@ -17,7 +17,7 @@ pub(super) struct RequestPart {
 
 /// The slot that all keys of a request share, none for no keys; `None` when they do not share one.
 pub(super) fn slot(request: &Encoded) -> Option<Option<u16>> {
-    let mut slots = request.keys().map(address::slot);
+    let mut slots = request.keys().map(address::slot_of_key);
     let first = slots.next();
     slots.all(|slot| Some(slot) == first).then_some(first)
 }
@@ -31,7 +31,7 @@ impl RequestPart {
         for (place, charge) in charges.values().enumerate() {
             let mut part = 0;
             if has_key(charge) {
-                let slot = keys.next().map_or(0, address::slot);
+                let slot = keys.next().map_or(0, address::slot_of_key);
                 part = slots.iter().position(|known| *known == slot).unwrap_or_else(|| {
                     slots.push(slot);
                     slots.len() - 1

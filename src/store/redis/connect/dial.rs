@@ -1,80 +1,25 @@
-//! How a connection comes to be: an address, then TCP or a Unix socket, TLS where it is asked for,
-//! and who we are. Knows nothing of what is sent.
+//! Opens a TCP or Unix connection, and does the Redis handshake on it. Knows nothing of what is sent afterwards.
 //!
-//! RESP2 is spoken: the script answers with flat lists of integers, which RESP3 writes the same way.
+//! The protocol is RESP2: the script returns flat lists of integers, which are the same in RESP3.
 
-use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use redis::{AsyncConnectionConfig, RedisConnectionInfo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::dns::CachedResolver;
-use super::tls::Tls;
 use crate::engine::StoreError;
-use crate::store::redis::error::{OptionsError, handshake_error, unreachable_at};
-use crate::store::redis::options::{Credentials, Password, RedisOptions};
-use crate::store::redis::url::{RedisUrl, RedisUrlError};
+use crate::store::redis::error::{handshake_error, unreachable_at};
 
-/// One of several addresses of a name that does not answer is given up after that, so that the next one has its turn.
+/// How long to wait for one of several addresses of a name before the next one is tried.
 const ADDRESS_TIMEOUT: Duration = Duration::from_millis(80);
 
-/// The first line of a password file.
-fn first_line(path: &Path) -> Result<String, OptionsError> {
-    let unusable = |reason: String| OptionsError::PasswordFile { path: path.to_owned(), reason };
-    let text = std::fs::read_to_string(path).map_err(|cause| unusable(cause.to_string()))?;
-    match text.lines().next() {
-        Some(line) if !line.is_empty() => Ok(line.to_owned()),
-        _ => Err(unusable("its first line is empty".to_owned())),
-    }
-}
-
-/// The password itself; `None` for the one in the URL, if any. Reads the file at every call.
-fn read_password(password: &Password) -> Result<Option<String>, OptionsError> {
-    match password {
-        Password::FromUrl => Ok(None),
-        Password::Text(text) => Ok(Some(text.clone())),
-        Password::File(path) => first_line(path).map(Some),
-    }
-}
-
-/// The servers at the options' URLs.
-pub(crate) fn endpoints(
-    options: &RedisOptions,
-    credentials: &Credentials,
-) -> Result<Vec<Endpoint>, OptionsError> {
-    // Only a check: a password file is read again for every connection.
-    read_password(&credentials.password)?;
-    let uses_tls = options.urls.iter().any(RedisUrl::is_tls);
-    let tls = uses_tls.then(|| Tls::new(&options.tls)).transpose()?;
-    let config = Arc::new(ConnectConfig { credentials: credentials.clone(), tls });
-    options.urls.iter().map(|url| Endpoint::new(url, Arc::clone(&config))).collect()
-}
-
-/// The way to one server.
-#[derive(Clone)]
-pub(crate) struct Endpoint {
-    server: ConnectionInfo,
-    is_tls: bool,
-    config: Arc<ConnectConfig>,
-    /// That of the server, where it has one.
-    resolver: Arc<CachedResolver>,
-}
-
-/// What all servers of a store have in common.
-#[derive(Default)]
-pub(crate) struct ConnectConfig {
-    pub(crate) credentials: Credentials,
-    pub(crate) tls: Option<Tls>,
-}
-
-/// A connection and the task that moves its bytes, which ends with it.
+/// A connection, and the task that reads and writes its bytes. The task ends with the connection.
 #[derive(Debug)]
 pub(crate) struct RawConnection {
     pub(crate) connection: MultiplexedConnection,
@@ -82,8 +27,8 @@ pub(crate) struct RawConnection {
 }
 
 impl RawConnection {
-    /// Whether the other end has not closed it, as far as is known here.
-    pub(crate) fn is_open(&self) -> bool {
+    /// False once the end of the connection was noticed.
+    pub(super) fn is_open(&self) -> bool {
         !self.driver.is_finished()
     }
 }
@@ -94,88 +39,26 @@ impl Drop for RawConnection {
     }
 }
 
-/// Where it leads, without anything secret.
-impl fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Endpoint({}, tls: {})", self.server.addr(), self.is_tls)
-    }
-}
-
-impl Endpoint {
-    pub(crate) fn new(url: &RedisUrl, config: Arc<ConnectConfig>) -> Result<Self, OptionsError> {
-        let server = url.to_plain().into_connection_info().map_err(|_| RedisUrlError)?;
-        Ok(Self { server, is_tls: url.is_tls(), config, resolver: Arc::default() })
-    }
-
-    /// The same ways to another address.
-    pub(crate) fn at(&self, host: &str, port: u16) -> Self {
-        let server = self.server.clone().set_addr(ConnectionAddr::Tcp(host.to_owned(), port));
-        Self { server, resolver: Arc::default(), ..self.clone() }
-    }
-
-    /// A sentinel has no databases, and users of its own.
-    pub(crate) fn of_a_sentinel(self) -> Self {
-        let server = self.server.clone().set_redis_settings(RedisConnectionInfo::default());
-        Self { server, ..self }
-    }
-
-    /// Host and port; `None` of a socket, whose server is on this machine.
-    pub(crate) fn address(&self) -> Option<(&str, u16)> {
-        match self.server.addr() {
-            ConnectionAddr::Tcp(host, port) => Some((host, *port)),
-            _ => None,
-        }
-    }
-
-    /// Connects and says who we are. Has no deadline of its own.
-    pub(crate) async fn connect(&self) -> Result<RawConnection, StoreError> {
-        let identity = self.identity()?;
-        match self.server.addr() {
-            ConnectionAddr::Tcp(host, port) => {
-                let stream = tcp(&self.resolver, host, *port).await?;
-                match self.config.tls.as_ref().filter(|_| self.is_tls) {
-                    Some(tls) => handshake(&identity, tls.connect(stream, host).await?).await,
-                    None => handshake(&identity, stream).await,
-                }
-            }
-            ConnectionAddr::Unix(path) => {
-                let stream = UnixStream::connect(path).await;
-                handshake(&identity, stream.map_err(unreachable_at(&path.display()))?).await
-            }
-            other => Err(StoreError::Unreachable(format!("{other}: no way to connect there is known"))),
-        }
-    }
-
-    /// User, password and database.
-    fn identity(&self) -> Result<RedisConnectionInfo, StoreError> {
-        let credentials = &self.config.credentials;
-        let mut identity = self.server.redis_settings().clone().set_skip_set_lib_name();
-        if let Some(username) = &credentials.username {
-            identity = identity.set_username(username);
-        }
-        let password = read_password(&credentials.password);
-        if let Some(password) = password.map_err(|error| StoreError::Unreachable(error.to_string()))? {
-            identity = identity.set_password(password);
-        }
-        Ok(identity)
-    }
-}
-
-async fn tcp(resolver: &CachedResolver, host: &str, port: u16) -> Result<TcpStream, StoreError> {
-    let at = format!("{host}:{port}");
-    let addresses = resolver.addresses(host, port).await.map_err(unreachable_at(&at))?;
+/// Tries the addresses of the host in their order.
+pub(super) async fn connect_tcp(
+    resolver: &CachedResolver,
+    host: &str,
+    port: u16,
+) -> Result<TcpStream, StoreError> {
+    let place = format!("{host}:{port}");
+    let addresses = resolver.addresses(host, port).await.map_err(unreachable_at(&place))?;
     let mut addresses = addresses.into_iter().peekable();
-    let mut last = StoreError::Unreachable(format!("{at}: the name has no address"));
+    let mut last = StoreError::Unreachable(format!("{place}: the name has no address"));
     while let Some(address) = addresses.next() {
-        let connecting = async { TcpStream::connect(address).await.map_err(unreachable_at(&at)) };
+        let connecting = async { TcpStream::connect(address).await.map_err(unreachable_at(&place)) };
         let connected = match addresses.peek() {
             Some(_) => timeout(ADDRESS_TIMEOUT, connecting).await.unwrap_or(Err(StoreError::Timeout)),
             None => connecting.await,
         };
         match connected {
             Ok(stream) => {
-                // Batches are small and each waits for its answer: held back by Nagle's algorithm they would stall.
-                stream.set_nodelay(true).map_err(unreachable_at(&at))?;
+                // Nagle's algorithm would delay the small batches.
+                stream.set_nodelay(true).map_err(unreachable_at(&place))?;
                 return Ok(stream);
             }
             Err(error) => last = error,
@@ -184,11 +67,19 @@ async fn tcp(resolver: &CachedResolver, host: &str, port: u16) -> Result<TcpStre
     Err(last)
 }
 
-async fn handshake<S>(identity: &RedisConnectionInfo, stream: S) -> Result<RawConnection, StoreError>
+pub(super) async fn connect_unix(path: &Path) -> Result<UnixStream, StoreError> {
+    UnixStream::connect(path).await.map_err(unreachable_at(&path.display()))
+}
+
+/// Authenticates and selects the database. Has no deadline of its own.
+pub(super) async fn handshake<S>(
+    identity: &RedisConnectionInfo,
+    stream: S,
+) -> Result<RawConnection, StoreError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    // Both time-outs are kept by the callers, who know their deadlines.
+    // The callers enforce both timeouts, because only they know their deadlines.
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let connecting = MultiplexedConnection::new_with_config(identity, stream, config);
     let (connection, driver) = connecting.await.map_err(handshake_error)?;

@@ -1,5 +1,5 @@
-//! Where a name leads. It is looked up for every connection, because it may lead elsewhere by then; while the name
-//! service is away or slow, the addresses that it gave last are as good as any.
+//! DNS for one host. Each connection looks the name up, because its addresses may have changed; while DNS fails or is slow,
+//! the last known addresses are used.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,60 +11,63 @@ use tokio::net::lookup_host;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
-/// What is waited for; a lookup that takes longer goes on, for the next connection.
+/// How long a connection waits for a lookup. A slower lookup goes on, for the next connection.
 pub(super) const LOOKUP_TIMEOUT: Duration = Duration::from_millis(40);
 
-/// The addresses of one name.
+/// The addresses of one host.
 #[derive(Debug, Default)]
 pub(super) struct CachedResolver {
-    /// Held while somebody looks: all others wait for the same, or a name service that hangs would be asked ever more.
-    turn: Arc<AsyncMutex<()>>,
-    known: Arc<Mutex<Known>>,
+    /// Held during a lookup: further connections wait for the same one, so that a DNS server that hangs is asked once.
+    lookup_lock: Arc<AsyncMutex<()>>,
+    cache: Arc<Mutex<CachedAddresses>>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct CachedAddresses {
     addresses: Vec<SocketAddr>,
-    /// Why the last lookup found nothing.
+    /// Why the last lookup failed.
     failure: String,
 }
 
 impl CachedResolver {
-    /// At least one address, in the order in which they are to be tried.
+    /// At least one address, in the order of the DNS answer.
+    ///
+    /// # Errors
+    /// If the lookup fails or takes too long, and no earlier lookup has succeeded.
     pub(super) async fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        let looked = timeout(LOOKUP_TIMEOUT, self.look_up(host, port)).await;
-        let known = self.known.lock();
-        match looked {
-            _ if !known.addresses.is_empty() => Ok(known.addresses.clone()),
-            Ok(()) => Err(io::Error::new(io::ErrorKind::NotFound, known.failure.clone())),
-            Err(_elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, "the name was not found in time")),
+        let looked_up = timeout(LOOKUP_TIMEOUT, self.look_up(host, port)).await;
+        let cache = self.cache.lock();
+        match looked_up {
+            _ if !cache.addresses.is_empty() => Ok(cache.addresses.clone()),
+            Ok(()) => Err(io::Error::new(io::ErrorKind::NotFound, cache.failure.clone())),
+            Err(_elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, "the DNS lookup took too long")),
         }
     }
 
     async fn look_up(&self, host: &str, port: u16) {
-        let Ok(turn) = Arc::clone(&self.turn).try_lock_owned() else {
-            drop(self.turn.lock().await);
+        let Ok(permit) = Arc::clone(&self.lookup_lock).try_lock_owned() else {
+            drop(self.lookup_lock.lock().await);
             return;
         };
-        let (known, host) = (Arc::clone(&self.known), host.to_owned());
-        // It ends by itself: the resolver of the system gives up at some time.
-        let looking = tokio::spawn(async move {
-            let found = lookup_host((host, port)).await;
-            known.lock().learn(found.map(Iterator::collect));
-            drop(turn);
+        let (cache, host) = (Arc::clone(&self.cache), host.to_owned());
+        // Not joined: the system's resolver has a timeout of its own, which ends this task.
+        let lookup = tokio::spawn(async move {
+            let result = lookup_host((host, port)).await;
+            cache.lock().update(result.map(Iterator::collect));
+            drop(permit);
         });
-        if let Err(died) = looking.await {
-            self.known.lock().failure = died.to_string();
+        if let Err(error) = lookup.await {
+            self.cache.lock().failure = error.to_string();
         }
     }
 }
 
-impl Known {
-    fn learn(&mut self, found: io::Result<Vec<SocketAddr>>) {
-        match found {
+impl CachedAddresses {
+    fn update(&mut self, result: io::Result<Vec<SocketAddr>>) {
+        match result {
             Ok(addresses) if addresses.is_empty() => "the name has no address".clone_into(&mut self.failure),
             Ok(addresses) => self.addresses = addresses,
-            Err(failure) => self.failure = failure.to_string(),
+            Err(error) => self.failure = error.to_string(),
         }
     }
 }
@@ -73,39 +76,39 @@ impl Known {
 mod tests {
     use super::*;
 
-    /// By RFC 6761 no name service knows it.
-    const NOWHERE: &str = "redis.invalid";
+    /// RFC 6761: no DNS server resolves it.
+    const UNKNOWN: &str = "redis.invalid";
 
     fn local(port: u16) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
     #[tokio::test]
-    async fn an_address_is_itself() {
-        let name = CachedResolver::default();
-        let looking = || name.addresses("127.0.0.1", 6_379);
-        let (first, second) = tokio::join!(looking(), looking());
+    async fn an_ip_address_resolves_to_itself() {
+        let resolver = CachedResolver::default();
+        let lookup = || resolver.addresses("127.0.0.1", 6_379);
+        let (first, second) = tokio::join!(lookup(), lookup());
         assert_eq!(first.expect("an address"), [local(6_379)]);
-        assert_eq!(second.expect("the same lookup will do"), [local(6_379)]);
+        assert_eq!(second.expect("from the same lookup"), [local(6_379)]);
     }
 
     #[tokio::test]
-    async fn what_cannot_be_looked_up_is_where_it_was() {
-        let name = CachedResolver::default();
-        name.addresses(NOWHERE, 1).await.expect_err("nobody knows it");
-        name.known.lock().addresses = vec![local(1)];
-        assert_eq!(name.addresses(NOWHERE, 1).await.expect("the last address"), [local(1)]);
+    async fn a_failed_lookup_returns_the_last_addresses() {
+        let resolver = CachedResolver::default();
+        resolver.addresses(UNKNOWN, 1).await.expect_err("the name is unknown");
+        resolver.cache.lock().addresses = vec![local(1)];
+        assert_eq!(resolver.addresses(UNKNOWN, 1).await.expect("the last address"), [local(1)]);
     }
 
     #[tokio::test]
-    async fn a_name_service_that_hangs_is_not_asked_twice() {
-        let name = CachedResolver::default();
-        let hung = Arc::clone(&name.turn).lock_owned().await;
-        let told = name.addresses("127.0.0.1", 1).await.expect_err("nothing is known yet");
-        assert_eq!(told.kind(), io::ErrorKind::TimedOut);
-        name.known.lock().addresses = vec![local(2)];
-        assert_eq!(name.addresses("127.0.0.1", 1).await.expect("the last address"), [local(2)]);
+    async fn a_lookup_that_hangs_is_not_repeated() {
+        let resolver = CachedResolver::default();
+        let hung = Arc::clone(&resolver.lookup_lock).lock_owned().await;
+        let error = resolver.addresses("127.0.0.1", 1).await.expect_err("no lookup has succeeded");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        resolver.cache.lock().addresses = vec![local(2)];
+        assert_eq!(resolver.addresses("127.0.0.1", 1).await.expect("the last address"), [local(2)]);
         drop(hung);
-        assert_eq!(name.addresses("127.0.0.1", 1).await.expect("an address"), [local(1)]);
+        assert_eq!(resolver.addresses("127.0.0.1", 1).await.expect("an address"), [local(1)]);
     }
 }

@@ -3,11 +3,13 @@
 
 mod dial;
 mod dns;
+mod endpoint;
 mod pool;
 mod sentinel;
 mod target;
 mod tls;
 
-pub(crate) use self::dial::{Endpoint, RawConnection, endpoints};
+pub(crate) use self::dial::RawConnection;
+pub(crate) use self::endpoint::{Endpoint, endpoints};
 pub(crate) use self::pool::{CHECKOUT_TIMEOUT, Connection, ConnectionPool, checkout, connection_pool};
 pub(crate) use self::target::Target;

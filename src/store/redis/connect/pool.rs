@@ -1,5 +1,5 @@
-//! The connections: a capped pool whose connections remember that they broke, and which fails at once while Redis
-//! cannot be reached. Knows how to connect; knows nothing of what is sent.
+//! A bounded pool of connections: a broken connection is replaced, and while Redis cannot be reached, callers get the
+//! error at once. Knows nothing of what is sent.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -17,63 +17,61 @@ use crate::engine::StoreError;
 use crate::store::redis::error::{CommandError, store_error};
 use crate::store::redis::script;
 
-/// The longest a connection may take to come up, script and all.
+/// How long opening a connection may take, `SCRIPT LOAD` included.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// After a failed attempt there is no other for about so long: callers learn of the outage at once, Redis is not stormed,
-/// and its return is still noticed soon. Half of it more or less, so that not all workers come back in one instant.
-const PAUSE: Duration = Duration::from_millis(50);
+/// The pause between a failed attempt to connect and the next one, plus or minus a half so that workers do not connect in
+/// step. During the pause callers get the error at once; it is short, so that the end of an outage is noticed soon.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A connection that was not used for so long, which happens to a process that was suspended, is asked whether it still is
-/// one.
+/// A connection idle for this long is PINGed before use (e.g. after the process was suspended).
 const CHECK_AFTER_IDLE: Duration = Duration::from_secs(2);
 
-/// A connection that cannot be had for so long is not to be had.
+/// How long to wait for a connection: two attempts to connect.
 pub(crate) const CHECKOUT_TIMEOUT: Duration = CONNECT_TIMEOUT.saturating_mul(2);
 
 pub(crate) type ConnectionPool = Pool<Connector>;
 
-/// A connection, or why there is none. A failed attempt is handed out like a connection, so that nobody waits for a
-/// success that is not in sight.
-pub(crate) type ConnectResult = Result<Connection, ConnectFailure>;
+/// A connection, or why there is none. The pool hands out failures like connections, so that callers do not wait for a
+/// later attempt.
+type ConnectResult = Result<Connection, ConnectFailure>;
 
-/// Why there is no connection, and for how long that is taken for granted.
+/// Why there is no connection.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectFailure {
     pub(crate) cause: StoreError,
-    /// Until then there is no other attempt.
-    stands_until: Instant,
+    /// The time of the next attempt.
+    retry_at: Instant,
 }
 
-/// Makes connections.
+/// Opens the connections of a pool.
 #[derive(Debug)]
 pub(crate) struct Connector {
     target: Target,
     last_failure: Mutex<Option<ConnectFailure>>,
 }
 
-/// A connection that remembers whether it can still be used.
+/// A connection that knows whether it can still be used.
 #[derive(Debug)]
 pub(crate) struct Connection {
     raw: RawConnection,
-    /// How long the server is the one to ask, if that can end.
+    /// With sentinels, the epoch in which it leads to the primary.
     epoch: Option<MasterEpoch>,
-    broken: bool,
+    is_broken: bool,
     last_used: Instant,
-    /// The server behind it cannot decide, though it answers: a replica, or one that is still loading.
-    unfit: Option<StoreError>,
+    /// The error of a server that answers but cannot decide: a replica, or a server that is still loading.
+    cannot_decide: Option<StoreError>,
 }
 
-/// At most `size` connections, none of them made yet.
+/// At most `size` connections; none is opened yet.
 pub(crate) fn connection_pool(target: Target, size: u32) -> ConnectionPool {
-    let connector = Connector { target, last_failure: Mutex::new(None) };
     Pool::builder()
         .max_size(size)
         .test_on_check_out(false)
         .max_lifetime(None)
         .idle_timeout(None)
         .connection_timeout(CHECKOUT_TIMEOUT)
-        .build_unchecked(connector)
+        .build_unchecked(Connector { target, last_failure: Mutex::new(None) })
 }
 
 impl ManageConnection for Connector {
@@ -84,162 +82,279 @@ impl ManageConnection for Connector {
         if let Some(failure) = self.last_failure.lock().clone().filter(|failure| !failure.is_stale()) {
             return Ok(Err(failure));
         }
-        let attempt = timeout(CONNECT_TIMEOUT, Connection::open(&self.target)).await;
-        let attempt = attempt.unwrap_or(Err(StoreError::Timeout)).map_err(ConnectFailure::now);
-        *self.last_failure.lock() = attempt.as_ref().err().cloned();
-        Ok(attempt)
+        let opened = timeout(CONNECT_TIMEOUT, Connection::open(&self.target)).await;
+        let result = opened.unwrap_or(Err(StoreError::Timeout)).map_err(ConnectFailure::new);
+        *self.last_failure.lock() = result.as_ref().err().cloned();
+        Ok(result)
     }
 
-    async fn is_valid(&self, _attempt: &mut ConnectResult) -> Result<(), Infallible> {
+    async fn is_valid(&self, _pooled: &mut ConnectResult) -> Result<(), Infallible> {
         Ok(())
     }
 
-    fn has_broken(&self, attempt: &mut ConnectResult) -> bool {
-        let Ok(link) = attempt else { return true };
-        if let Some(failure) = link.unfit.take() {
-            // A new connection may lead to another server, but not any sooner than after a failed attempt.
-            *self.last_failure.lock() = Some(ConnectFailure::now(failure));
+    fn has_broken(&self, pooled: &mut ConnectResult) -> bool {
+        let Ok(connection) = pooled else { return true };
+        if let Some(failure) = connection.cannot_decide.take() {
+            // A new connection may reach another server (DNS, sentinels), but only after the same pause.
+            *self.last_failure.lock() = Some(ConnectFailure::new(failure));
             return true;
         }
-        link.broken
+        connection.is_broken
     }
 }
 
 impl ConnectFailure {
-    fn now(cause: StoreError) -> Self {
-        Self { cause, stands_until: Instant::now() + PAUSE * fastrand::u32(50..=150) / 100 }
+    fn new(cause: StoreError) -> Self {
+        Self { cause, retry_at: Instant::now() + RETRY_PAUSE * fastrand::u32(50..=150) / 100 }
     }
 
-    /// Whether it is worth trying again.
+    /// Whether the next attempt is due.
     fn is_stale(&self) -> bool {
-        Instant::now() >= self.stands_until
+        Instant::now() >= self.retry_at
     }
 }
 
-/// A connection, or why there is none, by `deadline`.
+/// A connection of the pool, or the failure of the last attempt to open one.
+///
+/// # Errors
+/// [`StoreError::Timeout`] if there is neither by `deadline`.
 pub(crate) async fn checkout(
     pool: &ConnectionPool,
     deadline: Instant,
 ) -> Result<PooledConnection<'_, Connector>, StoreError> {
     loop {
-        // The attempt itself goes on when this wait ends.
-        let Ok(Ok(attempt)) = timeout_at(deadline, pool.get()).await else {
+        // An attempt to connect goes on when this wait ends.
+        let Ok(Ok(pooled)) = timeout_at(deadline, pool.get()).await else {
             return Err(StoreError::Timeout);
         };
-        // One that failed while nobody waited for it says nothing of now.
-        if !attempt.as_ref().is_err_and(ConnectFailure::is_stale) {
-            return Ok(attempt);
+        // Skips stale failures: they are from attempts before this call.
+        if !pooled.as_ref().is_err_and(ConnectFailure::is_stale) {
+            return Ok(pooled);
         }
     }
 }
 
 impl Connection {
-    /// Connects and makes the script known.
+    /// Connects and loads the script.
     pub(crate) async fn open(target: &Target) -> Result<Self, StoreError> {
         let (mut raw, epoch) = target.connect().await?;
-        // A server that lets nobody in cuts off whoever sends it much, the script for one, without a word that arrives.
+        // A server closes an unauthenticated connection on a large command such as SCRIPT LOAD, and its NOAUTH error is
+        // lost. PING first, to see the error.
         let _: String = redis::cmd("PING").query_async(&mut raw.connection).await.map_err(store_error)?;
         let () = script::load().query_async(&mut raw.connection).await.map_err(store_error)?;
-        Ok(Self { raw, epoch, broken: false, last_used: Instant::now(), unfit: None })
+        Ok(Self { raw, epoch, is_broken: false, last_used: Instant::now(), cannot_decide: None })
     }
 
-    /// Whether it can be used: asked of the server, which may take `patience`, where it was idle for long; taken for granted
-    /// where it was not.
-    pub(crate) async fn is_alive(&mut self, patience: Duration) -> bool {
-        if !self.is_usable() {
-            return false;
-        }
-        if self.last_used.elapsed() < CHECK_AFTER_IDLE {
-            return true;
-        }
-        self.ping(patience).await
+    /// Whether the connection can be used. After a long idle time the server has to answer a PING within `limit`.
+    pub(crate) async fn is_alive(&mut self, limit: Duration) -> bool {
+        self.is_usable() && (self.last_used.elapsed() < CHECK_AFTER_IDLE || self.ping(limit).await)
     }
 
-    /// Asks the server for a sign of life, and gives up a connection that brings none in `patience`, nor in the time in
-    /// which a new one would come up.
-    pub(crate) async fn keep_alive(&mut self, patience: Duration) {
+    /// PINGs the server. Marks the connection as broken without an answer in `limit`, or in the time that a new connection
+    /// may take, if that is longer.
+    pub(crate) async fn keep_alive(&mut self, limit: Duration) {
         if self.is_usable() {
-            self.ping(patience.max(CONNECT_TIMEOUT)).await;
+            self.ping(limit.max(CONNECT_TIMEOUT)).await;
         }
     }
 
-    /// Whether it is open, and the server still the one to ask.
+    /// Whether the connection is open and leads to the primary.
     fn is_usable(&mut self) -> bool {
         let is_usable = self.raw.is_open() && self.epoch.as_ref().is_none_or(MasterEpoch::is_current);
-        self.broken |= !is_usable;
+        self.is_broken |= !is_usable;
         is_usable
     }
 
-    async fn ping(&mut self, patience: Duration) -> bool {
-        let answer = self.query::<String>(&redis::cmd("PING"), Instant::now() + patience).await;
-        // An error that is an answer will be met again by the requests, who are told of it.
-        answer.is_ok() || !self.broken
+    async fn ping(&mut self, limit: Duration) -> bool {
+        let answer = self.query::<String>(&redis::cmd("PING"), Instant::now() + limit).await;
+        // An error reply shows that the connection works. The next request reports the error.
+        answer.is_ok() || !self.is_broken
     }
 
-    /// It is not to be used again.
+    /// The connection must not be used again.
     pub(crate) fn mark_broken(&mut self) {
-        self.broken = true;
+        self.is_broken = true;
     }
 
-    /// Sends a command and waits for its answer until `deadline`.
+    /// Sends a command and waits for its reply until `deadline`.
     pub(crate) async fn query<T: FromRedisValue>(
         &mut self,
         command: &Cmd,
         deadline: Instant,
     ) -> Result<T, CommandError> {
-        let answer = timeout_at(deadline, command.query_async(&mut self.raw.connection)).await;
-        self.settle(answer)
+        let reply = timeout_at(deadline, command.query_async(&mut self.raw.connection)).await;
+        self.check_reply(reply)
     }
 
-    /// Sends commands together and waits for all their answers until `deadline`.
+    /// Sends commands in one pipeline and waits for all replies until `deadline`.
     pub(crate) async fn query_pipeline<T: FromRedisValue>(
         &mut self,
         commands: &Pipeline,
         deadline: Instant,
     ) -> Result<T, CommandError> {
-        let answers = timeout_at(deadline, commands.query_async(&mut self.raw.connection)).await;
-        self.settle(answers)
+        let replies = timeout_at(deadline, commands.query_async(&mut self.raw.connection)).await;
+        self.check_reply(replies)
     }
 
-    /// As [`Connection::ask_all`], each command with an error of its own.
+    /// As [`Connection::query_pipeline`], with a result for each command.
     pub(crate) async fn query_each<T: FromRedisValue>(
         &mut self,
         commands: &Pipeline,
         deadline: Instant,
     ) -> Result<Vec<Result<T, CommandError>>, CommandError> {
-        let answers: Vec<RedisResult<T>> = self.query_pipeline(commands, deadline).await?;
-        Ok(answers.into_iter().map(|answer| answer.map_err(|error| self.failed(error))).collect())
+        let replies: Vec<RedisResult<T>> = self.query_pipeline(commands, deadline).await?;
+        Ok(replies.into_iter().map(|reply| reply.map_err(|error| self.check_error(error))).collect())
     }
 
-    fn settle<T>(&mut self, answer: Result<RedisResult<T>, Elapsed>) -> Result<T, CommandError> {
-        match answer {
-            Ok(Ok(answer)) => {
+    fn check_reply<T>(&mut self, reply: Result<RedisResult<T>, Elapsed>) -> Result<T, CommandError> {
+        match reply {
+            Ok(Ok(reply)) => {
                 self.last_used = Instant::now();
-                Ok(answer)
+                Ok(reply)
             }
-            Ok(Err(error)) => Err(self.failed(error)),
+            Ok(Err(error)) => Err(self.check_error(error)),
             Err(_elapsed) => {
-                self.broken = true;
+                self.is_broken = true;
                 Err(CommandError::Failed(StoreError::Timeout))
             }
         }
     }
 
-    /// What an error says of this connection, and of the command.
-    fn failed(&mut self, error: RedisError) -> CommandError {
-        // After an answer of the wrong shape, nobody knows whose answer the next one is.
-        let is_misread = error.kind() == ErrorKind::UnexpectedReturnType;
-        self.broken |= error.is_io_error() || error.is_unrecoverable_error() || is_misread;
-        let is_unfit = matches!(
+    /// Notes what an error says about the connection and its server.
+    fn check_error(&mut self, error: RedisError) -> CommandError {
+        // After a reply of an unexpected type, replies may no longer match their commands.
+        let is_mismatch = error.kind() == ErrorKind::UnexpectedReturnType;
+        self.is_broken |= error.is_io_error() || error.is_unrecoverable_error() || is_mismatch;
+        let cannot_decide = matches!(
             error.kind(),
             ErrorKind::Server(
                 ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown | ServerErrorKind::BusyLoading
             )
         );
-        let failure = CommandError::from(error);
-        if let (true, CommandError::Failed(cause)) = (is_unfit, &failure) {
-            self.unfit = Some(cause.clone());
+        let error = CommandError::from(error);
+        if let (true, CommandError::Failed(cause)) = (cannot_decide, &error) {
+            self.cannot_decide = Some(cause.clone());
         }
-        failure
+        error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::options::RedisOptions;
+    use crate::store::redis::testing::{FakeServer, Reply};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn server(handler: impl Fn(&[String]) -> Option<Reply> + Send + Sync + 'static) -> FakeServer {
+        FakeServer::listen("redis.test", 6_379, handler)
+    }
+
+    fn pool(size: u32) -> ConnectionPool {
+        let urls = vec!["redis://redis.test:6379".parse().expect("a Redis URL")];
+        let target = Target::new(&RedisOptions { urls, ..RedisOptions::default() });
+        connection_pool(target.expect("good options"), size)
+    }
+
+    /// Checks a connection out and asks `ECHO` on it; returns it to the pool.
+    async fn echo(pool: &ConnectionPool) -> Result<(), StoreError> {
+        let mut pooled = checkout(pool, Instant::now() + CHECKOUT_TIMEOUT).await?;
+        let connection = pooled.as_mut().map_err(|failure| failure.cause.clone())?;
+        let () = connection.query(&redis::cmd("ECHO"), Instant::now() + 15 * MS).await?;
+        Ok(())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_reused_and_its_script_is_loaded_once() {
+        let server = server(|_| None);
+        let pool = pool(4);
+        for _ in 0..3 {
+            echo(&pool).await.expect("a reply");
+        }
+        assert_eq!((server.connections(), server.commands("SCRIPT").len()), (1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_stands_for_a_short_pause_and_then_there_is_one_new_attempt() {
+        let server = server(|_| None);
+        server.set_refuses(true);
+        let pool = pool(1);
+        assert!(matches!(echo(&pool).await, Err(StoreError::Unreachable(_))));
+        server.set_refuses(false);
+        tokio::time::sleep(RETRY_PAUSE / 2 - MS).await;
+        assert!(matches!(echo(&pool).await, Err(StoreError::Unreachable(_))), "within the pause");
+        tokio::time::sleep(RETRY_PAUSE).await;
+        echo(&pool).await.expect("a reply");
+        assert_eq!(server.connections(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_accepts_and_hangs_fails_after_the_timeout() {
+        let _server = server(|_| Some(Reply::Silence));
+        let (pool, started) = (pool(1), Instant::now());
+        assert_eq!(echo(&pool).await, Err(StoreError::Timeout));
+        assert_eq!(started.elapsed(), CONNECT_TIMEOUT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn broken_connections_are_replaced_and_others_kept() {
+        let server = server(|_| None);
+        let pool = pool(1);
+        echo(&pool).await.expect("a reply");
+        for (reply, connections) in [
+            (Reply::Error("ERR an error is a reply"), 1),
+            (Reply::After(20 * MS, Box::new(Reply::Nil)), 2),
+            (Reply::Close, 3),
+        ] {
+            let failing = reply.clone();
+            server.handle(move |command| (command[0] == "ECHO").then(|| failing.clone()));
+            echo(&pool).await.expect_err("no reply, or an error");
+            server.handle(|_| None);
+            echo(&pool).await.expect("a reply");
+            assert_eq!(server.connections(), connections, "after {reply:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replica_is_left_but_not_sooner_than_after_a_failed_attempt() {
+        let server = server(|command| (command[0] == "ECHO").then_some(Reply::Error("READONLY a replica")));
+        let pool = pool(1);
+        let readonly = Err(StoreError::Refused("READONLY a replica".to_owned()));
+        assert_eq!(echo(&pool).await, readonly);
+        server.handle(|_| None);
+        assert_eq!(echo(&pool).await, readonly, "the failure stands for the pause");
+        assert_eq!(server.connections(), 1);
+        tokio::time::sleep(2 * RETRY_PAUSE).await;
+        echo(&pool).await.expect("a reply");
+        assert_eq!(server.connections(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_is_pinged_before_use() {
+        let server = server(|_| None);
+        let pool = pool(1);
+        let is_alive = async || {
+            let mut pooled = checkout(&pool, Instant::now() + MS).await.expect("a connection");
+            pooled.as_mut().expect("it is open").is_alive(5 * MS).await
+        };
+        assert!(is_alive().await);
+        let pings = server.commands("PING").len();
+        tokio::time::sleep(CHECK_AFTER_IDLE - MS).await;
+        assert!(is_alive().await);
+        assert_eq!(server.commands("PING").len(), pings, "used a short time ago");
+        tokio::time::sleep(2 * MS).await;
+        assert!(is_alive().await);
+        assert_eq!(server.commands("PING").len(), pings + 1);
+        server.handle(|_| Some(Reply::Silence));
+        tokio::time::sleep(CHECK_AFTER_IDLE).await;
+        assert!(!is_alive().await, "a dead connection");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unauthenticated_client_sees_the_error_of_the_server() {
+        let _server = server(|_| Some(Reply::Error("NOAUTH Authentication required.")));
+        let expected = StoreError::Forbidden("NOAUTH Authentication required.".to_owned());
+        assert_eq!(echo(&pool(1)).await, Err(expected));
     }
 }

@@ -1,62 +1,64 @@
-//! Which server is the primary: the sentinels are asked for every connection, and the server itself makes sure. That is
-//! all a failover needs when the old primary's connections break, or it answers that it is a replica. One that goes on
-//! as if nothing had happened, because it was moved away from on purpose or the network is cut in two, is found out by
-//! watching.
+//! Which server is the primary. Each new connection asks a sentinel, and then the server itself (`ROLE`).
+//!
+//! That is enough when a failover breaks the connections to the old primary, or makes it answer as a replica. A planned
+//! failover or a network partition can leave the old primary answering as before: polling the sentinels detects it.
 
+use std::convert::Infallible;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
+use redis::Value;
 use tokio::time::{sleep, timeout};
 
-use super::dial::{Endpoint, RawConnection};
+use super::dial::RawConnection;
 use super::dns::LOOKUP_TIMEOUT;
+use super::endpoint::Endpoint;
 use crate::engine::StoreError;
+use crate::store::redis::address::Address;
 use crate::store::redis::error::store_error;
 
-/// A sentinel that does not answer within that is passed over. Longer than the lookup of a name, or an old address would
-/// never be used.
+/// How long one sentinel may take. Longer than a DNS lookup, because the last known address is used after a lookup that
+/// was too slow.
 const SENTINEL_TIMEOUT: Duration = LOOKUP_TIMEOUT.saturating_add(Duration::from_millis(40));
 
-/// A server that is named and has not let us in within that is passed over: another sentinel may name another.
+/// How long the reported primary may take to accept a connection, before the next sentinel is asked: it may report
+/// another server.
 const MASTER_TIMEOUT: Duration = Duration::from_millis(150);
 
-/// Between two looks at whether the primary still is one, in milliseconds, at random.
-const LOOK_EVERY_MS: std::ops::RangeInclusive<u64> = 400..=800;
+/// The pause between two polls of the sentinels, in milliseconds. Random, so that workers do not poll in step.
+const POLL_PAUSE_MS: RangeInclusive<u64> = 400..=800;
 
-/// Where a server is.
-type Place = (String, u16);
-
-/// The way to the primary.
+/// The sentinels of one primary.
 #[derive(Debug)]
 pub(crate) struct Sentinels {
     endpoints: Vec<Endpoint>,
     master: String,
-    /// How the servers themselves are spoken to.
+    /// How connections to the servers are made; its address is not used.
     server: Endpoint,
-    /// The sentinel to begin with: the one that knew last time, or the next one after it.
+    /// The sentinel to ask first: the last one that answered, or the one after the last that did not.
     first: AtomicUsize,
-    /// Where the last connection led.
-    current: Mutex<Option<Place>>,
-    /// The way there.
-    endpoint: Mutex<Option<(Place, Endpoint)>>,
-    /// How many primaries there have been while connections to an earlier one were open.
-    epochs: Arc<AtomicU64>,
+    /// The primary of the last connection.
+    current: Mutex<Option<Address>>,
+    /// The endpoint of the last primary. It is kept because it has the last known addresses of the host.
+    endpoint: Mutex<Option<(Address, Endpoint)>>,
+    /// The number of the current epoch.
+    epoch: Arc<AtomicU64>,
 }
 
-/// The time in which a connection leads to the primary.
+/// The epoch in which a connection was opened. An epoch ends when the primary changes.
 #[derive(Debug)]
 pub(crate) struct MasterEpoch {
     number: u64,
-    epochs: Arc<AtomicU64>,
+    current: Arc<AtomicU64>,
 }
 
 impl MasterEpoch {
-    /// Whether there is no later one.
     pub(super) fn is_current(&self) -> bool {
-        self.epochs.load(Ordering::Relaxed) == self.number
+        self.current.load(Ordering::Relaxed) == self.number
     }
 }
 
@@ -70,29 +72,23 @@ impl Sentinels {
             first: AtomicUsize::new(0),
             current: Mutex::default(),
             endpoint: Mutex::default(),
-            epochs: Arc::default(),
+            epoch: Arc::default(),
         }
     }
 
+    /// Connects to the primary: asks the sentinels in turn until one reports a server that accepts the connection.
     pub(super) async fn connect(&self) -> Result<(RawConnection, MasterEpoch), StoreError> {
         let first = self.first.load(Ordering::Relaxed);
-        let number = self.epochs.load(Ordering::Relaxed);
-        let mut last = StoreError::Unreachable("there is no sentinel".to_owned());
+        let number = self.epoch.load(Ordering::Relaxed);
+        let mut last = StoreError::Unreachable("no sentinel is configured".to_owned());
         for turn in 0..self.endpoints.len() {
             let sentinel = (first + turn) % self.endpoints.len();
-            // Whoever gives up waiting for this one begins with the next.
+            // If the caller stops waiting for this sentinel, the next attempt begins with the next sentinel.
             self.first.store((sentinel + 1) % self.endpoints.len(), Ordering::Relaxed);
-            let opened = match self.ask(sentinel, &mut None).await {
-                Ok(place) => {
-                    let opened = timeout(MASTER_TIMEOUT, self.connect_master(&place)).await;
-                    opened.unwrap_or(Err(StoreError::Timeout)).map(|wire| (wire, place))
-                }
-                Err(failure) => Err(failure),
-            };
-            match opened {
-                Ok((wire, place)) => {
+            match self.connect_by(sentinel).await {
+                Ok((connection, address)) => {
                     self.first.store(sentinel, Ordering::Relaxed);
-                    return Ok((wire, self.term(number, place)));
+                    return Ok((connection, self.epoch_of(number, address)));
                 }
                 Err(failure) => last = failure,
             }
@@ -100,92 +96,107 @@ impl Sentinels {
         Err(last)
     }
 
-    /// That of a connection whose opening began in the term of that number. It ends all others' that lead elsewhere.
-    fn term(&self, number: u64, place: Place) -> MasterEpoch {
-        let mut current = self.current.lock();
-        let has_moved = current.as_ref().is_some_and(|current| *current != place);
-        *current = Some(place);
-        let number = if has_moved { self.epochs.fetch_add(1, Ordering::Relaxed) + 1 } else { number };
-        MasterEpoch { number, epochs: Arc::clone(&self.epochs) }
+    /// Connects to the primary that this sentinel reports.
+    async fn connect_by(&self, sentinel: usize) -> Result<(RawConnection, Address), StoreError> {
+        let address = self.reported_master(sentinel, &mut None).await?;
+        let connected = timeout(MASTER_TIMEOUT, self.connect_master(&address)).await;
+        Ok((connected.unwrap_or(Err(StoreError::Timeout))?, address))
     }
 
-    /// Ends a term when most sentinels name another server than the one that connections lead to.
-    pub(super) async fn watch(&self) {
-        let mut wires: Vec<Option<RawConnection>> = self.endpoints.iter().map(|_| None).collect();
+    /// The epoch of a new connection to `address`, which was begun in epoch `number`. If the last connection has another
+    /// address, a new epoch begins: connections of earlier epochs are replaced.
+    fn epoch_of(&self, number: u64, address: Address) -> MasterEpoch {
+        let mut current = self.current.lock();
+        let has_changed = current.as_ref().is_some_and(|current| *current != address);
+        *current = Some(address);
+        let number = if has_changed { self.epoch.fetch_add(1, Ordering::Relaxed) + 1 } else { number };
+        MasterEpoch { number, current: Arc::clone(&self.epoch) }
+    }
+
+    /// Polls the sentinels. Begins a new epoch when a majority reports another primary than the current one.
+    pub(super) async fn watch(&self) -> Infallible {
+        let mut connections: Vec<Option<RawConnection>> = self.endpoints.iter().map(|_| None).collect();
         loop {
-            sleep(Duration::from_millis(fastrand::u64(LOOK_EVERY_MS))).await;
+            sleep(Duration::from_millis(fastrand::u64(POLL_PAUSE_MS))).await;
             let Some(current) = self.current.lock().clone() else { continue };
-            let asked = wires.iter_mut().enumerate().map(|(sentinel, wire)| self.ask(sentinel, wire));
-            let named = join_all(asked).await;
+            let polls = connections.iter_mut().enumerate();
+            let reports = join_all(polls.map(|(sentinel, open)| self.reported_master(sentinel, open))).await;
             let mut now = self.current.lock();
-            if let Some(sentinel) = contradiction(&named, &current)
+            if let Some(sentinel) = dissenting_majority(&reports, &current)
                 && now.as_ref() == Some(&current)
             {
-                // The next connection begins anew, with a sentinel that knows better.
+                // The next connection asks a sentinel of the majority first.
                 *now = None;
                 self.first.store(sentinel, Ordering::Relaxed);
-                self.epochs.fetch_add(1, Ordering::Relaxed);
+                self.epoch.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// Whom a sentinel names. The connection to it is kept in `wire`, and taken from there.
-    async fn ask(&self, sentinel: usize, wire: &mut Option<RawConnection>) -> Result<Place, StoreError> {
+    /// The primary that a sentinel reports. Uses the connection in `open` if there is one, and leaves one there after an
+    /// answer.
+    async fn reported_master(
+        &self,
+        sentinel: usize,
+        open: &mut Option<RawConnection>,
+    ) -> Result<Address, StoreError> {
         let endpoint = &self.endpoints[sentinel];
-        let open = wire.take();
-        let asking = async {
-            let mut open = match open {
-                Some(open) => open,
+        let connection = open.take();
+        let query = async {
+            let mut connection = match connection {
+                Some(connection) => connection,
                 None => endpoint.connect().await?,
             };
-            let mut question = redis::cmd("SENTINEL");
-            question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
-            let named: Option<Place> =
-                question.query_async(&mut open.connection).await.map_err(store_error)?;
-            Ok((open, named))
+            let mut command = redis::cmd("SENTINEL");
+            command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
+            let reported: Option<(String, u16)> =
+                command.query_async(&mut connection.connection).await.map_err(store_error)?;
+            Ok((connection, reported))
         };
-        let (open, named) = timeout(SENTINEL_TIMEOUT, asking).await.unwrap_or(Err(StoreError::Timeout))?;
-        *wire = Some(open);
-        let unknown = || format!("the sentinel {endpoint:?} knows no master {:?}", self.master);
-        named.ok_or_else(|| StoreError::Refused(unknown()))
+        let (connection, reported) =
+            timeout(SENTINEL_TIMEOUT, query).await.unwrap_or(Err(StoreError::Timeout))?;
+        *open = Some(connection);
+        let unknown = || format!("the sentinel {endpoint} knows no master {:?}", self.master);
+        let (host, port) = reported.ok_or_else(|| StoreError::Refused(unknown()))?;
+        Ok(Address { host, port })
     }
 
-    /// The way to a server: the same one for as long as it is the same server, so that it knows where its name led.
-    fn endpoint(&self, host: &str, port: u16) -> Endpoint {
-        let place = (host.to_owned(), port);
-        let mut known = self.endpoint.lock();
-        match &*known {
-            Some((at, endpoint)) if *at == place => endpoint.clone(),
-            _ => known.insert((place, self.server.at(host, port))).1.clone(),
-        }
-    }
-
-    /// A sentinel may be behind the times: the server itself says what it is.
-    async fn connect_master(&self, (host, port): &Place) -> Result<RawConnection, StoreError> {
-        let mut wire = self.endpoint(host, *port).connect().await?;
-        let role: redis::Value =
-            redis::cmd("ROLE").query_async(&mut wire.connection).await.map_err(store_error)?;
+    /// Connects to a server and checks its role: the sentinel may not have noticed a failover yet.
+    async fn connect_master(&self, address: &Address) -> Result<RawConnection, StoreError> {
+        let mut connection = self.endpoint_at(address).connect().await?;
+        let role: Value =
+            redis::cmd("ROLE").query_async(&mut connection.connection).await.map_err(store_error)?;
         let role = match &role {
-            redis::Value::Array(parts) => {
+            Value::Array(parts) => {
                 parts.first().and_then(|part| redis::from_redis_value_ref::<String>(part).ok())
             }
             _ => None,
         };
         match role.as_deref() {
-            Some("master") => Ok(wire),
-            Some(role) => Err(StoreError::Refused(format!("{host}:{port} is a {role}, no master"))),
-            None => Err(StoreError::Malformed(format!("{host}:{port} does not say what its role is"))),
+            Some("master") => Ok(connection),
+            Some(role) => Err(StoreError::Refused(format!("{address} is a {role}, no master"))),
+            None => Err(StoreError::Malformed(format!("{address} does not report its role"))),
+        }
+    }
+
+    fn endpoint_at(&self, address: &Address) -> Endpoint {
+        let mut last = self.endpoint.lock();
+        match &*last {
+            Some((known, endpoint)) if known == address => endpoint.clone(),
+            _ => last.insert((address.clone(), self.server.at(&address.host, address.port))).1.clone(),
         }
     }
 }
 
-/// One of the sentinels that, being most of all, name the same server, which is not `current`.
-fn contradiction(named: &[Result<Place, StoreError>], current: &Place) -> Option<usize> {
-    let is_by_most = |place: &Place| {
-        let agreeing = named.iter().flatten().filter(|named| *named == place).count();
-        2 * agreeing > named.len()
+/// The first sentinel of a majority of all sentinels that report the same primary, if that is not `current`.
+fn dissenting_majority(reports: &[Result<Address, StoreError>], current: &Address) -> Option<usize> {
+    let has_majority = |address: &Address| {
+        let agreeing = reports.iter().flatten().filter(|reported| *reported == address).count();
+        2 * agreeing > reports.len()
     };
-    named.iter().position(|named| named.as_ref().is_ok_and(|place| place != current && is_by_most(place)))
+    reports.iter().position(|reported| {
+        reported.as_ref().is_ok_and(|address| address != current && has_majority(address))
+    })
 }
 
 #[cfg(test)]
@@ -193,22 +204,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_most_of_all_sentinels_are_believed_against_a_server_that_answers() {
-        let name = |port: u16| Ok(("redis".to_owned(), port));
+    fn only_a_majority_of_all_sentinels_overrules_a_server_that_answers() {
+        let address = |port: u16| Address { host: "redis".to_owned(), port };
+        let named = |port: u16| Ok(address(port));
         let silent = || Err(StoreError::Timeout);
-        let current = ("redis".to_owned(), 1);
         let cases = [
-            (vec![name(1), name(1), name(1)], None),
-            (vec![name(2), name(1), name(1)], None),
-            (vec![name(1), name(2), name(2)], Some(1)),
-            (vec![silent(), name(2), name(2)], Some(1)),
-            (vec![silent(), silent(), name(2)], None),
-            (vec![name(2), name(3), name(1)], None),
+            (vec![named(1), named(1), named(1)], None),
+            (vec![named(2), named(1), named(1)], None),
+            (vec![named(1), named(2), named(2)], Some(1)),
+            (vec![silent(), named(2), named(2)], Some(1)),
+            (vec![silent(), silent(), named(2)], None),
+            (vec![named(2), named(3), named(1)], None),
             (vec![silent(), silent(), silent()], None),
-            (vec![name(2)], Some(0)),
+            (vec![named(2)], Some(0)),
         ];
-        for (named, expected) in cases {
-            assert_eq!(contradiction(&named, &current), expected, "{named:?}");
+        for (reports, expected) in cases {
+            assert_eq!(dissenting_majority(&reports, &address(1)), expected, "{reports:?}");
         }
     }
 }

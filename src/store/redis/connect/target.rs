@@ -1,8 +1,10 @@
 //! Where connections lead: to one server, or to the primary that sentinels report.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::dial::{Endpoint, RawConnection, endpoints};
+use super::dial::RawConnection;
+use super::endpoint::{Endpoint, endpoints};
 use super::sentinel::{MasterEpoch, Sentinels};
 use crate::engine::StoreError;
 use crate::store::redis::error::OptionsError;
@@ -29,7 +31,7 @@ impl Target {
             Topology::Standalone | Topology::Cluster => Ok(Self::Server(server)),
             Topology::Sentinel(sentinel) => {
                 let sentinels = endpoints(options, &sentinel.credentials)?;
-                let sentinels = sentinels.into_iter().map(Endpoint::of_a_sentinel).collect();
+                let sentinels = sentinels.iter().map(Endpoint::as_sentinel).collect();
                 Ok(Self::Master(Arc::new(Sentinels::new(sentinels, sentinel.master.clone(), server))))
             }
         }
@@ -47,11 +49,14 @@ impl Target {
         }
     }
 
-    /// Watches for a change of the primary, for ever. Returns at once where the target never changes.
-    pub(crate) async fn watch(&self) {
+    /// Watches for a change of the primary for ever; `None` where the target never changes.
+    pub(crate) fn watch(&self) -> Option<impl Future<Output = Infallible> + Send + use<>> {
         match self {
-            Self::Server(_) => {}
-            Self::Master(sentinels) => sentinels.watch().await,
+            Self::Server(_) => None,
+            Self::Master(sentinels) => {
+                let sentinels = Arc::clone(sentinels);
+                Some(async move { sentinels.watch().await })
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! TLS to Redis, by rustls: whom we trust and how we prove who we are. Certificates are read once, at the start.
+//! TLS by rustls: the trusted authorities and the client certificate. The files are read once, at the start.
 
 use std::fmt;
 use std::path::Path;
@@ -16,8 +16,8 @@ use crate::engine::StoreError;
 use crate::store::redis::error::{OptionsError, unreachable_at};
 use crate::store::redis::options::TlsOptions;
 
-/// Ready to speak.
-pub(crate) struct Tls {
+/// A TLS configuration whose files have been read.
+pub(super) struct Tls {
     connector: TlsConnector,
     server_name: Option<ServerName<'static>>,
 }
@@ -29,9 +29,9 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the certificates.
-    pub(crate) fn new(options: &TlsOptions) -> Result<Self, OptionsError> {
-        // The provider is named: left to a default of the process, a second one among the dependencies would make it panic.
+    /// Reads the certificates and the key.
+    pub(super) fn new(options: &TlsOptions) -> Result<Self, OptionsError> {
+        // An explicit provider: with two providers among the dependencies, the process-wide default panics.
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| OptionsError::Tls(error.to_string()))?
@@ -53,8 +53,8 @@ impl Tls {
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), server_name: server_name.transpose()? })
     }
 
-    /// Speaks TLS with the server at the other end.
-    pub(crate) async fn connect(
+    /// Does the TLS handshake with the server.
+    pub(super) async fn connect(
         &self,
         stream: TcpStream,
         host: &str,
@@ -88,7 +88,7 @@ fn authorities(file: Option<&Path>) -> Result<RootCertStore, OptionsError> {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OptionsError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
-        Ok(chain) if chain.is_empty() => Err(unusable(path, &"there is no certificate in it")),
+        Ok(chain) if chain.is_empty() => Err(unusable(path, &"it contains no certificate")),
         read => read.map_err(|error| unusable(path, &error)),
     }
 }

@@ -1,136 +1,117 @@
-//! Group commit: requests that arrive while a call is under way go out together as the next one.
+//! Group commit: requests that arrive while a call is in flight go out together as the next call.
 //!
-//! A batcher takes whatever waits, sends it as one call and gives everyone their part of the answer. It never lingers
-//! for more: an idle worker adds no wait, a busy one batches by itself. A call whose fate is unknown is not repeated.
+//! A batcher takes all requests that wait, sends them as one batch and answers each from its part of the reply. It never
+//! waits for more requests: an idle worker adds no delay, and a busy one forms batches by itself. A call that may have
+//! run is not repeated.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::calls;
-use super::job::{hand_out, turn_away};
-use super::state::{Calls, NodeState};
+use super::calls::{self, Call};
+use super::job::{Job, fail_all};
+use super::state::NodeState;
 use crate::engine::StoreError;
 use crate::store::redis::connect::{CHECKOUT_TIMEOUT, Connection, checkout};
-use crate::store::redis::error::CommandError;
-use crate::store::redis::script::{self, Answer, By, Encoded, When, split_reply};
 
-/// A batcher that has had nothing to do for so long looks after a connection: sooner than one is trusted no more.
+/// An idle batcher PINGs a connection after this time: before the connection counts as idle and a decision must wait for
+/// the PING.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_millis(500);
 
-/// Batches until the queue is closed and empty.
-pub(super) async fn run(shared: Arc<NodeState>) {
-    // The first request should not have to wait for a connection.
-    drop(shared.pool.get().await);
+/// Sends batches until the queue is closed and empty.
+pub(super) async fn run(node: Arc<NodeState>) {
+    // Connects before the first request arrives.
+    drop(node.pool.get().await);
     loop {
-        match timeout(KEEP_ALIVE_AFTER, shared.queue.ready()).await {
+        match timeout(KEEP_ALIVE_AFTER, node.queue.ready()).await {
             Ok(true) => {}
             Ok(false) => break,
             Err(_idle) => {
-                keep_alive(&shared).await;
+                keep_alive(&node).await;
                 continue;
             }
         }
-        // First the connection, then the requests: those that arrive meanwhile go along. One that was closed while it
-        // was idle is found out before it costs anyone a decision.
-        while !serve(&shared).await {}
+        // Repeated with another connection while the pool returns dead ones.
+        while !send_next(&node).await {}
     }
 }
 
-/// Finds out whether the connection that was idle longest still is one, for as long as nobody asks anything: decisions come
-/// first, and find it out by themselves.
-async fn keep_alive(shared: &NodeState) {
-    let looking = async {
-        let attempt = checkout(&shared.pool, Instant::now() + CHECKOUT_TIMEOUT).await;
-        // Why there is none, the next request will be told.
-        if let Ok(mut attempt) = attempt
-            && let Ok(connection) = attempt.as_mut()
+/// PINGs the connection that was idle longest. Gives way as soon as a request arrives: a decision finds out by itself.
+async fn keep_alive(node: &NodeState) {
+    let ping = async {
+        let pooled = checkout(&node.pool, Instant::now() + CHECKOUT_TIMEOUT).await;
+        // A failure to connect is reported to the next request.
+        if let Ok(mut pooled) = pooled
+            && let Ok(connection) = pooled.as_mut()
         {
-            connection.keep_alive(shared.timeout).await;
+            connection.keep_alive(node.timeout).await;
         }
     };
     tokio::select! {
-        _ = shared.queue.ready() => {}
-        () = looking => {}
+        _ = node.queue.ready() => {}
+        () = ping => {}
     }
 }
 
-/// Sends a batch over one connection. False when that had died meanwhile and another is to be tried.
-async fn serve(shared: &NodeState) -> bool {
-    match checkout(&shared.pool, Instant::now() + shared.timeout).await {
-        Ok(mut attempt) => match attempt.as_mut() {
+/// Sends the next batch. False if the connection turned out to be dead before a request was sent on it.
+async fn send_next(node: &NodeState) -> bool {
+    // The connection comes first: requests that arrive while it is opened join the batch.
+    match checkout(&node.pool, Instant::now() + node.timeout).await {
+        Ok(mut pooled) => match pooled.as_mut() {
             Ok(connection) => {
-                if !connection.is_alive(shared.timeout / 2).await {
+                if !connection.is_alive(node.timeout / 2).await {
                     return false;
                 }
-                send(shared, connection).await;
+                send_batch(node, connection).await;
             }
-            Err(failure) => refuse(shared, &failure.cause),
+            Err(failure) => fail_waiting(node, &failure.cause),
         },
         Err(failure) => {
-            // Those who came while it was tried may still be in time for the next one.
+            // Requests that arrived during the attempt may still be in time for the next one.
             let now = Instant::now();
-            shared.queue.forget(|job| job.deadline <= now);
-            shared.pace.lock().interrupted();
-            shared.record(Err(&failure));
+            node.queue.drop_stale(|job| job.deadline <= now);
+            node.admission.lock().record_interruption();
+            node.record_result(Err(&failure));
         }
     }
     true
 }
 
-/// Tells everyone who waits that there is no connection.
-fn refuse(shared: &NodeState, failure: &StoreError) {
-    let waiting = shared.everyone();
+/// Fails all waiting requests: there is no connection.
+fn fail_waiting(node: &NodeState, failure: &StoreError) {
+    let waiting = node.drain();
     if !waiting.is_empty() {
-        shared.record(Err(failure));
+        node.record_result(Err(failure));
     }
-    turn_away(waiting, failure);
+    fail_all(waiting, failure);
 }
 
-async fn send(shared: &NodeState, connection: &mut Connection) {
-    let jobs = shared.take();
-    let Some(deadline) = jobs.iter().map(|job| job.deadline).max() else {
-        return;
-    };
-    shared.queue_depth.observer().batch(jobs.len());
-    // An answer that comes late is worth waiting for as long again, though nobody else does: it costs less than a new
-    // connection, and a server that is slow has better things to do than to open one.
-    let patience = deadline + shared.timeout;
-    match shared.calls {
-        Calls::One => {
-            let requests = jobs.iter().map(|job| &job.request);
-            let deciding = decide(connection, requests, patience);
-            let answer = shared.watch(deciding, deadline, |answer| answer.as_ref().map(|_| ())).await;
-            hand_out(answer.map_err(CommandError::Failed), jobs);
-        }
-        Calls::PerSlot => {
-            let deciding = calls::send(connection, jobs, patience);
-            let calls = shared.watch(deciding, deadline, |calls| calls::health(calls)).await;
-            calls::hand_out(calls);
-        }
+async fn send_batch(node: &NodeState, connection: &mut Connection) {
+    let jobs = node.take_batch();
+    if !jobs.is_empty() {
+        node.queue_depth.observer().batch(jobs.len());
+        let calls = measured_send(node, connection, jobs).await;
+        calls::answer_calls(calls);
     }
 }
 
-/// Decides requests in one call.
-pub(super) async fn decide<'a>(
-    connection: &mut Connection,
-    requests: impl Iterator<Item = &'a Encoded> + Clone,
-    deadline: Instant,
-) -> Result<Vec<Answer>, StoreError> {
-    let call = script::call(requests.clone(), When::Now, By::Hash);
-    let answer: Result<Vec<i64>, _> = match connection.query(&call, deadline).await {
-        // A server that was restarted or flushed. The script did not run, so nothing is decided twice.
-        Err(CommandError::NoScript) => {
-            let call = script::call(requests.clone(), When::Now, By::Text);
-            connection.query(&call, deadline).await
-        }
-        answer => answer,
+/// Sends a batch, and records how long it took and whether it failed.
+async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<Job>) -> Vec<Call> {
+    let sent = Instant::now();
+    let deadline = jobs.iter().map(|job| job.deadline).max().unwrap_or(sent);
+    // Reads a late reply although no caller waits for it: that costs less than a new connection, and a slow server has no
+    // time to spare for one.
+    let mut sending = pin!(calls::send(connection, jobs, deadline + node.timeout));
+    let calls = if let Ok(calls) = timeout_at(deadline, &mut sending).await {
+        node.record_result(calls::health(&calls));
+        calls
+    } else {
+        // One failure for this call, whatever its late reply is.
+        node.record_result(Err(&StoreError::Timeout));
+        sending.await
     };
-    let answers = split_reply(requests, &answer.map_err(StoreError::from)?);
-    if answers.is_err() {
-        // Whose answer that was, and what else is on its way, nobody knows.
-        connection.mark_broken();
-    }
-    answers
+    node.admission.lock().record_call(sent.elapsed());
+    calls
 }

@@ -1,107 +1,43 @@
-//! How a batch goes to a node of a cluster: one call for each slot, all in one trip, each with an answer or an error of
-//! its own. Knows nothing of which node has which slot.
+//! A batch becomes script calls: one for each slot, all in one round trip, each with a result of its own. A standalone
+//! server has no slots, so a batch is one call. Knows nothing of which node has which slot.
 
-use redis::Pipeline;
+use redis::{Cmd, Pipeline};
 use tokio::time::Instant;
 
-use super::job::{self, CallMode, Job};
+use super::job::{CallMode, Job, answer_all};
 use crate::engine::StoreError;
 use crate::store::redis::connect::Connection;
 use crate::store::redis::error::CommandError;
-use crate::store::redis::script::{self, Answer, By, Encoded, When};
+use crate::store::redis::script::{self, Answer, By, When};
 
-/// Requests that share a call, and what came of it.
+/// Requests that share one script call, and its result.
 pub(super) struct Call {
     jobs: Vec<Job>,
-    answered: Result<Vec<Answer>, CommandError>,
+    result: Result<Vec<Answer>, CommandError>,
 }
 
-/// Sends a batch.
-pub(super) async fn send(connection: &mut Connection, jobs: Vec<Job>, deadline: Instant) -> Vec<Call> {
-    let mut calls = sorted(jobs);
-    ask(connection, &mut calls, By::Hash, deadline).await;
-    // A node that was restarted, flushed or has just got the slot. The script did not run, so nothing is decided twice.
-    ask(connection, &mut calls, By::Text, deadline).await;
-    calls
-}
+/// The numbers that a call returned.
+type Numbers = Result<Vec<i64>, CommandError>;
 
-/// Whether the node is well, as far as its answers show: one that has not got the slot, or is to be asked again, is.
-pub(super) fn health(calls: &[Call]) -> Result<(), &StoreError> {
-    let mut health = Ok(());
-    for call in calls {
-        match &call.answered {
-            Err(CommandError::Failed(failure)) => health = Err(failure),
-            _ => return Ok(()),
-        }
+impl Call {
+    fn new(jobs: Vec<Job>) -> Self {
+        Self { jobs, result: Err(CommandError::NoScript) }
     }
-    health
-}
 
-/// Gives everyone their part of the answers.
-pub(super) fn hand_out(calls: Vec<Call>) {
-    for call in calls {
-        job::hand_out(call.answered, call.jobs);
+    /// Requests of the same slot share a call; a call of a request in another mode has just that one.
+    fn mode(&self) -> CallMode {
+        self.jobs[0].mode
     }
-}
 
-/// Whether a node answers, be it that the question's slot is elsewhere.
-///
-/// # Errors
-/// What a decision would meet.
-pub(super) async fn probe(
-    connection: &mut Connection,
-    question: &Encoded,
-    deadline: Instant,
-) -> Result<(), StoreError> {
-    let call = script::call(std::iter::once(question), When::Now, By::Hash);
-    match connection.query::<Vec<i64>>(&call, deadline).await {
-        Err(CommandError::Failed(failure)) => Err(failure),
-        Ok(_) | Err(CommandError::NoScript | CommandError::Redirected { .. }) => Ok(()),
+    fn command(&self, by: By) -> Cmd {
+        script::call(self.jobs.iter().map(|job| &job.request), When::Now, by)
     }
-}
 
-/// The requests in the calls that they share, those of each slot in the order in which they came.
-fn sorted(mut jobs: Vec<Job>) -> Vec<Call> {
-    jobs.sort_by_key(|job| job.mode);
-    let mut calls: Vec<Call> = Vec::with_capacity(jobs.len());
-    for job in jobs {
-        match calls.last_mut() {
-            Some(call) if matches!(job.mode, CallMode::Batched(_)) && call.jobs[0].mode == job.mode => {
-                call.jobs.push(job);
-            }
-            _ => calls.push(Call { jobs: vec![job], answered: Err(CommandError::NoScript) }),
-        }
-    }
-    calls
-}
-
-/// Sends those calls that have met no script yet: all of them at first.
-async fn ask(connection: &mut Connection, calls: &mut [Call], by: By, deadline: Instant) {
-    let mut unanswered: Vec<&mut Call> =
-        calls.iter_mut().filter(|call| matches!(call.answered, Err(CommandError::NoScript))).collect();
-    if unanswered.is_empty() {
-        return;
-    }
-    let mut pipeline = Pipeline::with_capacity(unanswered.len());
-    pipeline.ignore_errors();
-    for call in &unanswered {
-        if call.jobs[0].mode == CallMode::Asking {
-            pipeline.cmd("ASKING").ignore();
-        }
-        let requests = call.jobs.iter().map(|job| &job.request);
-        pipeline.add_command(script::call(requests, When::Now, by));
-    }
-    let expected = unanswered.len();
-    let answers = match connection.query_each(&pipeline, deadline).await {
-        Ok(answers) if answers.len() == expected => answers,
-        Ok(_) => all_failed(expected, &StoreError::Malformed("not one answer for each call".to_owned())),
-        Err(failure) => all_failed(expected, &failure.into()),
-    };
-    for (call, answer) in unanswered.iter_mut().zip(answers) {
-        let requests = call.jobs.iter().map(|job| &job.request);
-        call.answered = answer.and_then(|numbers| {
+    /// Takes the result over. A reply of the wrong shape breaks the connection: the next reply may belong to another call.
+    fn set_result(&mut self, numbers: Numbers, connection: &mut Connection) {
+        self.result = numbers.and_then(|numbers| {
+            let requests = self.jobs.iter().map(|job| &job.request);
             script::split_reply(requests, &numbers).map_err(|malformed| {
-                // Whose answer that was, and what else is on its way, nobody knows.
                 connection.mark_broken();
                 CommandError::Failed(malformed)
             })
@@ -109,6 +45,94 @@ async fn ask(connection: &mut Connection, calls: &mut [Call], by: By, deadline: 
     }
 }
 
-fn all_failed(calls: usize, failure: &StoreError) -> Vec<Result<Vec<i64>, CommandError>> {
-    (0..calls).map(|_| Err(CommandError::Failed(failure.clone()))).collect()
+/// Sends a batch, and waits for the results until `deadline`.
+pub(super) async fn send(connection: &mut Connection, jobs: Vec<Job>, deadline: Instant) -> Vec<Call> {
+    let mut calls = group_by_slot(jobs);
+    round_trip(connection, calls.iter_mut().collect(), By::Hash, deadline).await;
+    // NOSCRIPT: the server was restarted or flushed. The script did not run, so the only retry decides nothing twice.
+    let unknown: Vec<_> =
+        calls.iter_mut().filter(|call| matches!(call.result, Err(CommandError::NoScript))).collect();
+    if !unknown.is_empty() {
+        round_trip(connection, unknown, By::Text, deadline).await;
+    }
+    calls
+}
+
+/// Healthy unless every call failed. A redirect is the answer of a healthy cluster node; without slots there is no other
+/// server, and it is a failure.
+pub(super) fn health(calls: &[Call]) -> Result<(), &StoreError> {
+    let mut health = Ok(());
+    for call in calls {
+        match &call.result {
+            Err(CommandError::Failed(error)) => health = Err(error),
+            Err(CommandError::Redirected { error, .. }) if call.mode() == CallMode::Batched(None) => {
+                health = Err(error);
+            }
+            _ => return Ok(()),
+        }
+    }
+    health
+}
+
+/// Answers all requests.
+pub(super) fn answer_calls(calls: Vec<Call>) {
+    for call in calls {
+        answer_all(call.jobs, call.result);
+    }
+}
+
+/// Requests of a slot share a call and keep their order.
+fn group_by_slot(jobs: Vec<Job>) -> Vec<Call> {
+    let is_batched = |job: &Job| matches!(job.mode, CallMode::Batched(_));
+    // The usual case, and the only one of a standalone server: nothing to sort.
+    if jobs.iter().all(|job| is_batched(job) && job.mode == jobs[0].mode) {
+        return vec![Call::new(jobs)];
+    }
+    let (mut batched, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_batched);
+    batched.sort_by_key(|job| if let CallMode::Batched(slot) = job.mode { slot } else { None });
+    let mut calls: Vec<Call> = Vec::with_capacity(batched.len() + others.len());
+    for job in batched {
+        match calls.last_mut() {
+            Some(call) if call.mode() == job.mode => call.jobs.push(job),
+            _ => calls.push(Call::new(vec![job])),
+        }
+    }
+    calls.extend(others.into_iter().map(|job| Call::new(vec![job])));
+    calls
+}
+
+/// Sends calls together and takes their results over.
+async fn round_trip(connection: &mut Connection, calls: Vec<&mut Call>, by: By, deadline: Instant) {
+    let results = match calls.as_slice() {
+        [call] if call.mode() != CallMode::Asking => {
+            vec![connection.query(&call.command(by), deadline).await]
+        }
+        calls => query_calls(connection, calls, by, deadline).await,
+    };
+    for (call, numbers) in calls.into_iter().zip(results) {
+        call.set_result(numbers, connection);
+    }
+}
+
+/// Sends calls as one pipeline: a result for each.
+async fn query_calls(
+    connection: &mut Connection,
+    calls: &[&mut Call],
+    by: By,
+    deadline: Instant,
+) -> Vec<Numbers> {
+    let mut pipeline = Pipeline::with_capacity(calls.len());
+    pipeline.ignore_errors();
+    for call in calls {
+        if call.mode() == CallMode::Asking {
+            pipeline.cmd("ASKING").ignore();
+        }
+        pipeline.add_command(call.command(by));
+    }
+    let failure = match connection.query_each(&pipeline, deadline).await {
+        Ok(results) if results.len() == calls.len() => return results,
+        Ok(_) => StoreError::Malformed("not one answer for each call".to_owned()),
+        Err(error) => error.into(),
+    };
+    calls.iter().map(|_| Err(CommandError::Failed(failure.clone()))).collect()
 }

@@ -1,25 +1,25 @@
-//! The breaker in front of a server, as calls see it. Knows nothing of requests.
+//! The breaker of a node, as calls and the probe see it. Knows nothing of requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
-use crate::clock::monotonic;
 use crate::engine::StoreError;
 use crate::store::breaker::{Breaker, BreakerOptions, BreakerState};
 use crate::store::redis::observer::{BreakerTransition, RedisObserver};
 
 /// Lets calls through, or says why not.
 pub(super) struct BreakerGate {
-    /// `None` where it is switched off.
-    pub(super) breaker: Option<Mutex<Breaker>>,
-    /// Whether calls go through: what every call looks at.
+    /// `None` where the breaker is switched off.
+    breaker: Option<Mutex<Breaker>>,
+    /// Whether calls are refused. A copy of the breaker's state that every call can read without its lock.
     is_shut: AtomicBool,
-    /// Nobody asks any more; what still comes back changes nothing.
+    /// The node left the cluster: late results change nothing.
     is_retired: AtomicBool,
-    pub(super) opened: Notify,
+    opened: Notify,
     observer: Arc<dyn RedisObserver>,
 }
 
@@ -36,6 +36,9 @@ impl BreakerGate {
     }
 
     /// Whether a call may be made.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`] with the cause while the breaker is open.
     pub(super) fn admit(&self) -> Result<(), StoreError> {
         if !self.is_shut.load(Ordering::Relaxed) {
             return Ok(());
@@ -44,16 +47,19 @@ impl BreakerGate {
         cause.map_or(Ok(()), |cause| Err(StoreError::Open(cause)))
     }
 
-    /// How a call ended. Why nobody is to ask any more, when that was one failure too many.
+    /// Records the result of a call.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`] if this result opened the breaker.
     pub(super) fn record(&self, result: Result<(), &StoreError>) -> Result<(), StoreError> {
         let Some(breaker) = self.breaker.as_ref().filter(|_| !self.is_retired.load(Ordering::Relaxed)) else {
             return Ok(());
         };
         match result {
-            Ok(()) => breaker.lock().succeeded(monotonic()),
+            Ok(()) => breaker.lock().succeeded(now()),
             Err(cause) => {
-                if breaker.lock().failed(monotonic(), cause) {
-                    self.transition(BreakerTransition {
+                if breaker.lock().failed(now(), cause) {
+                    self.change(BreakerTransition {
                         from: BreakerState::Closed,
                         to: BreakerState::Open,
                         cause: Some(cause),
@@ -70,17 +76,48 @@ impl BreakerGate {
         self.breaker.as_ref().map_or(BreakerState::Closed, |breaker| breaker.lock().state())
     }
 
-    /// The server is not asked any more, whatever state it is in.
+    /// Reports the breaker as closed, whatever its state: the node is no longer part of the cluster.
     pub(super) fn retire(&self) {
         let from = self.state();
         self.is_retired.store(true, Ordering::Relaxed);
         if from != BreakerState::Closed {
-            self.transition(BreakerTransition { from, to: BreakerState::Closed, cause: None });
+            self.change(BreakerTransition { from, to: BreakerState::Closed, cause: None });
         }
     }
 
-    pub(super) fn transition(&self, turn: BreakerTransition<'_>) {
-        self.is_shut.store(turn.to != BreakerState::Closed, Ordering::Relaxed);
-        self.observer.breaker(turn);
+    /// Waits until a probe is due. The breaker is then half open, until [`BreakerGate::record_probe`].
+    pub(super) async fn probe_due(&self) {
+        let Some(breaker) = &self.breaker else { return std::future::pending().await };
+        loop {
+            let probe_at = breaker.lock().probe_at();
+            match probe_at {
+                Some(probe_at) => break sleep_until(Instant::from_std(probe_at)).await,
+                None => self.opened.notified().await,
+            }
+        }
+        breaker.lock().probing();
+        self.change(BreakerTransition { from: BreakerState::Open, to: BreakerState::HalfOpen, cause: None });
     }
+
+    /// Records the result of the probe: the breaker closes, or opens again.
+    pub(super) fn record_probe(&self, result: Result<(), StoreError>) {
+        let Some(breaker) = &self.breaker else { return };
+        let failure = result.clone().err();
+        let to = {
+            let mut breaker = breaker.lock();
+            breaker.probed(now(), result);
+            breaker.state()
+        };
+        self.change(BreakerTransition { from: BreakerState::HalfOpen, to, cause: failure.as_ref() });
+    }
+
+    fn change(&self, transition: BreakerTransition<'_>) {
+        self.is_shut.store(transition.to != BreakerState::Closed, Ordering::Relaxed);
+        self.observer.breaker(transition);
+    }
+}
+
+/// Tokio's clock, so that tests with paused time move the breaker too.
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
 }

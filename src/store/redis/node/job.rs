@@ -1,4 +1,4 @@
-//! A request in the queue, and why it got no answer. Knows nothing of which node should decide it.
+//! A request in the queue of a node, and why it got no answer. Knows nothing of which node should decide it.
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -9,31 +9,31 @@ use crate::store::redis::script::{Answer, Encoded};
 
 /// A request that waits for its answer.
 #[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) request: Encoded,
-    pub(crate) mode: CallMode,
-    /// After this nobody waits any more.
-    pub(crate) deadline: Instant,
-    pub(crate) answer: oneshot::Sender<Result<Answer, CallError>>,
+pub(super) struct Job {
+    pub(super) request: Encoded,
+    pub(super) mode: CallMode,
+    /// The caller stops waiting at this time.
+    pub(super) deadline: Instant,
+    pub(super) reply: oneshot::Sender<Result<Answer, CallError>>,
 }
 
-/// What a request may share a script call with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Which requests may share a script call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallMode {
-    /// With requests of the same slot, and without one with whatever goes to the same server.
+    /// Requests with the same slot; `None` on a server without slots.
     Batched(Option<u16>),
-    /// With nothing.
+    /// The request has a call of its own.
     Single,
-    /// With nothing, and of a server that does not have the slot yet.
+    /// The same, after `ASKING`: the slot is migrating to this node.
     Asking,
 }
 
 /// Why a request has no answer.
 #[derive(Debug)]
 pub(crate) enum CallError {
-    /// For good. Whether it was decided may not be known, so it is not to be sent again.
+    /// The request may have been decided: it must not be sent again.
     Failed(StoreError),
-    /// For now: it surely was not decided.
+    /// The request was not decided: it may be sent again, also to another node.
     NotExecuted(Box<NotExecuted>),
 }
 
@@ -44,68 +44,79 @@ pub(crate) struct NotExecuted {
     pub(crate) cause: Cause,
 }
 
-/// What kept a request from being decided.
+/// Why a request was not decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It did not leave this process.
+    /// It was not sent.
     NotSent(StoreError),
-    /// The server has not, or not alone, what the request is about.
+    /// The node refused it, because it does not serve the slot alone.
     Redirected(Redirect),
 }
 
-impl CallError {
-    pub(crate) fn not_sent(request: Encoded, failure: StoreError) -> Self {
-        Self::NotExecuted(Box::new(NotExecuted { request, cause: Cause::NotSent(failure) }))
+impl Job {
+    /// Whether the caller stopped waiting before the deadline.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
     }
 
-    pub(crate) fn redirected(request: Encoded, redirect: Redirect) -> Self {
-        Self::NotExecuted(Box::new(NotExecuted { request, cause: Cause::Redirected(redirect) }))
+    /// Answers the caller.
+    pub(super) fn answer(self, answer: Result<Answer, CallError>) {
+        // It fails only when the caller is gone.
+        drop(self.reply.send(answer));
+    }
+
+    /// Tells the caller that the request was not executed.
+    fn not_executed(self, cause: Cause) {
+        let not_executed = NotExecuted { request: self.request, cause };
+        // It fails only when the caller is gone.
+        drop(self.reply.send(Err(CallError::NotExecuted(Box::new(not_executed)))));
     }
 }
 
-/// Where nobody else can be asked.
+/// Answers the requests of one script call.
+pub(super) fn answer_all(jobs: Vec<Job>, result: Result<Vec<Answer>, CommandError>) {
+    match result {
+        Ok(answers) => {
+            for (job, answer) in jobs.into_iter().zip(answers) {
+                job.answer(Ok(answer));
+            }
+        }
+        Err(CommandError::Redirected { redirect, .. }) => {
+            for job in jobs {
+                job.not_executed(Cause::Redirected(redirect.clone()));
+            }
+        }
+        Err(error) => {
+            let failure = StoreError::from(error);
+            for job in jobs {
+                job.answer(Err(CallError::Failed(failure.clone())));
+            }
+        }
+    }
+}
+
+/// Tells callers that their requests were not sent.
+pub(super) fn fail_all(jobs: Vec<Job>, failure: &StoreError) {
+    for job in jobs {
+        job.not_executed(Cause::NotSent(failure.clone()));
+    }
+}
+
+impl CallError {
+    pub(super) fn not_sent(request: Encoded, failure: StoreError) -> Self {
+        Self::NotExecuted(Box::new(NotExecuted { request, cause: Cause::NotSent(failure) }))
+    }
+}
+
+/// For callers without another node to ask.
 impl From<CallError> for StoreError {
-    fn from(setback: CallError) -> Self {
-        match setback {
+    fn from(error: CallError) -> Self {
+        match error {
             CallError::Failed(failure) => failure,
-            CallError::NotExecuted(not_run) => match not_run.cause {
+            CallError::NotExecuted(not_executed) => match not_executed.cause {
                 Cause::NotSent(failure) => failure,
                 Cause::Redirected(redirect) => redirect.into(),
             },
         }
     }
-}
-
-/// Gives everyone who shared a call what came of it.
-pub(crate) fn hand_out(answer: Result<Vec<Answer>, CommandError>, jobs: Vec<Job>) {
-    match answer {
-        Ok(answers) => {
-            for (job, answer) in jobs.into_iter().zip(answers) {
-                deliver(job.answer, Ok(answer));
-            }
-        }
-        Err(CommandError::Redirected { redirect, .. }) => {
-            for Job { request, answer, .. } in jobs {
-                deliver(answer, Err(CallError::redirected(request, redirect.clone())));
-            }
-        }
-        Err(failure) => {
-            let failure = StoreError::from(failure);
-            for job in jobs {
-                deliver(job.answer, Err(CallError::Failed(failure.clone())));
-            }
-        }
-    }
-}
-
-/// Tells them that they have not been sent.
-pub(super) fn turn_away(jobs: Vec<Job>, failure: &StoreError) {
-    for Job { request, answer, .. } in jobs {
-        deliver(answer, Err(CallError::not_sent(request, failure.clone())));
-    }
-}
-
-pub(super) fn deliver(to: oneshot::Sender<Result<Answer, CallError>>, answer: Result<Answer, CallError>) {
-    // A caller who has gone does not want it.
-    drop(to.send(answer));
 }

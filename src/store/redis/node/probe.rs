@@ -1,70 +1,52 @@
-//! The probe that closes the breaker: asks the server for one decision.
+//! The probe: while the breaker is open, asks the server for a decision of its own, until it gets one.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-use super::state::{Calls, NodeState};
-use super::{batcher, calls};
-use crate::clock::monotonic;
+use super::calls;
+use super::job::Job;
+use super::state::NodeState;
 use crate::engine::algorithm::{FixedWindow, Kernel};
 use crate::engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, StoreError};
-use crate::store::breaker::BreakerState;
 use crate::store::redis::address;
 use crate::store::redis::connect::{CHECKOUT_TIMEOUT, checkout};
-use crate::store::redis::observer::BreakerTransition;
 use crate::store::redis::script::Encoded;
 
-/// As short as a window may be: a probe leaves nothing that is worth keeping.
+/// The shortest window: the probe's counter expires at once.
 const PROBE_WINDOW_US: u64 = 1;
 
-/// Probes whenever the breaker is open, until it is dropped.
-pub(super) async fn watch(shared: Arc<NodeState>) {
-    let gate = &shared.gate;
-    let Some(breaker) = &gate.breaker else { return };
+/// Sends a probe whenever one is due.
+pub(super) async fn run(node: Arc<NodeState>) -> Infallible {
     loop {
-        let due = breaker.lock().probe_at();
-        let Some(due) = due else {
-            gate.opened.notified().await;
-            continue;
-        };
-        sleep_until(Instant::from_std(due)).await;
-        breaker.lock().probing();
-        gate.transition(BreakerTransition {
-            from: BreakerState::Open,
-            to: BreakerState::HalfOpen,
-            cause: None,
-        });
-        let result = probe(&shared).await;
-        let failure = result.clone().err();
-        let to = {
-            let mut breaker = breaker.lock();
-            breaker.probed(monotonic(), result);
-            breaker.state()
-        };
-        gate.transition(BreakerTransition { from: BreakerState::HalfOpen, to, cause: failure.as_ref() });
+        node.gate.probe_due().await;
+        let result = probe(&node).await;
+        node.gate.record_probe(result);
     }
 }
 
-/// Whether the server decides: one decision of its own, by the way of all others.
-async fn probe(shared: &NodeState) -> Result<(), StoreError> {
+/// Has the server decide one request, by the same script and connections as all requests.
+async fn probe(node: &NodeState) -> Result<(), StoreError> {
     loop {
-        let mut attempt = checkout(&shared.pool, Instant::now() + CHECKOUT_TIMEOUT).await?;
-        let connection = attempt.as_mut().map_err(|failure| failure.cause.clone())?;
-        if !connection.is_alive(shared.timeout).await {
+        let mut pooled = checkout(&node.pool, Instant::now() + CHECKOUT_TIMEOUT).await?;
+        let connection = pooled.as_mut().map_err(|failure| failure.cause.clone())?;
+        if !connection.is_alive(node.timeout).await {
             continue;
         }
-        let deadline = Instant::now() + shared.timeout;
-        let question = shared.probe.lock().clone();
-        return match shared.calls {
-            Calls::One => batcher::decide(connection, std::iter::once(&question), deadline).await.map(|_| ()),
-            Calls::PerSlot => calls::probe(connection, &question, deadline).await,
-        };
+        let deadline = Instant::now() + node.timeout;
+        let request = node.probe_request.lock().clone();
+        // Only the result counts, so the answer has no receiver.
+        let (reply, _) = oneshot::channel();
+        let job = Job { request, mode: node.probe_mode, deadline, reply };
+        let calls = calls::send(connection, vec![job], deadline).await;
+        return calls::health(&calls).map_err(Clone::clone);
     }
 }
 
-/// What a probe asks: a hit that is recorded whatever is there, because replicas and full servers read well enough. In a
-/// cluster about a slot of the server's own, because what it says of others' does not show whether it decides.
+/// The request that a probe sends. It writes a counter, because a replica or a server without memory still answers reads.
+/// In a cluster its key has a slot of the node: a redirect does not show whether the node decides.
 pub(crate) fn probe_request(key_prefix: &str, slot: Option<u16>) -> Encoded {
     let mut charges = Charges::default();
     let hit = Charge {
@@ -75,7 +57,7 @@ pub(crate) fn probe_request(key_prefix: &str, slot: Option<u16>) -> Encoded {
         on_store_failure: FailurePolicy::Error,
     };
     charges.push(hit, |key| match slot {
-        Some(slot) => key.push_str(&format!("probe{{{}}}", address::tag(slot))),
+        Some(slot) => key.push_str(&format!("probe{{{}}}", address::tag_for_slot(slot))),
         None => key.push_str("probe"),
     });
     Encoded::new(&charges, key_prefix)

@@ -1,4 +1,4 @@
-//! Where requests wait for a batch: bounded, first come first served, shared by all batchers of a worker.
+//! The queue in which requests wait for a batch: bounded, first in first out, shared by the batchers of a node.
 
 use std::collections::VecDeque;
 
@@ -16,30 +16,30 @@ pub(super) struct Queue<T> {
 struct Waiting<T> {
     items: VecDeque<T>,
     bound: usize,
-    /// Something was refused for lack of room since the last time that something was taken.
+    /// An item was refused for lack of room since the last call of `take`.
     overflowed: bool,
     closed: bool,
 }
 
-/// What was taken out at once.
+/// The result of one [`Queue::take`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Taken<T> {
-    /// The oldest that were worth it.
+    /// The oldest items that have a weight.
     pub(super) items: Vec<T>,
-    /// Those that were passed over: nobody will take them any more.
+    /// Older items without a weight. They are not in the queue any more.
     pub(super) passed: Vec<T>,
-    /// How many still wait.
+    /// How many items still wait.
     pub(super) left: usize,
-    /// Whether the queue was full since the last time.
+    /// Whether the queue refused an item since the last call.
     pub(super) overflowed: bool,
 }
 
-/// Why nothing could be added.
+/// Why an item could not be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// So much waits as may wait.
+    /// The queue holds as many items as its bound allows.
     Full,
-    /// Nothing is taken out any more.
+    /// The queue is closed.
     Closed,
 }
 
@@ -79,13 +79,13 @@ impl<T> Queue<T> {
             }
             self.arrived.notified().await;
         }
-        // The others are to see it too.
+        // Wakes the next waiter, which then sees the end too.
         self.arrived.notify_one();
         false
     }
 
-    /// Takes the oldest items until their weights come to `budget`, but at least one; passes over those that have no
-    /// weight.
+    /// Takes the oldest items until the sum of their weights reaches `budget`, but at least one. Items without a weight are
+    /// removed and returned apart.
     pub(super) fn take(&self, budget: usize, weigh: impl Fn(&T) -> Option<usize>) -> Taken<T> {
         let mut waiting = self.waiting.lock();
         let mut items = Vec::with_capacity(budget.min(waiting.items.len()));
@@ -110,26 +110,26 @@ impl<T> Queue<T> {
         let overflowed = std::mem::take(&mut waiting.overflowed);
         drop(waiting);
         if left > 0 {
-            // One notice may have stood for many arrivals.
+            // One notification may stand for many arrivals.
             self.arrived.notify_one();
         }
         Taken { items, passed, left, overflowed }
     }
 
-    /// Removes the oldest items for as long as they are stale.
-    pub(super) fn forget(&self, is_stale: impl Fn(&T) -> bool) {
+    /// Drops items from the front while they are stale.
+    pub(super) fn drop_stale(&self, is_stale: impl Fn(&T) -> bool) {
         let mut waiting = self.waiting.lock();
         while waiting.items.front().is_some_and(&is_stale) {
             waiting.items.pop_front();
         }
     }
 
-    /// Changes how many may wait. Those that do stay.
+    /// Changes how many items may wait. Items beyond the bound stay.
     pub(super) fn set_bound(&self, bound: usize) {
         self.waiting.lock().bound = bound;
     }
 
-    /// Nothing is added from now on; what waits may still be taken.
+    /// Refuses further items. Items that wait may still be taken.
     pub(super) fn close(&self) {
         self.waiting.lock().closed = true;
         self.arrived.notify_one();
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_is_bounded_and_keeps_the_order() {
+    async fn the_queue_is_bounded_and_keeps_the_order() {
         let queue = Queue::new(2);
         assert_eq!((queue.push(1), queue.push(2)), (Ok(()), Ok(())));
         assert_eq!(queue.push(3), Err((Refusal::Full, 3)));
@@ -159,19 +159,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_worth_taking_is_passed_over_and_does_not_count() {
+    async fn items_without_a_weight_are_passed_over_and_do_not_count() {
         let queue = Queue::new(9);
         for item in 0..6 {
             assert_eq!(queue.push(item), Ok(()));
         }
         let taken = queue.take(2, |item| (item % 2 == 1).then_some(1));
         assert_eq!(taken, Taken { items: vec![1, 3], passed: vec![0, 2], left: 2, overflowed: false });
-        queue.forget(|item| *item < 5);
+        queue.drop_stale(|item| *item < 5);
         assert_eq!(queue.take(9, |_| Some(1)).items, vec![5]);
     }
 
     #[tokio::test]
-    async fn heavy_items_go_alone_and_keep_their_place() {
+    async fn an_item_over_the_budget_goes_alone_and_keeps_its_turn() {
         let queue = Queue::new(9);
         for item in [2, 3, 9, 1] {
             assert_eq!(queue.push(item), Ok(()));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn closing_wakes_everyone_who_waits() {
+    async fn closing_wakes_all_waiters() {
         let queue = Queue::<u8>::new(1);
         let close = async { queue.close() };
         let (first, second, ()) = tokio::join!(queue.ready(), queue.ready(), close);
