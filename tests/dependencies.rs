@@ -1,18 +1,22 @@
-//! What the dependencies may be: their licences, where they come from, and the crates that must not slip in.
+//! The rules for dependencies: their licences, their registry, crates that are banned, and none that is not used.
 //!
-//! Reads `cargo metadata` and the lists below, nothing else. Advisories are left out on purpose: their database has
-//! to be fetched, and a build that was green yesterday must be green today.
+//! Reads `cargo metadata`, the sources and the lists below. Advisories are left out on purpose: their database has to
+//! be downloaded, and a build that was green yesterday must be green today.
 
+use std::path::Path;
 use std::process::Command;
 
 use serde::Deserialize;
 
-/// SPDX identifiers that ask no more of us than a notice.
+/// SPDX identifiers of licences that require no more than a notice.
 const LICENCES: &[&str] =
     &["Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "ISC", "MIT", "Unicode-3.0", "Zlib"];
 
-/// Crates that would tie the binary to libraries of the system it was built on.
+/// Crates that link the binary to libraries of the build machine.
 const BANNED: &[&str] = &["native-tls", "openssl", "openssl-sys"];
+
+/// Crates that only generated code names.
+const GENERATED: &[&str] = &["tonic-prost"];
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
@@ -34,10 +38,46 @@ struct Package {
 struct Dependency {
     name: String,
     req: String,
+    /// `dev`, `build` or none.
+    kind: Option<String>,
+}
+
+impl Dependency {
+    /// Where the crate must be named, or it is not used.
+    fn users(&self) -> &'static [&'static str] {
+        match self.kind.as_deref() {
+            Some("dev") => &["src", "tests", "benches"],
+            Some(_) => &["build.rs"],
+            None => &["src"],
+        }
+    }
+
+    fn is_used(&self) -> bool {
+        let name = self.name.replace('-', "_");
+        let is_named = |path: &str| is_named_below(Path::new(path), &name);
+        GENERATED.contains(&self.name.as_str()) || self.users().iter().any(|path| is_named(path))
+    }
+}
+
+fn is_named_below(path: &Path, name: &str) -> bool {
+    if path.is_dir() {
+        let mut entries = std::fs::read_dir(path).expect("a readable folder");
+        return entries.any(|entry| is_named_below(&entry.expect("a readable entry").path(), name));
+    }
+    path.extension().is_some_and(|extension| extension == "rs")
+        && names_crate(&std::fs::read_to_string(path).expect("UTF-8"), name)
+}
+
+/// Whether a line of code has `name::` at the start of a path.
+fn names_crate(text: &str, name: &str) -> bool {
+    let is_start = |before: &str| !before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
+    let mut lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let named = |line: &str| line.match_indices(&format!("{name}::")).any(|(at, _)| is_start(&line[..at]));
+    lines.any(named)
 }
 
 impl Package {
-    /// Ours: a member of this workspace has no source.
+    /// A member of this workspace has no source.
     fn is_ours(&self) -> bool {
         self.source.is_none()
     }
@@ -57,8 +97,11 @@ impl Package {
             problems.push(format!("{at}: is banned"));
         }
         let wildcards = self.dependencies.iter().filter(|dependency| self.is_ours() && dependency.req == "*");
-        problems
-            .extend(wildcards.map(|dependency| format!("{at}: any version of {} will do", dependency.name)));
+        problems.extend(
+            wildcards.map(|dependency| format!("{at}: any version of {} is accepted", dependency.name)),
+        );
+        let unused = self.dependencies.iter().filter(|dependency| self.is_ours() && !dependency.is_used());
+        problems.extend(unused.map(|dependency| format!("{at}: {} is not used", dependency.name)));
         problems
     }
 }
@@ -68,7 +111,7 @@ fn is_allowed(expression: &str) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words = spaced.split_whitespace().peekable();
     let allowed = any_of(&mut words);
-    // Left-over words mean that the expression was not understood, so it is not allowed either.
+    // An expression with words left over was not understood, so it is not allowed.
     allowed && words.next().is_none()
 }
 
@@ -94,7 +137,7 @@ fn one_licence(words: &mut Words) -> bool {
     match words.next() {
         Some("(") => any_of(words) & (words.next() == Some(")")),
         Some(identifier) => {
-            // An exception only adds permissions; the licence before it is what counts.
+            // An exception only adds permissions: the licence before it decides.
             if words.next_if_eq(&"WITH").is_some() {
                 words.next();
             }
@@ -105,7 +148,7 @@ fn one_licence(words: &mut Words) -> bool {
 }
 
 #[test]
-fn every_dependency_is_allowed() {
+fn every_dependency_is_allowed_and_used() {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--locked", "--all-features"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -123,17 +166,32 @@ fn licence_expressions() {
     let table = [
         ("MIT", true),
         ("MIT OR LGPL-2.1-or-later", true),          // one side is enough
-        ("MIT AND LGPL-2.1-or-later", false),        // both are asked
-        ("Unlicense/MIT", true),                     // the old spelling
+        ("MIT AND LGPL-2.1-or-later", false),        // both are required
+        ("Unlicense/MIT", true),                     // the old spelling of OR
         ("(MIT OR GPL-3.0) AND BSD-3-Clause", true), // brackets first
         ("GPL-3.0 OR MIT AND AGPL-3.0", false),      // AND binds tighter than OR
-        ("Apache-2.0 WITH LLVM-exception", true),    // an exception takes nothing away
-        ("GPL-2.0 WITH Classpath-exception-2.0", false), // and gives no licence either
+        ("Apache-2.0 WITH LLVM-exception", true),    // an exception restricts nothing
+        ("GPL-2.0 WITH Classpath-exception-2.0", false), // an exception is not a licence
         ("(MIT", false),                             // not an expression
-        ("MIT MIT", false),                          // not one either
+        ("MIT MIT", false),                          // not an expression
         ("", false),
     ];
     for (expression, allowed) in table {
         assert_eq!(is_allowed(expression), allowed, "{expression}");
+    }
+}
+
+#[test]
+fn a_crate_is_used_where_a_path_starts_with_it() {
+    let table = [
+        ("use bb8::Pool;", true),
+        ("    let pool = bb8::Pool::builder();", true),
+        ("fn f(pool: &bb8::Pool) {}", true),
+        ("use bb8_redis::bb8::Pool;", false), // another crate's module
+        ("use my_bb8::Pool;", false),
+        ("// as bb8::Pool does", false),
+    ];
+    for (text, expected) in table {
+        assert_eq!(names_crate(text, "bb8"), expected, "{text}");
     }
 }

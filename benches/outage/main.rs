@@ -1,8 +1,8 @@
-//! An outage, seen by callers: answers per second by what gave them, while Redis is killed, hangs, becomes a replica and
-//! comes back, under a steady load.
+//! An outage as callers see it: answers per second, by their source, while Redis is killed, stopped, demoted to a
+//! replica and restored, under a steady load.
 //!
-//! `cargo bench --bench outage` prints a table; `-- --svg FILE` draws the picture too, as `make outage` does for
-//! docs/outage.svg. Real processes, real signals, the default settings.
+//! `cargo bench --bench outage` prints a table; `-- --svg FILE` also draws the picture, as `make outage` does for
+//! docs/outage.svg. It uses real processes, real signals and the default settings.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 

@@ -1,7 +1,8 @@
 //! Throughput, latency and CPU per decision of the served path, over real sockets.
 //!
-//! `cargo bench --bench served` prints one table; `--help` tells how to measure one row, or with `--target ADDRESS` any other
-//! RLS server. All processes share this machine's cores: read the ratios and the CPU microseconds, not the rates.
+//! `cargo bench --bench served` prints one table. `--help` shows how to measure one row, or any other RLS server with
+//! `--target ADDRESS`. All processes share the cores of one machine: compare the ratios and the CPU microseconds, not
+//! the rates.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 

@@ -1,5 +1,5 @@
-//! A hosts file of the test's own, for the names that a process under test looks up: libnss_wrapper puts it in the place
-//! of the system's name service.
+//! A hosts file for the names that a process under test looks up. libnss_wrapper makes the process read it instead of
+//! asking the system's name service.
 
 use std::io::Write;
 use std::net::IpAddr;

@@ -1,0 +1,76 @@
+//! What a reviewer would say twice: which room may name which, how large things may grow, what may not be written.
+
+use std::fs;
+use std::path::Path;
+
+use source::{report, sources};
+
+mod circles;
+mod code;
+mod layout;
+mod names;
+mod reader;
+mod rooms;
+mod sizes;
+mod source;
+mod tokens;
+
+#[test]
+fn every_module_says_what_it_is() {
+    let undocumented =
+        sources("src").into_iter().filter(|source| !source.text.starts_with("//!") && !source.is_test());
+    report(
+        &undocumented.map(|source| format!("{}: no module documentation", source.name())).collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn nothing_panics_or_hides_on_purpose() {
+    let mut problems = Vec::new();
+    // Spelt in two parts, so that this file does not find itself.
+    let banned = [".unwrap", "todo", "unimplemented", "panic", "#[allow", "dbg"].map(|start| match start {
+        ".unwrap" => format!("{start}()"),
+        "#[allow" => format!("{start}("),
+        start => format!("{start}!("),
+    });
+    for source in sources("src").into_iter().filter(|source| !source.is_test()) {
+        for (line, text) in source.code() {
+            for found in banned.iter().filter(|banned| text.contains(banned.as_str())) {
+                problems.push(format!("{}:{line}: {found}", source.name()));
+            }
+        }
+    }
+    report(&problems);
+}
+
+#[test]
+fn tests_do_not_sleep_to_let_time_pass() {
+    let mut problems = Vec::new();
+    for source in sources("tests") {
+        // One module waits for other processes, and the proxy delays bytes on purpose.
+        let may_wait = ["wait.rs", "daemon.rs", "proxy", "tidy/"];
+        if may_wait.iter().any(|name| source.name().contains(name)) {
+            continue;
+        }
+        for (line, text) in source.code() {
+            if text.contains("thread::sleep") || text.contains("time::sleep(") {
+                problems.push(format!("{}:{line}: sleeps", source.name()));
+            }
+        }
+    }
+    report(&problems);
+}
+
+#[test]
+fn lua_files_say_what_they_read_and_return() {
+    let folder = Path::new("src/store/redis/script/lua");
+    let mut problems = Vec::new();
+    for entry in fs::read_dir(folder).expect("the scripts") {
+        let path = entry.expect("a readable entry").path();
+        let text = fs::read_to_string(&path).expect("UTF-8");
+        if !text.starts_with("--") {
+            problems.push(format!("{}: no header", path.display()));
+        }
+    }
+    report(&problems);
+}
