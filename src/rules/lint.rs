@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use crate::engine::Pattern;
 
-use super::draft::{DomainDraft, LimitDraft, NodeDraft};
 use super::problem::{Place, Problem};
+use super::read::{DomainDraft, LimitDraft, NodeDraft};
 
 /// Each node is compared with that many wildcards of its level; enough for rules that people write, and it keeps the
 /// check linear for those that nobody wrote.

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use crate::engine::{Defaults, DomainSpec, RuleSet};
 
-use super::draft::DomainDraft;
+use super::lint;
 use super::problem::{Place, Problem, Problems};
-use super::report::Report;
+use super::read::{DomainDraft, read_document};
 use super::source::{Files, Source, SourceFile};
-use super::{lint, tree};
 use crate::yaml;
 
 /// How rule files are to be read.
@@ -87,9 +86,8 @@ fn read_file(file: &SourceFile, defaults: Defaults, problems: &mut Vec<Problem>)
             return fail(Place::line(Arc::clone(&file.name), error.line), reason);
         }
     };
-    let mut report = Report::new(&file.name);
-    let draft = tree::read(&document, defaults, &mut report);
-    problems.append(&mut report.problems);
+    let (draft, mut found) = read_document(&file.name, &document, defaults);
+    problems.append(&mut found);
     draft
 }
 

@@ -10,8 +10,8 @@ use crate::engine::{
 
 use super::draft::LimitDraft;
 use super::fields::Fields;
-use super::keys::{INTERVAL, QUEUE, Section, units};
 use super::report::{At, Report};
+use crate::rules::keys::{INTERVAL, QUEUE, Section, units};
 use crate::yaml::Node;
 
 /// Whether a descriptor names limits at all.

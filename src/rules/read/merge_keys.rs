@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::report::{At, Report};
-use super::scalar::Meaning;
+use super::yaml11::Meaning;
 use crate::yaml::{Content, Node};
 
 /// A key that counts, after merge keys and repetitions are resolved.

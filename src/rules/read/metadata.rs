@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::engine::Metadata;
 
-use super::pairs::Pairs;
+use super::merge_keys::Pairs;
 use super::report::{At, Report};
-use super::scalar::Meaning;
+use super::yaml11::Meaning;
 use crate::yaml::{Content, Node};
 
 /// The metadata in a map of one or several parts. What cannot be held goes to `report` and is left out.

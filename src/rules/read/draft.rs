@@ -2,11 +2,11 @@
 
 use crate::engine::{DomainSpec, LimitSpec, NodeSpec, RuleSpec, ShardBy};
 
-use super::problem::Place;
+use crate::rules::problem::Place;
 
 /// All rules that one file, or several merged ones, give for a domain.
 #[derive(Clone, Debug)]
-pub(super) struct DomainDraft {
+pub(in crate::rules) struct DomainDraft {
     pub place: Place,
     pub name: String,
     /// As far as it is said.
@@ -16,7 +16,7 @@ pub(super) struct DomainDraft {
 
 /// One node of the tree.
 #[derive(Clone, Debug)]
-pub(super) struct NodeDraft {
+pub(in crate::rules) struct NodeDraft {
     pub place: Place,
     /// Without limits and without the next level.
     pub spec: NodeSpec,
@@ -33,7 +33,7 @@ pub(super) struct NodeDraft {
 
 /// One limit.
 #[derive(Clone, Debug)]
-pub(super) struct LimitDraft {
+pub(in crate::rules) struct LimitDraft {
     pub place: Place,
     pub spec: LimitSpec,
 }

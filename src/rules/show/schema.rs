@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::keys::{KEYS, Key, Kind, Section, units};
+use crate::rules::keys::{KEYS, Key, Kind, Section, units};
 
 /// The schema (draft 07) of a rule file. `config/rules.schema.json` is its text.
 #[must_use]

@@ -1,17 +1,31 @@
 //! Reads the document of a rule file: the domain and its tree of descriptors.
 
+use std::sync::Arc;
+
 use crate::engine::{Defaults, NodeSpec, RuleSpec, ShardBy};
 
 use super::draft::{DomainDraft, LimitDraft, NodeDraft};
 use super::fields::Fields;
-use super::keys::Section;
 use super::limits;
 use super::metadata;
 use super::report::{At, Report};
+use crate::rules::keys::Section;
+use crate::rules::problem::Problem;
 use crate::yaml::{Document, Node};
 
-/// Reads a whole document. `None` where it has no domain; what is wrong goes to `report` in any case.
-pub(super) fn read(document: &Document, defaults: Defaults, report: &mut Report) -> Option<DomainDraft> {
+/// Reads the first document of `file`. Returns `None` for a document without a domain, and every problem of the
+/// document in both cases.
+pub(in crate::rules) fn read_document(
+    file: &Arc<str>,
+    document: &Document,
+    defaults: Defaults,
+) -> (Option<DomainDraft>, Vec<Problem>) {
+    let mut report = Report::new(file);
+    let draft = read_domain(document, defaults, &mut report);
+    (draft, report.problems)
+}
+
+fn read_domain(document: &Document, defaults: Defaults, report: &mut Report) -> Option<DomainDraft> {
     if let Some(line) = document.second_line {
         let at = At { line, path: String::new() };
         report.warn(&at, "only the first YAML document of a file is read; this one is ignored");

@@ -1,9 +1,9 @@
 //! Reads the maps of a rule file by the table of keys: unknown keys, misplaced keys, wrong types.
 
-use super::keys::{Key, Kind, Section};
-use super::pairs::{Pair, Pairs};
+use super::merge_keys::{Pair, Pairs};
 use super::report::{At, Report};
-use super::scalar::Meaning;
+use super::yaml11::Meaning;
+use crate::rules::keys::{Key, Kind, Section};
 use crate::yaml::{Content, Node, Scalar};
 
 /// The keys of one map that are known, in their place and of the right type.

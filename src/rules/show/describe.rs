@@ -8,7 +8,7 @@ use crate::engine::{
     Walk,
 };
 
-use super::words;
+use super::describe_limit;
 
 /// A request explained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,17 +163,17 @@ impl Explanation<'_> {
             say!(out, "    left out: replaced by limit '{replacer}'");
             return false;
         }
-        say!(out, "    admits            {}", words::parameters(limit));
+        say!(out, "    admits            {}", describe_limit::parameters(limit));
         if limit.quantity == Quantity::Unlimited {
             return true;
         }
         let spec = &limit.spec;
         say!(out, "    algorithm         {}", spec.algorithm);
-        say!(out, "    charging          {}", words::charging(spec.charging));
-        say!(out, "    on store failure  {}", words::policy(spec.on_store_failure));
+        say!(out, "    charging          {}", describe_limit::charging(spec.charging));
+        say!(out, "    on store failure  {}", describe_limit::policy(spec.on_store_failure));
         if let Some((_, key)) = self.keys.iter().find(|(id, _)| *id == limit.id) {
             say!(out, "    store key         {key} (in Redis after store.redis.key_prefix)");
-            say!(out, "    shard by          {}", words::shard_by(rule.shard_by));
+            say!(out, "    shard by          {}", describe_limit::shard_by(rule.shard_by));
         }
         for name in &spec.replaces {
             say!(out, "    replaces          {name}");

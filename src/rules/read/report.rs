@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::problem::{Place, Problem};
+use crate::rules::problem::{Place, Problem};
 
 /// Collects the problems of one file.
 #[derive(Debug)]
