@@ -15,9 +15,9 @@ mod show;
 mod source;
 mod status;
 
-pub use load::{LoadOptions, Loaded, load};
-pub use problem::{Place, Problem, Problems, Severity};
+pub use load::{LoadOptions, LoadedRules, load};
+pub use problem::{Location, Problem, Problems, Severity};
 pub use reload::{CHECK_EVERY, Change, Reloader, watch};
 pub use show::{Description, describe, rlconfig, schema};
-pub use source::{Fingerprint, Source};
+pub use source::{Source, SourceState};
 pub use status::{LastError, RulesStatus};

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::engine::{Defaults, NodeSpec, RuleSpec, ShardBy};
 
-use super::draft::{DomainDraft, LimitDraft, NodeDraft};
+use super::draft::{DomainDraft, NodeDraft};
 use super::fields::Fields;
-use super::limits;
-use super::metadata;
-use super::report::{At, Report};
+use super::file_report::{FileReport, Position};
+use super::limits::{has_limits, read_limits};
+use super::metadata::read_metadata;
 use crate::rules::keys::Section;
 use crate::rules::problem::Problem;
 use crate::yaml::{Document, Node};
@@ -20,62 +20,64 @@ pub(in crate::rules) fn read_document(
     document: &Document,
     defaults: Defaults,
 ) -> (Option<DomainDraft>, Vec<Problem>) {
-    let mut report = Report::new(file);
+    let mut report = FileReport::new(file);
     let draft = read_domain(document, defaults, &mut report);
     (draft, report.problems)
 }
 
-fn read_domain(document: &Document, defaults: Defaults, report: &mut Report) -> Option<DomainDraft> {
+fn read_domain(document: &Document, defaults: Defaults, report: &mut FileReport) -> Option<DomainDraft> {
     if let Some(line) = document.second_line {
-        let at = At { line, path: String::new() };
-        report.warn(&at, "only the first YAML document of a file is read; this one is ignored");
+        let reason = "only the first YAML document of a file is read; this one is ignored";
+        report.warn(&Position::document(line), reason);
     }
     let Some(root) = &document.root else {
-        let at = At { line: 1, path: String::new() };
-        report.error(&at, NO_DOMAIN);
+        report.error(&Position::document(1), NO_DOMAIN);
         return None;
     };
-    let at = At { line: root.line, path: String::new() };
-    let fields = Fields::read(&[root], Section::File, at, report);
-    let mut reader = Reader { defaults, report };
-    let nodes = reader.level(&fields);
-    let name = required(&fields, "domain", NO_DOMAIN, report)?;
-    let place = report.place(&fields.at("domain"));
-    Some(DomainDraft { place, name: name.to_owned(), shard_by: shard_by(&fields), nodes })
+    let fields = Fields::from_map(&root.into(), Section::File, Position::document(root.line), report);
+    let nodes = NodeReader { defaults, report }.read_level(&fields);
+    let name = required_text(&fields, "domain", NO_DOMAIN, report)?;
+    let location = report.location(&fields.position_of("domain"));
+    Some(DomainDraft { location, name: name.to_owned(), shard_by: read_shard_by(&fields), nodes })
 }
 
-fn shard_by(fields: &Fields<'_>) -> Option<ShardBy> {
+fn read_shard_by(fields: &Fields<'_>) -> Option<ShardBy> {
     fields.text("shard_by").and_then(ShardBy::parse)
 }
 
 const NO_DOMAIN: &str = "config file cannot have empty domain";
 
-/// A text that must not be empty; `reason` is reported where it is, or where there is none.
-fn required<'n>(fields: &Fields<'n>, name: &str, reason: &str, report: &mut Report) -> Option<&'n str> {
+/// The text of a key that may not be missing or empty, else `reason` is reported.
+fn required_text<'n>(
+    fields: &Fields<'n>,
+    name: &str,
+    reason: &str,
+    report: &mut FileReport,
+) -> Option<&'n str> {
     let text = fields.text(name).filter(|text| !text.is_empty());
-    if text.is_none() && !fields.is_broken(name) {
-        report.error(&fields.at(name), reason);
+    if text.is_none() && !fields.is_invalid(name) {
+        report.error(&fields.position_of(name), reason);
     }
     text
 }
 
-struct Reader<'r> {
+struct NodeReader<'r> {
     defaults: Defaults,
-    report: &'r mut Report,
+    report: &'r mut FileReport,
 }
 
-impl Reader<'_> {
-    /// The descriptors of a document or a descriptor. The depth of the document bounds the recursion.
-    fn level(&mut self, parent: &Fields<'_>) -> Vec<NodeDraft> {
-        parent.list("descriptors").filter_map(|(node, at)| self.node(node, at)).collect()
+impl NodeReader<'_> {
+    /// The `descriptors` of the document or of a descriptor. The bounded depth of the YAML tree bounds the recursion.
+    fn read_level(&mut self, parent: &Fields<'_>) -> Vec<NodeDraft> {
+        parent.list("descriptors").filter_map(|(node, at)| self.read_node(node, at)).collect()
     }
 
-    fn node(&mut self, node: &Node, at: At) -> Option<NodeDraft> {
-        let fields = Fields::read(&[node], Section::Descriptor, at, self.report);
-        let limits = self.limits(&fields);
-        let rule = self.rule(&fields);
-        let nodes = self.level(&fields);
-        let key = required(&fields, "key", "descriptor has empty key", self.report)?;
+    fn read_node(&mut self, node: &Node, at: Position) -> Option<NodeDraft> {
+        let fields = Fields::from_map(&node.into(), Section::Descriptor, at, self.report);
+        let limits = read_limits(&fields, self.defaults, self.report);
+        let rule = self.read_rule(&fields);
+        let nodes = self.read_level(&fields);
+        let key = required_text(&fields, "key", "descriptor has empty key", self.report)?;
         let spec = NodeSpec {
             key: key.to_owned(),
             value: fields.text("value").unwrap_or_default().to_owned(),
@@ -83,31 +85,21 @@ impl Reader<'_> {
             ..NodeSpec::default()
         };
         self.check_wildcard(&spec, &fields);
-        let names_limits = limits::are_named(&fields);
+        let names_limits = has_limits(&fields);
         self.check_effect(&fields, names_limits);
+        let location = self.report.location(&fields.at);
         let has_errors = fields.has_errors();
-        Some(NodeDraft {
-            place: self.report.place(&fields.at),
-            spec,
-            names_limits,
-            limits,
-            rule,
-            nodes,
-            has_errors,
-        })
+        Some(NodeDraft { location, spec, names_limits, limits, rule, nodes, has_errors })
     }
 
-    fn limits(&mut self, fields: &Fields<'_>) -> Vec<LimitDraft> {
-        limits::read(fields, self.defaults, self.report)
-    }
-
-    fn rule(&mut self, fields: &Fields<'_>) -> RuleSpec {
+    /// The rule without its limits.
+    fn read_rule(&mut self, fields: &Fields<'_>) -> RuleSpec {
         RuleSpec {
             limits: Vec::new(),
             shadow: fields.flag("shadow_mode"),
             quota: fields.flag("quota_mode"),
-            shard_by: shard_by(fields),
-            metadata: fields.map("metadata").map(|(parts, at)| metadata::read(parts, &at, self.report)),
+            shard_by: read_shard_by(fields),
+            metadata: fields.map("metadata").map(|(map, at)| read_metadata(map, &at, self.report)),
         }
     }
 
@@ -115,7 +107,7 @@ impl Reader<'_> {
         if spec.share_threshold && !spec.value.contains('*') {
             let composite = spec.composite();
             self.report.error(
-                &fields.at("share_threshold"),
+                &fields.position_of("share_threshold"),
                 format!(
                     "share_threshold can only be used with wildcard values (containing '*'), but found key '{composite}'"
                 ),
@@ -123,7 +115,7 @@ impl Reader<'_> {
         }
         if spec.key.contains('*') {
             self.report.warn(
-                &fields.at("key"),
+                &fields.position_of("key"),
                 format!("key '{}' contains '*', so it is a wildcard over key and value together", spec.key),
             );
         }
@@ -136,7 +128,7 @@ impl Reader<'_> {
         for name in ["shadow_mode", "quota_mode", "shard_by", "metadata"] {
             if fields.has(name) {
                 let reason = format!("'{name}' does nothing here: this descriptor has no limit");
-                self.report.warn(&fields.at(name), reason);
+                self.report.warn(&fields.position_of(name), reason);
             }
         }
     }

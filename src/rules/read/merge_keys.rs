@@ -1,86 +1,114 @@
-//! Which pairs of a YAML map count, after repeated keys and merge keys (`<<`).
+//! Which entries of a YAML map count, after repeated keys and merge keys (`<<`). Nothing outside this file deals with
+//! either: the other files see one [`Entry`] per key.
 //!
-//! The reference service decodes every pair, as it comes, into the same struct. So what stands later wins, merged or not;
-//! and where the value is a struct itself, or a Go map, it wins key by key: what only an earlier one names stays.
+//! envoyproxy/ratelimit decodes the entries of a map in their order into one Go struct. So the later of two values
+//! wins, whether written or merged. A value that is itself a struct or a Go map wins key by key: a key that only the
+//! earlier value has is kept.
 
 use std::collections::HashMap;
 
-use super::report::{At, Report};
-use super::yaml11::Meaning;
+use super::file_report::{FileReport, Position};
+use super::yaml11::ScalarValue;
 use crate::yaml::{Content, Node};
 
-/// A key that counts, after merge keys and repetitions are resolved.
+/// A key that counts, with its value.
 #[derive(Clone, Debug)]
-pub(super) struct Pair<'n> {
+pub(super) struct Entry<'n> {
     /// The line of the key.
     pub line: u32,
-    /// `None` where the key is not text.
+    /// `None` for a key that is not text.
     pub name: Option<&'n str>,
     pub key: &'n Node,
-    /// One value, or all those that count together, the later over the earlier. Not empty.
-    pub parts: Vec<&'n Node>,
-    /// Whether it takes the place of an earlier value.
-    pub replaces: bool,
+    pub value: MergedValue<'n>,
+    /// Whether an earlier entry gave this key a value.
+    pub overrides: bool,
 }
 
-impl<'n> Pair<'n> {
-    fn written(key: &'n Node, value: &'n Node) -> Self {
-        Self { line: key.line, name: name(key), key, parts: vec![value], replaces: false }
-    }
-
-    /// The value that stands last.
-    pub fn value(&self) -> &'n Node {
-        self.parts.last().copied().unwrap_or(self.key)
+impl<'n> Entry<'n> {
+    fn new(key: &'n Node, value: &'n Node) -> Self {
+        Self { line: key.line, name: key_name(key), key, value: value.into(), overrides: false }
     }
 }
 
-/// Reads maps of one kind.
-pub(super) struct Pairs<'r> {
-    /// Whether the value of a key is put together from all pairs that give it one.
-    pub is_joined: fn(&str) -> bool,
-    pub report: &'r mut Report,
+/// A node, or several maps of which a later one overrides single keys of the earlier ones.
+#[derive(Clone, Debug)]
+pub(super) struct MergedValue<'n> {
+    earlier: Vec<&'n Node>,
+    last: &'n Node,
 }
 
-impl Pairs<'_> {
-    /// The pairs that count, in the order of their first mention, of a map that is given in one or several `parts`.
-    /// What is surprising about the order within a part is warned of.
-    pub fn effective<'n>(&mut self, parts: &[&'n Node], at: &At) -> Vec<Pair<'n>> {
-        if let [whole] = parts {
-            return self.of_part(whole, at);
+impl<'n> From<&'n Node> for MergedValue<'n> {
+    fn from(node: &'n Node) -> Self {
+        Self { earlier: Vec::new(), last: node }
+    }
+}
+
+impl<'n> MergedValue<'n> {
+    /// The node that decides the type of the value: a part that is not a map, so that it is reported, else the last.
+    pub fn node(&self) -> &'n Node {
+        self.earlier.iter().copied().find(|part| !part.is_map()).unwrap_or(self.last)
+    }
+
+    fn merge_over(&mut self, before: &mut Self) {
+        before.earlier.push(before.last);
+        before.earlier.append(&mut self.earlier);
+        self.earlier = std::mem::take(&mut before.earlier);
+    }
+}
+
+/// Reads the entries of maps and reports what is surprising about their order.
+pub(super) struct EntryReader<'r> {
+    /// Whether all values of a key are merged. The last one counts alone for other keys.
+    pub is_merged: fn(&str) -> bool,
+    pub report: &'r mut FileReport,
+}
+
+impl EntryReader<'_> {
+    /// The entries that count, in the order in which their keys first appear. None for a value that is not a map.
+    pub fn entries<'n>(&mut self, map: &MergedValue<'n>, at: &Position) -> Vec<Entry<'n>> {
+        if map.earlier.is_empty() {
+            return self.entries_of_node(map.last, at);
         }
-        let mut kept = Kept::default();
+        self.entries_of_parts(map.earlier.iter().copied().chain([map.last]), at)
+    }
+
+    fn entries_of_parts<'n>(
+        &mut self,
+        parts: impl Iterator<Item = &'n Node>,
+        at: &Position,
+    ) -> Vec<Entry<'n>> {
+        let mut table = EntryTable::default();
         for part in parts {
-            for pair in self.of_part(part, at) {
-                self.put(&mut kept, pair, Origin::Joined, at);
+            for entry in self.entries_of_node(part, at) {
+                self.add_entry(&mut table, entry, Origin::Part, at);
             }
         }
-        kept.into_pairs()
+        table.into_entries()
     }
 
-    fn of_part<'n>(&mut self, part: &'n Node, at: &At) -> Vec<Pair<'n>> {
-        let Content::Map(pairs) = &part.content else {
+    fn entries_of_node<'n>(&mut self, node: &'n Node, at: &Position) -> Vec<Entry<'n>> {
+        let Content::Map(pairs) = &node.content else {
             return Vec::new();
         };
-        let mut kept = Kept::default();
+        let mut table = EntryTable::default();
         for (key, value) in pairs.iter() {
-            if is_merge(key) {
-                for pair in self.merged(value, &at.on(key.line)) {
-                    self.put(&mut kept, pair, Origin::Merged(key.line), at);
+            if is_merge_key(key) {
+                for entry in self.merged_entries(value, &at.on_line(key.line)) {
+                    self.add_entry(&mut table, entry, Origin::MergeKey(key.line), at);
                 }
             } else {
-                self.put(&mut kept, Pair::written(key, value), Origin::Written, at);
+                self.add_entry(&mut table, Entry::new(key, value), Origin::Written, at);
             }
         }
-        kept.into_pairs()
+        table.into_entries()
     }
 
-    /// What a merge key brings: of several maps the first wins.
-    fn merged<'n>(&mut self, value: &'n Node, at: &At) -> Vec<Pair<'n>> {
+    /// The entries that a merge key adds: of several maps the first wins, as YAML 1.1 says.
+    fn merged_entries<'n>(&mut self, value: &'n Node, at: &Position) -> Vec<Entry<'n>> {
         match &value.content {
-            Content::Map(_) => self.of_part(value, at),
+            Content::Map(_) => self.entries_of_node(value, at),
             Content::List(nodes) if nodes.iter().all(Node::is_map) => {
-                let parts: Vec<_> = nodes.iter().rev().collect();
-                self.effective(&parts, at)
+                self.entries_of_parts(nodes.iter().rev(), at)
             }
             _ => {
                 let reason =
@@ -91,86 +119,98 @@ impl Pairs<'_> {
         }
     }
 
-    fn put<'n>(&mut self, kept: &mut Kept<'n>, mut pair: Pair<'n>, origin: Origin, at: &At) {
-        let earlier = pair.name.and_then(|name| Some((name, *kept.places.get(name)?)));
-        let Some((name, place)) = earlier else {
-            kept.add(pair, origin);
+    fn add_entry<'n>(
+        &mut self,
+        table: &mut EntryTable<'n>,
+        mut entry: Entry<'n>,
+        origin: Origin,
+        at: &Position,
+    ) {
+        let Some((name, before, before_origin)) = table.same_key(&entry) else {
+            table.push(entry, origin);
             return;
         };
-        let (before, before_origin) = &mut kept.pairs[place];
-        let joins = (self.is_joined)(name) && !is_null(before.value()) && !is_null(pair.value());
+        let has_both = !is_null(before.value.last) && !is_null(entry.value.last);
+        let is_merged = has_both && (self.is_merged)(name);
         match (*before_origin, origin) {
             (Origin::Written, Origin::Written) => {
-                self.report.warn(&at.on(pair.line), repeated(name, before.line, joins));
+                self.report.warn(&at.on_line(entry.line), repeated(name, before.line, is_merged));
             }
-            (Origin::Written, Origin::Merged(line)) => {
-                self.report.warn(&at.on(line), overridden(name, before.line, joins));
+            (Origin::Written, Origin::MergeKey(line)) => {
+                self.report.warn(&at.on_line(line), overridden(name, before.line, is_merged));
             }
-            (Origin::Merged(_) | Origin::Joined, _) | (_, Origin::Joined) => {}
+            (Origin::MergeKey(_) | Origin::Part, _) | (_, Origin::Part) => {}
         }
-        pair.replaces = !is_null(before.value());
-        if joins {
-            before.parts.append(&mut pair.parts);
-            pair.parts = std::mem::take(&mut before.parts);
+        entry.overrides = !is_null(before.value.last);
+        if is_merged {
+            entry.value.merge_over(&mut before.value);
         }
-        *before = pair;
+        *before = entry;
         *before_origin = origin;
     }
 }
 
-fn repeated(name: &str, line: u32, joins: bool) -> String {
-    if joins {
-        format!("'{name}' stands here and on line {line}; both count, and this one wins where they differ")
+fn repeated(name: &str, line: u32, is_merged: bool) -> String {
+    if is_merged {
+        format!("'{name}' is given here and on line {line}; both are merged, and the keys of this one win")
     } else {
-        format!("'{name}' stands here and on line {line}; this one counts")
+        format!("'{name}' is given here and on line {line}; this one counts")
     }
 }
 
-fn overridden(name: &str, line: u32, joins: bool) -> String {
-    let what = if joins { "keys of " } else { "" };
+fn overridden(name: &str, line: u32, is_merged: bool) -> String {
+    let what = if is_merged { "keys of " } else { "" };
     format!("the merged map overrides {what}'{name}' of line {line}; put '<<' first to keep that")
 }
 
-fn is_merge(key: &Node) -> bool {
+fn is_merge_key(key: &Node) -> bool {
     matches!(&key.content, Content::Scalar(scalar) if scalar.is_plain && &*scalar.text == "<<")
 }
 
 fn is_null(node: &Node) -> bool {
-    matches!(&node.content, Content::Scalar(scalar) if scalar.meaning() == Meaning::Null)
+    matches!(&node.content, Content::Scalar(scalar) if scalar.yaml11_value() == ScalarValue::Null)
 }
 
-fn name(key: &Node) -> Option<&str> {
+fn key_name(key: &Node) -> Option<&str> {
     match &key.content {
-        Content::Scalar(scalar) if scalar.meaning() == Meaning::Text => Some(&scalar.text),
+        Content::Scalar(scalar) if scalar.yaml11_value() == ScalarValue::Text => Some(&scalar.text),
         _ => None,
     }
 }
 
-/// How a key came into a map.
+/// How an entry came into a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Written,
     /// By the merge key on that line.
-    Merged(u32),
-    /// From one of several parts. That there are several is warned of where they stand.
-    Joined,
+    MergeKey(u32),
+    /// From one of the maps that are merged to this one, which is reported where they stand.
+    Part,
 }
 
+/// The entries of one map: one per name.
 #[derive(Default)]
-struct Kept<'n> {
-    pairs: Vec<(Pair<'n>, Origin)>,
-    places: HashMap<&'n str, usize>,
+struct EntryTable<'n> {
+    entries: Vec<(Entry<'n>, Origin)>,
+    indexes: HashMap<&'n str, usize>,
 }
 
-impl<'n> Kept<'n> {
-    fn add(&mut self, pair: Pair<'n>, origin: Origin) {
-        if let Some(name) = pair.name {
-            self.places.insert(name, self.pairs.len());
+impl<'n> EntryTable<'n> {
+    fn push(&mut self, entry: Entry<'n>, origin: Origin) {
+        if let Some(name) = entry.name {
+            self.indexes.insert(name, self.entries.len());
         }
-        self.pairs.push((pair, origin));
+        self.entries.push((entry, origin));
     }
 
-    fn into_pairs(self) -> Vec<Pair<'n>> {
-        self.pairs.into_iter().map(|(pair, _)| pair).collect()
+    /// The earlier entry with the key of `entry`.
+    fn same_key(&mut self, entry: &Entry<'n>) -> Option<(&'n str, &mut Entry<'n>, &mut Origin)> {
+        let name = entry.name?;
+        let (before, origin) = self.entries.get_mut(*self.indexes.get(name)?)?;
+        Some((name, before, origin))
+    }
+
+    fn into_entries(self) -> Vec<Entry<'n>> {
+        self.entries.into_iter().map(|(entry, _)| entry).collect()
     }
 }

@@ -2,11 +2,12 @@
 
 mod document;
 mod draft;
+mod field_value;
 mod fields;
+mod file_report;
 mod limits;
 mod merge_keys;
 mod metadata;
-mod report;
 mod yaml11;
 
 pub(super) use document::read_document;

@@ -1,21 +1,21 @@
-//! What a YAML scalar stands for, as the reference service's parser (yaml.v2, YAML 1.1) reads it.
+//! The type and value of a YAML scalar as yaml.v2 (YAML 1.1), the parser of envoyproxy/ratelimit, resolves them.
 
 use crate::yaml::Scalar;
 
-/// A scalar's meaning.
+/// A scalar with its type resolved.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Meaning {
+pub(super) enum ScalarValue {
     Null,
     Bool(bool),
-    /// Saturated where it is larger than any number a rule can hold.
+    /// Saturated; the bounds are far above any number that a rule can hold.
     Int(i128),
     Float(f64),
     Text,
 }
 
-impl Meaning {
-    /// What to call it in a message.
-    pub fn noun(self) -> &'static str {
+impl ScalarValue {
+    /// The type, for messages.
+    pub fn label(self) -> &'static str {
         match self {
             Self::Null => "nothing",
             Self::Bool(_) => "a boolean",
@@ -27,47 +27,47 @@ impl Meaning {
 }
 
 impl Scalar {
-    /// What it stands for.
-    pub(super) fn meaning(&self) -> Meaning {
+    pub(super) fn yaml11_value(&self) -> ScalarValue {
         if !self.is_plain {
-            return Meaning::Text;
+            return ScalarValue::Text;
         }
         match &*self.text {
-            "" | "~" | "null" | "Null" | "NULL" => Meaning::Null,
+            "" | "~" | "null" | "Null" | "NULL" => ScalarValue::Null,
             "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => {
-                Meaning::Bool(true)
+                ScalarValue::Bool(true)
             }
             "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" | "false" | "False" | "FALSE" => {
-                Meaning::Bool(false)
+                ScalarValue::Bool(false)
             }
-            text => number(text),
+            text => resolve_number(text),
         }
     }
 }
 
-fn number(text: &str) -> Meaning {
+fn resolve_number(text: &str) -> ScalarValue {
     let (sign, unsigned) = match text.as_bytes().first() {
         Some(b'-') => (-1, &text[1..]),
         Some(b'+') => (1, &text[1..]),
         _ => (1, text),
     };
     match unsigned {
-        ".inf" | ".Inf" | ".INF" => return Meaning::Float(f64::INFINITY * f64::from(sign)),
-        ".nan" | ".NaN" | ".NAN" => return Meaning::Float(f64::NAN),
+        ".inf" | ".Inf" | ".INF" => return ScalarValue::Float(f64::INFINITY * f64::from(sign)),
+        ".nan" | ".NaN" | ".NAN" => return ScalarValue::Float(f64::NAN),
         _ => {}
     }
-    if let Some(magnitude) = integer(unsigned) {
-        return Meaning::Int(i128::from(sign) * magnitude);
+    if let Some(magnitude) = parse_integer(unsigned) {
+        return ScalarValue::Int(i128::from(sign) * magnitude);
     }
     let digits = text.replace('_', "");
     match digits.parse::<f64>() {
-        Ok(value) if is_float(unsigned) && value.is_finite() => Meaning::Float(value),
-        _ => Meaning::Text,
+        Ok(value) if is_float(unsigned) && value.is_finite() => ScalarValue::Float(value),
+        _ => ScalarValue::Text,
     }
 }
 
-/// Decimal, or with a prefix for base 2, 8 or 16; a leading 0 alone is octal. Underscores part digits.
-fn integer(unsigned: &str) -> Option<i128> {
+/// Decimal, or base 2, 8 or 16 with the prefix `0b`, `0o` or `0x`; a leading `0` without a letter means octal.
+/// Underscores between digits are ignored.
+fn parse_integer(unsigned: &str) -> Option<i128> {
     let (digits, radix) = match unsigned.as_bytes() {
         [b'0', b'x' | b'X', ..] => (&unsigned[2..], 16),
         [b'0', b'o' | b'O', ..] => (&unsigned[2..], 8),
@@ -85,8 +85,8 @@ fn integer(unsigned: &str) -> Option<i128> {
     has_digits.then_some(value)
 }
 
-/// What yaml.v2 takes for a float: digits with or without a point, and an exponent or none. Underscores part digits,
-/// but none comes first.
+/// Whether yaml.v2 resolves the text as a float: digits, an optional point and an optional exponent. Underscores are
+/// ignored, but the first character may not be one.
 fn is_float(unsigned: &str) -> bool {
     if !unsigned.starts_with(|c: char| c == '.' || c.is_ascii_digit()) {
         return false;
@@ -106,57 +106,57 @@ fn is_float(unsigned: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn plain(text: &str) -> Meaning {
+    fn plain(text: &str) -> ScalarValue {
         let scalar = Scalar { text: text.into(), is_plain: true };
-        scalar.meaning()
+        scalar.yaml11_value()
     }
 
     #[test]
-    fn plain_scalars_mean_what_the_reference_parser_makes_of_them() {
+    fn plain_scalars_have_the_type_that_yaml_v2_gives_them() {
         let table = [
-            ("", Meaning::Null),
-            ("~", Meaning::Null),
-            ("yes", Meaning::Bool(true)),
-            ("Off", Meaning::Bool(false)),
-            ("yEs", Meaning::Text),
-            ("0", Meaning::Int(0)),
-            ("42", Meaning::Int(42)),
-            ("-7", Meaning::Int(-7)),
-            ("1_000", Meaning::Int(1000)),
-            ("010", Meaning::Int(8)),    // octal
-            ("08", Meaning::Float(8.0)), // no octal number
-            ("0x1F", Meaning::Int(31)),
-            ("0b101", Meaning::Int(5)),
-            ("0x", Meaning::Text),
-            ("0xZZ", Meaning::Text),
-            ("1.5", Meaning::Float(1.5)),
-            ("-.5", Meaning::Float(-0.5)),
-            ("1.", Meaning::Float(1.0)),
-            ("1e3", Meaning::Float(1000.0)),
-            ("1_0.5", Meaning::Float(10.5)),
-            ("0e_1", Meaning::Float(0.0)),
-            ("1e", Meaning::Text),
-            ("1e999", Meaning::Text), // too large for a float
-            (".", Meaning::Text),
-            ("_1.5", Meaning::Text),
-            ("1.e3.", Meaning::Text),
-            ("+-1.5", Meaning::Text),
-            ("1e+3", Meaning::Float(1000.0)),
-            ("-.inf", Meaning::Float(f64::NEG_INFINITY)),
-            ("10.0.0.1", Meaning::Text),
-            ("2020-01-01", Meaning::Text),
-            ("-", Meaning::Text),
-            ("ü", Meaning::Text),
+            ("", ScalarValue::Null),
+            ("~", ScalarValue::Null),
+            ("yes", ScalarValue::Bool(true)),
+            ("Off", ScalarValue::Bool(false)),
+            ("yEs", ScalarValue::Text),
+            ("0", ScalarValue::Int(0)),
+            ("42", ScalarValue::Int(42)),
+            ("-7", ScalarValue::Int(-7)),
+            ("1_000", ScalarValue::Int(1000)),
+            ("010", ScalarValue::Int(8)),    // octal
+            ("08", ScalarValue::Float(8.0)), // no octal number
+            ("0x1F", ScalarValue::Int(31)),
+            ("0b101", ScalarValue::Int(5)),
+            ("0x", ScalarValue::Text),
+            ("0xZZ", ScalarValue::Text),
+            ("1.5", ScalarValue::Float(1.5)),
+            ("-.5", ScalarValue::Float(-0.5)),
+            ("1.", ScalarValue::Float(1.0)),
+            ("1e3", ScalarValue::Float(1000.0)),
+            ("1_0.5", ScalarValue::Float(10.5)),
+            ("0e_1", ScalarValue::Float(0.0)),
+            ("1e", ScalarValue::Text),
+            ("1e999", ScalarValue::Text), // too large for a float
+            (".", ScalarValue::Text),
+            ("_1.5", ScalarValue::Text),
+            ("1.e3.", ScalarValue::Text),
+            ("+-1.5", ScalarValue::Text),
+            ("1e+3", ScalarValue::Float(1000.0)),
+            ("-.inf", ScalarValue::Float(f64::NEG_INFINITY)),
+            ("10.0.0.1", ScalarValue::Text),
+            ("2020-01-01", ScalarValue::Text),
+            ("-", ScalarValue::Text),
+            ("ü", ScalarValue::Text),
         ];
         for (text, expected) in table {
             assert_eq!(plain(text), expected, "{text}");
         }
-        assert_eq!(plain("9".repeat(60).as_str()), Meaning::Int(i128::MAX));
+        assert_eq!(plain("9".repeat(60).as_str()), ScalarValue::Int(i128::MAX));
     }
 
     #[test]
     fn quoted_scalars_are_text() {
         let quoted = Scalar { text: "5".into(), is_plain: false };
-        assert_eq!(quoted.meaning(), Meaning::Text);
+        assert_eq!(quoted.yaml11_value(), ScalarValue::Text);
     }
 }

@@ -71,7 +71,7 @@ fn the_problems_of_several_paths_come_together() {
     let directory = root().join("tests/data/rules/bad");
     let paths = ["syntax.yaml", "empty.yaml", "duplicate-domain"].map(|name| directory.join(name));
     let problems = load(&paths, REFERENCE).expect_err("bad files");
-    let files: Vec<_> = problems.all().iter().map(|problem| &*problem.place.file).collect();
+    let files: Vec<_> = problems.all().iter().map(|problem| &*problem.location.file).collect();
     assert_eq!(files.len(), 3);
     assert!(files[0].ends_with("syntax.yaml") && files[1].ends_with("empty.yaml"));
     assert!(files[2].ends_with("duplicate-domain/b.yml"));

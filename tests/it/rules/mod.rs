@@ -12,16 +12,16 @@ mod shards;
 use std::path::{Path, PathBuf};
 
 use ratelimitd::engine::{Defaults, Descriptor, Entry, Request, RuleSet};
-use ratelimitd::rules::{LoadOptions, Loaded, Problems, load};
+use ratelimitd::rules::{LoadOptions, LoadedRules, Problems, load};
 
 pub const REFERENCE: LoadOptions = LoadOptions { merge_domains: false, defaults: Defaults::REFERENCE };
 
 /// Loads the one file `text`.
-pub fn load_text(text: &str) -> Result<Loaded, Problems> {
+pub fn load_text(text: &str) -> Result<LoadedRules, Problems> {
     load_bytes(text.as_bytes(), REFERENCE)
 }
 
-pub fn load_bytes(bytes: &[u8], options: LoadOptions) -> Result<Loaded, Problems> {
+pub fn load_bytes(bytes: &[u8], options: LoadOptions) -> Result<LoadedRules, Problems> {
     let directory = tempfile::tempdir().expect("a directory for rule files");
     let path = directory.path().join("rules.yaml");
     std::fs::write(&path, bytes).expect("a rule file");

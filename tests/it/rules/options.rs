@@ -259,13 +259,13 @@ fn domains_are_merged_on_request_in_the_order_of_the_files() {
     assert_eq!((loaded.files, loaded.specs.len()), (3, 1));
     assert_eq!(labels(&loaded.rules, &request("d", &["k=abc"])), ["10-first.yaml"]);
     assert_eq!(loaded.warnings.len(), 1, "the second wildcard never matches: {:?}", loaded.warnings);
-    assert!(loaded.warnings[0].place.file.ends_with("20/second.yml"));
+    assert!(loaded.warnings[0].location.file.ends_with("20/second.yml"));
 
     write("40-fourth.yaml", "b");
     let problems = load(&paths, merging).expect_err("k_b twice");
     let first = problems.all().iter().find(|problem| problem.is_error()).expect("an error");
     assert!(first.reason.starts_with("duplicate descriptor composite key 'd.k_b', first on "));
-    assert!(first.place.file.ends_with("40-fourth.yaml"));
+    assert!(first.location.file.ends_with("40-fourth.yaml"));
 
     let apart = load(&paths, REFERENCE).expect_err("one domain, several files").to_string();
     assert_eq!(apart.matches("duplicate domain 'd' in config file").count(), 3, "{apart}");

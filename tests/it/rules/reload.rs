@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ratelimitd::engine::{Defaults, RuleSet};
-use ratelimitd::rules::{Change, LoadOptions, Loaded, Problems, Reloader, RulesStatus, watch};
+use ratelimitd::rules::{Change, LoadOptions, LoadedRules, Problems, Reloader, RulesStatus, watch};
 use tempfile::TempDir;
 
 use super::{keys, request};
@@ -53,14 +53,14 @@ impl Watched {
     /// Looks until nothing is about to change.
     fn look(&mut self) -> Change {
         loop {
-            match self.reloader.check() {
-                Change::Settling => {}
+            match self.reloader.check_files() {
+                Change::Unsettled => {}
                 change => return change,
             }
         }
     }
 
-    fn loaded(&mut self) -> Loaded {
+    fn loaded(&mut self) -> LoadedRules {
         match self.look() {
             Change::Loaded(loaded) => *loaded,
             other => panic!("{other:?}"),
@@ -69,7 +69,7 @@ impl Watched {
 
     fn bad(&mut self) -> Problems {
         match self.look() {
-            Change::Bad(problems) => problems,
+            Change::Invalid(problems) => problems,
             other => panic!("{other:?}"),
         }
     }
@@ -132,7 +132,8 @@ fn files_added_and_removed_are_noticed() {
     fs::create_dir(watched.path("more")).expect("a directory");
     watched.assert_unchanged();
     watched.write("more/other.yml", &text("other", 1));
-    let domains = |loaded: &Loaded| loaded.specs.iter().map(|spec| spec.domain.clone()).collect::<Vec<_>>();
+    let domains =
+        |loaded: &LoadedRules| loaded.specs.iter().map(|spec| spec.domain.clone()).collect::<Vec<_>>();
     assert_eq!(domains(&watched.loaded()), ["other", "d"]);
     fs::remove_file(watched.path("rules.yaml")).expect("a removal");
     assert_eq!(domains(&watched.loaded()), ["other"]);
@@ -169,18 +170,18 @@ fn a_bad_state_is_said_once_and_a_good_one_ends_it() {
     watched.write("rules.yaml", "domain: d\ndescriptors: [{ key: a, rate_limit: { unit: eon } }]\n");
     let problems = watched.bad();
     assert!(problems.to_string().contains("rules.yaml:2: invalid rate limit unit 'eon'"), "{problems}");
-    status.note_failed(problems, 7);
+    status.record_failed(problems, 7);
     watched.assert_unchanged();
     // Another bad state is another story.
     watched.write("rules.yaml", "domain: d\ndescriptors: [{");
-    status.note_failed(watched.bad(), 8);
+    status.record_failed(watched.bad(), 8);
     watched.assert_unchanged();
     assert_eq!((status.loads_ok, status.loads_failed, status.generation), (0, 2, 0));
     assert_eq!(status.last_error.as_ref().map(|error| error.at_us), Some(8));
 
     // Back to what was in force: the story ends.
     watched.write("rules.yaml", &text("d", 5));
-    status.note_loaded(&watched.loaded(), 9);
+    status.record_loaded(&watched.loaded(), 9);
     assert_eq!((status.loads_ok, status.loads_failed, status.generation), (1, 2, 1));
     assert_eq!((status.files, status.rules, status.loaded_at_us), (1, 1, 9));
     assert_eq!((status.domains.as_slice(), status.last_error), (&["d".to_owned()][..], None));
@@ -192,8 +193,8 @@ fn a_file_being_written_is_given_time() {
     let whole = text("d", 6);
     for end in [0, 9, 30] {
         watched.write("rules.yaml", &whole[..end]);
-        let change = watched.reloader.check();
-        assert!(matches!(change, Change::Settling), "{change:?}");
+        let change = watched.reloader.check_files();
+        assert!(matches!(change, Change::Unsettled), "{change:?}");
     }
     watched.write("rules.yaml", &whole);
     assert_eq!(watched.new_limit(), 6);
@@ -205,7 +206,7 @@ fn files_that_never_stand_still_are_loaded_all_the_same() {
     let limits: Vec<_> = (6..20)
         .filter_map(|limit| {
             watched.write("rules.yaml", &text("d", limit));
-            match watched.reloader.check() {
+            match watched.reloader.check_files() {
                 Change::Loaded(loaded) => Some(loaded.rules.limits()[0].spec.requests_per_unit),
                 _ => None,
             }
