@@ -5,6 +5,7 @@ mod draft;
 mod field_value;
 mod fields;
 mod file_report;
+mod limit;
 mod limits;
 mod merge_keys;
 mod metadata;
