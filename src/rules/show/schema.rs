@@ -1,10 +1,10 @@
-//! The JSON Schema of rule files, made from the table of keys, for completion and checks in editors.
+//! The JSON Schema of rule files for editors, generated from the table of keys.
 
 use serde_json::{Map, Value, json};
 
 use crate::rules::keys::{KEYS, Key, Section, ValueType, units};
 
-/// The schema (draft 07) of a rule file. `config/rules.schema.json` is its text.
+/// The schema (draft 07). `config/rules.schema.json` holds its text.
 #[must_use]
 pub fn schema() -> Value {
     let mut root = section(Section::File);
@@ -70,7 +70,7 @@ fn reference(section: Section) -> Value {
     }
 }
 
-/// A regular expression for any of `words` in any case.
+/// A regular expression for any of `words` in upper, lower or mixed case. JSON Schema has no flag for that.
 fn any_case(words: &[&str]) -> String {
     let word = |word: &&str| -> String {
         word.chars().map(|c| format!("[{}{}]", c.to_ascii_lowercase(), c.to_ascii_uppercase())).collect()
