@@ -41,24 +41,24 @@ pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<LoadedRules, Prob
     compile(&Source::new(paths).read_files(), options)
 }
 
-pub(super) fn compile(files: &SourceFiles, options: LoadOptions) -> Result<LoadedRules, Problems> {
-    let mut problems = files.problems.clone();
+pub(super) fn compile(sources: &SourceFiles, options: LoadOptions) -> Result<LoadedRules, Problems> {
+    let mut problems = sources.problems.clone();
     let drafts =
-        files.files.iter().filter_map(|file| read_file(file, options.defaults, &mut problems)).collect();
+        sources.files.iter().filter_map(|file| read_file(file, options.defaults, &mut problems)).collect();
     let domains = join_domains(drafts, options.merge_domains, &mut problems);
     problems.extend(domains.iter().flat_map(lint::check_domain));
 
-    let names: Vec<Arc<str>> = files.files.iter().map(|file| Arc::clone(&file.name)).collect();
+    let names: Vec<Arc<str>> = sources.files.iter().map(|file| Arc::clone(&file.name)).collect();
     let problems = Problems::sorted(problems, &names);
     if problems.has_errors() {
         return Err(problems);
     }
     let specs: Vec<_> = domains.into_iter().map(DomainDraft::into_spec).collect();
     let rules = RuleSet::compile(&specs, options.defaults).map_err(|error| {
-        // The checks above find every error of the compiler, with lines. This is in case one is missing there.
+        // Only reached if the checks above miss an error that the compiler finds.
         Problems::sorted(vec![Problem::error(Location::file("rules".into()), error.to_string())], &names)
     })?;
-    Ok(LoadedRules { rules, specs, warnings: problems.into_vec(), files: files.files.len() })
+    Ok(LoadedRules { rules, specs, warnings: problems.into_vec(), files: sources.files.len() })
 }
 
 fn read_file(file: &SourceFile, defaults: Defaults, problems: &mut Vec<Problem>) -> Option<DomainDraft> {

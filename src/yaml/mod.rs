@@ -56,7 +56,7 @@ mod tests {
         parse(text).expect_err("refused").reason
     }
 
-    /// The tree in one line, maps as `{key: value}`, texts in quotes where they were not plain.
+    /// The tree in one line, maps as `{key: value}`, scalars that are not plain in quotes.
     fn shape(node: &Node) -> String {
         match &node.content {
             Content::Scalar(scalar) if scalar.is_plain => scalar.text.to_string(),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_parser_says_comes_with_what_to_do() {
+    fn parser_errors_say_what_to_write_instead() {
         let quotes = "; a value that begins with '*' must be in quotes";
         let deeper =
             "; lines inside brackets or quotes must be indented deeper than the key that they belong to";
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_cannot_blow_a_document_up() {
+    fn alias_expansion_is_bounded() {
         let mut text = "- &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..12 {
             let aliases = vec![format!("*a{}", level - 1); 10].join(", ");

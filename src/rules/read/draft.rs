@@ -8,7 +8,7 @@ use crate::rules::problem::Location;
 pub(in crate::rules) struct DomainDraft {
     pub location: Location,
     pub name: String,
-    /// `None` where no file says.
+    /// `None` if no file sets it.
     pub shard_by: Option<ShardBy>,
     pub nodes: Vec<NodeDraft>,
 }

@@ -107,7 +107,7 @@ impl<'n> Fields<'n> {
         self.field(name).is_some()
     }
 
-    /// Whether a key or value was reported as an error: a key that seems missing may be misspelt.
+    /// Whether a key or value was reported as an error: a missing key may then be a misspelt one.
     pub fn has_errors(&self) -> bool {
         self.has_unknown || !self.invalid.is_empty()
     }

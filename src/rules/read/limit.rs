@@ -76,7 +76,7 @@ impl<'n> LimitReader<'_, 'n> {
         })
     }
 
-    /// The engine's own check: are the numbers in the range in which decisions are exact?
+    /// Builds the engine's limit. Reports numbers outside the range in which decisions are exact.
     pub fn build_limit(&mut self, spec: &LimitSpec) -> Option<Limit> {
         Limit::new(LimitId(0), spec.clone(), "")
             .map_err(|error| {

@@ -184,7 +184,7 @@ enum Origin {
     Written,
     /// By the merge key on that line.
     MergeKey(u32),
-    /// From one of the maps that are merged to this one, which is reported where they stand.
+    /// From one of several merged maps. The merge itself is reported at the keys of these maps.
     Part,
 }
 
