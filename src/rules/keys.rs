@@ -1,7 +1,7 @@
 //! The table of all keys of rule files. The checks for unknown keys, misplaced keys and wrong types are made from it,
 //! and so is the JSON Schema.
 
-use crate::engine::{Algorithm, Charging, FailurePolicy, ShardBy, Unit};
+use crate::engine::{Algorithm, Charging, FailurePolicy, Pacing, Refill, ShardBy, Unit};
 
 /// A kind of map in a rule file, with keys of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,11 +84,6 @@ impl Key {
     }
 }
 
-/// The `refill` that is not the default.
-pub(super) const INTERVAL: &str = "interval";
-/// The `mode` that is not the default.
-pub(super) const QUEUE: &str = "queue";
-
 fn algorithms() -> Vec<&'static str> {
     Algorithm::ALL.map(Algorithm::name).to_vec()
 }
@@ -106,11 +101,11 @@ fn shard_bys() -> Vec<&'static str> {
 }
 
 fn refills() -> Vec<&'static str> {
-    vec!["continuous", INTERVAL]
+    Refill::ALL.map(Refill::name).to_vec()
 }
 
 fn modes() -> Vec<&'static str> {
-    vec!["meter", QUEUE]
+    Pacing::ALL.map(Pacing::name).to_vec()
 }
 
 pub(super) fn units() -> Vec<&'static str> {

@@ -10,7 +10,7 @@ use crate::engine::{
 
 use super::fields::Fields;
 use super::file_report::FileReport;
-use crate::rules::keys::{INTERVAL, QUEUE, Section, units};
+use crate::rules::keys::{Section, units};
 
 /// The name of a limit, if it has one.
 pub(super) fn limit_name<'n>(fields: &Fields<'n>) -> Option<&'n str> {
@@ -67,8 +67,8 @@ impl<'n> LimitReader<'_, 'n> {
             unlimited: fields.flag("unlimited"),
             algorithm,
             burst,
-            refill: if refill == Some(INTERVAL) { Refill::Interval } else { Refill::Continuous },
-            pacing: if mode == Some(QUEUE) { Pacing::Queue } else { Pacing::Meter },
+            refill: refill.and_then(Refill::parse).unwrap_or_default(),
+            pacing: mode.and_then(Pacing::parse).unwrap_or_default(),
             charging: charging.unwrap_or_else(|| defaults.charging(named_algorithm.is_some())),
             on_store_failure: policy.unwrap_or(defaults.on_store_failure),
             name: name.map(str::to_owned),
