@@ -1,4 +1,4 @@
-//! Rule files: messages, matching by what the files say, the example set, the schema.
+//! Rule files: messages, matching, reloading, the example files, the schema.
 
 mod decisions;
 mod examples;
@@ -56,7 +56,7 @@ pub fn keys(rules: &RuleSet, request: &Request) -> Vec<String> {
     each.map(|charge| plan.charges.key(charge).to_owned()).collect()
 }
 
-/// The labels of the limits that a request is asked about, in order.
+/// The labels of the limits that apply to a request, in order.
 pub fn labels(rules: &RuleSet, request: &Request) -> Vec<String> {
     let plan = rules.plan(request).expect("a plan");
     plan.limits().map(|limit| limit.label.to_string()).collect()
