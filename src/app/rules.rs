@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::clock::{Clock, SystemClock};
 use crate::limiter::Rulebook;
-use crate::rules::{self, LoadOptions, Loaded, Problems, Reloader, RulesStatus};
+use crate::rules::{self, LoadOptions, LoadedRules, Problems, Reloader, RulesStatus};
 use crate::settings::Settings;
 use crate::telemetry::metrics::{self, Metrics};
 
@@ -39,7 +39,7 @@ impl LiveRules {
 
     /// Watches the files until `end`, and calls `on_change` after each change that is in force.
     pub(super) async fn watch(self, on_change: impl Fn(), end: impl Future<Output = ()>) {
-        let apply = |change: Result<Loaded, Problems>| match change {
+        let apply = |change: Result<LoadedRules, Problems>| match change {
             Ok(loaded) => {
                 record_load(&mut self.status.lock(), &loaded, &self.metrics);
                 self.rulebook.replace(loaded.rules);
@@ -48,20 +48,20 @@ impl LiveRules {
             Err(problems) => {
                 tracing::error!("the changed rules cannot be used, the old ones stay in force:\n{problems}");
                 self.metrics.rules_refused();
-                self.status.lock().note_failed(problems, SystemClock.now_us());
+                self.status.lock().record_failed(problems, SystemClock.now_us());
             }
         };
         rules::watch(self.reloader, apply, end).await;
     }
 }
 
-fn record_load(status: &mut RulesStatus, loaded: &Loaded, metrics: &Metrics) {
+fn record_load(status: &mut RulesStatus, loaded: &LoadedRules, metrics: &Metrics) {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
     let now_us = SystemClock.now_us();
-    status.note_loaded(loaded, now_us);
+    status.record_loaded(loaded, now_us);
     let (rules, files) = (status.rules, status.files);
-    metrics.rules_loaded(metrics::Loaded { rules, files, now_us });
+    metrics.rules_loaded(metrics::LoadedRules { rules, files, now_us });
     tracing::info!(files, domains = status.domains.len(), rules, "rules in force");
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::rule_options::RuleOptions;
-use crate::rules::{Loaded, Problem, load, schema};
+use crate::rules::{LoadedRules, Problem, load, schema};
 
 /// Check rule files: every problem of every file, each with file, line and reason.
 ///
@@ -68,7 +68,7 @@ fn count(problems: &[Problem]) -> String {
     format!("{}, {}", counted(errors, "error"), counted(problems.len() - errors, "warning"))
 }
 
-fn summary(loaded: &Loaded) -> String {
+fn summary(loaded: &LoadedRules) -> String {
     [
         counted(loaded.files, "file"),
         counted(loaded.specs.len(), "domain"),

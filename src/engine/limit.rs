@@ -269,6 +269,46 @@ impl LimitSpec {
     }
 }
 
+impl Refill {
+    /// Every way to refill.
+    pub const ALL: [Self; 2] = [Self::Continuous, Self::Interval];
+
+    /// Its name in rule files: the value of `refill`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Continuous => "continuous",
+            Self::Interval => "interval",
+        }
+    }
+
+    /// The refill of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|refill| refill.name() == name)
+    }
+}
+
+impl Pacing {
+    /// Every pacing.
+    pub const ALL: [Self; 2] = [Self::Meter, Self::Queue];
+
+    /// Its name in rule files: the value of `mode`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Meter => "meter",
+            Self::Queue => "queue",
+        }
+    }
+
+    /// The pacing of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|pacing| pacing.name() == name)
+    }
+}
+
 fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
     let limit = u64::from(spec.requests_per_unit);
     let period_us = spec.period.us();

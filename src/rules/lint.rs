@@ -1,21 +1,21 @@
-//! Checks that need more than one descriptor: repeated nodes, nodes that nothing can reach, names of limits.
+//! Checks that compare descriptors with each other: repeated nodes, unreachable nodes, names of limits.
 
 use std::collections::HashMap;
 
 use crate::engine::Pattern;
 
-use super::draft::{DomainDraft, LimitDraft, NodeDraft};
-use super::problem::{Place, Problem};
+use super::problem::{Location, Problem};
+use super::read::{DomainDraft, LimitDraft, NodeDraft};
 
-/// Each node is compared with that many wildcards of its level; enough for rules that people write, and it keeps the
-/// check linear for those that nobody wrote.
-const WILDCARDS_COMPARED: usize = 256;
+/// A node is compared with at most this many wildcards of its level. That is enough for files written by hand, and
+/// keeps the check linear for generated files.
+const MAX_WILDCARDS_COMPARED: usize = 256;
 
-/// Stands for any text in place of a `*`. Unassigned for ever, so no pattern spells it.
-const ANY: &str = "\u{10FFFF}";
+/// Replaces a `*`, as an example of any text: a noncharacter of Unicode, which no real pattern contains.
+const ANY_TEXT: &str = "\u{10FFFF}";
 
-/// What is wrong with a domain as a whole.
-pub(super) fn check(domain: &DomainDraft) -> Vec<Problem> {
+/// The problems of a domain as a whole.
+pub(super) fn check_domain(domain: &DomainDraft) -> Vec<Problem> {
     let mut problems = Vec::new();
     check_level(&domain.nodes, &domain.name, &mut problems);
     check_names(domain, &mut problems);
@@ -23,68 +23,71 @@ pub(super) fn check(domain: &DomainDraft) -> Vec<Problem> {
 }
 
 fn check_level(nodes: &[NodeDraft], path: &str, problems: &mut Vec<Problem>) {
-    let mut firsts: HashMap<String, &Place> = HashMap::new();
-    let wildcards = Wildcards::of(nodes);
+    let mut firsts: HashMap<String, &Location> = HashMap::new();
+    let wildcards = Wildcards::of_level(nodes);
     for (index, node) in nodes.iter().enumerate() {
         let composite = node.spec.composite();
         let path = format!("{path}.{composite}");
         if let Some(first) = firsts.get(&composite) {
             let reason = format!("duplicate descriptor composite key '{path}', first on {first}");
-            problems.push(Problem::error(node.place.clone(), reason));
-        } else if let Some(reason) = wildcards.why_never(index, node, &composite) {
-            problems.push(Problem::warning(node.place.clone(), reason));
+            problems.push(Problem::error(node.location.clone(), reason));
+        } else if let Some(reason) = wildcards.unreachable_reason(index, node, &composite) {
+            problems.push(Problem::warning(node.location.clone(), reason));
         }
-        if is_idle(node, &composite) {
-            let reason = "does nothing: it has no value to exempt, no limit and no descriptors";
-            problems.push(Problem::warning(node.place.clone(), reason));
+        if has_no_effect(node, &composite) {
+            let reason = "this descriptor does nothing: it has no value, no limit and no descriptors";
+            problems.push(Problem::warning(node.location.clone(), reason));
         }
-        problems.extend(share_a_label(&node.limits));
-        firsts.entry(composite).or_insert(&node.place);
+        problems.extend(same_label(&node.limits));
+        firsts.entry(composite).or_insert(&node.location);
         check_level(&node.nodes, &path, problems);
     }
 }
 
-/// Whether a node could as well be left out. One with a value, or with a star in its key, exempts what it matches.
-fn is_idle(node: &NodeDraft, composite: &str) -> bool {
-    let says_nothing = node.spec.value.is_empty() && !node.names_limits && node.nodes.is_empty();
-    says_nothing && !composite.contains('*') && !node.has_errors
+/// Whether the node can be removed without effect. A node with a value, or with a star in its key, exempts the entries
+/// that it matches.
+fn has_no_effect(node: &NodeDraft, composite: &str) -> bool {
+    let is_empty = node.spec.value.is_empty() && !node.names_limits && node.nodes.is_empty();
+    is_empty && !composite.contains('*') && !node.has_errors
 }
 
-/// A limit without a name goes by its rule's path, so several of one rule cannot be told apart.
-fn share_a_label(limits: &[LimitDraft]) -> Option<Problem> {
+/// Limits without a name are labelled with the path of their rule, so two of them in one rule have the same label.
+fn same_label(limits: &[LimitDraft]) -> Option<Problem> {
     let mut unnamed = limits.iter().filter(|limit| limit.spec.name.is_none() && !limit.spec.unlimited);
     let (first, second) = (unnamed.next()?, unnamed.next()?);
-    let reason =
-        format!("neither this limit nor the one on {} has a name: metrics take both for one", first.place);
-    Some(Problem::warning(second.place.clone(), reason))
+    let reason = format!(
+        "this limit and the one on {} have no name, so they share one metric; give each a name",
+        first.location
+    );
+    Some(Problem::warning(second.location.clone(), reason))
 }
 
 /// The wildcards of one level, in order.
 struct Wildcards<'n>(Vec<Wildcard<'n>>);
 
 struct Wildcard<'n> {
-    /// Its place among the nodes of the level.
+    /// The index of its node in the level.
     index: usize,
     pattern: Pattern,
-    place: &'n Place,
+    location: &'n Location,
 }
 
 impl<'n> Wildcards<'n> {
-    fn of(nodes: &'n [NodeDraft]) -> Self {
+    fn of_level(nodes: &'n [NodeDraft]) -> Self {
         let wildcards = nodes.iter().enumerate().filter_map(|(index, node)| {
             let pattern = Pattern::new(&node.spec.composite())?;
-            Some(Wildcard { index, pattern, place: &node.place })
+            Some(Wildcard { index, pattern, location: &node.location })
         });
-        Self(wildcards.take(WILDCARDS_COMPARED).collect())
+        Self(wildcards.take(MAX_WILDCARDS_COMPARED).collect())
     }
 
-    /// Why nothing can reach a node. An exact node can always be reached; a wildcard is out of reach when an earlier
-    /// one covers it, a key without a value when any wildcard covers all its values.
-    fn why_never(&self, index: usize, node: &NodeDraft, composite: &str) -> Option<String> {
+    /// Why no entry can reach the node. An exact node is always reachable. A wildcard is unreachable if an earlier one
+    /// covers it; a key without a value is unreachable if any wildcard covers all its values.
+    fn unreachable_reason(&self, index: usize, node: &NodeDraft, composite: &str) -> Option<String> {
         let (all_texts, before) = if composite.contains('*') {
-            (composite.replace('*', ANY), index)
+            (composite.replace('*', ANY_TEXT), index)
         } else if node.spec.value.is_empty() {
-            (format!("{}_{ANY}", node.spec.key), usize::MAX)
+            (format!("{}_{ANY_TEXT}", node.spec.key), usize::MAX)
         } else {
             return None;
         };
@@ -96,7 +99,7 @@ impl<'n> Wildcards<'n> {
         Some(format!(
             "never matches: wildcard '{}' on {} is tried before it and covers it",
             covering.pattern.text(),
-            covering.place
+            covering.location
         ))
     }
 }
@@ -104,23 +107,23 @@ impl<'n> Wildcards<'n> {
 fn check_names(domain: &DomainDraft, problems: &mut Vec<Problem>) {
     let mut limits = Vec::new();
     collect_limits(&domain.nodes, &mut limits);
-    let mut firsts: HashMap<&str, &Place> = HashMap::new();
+    let mut firsts: HashMap<&str, &Location> = HashMap::new();
     for limit in &limits {
         let Some(name) = limit.spec.name.as_deref() else {
             continue;
         };
         if let Some(first) = firsts.get(name) {
             let reason = format!(
-                "limit name '{name}' is also given on {first}: metrics and replaces take both for one"
+                "limit name '{name}' is also used on {first}: metrics and replaces do not distinguish the two limits"
             );
-            problems.push(Problem::warning(limit.place.clone(), reason));
+            problems.push(Problem::warning(limit.location.clone(), reason));
         }
-        firsts.entry(name).or_insert(&limit.place);
+        firsts.entry(name).or_insert(&limit.location);
     }
     for limit in &limits {
         for name in limit.spec.replaces.iter().filter(|name| !firsts.contains_key(name.as_str())) {
             let reason = format!("replaces '{name}', but no limit of domain '{}' has that name", domain.name);
-            problems.push(Problem::warning(limit.place.clone(), reason));
+            problems.push(Problem::warning(limit.location.clone(), reason));
         }
     }
 }
@@ -152,7 +155,7 @@ mod tests {
         ];
         for (pattern, other, covers) in table {
             let compiled = Pattern::new(pattern).expect("has a star");
-            assert_eq!(compiled.matches(&other.replace('*', ANY)), covers, "{pattern} over {other}");
+            assert_eq!(compiled.matches(&other.replace('*', ANY_TEXT)), covers, "{pattern} over {other}");
         }
     }
 }

@@ -1,35 +1,23 @@
-//! Rule files: YAML to the engine's rules, with file, line and reason for whatever is wrong with them.
+//! Rule files: YAML to the engine's rules, with file, line and reason for everything that is wrong in them.
 //!
-//! Knows YAML, the file system, and what operators may write. Decides nothing: matching, limits and keys are the
-//! engine's. The way of a file: [`Source`] finds and reads it, `yaml` makes a tree of it, `fields` and `keys` check its
-//! keys, `tree` and `limits` make drafts of rules, `lint` compares them, and the engine compiles them. [`Reloader`]
-//! does it again whenever the files change.
+//! Knows YAML, the file system, and which keys a rule file may contain. Decides nothing: matching, limits and counter
+//! keys belong to the engine. The path of a file: [`Source`] finds and reads it, `yaml` parses it to a tree, `read`
+//! turns the tree into drafts of rules, `lint` compares the drafts with each other, `load` compiles them.
+//! [`Reloader`] repeats this when the files change. `show` prints the result.
 
-mod describe;
-mod draft;
-mod fields;
 mod keys;
-mod limits;
 mod lint;
 mod load;
-mod metadata;
-mod pairs;
 mod problem;
+mod read;
 mod reload;
-mod report;
-mod rlconfig;
-mod scalar;
-mod schema;
+mod show;
 mod source;
 mod status;
-mod tree;
-mod words;
 
-pub use describe::{Description, describe};
-pub use load::{LoadOptions, Loaded, load};
-pub use problem::{Place, Problem, Problems, Severity};
+pub use load::{LoadOptions, LoadedRules, load};
+pub use problem::{Location, Problem, Problems, Severity};
 pub use reload::{CHECK_EVERY, Change, Reloader, watch};
-pub use rlconfig::rlconfig;
-pub use schema::schema;
-pub use source::{Fingerprint, Source};
+pub use show::{Description, describe, rlconfig, schema};
+pub use source::{Source, SourceState};
 pub use status::{LastError, RulesStatus};

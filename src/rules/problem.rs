@@ -1,29 +1,29 @@
-//! What is wrong with rule files: file, line, place in the document, reason.
+//! Problems of rule files: severity, file, line, path in the document, reason.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// How bad a problem is.
+/// Whether a problem prevents the rules from being used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
     /// The rules cannot be used.
     Error,
-    /// The rules can be used, but hardly mean what was meant.
+    /// The rules can be used, but contain a probable mistake.
     Warning,
 }
 
-/// Where in the rule files something stands.
+/// A location in the rule files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The file as it was named or found.
+pub struct Location {
+    /// The path of the file as given or found.
     pub file: Arc<str>,
-    /// From 1; `None` where the file as a whole is meant.
+    /// From 1; `None` for the file as a whole.
     pub line: Option<u32>,
-    /// The path within the document, as `descriptors[0].rate_limit`; empty at the top.
+    /// The path within the document, such as `descriptors[0].rate_limit`; empty for the document itself.
     pub path: String,
 }
 
-impl Place {
+impl Location {
     /// A file as a whole.
     #[must_use]
     pub fn file(file: Arc<str>) -> Self {
@@ -37,7 +37,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(f, "{}:{line}", self.file),
@@ -46,57 +46,57 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// How bad it is.
+    /// Error or warning.
     pub severity: Severity,
-    /// Where it is.
-    pub place: Place,
-    /// What it is, in a sentence for the person who wrote the file.
+    /// The line to change.
+    pub location: Location,
+    /// One sentence for the author of the file: what is wrong, and what to write instead.
     pub reason: String,
 }
 
 impl Problem {
-    pub(super) fn error(place: Place, reason: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, place, reason: reason.into() }
+    pub(super) fn error(location: Location, reason: impl Into<String>) -> Self {
+        Self { severity: Severity::Error, location, reason: reason.into() }
     }
 
-    pub(super) fn warning(place: Place, reason: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, place, reason: reason.into() }
+    pub(super) fn warning(location: Location, reason: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, location, reason: reason.into() }
     }
 
-    /// Whether the rules cannot be used because of it.
+    /// Whether it prevents the rules from being used.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
 }
 
-/// `file:line: reason (at path)`; a warning says so before its reason.
+/// `file:line: reason (at path)`, with `warning: ` before the reason of a warning.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.place)?;
+        write!(f, "{}: ", self.location)?;
         if !self.is_error() {
             f.write_str("warning: ")?;
         }
         f.write_str(&self.reason)?;
-        if !self.place.path.is_empty() {
-            write!(f, " (at {})", self.place.path)?;
+        if !self.location.path.is_empty() {
+            write!(f, " (at {})", self.location.path)?;
         }
         Ok(())
     }
 }
 
-/// Everything wrong with a set of rule files, in the order of files and lines. Shown one to a line.
+/// All problems of a set of rule files, in the order of files and lines. Displayed one per line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// Puts `problems` in order: files as they came in `files`, then lines, then as they were found.
+    /// Sorts `problems` by the position of their file in `files`, then by line; equal ones stay in order.
     pub(super) fn sorted(mut problems: Vec<Problem>, files: &[Arc<str>]) -> Self {
-        let rank = |problem: &Problem| files.iter().position(|file| *file == problem.place.file);
-        problems.sort_by_cached_key(|problem| (rank(problem), problem.place.line));
+        let rank = |problem: &Problem| files.iter().position(|file| *file == problem.location.file);
+        problems.sort_by_cached_key(|problem| (rank(problem), problem.location.line));
         problems.dedup();
         Self(problems)
     }

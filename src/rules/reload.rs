@@ -1,8 +1,8 @@
-//! Notices that rule files changed and loads them again.
+//! Detects changes of rule files and loads the files again.
 //!
-//! It looks, by default four times a second, at what the file system shows of the files. Notifications (inotify and
-//! its kin) would be quicker on a local disk, but they differ for renames, swapped links, overlays and network file
-//! systems; a look at names, inodes and times sees all of those alike.
+//! It polls the state of the files, by default four times a second. Notifications (inotify) would be faster on a local
+//! disk, but they behave differently for renames, swapped links, overlays and network file systems. Names, inodes and
+//! times show a change on all of them.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -10,97 +10,106 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
-use super::load::{LoadOptions, Loaded, compile};
+use super::load::{LoadOptions, LoadedRules, compile};
 use super::problem::Problems;
-use super::source::{Files, Fingerprint, Source};
+use super::source::{Source, SourceFiles, SourceState};
 
-/// How often [`watch`] looks: a change is in force after at most two looks and the time to load it.
+/// The polling interval of [`watch`]. A change is in force after at most two intervals and the time to load it.
 pub const CHECK_EVERY: Duration = Duration::from_millis(250);
 
-/// After that many looks in a row at files that keep changing, they are loaded as they are.
-const PATIENCE: u32 = 4;
+/// Files that keep changing are loaded after this many checks in a row.
+const MAX_UNSETTLED_CHECKS: u32 = 4;
 
-/// What a look at the files found.
+/// The result of one check of the files.
 #[derive(Debug)]
 pub enum Change {
-    /// Nothing new.
+    /// The files are those loaded last.
     Unchanged,
-    /// The files changed since the last look: somebody may still be writing. The next look loads them if they then
-    /// stand still.
-    Settling,
-    /// New rules.
-    Loaded(Box<Loaded>),
-    /// The files changed and cannot be used. Said once for each state of the files.
-    Bad(Problems),
+    /// The files changed since the last check, so a writer may not have finished. They are loaded by the first check
+    /// that finds no further change.
+    Unsettled,
+    /// The files changed and are valid.
+    Loaded(Box<LoadedRules>),
+    /// The files changed and have errors. Returned once for each state of the files.
+    Invalid(Problems),
 }
 
-/// Loads rules, and loads them again when their files change.
+/// Loads rules, and loads them again after a change.
 #[derive(Debug)]
 pub struct Reloader {
     source: Source,
     options: LoadOptions,
-    /// How often [`watch`] looks.
+    /// The polling interval of [`watch`].
     pub check_every: Duration,
-    /// As the last look found the files.
-    seen: Fingerprint,
-    /// Looks in a row that found them changed.
-    restless: u32,
-    /// What was loaded last, and the fingerprint it had; `None` right after the start, when a change in the same tick
-    /// of the file system's clock may have gone unseen.
-    loaded: (Option<Fingerprint>, Files),
+    /// The state at the last check.
+    last_state: SourceState,
+    /// The number of checks in a row that found a change.
+    unsettled_checks: u32,
+    /// The state of the files loaded last. `None` after the start: a change within the same tick of the file system's
+    /// clock leaves the state as it was, so the first check compares the content.
+    loaded_state: Option<SourceState>,
+    /// The content of the files loaded last.
+    loaded_files: SourceFiles,
 }
 
 impl Reloader {
     /// Loads the rules at `paths` for the first time.
     ///
     /// # Errors
-    /// As [`load`](super::load()): there are then no rules to go on with.
-    pub fn start(paths: &[PathBuf], options: LoadOptions) -> Result<(Self, Loaded), Problems> {
+    /// As [`load`](super::load()).
+    pub fn start(paths: &[PathBuf], options: LoadOptions) -> Result<(Self, LoadedRules), Problems> {
         let source = Source::new(paths);
-        // Taken before the files are read, so that whatever changes from here on is noticed.
-        let seen = source.fingerprint();
-        let files = source.read();
-        let loaded = compile(&files, options)?;
-        let reloader =
-            Self { source, options, check_every: CHECK_EVERY, seen, restless: 0, loaded: (None, files) };
+        // Before the files are read, so that a later change differs from this state.
+        let last_state = source.state();
+        let loaded_files = source.read_files();
+        let loaded = compile(&loaded_files, options)?;
+        let reloader = Self {
+            source,
+            options,
+            check_every: CHECK_EVERY,
+            last_state,
+            unsettled_checks: 0,
+            loaded_state: None,
+            loaded_files,
+        };
         Ok((reloader, loaded))
     }
 
-    /// Looks at the files and loads them if they changed and stand still again. Blocks for as long as the file system
-    /// takes.
-    pub fn check(&mut self) -> Change {
-        let now = self.source.fingerprint();
-        if now != self.seen && self.restless < PATIENCE {
-            self.seen = now;
-            self.restless += 1;
-            return Change::Settling;
+    /// Checks the files, and loads them if they changed before the last check and not since. Blocks on the file system.
+    pub fn check_files(&mut self) -> Change {
+        let state = self.source.state();
+        if state != self.last_state && self.unsettled_checks < MAX_UNSETTLED_CHECKS {
+            self.last_state = state;
+            self.unsettled_checks += 1;
+            return Change::Unsettled;
         }
-        self.restless = 0;
-        self.seen = now;
-        if self.loaded.0.as_ref() == Some(&self.seen) {
+        self.unsettled_checks = 0;
+        self.last_state = state;
+        if self.loaded_state.as_ref() == Some(&self.last_state) {
             return Change::Unchanged;
         }
-        let files = self.source.read();
-        let is_same = files == self.loaded.1;
-        self.loaded = (Some(self.seen.clone()), files);
+        let files = self.source.read_files();
+        let is_same = files == self.loaded_files;
+        self.loaded_state = Some(self.last_state.clone());
+        self.loaded_files = files;
         if is_same {
             return Change::Unchanged;
         }
-        match compile(&self.loaded.1, self.options) {
+        match compile(&self.loaded_files, self.options) {
             Ok(loaded) => Change::Loaded(Box::new(loaded)),
-            Err(problems) => Change::Bad(problems),
+            Err(problems) => Change::Invalid(problems),
         }
     }
 }
 
-/// Looks at the files every [`Reloader::check_every`] until `shutdown`, and hands on whatever changed: new rules, or
-/// why there are none, in which case the old ones are to stay in force.
+/// Checks the files every [`Reloader::check_every`] until `shutdown`. Calls `on_change` with the new rules, or with the
+/// problems of files that have errors: the old rules then stay in force.
 ///
 /// # Panics
-/// When loading does.
+/// If loading panics.
 pub async fn watch(
     mut reloader: Reloader,
-    mut on_change: impl FnMut(Result<Loaded, Problems>),
+    mut on_change: impl FnMut(Result<LoadedRules, Problems>),
     shutdown: impl Future<Output = ()>,
 ) {
     let mut ticks = tokio::time::interval(reloader.check_every.max(Duration::from_millis(1)));
@@ -111,23 +120,23 @@ pub async fn watch(
             () = &mut shutdown => return,
             _ = ticks.tick() => {}
         }
-        let look = move || {
-            let change = reloader.check();
+        let check = move || {
+            let change = reloader.check_files();
             (reloader, change)
         };
         let change;
-        (reloader, change) = match tokio::task::spawn_blocking(look).await {
-            Ok(found) => found,
+        (reloader, change) = match tokio::task::spawn_blocking(check).await {
+            Ok(checked) => checked,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime is going away, and so is whoever would be told.
+                // Cancelled: the runtime is shutting down.
                 Err(_) => return,
             },
         };
         match change {
-            Change::Unchanged | Change::Settling => {}
+            Change::Unchanged | Change::Unsettled => {}
             Change::Loaded(loaded) => on_change(Ok(*loaded)),
-            Change::Bad(problems) => on_change(Err(problems)),
+            Change::Invalid(problems) => on_change(Err(problems)),
         }
     }
 }

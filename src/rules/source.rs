@@ -1,8 +1,8 @@
-//! Where rule files are found and how they are read. Knows file systems, not YAML.
+//! Finds rule files and reads their bytes. Knows file systems, not YAML.
 //!
-//! A path is a file, whatever its name, or a directory: then every `*.yaml` and `*.yml` file in it and below it counts,
-//! in the order of their names. Entries whose name starts with a dot are left out, so that the `..data` links of a
-//! Kubernetes ConfigMap volume do not load everything twice, and neither do editors' hidden files. Links are followed.
+//! A path is a file with any name, or a directory: then every `*.yaml` and `*.yml` file in it and below it is read, in
+//! the order of names. Entries whose name starts with a dot are skipped: the `..data` link of a Kubernetes ConfigMap
+//! volume would load every file twice, and editors keep hidden copies. Symbolic links are followed.
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
@@ -11,30 +11,30 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::problem::{Place, Problem};
+use super::problem::{Location, Problem};
 
-/// The largest rule file that is read: about 50,000 rules.
-const LARGEST_BYTES: u64 = 8 << 20;
-/// Directories within each other below a path.
-const DEEPEST_DIRECTORY: usize = 32;
+/// The size limit of a rule file: room for about 50,000 rules.
+const MAX_FILE_BYTES: u64 = 8 << 20;
+/// Levels of directories below a path.
+const MAX_DIRECTORY_DEPTH: usize = 32;
 
-/// The paths that rules are read from.
+/// The paths of rule files and of directories with rule files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     paths: Vec<PathBuf>,
 }
 
-/// What tells one state of the rule files from another without reading them: which files there are, and of each where
-/// it leads to, its inode, length and times. Linked directories that are swapped, files renamed over or written in
-/// place, and files added or removed all change it.
+/// The state of the rule files as far as the file system shows it without reading them: the paths, and for each file
+/// its resolved path, inode, length and times. It changes when a symbolic link is swapped, when a file is replaced by
+/// a rename or written in place, and when a file is added or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fingerprint {
-    files: Vec<(PathBuf, Result<Stamp, String>)>,
+pub struct SourceState {
+    files: Vec<(PathBuf, Result<FileStamp, String>)>,
     problems: Vec<Problem>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     resolved: PathBuf,
     device: u64,
     inode: u64,
@@ -43,15 +43,14 @@ struct Stamp {
     changed_ns: (i64, i64),
 }
 
-/// The content of all files of a source.
+/// The bytes of all files of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Files {
-    pub each: Vec<SourceFile>,
-    /// What went wrong while looking for files.
+pub(super) struct SourceFiles {
+    pub files: Vec<SourceFile>,
+    /// Problems with paths and directories. A file that cannot be read is in `files`.
     pub problems: Vec<Problem>,
 }
 
-/// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SourceFile {
     pub name: Arc<str>,
@@ -59,16 +58,16 @@ pub(super) struct SourceFile {
 }
 
 impl Source {
-    /// Rules are read from `paths`, in that order.
+    /// Files are read in the order of `paths`.
     #[must_use]
     pub fn new(paths: &[PathBuf]) -> Self {
         Self { paths: paths.to_vec() }
     }
 
-    /// The state of the files as the file system shows it, without reading them.
+    /// The current state of the files.
     #[must_use]
-    pub fn fingerprint(&self) -> Fingerprint {
-        let found = self.find();
+    pub fn state(&self) -> SourceState {
+        let found = self.find_files();
         let files = found
             .files
             .into_iter()
@@ -77,12 +76,12 @@ impl Source {
                 (path, stamp)
             })
             .collect();
-        Fingerprint { files, problems: found.problems }
+        SourceState { files, problems: found.problems }
     }
 
-    pub(super) fn read(&self) -> Files {
-        let found = self.find();
-        let each = found
+    pub(super) fn read_files(&self) -> SourceFiles {
+        let found = self.find_files();
+        let files = found
             .files
             .iter()
             .map(|path| SourceFile {
@@ -90,13 +89,13 @@ impl Source {
                 bytes: read_bounded(path).map_err(|error| format!("cannot read the file: {error}")),
             })
             .collect();
-        Files { each, problems: found.problems }
+        SourceFiles { files, problems: found.problems }
     }
 
-    fn find(&self) -> Found {
-        let mut found = Found::default();
+    fn find_files(&self) -> FileSearch {
+        let mut found = FileSearch::default();
         if self.paths.is_empty() {
-            found.trouble(Path::new("rules"), "no path to rule files is given");
+            found.error(Path::new("rules"), "no path to rule files is given");
         }
         for path in &self.paths {
             found.add_path(path);
@@ -106,38 +105,38 @@ impl Source {
 }
 
 #[derive(Default)]
-struct Found {
+struct FileSearch {
     files: Vec<PathBuf>,
-    /// Where files and directories lead to: each counts once, however many names it has, so circles end.
+    /// The resolved paths found so far. A file with several names is read once, and a circle of links ends.
     resolved: HashSet<PathBuf>,
     problems: Vec<Problem>,
 }
 
-impl Found {
+impl FileSearch {
     fn add_path(&mut self, path: &Path) {
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() && self.is_new(path) => {
                 let before = self.files.len();
                 self.add_directory(path, 0);
                 if self.files.len() == before {
-                    self.trouble(path, "no rule files (*.yaml, *.yml) in this directory");
+                    self.error(path, "no rule files (*.yaml, *.yml) in this directory");
                 }
             }
             Ok(metadata) if metadata.is_dir() => {}
             Ok(_) => self.add_file(path.to_path_buf()),
-            Err(error) => self.trouble(path, &format!("cannot read the path: {error}")),
+            Err(error) => self.error(path, &format!("cannot read the path: {error}")),
         }
     }
 
     fn add_directory(&mut self, directory: &Path, depth: usize) {
-        if depth > DEEPEST_DIRECTORY {
-            self.trouble(directory, &format!("directories nest deeper than {DEEPEST_DIRECTORY} levels"));
+        if depth > MAX_DIRECTORY_DEPTH {
+            self.error(directory, &format!("directories nest deeper than {MAX_DIRECTORY_DEPTH} levels"));
             return;
         }
         let entries = match sorted_entries(directory) {
             Ok(entries) => entries,
             Err(error) => {
-                self.trouble(directory, &format!("cannot list the directory: {error}"));
+                self.error(directory, &format!("cannot list the directory: {error}"));
                 return;
             }
         };
@@ -164,17 +163,17 @@ impl Found {
     }
 
     fn is_new(&mut self, path: &Path) -> bool {
-        // What leads nowhere is reported when it is read.
+        // A dangling link has no resolved path. Reading it reports the error.
         let is_new = fs::canonicalize(path).map_or(true, |resolved| self.resolved.insert(resolved));
         if !is_new {
-            let reason = "found under another name before; it is read once";
-            self.problems.push(Problem::warning(Place::file(display(path)), reason));
+            let reason = "already found under another name; it is read once";
+            self.problems.push(Problem::warning(Location::file(display(path)), reason));
         }
         is_new
     }
 
-    fn trouble(&mut self, path: &Path, reason: &str) {
-        self.problems.push(Problem::error(Place::file(display(path)), reason));
+    fn error(&mut self, path: &Path, reason: &str) {
+        self.problems.push(Problem::error(Location::file(display(path)), reason));
     }
 }
 
@@ -190,15 +189,15 @@ fn sorted_entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(entries)
 }
 
-/// A link that leads nowhere (no metadata) counts by its name alone: it is as bad as a file that cannot be read.
+/// A dangling link (without metadata) is judged by its name alone, so that it is reported like an unreadable file.
 fn is_rule_file(path: &Path, metadata: Option<&Metadata>) -> bool {
     let has_name = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
     has_name && metadata.is_none_or(Metadata::is_file)
 }
 
-fn stamp(path: &Path) -> io::Result<Stamp> {
+fn stamp(path: &Path) -> io::Result<FileStamp> {
     let metadata = fs::metadata(path)?;
-    Ok(Stamp {
+    Ok(FileStamp {
         resolved: fs::canonicalize(path)?,
         device: metadata.dev(),
         inode: metadata.ino(),
@@ -210,9 +209,9 @@ fn stamp(path: &Path) -> io::Result<Stamp> {
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(LARGEST_BYTES + 1).read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > LARGEST_BYTES {
-        return Err(io::Error::other(format!("it is larger than {LARGEST_BYTES} bytes")));
+    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
+        return Err(io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes")));
     }
     Ok(bytes)
 }

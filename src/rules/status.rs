@@ -1,43 +1,43 @@
-//! What the admin page shows of the rules: what is in force since when, and what went wrong since.
+//! The state of the rules for the admin page: which are in force since when, and the last error.
 
-use super::load::Loaded;
+use super::load::LoadedRules;
 use super::problem::{Problem, Problems};
 
 /// The state of the rules. Times are microseconds since the epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RulesStatus {
-    /// Files in force.
+    /// Number of files in force.
     pub files: usize,
-    /// Rules in force.
+    /// Number of rules in force.
     pub rules: usize,
-    /// Domains in force, in order.
+    /// Domains in force, in the order of the files.
     pub domains: Vec<String>,
     /// When the rules in force were loaded.
     pub loaded_at_us: u64,
-    /// Counts the rule sets that were put in force; 0 before the first.
+    /// The number of rule sets put in force so far.
     pub generation: u64,
-    /// What kept a later state of the files from being put in force; `None` when the newest state is in force.
+    /// Why the newest state of the files is not in force; `None` if it is.
     pub last_error: Option<LastError>,
-    /// How often the files could be used.
+    /// Number of loads that succeeded.
     pub loads_ok: u64,
-    /// How often they could not.
+    /// Number of loads that failed.
     pub loads_failed: u64,
-    /// What is odd about the files in force.
+    /// Warnings about the files in force.
     pub warnings: Vec<Problem>,
 }
 
 /// Why the newest state of the files is not in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastError {
-    /// When it was found.
+    /// When the load failed.
     pub at_us: u64,
-    /// All of it.
+    /// All problems, warnings included.
     pub problems: Problems,
 }
 
 impl RulesStatus {
-    /// Takes down that `loaded` was put in force at `now_us`.
-    pub fn note_loaded(&mut self, loaded: &Loaded, now_us: u64) {
+    /// Records that `loaded` was put in force at `now_us`.
+    pub fn record_loaded(&mut self, loaded: &LoadedRules, now_us: u64) {
         *self = Self {
             files: loaded.files,
             rules: loaded.rules.rules().len(),
@@ -51,8 +51,8 @@ impl RulesStatus {
         };
     }
 
-    /// Takes down that the files could not be used at `now_us`.
-    pub fn note_failed(&mut self, problems: Problems, now_us: u64) {
+    /// Records that the files had errors at `now_us`.
+    pub fn record_failed(&mut self, problems: Problems, now_us: u64) {
         self.loads_failed += 1;
         self.last_error = Some(LastError { at_us: now_us, problems });
     }

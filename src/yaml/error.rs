@@ -1,44 +1,39 @@
-//! Why a text is no YAML: what the parser says, and what to do about it where that is known.
+//! Parser errors: the parser's own text, and what to write instead where that is known.
 
 use saphyr_parser::ScanError;
 
-use super::number;
+use super::tree::line_number;
 
-/// Why a text is no YAML, or more than is read.
+/// Why a text cannot be parsed, or exceeds a bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct YamlError {
     pub line: u32,
     pub reason: String,
 }
 
-const TAB_AFTER_COLON: &str = "a tab stands between ':' and the value; put a space in its place";
+const TAB_AFTER_COLON: &str = "a tab follows ':'; write a space instead";
 const STAR: &str = "; a value that begins with '*' must be in quotes";
-const DEEPER: &str = "; what goes on within brackets or quotes must be indented deeper than the key above it";
+const INDENTATION: &str =
+    "; lines inside brackets or quotes must be indented deeper than the key that they belong to";
 
 impl YamlError {
-    /// What the parser says of `text`.
-    pub(super) fn scan(error: &ScanError, text: &str) -> Self {
+    /// The parser's `error` about `text`.
+    pub(super) fn from_scan(error: &ScanError, text: &str) -> Self {
         let line = error.marker().line();
-        if error.info() == "':' must be followed by a valid YAML whitespace" {
-            return Self::tab_after_colon(number(line));
-        }
-        let written = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
-        let is_star = written.chars().nth(error.marker().col()) == Some('*');
-        let hint = match error.info() {
-            info if is_star && (info.contains("anchor") || info.contains("alias")) => STAR,
-            "invalid indentation"
-            | "invalid indentation in flow construct"
-            | "invalid indentation in quoted scalar" => DEEPER,
-            _ => "",
+        let starts_with_star = || {
+            let written = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+            written.chars().nth(error.marker().col()) == Some('*')
         };
-        Self { line: number(line), reason: format!("{}{hint}", error.info()) }
-    }
-
-    pub(super) fn tab_after_colon(line: u32) -> Self {
-        Self { line, reason: TAB_AFTER_COLON.to_owned() }
-    }
-
-    pub(super) fn is_tab_after_colon(&self) -> bool {
-        self.reason == TAB_AFTER_COLON
+        let reason = match error.info() {
+            "':' must be followed by a valid YAML whitespace" => TAB_AFTER_COLON.to_owned(),
+            info @ ("invalid indentation"
+            | "invalid indentation in flow construct"
+            | "invalid indentation in quoted scalar") => format!("{info}{INDENTATION}"),
+            info if (info.contains("anchor") || info.contains("alias")) && starts_with_star() => {
+                format!("{info}{STAR}")
+            }
+            info => info.to_owned(),
+        };
+        Self { line: line_number(line), reason }
     }
 }

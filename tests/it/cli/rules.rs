@@ -1,4 +1,4 @@
-//! `validate` and `explain`: what they accept and how they end.
+//! `validate` and `explain`: arguments and exit codes.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

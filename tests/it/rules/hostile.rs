@@ -1,11 +1,11 @@
-//! No file, however odd, ends the process.
+//! No rule file ends the process, whatever its bytes.
 
 use proptest::prelude::*;
 
 use super::{REFERENCE, load_bytes, load_text};
 use crate::support::properties;
 
-/// Pieces of rule files and of YAML, to be thrown together.
+/// Pieces of rule files and of YAML, joined at random.
 const PIECES: [&str; 40] = [
     "domain: d\n",
     "descriptors:\n",
@@ -66,7 +66,7 @@ proptest! {
     }
 
     #[test]
-    fn a_file_cut_anywhere_loads_or_says_why(cut in 0usize..2000) {
+    fn a_truncated_file_loads_or_has_errors(cut in 0usize..2000) {
         let text = include_str!("../../../config/rules/edge.yaml");
         let text: String = text.chars().take(cut).collect();
         if let Err(problems) = load_text(&text) {

@@ -1,10 +1,10 @@
-//! Which limit and which counter a request meets, by the rule file alone.
+//! Which limits and counters a request matches, given the rule file alone.
 
 use ratelimitd::engine::{LimitOverride, Period, RuleSet, Unit};
 
 use super::{descriptor, keys, labels, request, rules};
 
-/// Rules as the reference service's own examples and tests have them.
+/// Rules from the examples and tests of envoyproxy/ratelimit.
 const REFERENCE_RULES: &str = "
 domain: test-domain
 descriptors:
@@ -58,7 +58,7 @@ fn check(rules: &RuleSet, domain: &str, table: &[(&str, &str)]) {
 }
 
 #[test]
-fn rules_are_found_and_labelled_as_the_reference_does() {
+fn rules_match_and_are_labelled_as_in_envoyproxy_ratelimit() {
     let rules = rules(REFERENCE_RULES);
     check(
         &rules,
@@ -124,7 +124,7 @@ descriptors:
 }
 
 #[test]
-fn there_is_no_going_back() {
+fn a_node_that_matched_is_never_left_for_a_later_one() {
     let rules = rules(
         "
 domain: d
@@ -161,7 +161,7 @@ descriptors:
 }
 
 #[test]
-fn keys_and_values_join_without_escapes_as_in_the_reference() {
+fn key_and_value_are_joined_without_escapes_as_in_envoyproxy_ratelimit() {
     let rules = rules(
         "
 domain: d
@@ -172,13 +172,13 @@ descriptors:
 ",
     );
     check(&rules, "d", &[("a=b_c", "d.a_b_c"), ("a_b=c", "d.a_b_c")]);
-    // The counters are told apart all the same.
+    // Rules join key and value, counter keys do not: each request has its own counter.
     assert_eq!(keys(&rules, &request("d", &["a=b_c"])), ["{d|a=b_c}#fw:1/60000000"]);
     assert_eq!(keys(&rules, &request("d", &["a_b=c"])), ["{d|a_b=c}#fw:1/60000000"]);
 }
 
 #[test]
-fn share_threshold_makes_one_counter_of_a_wildcard() {
+fn share_threshold_gives_all_values_of_a_wildcard_one_counter() {
     let rules = rules(
         "
 domain: d
@@ -202,7 +202,7 @@ descriptors:
         ("files=files/a", "{d|files=files/*%*}#fw:1/60000000"),
         ("files=files/b", "{d|files=files/*%*}#fw:1/60000000"),
         ("apart=files/a", "{d|apart=files/a}#fw:1/60000000"),
-        // On an ancestor of the limit.
+        // share_threshold on an ancestor of the limit.
         ("route=api/a,method=GET", "{d|route=api/*%*}|method=GET#fw:1/60000000"),
         ("route=api/b,method=GET", "{d|route=api/*%*}|method=GET#fw:1/60000000"),
         ("route=api/b,method=PUT", "{d|route=api/*%*}|method=PUT#fw:1/60000000"),
@@ -213,7 +213,7 @@ descriptors:
 }
 
 #[test]
-fn a_shared_counter_is_shared_by_no_other_rule() {
+fn two_rules_never_share_a_shared_counter() {
     let limit = "share_threshold: true, rate_limit: { unit: minute, requests_per_unit: 1 }";
     let rules = rules(&format!(
         "domain: d\ndescriptors:\n  - {{ key: k_a, value: '*', {limit} }}\n  - {{ key: k, value: '*', {limit} }}\n"
@@ -235,13 +235,13 @@ descriptors:
 ";
 
 #[test]
-fn replaced_limits_are_left_out_wherever_they_stand_in_the_request() {
+fn replaced_limits_are_left_out_in_any_order_of_descriptors() {
     let rules = rules(REPLACING);
     let table: [(&[&str], &[&str]); 4] = [
         (&["everyone=x"], &["base"]),
         (&["everyone=x", "partner=p"], &["partner"]),
         (&["partner=p", "everyone=x"], &["partner"]),
-        // A limit that is replaced itself still replaces others, and so does an unlimited one.
+        // A replaced limit still replaces other limits, and so does an unlimited limit.
         (&["everyone=x", "partner=p", "owner=o"], &[]),
     ];
     for (asked, expected) in table {
@@ -250,7 +250,7 @@ fn replaced_limits_are_left_out_wherever_they_stand_in_the_request() {
 }
 
 #[test]
-fn a_limit_of_the_request_takes_the_place_of_the_rule() {
+fn a_limit_of_the_request_replaces_the_rule() {
     let rules = rules(REPLACING);
     let mut asked = request("d", &["everyone=x", "no=node"]);
     for descriptor in &mut asked.descriptors {
@@ -258,7 +258,7 @@ fn a_limit_of_the_request_takes_the_place_of_the_rule() {
     }
     assert_eq!(labels(&rules, &asked), ["override", "override"]);
     assert_eq!(keys(&rules, &asked), ["{d|everyone=x}#o:fw:7/3600000000", "{d|no=node}#o:fw:7/3600000000"]);
-    // In a domain without rules it counts for nothing.
+    // In a domain without rules the override is ignored.
     asked.domain = "unknown".to_owned();
     assert!(keys(&rules, &asked).is_empty());
 }

@@ -1,5 +1,5 @@
-//! Every message, with its line: `tests/data/rules/bad/NAME.yaml` (or the directory NAME) must give exactly the lines
-//! of `NAME.expected`.
+//! Every message with its line: the problems of `tests/data/rules/bad/NAME.yaml` (or of the directory NAME) are exactly
+//! the lines of `NAME.expected`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -31,7 +31,7 @@ fn cases_in(directory: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// All problems of a case, the files named from `directory` on.
+/// All problems of a case, with file names relative to `directory`.
 fn problems(directory: &Path, case: &str) -> String {
     let prefix = format!("{}/", directory.display());
     let problems = match load(&[directory.join(case)], REFERENCE) {
@@ -43,7 +43,7 @@ fn problems(directory: &Path, case: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_found_or_read_is_named() {
+fn missing_and_unreadable_files_are_named() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path();
     fs::create_dir(path.join("empty")).expect("a directory");
@@ -67,11 +67,11 @@ fn what_cannot_be_found_or_read_is_named() {
 }
 
 #[test]
-fn the_problems_of_several_paths_come_together() {
+fn the_problems_of_several_paths_are_reported_together() {
     let directory = root().join("tests/data/rules/bad");
     let paths = ["syntax.yaml", "empty.yaml", "duplicate-domain"].map(|name| directory.join(name));
     let problems = load(&paths, REFERENCE).expect_err("bad files");
-    let files: Vec<_> = problems.all().iter().map(|problem| &*problem.place.file).collect();
+    let files: Vec<_> = problems.all().iter().map(|problem| &*problem.location.file).collect();
     assert_eq!(files.len(), 3);
     assert!(files[0].ends_with("syntax.yaml") && files[1].ends_with("empty.yaml"));
     assert!(files[2].ends_with("duplicate-domain/b.yml"));

@@ -1,4 +1,4 @@
-//! Rule files: messages, matching by what the files say, the example set, the schema.
+//! Rule files: messages, matching, reloading, the example files, the schema.
 
 mod decisions;
 mod examples;
@@ -12,16 +12,16 @@ mod shards;
 use std::path::{Path, PathBuf};
 
 use ratelimitd::engine::{Defaults, Descriptor, Entry, Request, RuleSet};
-use ratelimitd::rules::{LoadOptions, Loaded, Problems, load};
+use ratelimitd::rules::{LoadOptions, LoadedRules, Problems, load};
 
 pub const REFERENCE: LoadOptions = LoadOptions { merge_domains: false, defaults: Defaults::ENVOY_RATELIMIT };
 
 /// Loads the one file `text`.
-pub fn load_text(text: &str) -> Result<Loaded, Problems> {
+pub fn load_text(text: &str) -> Result<LoadedRules, Problems> {
     load_bytes(text.as_bytes(), REFERENCE)
 }
 
-pub fn load_bytes(bytes: &[u8], options: LoadOptions) -> Result<Loaded, Problems> {
+pub fn load_bytes(bytes: &[u8], options: LoadOptions) -> Result<LoadedRules, Problems> {
     let directory = tempfile::tempdir().expect("a directory for rule files");
     let path = directory.path().join("rules.yaml");
     std::fs::write(&path, bytes).expect("a rule file");
@@ -55,7 +55,7 @@ pub fn keys(rules: &RuleSet, request: &Request) -> Vec<String> {
     plan.charges.keys().map(str::to_owned).collect()
 }
 
-/// The labels of the limits that a request is asked about, in order.
+/// The labels of the limits that apply to a request, in order.
 pub fn labels(rules: &RuleSet, request: &Request) -> Vec<String> {
     let plan = rules.plan(request).expect("a plan");
     plan.limits().map(|limit| limit.label.to_string()).collect()

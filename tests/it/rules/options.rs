@@ -1,4 +1,4 @@
-//! What the keys of a limit mean, defaults, merged domains, YAML features.
+//! The keys of a limit, defaults, merged domains, YAML features.
 
 use ratelimitd::engine::{
     Algorithm, Charging, Defaults, FailurePolicy, LimitSpec, Metadata, Pacing, Period, Quantity, Refill, Unit,
@@ -18,7 +18,7 @@ fn limit(keys: &str, defaults: Defaults) -> LimitSpec {
 }
 
 #[test]
-fn a_limit_that_says_nothing_is_the_reference_services() {
+fn a_limit_without_options_is_as_in_envoyproxy_ratelimit() {
     let plain = LimitSpec {
         requests_per_unit: 5,
         period: Period::one(Unit::Minute),
@@ -53,7 +53,7 @@ fn a_limit_that_says_nothing_is_the_reference_services() {
 }
 
 #[test]
-fn charging_follows_what_the_rule_names_and_the_settings() {
+fn charging_depends_on_the_rule_and_the_defaults() {
     let prepaid = Defaults { charging: Some(Charging::Prepaid), ..Defaults::ENVOY_RATELIMIT };
     let gcra = Defaults {
         algorithm: Algorithm::Gcra,
@@ -93,7 +93,7 @@ fn charging_follows_what_the_rule_names_and_the_settings() {
 }
 
 #[test]
-fn units_are_read_in_any_case_and_values_by_their_spelling() {
+fn units_ignore_case_and_values_are_taken_as_spelt() {
     let rules = rules(
         "
 domain: 7
@@ -123,7 +123,7 @@ descriptors:
 }
 
 #[test]
-fn anchors_and_merge_keys_work_as_in_the_reference_parser() {
+fn anchors_and_merge_keys_work_as_in_yaml_v2() {
     let loaded = load_text(
         "
 domain: d
@@ -150,7 +150,7 @@ descriptors:
 }
 
 #[test]
-fn what_is_given_twice_counts_together_as_in_the_reference_parser() {
+fn repeated_and_merged_keys_are_merged_as_in_yaml_v2() {
     let loaded = load_text(
         "
 domain: d
@@ -198,12 +198,12 @@ descriptors:
         .collect();
     let expected = [
         (5, Unit::Minute, "base", "x+y"),
-        (6, Unit::Minute, "b", "z"), // the merge first, then its own keys; lists are replaced
-        (9, Unit::Minute, "c", ""),  // what is merged in later wins
+        (6, Unit::Minute, "b", "z"), // own keys over the merged ones; lists are replaced
+        (9, Unit::Minute, "c", ""),  // a merge key below wins
         (7, Unit::Hour, "e", ""),
-        (5, Unit::Minute, "", ""),   // nothing takes back
+        (5, Unit::Minute, "", ""),   // null removes a value
         (5, Unit::Week, "g", "x+y"), // of several merged maps the first wins
-        (8, Unit::Year, "", ""),     // a limit that was taken back starts anew
+        (8, Unit::Year, "", ""),     // a null between them: nothing is merged
     ];
     let expected = expected.map(|(limit, unit, name, replaces)| (limit, unit, name, replaces.to_owned()));
     assert_eq!(found, expected);
@@ -215,7 +215,7 @@ descriptors:
 }
 
 #[test]
-fn metadata_is_kept_whatever_its_shape() {
+fn metadata_of_any_shape_is_kept() {
     let rules = rules(
         "
 domain: d
@@ -259,13 +259,13 @@ fn domains_are_merged_on_request_in_the_order_of_the_files() {
     assert_eq!((loaded.files, loaded.specs.len()), (3, 1));
     assert_eq!(labels(&loaded.rules, &request("d", &["k=abc"])), ["10-first.yaml"]);
     assert_eq!(loaded.warnings.len(), 1, "the second wildcard never matches: {:?}", loaded.warnings);
-    assert!(loaded.warnings[0].place.file.ends_with("20/second.yml"));
+    assert!(loaded.warnings[0].location.file.ends_with("20/second.yml"));
 
     write("40-fourth.yaml", "b");
     let problems = load(&paths, merging).expect_err("k_b twice");
     let first = problems.all().iter().find(|problem| problem.is_error()).expect("an error");
     assert!(first.reason.starts_with("duplicate descriptor composite key 'd.k_b', first on "));
-    assert!(first.place.file.ends_with("40-fourth.yaml"));
+    assert!(first.location.file.ends_with("40-fourth.yaml"));
 
     let apart = load(&paths, REFERENCE).expect_err("one domain, several files").to_string();
     assert_eq!(apart.matches("duplicate domain 'd' in config file").count(), 3, "{apart}");
@@ -291,7 +291,7 @@ fn a_config_map_volume_is_read_once() {
 }
 
 #[test]
-fn unlimited_limits_ask_nothing_of_the_store() {
+fn unlimited_limits_have_no_charge() {
     let rules =
         rules("domain: d\ndescriptors:\n  - key: a\n    rate_limit: { unlimited: true, name: free }\n");
     assert_eq!(rules.limits()[0].quantity, Quantity::Unlimited);
@@ -299,7 +299,7 @@ fn unlimited_limits_ask_nothing_of_the_store() {
 }
 
 #[test]
-fn rlconfig_has_the_reference_services_lines() {
+fn rlconfig_has_the_lines_of_envoyproxy_ratelimit() {
     let rules = rules(
         "
 domain: d

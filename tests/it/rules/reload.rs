@@ -1,4 +1,4 @@
-//! Rule files that change while they are in use, on a real file system. Nothing here waits: a look at the files is a
+//! Rule files that change while they are in use, on a real file system. No test waits: each check of the files is a
 //! call.
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ratelimitd::engine::{Defaults, RuleSet};
-use ratelimitd::rules::{Change, LoadOptions, Loaded, Problems, Reloader, RulesStatus, watch};
+use ratelimitd::rules::{Change, LoadOptions, LoadedRules, Problems, Reloader, RulesStatus, watch};
 use tempfile::TempDir;
 
 use super::{keys, request};
@@ -20,7 +20,7 @@ fn text(domain: &str, limit: u32) -> String {
     )
 }
 
-/// A directory with rules and whoever watches it.
+/// A directory with rules, and its reloader.
 struct Watched {
     directory: TempDir,
     reloader: Reloader,
@@ -28,7 +28,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// With `rules.yaml` that gives domain `d` a limit of 5.
+    /// A directory with `rules.yaml`, in which domain `d` has a limit of 5.
     fn start() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         fs::write(directory.path().join("rules.yaml"), text("d", 5)).expect("a file");
@@ -50,33 +50,33 @@ impl Watched {
         fs::write(self.path(name), text).expect("a file");
     }
 
-    /// Looks until nothing is about to change.
-    fn look(&mut self) -> Change {
+    /// Checks until the files are settled.
+    fn check(&mut self) -> Change {
         loop {
-            match self.reloader.check() {
-                Change::Settling => {}
+            match self.reloader.check_files() {
+                Change::Unsettled => {}
                 change => return change,
             }
         }
     }
 
-    fn loaded(&mut self) -> Loaded {
-        match self.look() {
+    fn loaded(&mut self) -> LoadedRules {
+        match self.check() {
             Change::Loaded(loaded) => *loaded,
             other => panic!("{other:?}"),
         }
     }
 
-    fn bad(&mut self) -> Problems {
-        match self.look() {
-            Change::Bad(problems) => problems,
+    fn problems(&mut self) -> Problems {
+        match self.check() {
+            Change::Invalid(problems) => problems,
             other => panic!("{other:?}"),
         }
     }
 
     fn assert_unchanged(&mut self) {
         for _ in 0..3 {
-            let change = self.look();
+            let change = self.check();
             assert!(matches!(change, Change::Unchanged), "{change:?}");
         }
     }
@@ -88,10 +88,10 @@ impl Watched {
 }
 
 #[test]
-fn files_that_stand_still_are_left_alone() {
+fn files_without_changes_are_not_loaded_again() {
     let mut watched = Watched::start();
     watched.assert_unchanged();
-    // The same text once more, and another time stamp, are no change.
+    // The same text with another time stamp is not a change.
     watched.write("rules.yaml", &text("d", 5));
     watched.assert_unchanged();
 }
@@ -102,13 +102,13 @@ fn a_file_written_in_place_is_loaded() {
     watched.write("rules.yaml", &text("d", 6));
     assert_eq!(watched.new_limit(), 6);
     watched.assert_unchanged();
-    // Of the same length, and at once.
+    // The same length, right after the write above.
     watched.write("rules.yaml", &text("d", 7));
     assert_eq!(watched.new_limit(), 7);
 }
 
 #[test]
-fn a_write_right_after_the_start_is_not_missed() {
+fn a_write_right_after_the_start_is_detected() {
     // Both writes may fall into one tick of the file system's clock.
     for _ in 0..20 {
         let mut watched = Watched::start();
@@ -118,7 +118,7 @@ fn a_write_right_after_the_start_is_not_missed() {
 }
 
 #[test]
-fn a_file_renamed_over_is_loaded() {
+fn a_file_replaced_by_a_rename_is_loaded() {
     let mut watched = Watched::start();
     watched.write(".rules.yaml.new", &text("d", 6));
     watched.assert_unchanged();
@@ -127,17 +127,18 @@ fn a_file_renamed_over_is_loaded() {
 }
 
 #[test]
-fn files_added_and_removed_are_noticed() {
+fn added_and_removed_files_are_detected() {
     let mut watched = Watched::start();
     fs::create_dir(watched.path("more")).expect("a directory");
     watched.assert_unchanged();
     watched.write("more/other.yml", &text("other", 1));
-    let domains = |loaded: &Loaded| loaded.specs.iter().map(|spec| spec.domain.clone()).collect::<Vec<_>>();
+    let domains =
+        |loaded: &LoadedRules| loaded.specs.iter().map(|spec| spec.domain.clone()).collect::<Vec<_>>();
     assert_eq!(domains(&watched.loaded()), ["other", "d"]);
     fs::remove_file(watched.path("rules.yaml")).expect("a removal");
     assert_eq!(domains(&watched.loaded()), ["other"]);
     fs::remove_dir_all(watched.path("more")).expect("a removal");
-    let problems = watched.bad().to_string();
+    let problems = watched.problems().to_string();
     assert!(problems.ends_with("no rule files (*.yaml, *.yml) in this directory"), "{problems}");
 }
 
@@ -163,49 +164,49 @@ fn a_config_map_swap_is_loaded() {
 }
 
 #[test]
-fn a_bad_state_is_said_once_and_a_good_one_ends_it() {
+fn errors_are_reported_once_and_end_with_valid_files() {
     let mut watched = Watched::start();
     let mut status = RulesStatus::default();
     watched.write("rules.yaml", "domain: d\ndescriptors: [{ key: a, rate_limit: { unit: eon } }]\n");
-    let problems = watched.bad();
+    let problems = watched.problems();
     assert!(problems.to_string().contains("rules.yaml:2: invalid rate limit unit 'eon'"), "{problems}");
-    status.note_failed(problems, 7);
+    status.record_failed(problems, 7);
     watched.assert_unchanged();
-    // Another bad state is another story.
+    // Other errors are reported again.
     watched.write("rules.yaml", "domain: d\ndescriptors: [{");
-    status.note_failed(watched.bad(), 8);
+    status.record_failed(watched.problems(), 8);
     watched.assert_unchanged();
     assert_eq!((status.loads_ok, status.loads_failed, status.generation), (0, 2, 0));
     assert_eq!(status.last_error.as_ref().map(|error| error.at_us), Some(8));
 
-    // Back to what was in force: the story ends.
+    // The files in force again: the error is cleared.
     watched.write("rules.yaml", &text("d", 5));
-    status.note_loaded(&watched.loaded(), 9);
+    status.record_loaded(&watched.loaded(), 9);
     assert_eq!((status.loads_ok, status.loads_failed, status.generation), (1, 2, 1));
     assert_eq!((status.files, status.rules, status.loaded_at_us), (1, 1, 9));
     assert_eq!((status.domains.as_slice(), status.last_error), (&["d".to_owned()][..], None));
 }
 
 #[test]
-fn a_file_being_written_is_given_time() {
+fn a_file_that_is_still_being_written_is_not_loaded() {
     let mut watched = Watched::start();
     let whole = text("d", 6);
     for end in [0, 9, 30] {
         watched.write("rules.yaml", &whole[..end]);
-        let change = watched.reloader.check();
-        assert!(matches!(change, Change::Settling), "{change:?}");
+        let change = watched.reloader.check_files();
+        assert!(matches!(change, Change::Unsettled), "{change:?}");
     }
     watched.write("rules.yaml", &whole);
     assert_eq!(watched.new_limit(), 6);
 }
 
 #[test]
-fn files_that_never_stand_still_are_loaded_all_the_same() {
+fn files_that_never_settle_are_loaded_in_the_end() {
     let mut watched = Watched::start();
     let limits: Vec<_> = (6..20)
         .filter_map(|limit| {
             watched.write("rules.yaml", &text("d", limit));
-            match watched.reloader.check() {
+            match watched.reloader.check_files() {
                 Change::Loaded(loaded) => Some(loaded.rules.limits()[0].spec.requests_per_unit),
                 _ => None,
             }
@@ -215,7 +216,7 @@ fn files_that_never_stand_still_are_loaded_all_the_same() {
 }
 
 #[test]
-fn a_bad_first_state_is_an_error() {
+fn errors_in_the_first_files_are_returned() {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("rules.yaml"), "domain: ''\n").expect("a file");
     let problems = Reloader::start(&[directory.path().to_path_buf()], OPTIONS).expect_err("bad rules");
@@ -223,7 +224,7 @@ fn a_bad_first_state_is_an_error() {
 }
 
 #[test]
-fn unchanged_limits_keep_their_counters_and_changed_ones_start_afresh() {
+fn unchanged_limits_keep_their_counters_and_changed_limits_start_new_ones() {
     let directory = tempfile::tempdir().expect("a directory");
     let rules = |second: &str| {
         format!(
@@ -246,7 +247,7 @@ fn unchanged_limits_keep_their_counters_and_changed_ones_start_afresh() {
         assert_eq!(before[0], after[0], "{changed}");
         assert_ne!(before[1], after[1], "{changed}");
     }
-    // What does not touch the meaning of the count keeps the counter: a name, a policy, when hits are recorded.
+    // A new name, policy or charging does not change what the count means, so the counter is kept.
     watched.write(
         "rules.yaml",
         &rules("requests_per_unit: 5, name: b, on_store_failure: allow, charging: prepaid"),
@@ -255,7 +256,7 @@ fn unchanged_limits_keep_their_counters_and_changed_ones_start_afresh() {
 }
 
 #[tokio::test]
-async fn the_watcher_hands_on_changes_until_it_is_told_to_stop() {
+async fn the_watcher_reports_changes_until_shutdown() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("rules.yaml");
     fs::write(&path, text("d", 5)).expect("a file");
@@ -265,7 +266,7 @@ async fn the_watcher_hands_on_changes_until_it_is_told_to_stop() {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let watching = tokio::spawn(watch(
         reloader,
-        move |change| changes.send(change.map(|loaded| loaded.rules)).expect("somebody listens"),
+        move |change| changes.send(change.map(|loaded| loaded.rules)).expect("the receiver is alive"),
         async move {
             let _ = stopped.await;
         },

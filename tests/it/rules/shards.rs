@@ -1,4 +1,4 @@
-//! `shard_by`: where the braces stand in a counter's key, as domain and rule say.
+//! `shard_by` of domain and rule: the part of a counter's key within braces.
 
 use ratelimitd::engine::{Descriptor, LimitOverride, Period, Unit};
 use ratelimitd::rules::{LoadOptions, describe, load, rlconfig};
@@ -17,7 +17,7 @@ descriptors:
 ";
 
 #[test]
-fn a_rule_is_kept_as_it_says_and_else_as_its_domain_says() {
+fn shard_by_of_a_rule_wins_over_that_of_its_domain() {
     let rules = rules(RULES);
     assert_eq!(
         keys(&rules, &request("d", &["a=1", "a=1,b=2", "a=1,c=2"])),
@@ -26,11 +26,11 @@ fn a_rule_is_kept_as_it_says_and_else_as_its_domain_says() {
     let limit = LimitOverride { requests_per_unit: 5, period: Period::one(Unit::Second) };
     let mut own = request("d", &[]);
     own.descriptors.push(Descriptor { limit: Some(limit), ..descriptor("x=1") });
-    assert!(keys(&rules, &own)[0].starts_with("{d}|x=1#"), "limits that come with requests go by the domain");
+    assert!(keys(&rules, &own)[0].starts_with("{d}|x=1#"), "overrides use the domain's shard_by");
 }
 
 #[test]
-fn it_is_shown_where_rules_are_shown() {
+fn shard_by_is_shown_with_the_rules() {
     let rules = rules(RULES);
     let shown = describe(&rules, &request("d", &["a=1,b=2"])).expect("a description").text;
     assert!(shown.contains("shard by          descriptor: "), "{shown}");
@@ -41,8 +41,8 @@ fn it_is_shown_where_rules_are_shown() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_or_warned_of() {
-    let typo = load_text("domain: d\nshard_by: tenant\ndescriptors: []\n").expect_err("no such way");
+fn unknown_values_are_errors_and_values_without_effect_warnings() {
+    let typo = load_text("domain: d\nshard_by: tenant\ndescriptors: []\n").expect_err("an unknown value");
     assert!(
         typo.to_string().contains("rules.yaml:2: ") && typo.to_string().contains("first_entry"),
         "{typo}"
@@ -67,8 +67,9 @@ fn files_of_one_domain_must_not_differ() {
     };
     let loaded = load_both("", "shard_by: domain").unwrap_or_else(|problems| panic!("{problems}"));
     assert!(loaded.rules.rules().iter().all(|rule| rule.shard_by.name() == "domain"));
-    let problems =
-        load_both("shard_by: descriptor", "shard_by: domain").expect_err("which is it?").to_string();
+    let problems = load_both("shard_by: descriptor", "shard_by: domain")
+        .expect_err("two values for one domain")
+        .to_string();
     assert!(
         problems.contains("2.yaml:1: ") && problems.contains("shard_by of domain 'd' is domain"),
         "{problems}"

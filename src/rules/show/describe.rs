@@ -1,5 +1,5 @@
-//! Why a request meets the limits that it meets, or none: the nodes that were walked, the limits with their
-//! parameters, the keys of their counters.
+//! Explains which limits apply to a request and why: the nodes that its descriptors match, the limits with their
+//! parameters, and the keys of their counters.
 
 use std::fmt::Write as _;
 
@@ -8,56 +8,56 @@ use crate::engine::{
     Walk,
 };
 
-use super::words;
+use super::describe_limit;
 
 /// A request explained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// For a person to read, lines ended by `\n`.
+    /// The explanation; each line ends with `\n`.
     pub text: String,
-    /// How many descriptors meet at least one limit that is not replaced.
+    /// The number of descriptors with at least one limit that is not replaced.
     pub matched: usize,
 }
 
-/// Explains what `rules` say to `request`, descriptor by descriptor. Limits that come with the request are left out of
-/// account: they need no rule.
+/// Explains which of `rules` apply to each descriptor of `request`. Limits that the request itself carries are ignored,
+/// because they need no rule.
 ///
 /// # Errors
-/// [`PlanError`] when the engine cannot plan the request.
+/// [`PlanError`] if the engine cannot plan the request.
 pub fn describe(rules: &RuleSet, request: &Request) -> Result<Description, PlanError> {
     let mut description = Description { text: String::new(), matched: 0 };
     let Some(domain) = rules.domain(&request.domain) else {
         unknown_domain(&mut description.text, rules, &request.domain);
         return Ok(description);
     };
-    let replaced = Replaced::by(domain, request);
+    let replaced = Replacements::in_request(domain, request);
     for descriptor in &request.descriptors {
-        let keys = keys(rules, request, descriptor)?;
-        let walk = Explanation { domain, descriptor, keys };
-        if walk.explain(&mut description.text, &replaced) {
+        let keys = counter_keys(rules, request, descriptor)?;
+        let explanation = Explanation { domain, descriptor, keys };
+        if explanation.explain_descriptor(&mut description.text, &replaced) {
             description.matched += 1;
         }
     }
     Ok(description)
 }
 
-/// Writes a line. Writing to a String cannot fail.
-macro_rules! say {
+/// Appends a line. Writing to a String cannot fail.
+macro_rules! push_line {
     ($out:expr, $($arg:tt)*) => {{ let _ = writeln!($out, $($arg)*); }};
 }
 
 fn unknown_domain(out: &mut String, rules: &RuleSet, domain: &str) {
     let mut known: Vec<_> = rules.domains().map(|name| format!("'{name}'")).collect();
     known.sort();
-    say!(out, "No limit: there are no rules for domain '{domain}'.");
-    say!(out, "Domains with rules: {}.", list(&known));
+    push_line!(out, "No limit: there are no rules for domain '{domain}'.");
+    push_line!(out, "Domains with rules: {}.", join_names(&known));
 }
 
-/// Names of limits that matched limits of the request replace, each with the label of the one that does.
-struct Replaced(Vec<(String, String)>);
+/// The names of the limits that are replaced in this request, each with the label of the limit that replaces it.
+struct Replacements(Vec<(String, String)>);
 
-impl Replaced {
-    fn by(domain: &DomainRules, request: &Request) -> Self {
+impl Replacements {
+    fn in_request(domain: &DomainRules, request: &Request) -> Self {
         let mut scratch = String::new();
         let mut pairs = Vec::new();
         for descriptor in &request.descriptors {
@@ -71,8 +71,8 @@ impl Replaced {
         Self(pairs)
     }
 
-    /// What takes the place of `limit`.
-    fn by_whom(&self, limit: &Limit) -> Option<&str> {
+    /// The label of the limit that replaces `limit`.
+    fn replacer_of(&self, limit: &Limit) -> Option<&str> {
         let name = limit.spec.name.as_deref()?;
         let (_, replacer) = self.0.iter().find(|(replaced, _)| replaced == name)?;
         Some(replacer)
@@ -85,7 +85,7 @@ fn limits_of<'r>(found: &Walk<'r>) -> impl Iterator<Item = &'r Limit> + use<'r> 
 }
 
 /// The limits that one descriptor alone would charge, each with the key of its counter.
-fn keys(
+fn counter_keys(
     rules: &RuleSet,
     request: &Request,
     descriptor: &Descriptor,
@@ -96,12 +96,12 @@ fn keys(
         descriptors: vec![Descriptor { limit: None, ..descriptor.clone() }],
     };
     let plan = rules.plan(&alone)?;
-    // Limits of one rule have counters of their own, so limits and charges go in step.
+    // Each limit of the rule has one charge, in the same order.
     let keys = plan.limits().zip(plan.charges.keys()).map(|(limit, key)| (limit.id, key.to_owned()));
     Ok(keys.collect())
 }
 
-/// One descriptor on its way down the tree.
+/// One descriptor of a request, with the rules of its domain.
 struct Explanation<'r> {
     domain: &'r DomainRules,
     descriptor: &'r Descriptor,
@@ -109,82 +109,82 @@ struct Explanation<'r> {
 }
 
 impl Explanation<'_> {
-    /// Writes down the way and what is met at its end. Returns whether a limit applies.
-    fn explain(&self, out: &mut String, replaced: &Replaced) -> bool {
+    /// Appends the matched nodes and the limits of the last one. Returns whether a limit applies.
+    fn explain_descriptor(&self, out: &mut String, replaced: &Replacements) -> bool {
         let entries = &self.descriptor.entries;
-        let shown: Vec<_> = entries.iter().map(pair).collect();
-        say!(out, "Domain '{}', descriptor {}", self.domain.name, shown.join(","));
+        let shown: Vec<_> = entries.iter().map(entry_text).collect();
+        push_line!(out, "Domain '{}', descriptor {}", self.domain.name, shown.join(","));
         let found = self.domain.walk(entries, &mut String::new());
         for (index, (step, entry)) in found.steps.iter().zip(entries).enumerate() {
-            say!(out, "  entry {}  {}  {}", index + 1, pair(entry), how(*step));
+            push_line!(out, "  entry {}  {}  {}", index + 1, entry_text(entry), match_kind(*step));
         }
         let Some(end) = found.end else {
-            self.explain_stop(out, &found);
+            self.explain_mismatch(out, &found);
             return false;
         };
         let Some(rule) = &end.rule else {
-            say!(out, "No limit: {}.", why_no_rule(end));
+            push_line!(out, "No limit: {}.", no_limit_reason(end));
             return false;
         };
-        say!(out, "Rule {}{}", rule.path, modes(rule));
+        push_line!(out, "Rule {}{}", rule.path, mode_note(rule));
         let mut applies = false;
         for limit in &rule.limits {
-            say!(out, "  limit {}", limit.label);
+            push_line!(out, "  limit {}", limit.label);
             applies |= self.explain_limit(out, rule, limit, replaced);
         }
         applies
     }
 
-    fn explain_stop(&self, out: &mut String, found: &Walk<'_>) {
+    fn explain_mismatch(&self, out: &mut String, found: &Walk<'_>) {
         let place = found.steps.len();
         let Some(entry) = self.descriptor.entries.get(place) else {
-            say!(out, "No limit: the descriptor has no entries.");
+            push_line!(out, "No limit: the descriptor has no entries.");
             return;
         };
         let node = found.steps.last().map_or(&self.domain.root, |step| step.node());
-        let (number, entry) = (place + 1, pair(entry));
+        let (number, entry) = (place + 1, entry_text(entry));
         if node.is_leaf() && place > 0 {
-            say!(
+            push_line!(
                 out,
-                "No limit: the descriptor is deeper than the rules. Nothing stands below '{}' for entry {number} ({entry}), \
-                 and a limit counts only where the descriptor ends.",
+                "No limit: the descriptor is deeper than the rules. No node below '{}' matches entry {number} ({entry}), \
+                 and a limit applies only where the descriptor ends.",
                 node.composite
             );
             return;
         }
-        say!(out, "No limit: no node for entry {number} ({entry}).");
-        say!(out, "That level has: {}.", offers(node));
+        push_line!(out, "No limit: no node for entry {number} ({entry}).");
+        push_line!(out, "That level has: {}.", child_names(node));
     }
 
-    fn explain_limit(&self, out: &mut String, rule: &Rule, limit: &Limit, replaced: &Replaced) -> bool {
-        if let Some(replacer) = replaced.by_whom(limit) {
-            say!(out, "    left out: replaced by limit '{replacer}'");
+    fn explain_limit(&self, out: &mut String, rule: &Rule, limit: &Limit, replaced: &Replacements) -> bool {
+        if let Some(replacer) = replaced.replacer_of(limit) {
+            push_line!(out, "    left out: replaced by limit '{replacer}'");
             return false;
         }
-        say!(out, "    admits            {}", words::parameters(limit));
+        push_line!(out, "    admits            {}", describe_limit::parameters(limit));
         if limit.quantity == Quantity::Unlimited {
             return true;
         }
         let spec = &limit.spec;
-        say!(out, "    algorithm         {}", spec.algorithm);
-        say!(out, "    charging          {}", words::charging(spec.charging));
-        say!(out, "    on store failure  {}", words::policy(spec.on_store_failure));
+        push_line!(out, "    algorithm         {}", spec.algorithm);
+        push_line!(out, "    charging          {}", describe_limit::charging(spec.charging));
+        push_line!(out, "    on store failure  {}", describe_limit::policy(spec.on_store_failure));
         if let Some((_, key)) = self.keys.iter().find(|(id, _)| *id == limit.id) {
-            say!(out, "    store key         {key} (in Redis after store.redis.key_prefix)");
-            say!(out, "    shard by          {}", words::shard_by(rule.shard_by));
+            push_line!(out, "    store key         {key} (in Redis after store.redis.key_prefix)");
+            push_line!(out, "    shard by          {}", describe_limit::shard_by(rule.shard_by));
         }
         for name in &spec.replaces {
-            say!(out, "    replaces          {name}");
+            push_line!(out, "    replaces          {name}");
         }
         true
     }
 }
 
-fn pair(entry: &Entry) -> String {
+fn entry_text(entry: &Entry) -> String {
     format!("{}={}", entry.key, entry.value)
 }
 
-fn how(step: Step<'_>) -> String {
+fn match_kind(step: Step<'_>) -> String {
     match step {
         Step::Exact(node) if node.shares_counter => {
             format!("exact value, node '{}'; all values of this wildcard share one counter", node.composite)
@@ -193,12 +193,16 @@ fn how(step: Step<'_>) -> String {
         Step::Wildcard(node) if node.shares_counter => {
             format!("wildcard, node '{}'; all its values share one counter", node.composite)
         }
-        Step::Wildcard(node) => format!("wildcard, node '{}'; each value counts apart", node.composite),
-        Step::Default(node) => format!("key alone, node '{}'; each value counts apart", node.composite),
+        Step::Wildcard(node) => {
+            format!("wildcard, node '{}'; each value has its own counter", node.composite)
+        }
+        Step::Default(node) => {
+            format!("key alone, node '{}'; each value has its own counter", node.composite)
+        }
     }
 }
 
-fn modes(rule: &Rule) -> &'static str {
+fn mode_note(rule: &Rule) -> &'static str {
     match (rule.shadow, rule.quota) {
         (true, _) => " (shadow mode: counts, never denies)",
         (false, true) => " (quota mode: denies only if every quota rule of the request does)",
@@ -206,25 +210,25 @@ fn modes(rule: &Rule) -> &'static str {
     }
 }
 
-fn why_no_rule(end: &Node) -> String {
+fn no_limit_reason(end: &Node) -> String {
     if end.is_leaf() {
-        return format!("node '{}' has none, so what ends there is exempt", end.composite);
+        return format!("node '{}' has no limit, so descriptors that end there are exempt", end.composite);
     }
     format!(
         "the descriptor is shorter than the rules. It ends at node '{}', which has no limit of its own; below it are {}",
         end.composite,
-        offers(end)
+        child_names(end)
     )
 }
 
-/// The nodes below `node`, in the order of their names.
-fn offers(node: &Node) -> String {
+/// The names of the nodes below `node`, sorted.
+fn child_names(node: &Node) -> String {
     let mut names: Vec<_> = node.children().map(|child| format!("'{}'", child.composite)).collect();
     names.sort();
-    list(&names)
+    join_names(&names)
 }
 
-fn list(names: &[String]) -> String {
+fn join_names(names: &[String]) -> String {
     const SHOWN: usize = 12;
     match names.len() {
         0 => "none".to_owned(),

@@ -1,4 +1,4 @@
-//! A limit's parameters in a sentence.
+//! Describes the parameters of a limit, one sentence each.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::engine::{
     Algorithm, Charging, FailurePolicy, Limit, LimitSpec, Pacing, Quantity, Refill, ShardBy,
 };
 
-/// What a limit admits.
+/// How much a limit admits.
 pub(super) fn parameters(limit: &Limit) -> String {
     let spec = &limit.spec;
     if limit.quantity == Quantity::Unlimited {
@@ -18,7 +18,7 @@ pub(super) fn parameters(limit: &Limit) -> String {
     let (rate, period, burst) = (rate(spec), spec.period, spec.max_cost());
     match spec.algorithm {
         Algorithm::FixedWindow => {
-            format!("{rate}, in windows that all start together, counted from the Unix epoch")
+            format!("{rate}, in windows aligned to the Unix epoch")
         }
         Algorithm::SlidingWindow => format!("{rate}, estimated over the last {period} from two buckets"),
         Algorithm::SlidingLog => format!("{rate}, exactly, over the last {period}"),
@@ -28,16 +28,16 @@ pub(super) fn parameters(limit: &Limit) -> String {
                 format!("a bucket of {burst} tokens that gets one back every {} ({rate})", interval(spec))
             }
             Refill::Interval => format!(
-                "a bucket of {burst} tokens that gets {} back at the end of every {period} from its first use on",
+                "a bucket of {burst} tokens that gets {} back at the end of every {period}, counted from its first use",
                 spec.requests_per_unit
             ),
         },
         Algorithm::LeakyBucket => match spec.pacing {
             Pacing::Meter => {
-                format!("a level up to {burst} that falls by one every {} ({rate})", interval(spec))
+                format!("a level of up to {burst} that falls by one every {} ({rate})", interval(spec))
             }
             Pacing::Queue => format!(
-                "a queue of up to {burst} that lets one go every {} ({rate}); answers say how long to wait",
+                "a queue of up to {burst} that releases one every {} ({rate}); answers say how long to wait",
                 interval(spec)
             ),
         },
@@ -52,7 +52,7 @@ pub(super) fn charging(charging: Charging) -> &'static str {
     }
 }
 
-/// What is answered when the store cannot.
+/// What the limit answers if the store fails.
 pub(super) fn policy(policy: FailurePolicy) -> &'static str {
     match policy {
         FailurePolicy::Allow => "allow: the hit goes ahead",
@@ -62,12 +62,12 @@ pub(super) fn policy(policy: FailurePolicy) -> &'static str {
     }
 }
 
-/// What decides where counters are kept.
+/// Which counters are on the same node of a Redis Cluster.
 pub(super) fn shard_by(shard_by: ShardBy) -> &'static str {
     match shard_by {
-        ShardBy::FirstEntry => "first_entry: one node of a cluster for all that begins like this",
-        ShardBy::Domain => "domain: one node of a cluster for all of the domain",
-        ShardBy::Descriptor => "descriptor: any node of a cluster, for this descriptor alone",
+        ShardBy::FirstEntry => "first_entry: one cluster node for all descriptors with this first entry",
+        ShardBy::Domain => "domain: one cluster node for the whole domain",
+        ShardBy::Descriptor => "descriptor: a cluster node chosen for each descriptor",
     }
 }
 

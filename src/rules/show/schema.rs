@@ -1,10 +1,10 @@
-//! The JSON Schema of rule files, made from the table of keys, for completion and checks in editors.
+//! The JSON Schema of rule files for editors, generated from the table of keys.
 
 use serde_json::{Map, Value, json};
 
-use super::keys::{KEYS, Key, Kind, Section, units};
+use crate::rules::keys::{KEYS, Key, Section, ValueType, units};
 
-/// The schema (draft 07) of a rule file. `config/rules.schema.json` is its text.
+/// The schema (draft 07). `config/rules.schema.json` holds its text.
 #[must_use]
 pub fn schema() -> Value {
     let mut root = section(Section::File);
@@ -47,15 +47,15 @@ fn section(section: Section) -> Value {
 }
 
 fn property(key: &Key) -> Value {
-    let mut schema = match key.kind {
-        Kind::Text => json!({ "type": ["string", "integer", "boolean"] }),
-        Kind::Unit => json!({ "anyOf": [{ "enum": units() }, { "pattern": any_case(&units()) }] }),
-        Kind::Number(least) => json!({ "type": "integer", "minimum": least, "maximum": u32::MAX }),
-        Kind::Flag => json!({ "type": "boolean" }),
-        Kind::Choice(choices) => json!({ "enum": choices() }),
-        Kind::List(section) => json!({ "type": "array", "items": reference(section) }),
-        Kind::Map(section) => json!({ "allOf": [reference(section)] }),
-        Kind::FreeMap => json!({ "type": "object" }),
+    let mut schema = match key.value_type {
+        ValueType::Text => json!({ "type": ["string", "integer", "boolean"] }),
+        ValueType::Unit => json!({ "anyOf": [{ "enum": units() }, { "pattern": any_case(&units()) }] }),
+        ValueType::Integer(least) => json!({ "type": "integer", "minimum": least, "maximum": u32::MAX }),
+        ValueType::Flag => json!({ "type": "boolean" }),
+        ValueType::Choice(choices) => json!({ "enum": choices() }),
+        ValueType::List(section) => json!({ "type": "array", "items": reference(section) }),
+        ValueType::Map(section) => json!({ "allOf": [reference(section)] }),
+        ValueType::FreeMap => json!({ "type": "object" }),
     };
     if let Value::Object(members) = &mut schema {
         members.insert("description".into(), key.doc.into());
@@ -70,7 +70,7 @@ fn reference(section: Section) -> Value {
     }
 }
 
-/// A regular expression for any of `words` in any case.
+/// A regular expression for any of `words` in upper, lower or mixed case. JSON Schema has no flag for that.
 fn any_case(words: &[&str]) -> String {
     let word = |word: &&str| -> String {
         word.chars().map(|c| format!("[{}{}]", c.to_ascii_lowercase(), c.to_ascii_uppercase())).collect()
@@ -89,7 +89,7 @@ mod tests {
     fn every_key_is_in_the_table_once() {
         let mut seen = HashSet::new();
         for key in KEYS {
-            assert!(seen.insert((key.section.noun(), key.name)), "{} twice", key.name);
+            assert!(seen.insert((key.section.label(), key.name)), "{} twice", key.name);
             assert!(key.doc.ends_with('.'), "{}: a sentence", key.name);
         }
     }

@@ -1,40 +1,39 @@
-//! Rules as they were read, each with the place it came from, until it is certain that they can be used.
+//! Rules as read from a file, each with its location, before they are checked against each other and compiled.
 
 use crate::engine::{DomainSpec, LimitSpec, NodeSpec, RuleSpec, ShardBy};
+use crate::rules::problem::Location;
 
-use super::problem::Place;
-
-/// All rules that one file, or several merged ones, give for a domain.
+/// The rules of a domain from one file, or from several merged ones.
 #[derive(Clone, Debug)]
-pub(super) struct DomainDraft {
-    pub place: Place,
+pub(in crate::rules) struct DomainDraft {
+    pub location: Location,
     pub name: String,
-    /// As far as it is said.
+    /// `None` if no file sets it.
     pub shard_by: Option<ShardBy>,
     pub nodes: Vec<NodeDraft>,
 }
 
-/// One node of the tree.
+/// One node of the tree of descriptors.
 #[derive(Clone, Debug)]
-pub(super) struct NodeDraft {
-    pub place: Place,
-    /// Without limits and without the next level.
+pub(in crate::rules) struct NodeDraft {
+    pub location: Location,
+    /// Without the rule and without the nodes below: both are separate fields.
     pub spec: NodeSpec,
-    /// Whether limits are given, good ones or not.
+    /// Whether the file gives limits here, valid or not.
     pub names_limits: bool,
-    /// The good ones.
+    /// The valid limits.
     pub limits: Vec<LimitDraft>,
-    /// How the limits count towards the answer; its own list of limits is empty.
+    /// The rule without its limits.
     pub rule: RuleSpec,
     pub nodes: Vec<NodeDraft>,
-    /// Whether something in it is reported that keeps it from being read in full.
+    /// Whether a part of the node was reported and left out.
     pub has_errors: bool,
 }
 
 /// One limit.
 #[derive(Clone, Debug)]
-pub(super) struct LimitDraft {
-    pub place: Place,
+pub(in crate::rules) struct LimitDraft {
+    pub location: Location,
     pub spec: LimitSpec,
 }
 

@@ -1,24 +1,24 @@
-//! The rules in force as the reference service's `/rlconfig` lists them.
+//! The rules in force in the format of `/rlconfig` of envoyproxy/ratelimit.
 
 use std::fmt::Write as _;
 
 use crate::engine::{Algorithm, Charging, Limit, Pacing, Refill, Rule, RuleSet, ShardBy};
 
 /// One line per limit, in the order of the files:
-/// `domain.key_value: unit=MINUTE requests_per_unit=3, shadow_mode: false, quota_mode: false`. What the reference
-/// service has no word for follows in the same manner, for limits that use it.
+/// `domain.key_value: unit=MINUTE requests_per_unit=3, shadow_mode: false, quota_mode: false`. Keys that
+/// envoyproxy/ratelimit does not have follow in the same format, for limits that use them.
 #[must_use]
 pub fn rlconfig(rules: &RuleSet) -> String {
     let mut out = String::new();
     for rule in rules.rules() {
         for limit in &rule.limits {
-            line(&mut out, rule, limit, rules);
+            push_limit(&mut out, rule, limit, rules);
         }
     }
     out
 }
 
-fn line(out: &mut String, rule: &Rule, limit: &Limit, rules: &RuleSet) {
+fn push_limit(out: &mut String, rule: &Rule, limit: &Limit, rules: &RuleSet) {
     let spec = &limit.spec;
     let (unit, requests) = if spec.unlimited {
         ("UNKNOWN".to_owned(), 0)
@@ -39,7 +39,7 @@ fn line(out: &mut String, rule: &Rule, limit: &Limit, rules: &RuleSet) {
     out.push('\n');
 }
 
-/// What sets a limit apart from the reference service's only kind: an epoch-aligned window, charged postpaid.
+/// The differences from the only kind of limit of envoyproxy/ratelimit: a window aligned to the epoch, postpaid.
 fn additions(rule: &Rule, limit: &Limit, rules: &RuleSet) -> Vec<(&'static str, String)> {
     let spec = &limit.spec;
     let multiplier = spec.period.multiplier();
@@ -49,8 +49,8 @@ fn additions(rule: &Rule, limit: &Limit, rules: &RuleSet) -> Vec<(&'static str, 
         (multiplier != 1).then(|| ("unit_multiplier", multiplier.to_string())),
         (spec.algorithm != Algorithm::FixedWindow).then(|| ("algorithm", spec.algorithm.to_string())),
         (burst != spec.requests_per_unit).then(|| ("burst", burst.to_string())),
-        (spec.refill == Refill::Interval).then(|| ("refill", "interval".to_owned())),
-        (spec.pacing == Pacing::Queue).then(|| ("mode", "queue".to_owned())),
+        (spec.refill == Refill::Interval).then(|| ("refill", spec.refill.name().to_owned())),
+        (spec.pacing == Pacing::Queue).then(|| ("mode", spec.pacing.name().to_owned())),
         (spec.charging != Charging::Postpaid).then(|| ("charging", spec.charging.name().to_owned())),
         (rule.shard_by != ShardBy::FirstEntry).then(|| ("shard_by", rule.shard_by.name().to_owned())),
         (policy != rules.defaults().on_store_failure).then(|| ("on_store_failure", policy.name().to_owned())),

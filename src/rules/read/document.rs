@@ -1,0 +1,135 @@
+//! Reads the document of a rule file: the domain and its tree of descriptors.
+
+use std::sync::Arc;
+
+use crate::engine::{Defaults, NodeSpec, RuleSpec, ShardBy};
+
+use super::draft::{DomainDraft, NodeDraft};
+use super::fields::Fields;
+use super::file_report::{FileReport, Position};
+use super::limits::{has_limits, read_limits};
+use super::metadata::read_metadata;
+use crate::rules::keys::Section;
+use crate::rules::problem::Problem;
+use crate::yaml::{Document, Node};
+
+/// Reads the first document of `file`. Returns `None` for a document without a domain, and every problem of the
+/// document in both cases.
+pub(in crate::rules) fn read_document(
+    file: &Arc<str>,
+    document: &Document,
+    defaults: Defaults,
+) -> (Option<DomainDraft>, Vec<Problem>) {
+    let mut report = FileReport::new(file);
+    let draft = read_domain(document, defaults, &mut report);
+    (draft, report.problems)
+}
+
+fn read_domain(document: &Document, defaults: Defaults, report: &mut FileReport) -> Option<DomainDraft> {
+    if let Some(line) = document.second_line {
+        let reason = "only the first YAML document of a file is read; this one is ignored";
+        report.warn(&Position::document(line), reason);
+    }
+    let Some(root) = &document.root else {
+        report.error(&Position::document(1), NO_DOMAIN);
+        return None;
+    };
+    let fields = Fields::from_map(&root.into(), Section::File, Position::document(root.line), report);
+    let nodes = NodeReader { defaults, report }.read_level(&fields);
+    let name = required_text(&fields, "domain", NO_DOMAIN, report)?;
+    let location = report.location(&fields.position_of("domain"));
+    Some(DomainDraft { location, name: name.to_owned(), shard_by: read_shard_by(&fields), nodes })
+}
+
+fn read_shard_by(fields: &Fields<'_>) -> Option<ShardBy> {
+    fields.text("shard_by").and_then(ShardBy::parse)
+}
+
+const NO_DOMAIN: &str = "config file cannot have empty domain";
+
+/// The text of a key that may not be missing or empty, else `reason` is reported.
+fn required_text<'n>(
+    fields: &Fields<'n>,
+    name: &str,
+    reason: &str,
+    report: &mut FileReport,
+) -> Option<&'n str> {
+    let text = fields.text(name).filter(|text| !text.is_empty());
+    if text.is_none() && !fields.is_invalid(name) {
+        report.error(&fields.position_of(name), reason);
+    }
+    text
+}
+
+struct NodeReader<'r> {
+    defaults: Defaults,
+    report: &'r mut FileReport,
+}
+
+impl NodeReader<'_> {
+    /// The `descriptors` of the document or of a descriptor. The bounded depth of the YAML tree bounds the recursion.
+    fn read_level(&mut self, parent: &Fields<'_>) -> Vec<NodeDraft> {
+        parent.list("descriptors").filter_map(|(node, at)| self.read_node(node, at)).collect()
+    }
+
+    fn read_node(&mut self, node: &Node, at: Position) -> Option<NodeDraft> {
+        let fields = Fields::from_map(&node.into(), Section::Descriptor, at, self.report);
+        let limits = read_limits(&fields, self.defaults, self.report);
+        let rule = self.read_rule(&fields);
+        let nodes = self.read_level(&fields);
+        let key = required_text(&fields, "key", "descriptor has empty key", self.report)?;
+        let spec = NodeSpec {
+            key: key.to_owned(),
+            value: fields.text("value").unwrap_or_default().to_owned(),
+            share_threshold: fields.flag("share_threshold"),
+            ..NodeSpec::default()
+        };
+        self.check_wildcard(&spec, &fields);
+        let names_limits = has_limits(&fields);
+        self.check_effect(&fields, names_limits);
+        let location = self.report.location(&fields.at);
+        let has_errors = fields.has_errors();
+        Some(NodeDraft { location, spec, names_limits, limits, rule, nodes, has_errors })
+    }
+
+    /// The rule without its limits.
+    fn read_rule(&mut self, fields: &Fields<'_>) -> RuleSpec {
+        RuleSpec {
+            limits: Vec::new(),
+            shadow: fields.flag("shadow_mode"),
+            quota: fields.flag("quota_mode"),
+            shard_by: read_shard_by(fields),
+            metadata: fields.map("metadata").map(|(map, at)| read_metadata(map, &at, self.report)),
+        }
+    }
+
+    fn check_wildcard(&mut self, spec: &NodeSpec, fields: &Fields<'_>) {
+        if spec.share_threshold && !spec.value.contains('*') {
+            let composite = spec.composite();
+            self.report.error(
+                &fields.position_of("share_threshold"),
+                format!(
+                    "share_threshold can only be used with wildcard values (containing '*'), but found key '{composite}'"
+                ),
+            );
+        }
+        if spec.key.contains('*') {
+            self.report.warn(
+                &fields.position_of("key"),
+                format!("key '{}' contains '*', so it is a wildcard over key and value together", spec.key),
+            );
+        }
+    }
+
+    fn check_effect(&mut self, fields: &Fields<'_>, names_limits: bool) {
+        if names_limits {
+            return;
+        }
+        for name in ["shadow_mode", "quota_mode", "shard_by", "metadata"] {
+            if fields.has(name) {
+                let reason = format!("'{name}' does nothing here: this descriptor has no limit");
+                self.report.warn(&fields.position_of(name), reason);
+            }
+        }
+    }
+}
