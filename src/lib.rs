@@ -6,13 +6,11 @@ pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod counters;
-#[warn(missing_docs)]
 pub mod engine;
 pub mod limiter;
 pub mod replay;
 pub mod rules;
 pub mod settings;
-#[warn(missing_docs)]
 pub mod store;
 pub mod telemetry;
 pub mod transport;

@@ -62,3 +62,46 @@ impl Acceptor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection that was just accepted; its client's end is closed at once.
+    async fn connection(listener: &TcpListener) -> TcpStream {
+        let address = listener.local_addr().expect("an address");
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        client.expect("a connection");
+        accepted.expect("a connection").0
+    }
+
+    #[tokio::test]
+    async fn the_worker_with_the_fewest_open_connections_gets_the_next() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let mut acceptor = Acceptor::default();
+        let mut workers = [acceptor.add_worker(), acceptor.add_worker(), acceptor.add_worker()];
+        let mut open: Vec<Vec<AcceptedConnection>> = vec![vec![], vec![], vec![]];
+        // The worker whose connections close first, and the worker that must get the next connection.
+        let table = [(None, 0), (None, 1), (None, 2), (None, 0), (Some(2), 2), (None, 1), (Some(0), 0)];
+        for (step, (closes, expected)) in table.into_iter().enumerate() {
+            if let Some(worker) = closes {
+                open[worker].clear();
+            }
+            acceptor.assign(connection(&listener).await);
+            for (index, worker) in workers.iter_mut().enumerate() {
+                let received = worker.try_recv().ok();
+                assert_eq!(received.is_some(), index == expected, "step {step}, worker {index}");
+                open[index].extend(received);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_for_a_worker_that_ended_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let mut acceptor = Acceptor::default();
+        drop(acceptor.add_worker());
+        acceptor.assign(connection(&listener).await);
+        assert_eq!(acceptor.slots[0].open.count(), 0);
+    }
+}
