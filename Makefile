@@ -19,7 +19,7 @@ test: toolchain tools ## install the missing test tools, run every test, print a
 	@scripts/run-tests
 
 test-fast: toolchain ## run every test that needs no redis-server and no Envoy
-	$(CARGO) test --locked --lib --bins --test tidy --test dependencies
+	$(CARGO) test --locked --lib --bins --test tidy --test dependencies --test docs
 	$(CARGO) test --locked --test it -- $(NEEDS_A_SERVER)
 
 lint: toolchain ## formatting, clippy, rustdoc, and the dependencies' licences and sources

@@ -59,6 +59,7 @@ pub(super) fn environment(
 
 /// The variables of this process that have our prefix.
 pub(super) fn process_environment() -> Result<Vec<(String, String)>, SettingsError> {
+    #[expect(clippy::disallowed_methods, reason = "the only reader of the environment")]
     let ours = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;
         name.to_uppercase().starts_with(&format!("{PREFIX}{SEPARATOR}")).then_some((name, value))

@@ -1,6 +1,6 @@
-//! Holds the documentation to the program: pictures are drawn by the engine itself, sessions are run.
+//! Checks the documentation against the program: the engine draws the pictures, the sessions are run.
 //!
-//! After a change that is meant: `UPDATE_DOCS=1 cargo test --test docs`.
+//! After an intended change: `UPDATE_DOCS=1 cargo test --test docs`.
 
 mod pages;
 mod pictures;
@@ -8,8 +8,8 @@ mod readme;
 
 use std::path::Path;
 
-/// Compares a generated file with the one that is committed, or writes it where `UPDATE_DOCS` is set.
-fn hold(path: &str, generated: &str) {
+/// Compares a generated file with the committed one, or writes it if `UPDATE_DOCS` is set.
+fn compare_or_update(path: &str, generated: &str) {
     #[expect(clippy::disallowed_methods, reason = "a switch of this test, not a setting of the program")]
     if std::env::var("UPDATE_DOCS").is_ok() {
         std::fs::create_dir_all(Path::new(path).parent().expect("a folder")).expect("a writable folder");
@@ -17,8 +17,5 @@ fn hold(path: &str, generated: &str) {
         return;
     }
     let committed = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(
-        committed == generated,
-        "{path} is not what the program says: UPDATE_DOCS=1 cargo test --test docs"
-    );
+    assert!(committed == generated, "{path} differs from the program: UPDATE_DOCS=1 cargo test --test docs");
 }

@@ -1,9 +1,10 @@
-//! The pages of the project as a whole: where their links lead, and how long the first one is.
+//! All pages of the documentation: their links, the files that they name, and their size.
 
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const LONGEST_README: usize = 300;
+const WIDEST_LINE: usize = 120;
 
 fn pages(folder: &Path, below: bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -18,22 +19,94 @@ fn pages(folder: &Path, below: bool) -> Vec<PathBuf> {
     found
 }
 
-/// What stands between `](` and `)`, without the place within the page.
+/// The pages in the root and below `docs/`, with paths from the root, and their texts.
+fn all_pages() -> Vec<(PathBuf, String)> {
+    let root = Path::new(ROOT);
+    let found = pages(root, false).into_iter().chain(pages(&root.join("docs"), true));
+    let text = |page: &Path| std::fs::read_to_string(page).expect("a page is text");
+    let relative = |page: &Path| page.strip_prefix(root).expect("a page of the project").to_owned();
+    found.map(|page| (relative(&page), text(&page))).collect()
+}
+
+/// The text between `](` and `)`, without the anchor.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     targets.map(|(target, _)| target.split('#').next().unwrap_or_default())
 }
 
 #[test]
-fn every_link_leads_somewhere() {
-    let root = Path::new(ROOT);
-    for page in pages(root, false).into_iter().chain(pages(&root.join("docs"), true)) {
-        let text = std::fs::read_to_string(&page).expect("a page is text");
-        let folder = page.parent().expect("a page is in a folder");
+fn every_link_leads_to_a_file() {
+    for (page, text) in all_pages() {
+        let folder = Path::new(ROOT).join(page.parent().expect("a page is in a folder"));
         for target in links(&text).filter(|target| !target.contains("://") && !target.is_empty()) {
             assert!(folder.join(target).exists(), "{}: there is no {target}", page.display());
         }
     }
+}
+
+/// The names of source files between backticks: whole paths or their ends.
+fn source_files(text: &str) -> impl Iterator<Item = &str> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    let is_file = |name: &&str| [".rs", ".lua"].iter().any(|end| name.ends_with(end));
+    quoted.filter(is_file).filter(|name| !name.contains([' ', '{', '*']))
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("a readable folder");
+    let paths = entries.map(|entry| entry.expect("a readable entry").path());
+    paths.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn every_source_file_that_a_page_names_exists() {
+    let folders = ["src", "tests", "benches"].map(|folder| Path::new(ROOT).join(folder));
+    let mut files: Vec<_> = folders.iter().flat_map(|folder| files_below(folder)).collect();
+    files.push(Path::new(ROOT).join("build.rs"));
+    let mut problems = Vec::new();
+    for (page, text) in all_pages() {
+        let gone = source_files(&text).filter(|name| !files.iter().any(|file| file.ends_with(name)));
+        problems.extend(gone.map(|name| format!("{}: there is no {name}", page.display())));
+    }
+    assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
+}
+
+/// Lines that are too wide for a diff: number and width. Tables, code and lines that are only a link cannot be wrapped.
+fn wide_lines(text: &str) -> Vec<(usize, usize)> {
+    let mut is_code = false;
+    let mut found = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let trimmed = line.trim_start();
+        is_code ^= trimmed.starts_with("```");
+        let is_link = trimmed.trim_start_matches("- ").starts_with(['[', '!']) && line.ends_with(')');
+        let width = line.chars().count();
+        if width > WIDEST_LINE && !is_code && !is_link && !trimmed.starts_with('|') {
+            found.push((at + 1, width));
+        }
+    }
+    found
+}
+
+#[test]
+fn lines_fit_into_a_diff() {
+    let mut problems = Vec::new();
+    for (page, text) in all_pages() {
+        let wide = wide_lines(&text).into_iter();
+        problems.extend(wide.map(|(line, width)| format!("{}:{line}: {width} characters", page.display())));
+    }
+    assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
+}
+
+#[test]
+fn only_text_has_to_be_wrapped() {
+    let (fits, wide) = ("é".repeat(WIDEST_LINE), "x".repeat(WIDEST_LINE + 1));
+    let text = format!("{fits}\n{wide}\n| {wide} |\n```sh\n{wide}\n```\n- [{wide}](page.md)\n{wide}\n");
+    assert_eq!(wide_lines(&text), [(2, WIDEST_LINE + 1), (8, WIDEST_LINE + 1)]);
+}
+
+#[test]
+fn files_are_told_from_other_quotes() {
+    let text = "`src/a.rs` and `rules.yaml`, `b/c.lua`, `make x.rs`, `{a,b}.rs`, d.rs";
+    assert_eq!(source_files(text).collect::<Vec<_>>(), ["src/a.rs", "b/c.lua"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! One picture per algorithm under the same traffic: what each admits, and how much is in use.
+//! One picture per algorithm under the same traffic: which hits it admits, and how many units are in use.
 
 use std::fmt::Write as _;
 
@@ -9,21 +9,21 @@ use ratelimitd::engine::{
 };
 use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 
-use super::hold;
+use super::compare_or_update;
 
 /// A minute boundary: ten-second windows begin here.
 const T0: u64 = 1_700_000_040_000_000;
 const SECONDS: u64 = 40;
 const LIMIT: u32 = 10;
 
-/// When hits come, in milliseconds: a steady 1 per second, a burst of 12 just before a window ends and another just
-/// after it began, a pause, and a client that hammers.
+/// The times of the hits in milliseconds: 1 per second, a burst of 12 just before a window ends, another just after the
+/// next window starts, a pause, then 4 per second.
 fn traffic() -> Vec<u64> {
     let steady = (0..8).map(|n| 500 + 1_000 * n);
     let before_the_edge = (0..12).map(|n| 9_300 + 50 * n);
     let after_the_edge = (0..12).map(|n| 10_200 + 50 * n);
-    let hammering = (0..60).map(|n| 22_000 + 250 * n);
-    let mut all: Vec<u64> = steady.chain(before_the_edge).chain(after_the_edge).chain(hammering).collect();
+    let overload = (0..60).map(|n| 22_000 + 250 * n);
+    let mut all: Vec<u64> = steady.chain(before_the_edge).chain(after_the_edge).chain(overload).collect();
     all.sort_unstable();
     all
 }
@@ -40,33 +40,36 @@ fn limit(algorithm: Algorithm) -> LimitSpec {
 }
 
 fn panels() -> Vec<Panel> {
-    let of = |algorithm| limit(algorithm);
     vec![
-        Panel { file: "fixed_window", title: "fixed_window: 10 per 10 s", limit: of(Algorithm::FixedWindow) },
+        Panel {
+            file: "fixed_window",
+            title: "fixed_window: 10 per 10 s",
+            limit: limit(Algorithm::FixedWindow),
+        },
         Panel {
             file: "sliding_window",
             title: "sliding_window: 10 per 10 s",
-            limit: of(Algorithm::SlidingWindow),
+            limit: limit(Algorithm::SlidingWindow),
         },
-        Panel { file: "sliding_log", title: "sliding_log: 10 per 10 s", limit: of(Algorithm::SlidingLog) },
-        Panel { file: "gcra", title: "gcra: 10 per 10 s, burst 5", limit: of(Algorithm::Gcra) },
+        Panel { file: "sliding_log", title: "sliding_log: 10 per 10 s", limit: limit(Algorithm::SlidingLog) },
+        Panel { file: "gcra", title: "gcra: 10 per 10 s, burst 5", limit: limit(Algorithm::Gcra) },
         Panel {
             file: "token_bucket_interval",
             title: "token_bucket, refill: interval, 10 every 10 s, burst 10",
-            limit: LimitSpec { refill: Refill::Interval, burst: Some(10), ..of(Algorithm::TokenBucket) },
+            limit: LimitSpec { refill: Refill::Interval, burst: Some(10), ..limit(Algorithm::TokenBucket) },
         },
         Panel {
             file: "leaky_bucket_queue",
             title: "leaky_bucket, mode: queue, 10 per 10 s, holds 5 (ticks stand where the hit may go ahead)",
-            limit: LimitSpec { pacing: Pacing::Queue, ..of(Algorithm::LeakyBucket) },
+            limit: LimitSpec { pacing: Pacing::Queue, ..limit(Algorithm::LeakyBucket) },
         },
     ]
 }
 
-/// A hit: when it came, when it may go ahead if admitted, and the units in use afterwards.
+/// A hit: its time, the time at which it may proceed if it is admitted, and the units in use afterwards.
 struct Hit {
-    came_ms: u64,
-    goes_ms: Option<u64>,
+    at_ms: u64,
+    proceeds_ms: Option<u64>,
     used: u64,
 }
 
@@ -81,23 +84,23 @@ fn plan(limit: LimitSpec) -> Plan {
     rules.plan(&request).expect("the request is valid")
 }
 
-fn play(limit: &LimitSpec) -> Vec<Hit> {
+fn decide(limit: &LimitSpec) -> Vec<Hit> {
     let plan = plan(limit.clone());
     let store = MemoryStore::new(MemoryOptions::default(), ManualClock::default());
     let max = u64::from(limit.max_cost());
-    let hits = traffic().into_iter().map(|came_ms| {
-        let outcome = store.decide_at(&plan.charges, T0 + came_ms * 1_000).by_charge[0].expect("decided");
+    let hits = traffic().into_iter().map(|at_ms| {
+        let outcome = store.decide_at(&plan.charges, T0 + at_ms * 1_000).by_charge[0].expect("decided");
         let delay_ms = outcome.report.delay_us / 1_000;
-        let goes_ms = (outcome.verdict == Verdict::Fits).then_some(came_ms + delay_ms);
-        Hit { came_ms, goes_ms, used: max - outcome.report.remaining }
+        let proceeds_ms = (outcome.verdict == Verdict::Fits).then_some(at_ms + delay_ms);
+        Hit { at_ms, proceeds_ms, used: max - outcome.report.remaining }
     });
     hits.collect()
 }
 
 fn draw(panel: &Panel) -> String {
-    let hits = play(&panel.limit);
+    let hits = decide(&panel.limit);
     let x = |ms: u64| 10 + ms * 20 / 1_000;
-    let admitted = hits.iter().filter(|hit| hit.goes_ms.is_some()).count();
+    let admitted = hits.iter().filter(|hit| hit.proceeds_ms.is_some()).count();
     let mut svg = String::new();
     let line = |svg: &mut String, text: String| writeln!(svg, "{text}").expect("a String takes any text");
     line(&mut svg, r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 150" font-family="sans-serif" font-size="12">"#.to_owned());
@@ -117,12 +120,13 @@ fn draw(panel: &Panel) -> String {
     }
     for hit in &hits {
         let height = hit.used * 40 / u64::from(panel.limit.max_cost());
-        let color = if hit.goes_ms.is_some() { "#2a7" } else { "#c33" };
-        let (top, at) = (if hit.goes_ms.is_some() { 30 } else { 56 }, x(hit.goes_ms.unwrap_or(hit.came_ms)));
+        let color = if hit.proceeds_ms.is_some() { "#2a7" } else { "#c33" };
+        let (top, at) =
+            (if hit.proceeds_ms.is_some() { 30 } else { 56 }, x(hit.proceeds_ms.unwrap_or(hit.at_ms)));
         line(&mut svg, format!(r#"<path d="M{at} {top}v20" stroke="{color}" stroke-width="2"/>"#));
         line(
             &mut svg,
-            format!(r##"<path d="M{} 126v-{height}" stroke="#79b" stroke-width="2"/>"##, x(hit.came_ms)),
+            format!(r##"<path d="M{} 126v-{height}" stroke="#79b" stroke-width="2"/>"##, x(hit.at_ms)),
         );
     }
     line(&mut svg, r##"<text x="840" y="44" fill="#2a7">admitted</text><text x="840" y="70" fill="#c33">denied</text><text x="840" y="110" fill="#579">share in use</text>"##.to_owned());
@@ -131,8 +135,8 @@ fn draw(panel: &Panel) -> String {
 }
 
 #[test]
-fn pictures_show_what_the_engine_does() {
+fn pictures_show_the_decisions_of_the_engine() {
     for panel in panels() {
-        hold(&format!("docs/pictures/{}.svg", panel.file), &draw(&panel));
+        compare_or_update(&format!("docs/pictures/{}.svg", panel.file), &draw(&panel));
     }
 }

@@ -1,6 +1,6 @@
-//! Runs what the documentation shows. A `console` block is a session: lines that begin with `$ ` are commands, the rest
-//! is what they print, `...` standing for any text within a line and, alone, for any lines. A `sh` block needs docker, a
-//! compiler or a terminal of its own: of those only the names are checked.
+//! Runs the examples of the documentation. A `console` block is a session: lines that begin with `$ ` are commands, the
+//! others are their output. `...` stands for any text within a line and, alone on a line, for any lines. A `sh` block
+//! needs docker, a compiler or a terminal: only the names in it are checked.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -15,10 +15,10 @@ mod wait;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const BINARY: &str = env!("CARGO_BIN_EXE_ratelimitd");
-/// A port may be taken between the look and the start.
+/// Another process may take a free port before the service binds it.
 const ATTEMPTS: u32 = 5;
 
-/// The pages whose sessions are run, each with a service of its own.
+/// The pages whose sessions are run. Each page gets its own service.
 const PAGES: [&str; 3] = ["README.md", "docs/operations.md", "docs/migrating.md"];
 
 fn read(file: &str) -> String {
@@ -54,18 +54,18 @@ fn blocks_in(file: &str, language: &str) -> impl Iterator<Item = Block> {
     blocks(file).into_iter().filter(move |block| block.language == language)
 }
 
-/// A command and the lines it is to print.
+/// The commands of a session, each with the lines that it must print.
 fn session(text: &str) -> Vec<(String, Vec<&str>)> {
     let mut steps: Vec<(String, Vec<&str>)> = Vec::new();
-    let mut goes_on = false;
+    let mut is_continued = false;
     for line in text.lines() {
         match (line.strip_prefix("$ "), steps.last_mut()) {
             (Some(command), _) => steps.push((command.to_owned(), Vec::new())),
-            (None, Some((command, _))) if goes_on => *command += &format!("\n{line}"),
+            (None, Some((command, _))) if is_continued => *command += &format!("\n{line}"),
             (None, Some((_, printed))) => printed.push(line),
             (None, None) => panic!("a session begins with a command, not with {line:?}"),
         }
-        goes_on = line.ends_with('\\');
+        is_continued = line.ends_with('\\');
     }
     steps
 }
@@ -95,7 +95,7 @@ fn matches(shown: &[&str], printed: &[&str]) -> bool {
     }
 }
 
-/// Runs `command` as a reader would, and returns what reaches the terminal.
+/// Runs `command` in a shell, as a reader would, and returns both output streams.
 fn run(command: &str, input: &str) -> String {
     let folder = Path::new(BINARY).parent().expect("the binary is in a folder").display();
     let script = format!("PATH='{folder}':$PATH; exec 2>&1\n{command}");
@@ -106,7 +106,7 @@ fn run(command: &str, input: &str) -> String {
         .stdout(Stdio::piped())
         .spawn()
         .expect("a POSIX shell");
-    // A command that reads nothing has closed its end.
+    // A command that reads no input may have closed the pipe.
     let _ = shell.stdin.take().expect("is piped").write_all(input.as_bytes());
     let output = shell.wait_with_output().expect("the shell ends");
     let printed = String::from_utf8(output.stdout).expect("text");
@@ -124,7 +124,7 @@ struct Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // Fails if the process has ended by itself.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -150,24 +150,24 @@ impl Service {
             .expect("the binary starts");
         let mut service = Self { process, grpc, http, admin };
         let is_up = wait::until(wait::PATIENCE, || {
-            let has_ended = service.process.try_wait().expect("can be asked").is_some();
+            let has_ended = service.process.try_wait().expect("the process has a status").is_some();
             (has_ended || service.get("/livez").contains("ok")).then_some(!has_ended)
         });
         (is_up == Some(true)).then_some(service)
     }
 
-    /// The answer to a GET, head included; empty when there is none.
+    /// The answer to a GET with its head; empty if there is no answer.
     fn get(&self, path: &str) -> String {
         let mut answer = String::new();
         if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.http)) {
             let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-            // What does not arrive is missing in the answer.
+            // An error leaves the answer incomplete, and the caller sees that.
             let _ = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut answer));
         }
         answer
     }
 
-    /// The command as it has to be given to reach this service.
+    /// The command with the addresses of this service.
     fn addressed(&self, command: &str) -> String {
         command
             .replace("localhost:8080", &format!("127.0.0.1:{}", self.http))
@@ -177,7 +177,7 @@ impl Service {
 }
 
 #[test]
-fn every_session_prints_what_is_shown() {
+fn every_session_prints_what_the_page_shows() {
     let mut problems = Vec::new();
     for page in PAGES {
         let service = Service::start(&[]);
@@ -195,17 +195,17 @@ fn every_session_prints_what_is_shown() {
 }
 
 #[test]
-fn rule_files_that_are_shown_are_valid() {
+fn rule_files_in_the_pages_are_valid() {
     for page in PAGES {
         for Block { line, text, .. } in blocks_in(page, "yaml") {
-            let said = run("ratelimitd validate --strict /dev/stdin", &text);
-            assert!(said.starts_with("all rate limit configs ok"), "{page}:{line}: {said}");
+            let output = run("ratelimitd validate --strict /dev/stdin", &text);
+            assert!(output.starts_with("all rate limit configs ok"), "{page}:{line}: {output}");
         }
     }
 }
 
 #[test]
-fn verbs_and_files_that_are_named_exist() {
+fn verbs_and_files_in_shell_blocks_exist() {
     let makefile = read("Makefile");
     for page in PAGES {
         for Block { line, text, .. } in blocks_in(page, "sh") {
@@ -221,7 +221,7 @@ fn verbs_and_files_that_are_named_exist() {
     }
 }
 
-/// The names in `text` that begin as metrics do; of the series of a histogram the histogram's.
+/// The metric names in `text`. A bucket series counts as its histogram.
 fn metrics_in(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let words = words.map(|word| word.strip_suffix("_bucket").unwrap_or(word));
@@ -230,7 +230,7 @@ fn metrics_in(text: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn every_metric_is_documented_and_exists() {
-    // With Redis, so that its metrics are there; it need not answer.
+    // The metrics of the Redis store are exposed even while Redis does not answer.
     let service = Service::start(&[
         ("RATELIMITD__STORE__KIND", "redis"),
         ("RATELIMITD__STORE__REDIS__URL", "redis+unix:///nowhere/redis.sock"),
@@ -240,11 +240,11 @@ fn every_metric_is_documented_and_exists() {
     let operations = read("docs/operations.md");
     let missing: Vec<_> =
         families().filter(|name| !metrics_in(&operations).any(|known| known == *name)).collect();
-    assert!(missing.is_empty(), "docs/operations.md does not name {missing:?}");
+    assert!(missing.is_empty(), "docs/operations.md does not document {missing:?}");
     for page in PAGES {
         let text = read(page);
         let gone: Vec<_> =
             metrics_in(&text).filter(|name| !families().any(|family| family == *name)).collect();
-        assert!(gone.is_empty(), "{page} names {gone:?}, which /metrics does not have");
+        assert!(gone.is_empty(), "{page} names {gone:?}, which /metrics does not expose");
     }
 }

@@ -92,7 +92,7 @@ impl<'c> Reader<'c> {
         if let [keyword, name, ..] = item
             && keyword.is("mod")
         {
-            self.tests.push([self.module.as_slice(), &[name.text.clone()]].concat());
+            self.tests.push([self.module.as_slice(), std::slice::from_ref(&name.text)].concat());
         }
         let end = item.iter().position(|token| token.is(";") || token.is("{")).unwrap_or(0);
         length + end + if item[end].is("{") { balanced(&item[end..]) } else { 1 }

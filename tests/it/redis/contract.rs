@@ -1,12 +1,34 @@
-//! The contract of every store, held against Redis.
+//! The contract of every store, checked on Redis: the script decides at the time of the test's clock instead of the
+//! server's `TIME`.
 
-use ratelimitd::replay::RedisReplay;
+use std::sync::Arc;
 
-use crate::store::contract::{Store, promises};
+use ratelimitd::clock::{Clock, ManualClock};
+use ratelimitd::engine::{Charges, Outcomes, Store, StoreError};
+use ratelimitd::store::redis::{ReplayClient, TimedBatch};
+use tokio::sync::Mutex;
+
+use super::patient;
+use crate::store::contract::contract;
 use crate::support::redis::Redis;
 
-#[test]
-fn redis_keeps_the_contract() {
+struct TimedRedis {
+    client: Mutex<ReplayClient>,
+    clock: Arc<ManualClock>,
+}
+
+impl Store for TimedRedis {
+    async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
+        let batch = TimedBatch { now_us: self.clock.now_us(), requests: &[charges] };
+        let mut decided = self.client.lock().await.decide(&[batch]).await?;
+        Ok(decided.remove(0).remove(0))
+    }
+}
+
+#[tokio::test]
+async fn redis_keeps_the_contract() {
     let redis = Redis::start();
-    promises(&mut Store(RedisReplay::connect(&redis.url()).expect("Redis is there")));
+    let client = ReplayClient::connect(&patient(&redis.url())).await.expect("Redis answers");
+    let clock = Arc::new(ManualClock::default());
+    contract(TimedRedis { client: Mutex::new(client), clock: Arc::clone(&clock) }, clock).await;
 }

@@ -51,6 +51,7 @@ async fn calls_in_flight_are_finished() {
     };
     let before = calls_to_redis();
     redis.run::<()>(&["CLIENT", "PAUSE", "1500", "ALL"]).expect("CLIENT PAUSE");
+    #[expect(clippy::disallowed_methods, reason = "the call must be in flight while the process stops")]
     let held = tokio::spawn(async move { rls.ask("end", &[("user", "u")]).await.0 });
     wait::expect("the call on its way to Redis", || calls_to_redis() > before);
     service.terminate();

@@ -264,6 +264,7 @@ async fn the_watcher_reports_changes_until_shutdown() {
     reloader.check_every = Duration::from_millis(1);
     let (changes, mut seen) = tokio::sync::mpsc::unbounded_channel();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    #[expect(clippy::disallowed_methods, reason = "the test joins it")]
     let watching = tokio::spawn(watch(
         reloader,
         move |change| changes.send(change.map(|loaded| loaded.rules)).expect("the receiver is alive"),

@@ -1,11 +1,14 @@
-//! What every store promises, told once and held against both.
+//! The contract of every store: [`Store`] and a clock that the test sets. Each store has one test that calls [`contract`].
 
+use std::sync::Arc;
+
+use ratelimitd::clock::ManualClock;
 use ratelimitd::engine::algorithm::Kernel;
 use ratelimitd::engine::{
     Algorithm, Charge, Charges, Charging, Cost, FailurePolicy, Limit, LimitId, LimitSpec, Outcomes, Period,
-    Quantity, Role, Unit, Verdict,
+    Quantity, Role, Store, Unit, Verdict,
 };
-use ratelimitd::replay::{MemoryReplay, ReplayStore};
+use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 
 /// An hour boundary.
 const T0: u64 = 1_699_999_200_000_000;
@@ -38,102 +41,126 @@ fn request(charges: &[(&str, Charge)]) -> Charges {
     all
 }
 
-/// A store under contract, which decides at given times.
-pub(crate) struct Store<J>(pub(crate) J);
+/// Checks that an empty store keeps the contract. `clock` is the clock that the store reads.
+pub(crate) async fn contract(store: impl Store, clock: Arc<ManualClock>) {
+    let subject = Subject { store, clock };
+    for algorithm in Algorithm::ALL {
+        counts_keys_separately(&subject, algorithm).await;
+        charges_all_or_none(&subject, algorithm).await;
+        records_postpaid_charges_always(&subject, algorithm).await;
+        denies_by_role(&subject, algorithm).await;
+        peeks_and_refunds(&subject, algorithm).await;
+        admits_again_after_the_wait(&subject, algorithm).await;
+    }
+}
 
-impl<J: ReplayStore> Store<J> {
-    fn decide(&mut self, t_us: u64, charges: &[(&str, Charge)]) -> Outcomes {
-        let request = request(charges);
-        let mut decided = self.0.decide(&[(t_us, &request)]).expect("the store answers");
-        decided.pop().expect("one answer for one request")
+struct Subject<S> {
+    store: S,
+    clock: Arc<ManualClock>,
+}
+
+impl<S: Store> Subject<S> {
+    async fn decide(&self, now_us: u64, charges: &[(&str, Charge)]) -> Outcomes {
+        self.clock.set(now_us);
+        self.store.decide(&request(charges)).await.expect("the store answers")
     }
 
-    /// `O` or `X` and what remains, for each charge.
-    fn spell(&mut self, t_us: u64, charges: &[(&str, Charge)]) -> String {
-        let outcomes = self.decide(t_us, charges);
-        let spelt = outcomes.decided().map(|outcome| {
+    /// For each charge `O` (fits) or `X` (over), and the units that remain.
+    async fn answers(&self, now_us: u64, charges: &[(&str, Charge)]) -> String {
+        let outcomes = self.decide(now_us, charges).await;
+        let answers = outcomes.decided().map(|outcome| {
             let verdict = if outcome.verdict == Verdict::Fits { 'O' } else { 'X' };
             format!("{verdict}{}", outcome.report.remaining)
         });
-        spelt.collect::<Vec<_>>().join(" ")
+        answers.collect::<Vec<_>>().join(" ")
     }
 }
 
-pub(crate) fn promises(store: &mut Store<impl ReplayStore>) {
-    for algorithm in Algorithm::ALL {
-        let name = |part: &str| format!("{algorithm}-{part}");
-        counts_apart(store, algorithm, [&name("one"), &name("other")]);
-        all_or_nothing(store, algorithm, [&name("wide"), &name("narrow")]);
-        postpaid_always(store, algorithm, [&name("post"), &name("tight")]);
-        roles(store, algorithm, [&name("dark"), &name("quota-a"), &name("quota-b")]);
-        peeks_and_refunds(store, algorithm, &name("peek"));
-        comes_back(store, algorithm, &name("back"));
-    }
-}
-
-fn counts_apart(store: &mut Store<impl ReplayStore>, algorithm: Algorithm, [one, other]: [&str; 2]) {
+async fn counts_keys_separately(store: &Subject<impl Store>, algorithm: Algorithm) {
+    let (one, other) = (format!("{algorithm}-one"), format!("{algorithm}-other"));
     let take = charge(hourly(algorithm, 3), Cost::take(2));
-    assert_eq!(store.spell(T0, &[(one, take.clone())]), "O1", "{algorithm}");
-    assert_eq!(store.spell(T0, &[(other, take.clone())]), "O1", "{algorithm}: another key, another counter");
-    assert_eq!(store.spell(T0, &[(one, take)]), "X1", "{algorithm}: a denial takes nothing");
+    assert_eq!(store.answers(T0, &[(&one, take.clone())]).await, "O1", "{algorithm}");
+    assert_eq!(store.answers(T0, &[(&other, take.clone())]).await, "O1", "{algorithm}: another key");
+    assert_eq!(store.answers(T0, &[(&one, take)]).await, "X1", "{algorithm}: a denial takes nothing");
 }
 
-fn all_or_nothing(store: &mut Store<impl ReplayStore>, algorithm: Algorithm, [wide, narrow]: [&str; 2]) {
+async fn charges_all_or_none(store: &Subject<impl Store>, algorithm: Algorithm) {
+    let (wide, narrow) = (format!("{algorithm}-wide"), format!("{algorithm}-narrow"));
     let both = [
-        (wide, charge(hourly(algorithm, 10), Cost::take(3))),
-        (narrow, charge(hourly(algorithm, 4), Cost::take(3))),
+        (wide.as_str(), charge(hourly(algorithm, 10), Cost::take(3))),
+        (narrow.as_str(), charge(hourly(algorithm, 4), Cost::take(3))),
     ];
-    assert_eq!(store.spell(T0, &both), "O7 O1", "{algorithm}");
-    assert_eq!(store.spell(T0, &both), "O7 X1", "{algorithm}: neither is charged");
+    assert_eq!(store.answers(T0, &both).await, "O7 O1", "{algorithm}");
+    assert_eq!(store.answers(T0, &both).await, "O7 X1", "{algorithm}: neither is charged");
     let [wide, narrow] = both;
-    assert_eq!(store.spell(T0, &[narrow, wide]), "X1 O7", "{algorithm}: in whatever order");
+    assert_eq!(store.answers(T0, &[narrow, wide]).await, "X1 O7", "{algorithm}: in any order");
 }
 
-fn postpaid_always(store: &mut Store<impl ReplayStore>, algorithm: Algorithm, [post, tight]: [&str; 2]) {
+async fn records_postpaid_charges_always(store: &Subject<impl Store>, algorithm: Algorithm) {
+    let (post, tight) = (format!("{algorithm}-post"), format!("{algorithm}-tight"));
     let postpaid = Charge { charging: Charging::Postpaid, ..charge(hourly(algorithm, 5), Cost::take(3)) };
-    let both = [(post, postpaid.clone()), (tight, charge(hourly(algorithm, 2), Cost::take(3)))];
-    assert_eq!(store.spell(T0, &both), "O2 X2", "{algorithm}: recorded though the request is denied");
+    let both = [(post.as_str(), postpaid.clone()), (&tight, charge(hourly(algorithm, 2), Cost::take(3)))];
     assert_eq!(
-        store.spell(T0, &[(post, postpaid.clone())]),
-        "X0",
-        "{algorithm}: recorded though it does not fit"
+        store.answers(T0, &both).await,
+        "O2 X2",
+        "{algorithm}: recorded although the request is denied"
     );
-    assert_eq!(store.spell(T0, &[(post, postpaid)]), "X0", "{algorithm}");
+    let again = [(post.as_str(), postpaid)];
+    assert_eq!(store.answers(T0, &again).await, "X0", "{algorithm}: recorded although it does not fit");
+    assert_eq!(store.answers(T0, &again).await, "X0", "{algorithm}");
 }
 
-fn roles(store: &mut Store<impl ReplayStore>, algorithm: Algorithm, [dark, a, b]: [&str; 3]) {
-    let of = |limit, role| Charge { role, ..charge(hourly(algorithm, limit), Cost::take(3)) };
-    let shadowed = [(dark, of(2, Role::NonBinding)), (a, of(5, Role::Quota(0))), (b, of(8, Role::Quota(1)))];
-    assert_eq!(store.spell(T0, &shadowed), "X2 O2 O5", "{algorithm}: a shadow holds nothing back");
-    assert_eq!(store.spell(T0, &shadowed), "X2 X2 O2", "{algorithm}: one quota of two holds nothing back");
-    assert_eq!(store.spell(T0, &shadowed), "X2 X2 X2", "{algorithm}: both do, and nothing is charged");
+async fn denies_by_role(store: &Subject<impl Store>, algorithm: Algorithm) {
+    let [shadow, a, b] = ["shadow", "quota-a", "quota-b"].map(|part| format!("{algorithm}-{part}"));
+    let with = |limit, role| Charge { role, ..charge(hourly(algorithm, limit), Cost::take(3)) };
+    let charges = [
+        (shadow.as_str(), with(2, Role::NonBinding)),
+        (&a, with(5, Role::Quota(0))),
+        (&b, with(8, Role::Quota(1))),
+    ];
+    assert_eq!(store.answers(T0, &charges).await, "X2 O2 O5", "{algorithm}: a shadow rule denies nothing");
+    assert_eq!(
+        store.answers(T0, &charges).await,
+        "X2 X2 O2",
+        "{algorithm}: one of two quotas denies nothing"
+    );
+    assert_eq!(
+        store.answers(T0, &charges).await,
+        "X2 X2 X2",
+        "{algorithm}: both deny, and nothing is charged"
+    );
 }
 
-fn peeks_and_refunds(store: &mut Store<impl ReplayStore>, algorithm: Algorithm, key: &str) {
-    let mut ask = |cost| store.spell(T0, &[(key, charge(hourly(algorithm, 4), cost))]);
-    assert_eq!(ask(Cost::PEEK), "O4", "{algorithm}");
-    assert_eq!(ask(Cost::take(4)), "O0", "{algorithm}");
-    assert_eq!(ask(Cost::PEEK), "X0", "{algorithm}: a peek where nothing remains");
-    assert_eq!(ask(Cost::refund(1)), "O1", "{algorithm}");
-    assert_eq!(ask(Cost::refund(9)), "O4", "{algorithm}: never above the limit");
-    assert_eq!(ask(Cost::take(5)), "X4", "{algorithm}: more than the limit never fits");
+async fn peeks_and_refunds(store: &Subject<impl Store>, algorithm: Algorithm) {
+    let key = format!("{algorithm}-peek");
+    let table = [
+        (Cost::PEEK, "O4", "an empty counter"),
+        (Cost::take(4), "O0", "all units"),
+        (Cost::PEEK, "X0", "a peek where nothing remains"),
+        (Cost::refund(1), "O1", "a refund"),
+        (Cost::refund(9), "O4", "never above the limit"),
+        (Cost::take(5), "X4", "more than the limit never fits"),
+    ];
+    for (cost, expected, case) in table {
+        let charge = charge(hourly(algorithm, 4), cost);
+        assert_eq!(store.answers(T0, &[(&key, charge)]).await, expected, "{algorithm}: {case}");
+    }
 }
 
-fn comes_back(store: &mut Store<impl ReplayStore>, algorithm: Algorithm, key: &str) {
-    let all = || charge(hourly(algorithm, 6), Cost::take(6));
-    assert_eq!(store.spell(T0, &[(key, all())]), "O0", "{algorithm}");
-    let denied = store.decide(T0 + 1, &[(key, all())]).by_charge[0].expect("decided").report;
+async fn admits_again_after_the_wait(store: &Subject<impl Store>, algorithm: Algorithm) {
+    let key = format!("{algorithm}-wait");
+    let all = [(key.as_str(), charge(hourly(algorithm, 6), Cost::take(6)))];
+    assert_eq!(store.answers(T0, &all).await, "O0", "{algorithm}");
+    let denied = store.decide(T0 + 1, &all).await.by_charge[0].expect("decided").report;
     let wait_us = denied.retry_after.us().expect("it fits some time");
     assert!(wait_us > 0 && wait_us <= 2 * HOUR_US, "{algorithm}: {wait_us}");
-    assert_eq!(
-        store.decide(T0 + wait_us, &[(key, all())]).by_charge[0].expect("decided").verdict,
-        Verdict::Over,
-        "{algorithm}: early"
-    );
-    assert_eq!(store.spell(T0 + 1 + wait_us, &[(key, all())]), "O0", "{algorithm}: in time");
+    let early = store.decide(T0 + wait_us, &all).await.by_charge[0].expect("decided").verdict;
+    assert_eq!(early, Verdict::Over, "{algorithm}: one microsecond early");
+    assert_eq!(store.answers(T0 + 1 + wait_us, &all).await, "O0", "{algorithm}: in time");
 }
 
-#[test]
-fn memory_keeps_the_contract() {
-    promises(&mut Store(MemoryReplay::new()));
+#[tokio::test]
+async fn memory_keeps_the_contract() {
+    let clock = Arc::new(ManualClock::default());
+    contract(MemoryStore::new(MemoryOptions::default(), Arc::clone(&clock)), clock).await;
 }

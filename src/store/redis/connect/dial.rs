@@ -83,5 +83,7 @@ where
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let connecting = MultiplexedConnection::new_with_config(identity, stream, config);
     let (connection, driver) = connecting.await.map_err(handshake_error)?;
-    Ok(RawConnection { connection, driver: tokio::spawn(driver).abort_handle() })
+    #[expect(clippy::disallowed_methods, reason = "the connection aborts its driver when it is dropped")]
+    let driver = tokio::spawn(driver).abort_handle();
+    Ok(RawConnection { connection, driver })
 }

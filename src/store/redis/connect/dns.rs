@@ -50,7 +50,7 @@ impl CachedResolver {
             return;
         };
         let (cache, host) = (Arc::clone(&self.cache), host.to_owned());
-        // Not joined: the system's resolver has a timeout of its own, which ends this task.
+        #[expect(clippy::disallowed_methods, reason = "the timeout of the system's resolver ends it")]
         let lookup = tokio::spawn(async move {
             let result = lookup_host((host, port)).await;
             cache.lock().update(result.map(Iterator::collect));

@@ -116,6 +116,7 @@ async fn a_far_server_that_is_seldom_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::disallowed_methods, reason = "the calls must be in flight when the connection is cut")]
 async fn a_connection_that_is_cut_with_calls_on_their_way() {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());

@@ -100,6 +100,7 @@ fn admin_address_file(bootstrap: &Path) -> PathBuf {
 
 fn binary() -> PathBuf {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/envoy");
+    #[expect(clippy::disallowed_methods, reason = "a switch of the test run, not a setting of the program")]
     let binary = std::env::var_os(OVERRIDE).map_or(installed, PathBuf::from);
     assert!(
         binary.exists(),

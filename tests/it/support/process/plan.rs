@@ -96,8 +96,9 @@ impl Plan {
         // JSON is YAML too.
         std::fs::write(&file, self.settings(ports, directory).to_string()).expect("a settings file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
-        for (key, _) in std::env::vars_os().filter(|(key, _)| key.to_string_lossy().starts_with(ENVIRONMENT))
-        {
+        #[expect(clippy::disallowed_methods, reason = "settings of the shell must not reach the service")]
+        let inherited = std::env::vars_os().map(|(key, _)| key);
+        for key in inherited.filter(|key| key.to_string_lossy().starts_with(ENVIRONMENT)) {
             command.env_remove(key);
         }
         command.envs(self.environment.iter().cloned()).arg("serve").arg("--config").arg(file);

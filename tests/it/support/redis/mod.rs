@@ -145,6 +145,7 @@ pub fn parsed(urls: impl IntoIterator<Item: AsRef<str>>) -> Vec<RedisUrl> {
 }
 
 /// The program that all servers and sentinels of the tests run.
+#[expect(clippy::disallowed_methods, reason = "a switch of the test run, not a setting of the program")]
 pub fn program() -> OsString {
     std::env::var_os(PROGRAM).unwrap_or_else(|| "redis-server".into())
 }
