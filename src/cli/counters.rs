@@ -12,10 +12,10 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
+use super::client::{block_on, root_cause};
 use super::descriptor::DescriptorArg;
 use super::http_url::parse_http_url;
 use super::seconds::decimal_seconds;
-use super::{block_on, root_cause};
 
 const FAILED: u8 = 2;
 /// Far above the size of an answer about one request's counters.

@@ -9,9 +9,9 @@ use clap::Args;
 use http::Uri;
 use tonic::transport::{Channel, Endpoint};
 
+use super::client::{block_on, root_cause};
 use super::descriptor::DescriptorArg;
 use super::http_url::parse_http_url;
-use super::{block_on, root_cause};
 use crate::engine::Entry;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
