@@ -1,23 +1,25 @@
-//! `counters`: where the counters of a descriptor stand in a running service, and to reset them.
+//! `counters`: shows or resets the counters of a descriptor in a running service.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use http::uri::{Authority, PathAndQuery};
 use http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 
-use super::descriptor;
-use crate::engine::Entry;
+use super::descriptor::DescriptorArg;
+use super::http_url::parse_http_url;
+use super::seconds::decimal_seconds;
+use super::{block_on, root_cause};
 
 const FAILED: u8 = 2;
-/// More than a request's counters can take.
-const LONGEST_ANSWER: usize = 16 << 20;
+/// Far above the size of an answer about one request's counters.
+const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// Show or reset the counters of a descriptor in a running service.
 ///
@@ -36,15 +38,15 @@ pub struct CountersArgs {
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
     /// Where they stand. Changes nothing
-    Show(Which),
+    Show(CounterArgs),
     /// Make them as if never used. The service logs it
-    Reset(Which),
+    Reset(CounterArgs),
 }
 
 #[derive(Clone, Debug, Args)]
-struct Which {
+struct CounterArgs {
     /// Where the service answers its admin port
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:6070", value_parser = parse_admin)]
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:6070", value_parser = parse_http_url)]
     admin: Uri,
 
     /// The domain
@@ -60,58 +62,42 @@ struct Which {
     timeout: Duration,
 
     /// The descriptor, as key=value[,key=value...]; `\,` is a comma within a value
-    #[arg(value_name = "DESCRIPTOR", value_parser = parse_descriptor)]
-    descriptor: Descriptor,
-}
-
-#[derive(Clone, Debug)]
-struct Descriptor(Vec<Entry>);
-
-fn parse_descriptor(text: &str) -> Result<Descriptor, descriptor::DescriptorError> {
-    descriptor::parse(text).map(Descriptor)
-}
-
-fn parse_admin(text: &str) -> Result<Uri, String> {
-    let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-    let uri: Uri = url.parse().map_err(|error| format!("{error}"))?;
-    match (uri.scheme_str(), uri.authority()) {
-        (Some("http"), Some(_)) => Ok(uri),
-        _ => Err("the admin port is http://host:port".to_owned()),
-    }
+    #[arg(value_name = "DESCRIPTOR")]
+    descriptor: DescriptorArg,
 }
 
 /// Why nothing was shown or reset.
 #[derive(Debug, thiserror::Error)]
 enum CountersError {
     #[error("no runtime: {0}")]
-    Runtime(#[source] std::io::Error),
-    #[error("cannot connect to {address}: {cause}")]
-    Connect { address: String, cause: std::io::Error },
-    #[error("no HTTP from the admin port: {0}")]
-    Http(#[from] hyper::Error),
+    Runtime(#[from] std::io::Error),
+    #[error("cannot connect to {address}: {}", root_cause(cause))]
+    Connect { address: Authority, cause: hyper_util::client::legacy::Error },
+    #[error("no HTTP from the admin port: {}", root_cause(.0))]
+    Http(#[source] hyper_util::client::legacy::Error),
     #[error("no answer from the admin port in time")]
-    Late,
+    Timeout,
     #[error("the answer cannot be read: {0}")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The text of the admin port.
     #[error("{}", .0.trim_end())]
     Refused(String),
     #[error("the answer is not what the admin port of ratelimitd says: {0}")]
-    Shape(#[from] serde_json::Error),
+    Json(#[from] serde_json::Error),
 }
 
-/// Runs the command: counters go to standard output, why there are none to standard error.
+/// Counters go to standard output, errors to standard error.
 #[must_use]
 pub fn run(args: &CountersArgs) -> ExitCode {
-    let (which, path) = match &args.action {
-        Action::Show(which) => (which, "/counters/show"),
-        Action::Reset(which) => (which, "/counters/reset"),
+    let (args, path) = match &args.action {
+        Action::Show(args) => (args, "/counters/show"),
+        Action::Reset(args) => (args, "/counters/reset"),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let asked = runtime.map_err(CountersError::Runtime).and_then(|runtime| {
-        let in_time = async { tokio::time::timeout(which.timeout, ask(which, path)).await };
-        runtime.block_on(in_time).unwrap_or(Err(CountersError::Late))
+    let posted = block_on(async {
+        tokio::time::timeout(args.timeout, post(args, path)).await.unwrap_or(Err(CountersError::Timeout))
     });
-    match asked.and_then(|answer| print(which, &answer)) {
+    let posted = posted.map_err(CountersError::from).flatten();
+    match posted.and_then(|answer| print_answer(args, &answer)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ratelimitd counters: {error}");
@@ -120,54 +106,50 @@ pub fn run(args: &CountersArgs) -> ExitCode {
     }
 }
 
-async fn ask(which: &Which, path: &str) -> Result<String, CountersError> {
-    let host = which.admin.host().unwrap_or_default().trim_matches(['[', ']']);
-    let port = which.admin.port_u16().unwrap_or(80);
-    let stream = TcpStream::connect((host, port))
-        .await
-        .map_err(|cause| CountersError::Connect { address: format!("{host}:{port}"), cause })?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let entries: Vec<_> =
-        which.descriptor.0.iter().map(|e| json!({"key": e.key, "value": e.value})).collect();
-    let body = json!({"domain": which.domain, "descriptors": [{"entries": entries}]}).to_string();
-    let request = Request::post(path)
-        .header(header::HOST, which.admin.authority().map_or("", |authority| authority.as_str()))
+async fn post(args: &CounterArgs, path: &'static str) -> Result<String, CountersError> {
+    let mut parts = args.admin.clone().into_parts();
+    let address = parts.authority.clone().expect("parse_http_url demands an authority");
+    parts.path_and_query = Some(PathAndQuery::from_static(path));
+    let entries = args.descriptor.0.iter().map(|entry| json!({"key": entry.key, "value": entry.value}));
+    let entries: Value = entries.collect();
+    let body = json!({"domain": args.domain, "descriptors": [{"entries": entries}]}).to_string();
+    let request = Request::post(Uri::from_parts(parts).expect("only the path was replaced"))
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(body)))
-        .expect("a path of ours, and a host that was part of a URL");
-    let exchange = async {
-        let response = sender.send_request(request).await?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
-        let text = String::from_utf8_lossy(&body.map_err(CountersError::Body)?.to_bytes()).into_owned();
-        if status == StatusCode::OK { Ok(text) } else { Err(CountersError::Refused(text)) }
-    };
-    tokio::select! {
-        answer = exchange => answer,
-        // It ends first only where it breaks, and then the exchange would never end.
-        broken = connection => Err(broken.err().map_or(CountersError::Late, CountersError::Http)),
-    }
+        .expect("a valid URI and a constant header");
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let response = client.request(request).await.map_err(|cause| {
+        if cause.is_connect() {
+            CountersError::Connect { address, cause }
+        } else {
+            CountersError::Http(cause)
+        }
+    })?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
+    let text = String::from_utf8_lossy(&body.map_err(CountersError::Body)?.to_bytes()).into_owned();
+    if status == StatusCode::OK { Ok(text) } else { Err(CountersError::Refused(text)) }
 }
 
-fn print(which: &Which, answer: &str) -> Result<(), CountersError> {
-    if which.json {
+fn print_answer(args: &CounterArgs, answer: &str) -> Result<(), CountersError> {
+    if args.json {
         print!("{answer}");
         return Ok(());
     }
     let answer: Value = serde_json::from_str(answer)?;
     for counter in answer["counters"].as_array().into_iter().flatten() {
-        println!("{}", words(counter));
+        println!("{}", counter_text(counter));
     }
     Ok(())
 }
 
-/// One line for one counter, shown or reset.
-fn words(counter: &Value) -> String {
+fn counter_text(counter: &Value) -> String {
     let key = counter["key"].as_str().unwrap_or_default();
     if let Some(had_units) = counter["had_units"].as_bool() {
         return format!("{key}: {}", if had_units { "reset" } else { "was not used" });
     }
-    let number = |name: &str| counter[name].as_u64().unwrap_or_default();
+    let units = |field: &str| counter[field].as_u64().unwrap_or_default();
+    let seconds = |us: u64| decimal_seconds(Duration::from_micros(us));
     let wait = match counter["retry_after_us"].as_u64() {
         Some(0) => String::new(),
         Some(us) => format!(", one more in {} s", seconds(us)),
@@ -175,33 +157,10 @@ fn words(counter: &Value) -> String {
     };
     format!(
         "{key}: {} of {} left{wait}, as if never used in {} s ({}, {})",
-        number("remaining"),
-        number("max_cost"),
-        seconds(number("reset_after_us")),
+        units("remaining"),
+        units("max_cost"),
+        seconds(units("reset_after_us")),
         counter["limit"].as_str().unwrap_or_default(),
         counter["algorithm"].as_str().unwrap_or_default(),
     )
-}
-
-/// Microseconds as seconds with as many decimals as it takes.
-fn seconds(us: u64) -> String {
-    let text = format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seconds_have_no_more_decimals_than_they_need() {
-        assert_eq!([0, 1, 1_500_000, 60_000_000].map(seconds), ["0", "0.000001", "1.5", "60"]);
-    }
-
-    #[test]
-    fn the_admin_port_is_plain_http() {
-        assert!(parse_admin("localhost:6070").is_ok());
-        assert!(parse_admin("http://[::1]:6070").is_ok());
-        assert!(parse_admin("https://localhost").is_err());
-    }
 }

@@ -1,39 +1,38 @@
 //! How a descriptor is written on the command line: `key=value,key=value`.
 
+use std::str::FromStr;
+
 use crate::engine::Entry;
 
-/// Why a text is no descriptor.
+/// A descriptor on the command line: its entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescriptorArg(pub Vec<Entry>);
+
+/// The text is not a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptorError {
-    /// Nothing before `=`, or nothing at all between two commas.
-    #[error("entry {place} of '{text}' has no key; a descriptor is key=value[,key=value...]")]
-    NoKey {
-        /// Which entry, from 1.
-        place: usize,
-        /// The whole text.
-        text: String,
-    },
+    /// An entry starts with `=`, or is empty. Entries are counted from 1.
+    #[error("entry {number} of '{text}' has no key; a descriptor is key=value[,key=value...]")]
+    NoKey { number: usize, text: String },
 }
 
-/// The entries of a descriptor written as `key=value[,key=value...]`.
+/// Parses `key=value[,key=value...]`.
 ///
-/// The first `=` of an entry parts key and value, so values may hold `=`. A comma within a value is written `\,`; any
-/// other backslash stands for itself. An entry without `=` has an empty value.
-///
-/// # Errors
-/// [`DescriptorError`] for an entry without a key.
-pub fn parse(text: &str) -> Result<Vec<Entry>, DescriptorError> {
-    split_entries(text)
-        .into_iter()
-        .enumerate()
-        .map(|(index, entry)| {
+/// The first `=` of an entry ends the key, so values may contain `=`. A comma within a value is written `\,`; any other
+/// backslash is part of the value. An entry without `=` has an empty value.
+impl FromStr for DescriptorArg {
+    type Err = DescriptorError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let entry = |(index, entry): (usize, String)| {
             let (key, value) = entry.split_once('=').unwrap_or((&entry, ""));
             if key.is_empty() {
-                return Err(DescriptorError::NoKey { place: index + 1, text: text.to_owned() });
+                return Err(DescriptorError::NoKey { number: index + 1, text: text.to_owned() });
             }
             Ok(Entry { key: key.to_owned(), value: value.to_owned() })
-        })
-        .collect()
+        };
+        split_entries(text).into_iter().enumerate().map(entry).collect::<Result<_, _>>().map(Self)
+    }
 }
 
 fn split_entries(text: &str) -> Vec<String> {
@@ -67,7 +66,7 @@ mod tests {
     use super::*;
 
     fn pairs(text: &str) -> Vec<(String, String)> {
-        let entries = parse(text).expect("a descriptor");
+        let DescriptorArg(entries) = text.parse().expect("a descriptor");
         entries.into_iter().map(|entry| (entry.key, entry.value)).collect()
     }
 
@@ -92,12 +91,9 @@ mod tests {
 
     #[test]
     fn an_entry_without_a_key_is_refused() {
-        for (text, place) in [("", 1), ("=1", 1), ("a=1,", 2), ("a=1,,b=2", 2)] {
-            let error = parse(text).expect_err(text);
-            assert!(
-                matches!(error, DescriptorError::NoKey { place: found, .. } if found == place),
-                "{error}"
-            );
+        for (text, number) in [("", 1), ("=1", 1), ("a=1,", 2), ("a=1,,b=2", 2)] {
+            let error = text.parse::<DescriptorArg>().expect_err(text);
+            assert_eq!(error, DescriptorError::NoKey { number, text: text.to_owned() });
         }
     }
 }

@@ -1,13 +1,13 @@
-//! `explain`: which limit meets a descriptor, through which nodes, and with which counter; or why none.
+//! `explain`: prints the limit that a descriptor matches, the path to it and its counter; or why none matches.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 
-use super::descriptor;
+use super::descriptor::DescriptorArg;
 use super::rule_options::RuleOptions;
-use crate::engine::{Descriptor, Entry, Request};
+use crate::engine::{Descriptor, Request};
 use crate::rules::{describe, load};
 
 /// Explain what the rules say to a descriptor.
@@ -28,19 +28,11 @@ pub struct ExplainArgs {
     pub options: RuleOptions,
 
     /// The request's descriptors, each as key=value[,key=value...]; `\,` is a comma within a value
-    #[arg(value_name = "DESCRIPTOR", required = true, value_parser = parse)]
-    pub descriptors: Vec<Entries>,
+    #[arg(value_name = "DESCRIPTOR", required = true)]
+    pub descriptors: Vec<DescriptorArg>,
 }
 
-/// The entries of one descriptor on the command line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entries(pub Vec<Entry>);
-
-fn parse(text: &str) -> Result<Entries, descriptor::DescriptorError> {
-    descriptor::parse(text).map(Entries)
-}
-
-/// Runs the command: the explanation goes to standard output, what keeps it from being given to standard error.
+/// The explanation goes to standard output, errors to standard error.
 #[must_use]
 pub fn run(args: &ExplainArgs) -> ExitCode {
     let options = match args.options.load() {
@@ -70,9 +62,10 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
 }
 
 fn request(args: &ExplainArgs) -> Request {
-    let descriptors = args
-        .descriptors
-        .iter()
-        .map(|entries| Descriptor { entries: entries.0.clone(), ..Descriptor::default() });
+    let descriptor = |DescriptorArg(entries): &DescriptorArg| Descriptor {
+        entries: entries.clone(),
+        ..Descriptor::default()
+    };
+    let descriptors = args.descriptors.iter().map(descriptor);
     Request { domain: args.domain.clone(), hits_addend: 1, descriptors: descriptors.collect() }
 }

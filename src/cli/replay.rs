@@ -1,4 +1,4 @@
-//! `replay`: recorded requests against a rule set, on a virtual clock.
+//! `replay`: decides recorded requests against a rule set, on a virtual clock.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal};
@@ -13,8 +13,7 @@ use crate::engine::RuleSet;
 use crate::replay::{MemoryReplay, RedisReplay, ReplayError, ReplayStore, Summary, replay};
 use crate::rules::load;
 
-/// Bytes read at once.
-const BUFFER: usize = 1 << 20;
+const BUFFER_BYTES: usize = 1 << 20;
 
 /// Decide recorded requests against a rule set, on a virtual clock.
 ///
@@ -43,7 +42,7 @@ pub struct ReplayArgs {
     pub options: RuleOptions,
 }
 
-/// Runs the command.
+/// Answers go to standard output; the summary, the progress bar and errors to standard error.
 #[must_use]
 pub fn run(args: &ReplayArgs) -> ExitCode {
     let options = match args.options.load() {
@@ -54,12 +53,12 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
         Ok(loaded) => loaded.rules,
         Err(problems) => return fail(1, &problems),
     };
-    match play(args, &rules) {
+    match run_replay(args, &rules) {
         Ok(summary) => {
             eprint!("{summary}");
             ExitCode::SUCCESS
         }
-        // Whoever reads the answers has seen enough.
+        // The reader of the answers, such as `head`, has closed the pipe.
         Err(ReplayError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => fail(2, &error),
     }
@@ -70,7 +69,7 @@ fn fail(code: u8, problem: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn play(args: &ReplayArgs, rules: &RuleSet) -> Result<Summary, ReplayError> {
+fn run_replay(args: &ReplayArgs, rules: &RuleSet) -> Result<Summary, ReplayError> {
     match &args.redis {
         None => {
             let mut store = MemoryReplay::new();
@@ -82,10 +81,10 @@ fn play(args: &ReplayArgs, rules: &RuleSet) -> Result<Summary, ReplayError> {
         }
         Some(url) => {
             let mut store = RedisReplay::connect(url)?;
-            let played = with_progress(args, rules, &mut store);
-            // The keys go whether or not the replay came to its end.
+            let result = with_progress(args, rules, &mut store);
+            // Removes the keys also after an error.
             store.remove_keys()?;
-            played
+            result
         }
     }
 }
@@ -95,27 +94,27 @@ fn with_progress(
     rules: &RuleSet,
     store: &mut impl ReplayStore,
 ) -> Result<Summary, ReplayError> {
-    let (requests, bytes) = open(&args.requests).map_err(ReplayError::Read)?;
-    let mut answers = BufWriter::with_capacity(BUFFER, io::stdout().lock());
+    let (requests, bytes) = open_requests(&args.requests).map_err(ReplayError::Read)?;
+    let mut answers = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
     let bar = progress_bar(bytes);
     let summary = replay(rules, store, (requests, &mut answers), |read| bar.set_position(read));
     bar.finish_and_clear();
     summary
 }
 
-/// The requests and, for a file, how many bytes there are.
-fn open(path: &Path) -> io::Result<(Box<dyn BufRead>, Option<u64>)> {
+/// The requests, and the size of the file if there is one.
+fn open_requests(path: &Path) -> io::Result<(Box<dyn BufRead>, Option<u64>)> {
     if path.as_os_str() == "-" {
-        return Ok((Box::new(BufReader::with_capacity(BUFFER, io::stdin())), None));
+        return Ok((Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin())), None));
     }
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let file = File::open(path).map_err(named)?;
     let bytes = file.metadata().map_err(named)?.len();
-    Ok((Box::new(BufReader::with_capacity(BUFFER, file)), Some(bytes)))
+    Ok((Box::new(BufReader::with_capacity(BUFFER_BYTES, file)), Some(bytes)))
 }
 
 fn progress_bar(bytes: Option<u64>) -> ProgressBar {
-    // Answers on the same terminal would be torn by a bar.
+    // The bar and the answers would overwrite each other on one terminal.
     if !io::stderr().is_terminal() || io::stdout().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -124,6 +123,6 @@ fn progress_bar(bytes: Option<u64>) -> ProgressBar {
         Some(_) => "{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
         None => "{spinner} {bytes}, {bytes_per_sec}",
     };
-    // The templates are constants; the default style is as good should one be misspelt.
+    // The templates are constants, so the fallback is never used.
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

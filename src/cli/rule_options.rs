@@ -1,4 +1,4 @@
-//! How rule files are to be read, for every sub-command that reads them: as the service with these settings would.
+//! The options of every sub-command that loads rule files. It loads them as a service with the same settings does.
 
 use std::path::PathBuf;
 
@@ -20,10 +20,10 @@ pub struct RuleOptions {
 }
 
 impl RuleOptions {
-    /// With the settings of the file, where one is named, and of the environment.
+    /// Reads the settings from the file, if `--config` names one, and from the environment.
     ///
     /// # Errors
-    /// [`SettingsError`] where these cannot be meant.
+    /// [`SettingsError`] if the settings are invalid.
     pub fn load(&self) -> Result<LoadOptions, SettingsError> {
         let settings = Settings::load(self.config.as_deref())?;
         let merge_domains = self.merge_domains || settings.rules.merge_domains;

@@ -1,4 +1,4 @@
-//! `serve`: the process that decides.
+//! `serve`: the service itself. Connects the process to its signals and its exit code.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 use crate::app::{self, App};
 use crate::settings::Settings;
@@ -27,7 +28,7 @@ pub struct ServeArgs {
     pub config: Option<PathBuf>,
 }
 
-/// Runs the command.
+/// The reason of a failure goes to standard error.
 #[must_use]
 pub fn run(args: &ServeArgs) -> ExitCode {
     match serve(args) {
@@ -42,51 +43,44 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 fn serve(args: &ServeArgs) -> Result<ExitCode, Box<dyn Error>> {
     let settings = Settings::load(args.config.as_deref())?;
     app::start_logging(&settings.log)?;
-    // For everything but the decisions over gRPC, which have threads of their own.
+    // For the HTTP ports and the background work. The gRPC workers have their own threads and runtimes.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        .thread_name("pages")
+        .thread_name("http")
         .enable_all()
         .build()?;
-    let code = runtime.block_on(serve_until_told(settings));
-    // Nothing of worth is left to run, and a file system that hangs must not keep the process.
+    let code = runtime.block_on(serve_until_signal(settings));
+    // Does not wait for blocking tasks: a file system that hangs must not delay the exit.
     runtime.shutdown_background();
     code
 }
 
-async fn serve_until_told(settings: Settings) -> Result<ExitCode, Box<dyn Error>> {
+async fn serve_until_signal(settings: Settings) -> Result<ExitCode, Box<dyn Error>> {
     let mut signals = Signals::listen()?;
     let app = App::prepare(settings).await?;
-    let (asked, first) = tokio::sync::oneshot::channel();
-    let ends = app.run(async {
-        // If the sender is gone, nobody will ask.
-        if first.await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    });
-    let told = async {
+    let stop = CancellationToken::new();
+    let second_signal = async {
         signals.next().await;
-        // It has ended by itself if nobody receives this.
-        let _ = asked.send(());
+        stop.cancel();
         signals.next().await;
     };
     tokio::select! {
-        ended = ends => {
+        ended = app.run(stop.cancelled()) => {
             ended?;
             Ok(ExitCode::SUCCESS)
         }
-        () = told => {
+        () = second_signal => {
             tracing::warn!("told to stop a second time: ending at once");
             Ok(ExitCode::FAILURE)
         }
     }
 }
 
-/// Whatever asks a process to end.
+/// The signals that stop the process.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// The reference service stops on it, so scripts may send it.
+    /// envoyproxy/ratelimit stops on SIGHUP, so scripts may send it.
     hang_up: Signal,
 }
 

@@ -1,4 +1,4 @@
-//! `validate`: are these rule files fit for use?
+//! `validate`: checks rule files.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,7 +30,7 @@ pub struct ValidateArgs {
     pub paths: Vec<PathBuf>,
 }
 
-/// Runs the command: what is wrong goes to standard error, everything else to standard output.
+/// Problems go to standard error, everything else to standard output.
 #[must_use]
 pub fn run(args: &ValidateArgs) -> ExitCode {
     if args.schema {
@@ -50,36 +50,36 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
                 eprintln!("{warning}");
             }
             if args.strict && !loaded.warnings.is_empty() {
-                eprintln!("{}", count(&loaded.warnings));
+                eprintln!("{}", problem_counts(&loaded.warnings));
                 return ExitCode::FAILURE;
             }
-            println!("all rate limit configs ok\n{}", summary(&loaded));
+            println!("all rate limit configs ok\n{}", load_counts(&loaded));
             ExitCode::SUCCESS
         }
         Err(problems) => {
-            eprintln!("{problems}\n{}", count(problems.all()));
+            eprintln!("{problems}\n{}", problem_counts(problems.all()));
             ExitCode::FAILURE
         }
     }
 }
 
-fn count(problems: &[Problem]) -> String {
+fn problem_counts(problems: &[Problem]) -> String {
     let errors = problems.iter().filter(|problem| problem.is_error()).count();
-    format!("{}, {}", counted(errors, "error"), counted(problems.len() - errors, "warning"))
+    format!("{}, {}", count_of(errors, "error"), count_of(problems.len() - errors, "warning"))
 }
 
-fn summary(loaded: &LoadedRules) -> String {
+fn load_counts(loaded: &LoadedRules) -> String {
     [
-        counted(loaded.files, "file"),
-        counted(loaded.specs.len(), "domain"),
-        counted(loaded.rules.rules().len(), "rule"),
-        counted(loaded.rules.limits().len(), "limit"),
-        counted(loaded.warnings.len(), "warning"),
+        count_of(loaded.files, "file"),
+        count_of(loaded.specs.len(), "domain"),
+        count_of(loaded.rules.rules().len(), "rule"),
+        count_of(loaded.rules.limits().len(), "limit"),
+        count_of(loaded.warnings.len(), "warning"),
     ]
     .join(", ")
 }
 
-fn counted(number: usize, noun: &str) -> String {
+fn count_of(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")
 }

@@ -1,14 +1,19 @@
-//! The command line: which sub-commands there are, and which one a process is to run.
+//! The command line: the sub-commands, and what several of them share.
 
 pub mod check;
 pub mod counters;
 pub mod descriptor;
 pub mod explain;
+mod http_url;
 pub mod replay;
 pub mod rule_options;
+mod seconds;
 pub mod serve;
 pub mod validate;
 
+use std::error::Error;
+use std::future::Future;
+use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -54,7 +59,7 @@ enum Command {
     Replay(ReplayArgs),
 }
 
-/// Does what the command line of this process says. A command line that makes no sense ends the process with code 2.
+/// Runs the command of this process's command line. A malformed command line ends the process with code 2.
 #[must_use]
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
@@ -68,6 +73,21 @@ pub fn run() -> ExitCode {
     }
 }
 
+/// Runs a client on this thread.
+fn block_on<T>(client: impl Future<Output = T>) -> io::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(client))
+}
+
+/// The innermost cause of an error: `transport error` alone does not help.
+fn root_cause(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -75,12 +95,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_makes_sense() {
+    fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn serving_needs_no_word() {
+    fn serve_is_the_default_command() {
         for line in [&["ratelimitd", "--config", "f"][..], &["ratelimitd", "serve", "--config", "f"]] {
             let cli = Cli::try_parse_from(line).expect("a command line");
             let args = match cli.command {

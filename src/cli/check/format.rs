@@ -1,7 +1,10 @@
-//! An answer in words, or as a line of JSON.
+//! Formats an answer as text, or as one line of JSON.
+
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::cli::seconds::decimal_seconds;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
@@ -9,11 +12,11 @@ use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_respon
     Code, DescriptorStatus, RateLimit,
 };
 
-/// A line for the whole and an indented one for each descriptor.
-pub(super) fn text(descriptors: &[RateLimitDescriptor], answer: &RateLimitResponse) -> String {
-    let mut out = format!("{}\n", verdict(answer.overall_code()));
+/// One line for the request, and one indented line for each descriptor and header.
+pub(super) fn answer_text(descriptors: &[RateLimitDescriptor], answer: &RateLimitResponse) -> String {
+    let mut out = format!("{}\n", code_text(answer.overall_code()));
     for (descriptor, status) in descriptors.iter().zip(&answer.statuses) {
-        out.push_str(&format!("  {}: {}\n", name(descriptor), standing(status)));
+        out.push_str(&format!("  {}: {}\n", entries_text(descriptor), status_text(status)));
     }
     for header in &answer.response_headers_to_add {
         out.push_str(&format!("  {}: {}\n", header.key, header.value));
@@ -21,7 +24,7 @@ pub(super) fn text(descriptors: &[RateLimitDescriptor], answer: &RateLimitRespon
     out
 }
 
-fn verdict(code: Code) -> &'static str {
+fn code_text(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::OverLimit => "OVER LIMIT",
@@ -29,31 +32,31 @@ fn verdict(code: Code) -> &'static str {
     }
 }
 
-fn name(descriptor: &RateLimitDescriptor) -> String {
+fn entries_text(descriptor: &RateLimitDescriptor) -> String {
     let entries: Vec<_> =
         descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
     entries.join(",")
 }
 
 /// Such as `OK, 4 of 5 per minute left, resets in 32 s (rule per-user)`.
-fn standing(status: &DescriptorStatus) -> String {
-    let verdict = verdict(status.code());
+fn status_text(status: &DescriptorStatus) -> String {
+    let code = code_text(status.code());
     let Some(limit) = &status.current_limit else {
         return match status.limit_remaining {
-            u32::MAX => format!("{verdict}, unlimited"),
-            _ => format!("{verdict}, no limit applies"),
+            u32::MAX => format!("{code}, unlimited"),
+            _ => format!("{code}, no limit applies"),
         };
     };
     let rule = if limit.name.is_empty() { String::new() } else { format!(" (rule {})", limit.name) };
     let left = match status.limit_remaining {
-        // A burst above the limit.
-        more if more > limit.requests_per_unit => format!("{more} left at {}", quota(limit)),
-        left => format!("{left} of {} left", quota(limit)),
+        // A bucket with a burst above the limit.
+        more if more > limit.requests_per_unit => format!("{more} left at {}", limit_text(limit)),
+        left => format!("{left} of {} left", limit_text(limit)),
     };
-    format!("{verdict}, {left}{}{rule}", reset(status))
+    format!("{code}, {left}{}{rule}", reset_text(status))
 }
 
-fn quota(limit: &RateLimit) -> String {
+fn limit_text(limit: &RateLimit) -> String {
     let unit = format!("{:?}", limit.unit()).to_lowercase();
     match limit.unit_multiplier {
         None | Some(1) => format!("{} per {unit}", limit.requests_per_unit),
@@ -61,34 +64,29 @@ fn quota(limit: &RateLimit) -> String {
     }
 }
 
-fn reset(status: &DescriptorStatus) -> String {
-    match seconds(status).as_deref() {
+fn reset_text(status: &DescriptorStatus) -> String {
+    match reset_seconds(status).as_deref() {
         None | Some("0") => String::new(),
         Some(seconds) => format!(", resets in {seconds} s"),
     }
 }
 
-/// As a decimal number, without more decimals than there are.
-fn seconds(status: &DescriptorStatus) -> Option<String> {
-    let wait = status.duration_until_reset.as_ref()?;
-    if wait.nanos == 0 {
-        return Some(wait.seconds.to_string());
-    }
-    let exact = format!("{}.{:09}", wait.seconds, wait.nanos);
-    Some(exact.trim_end_matches('0').to_owned())
+fn reset_seconds(status: &DescriptorStatus) -> Option<String> {
+    let until_reset = Duration::try_from(status.duration_until_reset?).ok()?;
+    Some(decimal_seconds(until_reset))
 }
 
-/// The answer with the field names of the contract.
-pub(super) fn json(answer: &RateLimitResponse) -> Value {
+/// With the field names of the protobuf messages.
+pub(super) fn answer_json(answer: &RateLimitResponse) -> Value {
     let headers = answer.response_headers_to_add.iter().map(|header| json!([header.key, header.value]));
     json!({
         "overall_code": answer.overall_code().as_str_name(),
-        "statuses": answer.statuses.iter().map(status).collect::<Value>(),
+        "statuses": answer.statuses.iter().map(status_json).collect::<Value>(),
         "response_headers_to_add": headers.collect::<Value>(),
     })
 }
 
-fn status(status: &DescriptorStatus) -> Value {
+fn status_json(status: &DescriptorStatus) -> Value {
     let limit = status.current_limit.as_ref().map(|limit| {
         json!({
             "requests_per_unit": limit.requests_per_unit,
@@ -101,7 +99,7 @@ fn status(status: &DescriptorStatus) -> Value {
         "code": status.code().as_str_name(),
         "current_limit": limit,
         "limit_remaining": status.limit_remaining,
-        "duration_until_reset": seconds(status).map(|seconds| format!("{seconds}s")),
+        "duration_until_reset": reset_seconds(status).map(|seconds| format!("{seconds}s")),
     })
 }
 
@@ -141,7 +139,7 @@ mod tests {
             (bare(u32::MAX), "OK, unlimited"),
         ];
         for (status, sentence) in table {
-            assert_eq!(standing(&status), sentence);
+            assert_eq!(status_text(&status), sentence);
         }
     }
 }

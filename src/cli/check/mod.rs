@@ -1,16 +1,20 @@
-//! `check`: asks a running service, as Envoy would, and says what it answered.
+//! `check`: sends a request to a running service, as Envoy would, and prints the answer.
 
-mod words;
+mod format;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use http::Uri;
 use tonic::transport::{Channel, Endpoint};
 
-use super::descriptor;
+use super::descriptor::DescriptorArg;
+use super::http_url::parse_http_url;
+use super::{block_on, root_cause};
+use crate::engine::Entry;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
@@ -18,7 +22,7 @@ use crate::transport::grpc::pb::envoy::service::ratelimit::v3::{RateLimitRequest
 const OVER_LIMIT: u8 = 1;
 const FAILED: u8 = 2;
 
-/// Attempt a running service whether a request may go ahead.
+/// Ask a running service whether a request may go ahead.
 ///
 /// Every descriptor of the command line goes into one request. The answer comes with one line per descriptor.
 ///
@@ -31,8 +35,8 @@ const FAILED: u8 = 2;
   ratelimitd check --domain edge --peek --json generic_key=slow remote_address=10.0.0.1")]
 pub struct CheckArgs {
     /// Where the service answers gRPC: host:port, or http://host:port
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081", value_parser = parse_address)]
-    pub address: Endpoint,
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081", value_parser = parse_http_url)]
+    pub address: Uri,
 
     /// The domain of the request
     #[arg(long, value_name = "DOMAIN")]
@@ -46,7 +50,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub count: u32,
 
-    /// Attempt without taking anything
+    /// Ask without taking anything
     #[arg(long, conflicts_with = "hits")]
     pub peek: bool,
 
@@ -59,22 +63,8 @@ pub struct CheckArgs {
     pub timeout: Duration,
 
     /// The request's descriptors, each as key=value[,key=value...]; `\,` is a comma within a value
-    #[arg(value_name = "DESCRIPTOR", required = true, value_parser = parse_descriptor)]
-    pub descriptors: Vec<RateLimitDescriptor>,
-}
-
-fn parse_address(text: &str) -> Result<Endpoint, String> {
-    if text.starts_with("https://") {
-        return Err("TLS is not built in; ask over plain http:// or through a proxy".to_owned());
-    }
-    let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-    Endpoint::from_shared(url).map_err(|error| error.to_string())
-}
-
-fn parse_descriptor(text: &str) -> Result<RateLimitDescriptor, descriptor::DescriptorError> {
-    let entries = descriptor::parse(text)?.into_iter();
-    let entries = entries.map(|entry| Entry { key: entry.key, value: entry.value }).collect();
-    Ok(RateLimitDescriptor { entries, ..RateLimitDescriptor::default() })
+    #[arg(value_name = "DESCRIPTOR", required = true)]
+    pub descriptors: Vec<DescriptorArg>,
 }
 
 /// Why there is no answer.
@@ -82,7 +72,7 @@ fn parse_descriptor(text: &str) -> Result<RateLimitDescriptor, descriptor::Descr
 enum CheckError {
     #[error("no runtime: {0}")]
     Runtime(#[from] std::io::Error),
-    #[error("cannot connect to {address}: {}", innermost(cause))]
+    #[error("cannot connect to {address}: {}", root_cause(cause))]
     Connect {
         address: String,
         #[source]
@@ -92,21 +82,10 @@ enum CheckError {
     Refused(Box<tonic::Status>),
 }
 
-/// What a chain of errors comes down to: `transport error` alone helps nobody.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut last = error;
-    while let Some(cause) = last.source() {
-        last = cause;
-    }
-    last.to_string()
-}
-
-/// Runs the command: answers go to standard output, why there is none to standard error.
+/// Answers go to standard output, errors to standard error.
 #[must_use]
 pub fn run(args: &CheckArgs) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let asked = runtime.map_err(CheckError::from).and_then(|runtime| runtime.block_on(ask(args)));
-    match asked {
+    match block_on(send_requests(args)).map_err(CheckError::from).flatten() {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(OVER_LIMIT),
         Err(error) => {
@@ -116,8 +95,8 @@ pub fn run(args: &CheckArgs) -> ExitCode {
     }
 }
 
-/// Asks as often as wanted, and says how many answers were over limit.
-async fn ask(args: &CheckArgs) -> Result<u32, CheckError> {
+/// Sends the request `--count` times, prints each answer, and returns how many were over limit.
+async fn send_requests(args: &CheckArgs) -> Result<u32, CheckError> {
     let mut client = RateLimitServiceClient::new(connect(args).await?);
     let request = request(args);
     let mut over = 0;
@@ -128,7 +107,7 @@ async fn ask(args: &CheckArgs) -> Result<u32, CheckError> {
             .map_err(|status| CheckError::Refused(Box::new(status)))?
             .into_inner();
         over += u32::from(answer.overall_code() == Code::OverLimit);
-        show(args, &answer);
+        print_answer(args, &request, &answer);
     }
     if args.count > 1 && !args.json {
         println!("{} OK, {over} over limit", args.count - over);
@@ -137,23 +116,27 @@ async fn ask(args: &CheckArgs) -> Result<u32, CheckError> {
 }
 
 async fn connect(args: &CheckArgs) -> Result<Channel, CheckError> {
-    let endpoint = args.address.clone().connect_timeout(args.timeout).timeout(args.timeout);
-    let address = endpoint.uri().to_string();
+    let endpoint = Endpoint::from(args.address.clone());
+    let endpoint = endpoint.connect_timeout(args.timeout).timeout(args.timeout);
+    let address = args.address.to_string();
     endpoint.connect().await.map_err(|cause| CheckError::Connect { address, cause })
 }
 
 fn request(args: &CheckArgs) -> RateLimitRequest {
-    let mut descriptors = args.descriptors.clone();
-    if args.peek {
-        descriptors.iter_mut().for_each(|descriptor| descriptor.hits_addend = Some(0));
-    }
+    let hits_addend = args.peek.then_some(0);
+    let descriptor = |DescriptorArg(entries): &DescriptorArg| {
+        let entries =
+            entries.iter().map(|Entry { key, value }| wire::Entry { key: key.clone(), value: value.clone() });
+        RateLimitDescriptor { entries: entries.collect(), hits_addend, ..RateLimitDescriptor::default() }
+    };
+    let descriptors = args.descriptors.iter().map(descriptor).collect();
     RateLimitRequest { domain: args.domain.clone(), descriptors, hits_addend: args.hits }
 }
 
-fn show(args: &CheckArgs, answer: &RateLimitResponse) {
+fn print_answer(args: &CheckArgs, request: &RateLimitRequest, answer: &RateLimitResponse) {
     if args.json {
-        println!("{}", words::json(answer));
+        println!("{}", format::answer_json(answer));
     } else {
-        print!("{}", words::text(&args.descriptors, answer));
+        print!("{}", format::answer_text(&request.descriptors, answer));
     }
 }
