@@ -62,6 +62,6 @@ fn record_load(status: &mut RulesStatus, loaded: &LoadedRules, metrics: &Metrics
     let now_us = SystemClock.now_us();
     status.record_loaded(loaded, now_us);
     let (rules, files) = (status.rules, status.files);
-    metrics.rules_loaded(metrics::LoadedRules { rules, files, now_us });
+    metrics.rules_loaded(metrics::Loaded { rules, files, now_us });
     tracing::info!(files, domains = status.domains.len(), rules, "rules in force");
 }
