@@ -1,28 +1,28 @@
-//! The one home of the clocks. Everything that needs the time is given it, or is given a [`Clock`].
+//! The only module that reads the clocks. All other code gets the time, or a [`Clock`], as an argument.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of time.
 pub trait Clock: Send + Sync + 'static {
-    /// Microseconds since the Unix epoch, unless the clock says otherwise.
+    /// Microseconds since the Unix epoch, unless the clock documents another start.
     fn now_us(&self) -> u64;
 }
 
-/// The machine's clock.
+/// The system clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the clock's home")]
+    #[expect(clippy::disallowed_methods, reason = "the only module that reads the clocks")]
     fn now_us(&self) -> u64 {
-        // A machine whose clock stands before 1970 counts from there; states only ever move forward from it.
+        // A clock before 1970 reads as 1970.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
     }
 }
 
-/// The machine's monotonic clock, for spans: microseconds since it was made.
+/// The monotonic clock, for durations: microseconds since this value was created.
 #[derive(Clone, Copy, Debug)]
 pub struct MonotonicClock(Instant);
 
@@ -38,18 +38,17 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// A clock that stands where it is put.
+/// A clock that a test sets.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 
 impl ManualClock {
-    /// A clock that shows `now_us`.
     #[must_use]
     pub fn at(now_us: u64) -> Self {
         Self(AtomicU64::new(now_us))
     }
 
-    /// Moves the clock, forward or back.
+    /// Sets the clock, forward or back.
     pub fn set(&self, now_us: u64) {
         self.0.store(now_us, Ordering::Relaxed);
     }
@@ -67,9 +66,9 @@ impl<C: Clock> Clock for std::sync::Arc<C> {
     }
 }
 
-/// A reading of the monotonic clock, for durations.
+/// The current reading of the monotonic clock.
 #[must_use]
-#[expect(clippy::disallowed_methods, reason = "this is the clock's home")]
+#[expect(clippy::disallowed_methods, reason = "the only module that reads the clocks")]
 pub fn monotonic() -> Instant {
     Instant::now()
 }

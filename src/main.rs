@@ -1,9 +1,9 @@
-//! The binary. What it can do is in [`ratelimitd::cli`].
+//! The binary. [`ratelimitd::cli`] has the commands.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
-/// Frees and takes small blocks with less work than the system's allocator.
+/// Allocates and frees small blocks with less work than the system's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

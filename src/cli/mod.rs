@@ -12,6 +12,9 @@ mod seconds;
 pub mod serve;
 pub mod validate;
 
+use std::error::Error;
+use std::future::Future;
+use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -69,6 +72,21 @@ pub fn run() -> ExitCode {
         Command::Counters(args) => counters::run(&args),
         Command::Replay(args) => replay::run(&args),
     }
+}
+
+/// Runs a client on this thread.
+fn block_on<T>(client: impl Future<Output = T>) -> io::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(client))
+}
+
+/// The innermost cause of an error: `transport error` alone does not help.
+fn root_cause(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }
 
 #[cfg(test)]

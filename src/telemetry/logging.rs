@@ -1,7 +1,5 @@
-//! Logs: one subscriber for the process, on standard error, as text or as one JSON object per line.
-//!
-//! Knows how lines are filtered and written. What is logged is decided where it happens; never descriptor values,
-//! counter keys or addresses with credentials.
+//! The log subscriber of the process: filters lines and writes them to standard error, as text or as one JSON object per
+//! line. Each module decides what it logs; never descriptor values, counter keys or URLs with credentials.
 
 use std::io::IsTerminal;
 
@@ -9,11 +7,11 @@ use tracing::subscriber::SetGlobalDefaultError;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// Which lines are written: a level for everything, levels by module, or both, separated by commas.
+/// The lines to write: a level for the process, levels by module, or both, separated by commas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(String);
 
-/// How a line is written.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// For people.
@@ -23,8 +21,8 @@ pub enum Format {
 }
 
 impl Filter {
-    /// Understands `info`, `warn,ratelimitd=debug` and the like. A word alone must be a level: taken as the
-    /// name of a module, a misspelt level would silence everything else.
+    /// Accepts `info`, `warn,ratelimitd=debug` and the like. A word without `=` must be a level: as the name of a module, a
+    /// misspelled level would silence the rest of the process.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_directive = |part: &str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
@@ -33,10 +31,10 @@ impl Filter {
     }
 }
 
-/// Writes logs of the whole process from here on.
+/// Starts the logs of the process.
 ///
 /// # Errors
-/// When logs are being written already.
+/// When the process has a subscriber already.
 pub fn init(filter: &Filter, format: Format) -> Result<(), SetGlobalDefaultError> {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(&filter.0))
@@ -58,12 +56,12 @@ mod tests {
     #[test]
     fn filters_are_levels_or_levels_by_module() {
         let cases = [
-            // (written, understood)
+            // (written, accepted)
             ("info", true),
             ("OFF", true),
             ("warn,ratelimitd=debug", true),
             ("ratelimitd=trace", true),
-            // Would be read as a module's name.
+            // Would be the name of a module.
             ("ifno", false),
             ("info,ratelimitd", false),
             // No level after the module.
@@ -71,13 +69,13 @@ mod tests {
             ("info,", false),
             ("", false),
         ];
-        for (written, understood) in cases {
-            assert_eq!(Filter::parse(written).is_some(), understood, "{written}");
+        for (written, accepted) in cases {
+            assert_eq!(Filter::parse(written).is_some(), accepted, "{written}");
         }
     }
 
     #[test]
-    fn logs_are_set_up_once() {
+    fn a_second_subscriber_is_an_error() {
         let filter = Filter::parse("off").expect("a level");
         assert!(init(&filter, Format::Json).is_ok());
         assert!(init(&filter, Format::Text).is_err());

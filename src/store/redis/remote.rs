@@ -28,7 +28,8 @@ impl RemoteStore for RedisStore {
     }
 
     fn died(&self) -> impl Future<Output = Box<dyn Error + Send + Sync>> + Send + 'static {
-        std::future::pending()
+        let died = Self::died(self);
+        async move { died.await.into() }
     }
 
     fn close(&self) -> impl Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + Send + 'static {

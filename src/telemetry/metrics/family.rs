@@ -1,4 +1,4 @@
-//! The shapes metrics come in: registered once by name, bound to the rules in force, or read when asked for.
+//! The kinds of metrics: registered by name, bound to the rules in force, or read at each scrape.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(super) fn sizes(registry: &Registry, name: &str, help: &str) -> Result<Histo
     Ok(sizes)
 }
 
-/// Counters whose series come and go with the rules. Clones share the same numbers.
+/// Counters whose series are added and removed with the rules. Clones share the same numbers.
 #[derive(Clone, Debug)]
 pub(super) struct RuleCounters {
     family: IntCounterVec,
@@ -66,7 +66,7 @@ impl RuleCounters {
         Ok(Self { family: counters(registry, name, help, labels)?, bound: Arc::default() })
     }
 
-    /// Begins to bind the series of another rule set. Those it does not name end with [`Binding::finish`].
+    /// Starts to bind the series of a new rule set. [`Binding::finish`] removes the series that it does not name.
     pub(super) fn bind(&self) -> Binding<'_> {
         Binding { family: &self.family, before: self.bound.lock(), now: BTreeSet::new() }
     }
@@ -85,25 +85,23 @@ impl Binding<'_> {
     }
 
     pub(super) fn finish(mut self) {
-        for gone in self.before.difference(&self.now) {
-            // It fails only for a series there is not, and that is what is wanted.
-            let _ = self.family.remove_label_values(gone);
+        for removed in self.before.difference(&self.now) {
+            // Fails only if the series does not exist, which is the goal.
+            let _ = self.family.remove_label_values(removed);
         }
         *self.before = self.now;
     }
 }
 
-/// What a pulled metric reads.
+/// The value of a pulled metric.
 pub(super) enum Reading {
-    /// A number that only grows.
     Counter(u64),
-    /// A number that comes and goes.
     Gauge(u64),
-    /// A histogram that another metric keeps.
+    /// The value of another metric's histogram.
     Histogram(Box<proto::Histogram>),
 }
 
-/// Registers a metric that is read where its number lives, when metrics are asked for. Its labels are constant.
+/// Registers a metric whose value is read at each scrape. Its labels are constant.
 pub(super) fn pulled(
     registry: &Registry,
     options: Opts,
@@ -136,7 +134,7 @@ impl<R: Fn() -> Reading + Send + Sync> Collector for Pulled<R> {
 
 impl Reading {
     fn write_to(self, metric: &mut Metric) -> MetricType {
-        // The exposition format knows floats only; these are exact up to 2^53.
+        // The exposition format has floats only; integers are exact up to 2^53.
         match self {
             Self::Counter(value) => {
                 let mut counter = proto::Counter::default();

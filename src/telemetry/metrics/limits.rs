@@ -1,5 +1,5 @@
-//! What happened to every limit: decisions by outcome, answers by failure policy, and the hits as envoyproxy/ratelimit
-//! counts them.
+//! The metrics of every limit: decisions by outcome, answers by failure policy, and hits as envoyproxy/ratelimit counts
+//! them.
 
 use prometheus::{IntCounter, Registry, Result};
 
@@ -7,13 +7,12 @@ use crate::engine::{
     DecidedBy, Decision, FailurePolicy, Limit, LimitResult, Plan, Quantity, Rule, RuleSet, Verdict,
 };
 
+use super::envoy_ratelimit::{HitCounters, HitFamilies};
 use super::family::{Binding, RuleCounters, counter};
-use super::reference::{HitCounters, HitFamilies};
 
-/// Stands for domain and rule of limits that came with a request.
+/// The domain and rule label of limits that a request overrides.
 const OVERRIDE: &str = "override";
 
-/// Every limit's metrics.
 #[derive(Debug)]
 pub(super) struct LimitFamilies {
     decisions: RuleCounters,
@@ -23,10 +22,10 @@ pub(super) struct LimitFamilies {
     near_limit_ppm: u32,
 }
 
-/// The counters of every limit of one rule set, looked up once when the rules are put in force.
+/// The counters of every limit of one rule set, looked up once when the rules come into force.
 #[derive(Debug)]
 pub struct LimitMeters {
-    /// By `LimitId`; the last one is that of per-request overrides. `None` for limits that are never counted.
+    /// By `LimitId`; the last one is for per-request overrides. `None` for unlimited rules, which are not counted.
     each: Vec<Option<Meter>>,
     shadowed: IntCounter,
     near_limit_ppm: u32,
@@ -37,12 +36,12 @@ struct Meter {
     ok: IntCounter,
     near_limit: IntCounter,
     over_limit: IntCounter,
-    unasked: IntCounter,
+    skipped: IntCounter,
     shadow: IntCounter,
     error: IntCounter,
     by_policy: IntCounter,
     policy: FailurePolicy,
-    /// Not for overrides: the reference service labels them with values of the request.
+    /// `None` for overrides: envoyproxy/ratelimit labels them with values of the request.
     hits: Option<HitCounters>,
 }
 
@@ -79,7 +78,7 @@ impl LimitFamilies {
         };
         let mut each = Vec::with_capacity(rules.limits().len() + 1);
         for rule in rules.rules() {
-            each.extend(rule.limits.iter().map(|limit| bindings.of_rule(rule, limit)));
+            each.extend(rule.limits.iter().map(|limit| bindings.rule_meter(rule, limit)));
         }
         let policy = rules.defaults().on_store_failure;
         each.push(Some(bindings.meter([OVERRIDE, OVERRIDE], policy, None)));
@@ -93,11 +92,11 @@ impl LimitFamilies {
 struct Bindings<'f> {
     decisions: Binding<'f>,
     policies: Binding<'f>,
-    hits: super::reference::HitBinding<'f>,
+    hits: super::envoy_ratelimit::HitBinding<'f>,
 }
 
 impl Bindings<'_> {
-    fn of_rule(&mut self, rule: &Rule, limit: &Limit) -> Option<Meter> {
+    fn rule_meter(&mut self, rule: &Rule, limit: &Limit) -> Option<Meter> {
         if limit.quantity == Quantity::Unlimited {
             return None;
         }
@@ -118,7 +117,7 @@ impl Bindings<'_> {
             ok: counter("ok"),
             near_limit: counter("near_limit"),
             over_limit: counter("over_limit"),
-            unasked: counter("unasked"),
+            skipped: counter("unasked"),
             shadow: counter("shadow"),
             error: counter("error"),
             by_policy: self.policies.counter(&[domain, rule, policy.name()]),
@@ -129,7 +128,7 @@ impl Bindings<'_> {
 }
 
 impl LimitMeters {
-    /// Counts a decision, once for every counter it asked.
+    /// Counts a decision, once for each of its limits.
     pub fn record(&self, decision: &Decision) {
         if decision.shadowed {
             self.shadowed.inc();
@@ -140,12 +139,12 @@ impl LimitMeters {
             }
         }
         for meter in decision.skipped_limits().filter_map(|limit| self.meter(limit)) {
-            meter.unasked.inc();
+            meter.skipped.inc();
         }
     }
 
-    /// Counts a request that fails because the store did not answer: an error for each of its limits, whatever their
-    /// policies, and an answer by policy for those that made it fail.
+    /// Counts a request that fails because the store did not answer: an error for each of its limits, and an answer by
+    /// policy for the limits with the policy `error`, which made the request fail.
     pub fn record_failure(&self, plan: &Plan) {
         for meter in plan.limits().filter_map(|limit| self.meter(limit)) {
             meter.error.inc();
@@ -159,7 +158,7 @@ impl LimitMeters {
         self.each.get(limit.id.0 as usize)?.as_ref()
     }
 
-    /// A limit is nearly used up when more units than that are.
+    /// A hit is near the limit when more units than this are used.
     fn near_above(&self, limit: &Limit) -> u64 {
         // Both factors are below 2^32.
         u64::from(limit.spec.max_cost()) * u64::from(self.near_limit_ppm) / 1_000_000

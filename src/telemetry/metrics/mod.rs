@@ -1,10 +1,10 @@
-//! Every metric's name, help and labels. Injected, no globals. Labels come from the rule files and from lists fixed
-//! here, so the number of series is bounded by what operators wrote. Whoever counts holds handles that were looked up
-//! beforehand: counting is a few atomic additions.
+//! Every metric's name, help and labels. Injected, no globals. Label values come from the rule files and from constants
+//! here, so the rule files bound the number of series. A meter holds handles that were looked up beforehand: counting is
+//! a few atomic additions.
 
+mod envoy_ratelimit;
 mod family;
 mod limits;
-mod reference;
 mod requests;
 mod rules;
 mod stores;
@@ -43,11 +43,11 @@ struct Families {
 }
 
 impl Metrics {
-    /// Registers everything. `near_limit_ppm` is the share of a limit, in millionths, above which a hit counts as near
+    /// Registers all metrics. `near_limit_ppm` is the share of a limit, in millionths, above which a hit counts as near
     /// it.
     ///
     /// # Errors
-    /// When two metrics have one name.
+    /// When two metrics have the same name.
     pub fn new(near_limit_ppm: u32) -> Result<Self> {
         let registry = Registry::new();
         let build = Opts::new("ratelimitd_build_info", "Always 1; the labels say what runs")
@@ -80,35 +80,34 @@ impl Metrics {
         self.0.unknown_domains.inc();
     }
 
-    /// Looks up the counters of every limit of `rules`, which from then on are the rules in force: a series for each of
-    /// them exists, and those of other rules end.
+    /// Looks up the counters of every limit of `rules`, the new rules in force. Every limit has its series from here on;
+    /// the series of other rules are removed.
     #[must_use]
     pub fn limit_meters(&self, rules: &RuleSet) -> LimitMeters {
         self.0.limits.bind(rules)
     }
 
-    /// What one transport counts of its requests.
     #[must_use]
     pub fn requests(&self, transport: Transport) -> RequestMeter {
         self.0.requests.meter(transport)
     }
 
-    /// What is counted of one store's decisions. `store` is its name in the settings.
+    /// The meter of one store's decisions. `store` is its name in the settings.
     #[must_use]
     pub fn store(&self, store: &'static str) -> StoreMeter {
         self.0.stores.meter(store)
     }
 
-    /// What one worker counts of the script calls it sends to Redis.
+    /// The meter of one worker's script calls to Redis.
     #[must_use]
     pub fn batches(&self) -> BatchMeter {
         self.0.stores.batches()
     }
 
-    /// Shows the keys and evictions of the process's memory store. To be called once.
+    /// Registers the keys and evictions of the memory store. Call it once.
     ///
     /// # Errors
-    /// When there is one already.
+    /// When it was called before.
     pub fn watch_memory(
         &self,
         stats: impl Fn() -> crate::store::memory::MemoryStats + Send + Sync + 'static,
@@ -116,10 +115,10 @@ impl Metrics {
         stores::watch_memory(&self.0.registry, stats)
     }
 
-    /// Shows what the process's deny cache holds and saves. To be called once.
+    /// Registers the keys and hits of the deny cache. Call it once.
     ///
     /// # Errors
-    /// When there is one already.
+    /// When it was called before.
     pub fn watch_deny_cache(
         &self,
         stats: impl Fn() -> crate::store::deny_cache::DenyCacheStats + Send + Sync + 'static,
@@ -127,12 +126,12 @@ impl Metrics {
         stores::watch_deny_cache(&self.0.registry, stats)
     }
 
-    /// Counts rules that were put in force.
+    /// Counts a successful load of rules.
     pub fn rules_loaded(&self, loaded: Loaded) {
         self.0.rules.loaded(loaded);
     }
 
-    /// Counts rules that were refused; those before them stay in force.
+    /// Counts a failed load of rules.
     pub fn rules_refused(&self) {
         self.0.rules.refused();
     }

@@ -1,4 +1,4 @@
-//! How long requests take and how they fail, by transport.
+//! Durations and errors of requests, by transport.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::clock::monotonic;
 
 use super::family::{Reading, counters, durations, pulled};
 
-/// How a request came.
+/// The port that a request came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// `ShouldRateLimit`
@@ -31,10 +31,10 @@ impl Transport {
 pub(super) struct RequestFamilies {
     durations: HistogramVec,
     errors: IntCounterVec,
-    reference_errors: IntCounterVec,
+    envoy_ratelimit_errors: IntCounterVec,
 }
 
-/// What one transport counts of its requests. Clones share the same numbers.
+/// The meter of one transport's requests. Clones share the same numbers.
 #[derive(Clone, Debug)]
 pub struct RequestMeter {
     duration: Histogram,
@@ -42,7 +42,7 @@ pub struct RequestMeter {
     store_error: [IntCounter; 2],
 }
 
-/// Runs from [`RequestMeter::start`] until it is dropped.
+/// Measures the time from [`RequestMeter::start`] until it is dropped.
 #[derive(Debug)]
 pub struct Timer<'m> {
     duration: &'m Histogram,
@@ -64,14 +64,14 @@ impl RequestFamilies {
                 "Requests answered with an error: the request's own fault (invalid), or no answer from the store",
                 &["transport", "kind"],
             )?,
-            reference_errors: counters(
+            envoy_ratelimit_errors: counters(
                 registry,
                 "ratelimit_service_should_rate_limit_error",
                 "Requests answered with an error, under the name envoyproxy/ratelimit gives it",
                 &["err_type"],
             )?,
         };
-        families.show_reference_names(registry)?;
+        families.register_envoy_ratelimit_names(registry)?;
         // Every series exists from the start, so that the first error is an increase.
         for transport in [Transport::Grpc, Transport::Http] {
             families.meter(transport);
@@ -79,8 +79,8 @@ impl RequestFamilies {
         Ok(families)
     }
 
-    /// The reference service's names are read from ours, so that a request is counted once.
-    fn show_reference_names(&self, registry: &Registry) -> Result<()> {
+    /// The metrics of envoyproxy/ratelimit are read from ours, so that a request is counted once.
+    fn register_envoy_ratelimit_names(&self, registry: &Registry) -> Result<()> {
         let options = |name, help| Opts::new(name, help).const_label("grpc_method", "ShouldRateLimit");
         let duration = self.durations.with_label_values(&[Transport::Grpc.name()]);
         let histogram = duration.clone();
@@ -103,10 +103,10 @@ impl RequestFamilies {
     }
 
     pub(super) fn meter(&self, transport: Transport) -> RequestMeter {
-        let errors = |kind, reference| {
+        let errors = |kind, err_type| {
             [
                 self.errors.with_label_values(&[transport.name(), kind]),
-                self.reference_errors.with_label_values(&[reference]),
+                self.envoy_ratelimit_errors.with_label_values(&[err_type]),
             ]
         };
         RequestMeter {
@@ -118,7 +118,7 @@ impl RequestFamilies {
 }
 
 impl RequestMeter {
-    /// Begins to time a request.
+    /// Starts to time a request.
     #[must_use]
     pub fn start(&self) -> Timer<'_> {
         Timer { duration: &self.duration, started: monotonic() }

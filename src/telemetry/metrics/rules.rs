@@ -1,17 +1,15 @@
-//! The rules in force: how many, from how many files, since when, and what became of attempts to load others.
+//! The rules in force (rules, files, time of loading), and the results of attempts to load rules.
 
 use prometheus::{IntCounter, IntGauge, Registry, Result};
 
 use super::family::{counter, counters, gauge};
 
-/// Rules that were put in force.
+/// A successful load of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// How many there are.
     pub rules: usize,
-    /// From how many files.
     pub files: usize,
-    /// When, microseconds since the epoch.
+    /// Microseconds since the epoch.
     pub now_us: u64,
 }
 
@@ -20,7 +18,7 @@ pub(super) struct RuleFamilies {
     rules: IntGauge,
     files: IntGauge,
     loaded_at: IntGauge,
-    /// Ours and the reference service's.
+    /// Under our name, and under the name of envoyproxy/ratelimit.
     successes: [IntCounter; 2],
     failures: [IntCounter; 2],
 }
@@ -33,7 +31,7 @@ impl RuleFamilies {
             "Attempts to put rules in force; a failure leaves the rules before it",
             &["result"],
         )?;
-        let reference = |name: &str| {
+        let envoy_ratelimit = |name: &str| {
             counter(
                 registry,
                 &format!("ratelimit_service_config_load_{name}"),
@@ -48,13 +46,13 @@ impl RuleFamilies {
                 "ratelimitd_rules_loaded_timestamp_seconds",
                 "When the rules in force were loaded, seconds since the epoch; 0 before",
             )?,
-            successes: [loads.with_label_values(&["success"]), reference("success")?],
-            failures: [loads.with_label_values(&["failure"]), reference("error")?],
+            successes: [loads.with_label_values(&["success"]), envoy_ratelimit("success")?],
+            failures: [loads.with_label_values(&["failure"]), envoy_ratelimit("error")?],
         })
     }
 
     pub(super) fn loaded(&self, loaded: Loaded) {
-        // None of these comes near 2^63.
+        // All of them are far below 2^63.
         self.rules.set(i64::try_from(loaded.rules).unwrap_or(i64::MAX));
         self.files.set(i64::try_from(loaded.files).unwrap_or(i64::MAX));
         self.loaded_at.set((loaded.now_us / 1_000_000).cast_signed());

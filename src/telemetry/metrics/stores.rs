@@ -1,4 +1,4 @@
-//! What the stores do: how long decisions take, how they fail, how full the batches and the queues are.
+//! Durations and errors of store decisions, sizes of batches and queues, breakers, and the keys in memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,11 +16,11 @@ use crate::store::redis;
 
 use super::family::{Reading, counter, counters, durations, pulled, sizes};
 
-/// The kinds of [`StoreError::kind`].
+/// Every value of [`StoreError::kind`].
 const KINDS: [&str; 7] =
     ["timeout", "unreachable", "overloaded", "refused", "malformed", "forbidden", "breaker_open"];
 
-/// The kind of what nobody waited for.
+/// The kind of a decision whose caller has gone.
 const ABANDONED: &str = "abandoned";
 
 #[derive(Debug)]
@@ -29,21 +29,22 @@ pub(super) struct StoreFamilies {
     errors: IntCounterVec,
     batch_sizes: Histogram,
     lost_undos: IntCounter,
-    breaker_turns: IntCounterVec,
-    /// One per worker that still is.
+    breaker_transitions: IntCounterVec,
+    /// One per running worker.
     workers: Workers,
 }
 
-type Workers = Arc<Mutex<Vec<Weak<Standing>>>>;
+type Workers = Arc<Mutex<Vec<Weak<WorkerGauges>>>>;
 
-/// What one worker's store stands at. Its own: workers would wait for each other's cache line if they added to one.
+/// The gauges of one worker's store. One set per worker, because workers would contend for the cache line of a shared
+/// one.
 #[derive(Debug, Default)]
-struct Standing {
-    waiting: AtomicUsize,
-    shut_breakers: AtomicUsize,
+struct WorkerGauges {
+    queued: AtomicUsize,
+    open_breakers: AtomicUsize,
 }
 
-/// What is counted of one store's decisions. Clones share the same numbers.
+/// The meter of one store's decisions. Clones share the same numbers.
 #[derive(Clone, Debug)]
 pub struct StoreMeter {
     duration: Histogram,
@@ -51,14 +52,14 @@ pub struct StoreMeter {
     abandoned: IntCounter,
 }
 
-/// What one worker counts of the script calls it sends.
+/// The meter of one worker's script calls.
 #[derive(Debug)]
 pub struct BatchMeter {
     sizes: Histogram,
     lost_undos: IntCounter,
-    /// By the place of the state that it turned to in [`BreakerState::ALL`].
-    turns: [IntCounter; BreakerState::ALL.len()],
-    standing: Arc<Standing>,
+    /// By new state, in the order of [`BreakerState::ALL`].
+    transitions: [IntCounter; BreakerState::ALL.len()],
+    gauges: Arc<WorkerGauges>,
 }
 
 impl StoreFamilies {
@@ -69,11 +70,11 @@ impl StoreFamilies {
             "ratelimitd_redis_queue_depth",
             "Requests that wait for a script call, of all workers, as of each one's last call",
         );
-        pulled(registry, depth, move || Reading::Gauge(sum(&watched, |standing| &standing.waiting)))?;
-        let shut =
+        pulled(registry, depth, move || Reading::Gauge(sum(&watched, |gauges| &gauges.queued)))?;
+        let open =
             Opts::new("ratelimitd_redis_breakers_open", "Breakers that let no call through, of all workers");
         let watched = Arc::clone(&workers);
-        pulled(registry, shut, move || Reading::Gauge(sum(&watched, |standing| &standing.shut_breakers)))?;
+        pulled(registry, open, move || Reading::Gauge(sum(&watched, |gauges| &gauges.open_breakers)))?;
         Ok(Self {
             durations: durations(
                 registry,
@@ -93,7 +94,7 @@ impl StoreFamilies {
                 "ratelimitd_redis_lost_undos_total",
                 "Charges that may stay recorded although their request was held back",
             )?,
-            breaker_turns: counters(
+            breaker_transitions: counters(
                 registry,
                 "ratelimitd_redis_breaker_transitions_total",
                 "Changes of the breakers before Redis, by what they became",
@@ -112,21 +113,24 @@ impl StoreFamilies {
     }
 
     pub(super) fn batches(&self) -> BatchMeter {
-        let standing = Arc::default();
+        let gauges = Arc::default();
         let mut workers = self.workers.lock();
         workers.retain(|worker| worker.strong_count() > 0);
-        workers.push(Arc::downgrade(&standing));
-        let turns = BreakerState::ALL.map(|state| self.breaker_turns.with_label_values(&[state.name()]));
-        BatchMeter { sizes: self.batch_sizes.clone(), lost_undos: self.lost_undos.clone(), turns, standing }
+        workers.push(Arc::downgrade(&gauges));
+        let transitions =
+            BreakerState::ALL.map(|state| self.breaker_transitions.with_label_values(&[state.name()]));
+        BatchMeter {
+            sizes: self.batch_sizes.clone(),
+            lost_undos: self.lost_undos.clone(),
+            transitions,
+            gauges,
+        }
     }
 }
 
-fn sum(workers: &Workers, count: impl Fn(&Standing) -> &AtomicUsize) -> u64 {
+fn sum(workers: &Workers, count: impl Fn(&WorkerGauges) -> &AtomicUsize) -> u64 {
     let each = workers.lock();
-    each.iter()
-        .filter_map(Weak::upgrade)
-        .map(|standing| count(&standing).load(Ordering::Relaxed) as u64)
-        .sum()
+    each.iter().filter_map(Weak::upgrade).map(|gauges| count(&gauges).load(Ordering::Relaxed) as u64).sum()
 }
 
 impl Observer for StoreMeter {
@@ -152,19 +156,19 @@ impl redis::RedisObserver for BatchMeter {
     }
 
     fn queue_depth(&self, requests: usize) {
-        self.standing.waiting.store(requests, Ordering::Relaxed);
+        self.gauges.queued.store(requests, Ordering::Relaxed);
     }
 
-    fn breaker(&self, turn: redis::BreakerTransition<'_>) {
-        for (state, counter) in BreakerState::ALL.iter().zip(&self.turns) {
-            if *state == turn.to {
+    fn breaker(&self, transition: redis::BreakerTransition<'_>) {
+        for (state, counter) in BreakerState::ALL.iter().zip(&self.transitions) {
+            if *state == transition.to {
                 counter.inc();
             }
         }
-        let shut = &self.standing.shut_breakers;
-        match (turn.from, turn.to) {
-            (BreakerState::Closed, _) => shut.fetch_add(1, Ordering::Relaxed),
-            (_, BreakerState::Closed) => shut.fetch_sub(1, Ordering::Relaxed),
+        let open = &self.gauges.open_breakers;
+        match (transition.from, transition.to) {
+            (BreakerState::Closed, _) => open.fetch_add(1, Ordering::Relaxed),
+            (_, BreakerState::Closed) => open.fetch_sub(1, Ordering::Relaxed),
             _ => return,
         };
     }

@@ -61,7 +61,7 @@ fn memory() -> MemoryStore<ManualClock> {
     MemoryStore::new(MemoryOptions::default(), ManualClock::at(1_700_000_000_000_000))
 }
 
-/// The value of a series, spelt as it is exposed.
+/// The value of a series, named as in the exposition format.
 fn value(metrics: &Metrics, series: &str) -> Option<u64> {
     let text = metrics.render().expect("metrics can be encoded");
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ').map(str::to_owned));
@@ -98,7 +98,7 @@ async fn each_decision_has_one_outcome() {
 }
 
 #[tokio::test]
-async fn hits_that_cross_the_limit_are_split_as_the_reference_splits_them() {
+async fn hits_that_cross_the_limit_are_split_as_envoyproxy_ratelimit_splits_them() {
     let metrics = metrics();
     let limiter = limiter(&metrics, rules(&[("tenant", limit(20, None), false)]), memory());
     // 15 of 20 fit; 7 more make 22.
@@ -143,7 +143,7 @@ async fn a_request_without_an_answer_is_an_error_of_each_of_its_limits() {
 }
 
 #[test]
-fn answers_of_a_failure_policy_are_told_apart() {
+fn answers_of_a_failure_policy_have_their_own_counters() {
     let metrics = metrics();
     let set = rules(&[("tenant", limit(5, None), false)]);
     let meters = metrics.limit_meters(&set);
@@ -195,7 +195,7 @@ fn a_request_is_timed_until_its_timer_is_dropped() {
     drop(running);
     assert_eq!(count(r#"ratelimitd_request_duration_seconds_count{transport="grpc"}"#), 2);
     assert_eq!(count(r#"ratelimitd_request_duration_seconds_count{transport="http"}"#), 1);
-    // The reference's names tell of gRPC alone.
+    // The metrics of envoyproxy/ratelimit count gRPC only.
     assert_eq!(count(r#"ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"}"#), 2);
     assert_eq!(count(r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#), 2);
 }
@@ -219,7 +219,7 @@ fn errors_are_counted_under_both_names() {
 }
 
 #[test]
-fn stores_tell_durations_errors_batches_and_keys() {
+fn stores_report_durations_errors_batches_and_keys() {
     let metrics = metrics();
     let store = metrics.store("redis");
     store.decided(Duration::from_micros(700), Ok(()));
@@ -286,7 +286,7 @@ fn every_kind_of_store_error_has_a_counter() {
 }
 
 #[test]
-fn loads_of_rules_are_told() {
+fn loads_of_rules_are_counted() {
     let metrics = metrics();
     metrics.rules_loaded(Loaded { rules: 12, files: 2, now_us: 1_700_000_000_999_999 });
     metrics.rules_refused();

@@ -8,7 +8,8 @@ use crate::engine::{Charging, LimitResult, Rule, Verdict};
 
 use super::family::{Binding, RuleCounters};
 
-/// Hits by rule. A rule is told by its domain and the first two keys of its path; rules that share those are summed.
+/// Hits by rule. The labels are the domain and the first two keys of the rule's path; rules with the same labels are
+/// summed.
 #[derive(Debug)]
 pub(super) struct HitFamilies {
     total: RuleCounters,
@@ -82,7 +83,7 @@ impl HitBinding<'_> {
     }
 }
 
-/// How many hits of one decision were what.
+/// The hits of one decision, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hits {
     total: u64,
@@ -92,9 +93,9 @@ struct Hits {
 }
 
 impl HitCounters {
-    pub(super) fn record(&self, judged: &LimitResult<'_>, near_above: u64) {
-        let hits = hits(&Standing::of(judged), near_above);
-        let is_shadowed = judged.outcome.verdict == Verdict::Over && judged.is_shadow();
+    pub(super) fn record(&self, result: &LimitResult<'_>, near_above: u64) {
+        let hits = hits(&CountBefore::from_result(result), near_above);
+        let is_shadowed = result.outcome.verdict == Verdict::Over && result.is_shadow();
         let shadow = if is_shadowed { hits.total } else { 0 };
         let counted = [
             (&self.total, hits.total),
@@ -109,24 +110,24 @@ impl HitCounters {
     }
 }
 
-/// A limit's count before and after a cost was, or would have been, recorded.
+/// The count of a limit before a decision, and the cost that was, or would have been, recorded.
 #[derive(Clone, Copy, Debug)]
-struct Standing {
+struct CountBefore {
     limit: u64,
     before: u64,
     cost: u64,
     verdict: Verdict,
 }
 
-impl Standing {
-    fn of(judged: &LimitResult<'_>) -> Self {
-        let (limit, report) = (u64::from(judged.limit.spec.max_cost()), &judged.outcome.report);
-        let cost = judged.cost.taken();
+impl CountBefore {
+    fn from_result(result: &LimitResult<'_>) -> Self {
+        let (limit, report) = (u64::from(result.limit.spec.max_cost()), &result.outcome.report);
+        let cost = result.cost.taken();
         let used = limit.saturating_sub(report.remaining) + report.over_by;
-        let verdict = judged.outcome.verdict;
-        let is_recorded = match (verdict, judged.limit.spec.charging) {
+        let verdict = result.outcome.verdict;
+        let is_recorded = match (verdict, result.limit.spec.charging) {
             (Verdict::Fits, _) => true,
-            // Without a debt to see, the algorithm does not tell; the limit was then used up before.
+            // Without a debt the report does not say; then the limit was used up before.
             (Verdict::Over, Charging::Postpaid) => report.over_by > 0,
             (Verdict::Over, Charging::Prepaid) => false,
         };
@@ -135,10 +136,10 @@ impl Standing {
     }
 }
 
-fn hits(standing: &Standing, near_above: u64) -> Hits {
-    let &Standing { limit, before, cost, verdict } = standing;
+fn hits(count: &CountBefore, near_above: u64) -> Hits {
+    let &CountBefore { limit, before, cost, verdict } = count;
     let after = before + cost;
-    // The part of `before..after` that lies above `from`.
+    // The part of `before..after` above `from`.
     let above = |from: u64| after.saturating_sub(before.max(from));
     let nothing = Hits { total: cost, over: 0, near: 0, within: 0 };
     match verdict {
@@ -150,8 +151,8 @@ fn hits(standing: &Standing, near_above: u64) -> Hits {
     }
 }
 
-/// The first two parts of a rule's path below its domain, as the reference's mapping takes them from its statsd name:
-/// parts end at dots, and an IPv4 address is spelt with underscores.
+/// The first two parts of a rule's path below its domain, as the statsd mapping of envoyproxy/ratelimit takes them from
+/// its statsd name: parts end at dots, and an IPv4 address is spelled with underscores.
 fn keys(rule: &Rule) -> [String; 2] {
     let below = rule.path.strip_prefix(&*rule.domain).and_then(|path| path.strip_prefix('.'));
     let flat = without_separators(&with_flat_addresses(below.unwrap_or(&rule.path)));
@@ -159,12 +160,12 @@ fn keys(rule: &Rule) -> [String; 2] {
     [0, 1].map(|_| parts.next().unwrap_or_default().to_owned())
 }
 
-/// Statsd's own separators do not survive in its names.
+/// Replaces the separators of statsd, which its names cannot contain.
 fn without_separators(name: &str) -> String {
     name.replace([':', '|'], "_")
 }
 
-/// Replaces the dots of IPv4 addresses by underscores, wherever four groups of up to three digits stand.
+/// Replaces the dots of IPv4 addresses by underscores. Any four groups of one to three digits count as an address.
 fn with_flat_addresses(text: &str) -> String {
     let mut flat = String::with_capacity(text.len());
     let mut rest = text;
@@ -181,7 +182,7 @@ fn with_flat_addresses(text: &str) -> String {
     flat
 }
 
-/// The length of the address that the text begins with.
+/// The length of the address at the start of the text.
 fn address_length(text: &[u8]) -> Option<usize> {
     let mut end = 0;
     for group in 0..4 {
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hits_are_counted_as_the_reference_counts_them() {
+    fn hits_are_counted_as_envoyproxy_ratelimit_counts_them() {
         // Limit 20, near above 16.
         let cases = [
             // (before, cost, over?, [over, near, within])
@@ -224,7 +225,7 @@ mod tests {
         ];
         for (before, cost, is_over, [over, near, within]) in cases {
             let verdict = if is_over { Verdict::Over } else { Verdict::Fits };
-            let counted = hits(&Standing { limit: 20, before, cost, verdict }, 16);
+            let counted = hits(&CountBefore { limit: 20, before, cost, verdict }, 16);
             assert_eq!(counted, Hits { total: cost, over, near, within }, "{before} + {cost}");
         }
     }
