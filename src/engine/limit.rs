@@ -146,6 +146,26 @@ pub enum Refill {
     Interval,
 }
 
+impl Refill {
+    /// Every way to refill.
+    pub const ALL: [Self; 2] = [Self::Continuous, Self::Interval];
+
+    /// Its name in rule files: the value of `refill`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Continuous => "continuous",
+            Self::Interval => "interval",
+        }
+    }
+
+    /// The refill of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|refill| refill.name() == name)
+    }
+}
+
 /// One limit as a rule file or a request describes it, unchecked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitSpec {
@@ -266,46 +286,6 @@ impl LimitSpec {
         } else {
             self.requests_per_unit
         }
-    }
-}
-
-impl Refill {
-    /// Every way to refill.
-    pub const ALL: [Self; 2] = [Self::Continuous, Self::Interval];
-
-    /// Its name in rule files: the value of `refill`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Continuous => "continuous",
-            Self::Interval => "interval",
-        }
-    }
-
-    /// The refill of this name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|refill| refill.name() == name)
-    }
-}
-
-impl Pacing {
-    /// Every pacing.
-    pub const ALL: [Self; 2] = [Self::Meter, Self::Queue];
-
-    /// Its name in rule files: the value of `mode`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Meter => "meter",
-            Self::Queue => "queue",
-        }
-    }
-
-    /// The pacing of this name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|pacing| pacing.name() == name)
     }
 }
 

@@ -23,6 +23,26 @@ pub enum Pacing {
     Queue,
 }
 
+impl Pacing {
+    /// Every pacing.
+    pub const ALL: [Self; 2] = [Self::Meter, Self::Queue];
+
+    /// Its name in rule files: the value of `mode`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Meter => "meter",
+            Self::Queue => "queue",
+        }
+    }
+
+    /// The pacing of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|pacing| pacing.name() == name)
+    }
+}
+
 /// `limit` units per `period_us`, `burst` units at once on an idle key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {
