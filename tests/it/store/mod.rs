@@ -2,3 +2,4 @@
 
 pub(crate) mod contract;
 mod deny_cache;
+mod map_store;
