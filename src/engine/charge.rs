@@ -125,6 +125,12 @@ impl Charges {
         (self.key_text(&keyed.key), &keyed.charge)
     }
 
+    /// The charge at an index below [`Charges::len`].
+    #[must_use]
+    pub fn charge(&self, index: usize) -> &Charge {
+        &self.charges[index].charge
+    }
+
     /// Number of charges.
     #[must_use]
     pub fn len(&self) -> usize {

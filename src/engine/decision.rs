@@ -141,8 +141,7 @@ impl Decision {
     fn result<'d>(&'d self, charged: ChargedLimit<'d>) -> Option<LimitResult<'d>> {
         let ChargedLimit { rule, limit, index } = charged;
         let outcome = self.outcomes.by_charge[index].as_ref()?;
-        let (_, charge) = self.plan.charges.get(index);
-        Some(LimitResult { rule, limit, cost: charge.cost, outcome })
+        Some(LimitResult { rule, limit, cost: self.plan.charges.charge(index).cost, outcome })
     }
 
     /// The result of every counter that was decided, once each, for counting what happened.

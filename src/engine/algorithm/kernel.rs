@@ -92,15 +92,15 @@ impl Kernel {
     /// The report of a decision. `facts` are this kernel's, after the decision; those of another kernel report as blocked.
     #[must_use]
     pub fn report(&self, facts: &Facts, attempt: Attempt, verdict: Verdict) -> Report {
-        let report = match self {
-            Self::FixedWindow(k) => facts.window().map(|state| k.report(state, attempt, verdict)),
-            Self::SlidingWindow(k) => facts.buckets().map(|state| k.report(state, attempt, verdict)),
-            Self::SlidingLog(k) => facts.log().map(|log| k.report(log, attempt, verdict)),
-            Self::Gcra(k) => facts.tat().map(|tat| k.report(tat, attempt, verdict)),
-            Self::IntervalBucket(k) => facts.tokens().map(|state| k.report(state, attempt, verdict)),
-            Self::Blocked(_) => None,
-        };
-        report.unwrap_or_else(|| Blocked.report(attempt.cost, verdict))
+        let blocked = || Blocked.report(attempt.cost, verdict);
+        match self {
+            Self::FixedWindow(k) => facts.window().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::SlidingWindow(k) => facts.buckets().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::SlidingLog(k) => facts.log().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::Gcra(k) => facts.tat().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::IntervalBucket(k) => facts.tokens().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::Blocked(_) => blocked(),
+        }
     }
 
     /// The facts at a later time if the counter is not used until then; `None` when they do not tell. The facts of a log
