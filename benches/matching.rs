@@ -1,5 +1,5 @@
-//! The cost of one match with 1, 100 and 10,000 rules at a level, which should be equal, and with 1, 10 and 100 wildcards,
-//! where it may grow with the number of wildcards.
+//! The cost of one match with 1, 100 and 10,000 rules at a level, which should be equal; and with 1, 10 and 100
+//! wildcards, where it may grow with their number.
 
 use std::hint::black_box;
 

@@ -68,7 +68,8 @@ pub enum Applied<'d> {
     Unlimited(&'d Limit),
     /// Limits whose charges were all skipped, because another charge denies the request for certain.
     Skipped,
-    /// The binding limit: of those over the limit the one with the longest wait, else the one with the smallest share left.
+    /// The binding limit: of those over the limit the one with the longest wait, else the one with the smallest share
+    /// left.
     Limited(LimitResult<'d>),
 }
 
@@ -205,8 +206,8 @@ impl Decision {
     }
 }
 
-/// When the same cost would fit again. For a charge that was recorded although the request is denied, this is later than
-/// its `retry_after`.
+/// When the same cost would fit again. For a charge that was recorded although the request is denied, this is later
+/// than its `retry_after`.
 fn wait_for_next(charge: &Charge, outcome: &Outcome) -> RetryAfter {
     match outcome.decided_by {
         DecidedBy::Store(CounterSnapshot { now_us, facts }) if charge.is_recorded(outcome.verdict, true) => {

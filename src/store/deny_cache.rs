@@ -1,10 +1,10 @@
 //! Layer: denies from memory what the store below denied before and would deny again.
 //!
-//! A denial is kept with the counter that caused it. Unless units are given back, other requests only use up more of that
-//! counter, and only time frees units. So while the counter, advanced in time, has no room for a cost, the store's counter
-//! has none either. The age of a denial counts from before the store was called, so a denial expires early rather than
-//! late. Refunds and resets through this process remove a denial at once; those elsewhere, and counters that the store
-//! lost, take effect within [`DenyCacheOptions::max_age`].
+//! A denial is kept with the counter that caused it. Unless units are given back, other requests only use up more of
+//! that counter, and only time frees units. So while the counter, advanced in time, has no room for a cost, the
+//! store's counter has none either. The age of a denial counts from before the store was called, so a denial expires
+//! early rather than late. Refunds and resets through this process remove a denial at once; those elsewhere, and
+//! counters that the store lost, take effect within [`DenyCacheOptions::max_age`].
 
 use std::hash::RandomState;
 use std::sync::Arc;
@@ -208,8 +208,8 @@ impl Denial {
     }
 }
 
-/// Whether a denied charge changes nothing that matters, so that the next one need not reach the store. A denied postpaid
-/// hit is recorded; that does not matter if nothing remains and the debt is discarded.
+/// Whether a denied charge changes nothing that matters, so that the next one need not reach the store. A denied
+/// postpaid hit is recorded; that does not matter if nothing remains and the debt is discarded.
 fn is_repeatable(charge: &Charge, report: &Report) -> bool {
     match charge.charging {
         Charging::Prepaid => true,
@@ -226,8 +226,8 @@ pub struct DenyCached<S, C> {
 }
 
 impl<S, C> DenyCached<S, C> {
-    /// Puts the layer over `below`; without a cache it does nothing. The clocks of all layers over one cache must count from
-    /// the same instant.
+    /// Puts the layer over `below`; without a cache it does nothing. The clocks of all layers over one cache must
+    /// count from the same instant.
     #[must_use]
     pub fn new(below: S, cache: Option<(Arc<DenyCache>, C)>) -> Self {
         Self { below, cache }

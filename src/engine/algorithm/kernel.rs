@@ -89,7 +89,8 @@ impl Kernel {
         }
     }
 
-    /// The report of a decision. `facts` are this kernel's, after the decision; those of another kernel report as blocked.
+    /// The report of a decision. `facts` are this kernel's, after the decision; those of another kernel report as
+    /// blocked.
     #[must_use]
     pub fn report(&self, facts: &Facts, attempt: Attempt, verdict: Verdict) -> Report {
         let blocked = || Blocked.report(attempt.cost, verdict);
@@ -103,8 +104,8 @@ impl Kernel {
         }
     }
 
-    /// The facts at a later time if the counter is not used until then; `None` when they do not tell. The facts of a log
-    /// stay those of the cost that they were made for ([`Kernel::facts_depend_on_cost`]).
+    /// The facts at a later time if the counter is not used until then; `None` when they do not tell. The facts of a
+    /// log stay those of the cost that they were made for ([`Kernel::facts_depend_on_cost`]).
     #[must_use]
     pub fn facts_later(&self, facts: &Facts, now_us: u64) -> Option<Facts> {
         match self {
@@ -168,8 +169,8 @@ impl Kernel {
         fresh_at_us.unwrap_or(0)
     }
 
-    /// The limit of one of `instances` that count separately: limit, burst and refill divided and rounded up, so that none
-    /// becomes 0. Together the instances may admit up to one unit each more than the whole limit.
+    /// The limit of one of `instances` that count separately: limit, burst and refill divided and rounded up, so that
+    /// none becomes 0. Together the instances may admit up to one unit each more than the whole limit.
     #[must_use]
     pub fn share_of(&self, instances: NonZeroU32) -> Self {
         let share = |whole: u64| whole.div_ceil(u64::from(instances.get()));
