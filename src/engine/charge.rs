@@ -76,7 +76,8 @@ impl Charges {
         self.text.reserve(USUAL_KEY_LEN);
         write_key(&mut self.text);
         let key = start..self.text_len();
-        let earlier = self.keys().position(|earlier| earlier == &self.text[start as usize..]);
+        let written = &self.text[start as usize..];
+        let earlier = self.keys().position(|earlier| earlier == written);
         if let Some(index) = earlier {
             self.text.truncate(start as usize);
             let cost = &mut self.charges[index].charge.cost;
