@@ -1,4 +1,4 @@
-//! What one decision on the memory store costs, by kernel: state look-up, decision, record and report.
+//! The cost of one decision on the memory store by algorithm: look-up, verdict, record and report.
 
 use std::hint::black_box;
 

@@ -1,5 +1,5 @@
-//! What one match costs with 1, 100 and 10,000 rules at a level: the three should be alike. Wildcards may cost per
-//! wildcard.
+//! The cost of one match with 1, 100 and 10,000 rules at a level, which should be equal; and with 1, 10 and 100
+//! wildcards, where it may grow with their number.
 
 use std::hint::black_box;
 
@@ -9,7 +9,7 @@ use ratelimitd::engine::{
     RuleSpec, Unit,
 };
 
-/// Different requests, each met before it is asked again.
+/// Different requests, matched in turn.
 const REQUESTS: usize = 128;
 
 fn limit() -> LimitSpec {
@@ -41,7 +41,7 @@ fn matching(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("match and key, exact value, rules at the level");
     for count in [1, 100, 10_000] {
         let rules = rules(count, |n| format!("t{n}"));
-        // As many requests in turn whatever the number of rules, so that only the rules make a difference.
+        // The same number of requests for each number of rules, so that only the rules differ.
         let requests: Vec<_> = (0..REQUESTS).map(|n| request(&format!("t{}", n * 7_919 % count))).collect();
         let mut turn = requests.iter().cycle();
         group.bench_function(BenchmarkId::from_parameter(count), |bencher| {

@@ -63,8 +63,8 @@ impl<S: Store + Reset> CounterService<S> {
         Ok(results.map(|(result, key)| status(&result, key)).collect())
     }
 
-    /// Removes every counter of the request's descriptors. Calls `audit` with each key before. Returns each key with whether
-    /// its counter existed.
+    /// Removes every counter of the request's descriptors. Calls `audit` with each key before. Returns each key with
+    /// whether its counter existed.
     ///
     /// # Errors
     /// [`CounterError`] if the request is not valid or the store gives no answer. Some counters may have been removed.

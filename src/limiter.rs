@@ -62,8 +62,8 @@ pub enum DecideError {
     Store(#[from] StoreError),
 }
 
-/// Counts a failed request when dropped before it is disarmed: after an error of the store, and when the caller drops the
-/// request before an answer.
+/// Counts a failed request when dropped before it is disarmed: after an error of the store, and when the caller drops
+/// the request before an answer.
 struct FailureGuard<'r> {
     meters: &'r LimitMeters,
     plan: &'r Plan,

@@ -48,8 +48,8 @@ impl Charge {
     }
 }
 
-/// All charges of one request, in order, by the key of their counter. No two have the same key: costs on one counter are
-/// added up.
+/// All charges of one request, in order, by the key of their counter. No two have the same key: costs on one counter
+/// are added up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charges {
     /// The text of all keys.
@@ -69,14 +69,15 @@ struct KeyedCharge {
 const USUAL_KEY_LEN: usize = 96;
 
 impl Charges {
-    /// Adds a charge. `write_key` appends the key of its counter to the text that it is given. Returns the charge's index;
-    /// a charge on the counter of an earlier one is added to that one and has its index.
+    /// Adds a charge. `write_key` appends the key of its counter to the text that it is given. Returns the charge's
+    /// index; a charge on the counter of an earlier one is added to that one and has its index.
     pub fn push(&mut self, charge: Charge, write_key: impl FnOnce(&mut String)) -> usize {
         let start = self.text_len();
         self.text.reserve(USUAL_KEY_LEN);
         write_key(&mut self.text);
         let key = start..self.text_len();
-        let earlier = self.keys().position(|earlier| earlier == &self.text[start as usize..]);
+        let written = &self.text[start as usize..];
+        let earlier = self.keys().position(|earlier| earlier == written);
         if let Some(index) = earlier {
             self.text.truncate(start as usize);
             let cost = &mut self.charges[index].charge.cost;
@@ -125,6 +126,12 @@ impl Charges {
         (self.key_text(&keyed.key), &keyed.charge)
     }
 
+    /// The charge at an index below [`Charges::len`].
+    #[must_use]
+    pub fn charge(&self, index: usize) -> &Charge {
+        &self.charges[index].charge
+    }
+
     /// Number of charges.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -155,8 +162,8 @@ impl Charges {
 
     /// Whether the request is denied; prepaid charges are then not recorded.
     ///
-    /// A request is denied when a charge that enforces is over, or when there are quota groups and each has a charge over.
-    /// `is_over` tells whether the charge at an index is over.
+    /// A request is denied when a charge that enforces is over, or when there are quota groups and each has a charge
+    /// over. `is_over` tells whether the charge at an index is over.
     #[must_use]
     pub fn is_denied(&self, is_over: impl Fn(usize) -> bool) -> bool {
         let mut over_groups: SmallVec<[bool; 8]> = SmallVec::from_elem(false, usize::from(self.quota_groups));

@@ -68,7 +68,8 @@ pub enum Applied<'d> {
     Unlimited(&'d Limit),
     /// Limits whose charges were all skipped, because another charge denies the request for certain.
     Skipped,
-    /// The binding limit: of those over the limit the one with the longest wait, else the one with the smallest share left.
+    /// The binding limit: of those over the limit the one with the longest wait, else the one with the smallest share
+    /// left.
     Limited(LimitResult<'d>),
 }
 
@@ -141,8 +142,7 @@ impl Decision {
     fn result<'d>(&'d self, charged: ChargedLimit<'d>) -> Option<LimitResult<'d>> {
         let ChargedLimit { rule, limit, index } = charged;
         let outcome = self.outcomes.by_charge[index].as_ref()?;
-        let (_, charge) = self.plan.charges.get(index);
-        Some(LimitResult { rule, limit, cost: charge.cost, outcome })
+        Some(LimitResult { rule, limit, cost: self.plan.charges.charge(index).cost, outcome })
     }
 
     /// The result of every counter that was decided, once each, for counting what happened.
@@ -206,8 +206,8 @@ impl Decision {
     }
 }
 
-/// When the same cost would fit again. For a charge that was recorded although the request is denied, this is later than
-/// its `retry_after`.
+/// When the same cost would fit again. For a charge that was recorded although the request is denied, this is later
+/// than its `retry_after`.
 fn wait_for_next(charge: &Charge, outcome: &Outcome) -> RetryAfter {
     match outcome.decided_by {
         DecidedBy::Store(CounterSnapshot { now_us, facts }) if charge.is_recorded(outcome.verdict, true) => {

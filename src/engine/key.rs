@@ -1,8 +1,9 @@
 //! The only place that writes counter keys: injective, bounded, readable.
 //!
-//! `{domain|key=value}|key=value#fingerprint`. The part in braces decides the slot in a Redis Cluster: by default domain and
-//! first entry, so that all counters of one tenant, user or address are on one node ([`ShardBy`]). Characters with a
-//! meaning are escaped as `%XX`, so different descriptors never share a key. Long parts are replaced by a hash.
+//! `{domain|key=value}|key=value#fingerprint`. The part in braces decides the slot in a Redis Cluster: by default
+//! domain and first entry, so that all counters of one tenant, user or address are on one node ([`ShardBy`]).
+//! Characters with a meaning are escaped as `%XX`, so different descriptors never share a key. Long parts are
+//! replaced by a hash.
 
 use std::fmt::Write as _;
 

@@ -57,6 +57,7 @@ impl DomainRules {
 
 fn match_entry<'r>(node: &'r Node, entry: &Entry, scratch: &mut String) -> Option<Step<'r>> {
     scratch.clear();
+    scratch.reserve(entry.key.len() + 1 + entry.value.len());
     scratch.push_str(&entry.key);
     scratch.push('_');
     scratch.push_str(&entry.value);

@@ -20,7 +20,8 @@ pub enum Metadata {
 }
 
 impl Metadata {
-    /// Adds the values of `other` that `self` lacks. Where both have a value, that of `self` stays; two maps are merged.
+    /// Adds the values of `other` that `self` lacks. Where both have a value, that of `self` stays; two maps are
+    /// merged.
     pub fn merge(&mut self, other: &Self) {
         let (Self::Map(ours), Self::Map(theirs)) = (self, other) else {
             return;

@@ -37,8 +37,8 @@ pub struct Outcome {
 /// The outcomes of all charges of a request, in their order.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Outcomes {
-    /// One per charge. `None`: the charge was skipped, because another charge denies the request for certain and this one
-    /// would not be recorded. Nothing is known of its counter.
+    /// One per charge. `None`: the charge was skipped, because another charge denies the request for certain and this
+    /// one would not be recorded. Nothing is known of its counter.
     pub by_charge: SmallVec<[Option<Outcome>; 2]>,
 }
 

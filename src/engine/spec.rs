@@ -46,8 +46,8 @@ pub struct RuleSpec {
 }
 
 impl NodeSpec {
-    /// The node's name within its level: `key_value`, or the key alone. As in `envoyproxy/ratelimit`, key `a` with value
-    /// `b_c` and key `a_b` with value `c` are the same node.
+    /// The node's name within its level: `key_value`, or the key alone. As in `envoyproxy/ratelimit`, key `a` with
+    /// value `b_c` and key `a_b` with value `c` are the same node.
     #[must_use]
     pub fn composite(&self) -> String {
         if self.value.is_empty() { self.key.clone() } else { format!("{}_{}", self.key, self.value) }

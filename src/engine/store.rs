@@ -1,9 +1,10 @@
 //! The port: the one operation that the engine needs from outside, and the contract of its implementations.
 //!
-//! A store keeps one counter per key. A store that can run the kernels ([`Kernel`](super::algorithm::Kernel)) on its
-//! counters, as the memory store does, needs nothing else. A store that decides elsewhere (the Redis store: in Lua) must
-//! give the same answers: it returns the raw numbers of each counter as [`Facts`](super::algorithm::Facts), and computes
-//! the report from these with [`Kernel::report`](super::algorithm::Kernel::report).
+//! A store keeps one counter per key and decides with the kernel of each charge
+//! ([`Kernel`](super::algorithm::Kernel)). The memory store runs the kernels. A store that decides elsewhere (the Redis
+//! store: in Lua) must give the same answers: it returns the raw numbers of each counter, builds the kernel's
+//! [`Facts`](super::algorithm::Facts) from them, and computes the report with
+//! [`Kernel::report`](super::algorithm::Kernel::report).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,22 +16,24 @@ use super::outcome::Outcomes;
 pub trait Store: Send + Sync {
     /// Decides all charges of one request, and records them if they are to be recorded.
     ///
-    /// * One clock: all charges of a request are decided at one time, in microseconds since the epoch. Servers that share
-    ///   counters share the clock.
-    /// * Verdicts first: each charge gets its verdict from the unchanged counter
+    /// * Time: the store decides at its own time, in microseconds since the epoch. Processes that share counters share
+    ///   the clock.
+    /// * Verdicts: each charge gets its verdict from the unchanged counter
     ///   ([`Kernel::verdict`](super::algorithm::Kernel::verdict)).
-    /// * All or nothing: [`Charges::is_denied`] combines the verdicts; a charge is recorded if and only if
-    ///   [`Charge::is_recorded`](super::Charge::is_recorded). No other request is decided on these counters in between.
-    /// * The outcome of a charge has its verdict, and the counter afterwards
-    ///   ([`CounterSnapshot`](super::CounterSnapshot)): time and facts.
-    /// * Outcomes are in the order of the charges. Only layers that answer without the store skip charges.
-    /// * A counter may be removed from [`Kernel::fresh_at_us`](super::algorithm::Kernel::fresh_at_us) on, not earlier.
-    /// * The answer or an error comes within the store's own deadline: callers do not set one.
-    /// * Dropping the future cancels the wait, not the decision.
+    /// * All or nothing: [`Charges::is_denied`] combines the verdicts. A charge is recorded if and only if
+    ///   [`Charge::is_recorded`](super::Charge::is_recorded). Either no other request is decided on these counters in
+    ///   between; or, where a store cannot decide all charges in one step, it records first and undoes the charges of
+    ///   a denied request. Then no limit is exceeded, but a request decided in between may be denied.
+    /// * Outcomes: one per charge, in order. Each has the verdict, and the time and the facts of the counter afterwards
+    ///   ([`CounterSnapshot`](super::CounterSnapshot)). Only a layer that answers without the store skips charges.
+    /// * Expiry: a counter may be removed from its
+    ///   [`fresh_at_us`](super::algorithm::Kernel::fresh_at_us) on; a full store may remove counters earlier.
+    /// * Deadline: the answer or an error comes within the store's own deadline; callers set none.
+    /// * Cancellation: a dropped future stops waiting. The charges may be recorded all the same.
     ///
     /// # Errors
-    /// [`StoreError`] if there is no answer in time. It is then unknown whether the charges were recorded; the store must
-    /// not decide them a second time.
+    /// [`StoreError`] if there is no answer in time. It is then unknown whether the charges were recorded; the store
+    /// must not decide them a second time.
     fn decide(&self, charges: &Charges) -> impl Future<Output = Result<Outcomes, StoreError>> + Send;
 }
 

@@ -89,22 +89,23 @@ impl Kernel {
         }
     }
 
-    /// The report of a decision. `facts` are this kernel's, after the decision; those of another kernel report as blocked.
+    /// The report of a decision. `facts` are this kernel's, after the decision; those of another kernel report as
+    /// blocked.
     #[must_use]
     pub fn report(&self, facts: &Facts, attempt: Attempt, verdict: Verdict) -> Report {
-        let report = match self {
-            Self::FixedWindow(k) => facts.window().map(|state| k.report(state, attempt, verdict)),
-            Self::SlidingWindow(k) => facts.buckets().map(|state| k.report(state, attempt, verdict)),
-            Self::SlidingLog(k) => facts.log().map(|log| k.report(log, attempt, verdict)),
-            Self::Gcra(k) => facts.tat().map(|tat| k.report(tat, attempt, verdict)),
-            Self::IntervalBucket(k) => facts.tokens().map(|state| k.report(state, attempt, verdict)),
-            Self::Blocked(_) => None,
-        };
-        report.unwrap_or_else(|| Blocked.report(attempt.cost, verdict))
+        let blocked = || Blocked.report(attempt.cost, verdict);
+        match self {
+            Self::FixedWindow(k) => facts.window().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::SlidingWindow(k) => facts.buckets().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::SlidingLog(k) => facts.log().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::Gcra(k) => facts.tat().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::IntervalBucket(k) => facts.tokens().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::Blocked(_) => blocked(),
+        }
     }
 
-    /// The facts at a later time if the counter is not used until then; `None` when they do not tell. The facts of a log
-    /// stay those of the cost that they were made for ([`Kernel::facts_depend_on_cost`]).
+    /// The facts at a later time if the counter is not used until then; `None` when they do not tell. The facts of a
+    /// log stay those of the cost that they were made for ([`Kernel::facts_depend_on_cost`]).
     #[must_use]
     pub fn facts_later(&self, facts: &Facts, now_us: u64) -> Option<Facts> {
         match self {
@@ -168,8 +169,8 @@ impl Kernel {
         fresh_at_us.unwrap_or(0)
     }
 
-    /// The limit of one of `instances` that count separately: limit, burst and refill divided and rounded up, so that none
-    /// becomes 0. Together the instances may admit up to one unit each more than the whole limit.
+    /// The limit of one of `instances` that count separately: limit, burst and refill divided and rounded up, so that
+    /// none becomes 0. Together the instances may admit up to one unit each more than the whole limit.
     #[must_use]
     pub fn share_of(&self, instances: NonZeroU32) -> Self {
         let share = |whole: u64| whole.div_ceil(u64::from(instances.get()));

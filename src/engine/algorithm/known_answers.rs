@@ -34,8 +34,8 @@ fn fixed_window_10_per_second() {
             (1, 7, false, [6, 999_999, 999_999, 999_999]), // a denial takes nothing
             (2, 6, true, [0, 0, 999_998, 999_998]),
             (4, 11, false, [0, -1, 999_996, 999_996]), // more than the limit never fits
-            (1_000_000, 1, true, [9, 0, 1_000_000, 1_000_000]), // the next window is whole
-            (900_000, 9, true, [0, 0, 1_100_000, 1_100_000]), // the clock went back: still the later window
+            (1_000_000, 1, true, [9, 0, 1_000_000, 1_000_000]), // the next window is unused
+            (900_000, 9, true, [0, 0, 1_100_000, 1_100_000]), // the clock stepped back: still the later window
         ],
     );
 }
@@ -102,7 +102,7 @@ fn interval_bucket_of_10_gets_4_per_second() {
         &[
             (0, 9, true, [1, 0, 3_000_000, 1_000_000]),
             (500_000, 2, false, [1, 500_000, 2_500_000, 500_000]),
-            (1_500_000, 2, true, [3, 0, 1_500_000, 500_000]), // one whole interval has come; the anchor is its end
+            (1_500_000, 2, true, [3, 0, 1_500_000, 500_000]), // one whole interval has passed; the next starts at its end
             (2_000_000, 7, true, [0, 0, 3_000_000, 1_000_000]),
             (2_000_000, 11, false, [0, -1, 3_000_000, 1_000_000]),
             (9_700_000, 1, true, [9, 0, 1_000_000, 1_000_000]), // full again: the next interval starts now
@@ -125,7 +125,7 @@ fn postpaid_records_what_does_not_fit() {
         Charging::Postpaid,
         Kernel::Gcra(Gcra::new(10, 1_000_000, 10, Pacing::Meter)),
         &[
-            (0, 25, false, [0, -1, 2_000_000, 1_100_000]), // the debt stops at one further burst
+            (0, 25, false, [0, -1, 2_000_000, 1_100_000]), // the debt is at most one further burst
             (1_000_000, 1, false, [0, 200_000, 1_100_000, 200_000]),
         ],
     );

@@ -1,4 +1,4 @@
-//! The laws that every kernel keeps, whatever its past.
+//! Laws that hold for every kernel in every state.
 
 use proptest::prelude::*;
 
@@ -146,7 +146,7 @@ proptest! {
 
     #[test]
     fn a_refund_at_the_same_instant_is_an_exact_undo((counter, now) in counter_with_past(any_kernel(), prepaid()), units in 1..30_u64) {
-        // A past in which the clock went back holds the later time; from there on an undo is exact.
+        // After a step back of the clock the state holds the later time; from there on an undo is exact.
         let mut asked = counter.clone();
         if asked.take(now, units).0 == Verdict::Fits {
             asked.decide(now, Cost::refund(units));
@@ -171,7 +171,7 @@ proptest! {
             asked.take(T0, units);
         }
         let max_cost = kernel.max_cost();
-        // Nobody owes more than a second full limit, so giving back two limits always clears the debt.
+        // The debt is at most one further limit, so giving back two limits always clears it.
         asked.decide(T0, Cost::refund(2 * max_cost));
         prop_assert_eq!(asked.peek(T0).remaining, max_cost);
     }
@@ -190,7 +190,7 @@ proptest! {
     }
 }
 
-/// Times and costs of what a kernel granted, the clock never going back.
+/// Times and costs of the grants of a kernel while the clock only moves forward.
 fn granted(kernel: Kernel, history: &[Move]) -> Vec<(u64, u64)> {
     let (mut counter, mut now, mut grants) = (Counter::new(kernel), T0, Vec::new());
     for step in history {
@@ -239,7 +239,7 @@ proptest! {
 
     #[test]
     fn the_counter_estimates_the_log_within_its_error(limit in 1..12_u64, window in 1..40_u64, history in moves(40)) {
-        // Both are fed the grants of the counter; the log's limit is out of the way.
+        // Both record the grants of the counter; the limit of the log is too large to deny any.
         let counter = SlidingWindow::new(limit, window);
         let log = SlidingLog::new(10_000, window);
         let mut state = None;
@@ -250,8 +250,8 @@ proptest! {
             let loaded = counter.load(state, now);
             let elapsed = now % window;
             let used = exact.kernel.max_cost() - exact.peek(now).remaining;
-            // In units of 1/window, so that nothing is rounded. The log's window is half open at its old end, hence
-            // the grants of exactly one window ago count for the estimate only.
+            // In units of 1/window, so that nothing is rounded. The log's window is half open at its old end, so grants
+            // of exactly one window ago count in the estimate only.
             let estimate = i128::from(loaded.current * window + loaded.previous * (window - elapsed));
             let error = estimate - i128::from(used * window);
             prop_assert!(error >= -i128::from(loaded.previous * elapsed));
@@ -279,7 +279,7 @@ proptest! {
     #[test]
     fn gcra_is_a_token_bucket_with_exact_fractions(limit in 1..12_u64, period in 1..40_u64, burst in 1..12_u64, history in moves(40)) {
         let mut gcra = Counter::new(Kernel::Gcra(Gcra::new(limit, period, burst, Pacing::Meter)));
-        // Tokens in units of 1/period: `limit` of them come in every microsecond.
+        // Tokens in units of 1/period: `limit` of them are added per microsecond.
         let (full, mut tokens, mut last, mut now) = (burst * period, burst * period, T0, T0);
         for step in history {
             now += step.clock_us.unsigned_abs();
@@ -298,7 +298,7 @@ proptest! {
 
     #[test]
     fn a_clock_that_steps_back_gives_nothing_back(kernel in small_kernel(), history in moves(60)) {
-        // Within [lo, hi] the clock may do what it likes: the bound for the whole span holds.
+        // However the clock moves within [lo, hi], the bound for the whole span holds.
         let (mut counter, mut now, mut units, mut lo, mut hi) = (Counter::new(kernel), T0, 0, T0, T0);
         for Move { clock_us, cost } in history {
             now = now.saturating_add_signed(clock_us / 4);

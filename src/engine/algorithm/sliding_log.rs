@@ -166,7 +166,8 @@ impl SlidingLog {
         }
     }
 
-    /// Whether no grant expires before `now_us`. Unknown, so `false`, for a log in debt: `next_us` is then not its oldest.
+    /// Whether no grant expires before `now_us`. Unknown, so `false`, for a log in debt: `next_us` is then not its
+    /// oldest.
     pub(super) fn holds_until(&self, facts: LogFacts, now_us: u64) -> bool {
         facts.used <= self.limit && (facts.used == 0 || now_us < facts.next_us + self.window_us)
     }

@@ -1,4 +1,4 @@
-//! A single counter driven by hand, and generators, for the tests of the kernels.
+//! A single counter, and generators, for the tests of the kernels.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ impl Counter {
         Self { kernel, state: None, charging: Charging::Prepaid }
     }
 
-    /// Decides and records as a store with this one charge would.
+    /// Decides and records as a store does with this one charge.
     pub fn decide(&mut self, now_us: u64, cost: Cost) -> (Verdict, Report) {
         let attempt = Attempt { now_us, cost };
         let verdict = self.kernel.verdict(self.state.as_ref(), attempt);
@@ -36,7 +36,7 @@ impl Counter {
         self.decide(now_us, Cost::take(units))
     }
 
-    /// When the same cost fits once more.
+    /// When the same cost would fit again.
     pub fn wait_again(&self, now_us: u64, cost: Cost) -> RetryAfter {
         let attempt = Attempt { now_us, cost };
         self.kernel.wait(&self.kernel.facts(self.state.as_ref(), attempt), attempt)
@@ -46,7 +46,7 @@ impl Counter {
         self.clone().decide(now_us, Cost::PEEK).1
     }
 
-    /// Whether the cost would be admitted, nothing changed.
+    /// Whether the cost would be admitted. Changes nothing.
     pub fn admits(&self, now_us: u64, units: u64) -> bool {
         self.clone().take(now_us, units).0 == Verdict::Fits
     }
@@ -92,7 +92,7 @@ pub(super) fn any_kernel() -> impl Strategy<Value = Kernel> {
     prop_oneof![4 => small_kernel(), 1 => large_kernel(), 1 => Just(Kernel::Blocked(Blocked))]
 }
 
-/// One step of a history: how far the clock moves (seldom back) and what is asked, relative to the largest cost.
+/// One step of a history: how far the clock moves (seldom back), and the cost decided then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Move {
     pub clock_us: i64,
@@ -109,7 +109,7 @@ pub(super) fn moves(most: usize) -> impl Strategy<Value = Vec<Move>> {
     prop::collection::vec((clock, cost).prop_map(|(clock_us, cost)| Move { clock_us, cost }), 0..most)
 }
 
-/// A counter with a past, and the time its past ends.
+/// A counter with a history, and the time at which the history ends.
 pub(super) fn counter_with_past(
     kernel: impl Strategy<Value = Kernel>,
     charging: impl Strategy<Value = Charging>,

@@ -73,8 +73,8 @@ impl<S: Store, C: Clock> Fallback<S, C> {
     }
 }
 
-/// The request to the process's own memory: the charges with the policy `local`, and for each charge that a policy denies a
-/// charge that is always over, so that the denial keeps the local ones from being recorded.
+/// The request to the process's own memory: the charges with the policy `local`, and for each charge that a policy
+/// denies a charge that is always over, so that the denial keeps the local ones from being recorded.
 fn local_charges(charges: &Charges, share: NonZeroU32) -> Charges {
     let is_denied =
         |charge: &Charge| policy_outcome(charge).is_some_and(|outcome| outcome.verdict == Verdict::Over);
@@ -91,8 +91,8 @@ fn local_charges(charges: &Charges, share: NonZeroU32) -> Charges {
     local
 }
 
-/// The outcome of a charge whose policy needs no counter; `None` for `local`. A cost that can never fit is denied by every
-/// policy.
+/// The outcome of a charge whose policy needs no counter; `None` for `local`. A cost that can never fit is denied by
+/// every policy.
 fn policy_outcome(charge: &Charge) -> Option<Outcome> {
     match policy(charge) {
         FailurePolicy::Local => None,

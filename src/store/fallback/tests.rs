@@ -1,3 +1,5 @@
+//! Each policy for hits, peeks and refunds; mixed policies; shares of local limits.
+
 use super::*;
 use crate::clock::ManualClock;
 use crate::engine::algorithm::{FixedWindow, Gcra, IntervalBucket, SlidingLog, SlidingWindow};
@@ -7,17 +9,17 @@ use crate::store::memory::MemoryOptions;
 const MINUTE_US: u64 = 60_000_000;
 const NOW_US: u64 = 1_700_000_000_000_000;
 
-struct Away;
+struct FailingStore;
 
-impl Store for Away {
+impl Store for FailingStore {
     async fn decide(&self, _: &Charges) -> Result<Outcomes, StoreError> {
         Err(StoreError::Timeout)
     }
 }
 
-fn layer(share: u32) -> Fallback<Away, ManualClock> {
+fn layer(share: u32) -> Fallback<FailingStore, ManualClock> {
     let store = Arc::new(MemoryStore::new(MemoryOptions::default(), ManualClock::at(NOW_US)));
-    Fallback::new(Away, Local { store, share: NonZeroU32::new(share).expect("not zero") })
+    Fallback::new(FailingStore, Local { store, share: NonZeroU32::new(share).expect("not zero") })
 }
 
 fn window(limit: u64) -> Kernel {
@@ -29,16 +31,19 @@ fn charge(kernel: Kernel, cost: Cost, on_store_failure: FailurePolicy) -> Charge
     Charge { kernel, cost, charging, role, on_store_failure }
 }
 
-fn of(each: impl IntoIterator<Item = Charge>) -> Charges {
-    let mut charges = Charges::default();
-    for (place, charge) in each.into_iter().enumerate() {
-        charges.push(charge, |key| key.push_str(&place.to_string()));
+fn charges(each: impl IntoIterator<Item = Charge>) -> Charges {
+    let mut all = Charges::default();
+    for (index, charge) in each.into_iter().enumerate() {
+        all.push(charge, |key| key.push_str(&index.to_string()));
     }
-    charges
+    all
 }
 
-async fn ask(layer: &Fallback<Away, ManualClock>, charge: Charge) -> Result<Outcome, StoreError> {
-    layer.decide(&of([charge])).await.map(|outcomes| outcomes.by_charge[0].expect("decided"))
+async fn decide_one(
+    layer: &Fallback<FailingStore, ManualClock>,
+    charge: Charge,
+) -> Result<Outcome, StoreError> {
+    layer.decide(&charges([charge])).await.map(|outcomes| outcomes.by_charge[0].expect("decided"))
 }
 
 #[tokio::test]
@@ -53,19 +58,20 @@ async fn hits_peeks_and_refunds_by_each_policy() {
         (Allow, Cost::take(11), Verdict::Over, 0), // never fits
         (Deny, take, Verdict::Over, 0),
         (Deny, Cost::PEEK, Verdict::Over, 0), // a hit would be denied
-        (Deny, refund, Verdict::Fits, 10),    // giving back is nobody's harm
+        (Deny, refund, Verdict::Fits, 10),    // a refund is never denied
         (Local, take, Verdict::Fits, 7),
         (Local, Cost::PEEK, Verdict::Fits, 10),
-        (Local, refund, Verdict::Fits, 10), // of a fresh counter
+        (Local, refund, Verdict::Fits, 10), // an unused counter
         (Local, Cost::take(11), Verdict::Over, 10),
     ];
     for (policy, cost, verdict, remaining) in rows {
-        let outcome = ask(&layer(1), charge(window(10), cost, policy)).await.expect("a policy that answers");
-        let said = (outcome.verdict, outcome.report.remaining, outcome.decided_by);
-        assert_eq!(said, (verdict, remaining, DecidedBy::Policy(policy)), "{policy:?} {cost:?}");
+        let outcome =
+            decide_one(&layer(1), charge(window(10), cost, policy)).await.expect("a policy that answers");
+        let decided = (outcome.verdict, outcome.report.remaining, outcome.decided_by);
+        assert_eq!(decided, (verdict, remaining, DecidedBy::Policy(policy)), "{policy:?} {cost:?}");
     }
     for cost in [take, Cost::PEEK, refund] {
-        let answer = ask(&layer(1), charge(window(10), cost, FailurePolicy::Error)).await;
+        let answer = decide_one(&layer(1), charge(window(10), cost, FailurePolicy::Error)).await;
         assert_eq!(answer, Err(StoreError::Policy(Box::new(StoreError::Timeout))), "{cost:?}");
     }
 }
@@ -75,7 +81,7 @@ async fn a_local_refund_gives_back_what_was_taken_locally() {
     let layer = layer(1);
     let remaining = async |cost| {
         let asked = charge(window(10), cost, FailurePolicy::Local);
-        ask(&layer, asked).await.expect("memory answers").report.remaining
+        decide_one(&layer, asked).await.expect("memory answers").report.remaining
     };
     assert_eq!(remaining(Cost::take(6)).await, 4);
     assert_eq!(remaining(Cost::refund(2)).await, 6);
@@ -86,13 +92,16 @@ async fn a_local_refund_gives_back_what_was_taken_locally() {
 async fn limits_of_one_request_keep_their_own_policies() {
     let hit = |policy| charge(window(10), Cost::take(1), policy);
     let layer = layer(1);
-    let mixed = of([hit(FailurePolicy::Allow), hit(FailurePolicy::Local)]);
+    let mixed = charges([hit(FailurePolicy::Allow), hit(FailurePolicy::Local)]);
     let outcomes = layer.decide(&mixed).await.expect("both answer");
-    let bases: Vec<_> = outcomes.decided().map(|outcome| outcome.decided_by).collect();
-    assert_eq!(bases, [DecidedBy::Policy(FailurePolicy::Allow), DecidedBy::Policy(FailurePolicy::Local)]);
+    let decided_by: Vec<_> = outcomes.decided().map(|outcome| outcome.decided_by).collect();
+    assert_eq!(
+        decided_by,
+        [DecidedBy::Policy(FailurePolicy::Allow), DecidedBy::Policy(FailurePolicy::Local)]
+    );
 
-    let is_denied = of([hit(FailurePolicy::Deny), hit(FailurePolicy::Local)]);
-    let outcomes = layer.decide(&is_denied).await.expect("both answer");
+    let denied = charges([hit(FailurePolicy::Deny), hit(FailurePolicy::Local)]);
+    let outcomes = layer.decide(&denied).await.expect("both answer");
     assert_eq!(
         (outcomes.by_charge[0].expect("decided").verdict, outcomes.by_charge[1].expect("decided").verdict),
         (Verdict::Over, Verdict::Fits)
@@ -103,14 +112,14 @@ async fn limits_of_one_request_keep_their_own_policies() {
         "the local one is not charged for a denied request"
     );
 
-    // One that only counts does not make the request fail, and says by what it answered.
-    let bystander = Charge { role: Role::NonBinding, ..hit(FailurePolicy::Error) };
-    let outcome = ask(&layer, bystander).await.expect("it fails nobody");
+    // A non-binding limit does not make the call fail, and its outcome names the policy that it used.
+    let non_binding = Charge { role: Role::NonBinding, ..hit(FailurePolicy::Error) };
+    let outcome = decide_one(&layer, non_binding).await.expect("a non-binding limit does not fail the call");
     assert_eq!(outcome.decided_by, DecidedBy::Policy(FailurePolicy::Allow));
 }
 
 #[tokio::test]
-async fn a_share_of_each_limit_is_counted_locally() {
+async fn each_process_enforces_its_share_of_a_local_limit() {
     let gcra = |limit, burst| Kernel::Gcra(Gcra::new(limit, MINUTE_US, burst, Pacing::Meter));
     let bucket = Kernel::IntervalBucket(IntervalBucket::new(10, 5, MINUTE_US));
     let rows = [
@@ -118,8 +127,8 @@ async fn a_share_of_each_limit_is_counted_locally() {
         (window(10), 1, 10),
         (window(10), 4, 3), // 2.5, rounded up
         (window(8), 4, 2),
-        (window(3), 1_000, 1), // never nothing
-        (window(0), 4, 0),     // what admits nothing goes on so
+        (window(3), 1_000, 1), // rounded up
+        (window(0), 4, 0),     // 0 stays 0
         (Kernel::SlidingWindow(SlidingWindow::new(10, MINUTE_US)), 4, 3),
         (Kernel::SlidingLog(SlidingLog::new(10, MINUTE_US)), 4, 3),
         (gcra(60, 10), 4, 3),
@@ -131,7 +140,7 @@ async fn a_share_of_each_limit_is_counted_locally() {
         let mut admitted = 0;
         for _ in 0..20 {
             let hit = charge(kernel, Cost::take(1), FailurePolicy::Local);
-            let outcome = ask(&layer, hit).await.expect("memory answers");
+            let outcome = decide_one(&layer, hit).await.expect("memory answers");
             admitted += u32::from(outcome.verdict == Verdict::Fits);
         }
         assert_eq!(admitted, expected, "{kernel:?} of {processes}");
@@ -139,7 +148,7 @@ async fn a_share_of_each_limit_is_counted_locally() {
 }
 
 #[test]
-fn rates_are_divided_with_the_burst() {
+fn a_share_divides_rate_and_burst() {
     let share = NonZeroU32::new(4).expect("not zero");
     let whole = Kernel::Gcra(Gcra::new(60, MINUTE_US, 10, Pacing::Queue));
     assert_eq!(whole.share_of(share), Kernel::Gcra(Gcra::new(15, MINUTE_US, 3, Pacing::Queue)));

@@ -25,7 +25,7 @@ pub struct MemoryStats {
 pub(super) struct SlotIndex(usize);
 
 #[derive(Debug)]
-struct Slot {
+struct CounterSlot {
     /// `None` only while a decision has taken it.
     state: Option<State>,
     fresh_at_us: u64,
@@ -35,7 +35,7 @@ struct Slot {
 
 #[derive(Debug)]
 pub(super) struct Shard {
-    slots: IndexMap<Box<str>, Slot>,
+    slots: IndexMap<Box<str>, CounterSlot>,
     /// Sum over all slots.
     weight: usize,
     max_weight: usize,
@@ -85,7 +85,7 @@ impl Shard {
     ) -> SlotIndex {
         let weight = state.weight();
         self.weight += weight;
-        let slot = Slot { state: Some(state), fresh_at_us, weight };
+        let slot = CounterSlot { state: Some(state), fresh_at_us, weight };
         if let Some(index) = index {
             self.weight -= self.slots[index.0].weight;
             self.slots[index.0] = slot;
@@ -94,8 +94,8 @@ impl Shard {
         SlotIndex(self.slots.insert_full(key.into(), slot).0)
     }
 
-    /// Moves the cursor, and evicts until the weight is within its bound. The last counter always stays: a counter that is
-    /// evicted after every request would admit every request. Invalidates every [`SlotIndex`].
+    /// Moves the cursor, and evicts until the weight is within its bound. The last counter always stays: a counter
+    /// that is evicted after every request would admit every request. Invalidates every [`SlotIndex`].
     pub(super) fn maintain(&mut self, now_us: u64) {
         self.remove_expired(SLOTS_PER_DECISION, now_us);
         while self.weight > self.max_weight && self.slots.len() > 1 {

@@ -54,7 +54,7 @@ fn a_denied_limit_keeps_the_others_uncharged() {
 }
 
 #[test]
-fn postpaid_limits_record_whatever_the_others_say() {
+fn postpaid_limits_record_even_if_the_request_is_denied() {
     let store = store(100);
     let postpaid = Charge { charging: Charging::Postpaid, ..charge(window(10), 3) };
     let both = request(&[("post", postpaid), ("narrow", charge(window(2), 3))]);
@@ -63,7 +63,7 @@ fn postpaid_limits_record_whatever_the_others_say() {
 }
 
 #[test]
-fn shadow_limits_hold_nothing_back() {
+fn shadow_limits_deny_nothing() {
     let store = store(100);
     let shadow = Charge { role: Role::NonBinding, ..charge(window(2), 3) };
     let both = request(&[("shadow", shadow), ("real", charge(window(10), 3))]);
@@ -71,7 +71,7 @@ fn shadow_limits_hold_nothing_back() {
 }
 
 #[test]
-fn quota_limits_hold_back_only_together() {
+fn quota_limits_deny_only_together() {
     let store = store(100);
     let quota = |limit, group| Charge { role: Role::Quota(group), ..charge(window(limit), 3) };
     let request = request(&[("a", quota(2, 0)), ("b", quota(5, 1)), ("c", charge(window(10), 3))]);
@@ -80,7 +80,7 @@ fn quota_limits_hold_back_only_together() {
 }
 
 #[test]
-fn costs_that_meet_on_one_counter_are_added_up() {
+fn costs_on_one_counter_are_added_up() {
     let store = store(100);
     let twice = request(&[("k", charge(window(5), 3)), ("k", charge(window(5), 3))]);
     assert_eq!(twice.len(), 1);
@@ -88,7 +88,7 @@ fn costs_that_meet_on_one_counter_are_added_up() {
 }
 
 #[test]
-fn keys_are_forgotten_once_they_have_run_out() {
+fn expired_keys_are_removed() {
     let store = store(10_000);
     for n in 0..1_000 {
         let _ = store.decide_at(&request(&[(&format!("k{n}"), charge(window(5), 1))]), T0);
@@ -102,7 +102,7 @@ fn keys_are_forgotten_once_they_have_run_out() {
 }
 
 #[test]
-fn a_full_store_gives_up_what_is_nearest_to_fresh() {
+fn a_full_store_evicts_the_key_nearest_to_fresh() {
     let store = store(64);
     let gcra = Kernel::Gcra(Gcra::new(100, 60_000_000, 100, Pacing::Meter));
     for n in 0..8 {
@@ -115,12 +115,12 @@ fn a_full_store_gives_up_what_is_nearest_to_fresh() {
     assert_eq!(store.stats().evictions, 5_008 - 64);
     for n in 0..8 {
         let peek = request(&[(&format!("heavy{n}"), charge(gcra, 0))]);
-        assert_eq!(remaining(&store.decide_at(&peek, T0)), [10], "heavy{n} was forgotten");
+        assert_eq!(remaining(&store.decide_at(&peek, T0)), [10], "heavy{n} was evicted");
     }
 }
 
 #[test]
-fn long_logs_count_for_many_keys() {
+fn long_logs_count_as_many_keys() {
     let store = store(64);
     let log = Kernel::SlidingLog(SlidingLog::new(10_000, 60_000_000));
     let hit = |key: &str, at: u64| store.decide_at(&request(&[(key, charge(log, 1))]), at);
@@ -128,7 +128,7 @@ fn long_logs_count_for_many_keys() {
         let _ = hit(&format!("k{n}"), T0);
     }
     assert_eq!(store.stats().keys, 64);
-    // More than everything else may take: it stays, and nothing beside it.
+    // Heavier than the whole store may be: this counter stays, and no other.
     for n in 1..=2_000 {
         assert_eq!(remaining(&hit("long", T0 + n)), [10_000 - n]);
     }
@@ -139,7 +139,7 @@ fn long_logs_count_for_many_keys() {
     for n in 0..64 {
         let _ = store.decide_at(&request(&[(&format!("k{n}"), charge(log, 1))]), T0 + 120_000_000);
     }
-    assert_eq!(store.stats().keys, 64, "what is gone weighs nothing");
+    assert_eq!(store.stats().keys, 64, "a removed counter weighs nothing");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn threads_admit_exactly_the_limit() {
             .map(|thread| {
                 let (store, admitted) = (Arc::clone(&store), Arc::clone(&admitted));
                 std::thread::spawn(move || {
-                    // Half the threads name the two keys the other way round: the order of locks must not matter.
+                    // Half the threads use the two keys in the other order: the order of locks must not depend on it.
                     let (one, two) = if thread % 2 == 0 { ("k", "l") } else { ("l", "k") };
                     let both = request(&[(one, charge(kernel, 1)), (two, charge(kernel, 1))]);
                     for _ in 0..250 {

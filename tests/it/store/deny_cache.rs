@@ -263,14 +263,18 @@ fn a_denial_ages_and_can_be_forgotten() {
 }
 
 #[test]
-fn it_is_bounded() {
+fn it_is_bounded_and_evicts() {
     let house = House::new(1_000_000, 64);
-    for number in 0..10_000 {
+    let deny = |number: u32| {
         let mut charges = Charges::default();
         let charge = one(Cost::take(2)).get(0).1.clone();
         charges.push(charge, |key| key.push_str(&number.to_string()));
-        house.ask(&charges);
+        house.ask(&charges).1
+    };
+    for number in 0..10_000 {
+        deny(number);
     }
     let keys = house.cache.stats().keys;
     assert!(keys > 0 && keys <= 64, "{keys} keys");
+    assert_eq!([(), ()].map(|()| deny(10_000)), [true, false], "a full cache keeps the newest denial");
 }

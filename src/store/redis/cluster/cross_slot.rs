@@ -139,7 +139,7 @@ impl CrossSlotRequest {
         let deadline = self.deadline.max(Instant::now() + UNDO_TIMEOUT);
         match self.cluster.ask(undo, slot, deadline).await {
             Ok(answer) => {
-                let (_, charge) = self.charges.get(place);
+                let charge = self.charges.charge(place);
                 (place, script::outcome(charge, &answer.numbers, answer.now_us).ok())
             }
             Err(missed) => {
