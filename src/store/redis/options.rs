@@ -90,7 +90,7 @@ pub struct TlsOptions {
 }
 
 impl Topology {
-    /// As the settings spell it.
+    /// The name in the settings.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
