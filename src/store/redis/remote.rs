@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::future::Future;
 
+use futures_util::FutureExt;
+
 use super::{RedisStore, ServerInfo};
 use crate::clock::SystemClock;
 use crate::engine::StoreError;
@@ -28,8 +30,7 @@ impl RemoteStore for RedisStore {
     }
 
     fn died(&self) -> impl Future<Output = Box<dyn Error + Send + Sync>> + Send + 'static {
-        let died = Self::died(self);
-        async move { died.await.into() }
+        Self::died(self).map(Into::into)
     }
 
     fn close(&self) -> impl Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + Send + 'static {
