@@ -1,5 +1,5 @@
-//! `ratelimitd` decides whether requests may go ahead: by YAML rules and exact algorithms, with counters in memory or in
-//! Redis. docs/architecture.md describes the modules.
+//! `ratelimitd` decides whether requests may go ahead: by YAML rules and exact algorithms, with counters in memory or
+//! in Redis. docs/architecture.md describes the modules.
 #![forbid(unsafe_code)]
 
 pub mod app;

@@ -74,21 +74,6 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Runs a client on this thread.
-fn block_on<T>(client: impl Future<Output = T>) -> io::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    Ok(runtime.block_on(client))
-}
-
-/// The innermost cause of an error: `transport error` alone does not help.
-fn root_cause(error: &dyn Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;

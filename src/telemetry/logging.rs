@@ -1,5 +1,5 @@
-//! The log subscriber of the process: filters lines and writes them to standard error, as text or as one JSON object per
-//! line. Each module decides what it logs; never descriptor values, counter keys or URLs with credentials.
+//! The log subscriber of the process: filters lines and writes them to standard error, as text or as one JSON object
+//! per line. Each module decides what it logs; never descriptor values, counter keys or URLs with credentials.
 
 use std::io::IsTerminal;
 
@@ -21,8 +21,8 @@ pub enum Format {
 }
 
 impl Filter {
-    /// Accepts `info`, `warn,ratelimitd=debug` and the like. A word without `=` must be a level: as the name of a module, a
-    /// misspelled level would silence the rest of the process.
+    /// Accepts `info`, `warn,ratelimitd=debug` and the like. A word without `=` must be a level: as the name of a
+    /// module, a misspelled level would silence the rest of the process.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_directive = |part: &str| part.contains('=') || part.parse::<LevelFilter>().is_ok();

@@ -71,8 +71,8 @@ fn quota_and_window(spec: &LimitSpec) -> (u32, u64) {
     }
 }
 
-/// The name of an item in both fields: the limit's label, followed by its period if the limit has no name of its own and
-/// its rule has several limits.
+/// The name of an item in both fields: the limit's label, followed by its period if the limit has no name of its own
+/// and its rule has several limits.
 fn policy_name(result: &LimitResult<'_>) -> String {
     let several = |rule: &Rule| rule.limits.len() > 1;
     let mut name = printable(&result.limit.label);

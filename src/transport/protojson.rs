@@ -1,5 +1,5 @@
-//! Readers for the JSON mapping of protobuf, where serde's own are not enough: 64-bit numbers as text or number, enums by
-//! name or number, wrappers as the value they wrap, null for every absent field.
+//! Readers for the JSON mapping of protobuf, where serde's own are not enough: 64-bit numbers as text or number, enums
+//! by name or number, wrappers as the value they wrap, null for every absent field.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,6 +1,6 @@
 //! Every metric's name, help and labels. Injected, no globals. Label values come from the rule files and from constants
-//! here, so the rule files bound the number of series. A meter holds handles that were looked up beforehand: counting is
-//! a few atomic additions.
+//! here, so the rule files bound the number of series. A meter holds handles that were looked up beforehand: counting
+//! is a few atomic additions.
 
 mod envoy_ratelimit;
 mod family;
@@ -80,8 +80,8 @@ impl Metrics {
         self.0.unknown_domains.inc();
     }
 
-    /// Looks up the counters of every limit of `rules`, the new rules in force. Every limit has its series from here on;
-    /// the series of other rules are removed.
+    /// Looks up the counters of every limit of `rules`, the new rules in force. Every limit has its series from here
+    /// on; the series of other rules are removed.
     #[must_use]
     pub fn limit_meters(&self, rules: &RuleSet) -> LimitMeters {
         self.0.limits.bind(rules)

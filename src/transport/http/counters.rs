@@ -1,5 +1,5 @@
-//! `/counters/show` and `/counters/reset` of the admin port: the counters that the descriptors of a request match. The body
-//! is that of `/json`.
+//! `/counters/show` and `/counters/reset` of the admin port: the counters that the descriptors of a request match. The
+//! body is that of `/json`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The contract of every store: [`Store`] and a clock that the test sets. Each store has one test that calls [`contract`].
+//! The contract of every store: [`Store`] and a clock that the test sets. Each store has one test that calls
+//! [`contract`].
 
 use std::sync::Arc;
 
