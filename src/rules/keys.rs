@@ -128,7 +128,7 @@ pub(super) const KEYS: &[Key] = &[
         Section::File,
         "shard_by",
         ValueType::Choice(shard_bys),
-        "What the rules of this domain are that do not say: see shard_by of a descriptor. It also holds for limits that come with requests.",
+        "The default of shard_by for the rules of this domain, and for limits that come with requests.",
     ),
     key(
         Section::File,
@@ -141,7 +141,7 @@ pub(super) const KEYS: &[Key] = &[
         Section::Descriptor,
         "value",
         ValueType::Text,
-        "The value of the entry to match. `*` stands for any text. Without a value every value matches, each counted apart. At each level the exact value wins, then the wildcards in the order of the file, then the key without a value; there is no going back.",
+        "The value of the entry to match. `*` stands for any text. Without a value every value matches, and each value has a counter of its own. Each level prefers the exact value, then the wildcards in the order of the file, then the key without a value. The choice of a level is final: the search does not return to it.",
     ),
     key(
         Section::Descriptor,
@@ -172,13 +172,13 @@ pub(super) const KEYS: &[Key] = &[
         Section::Descriptor,
         "detailed_metric",
         ValueType::Flag,
-        "Accepted so that existing files load. Metric labels never hold values of requests, so it changes nothing.",
+        "Accepted so that existing files load. Metric labels never contain values of requests, so it changes nothing.",
     ),
     key(
         Section::Descriptor,
         "value_to_metric",
         ValueType::Flag,
-        "Accepted so that existing files load. Metric labels never hold values of requests, so it changes nothing.",
+        "Accepted so that existing files load. Metric labels never contain values of requests, so it changes nothing.",
     ),
     key(
         Section::Descriptor,
@@ -190,7 +190,7 @@ pub(super) const KEYS: &[Key] = &[
         Section::Descriptor,
         "shard_by",
         ValueType::Choice(shard_bys),
-        "What of a descriptor decides on which node of a Redis Cluster its counters are kept. first_entry: domain and first entry (default). domain: the domain alone, so that all of it is on one node. descriptor: all entries. Counters that are kept together are decided in one step. Changing it starts fresh counters.",
+        "The part of a descriptor that selects the slot of its counters in a Redis Cluster. first_entry: domain and first entry (default). domain: the domain alone, so that one node has all its counters. descriptor: all entries. Counters of one slot are decided in one step. A change starts fresh counters.",
     ),
     key(
         Section::Descriptor,
@@ -216,7 +216,7 @@ pub(super) const KEYS: &[Key] = &[
         Section::RateLimit,
         "algorithm",
         ValueType::Choice(algorithms),
-        "How to count. A limit that names an algorithm is prepaid unless charging says otherwise; one that does not counts in fixed windows, postpaid, unless the settings say otherwise.",
+        "How to count. A limit that names an algorithm is prepaid unless charging says otherwise. A limit without an algorithm has the default of the settings: fixed_window and postpaid, unless changed.",
     ),
     key(
         Section::RateLimit,
@@ -246,7 +246,7 @@ pub(super) const KEYS: &[Key] = &[
         Section::RateLimit,
         "on_store_failure",
         ValueType::Choice(policies),
-        "What to answer when the store cannot: allow, deny, decide from local memory, or fail the call.",
+        "What to answer when the store does not: allow, deny, decide from local memory, or fail the call.",
     ),
     key(
         Section::RateLimit,
