@@ -1,33 +1,33 @@
-//! The breaker: when to stop asking a server that does not decide, and when to ask again.
+//! A circuit breaker: when to stop calling a server that fails, and when to probe it.
 //!
-//! A pure state machine of counts; time is an argument. It knows nothing of what is asked or how. One stands before
-//! each server (a node of a cluster has its own), so that a dead one costs callers microseconds and the others nothing.
-//! Callers are never its probe: whoever owns it asks the server on its own account.
+//! A pure state machine of counts; time is an argument. Each server has a breaker (in a cluster each node), so that calls
+//! to a dead server fail in microseconds and other servers are not affected. A request is never used as the probe: the
+//! owner of the breaker sends probes of its own.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::engine::StoreError;
 
-/// The window moves in so many steps.
-const SLOTS: usize = 10;
+/// The window is divided into this many buckets.
+const BUCKETS: usize = 10;
 
-/// Fewer results than that in a window are no rate.
-const LEAST_RESULTS: u32 = 20;
+/// With fewer results in the window, the share of failures is not meaningful.
+const MIN_RESULTS: u32 = 20;
 
-/// The first pause is a quarter of the longest: most outages that a breaker sees are a server's restart.
-const FIRST_PAUSE: u32 = 4;
+/// The first pause is a quarter of the longest: most outages are the restart of a server, and short.
+const FIRST_PAUSE_DIVISOR: u32 = 4;
 
-/// When a breaker opens and for how long.
+/// When a breaker opens, and how often it is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerOptions {
-    /// Failures in a row that open it, at least 1.
+    /// Consecutive failures that open the breaker, at least 1.
     pub failures: u32,
-    /// The share of failures within `window` that opens it, 1 to 100; asked once there are 20 results.
+    /// The percentage of failures within `window` that opens the breaker, 1 to 100. Needs at least 20 results.
     pub error_percent: u32,
-    /// How far back the share looks, at least 10 us.
+    /// The length of the window, at least 10 us.
     pub window: Duration,
-    /// The longest time between two probes. The first comes after a quarter; each is cut by a random part of a half.
+    /// The longest pause before a probe. The first pause is a quarter of it; each is shortened by a random part of its half.
     pub pause: Duration,
 }
 
@@ -42,15 +42,15 @@ impl Default for BreakerOptions {
     }
 }
 
-/// Whether calls go through.
+/// Whether calls are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BreakerState {
-    /// They do.
+    /// Calls are made.
     #[default]
     Closed,
-    /// They do not; nobody asks.
+    /// No calls, until the next probe is due.
     Open,
-    /// They do not; one probe is on its way.
+    /// No calls; a probe is in flight.
     HalfOpen,
 }
 
@@ -58,7 +58,7 @@ impl BreakerState {
     /// Every state.
     pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
 
-    /// A short name for logs and metrics.
+    /// The name in logs and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -69,12 +69,12 @@ impl BreakerState {
     }
 }
 
-/// The breaker before one server.
+/// The breaker of one server.
 #[derive(Debug)]
 pub struct Breaker {
     options: BreakerOptions,
     state: State,
-    failures_in_a_row: u32,
+    consecutive_failures: u32,
     window: Window,
     random: fastrand::Rng,
 }
@@ -87,14 +87,14 @@ enum State {
 }
 
 impl Breaker {
-    /// A closed one. `random` spreads the probes of many over time.
+    /// A closed breaker. `random` varies the pauses, so that many processes do not probe in step.
     #[must_use]
     pub fn new(options: BreakerOptions, random: fastrand::Rng) -> Self {
         let window = Window::new(options.window);
-        Self { options, state: State::Closed, failures_in_a_row: 0, window, random }
+        Self { options, state: State::Closed, consecutive_failures: 0, window, random }
     }
 
-    /// Where it stands.
+    /// The current state.
     #[must_use]
     pub fn state(&self) -> BreakerState {
         match self.state {
@@ -104,7 +104,7 @@ impl Breaker {
         }
     }
 
-    /// The last failure, while calls do not go through.
+    /// The failure that opened the breaker or keeps it open; `None` while it is closed.
     #[must_use]
     pub fn cause(&self) -> Option<&Arc<StoreError>> {
         match &self.state {
@@ -113,49 +113,49 @@ impl Breaker {
         }
     }
 
-    /// When the next probe is due; `None` unless open.
+    /// When the next probe is due; `None` unless the breaker is open.
     #[must_use]
     pub fn probe_at(&self) -> Option<Instant> {
         if let State::Open { probe_at, .. } = self.state { Some(probe_at) } else { None }
     }
 
-    /// A call was answered. Means nothing while calls do not go through: it was sent before that.
-    pub fn succeeded(&mut self, now: Instant) {
+    /// Records that a call succeeded. Ignored unless the breaker is closed: the call was sent before it opened.
+    pub fn record_success(&mut self, now: Instant) {
         if matches!(self.state, State::Closed) {
-            self.failures_in_a_row = 0;
+            self.consecutive_failures = 0;
             self.window.add(now, 1, 0);
         }
     }
 
-    /// A call failed. True when that opens the breaker.
-    pub fn failed(&mut self, now: Instant, cause: &StoreError) -> bool {
+    /// Records that a call failed. True if this opens the breaker.
+    pub fn record_failure(&mut self, now: Instant, cause: &StoreError) -> bool {
         if !matches!(self.state, State::Closed) {
             return false;
         }
-        self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);
+        self.consecutive_failures = self.consecutive_failures.saturating_add(1);
         self.window.add(now, 0, 1);
-        let opens = self.failures_in_a_row >= self.options.failures
-            || self.window.has_share(self.options.error_percent);
+        let opens = self.consecutive_failures >= self.options.failures
+            || self.window.has_error_share(self.options.error_percent);
         if opens {
             self.open(now, Arc::new(cause.clone()), 0);
         }
         opens
     }
 
-    /// The one probe is sent.
-    pub fn probing(&mut self) {
+    /// Records that the probe is sent.
+    pub fn start_probe(&mut self) {
         if let State::Open { cause, pauses, .. } = &self.state {
             self.state = State::HalfOpen { cause: Arc::clone(cause), pauses: *pauses };
         }
     }
 
-    /// The probe was answered, or not.
-    pub fn probed(&mut self, now: Instant, result: Result<(), StoreError>) {
+    /// Records the result of the probe.
+    pub fn record_probe(&mut self, now: Instant, result: Result<(), StoreError>) {
         let State::HalfOpen { pauses, .. } = self.state else { return };
         match result {
             Ok(()) => {
                 self.state = State::Closed;
-                self.failures_in_a_row = 0;
+                self.consecutive_failures = 0;
                 self.window = Window::new(self.options.window);
             }
             Err(cause) => self.open(now, Arc::new(cause), pauses.saturating_add(1)),
@@ -167,62 +167,65 @@ impl Breaker {
         self.state = State::Open { cause, pauses, probe_at };
     }
 
-    /// Doubles from a quarter of the longest; half of each is left to chance, so that many do not ask in step.
+    /// The pause doubles from a quarter of the longest one. A random part of its half is subtracted.
     fn pause(&mut self, pauses: u32) -> Duration {
-        let doubled = (self.options.pause / FIRST_PAUSE).saturating_mul(1 << pauses.min(8));
+        let doubled = (self.options.pause / FIRST_PAUSE_DIVISOR).saturating_mul(1 << pauses.min(8));
         let longest = doubled.min(self.options.pause);
         let half_us = u64::try_from(longest.as_micros() / 2).unwrap_or(u64::MAX);
         longest - Duration::from_micros(self.random.u64(0..=half_us))
     }
 }
 
-/// Results of the last while, in slots of time that are reused in turn.
+/// The results of the last ten intervals, in a ring of buckets.
 #[derive(Debug)]
 struct Window {
-    slot: Duration,
+    interval: Duration,
     start: Option<Instant>,
+    /// The number of the newest interval, counted from `start`.
     newest: u128,
-    slots: [Slot; SLOTS],
+    buckets: [ResultCounts; BUCKETS],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
-    answered: u32,
+struct ResultCounts {
+    succeeded: u32,
     failed: u32,
 }
 
 impl Window {
     fn new(length: Duration) -> Self {
-        // Ten slots, each a tenth.
-        let slot = (length / 10).max(Duration::from_micros(1));
-        Self { slot, start: None, newest: 0, slots: [Slot::default(); SLOTS] }
+        // A tenth for each of the ten buckets.
+        let interval = (length / 10).max(Duration::from_micros(1));
+        Self { interval, start: None, newest: 0, buckets: [ResultCounts::default(); BUCKETS] }
     }
 
-    fn add(&mut self, now: Instant, answered: u32, failed: u32) {
+    fn add(&mut self, now: Instant, succeeded: u32, failed: u32) {
         let start = *self.start.get_or_insert(now);
-        let number = now.saturating_duration_since(start).as_micros() / self.slot.as_micros();
-        // What lies further back than the window is cleared as its slots are needed again.
-        let passed = number.saturating_sub(self.newest).min(SLOTS as u128);
+        let number = now.saturating_duration_since(start).as_micros() / self.interval.as_micros();
+        // Clears the buckets of the intervals that began since the last result.
+        let passed = number.saturating_sub(self.newest).min(BUCKETS as u128);
         for back in 0..passed {
-            self.slots[place(number - back)] = Slot::default();
+            self.buckets[bucket_index(number - back)] = ResultCounts::default();
         }
         self.newest = self.newest.max(number);
-        let slot = &mut self.slots[place(self.newest)];
-        slot.answered = slot.answered.saturating_add(answered);
-        slot.failed = slot.failed.saturating_add(failed);
+        let bucket = &mut self.buckets[bucket_index(self.newest)];
+        bucket.succeeded = bucket.succeeded.saturating_add(succeeded);
+        bucket.failed = bucket.failed.saturating_add(failed);
     }
 
-    fn has_share(&self, percent: u32) -> bool {
-        let sum = |count: fn(&Slot) -> u32| self.slots.iter().map(|slot| u64::from(count(slot))).sum::<u64>();
-        let (answered, failed) = (sum(|slot| slot.answered), sum(|slot| slot.failed));
-        let all = answered + failed;
-        all >= u64::from(LEAST_RESULTS) && failed * 100 >= all * u64::from(percent)
+    /// Whether at least this percentage of enough results are failures.
+    fn has_error_share(&self, percent: u32) -> bool {
+        let sum =
+            |count: fn(&ResultCounts) -> u32| self.buckets.iter().map(|b| u64::from(count(b))).sum::<u64>();
+        let (succeeded, failed) = (sum(|bucket| bucket.succeeded), sum(|bucket| bucket.failed));
+        let all = succeeded + failed;
+        all >= u64::from(MIN_RESULTS) && failed * 100 >= all * u64::from(percent)
     }
 }
 
-fn place(number: u128) -> usize {
-    // Below ten.
-    (number % SLOTS as u128) as usize
+fn bucket_index(interval: u128) -> usize {
+    // Exact: the remainder is below 10.
+    (interval % BUCKETS as u128) as usize
 }
 
 #[cfg(test)]
@@ -247,31 +250,31 @@ mod tests {
     impl Case {
         fn fails(&mut self, times: u32) -> BreakerState {
             for _ in 0..times {
-                self.breaker.failed(self.now, &StoreError::Timeout);
+                self.breaker.record_failure(self.now, &StoreError::Timeout);
             }
             self.breaker.state()
         }
 
         fn succeeds(&mut self, times: u32) {
             for _ in 0..times {
-                self.breaker.succeeded(self.now);
+                self.breaker.record_success(self.now);
             }
         }
 
-        /// Waits for the probe's turn; how long that was.
+        /// Lets the time pass until the probe is due, and returns how long that was.
         fn probes(&mut self, result: Result<(), StoreError>) -> Duration {
-            let waited = self.breaker.probe_at().expect("it is open") - self.now;
+            let waited = self.breaker.probe_at().expect("the breaker is open") - self.now;
             self.now += waited;
-            self.breaker.probing();
+            self.breaker.start_probe();
             assert_eq!(self.breaker.state(), BreakerState::HalfOpen);
             assert_eq!(self.breaker.probe_at(), None, "one probe at a time");
-            self.breaker.probed(self.now, result);
+            self.breaker.record_probe(self.now, result);
             waited
         }
     }
 
     #[test]
-    fn it_opens_on_failures_in_a_row_and_a_success_begins_the_row_anew() {
+    fn it_opens_on_consecutive_failures_and_a_success_resets_their_count() {
         let mut case = case();
         assert_eq!(case.fails(4), BreakerState::Closed);
         case.succeeds(1);
@@ -281,18 +284,18 @@ mod tests {
     }
 
     #[test]
-    fn it_opens_on_a_share_of_failures_once_there_are_enough_results() {
+    fn it_opens_on_a_percentage_of_failures_once_there_are_enough_results() {
         let mut case = case();
         for _ in 0..9 {
             case.succeeds(1);
-            assert_eq!(case.fails(1), BreakerState::Closed, "half of too few");
+            assert_eq!(case.fails(1), BreakerState::Closed, "half, but of fewer than 20");
         }
         case.succeeds(1);
         assert_eq!(case.fails(1), BreakerState::Open, "10 of 20");
     }
 
     #[test]
-    fn failures_that_lie_behind_the_window_do_not_count() {
+    fn failures_before_the_window_do_not_count() {
         let mut case = case();
         for _ in 0..30 {
             case.succeeds(3);
@@ -310,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_come_in_growing_capped_and_jittered_pauses() {
+    fn pauses_between_probes_double_up_to_a_limit_and_vary() {
         let mut case = case();
         case.fails(5);
         for longest in [25, 50, 100, 100, 100, 100] {
@@ -320,31 +323,31 @@ mod tests {
         }
         case.probes(Ok(()));
         assert_eq!(case.breaker.state(), BreakerState::Closed);
-        assert_eq!(case.fails(4), BreakerState::Closed, "it forgets what was");
+        assert_eq!(case.fails(4), BreakerState::Closed, "closing clears the counts");
         case.fails(1);
-        assert!(case.probes(Ok(())) <= 25 * MS, "and begins with the short pause again");
+        assert!(case.probes(Ok(())) <= 25 * MS, "and the first pause is short again");
     }
 
     #[test]
-    fn what_was_sent_before_it_opened_changes_nothing() {
+    fn results_of_calls_that_were_sent_before_it_opened_are_ignored() {
         let mut case = case();
         case.fails(5);
         let due = case.breaker.probe_at();
         case.succeeds(3);
         assert_eq!(case.fails(50), BreakerState::Open);
         assert_eq!(case.breaker.probe_at(), due);
-        case.breaker.probing();
+        case.breaker.start_probe();
         case.succeeds(3);
         assert_eq!(case.fails(5), BreakerState::HalfOpen);
     }
 
     #[test]
-    fn probes_of_many_are_spread() {
+    fn probes_of_many_processes_are_spread() {
         let due = |seed| {
             let mut breaker = Breaker::new(BreakerOptions::default(), fastrand::Rng::with_seed(seed));
             let now = monotonic();
-            while !breaker.failed(now, &StoreError::Timeout) {}
-            breaker.probe_at().expect("it is open") - now
+            while !breaker.record_failure(now, &StoreError::Timeout) {}
+            breaker.probe_at().expect("the breaker is open") - now
         };
         let mut all: Vec<Duration> = (0..100).map(due).collect();
         all.sort_unstable();

@@ -56,9 +56,9 @@ impl BreakerGate {
             return Ok(());
         };
         match result {
-            Ok(()) => breaker.lock().succeeded(now()),
+            Ok(()) => breaker.lock().record_success(now()),
             Err(cause) => {
-                if breaker.lock().failed(now(), cause) {
+                if breaker.lock().record_failure(now(), cause) {
                     self.change(BreakerTransition {
                         from: BreakerState::Closed,
                         to: BreakerState::Open,
@@ -95,7 +95,7 @@ impl BreakerGate {
                 None => self.opened.notified().await,
             }
         }
-        breaker.lock().probing();
+        breaker.lock().start_probe();
         self.change(BreakerTransition { from: BreakerState::Open, to: BreakerState::HalfOpen, cause: None });
     }
 
@@ -105,7 +105,7 @@ impl BreakerGate {
         let failure = result.clone().err();
         let to = {
             let mut breaker = breaker.lock();
-            breaker.probed(now(), result);
+            breaker.record_probe(now(), result);
             breaker.state()
         };
         self.change(BreakerTransition { from: BreakerState::HalfOpen, to, cause: failure.as_ref() });
@@ -120,4 +120,81 @@ impl BreakerGate {
 /// Tokio's clock, so that tests with paused time move the breaker too.
 fn now() -> std::time::Instant {
     Instant::now().into_std()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::store::redis::observer::NoopObserver;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A gate that opens at the second failure and is probed after 25 ms at most.
+    fn gate() -> BreakerGate {
+        BreakerGate::new(
+            Some(BreakerOptions { failures: 2, ..BreakerOptions::default() }),
+            Arc::new(NoopObserver),
+        )
+    }
+
+    fn open(gate: &BreakerGate) {
+        assert_eq!(gate.record(Err(&StoreError::Timeout)), Ok(()));
+        assert!(matches!(gate.record(Err(&StoreError::Timeout)), Err(StoreError::Open(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_refuses_calls_until_a_probe_succeeds() {
+        let gate = gate();
+        assert_eq!(gate.admit(), Ok(()));
+        open(&gate);
+        assert!(matches!(gate.admit(), Err(StoreError::Open(_))));
+        gate.probe_due().await;
+        assert_eq!(gate.state(), BreakerState::HalfOpen);
+        gate.record_probe(Err(StoreError::Timeout));
+        assert_eq!(gate.state(), BreakerState::Open);
+        gate.probe_due().await;
+        assert!(gate.admit().is_err(), "a probe is in flight");
+        gate.record_probe(Ok(()));
+        assert_eq!((gate.admit(), gate.state()), (Ok(()), BreakerState::Closed));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_is_due_after_the_pause_and_only_while_it_is_open() {
+        let gate = gate();
+        timeout(60_000 * MS, gate.probe_due()).await.expect_err("it is closed");
+        let waiting = async {
+            gate.probe_due().await;
+            Instant::now()
+        };
+        let opening = async {
+            open(&gate);
+            Instant::now()
+        };
+        let (due, opened) = tokio::join!(waiting, opening);
+        assert!(due - opened >= 12 * MS && due - opened <= 26 * MS, "{:?}", due - opened);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_breaker_calls_are_always_made() {
+        let gate = BreakerGate::new(None, Arc::new(NoopObserver));
+        for _ in 0..100 {
+            assert_eq!(gate.record(Err(&StoreError::Timeout)), Ok(()));
+        }
+        assert_eq!((gate.admit(), gate.state()), (Ok(()), BreakerState::Closed));
+        timeout(60_000 * MS, gate.probe_due()).await.expect_err("there is nothing to close");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_retired_gate_ignores_late_results() {
+        let gate = gate();
+        open(&gate);
+        gate.retire();
+        assert_eq!(gate.admit(), Ok(()), "it no longer refuses");
+        assert_eq!(gate.record(Err(&StoreError::Timeout)), Ok(()));
+        assert_eq!(gate.record(Err(&StoreError::Timeout)), Ok(()));
+    }
 }
