@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::calls::{self, Call};
+use super::calls::{self, Calls};
 use super::job::{Job, fail_all};
 use super::state::NodeState;
 use crate::engine::StoreError;
@@ -98,7 +98,7 @@ async fn send_batch(node: &NodeState, connection: &mut Connection) {
 }
 
 /// Sends a batch, and records how long it took and whether it failed.
-async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<Job>) -> Vec<Call> {
+async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<Job>) -> Calls {
     let sent = Instant::now();
     let deadline = jobs.iter().map(|job| job.deadline).max().unwrap_or(sent);
     // Reads a late reply although no caller waits for it: that costs less than a new connection, and a slow server has no

@@ -2,6 +2,7 @@
 //! server has no slots, so a batch is one call. Knows nothing of which node has which slot.
 
 use redis::{Cmd, Pipeline};
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::job::{CallMode, Job, answer_all};
@@ -16,6 +17,9 @@ pub(super) struct Call {
     result: Result<Vec<Answer>, CommandError>,
 }
 
+/// The calls of a batch: one, on a standalone server.
+pub(super) type Calls = SmallVec<[Call; 1]>;
+
 /// The numbers that a call returned.
 type Numbers = Result<Vec<i64>, CommandError>;
 
@@ -27,6 +31,11 @@ impl Call {
     /// Requests of the same slot share a call; a call of a request in another mode has just that one.
     fn mode(&self) -> CallMode {
         self.jobs[0].mode
+    }
+
+    /// Whether the call has not run: it was not sent yet, or the server answered NOSCRIPT.
+    fn is_unsettled(&self) -> bool {
+        matches!(self.result, Err(CommandError::NoScript))
     }
 
     fn command(&self, by: By) -> Cmd {
@@ -45,15 +54,14 @@ impl Call {
     }
 }
 
-/// Sends a batch, and waits for the results until `deadline`.
-pub(super) async fn send(connection: &mut Connection, jobs: Vec<Job>, deadline: Instant) -> Vec<Call> {
+/// Sends a batch of at least one request, and waits for the results until `deadline`.
+pub(super) async fn send(connection: &mut Connection, jobs: Vec<Job>, deadline: Instant) -> Calls {
     let mut calls = group_by_slot(jobs);
-    round_trip(connection, calls.iter_mut().collect(), By::Hash, deadline).await;
-    // NOSCRIPT: the server was restarted or flushed. The script did not run, so the only retry decides nothing twice.
-    let unknown: Vec<_> =
-        calls.iter_mut().filter(|call| matches!(call.result, Err(CommandError::NoScript))).collect();
-    if !unknown.is_empty() {
-        round_trip(connection, unknown, By::Text, deadline).await;
+    round_trip(connection, &mut calls, By::Hash, deadline).await;
+    // NOSCRIPT: the server was restarted or flushed. The script did not run, so this retry, the only one, decides nothing
+    // twice.
+    if calls.iter().any(Call::is_unsettled) {
+        round_trip(connection, &mut calls, By::Text, deadline).await;
     }
     calls
 }
@@ -75,22 +83,22 @@ pub(super) fn health(calls: &[Call]) -> Result<(), &StoreError> {
 }
 
 /// Answers all requests.
-pub(super) fn answer_calls(calls: Vec<Call>) {
+pub(super) fn answer_calls(calls: Calls) {
     for call in calls {
         answer_all(call.jobs, call.result);
     }
 }
 
 /// Requests of a slot share a call and keep their order.
-fn group_by_slot(jobs: Vec<Job>) -> Vec<Call> {
+fn group_by_slot(jobs: Vec<Job>) -> Calls {
     let is_batched = |job: &Job| matches!(job.mode, CallMode::Batched(_));
     // The usual case, and the only one of a standalone server: nothing to sort.
     if jobs.iter().all(|job| is_batched(job) && job.mode == jobs[0].mode) {
-        return vec![Call::new(jobs)];
+        return Calls::from_iter([Call::new(jobs)]);
     }
     let (mut batched, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_batched);
     batched.sort_by_key(|job| if let CallMode::Batched(slot) = job.mode { slot } else { None });
-    let mut calls: Vec<Call> = Vec::with_capacity(batched.len() + others.len());
+    let mut calls = Calls::new();
     for job in batched {
         match calls.last_mut() {
             Some(call) if call.mode() == job.mode => call.jobs.push(job),
@@ -101,15 +109,18 @@ fn group_by_slot(jobs: Vec<Job>) -> Vec<Call> {
     calls
 }
 
-/// Sends calls together and takes their results over.
-async fn round_trip(connection: &mut Connection, calls: Vec<&mut Call>, by: By, deadline: Instant) {
-    let results = match calls.as_slice() {
-        [call] if call.mode() != CallMode::Asking => {
-            vec![connection.query(&call.command(by), deadline).await]
-        }
-        calls => query_calls(connection, calls, by, deadline).await,
-    };
-    for (call, numbers) in calls.into_iter().zip(results) {
+/// Sends the calls that have not run, and sets their results.
+async fn round_trip(connection: &mut Connection, calls: &mut Calls, by: By, deadline: Instant) {
+    if let [call] = calls.as_mut_slice()
+        && call.mode() != CallMode::Asking
+    {
+        let numbers = connection.query(&call.command(by), deadline).await;
+        call.set_result(numbers, connection);
+        return;
+    }
+    let unsettled: Vec<_> = calls.iter_mut().filter(|call| call.is_unsettled()).collect();
+    let results = query_calls(connection, &unsettled, by, deadline).await;
+    for (call, numbers) in unsettled.into_iter().zip(results) {
         call.set_result(numbers, connection);
     }
 }

@@ -66,6 +66,25 @@ fn sizes(server: &FakeServer) -> Vec<usize> {
     server.commands("EVALSHA").iter().map(|call| call[2].parse().expect("the number of keys")).collect()
 }
 
+#[tokio::test(start_paused = true)]
+async fn of_several_calls_only_those_with_noscript_are_sent_again() {
+    // The first call is the one of slot 3.
+    let calls = Arc::new(Mutex::new(0));
+    let server = deciding(move |call| {
+        let mut calls = calls.lock();
+        *calls += 1;
+        if *calls == 1 { Reply::Error("NOSCRIPT No matching script.") } else { Reply::granted(call) }
+    });
+    let case = case(&options(), NoopObserver);
+    let modes = [CallMode::Batched(Some(7)), CallMode::Batched(Some(3)), CallMode::Batched(Some(7))];
+    for answer in join_all(modes.map(|mode| case.call(mode, 15 * MS))).await {
+        answer.expect("an answer");
+    }
+    assert_eq!(sizes(&server), [1, 2]);
+    let again: Vec<_> = server.commands("EVAL").iter().map(|call| call[2].clone()).collect();
+    assert_eq!(again, ["1"]);
+}
+
 #[derive(Clone, Default)]
 struct Transitions(Arc<Mutex<Vec<BreakerState>>>);
 
