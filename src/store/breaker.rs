@@ -1,8 +1,8 @@
 //! A circuit breaker: when to stop calling a server that fails, and when to probe it.
 //!
-//! A pure state machine of counts; time is an argument. Each server has a breaker (in a cluster each node), so that calls
-//! to a dead server fail in microseconds and other servers are not affected. A request is never used as the probe: the
-//! owner of the breaker sends probes of its own.
+//! A pure state machine of counts; time is an argument. Each server has a breaker (in a cluster each node), so that
+//! calls to a dead server fail in microseconds and other servers are not affected. A request is never used as the
+//! probe: the owner of the breaker sends probes of its own.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +27,8 @@ pub struct BreakerOptions {
     pub error_percent: u32,
     /// The length of the window, at least 10 us.
     pub window: Duration,
-    /// The longest pause before a probe. The first pause is a quarter of it; each is shortened by a random part of its half.
+    /// The longest pause before a probe. The first pause is a quarter of it; each is shortened by a random part of its
+    /// half.
     pub pause: Duration,
 }
 

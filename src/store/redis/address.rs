@@ -10,8 +10,8 @@ pub(crate) const SLOTS: u16 = 16_384;
 
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// The slot of a key: the checksum of the text between its first `{` and the next `}`, or of the whole key if there is no
-/// such text.
+/// The slot of a key: the checksum of the text between its first `{` and the next `}`, or of the whole key if there is
+/// no such text.
 pub(crate) fn slot_of_key(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);

@@ -52,7 +52,8 @@ pub enum OptionsError {
 pub(crate) enum CommandError {
     /// `NOSCRIPT`: the script did not run.
     NoScript,
-    /// A cluster redirect: the script did not run on this server. `error` is reported where no other server can be asked.
+    /// A cluster redirect: the script did not run on this server. `error` is reported where no other server can be
+    /// asked.
     Redirected { redirect: Redirect, error: StoreError },
     /// Any other error. The command may have run.
     Failed(StoreError),

@@ -3,7 +3,8 @@
 //! A request is encoded (`script`) and queued at the node that has its keys; a batcher sends all queued requests as one
 //! call and answers each from its part of the reply (`node`), over pooled connections (`connect`). The engine's own
 //! functions then report on the numbers in the reply. A standalone server is one node, a cluster has a node for each
-//! primary (`cluster`). [`ReplayClient`] decides at times that the caller chooses. Types of redis-rs stay in this module.
+//! primary (`cluster`). [`ReplayClient`] decides at times that the caller chooses. Types of redis-rs stay in this
+//! module.
 
 mod address;
 mod cluster;
@@ -50,8 +51,8 @@ pub use url::{RedisUrl, RedisUrlError};
 
 /// The Redis store of one worker. Clones share its queues, batchers and connections.
 ///
-/// Its tasks run on the runtime in which it was made, best a current-thread one. When the last clone is dropped, waiting
-/// requests are answered and the tasks end; [`RedisStore::shutdown`] does the same and waits for the tasks.
+/// Its tasks run on the runtime in which it was made, best a current-thread one. When the last clone is dropped,
+/// waiting requests are answered and the tasks end; [`RedisStore::shutdown`] does the same and waits for the tasks.
 #[derive(Clone)]
 pub struct RedisStore {
     handle: Arc<Handle>,
@@ -118,8 +119,8 @@ impl RedisStore {
         }
     }
 
-    /// What the servers report about themselves, each over a connection of its own. The address is empty for a standalone
-    /// server; in a cluster there is an entry for each known primary.
+    /// What the servers report about themselves, each over a connection of its own. The address is empty for a
+    /// standalone server; in a cluster there is an entry for each known primary.
     pub async fn servers(&self, clock: &impl Clock) -> Vec<(String, Result<ServerInfo, StoreError>)> {
         let targets = match &self.handle.servers {
             Servers::One(node, _) => vec![(String::new(), node.target().clone())],
@@ -147,8 +148,8 @@ impl RedisStore {
         }
     }
 
-    /// Resolves when a background task has panicked, or has ended before the store was closed: the store has then lost a
-    /// part of its work, and the process should end. Pending for ever otherwise. Does not keep the store alive.
+    /// Resolves when a background task has panicked, or has ended before the store was closed: the store has then lost
+    /// a part of its work, and the process should end. Pending for ever otherwise. Does not keep the store alive.
     pub fn died(&self) -> impl Future<Output = TaskError> + Send + use<> {
         match &self.handle.servers {
             Servers::One(_, tasks) => tasks.died().left_future(),
@@ -156,8 +157,8 @@ impl RedisStore {
         }
     }
 
-    /// The servers that decide, as known at present, with the states of their breakers. The name is empty for a standalone
-    /// server.
+    /// The servers that decide, as known at present, with the states of their breakers. The name is empty for a
+    /// standalone server.
     #[must_use]
     pub fn nodes(&self) -> Vec<(String, BreakerState)> {
         match &self.handle.servers {
@@ -198,5 +199,56 @@ impl Store for RedisStore {
             Servers::One(..) => self.submit(request).await?.outcomes(charges),
             Servers::Cluster(cluster) => cluster.decide(charges, request, self.deadline()).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::testing::FakeServer;
+    use super::*;
+
+    struct PanicsOnBatch;
+
+    impl RedisObserver for PanicsOnBatch {
+        fn batch(&self, requests: usize) {
+            assert!(requests < 1, "a batch of {requests}");
+        }
+        fn queue_depth(&self, _requests: usize) {}
+        fn lost_undo(&self) {}
+        fn breaker(&self, _transition: BreakerTransition<'_>) {}
+    }
+
+    fn store(observer: impl RedisObserver) -> RedisStore {
+        FakeServer::listen("redis.test", 6_379, |_| None);
+        let urls = vec!["redis://redis.test:6379".parse().expect("a Redis URL")];
+        let options = RedisOptions { urls, ..RedisOptions::default() };
+        RedisStore::new(&options, Arc::new(observer)).expect("good options")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_of_a_batcher_is_reported_at_once_and_by_shutdown() {
+        let store = store(PanicsOnBatch);
+        let (died, started) = (store.died(), Instant::now());
+        store.ping().await.expect_err("its batcher panics");
+        let panicked = TaskError::Panicked { task: "batcher", message: "a batch of 1".to_owned() };
+        assert_eq!(died.await, panicked);
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        assert_eq!(store.shutdown().await, Err(panicked));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_dropped_or_closed_has_not_died() {
+        let dropped = store(NoopObserver);
+        dropped.ping().await.expect("an answer");
+        let died = dropped.died();
+        drop(dropped);
+        timeout(Duration::from_secs(60), died).await.expect_err("it was dropped");
+        let closed = store(NoopObserver);
+        assert_eq!(closed.shutdown().await, Ok(()));
+        timeout(Duration::from_secs(60), closed.died()).await.expect_err("it was closed");
     }
 }

@@ -15,8 +15,8 @@ pub struct RedisOptions {
     pub topology: Topology,
     /// `redis://[user:password@]host[:port][/database]`, `rediss://` with TLS, or `unix:///path[?db=&user=&pass=]`.
     ///
-    /// Standalone: the first URL is the server. Cluster: any nodes, to discover the others. Sentinel: the sentinels. User,
-    /// password, database and TLS of the first URL are used for every server; sentinels get only its TLS.
+    /// Standalone: the first URL is the server. Cluster: any nodes, to discover the others. Sentinel: the sentinels.
+    /// User, password, database and TLS of the first URL are used for every server; sentinels get only its TLS.
     pub urls: Vec<RedisUrl>,
     /// User and password, where they are not in the URL.
     pub credentials: Credentials,
@@ -90,7 +90,7 @@ pub struct TlsOptions {
 }
 
 impl Topology {
-    /// As the settings spell it.
+    /// The name in the settings.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {

@@ -1,5 +1,5 @@
-//! A scripted Redis for unit tests: it speaks RESP2 over an in-memory pipe, so that tests run without a server and under
-//! paused time.
+//! A scripted Redis for unit tests: it speaks RESP2 over an in-memory pipe, so that tests run without a server and
+//! under paused time.
 //!
 //! [`FakeServer::listen`] registers a host and a port for the current thread; connections of the store to this address
 //! reach the fake server, as long as the test runs on a current-thread runtime.

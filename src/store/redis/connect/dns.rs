@@ -1,5 +1,5 @@
-//! DNS for one host. Each connection looks the name up, because its addresses may have changed; while DNS fails or is slow,
-//! the last known addresses are used.
+//! DNS for one host. Each connection looks the name up, because its addresses may have changed; while DNS fails or is
+//! slow, the last known addresses are used.
 
 use std::io;
 use std::net::SocketAddr;

@@ -91,7 +91,8 @@ impl Endpoint {
         Self { server, resolver: Arc::default(), ..self.clone() }
     }
 
-    /// The same server as a sentinel: without the user, password and database of the URL, which are those of the primary.
+    /// The same server as a sentinel: without the user, password and database of the URL, which are those of the
+    /// primary.
     pub(super) fn as_sentinel(&self) -> Self {
         let server = self.server.clone().set_redis_settings(RedisConnectionInfo::default());
         Self { server, ..self.clone() }

@@ -20,8 +20,8 @@ use crate::store::redis::script;
 /// How long opening a connection may take, `SCRIPT LOAD` included.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// The pause between a failed attempt to connect and the next one, plus or minus a half so that workers do not connect in
-/// step. During the pause callers get the error at once; it is short, so that the end of an outage is noticed soon.
+/// The pause between a failed attempt to connect and the next one, plus or minus a half so that workers do not connect
+/// in step. During the pause callers get the error at once; it is short, so that the end of an outage is noticed soon.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// A connection idle for this long is PINGed before use (e.g. after the process was suspended).
@@ -150,8 +150,8 @@ impl Connection {
         self.is_usable() && (self.last_used.elapsed() < CHECK_AFTER_IDLE || self.ping(limit).await)
     }
 
-    /// PINGs the server. Marks the connection as broken without an answer in `limit`, or in the time that a new connection
-    /// may take, if that is longer.
+    /// PINGs the server. Marks the connection as broken without an answer in `limit`, or in the time that a new
+    /// connection may take, if that is longer.
     pub(crate) async fn keep_alive(&mut self, limit: Duration) {
         if self.is_usable() {
             self.ping(limit.max(CONNECT_TIMEOUT)).await;

@@ -103,8 +103,8 @@ impl Sentinels {
         Ok((connected.unwrap_or(Err(StoreError::Timeout))?, address))
     }
 
-    /// The epoch of a new connection to `address`, which was begun in epoch `number`. If the last connection has another
-    /// address, a new epoch begins: connections of earlier epochs are replaced.
+    /// The epoch of a new connection to `address`, which was begun in epoch `number`. If the last connection has
+    /// another address, a new epoch begins: connections of earlier epochs are replaced.
     fn epoch_of(&self, number: u64, address: Address) -> MasterEpoch {
         let mut current = self.current.lock();
         let has_changed = current.as_ref().is_some_and(|current| *current != address);
@@ -133,8 +133,8 @@ impl Sentinels {
         }
     }
 
-    /// The primary that a sentinel reports. Uses the connection in `open` if there is one, and leaves one there after an
-    /// answer.
+    /// The primary that a sentinel reports. Uses the connection in `open` if there is one, and leaves one there after
+    /// an answer.
     async fn reported_master(
         &self,
         sentinel: usize,

@@ -37,8 +37,8 @@ impl Target {
         }
     }
 
-    /// Connects. With sentinels, also returns the epoch in which the connection leads to the primary. Has no deadline of
-    /// its own.
+    /// Connects. With sentinels, also returns the epoch in which the connection leads to the primary. Has no deadline
+    /// of its own.
     pub(crate) async fn connect(&self) -> Result<(RawConnection, Option<MasterEpoch>), StoreError> {
         match self {
             Self::Server(endpoint) => Ok((endpoint.connect().await?, None)),

@@ -1,5 +1,5 @@
-//! Admission control: how many requests may wait for a server, from exponentially weighted moving averages (EWMA) of its
-//! service time and its throughput. Pure: time is an argument.
+//! Admission control: how many requests may wait for a server, from exponentially weighted moving averages (EWMA) of
+//! its service time and its throughput. Pure: time is an argument.
 //!
 //! A request that waits beyond its deadline is decided for nobody, at the cost of requests that are still in time. So
 //! the queue holds as many requests as the server decides in time, and no more.
@@ -23,7 +23,8 @@ pub(super) struct Admission {
     timeout: Duration,
     /// EWMA of the service time of calls, and of its deviation from the mean. `None` before the first call.
     service: Option<ServiceTime>,
-    /// Sum of the time between dequeues while the queue was never empty, and the requests dequeued in it; both fade alike.
+    /// Sum of the time between dequeues while the queue was never empty, and the requests dequeued in it; both fade
+    /// alike.
     busy_us: u64,
     dequeued: u64,
     samples: u64,
@@ -87,8 +88,8 @@ impl Admission {
         Duration::from_micros(expected_us).min(self.timeout / 2)
     }
 
-    /// How many requests can wait and still be decided in time. `None` until there are enough measurements: a burst is not
-    /// an overload.
+    /// How many requests can wait and still be decided in time. `None` until there are enough measurements: a burst is
+    /// not an overload.
     pub(super) fn queue_capacity(&self) -> Option<usize> {
         if self.samples < EWMA_WEIGHT {
             return None;

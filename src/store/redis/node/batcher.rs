@@ -1,8 +1,8 @@
 //! Group commit: requests that arrive while a call is in flight go out together as the next call.
 //!
-//! A batcher takes all requests that wait, sends them as one batch and answers each from its part of the reply. It never
-//! waits for more requests: an idle worker adds no delay, and a busy one forms batches by itself. A call that may have
-//! run is not repeated.
+//! A batcher takes all requests that wait, sends them as one batch and answers each from its part of the reply. It
+//! never waits for more requests: an idle worker adds no delay, and a busy one forms batches by itself. A call that may
+//! have run is not repeated.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use super::state::NodeState;
 use crate::engine::StoreError;
 use crate::store::redis::connect::{CHECKOUT_TIMEOUT, Connection, checkout};
 
-/// An idle batcher PINGs a connection after this time: before the connection counts as idle and a decision must wait for
-/// the PING.
+/// An idle batcher PINGs a connection after this time: before the connection counts as idle and a decision must wait
+/// for the PING.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_millis(500);
 
 /// Sends batches until the queue is closed and empty.
@@ -101,8 +101,8 @@ async fn send_batch(node: &NodeState, connection: &mut Connection) {
 async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<Job>) -> Calls {
     let sent = Instant::now();
     let deadline = jobs.iter().map(|job| job.deadline).max().unwrap_or(sent);
-    // Reads a late reply although no caller waits for it: that costs less than a new connection, and a slow server has no
-    // time to spare for one.
+    // Reads a late reply although no caller waits for it: that costs less than a new connection, and a slow server has
+    // no time to spare for one.
     let mut sending = pin!(calls::send(connection, jobs, deadline + node.timeout));
     let calls = if let Ok(calls) = timeout_at(deadline, &mut sending).await {
         node.record_result(calls::health(&calls));

@@ -42,7 +42,8 @@ impl Call {
         script::call(self.jobs.iter().map(|job| &job.request), When::Now, by)
     }
 
-    /// Takes the result over. A reply of the wrong shape breaks the connection: the next reply may belong to another call.
+    /// Takes the result over. A reply of the wrong shape breaks the connection: the next reply may belong to another
+    /// call.
     fn set_result(&mut self, numbers: Numbers, connection: &mut Connection) {
         self.result = numbers.and_then(|numbers| {
             let requests = self.jobs.iter().map(|job| &job.request);
@@ -58,16 +59,16 @@ impl Call {
 pub(super) async fn send(connection: &mut Connection, jobs: Vec<Job>, deadline: Instant) -> Calls {
     let mut calls = group_by_slot(jobs);
     round_trip(connection, &mut calls, By::Hash, deadline).await;
-    // NOSCRIPT: the server was restarted or flushed. The script did not run, so this retry, the only one, decides nothing
-    // twice.
+    // NOSCRIPT: the server was restarted or flushed. The script did not run, so this retry, the only one, decides
+    // nothing twice.
     if calls.iter().any(Call::is_unsettled) {
         round_trip(connection, &mut calls, By::Text, deadline).await;
     }
     calls
 }
 
-/// Healthy unless every call failed. A redirect is the answer of a healthy cluster node; without slots there is no other
-/// server, and it is a failure.
+/// Healthy unless every call failed. A redirect is the answer of a healthy cluster node; without slots there is no
+/// other server, and it is a failure.
 pub(super) fn health(calls: &[Call]) -> Result<(), &StoreError> {
     let mut health = Ok(());
     for call in calls {

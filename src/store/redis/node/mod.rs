@@ -1,5 +1,5 @@
-//! Requests to one server: a bounded queue, the batchers that empty it, a breaker with its probe, and admission control.
-//! The nodes of a cluster do not wait for each other.
+//! Requests to one server: a bounded queue, the batchers that empty it, a breaker with its probe, and admission
+//! control. The nodes of a cluster do not wait for each other.
 
 mod admission;
 mod batcher;

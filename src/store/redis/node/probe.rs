@@ -45,8 +45,8 @@ async fn probe(node: &NodeState) -> Result<(), StoreError> {
     }
 }
 
-/// The request that a probe sends. It writes a counter, because a replica or a server without memory still answers reads.
-/// In a cluster its key has a slot of the node: a redirect does not show whether the node decides.
+/// The request that a probe sends. It writes a counter, because a replica or a server without memory still answers
+/// reads. In a cluster its key has a slot of the node: a redirect does not show whether the node decides.
 pub(crate) fn probe_request(key_prefix: &str, slot: Option<u16>) -> Encoded {
     let mut charges = Charges::default();
     let hit = Charge {
