@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::engine::StoreError;
@@ -72,6 +73,7 @@ pub(crate) struct FakeServer {
 struct State {
     handler: Mutex<Arc<Handler>>,
     seen: Mutex<Seen>,
+    tasks: Mutex<JoinSet<()>>,
 }
 
 /// What a fake server saw.
@@ -98,7 +100,8 @@ impl FakeServer {
         port: u16,
         handler: impl Fn(&[String]) -> Option<Reply> + Send + Sync + 'static,
     ) -> Self {
-        let state = State { handler: Mutex::new(Arc::new(handler)), seen: Mutex::default() };
+        let state =
+            State { handler: Mutex::new(Arc::new(handler)), seen: Mutex::default(), tasks: Mutex::default() };
         let server = Self { state: Arc::new(state) };
         SERVERS.with_borrow_mut(|servers| servers.insert((host.to_owned(), port), server.clone()));
         server
@@ -131,7 +134,7 @@ impl FakeServer {
         }
         seen.connections += 1;
         let (ours, theirs) = duplex(1 << 16);
-        drop(tokio::spawn(serve(Arc::clone(&self.state), ours)));
+        self.state.tasks.lock().spawn(serve(Arc::clone(&self.state), ours));
         Ok(theirs)
     }
 }
