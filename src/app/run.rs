@@ -144,6 +144,8 @@ async fn fail_on_death(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::{BreakerTransition, RedisObserver, RedisOptions};
+    use crate::store::remote::RemoteStore;
 
     #[tokio::test]
     async fn a_dead_task_of_the_store_is_an_error_with_its_reason() {
@@ -151,6 +153,31 @@ mod tests {
         let ended = fail_on_death(died, &CancellationToken::new()).await;
         let reason = ended.expect_err("the task died").to_string();
         assert_eq!(reason, "the HTTP ports: a task of their store died: the batcher panicked");
+    }
+
+    /// Panics in the task that sends the batches.
+    struct PanickingObserver;
+
+    impl RedisObserver for PanickingObserver {
+        fn batch(&self, _requests: usize) {}
+        fn queue_depth(&self, requests: usize) {
+            assert_eq!(requests, usize::MAX, "as if by mistake");
+        }
+        fn lost_undo(&self) {}
+        fn breaker(&self, _transition: BreakerTransition<'_>) {}
+    }
+
+    #[tokio::test]
+    async fn a_task_of_the_redis_store_that_panics_ends_the_process_with_the_reason() {
+        // Nothing listens there: the task panics before it connects.
+        let urls = vec!["redis://127.0.0.1:1".parse().expect("a valid URL")];
+        let options = RedisOptions { urls, connections: 1, ..RedisOptions::default() };
+        let store = Remote::new(&options, Arc::new(PanickingObserver)).expect("valid options");
+        let died = RemoteStore::died(&store);
+        RemoteStore::ping(&store).await.expect_err("no task answers");
+        let ended = fail_on_death(died, &CancellationToken::new()).await;
+        let reason = ended.expect_err("the task died").to_string();
+        assert!(reason.contains("panicked") && reason.contains("as if by mistake"), "{reason}");
     }
 
     #[tokio::test]

@@ -12,9 +12,6 @@ mod seconds;
 pub mod serve;
 pub mod validate;
 
-use std::error::Error;
-use std::future::Future;
-use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};

@@ -127,3 +127,56 @@ impl Availability {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(availability: &Availability) -> Option<(String, bool)> {
+        availability.last_outage().map(|outage| (outage.error, outage.is_over))
+    }
+
+    #[test]
+    fn an_outage_starts_at_the_first_failure_and_has_its_error() {
+        let availability = Availability::default();
+        availability.record_result(Ok(()));
+        assert_eq!(shown(&availability), None);
+        let refused = StoreError::Refused("READONLY".to_owned());
+        availability.record_result(Err(&refused));
+        availability.record_result(Err(&StoreError::Timeout));
+        assert_eq!(shown(&availability), Some((refused.to_string(), false)));
+    }
+
+    #[test]
+    fn an_outage_does_not_end_within_a_second_of_the_last_failure() {
+        let availability = Availability::default();
+        availability.record_result(Err(&StoreError::Timeout));
+        availability.record_result(Ok(()));
+        assert_eq!(shown(&availability).map(|(_, is_over)| is_over), Some(false));
+        let earlier_us = SystemClock.now_us() - QUIET_US;
+        availability.last_failure_us.store(earlier_us, Ordering::Relaxed);
+        availability.record_result(Ok(()));
+        assert_eq!(shown(&availability).map(|(_, is_over)| is_over), Some(true));
+    }
+
+    #[test]
+    fn an_outage_does_not_end_while_a_breaker_is_open() {
+        let availability = Availability::default();
+        let transition = |from, to| BreakerTransition { from, to, cause: None };
+        availability.record_result(Err(&StoreError::Timeout));
+        availability.last_failure_us.store(0, Ordering::Relaxed);
+        availability.record_transition(transition(BreakerState::Closed, BreakerState::Open));
+        availability.record_result(Ok(()));
+        assert_eq!(shown(&availability).map(|(_, is_over)| is_over), Some(false));
+        availability.record_transition(transition(BreakerState::HalfOpen, BreakerState::Closed));
+        availability.record_result(Ok(()));
+        assert_eq!(shown(&availability).map(|(_, is_over)| is_over), Some(true));
+    }
+
+    #[test]
+    fn overload_is_no_outage() {
+        let availability = Availability::default();
+        availability.record_result(Err(&StoreError::Overloaded));
+        assert_eq!(shown(&availability), None);
+    }
+}
