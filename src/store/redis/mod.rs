@@ -186,7 +186,7 @@ impl Reset for RedisStore {
         let mut had_units = Vec::with_capacity(charges.len());
         for key in charges.keys() {
             let request = Encoded::reset(key, &self.handle.options.key_prefix);
-            had_units.push(self.submit(request).await?.forgotten()?);
+            had_units.push(self.submit(request).await?.was_reset()?);
         }
         Ok(had_units)
     }

@@ -134,7 +134,7 @@ fn outcomes(batch: &TimedBatch<'_>, numbers: &[i64]) -> Result<Vec<Outcomes>, St
     let mut rest = numbers.get(1..).unwrap_or_default();
     let mut each = Vec::with_capacity(batch.requests.len());
     for charges in batch.requests {
-        let numbers = rest.split_off(..script::numbers(charges)).ok_or_else(too_few)?;
+        let numbers = rest.split_off(..script::reply_width(charges)).ok_or_else(too_few)?;
         let answer = Answer { now_us: batch.now_us, numbers: numbers.into() };
         each.push(answer.outcomes(charges)?);
     }
