@@ -152,7 +152,7 @@ impl Encoded {
 }
 
 /// How many integers the script returns for a request.
-pub(crate) fn reply_width(charges: &Charges) -> usize {
+fn reply_width(charges: &Charges) -> usize {
     charges.values().map(|charge| KernelLayout::for_kernel(&charge.kernel).reply_width).sum()
 }
 

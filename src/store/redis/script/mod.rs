@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use redis::{Cmd, Script};
 
 pub(crate) use self::decode::{Answer, outcome};
-pub(crate) use self::encode::{Encoded, reply_width};
+pub(crate) use self::encode::Encoded;
 use crate::engine::StoreError;
 
 /// The parts in order: reading the counters, the kernels, deciding and writing.
