@@ -65,7 +65,7 @@ struct Handle {
 
 enum Servers {
     One(Node, Tasks),
-    Cluster(Arc<Cluster>),
+    Cluster(Cluster),
 }
 
 impl Drop for Handle {
@@ -125,7 +125,7 @@ impl RedisStore {
         let targets = match &self.handle.servers {
             Servers::One(node, _) => vec![(String::new(), node.target().clone())],
             Servers::Cluster(cluster) => {
-                cluster.known().into_iter().map(|(address, target)| (address.to_string(), target)).collect()
+                cluster.targets().into_iter().map(|(address, target)| (address.to_string(), target)).collect()
             }
         };
         let infos = targets
@@ -186,7 +186,7 @@ impl Reset for RedisStore {
         let mut had_units = Vec::with_capacity(charges.len());
         for key in charges.keys() {
             let request = Encoded::reset(key, &self.handle.options.key_prefix);
-            had_units.push(self.submit(request).await?.forgotten()?);
+            had_units.push(self.submit(request).await?.was_reset()?);
         }
         Ok(had_units)
     }

@@ -1,5 +1,5 @@
-//! Decisions on Redis at times of the caller's choosing: recorded traffic, and tests that compare the script with the
-//! engine. One connection, no batcher, patient; not for serving.
+//! Decisions on Redis at given times: for recorded traffic, and for tests that compare the script with the engine. Uses
+//! one connection without a batcher, and long timeouts.
 
 use std::time::Duration;
 
@@ -9,35 +9,35 @@ use tokio::time::{Instant, timeout};
 use super::connect::{Connection, Target};
 use super::error::OptionsError;
 use super::options::RedisOptions;
-use super::script::{self, Answer, By, Encoded, When};
+use super::script::{self, By, Encoded, When};
 use crate::engine::{Charges, Outcomes, StoreError};
 
-/// Nobody waits for these answers with a request in hand.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Long, because no caller's request waits for the reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Requests that are decided at one instant, in one call.
+/// Requests that are decided at one instant, in one script call.
 #[derive(Clone, Copy, Debug)]
 pub struct TimedBatch<'a> {
     /// Microseconds since the epoch, below 2^52.
     pub now_us: u64,
-    /// In the order in which they are decided.
+    /// Decided in this order.
     pub requests: &'a [&'a Charges],
 }
 
-/// A connection that decides at given times. Counters are kept for an hour of real time beyond their use.
+/// A client that decides at given times. Counters are kept for an hour of real time after they are as if never used.
 #[derive(Debug)]
 pub struct ReplayClient {
     connection: Connection,
     key_prefix: String,
 }
 
-/// Why nothing could be decided.
+/// Why the client cannot connect or decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayClientError {
-    /// The options cannot be meant.
+    /// The options cannot be used.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// Redis gave no answer.
+    /// The error of a decision.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -46,38 +46,45 @@ impl ReplayClient {
     /// Connects.
     ///
     /// # Errors
-    /// [`ReplayClientError`] where the URL is of no use or Redis does not answer.
+    /// [`ReplayClientError`] if the options cannot be used or Redis does not answer.
     pub async fn connect(options: &RedisOptions) -> Result<Self, ReplayClientError> {
         let target = Target::new(options)?;
-        let connection = timeout(ANSWER_TIMEOUT, Connection::open(&target)).await;
+        let connection = timeout(REPLY_TIMEOUT, Connection::open(&target)).await;
         Ok(Self {
             connection: connection.unwrap_or(Err(StoreError::Timeout))?,
             key_prefix: options.key_prefix.clone(),
         })
     }
 
-    /// Decides the requests of each batch, batchs in the order given, all in one trip.
+    /// Decides the requests of the batches in order, in one round trip.
     ///
     /// # Errors
-    /// [`StoreError`] when any call fails; what was recorded is then unknown.
-    pub async fn decide(&mut self, batchs: &[TimedBatch<'_>]) -> Result<Vec<Vec<Outcomes>>, StoreError> {
-        let mut calls = Pipeline::with_capacity(batchs.len());
-        for batch in batchs {
-            let requests: Vec<_> =
-                batch.requests.iter().map(|charges| Encoded::new(charges, &self.key_prefix)).collect();
+    /// [`StoreError`] if a call fails. Any part of the requests may have been recorded.
+    pub async fn decide(&mut self, batches: &[TimedBatch<'_>]) -> Result<Vec<Vec<Outcomes>>, StoreError> {
+        let encode = |batch: &TimedBatch<'_>| -> Vec<Encoded> {
+            batch.requests.iter().map(|charges| Encoded::new(charges, &self.key_prefix)).collect()
+        };
+        let encoded: Vec<_> = batches.iter().map(encode).collect();
+        let mut calls = Pipeline::with_capacity(batches.len());
+        for (batch, requests) in batches.iter().zip(&encoded) {
             calls.add_command(script::call(requests.iter(), When::At(batch.now_us), By::Hash));
         }
-        let deadline = Instant::now() + ANSWER_TIMEOUT;
-        let answers: Vec<Vec<i64>> =
+        let deadline = Instant::now() + REPLY_TIMEOUT;
+        let replies: Vec<Vec<i64>> =
             self.connection.query_pipeline(&calls, deadline).await.map_err(StoreError::from)?;
-        if answers.len() != batchs.len() {
-            return Err(StoreError::Malformed("not one answer for each call".to_owned()));
+        if replies.len() != batches.len() {
+            return Err(StoreError::Malformed("not one reply for each call".to_owned()));
         }
-        batchs.iter().zip(&answers).map(|(batch, numbers)| outcomes(batch, numbers)).collect()
+        let sent = batches.iter().zip(&encoded).zip(&replies);
+        sent.map(|((batch, requests), numbers)| {
+            let answers = script::split_reply(requests.iter(), numbers)?;
+            answers.iter().zip(batch.requests).map(|(answer, charges)| answer.outcomes(charges)).collect()
+        })
+        .collect()
     }
 
-    /// Undoes what was recorded of a request's prepaid charges, as a request over several slots of a cluster does that
-    /// turns out to be held back. `granted` are the outcomes of those charges. Returns how the counters stand then.
+    /// Undoes the prepaid charges of a request, as a request over several slots of a cluster does when it is denied.
+    /// `granted` has the outcomes of the charges. Returns the outcomes after the undo.
     ///
     /// # Errors
     /// As [`ReplayClient::decide`].
@@ -95,32 +102,32 @@ impl ReplayClient {
                 continue;
             };
             let call = script::call(std::iter::once(&undo), When::At(now_us), By::Hash);
-            let deadline = Instant::now() + ANSWER_TIMEOUT;
+            let deadline = Instant::now() + REPLY_TIMEOUT;
             let numbers: Vec<i64> = self.connection.query(&call, deadline).await.map_err(StoreError::from)?;
-            let numbers = numbers.get(1..).unwrap_or_default();
-            outcomes.by_charge.push(Some(script::outcome(charge, numbers, now_us)?));
+            for answer in script::split_reply(std::iter::once(&undo), &numbers)? {
+                outcomes.by_charge.push(Some(script::outcome(charge, &answer.numbers, answer.now_us)?));
+            }
         }
         Ok(outcomes)
     }
 
-    /// Removes every key that starts with this store's prefix. Returns how many there were.
+    /// Removes all keys that start with the prefix. Returns their number.
     ///
     /// # Errors
-    /// [`StoreError`] when Redis gives no answer; some keys may then be gone.
+    /// [`StoreError`] if a command fails. Some keys may have been removed.
     pub async fn remove_all(&mut self) -> Result<u64, StoreError> {
-        let pattern = format!("{}*", literal(&self.key_prefix));
+        let pattern = format!("{}*", escape_pattern(&self.key_prefix));
         let (mut cursor, mut removed) = (0_u64, 0);
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000);
-            let deadline = Instant::now() + ANSWER_TIMEOUT;
+            let deadline = Instant::now() + REPLY_TIMEOUT;
             let (next, keys): (u64, Vec<Vec<u8>>) =
                 self.connection.query(&scan, deadline).await.map_err(StoreError::from)?;
             if !keys.is_empty() {
-                let mut unconnection = redis::cmd("UNLINK");
-                unconnection.arg(keys);
-                removed +=
-                    self.connection.query::<u64>(&unconnection, deadline).await.map_err(StoreError::from)?;
+                let mut unlink = redis::cmd("UNLINK");
+                unlink.arg(keys);
+                removed += self.connection.query::<u64>(&unlink, deadline).await.map_err(StoreError::from)?;
             }
             if next == 0 {
                 return Ok(removed);
@@ -130,23 +137,8 @@ impl ReplayClient {
     }
 }
 
-fn outcomes(batch: &TimedBatch<'_>, numbers: &[i64]) -> Result<Vec<Outcomes>, StoreError> {
-    let mut rest = numbers.get(1..).unwrap_or_default();
-    let mut each = Vec::with_capacity(batch.requests.len());
-    for charges in batch.requests {
-        let numbers = rest.split_off(..script::numbers(charges)).ok_or_else(too_few)?;
-        let answer = Answer { now_us: batch.now_us, numbers: numbers.into() };
-        each.push(answer.outcomes(charges)?);
-    }
-    Ok(each)
-}
-
-fn too_few() -> StoreError {
-    StoreError::Malformed("too few numbers".to_owned())
-}
-
-/// The text as a pattern that matches nothing else.
-fn literal(text: &str) -> String {
+/// A glob-style pattern that matches only this text.
+fn escape_pattern(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {
         if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
@@ -155,4 +147,78 @@ fn literal(text: &str) -> String {
         pattern.push(c);
     }
     pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::engine::algorithm::{FixedWindow, Kernel};
+    use crate::engine::{Charge, Charging, Cost, FailurePolicy, Role};
+    use crate::store::redis::testing::{FakeServer, Reply};
+
+    /// A client with the key prefix `a*`, connected to `redis.test:6379`.
+    async fn client() -> ReplayClient {
+        let urls = vec!["redis://redis.test:6379".parse().expect("a URL")];
+        let options = RedisOptions { urls, key_prefix: "a*".to_owned(), ..RedisOptions::default() };
+        ReplayClient::connect(&options).await.expect("a connection")
+    }
+
+    fn charges() -> Charges {
+        let mut charges = Charges::default();
+        let hit = Charge {
+            kernel: Kernel::FixedWindow(FixedWindow::new(5, 1_000_000)),
+            cost: Cost::take(1),
+            charging: Charging::Prepaid,
+            role: Role::Enforce,
+            on_store_failure: FailurePolicy::Error,
+        };
+        charges.push(hit, |key| key.push('k'));
+        charges
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn batches_are_calls_of_one_round_trip_at_their_times() {
+        let server = FakeServer::listen("redis.test", 6_379, |_| None);
+        let charges = charges();
+        let batches = [
+            TimedBatch { now_us: 7, requests: &[&charges, &charges] },
+            TimedBatch { now_us: 8, requests: &[&charges] },
+        ];
+        let outcomes = client().await.decide(&batches).await.expect("answers");
+        assert_eq!(outcomes.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
+        let calls = server.commands("EVALSHA");
+        let keys_and_times: Vec<_> = calls.iter().map(|call| call[3..call.len() - 3].join(" ")).collect();
+        assert_eq!(keys_and_times, ["a*k a*k 7", "a*k 8"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reply_with_too_few_numbers_is_malformed() {
+        let reply = |command: &[String]| (command[0] == "EVALSHA").then(|| Reply::Array(vec![Reply::Int(7)]));
+        FakeServer::listen("redis.test", 6_379, reply);
+        let charges = charges();
+        let result = client().await.decide(&[TimedBatch { now_us: 7, requests: &[&charges] }]).await;
+        assert!(matches!(result, Err(StoreError::Malformed(_))), "{result:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_pages_of_keys_are_removed_and_the_prefix_is_no_pattern() {
+        let cursors = Mutex::new(vec!["0", "17"]);
+        let page = move |_: &[String]| {
+            let keys = ["a*1", "a*2"].map(|key| Reply::Bulk(key.to_owned()));
+            let cursor = cursors.lock().pop().expect("two pages");
+            Reply::Array(vec![Reply::Bulk(cursor.to_owned()), Reply::Array(keys.to_vec())])
+        };
+        let server = FakeServer::listen("redis.test", 6_379, move |command| match command[0].as_str() {
+            "SCAN" => Some(page(command)),
+            "UNLINK" => Some(Reply::Int(2)),
+            _ => None,
+        });
+        assert_eq!(client().await.remove_all().await, Ok(4));
+        let scans = server.commands("SCAN");
+        assert_eq!(scans.iter().map(|scan| scan[1].as_str()).collect::<Vec<_>>(), ["0", "17"]);
+        assert_eq!(scans[0][3], "a\\**");
+        assert_eq!(server.commands("UNLINK")[0][1..], ["a*1", "a*2"]);
+    }
 }

@@ -1,5 +1,5 @@
-//! What kind of server it is that decides: asked once, for people. Knows what to ask and what is worth a warning;
-//! nothing depends on the answers.
+//! Facts about a server, read once for operators: version, eviction policy, clock. Knows which facts are worth a
+//! warning. No decision depends on them.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,71 +12,71 @@ use super::error::store_error;
 use crate::clock::Clock;
 use crate::engine::StoreError;
 
-/// For all questions together, connecting included.
+/// Timeout of all commands together, including connecting.
 const INFO_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often both clocks are read: the closest pair counts.
-const READINGS: usize = 3;
+/// How often both clocks are read. The reading with the shortest round trip counts.
+const CLOCK_READINGS: usize = 3;
 
 /// The oldest major version that is tested.
-const OLDEST: u64 = 7;
+const OLDEST_TESTED: u64 = 7;
 
-/// What is a matter of course is not worth a warning: clocks that are synchronised differ by far less.
-const BEARABLE_SKEW_US: u64 = 500_000;
+/// A larger clock skew is worth a warning. Synchronised clocks differ by far less.
+const MAX_SKEW_US: u64 = 500_000;
 
-/// Under these a server that is full does not forget counters that are needed before those that are not.
-const GOOD_EVICTION: [&str; 2] = ["noeviction", "volatile-ttl"];
+/// Eviction policies under which a full server keeps the counters in use, or evicts the ones that expire first.
+const SAFE_EVICTION: [&str; 2] = ["noeviction", "volatile-ttl"];
 
-/// What a server says of itself. Each fact may be unknown: a user may be forbidden to ask.
+/// Facts about a server. Each may be unknown, because ACLs can forbid the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerInfo {
-    /// Its name and version, `Redis 7.0.15`.
+    /// Name and version, `Redis 7.0.15`.
     pub server: Result<ServerVersion, StoreError>,
-    /// Its `maxmemory-policy`.
+    /// The `maxmemory-policy`.
     pub eviction: Result<String, StoreError>,
-    /// Its clock.
+    /// The server's clock compared with ours.
     pub clock: Result<Skew, StoreError>,
-    /// Whether scripts may read that clock, without which nothing is decided.
+    /// Whether scripts may call `TIME`. Every decision needs it.
     pub scripts_read_the_clock: Result<(), StoreError>,
 }
 
-/// Which program it is.
+/// Name and version of the server program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerVersion {
-    /// `Redis`, `Valkey`, or whatever it calls itself.
+    /// `Redis` or `Valkey`.
     pub name: String,
-    /// As it is written, `7.0.15`.
+    /// As the server reports it, `7.0.15`.
     pub version: String,
 }
 
-/// How far a server's clock is from ours.
+/// The difference between a server's clock and ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Skew {
-    /// Microseconds; positive where the server's clock is ahead.
+    /// Microseconds; positive if the server's clock is ahead.
     pub ahead_us: i64,
-    /// By how much that may be wrong, microseconds: half the round trip.
+    /// Maximum error of `ahead_us` in microseconds: half the round trip.
     pub uncertainty_us: u64,
 }
 
-/// Something about the server that is better put right.
+/// A fact about a server that operators should change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Concern {
-    /// Older than what is tested.
-    #[error("{0} is older than version {OLDEST}, the oldest that is tested")]
+    /// The version is older than the tested ones.
+    #[error("{0} is older than version {OLDEST_TESTED}, the oldest that is tested")]
     Old(ServerVersion),
-    /// Counters may go while they are needed.
+    /// The server may evict counters in use.
     #[error(
-        "maxmemory-policy {0}: when memory is short, counters in use may be evicted, and their limits begin anew; \
+        "maxmemory-policy {0}: when memory is short, counters in use may be evicted, and their limits start from zero; \
          volatile-ttl loses least"
     )]
     Eviction(String),
-    /// The clocks disagree.
+    /// The clocks differ.
     #[error(
-        "the server's clock differs from ours by {0}: limits are decided by the server's, so they stay exact, but those \
-         that count in this process during an outage, and the times in our logs, go by ours"
+        "the server's clock differs from ours by {0}: limits use the server's clock and stay exact, but limits that \
+         this process counts during an outage, and the times in our logs, use our clock"
     )]
     Skew(Skew),
-    /// Nothing can be decided.
+    /// Scripts may not read the clock.
     #[error("scripts may not call TIME, so nothing can be decided: {0}")]
     NoTime(StoreError),
 }
@@ -96,14 +96,16 @@ impl fmt::Display for Skew {
 }
 
 impl ServerInfo {
-    /// What is worth a warning. What could not be learnt is none, except that scripts must be able to read the clock.
+    /// What operators should change. An unknown fact is no concern, except that scripts must be able to read the clock.
     #[must_use]
     pub fn concerns(&self) -> Vec<Concern> {
-        let old = self.server.iter().filter(|server| server.major().is_some_and(|major| major < OLDEST));
-        let eviction = self.eviction.iter().filter(|policy| !GOOD_EVICTION.contains(&policy.as_str()));
-        let skew = self.clock.iter().filter(|skew| {
-            skew.ahead_us.unsigned_abs() > BEARABLE_SKEW_US.saturating_add(skew.uncertainty_us)
-        });
+        let old =
+            self.server.iter().filter(|server| server.major().is_some_and(|major| major < OLDEST_TESTED));
+        let eviction = self.eviction.iter().filter(|policy| !SAFE_EVICTION.contains(&policy.as_str()));
+        let skew = self
+            .clock
+            .iter()
+            .filter(|skew| skew.ahead_us.unsigned_abs() > MAX_SKEW_US.saturating_add(skew.uncertainty_us));
         let no_time = self.scripts_read_the_clock.as_ref().err();
         old.cloned()
             .map(Concern::Old)
@@ -120,60 +122,60 @@ impl ServerVersion {
     }
 }
 
-/// Asks a server everything, over a connection of its own.
+/// Reads all facts over a new connection.
 pub(super) async fn server_info(target: &Target, clock: &impl Clock) -> Result<ServerInfo, StoreError> {
     let deadline = Instant::now() + INFO_TIMEOUT;
     let connected = timeout_at(deadline, target.connect()).await;
-    let (wire, _) = connected.unwrap_or(Err(StoreError::Timeout))?;
-    let mut asking = Asking { wire, deadline };
+    let (connection, _) = connected.unwrap_or(Err(StoreError::Timeout))?;
+    let mut session = InfoSession { connection, deadline };
     Ok(ServerInfo {
-        server: asking.server().await,
-        eviction: asking.eviction().await,
-        clock: asking.clock(clock).await,
-        scripts_read_the_clock: asking.script().await,
+        server: session.server_version().await,
+        eviction: session.eviction_policy().await,
+        clock: session.clock_skew(clock).await,
+        scripts_read_the_clock: session.call_time_in_script().await,
     })
 }
 
-struct Asking {
-    wire: RawConnection,
+struct InfoSession {
+    connection: RawConnection,
     deadline: Instant,
 }
 
-impl Asking {
-    async fn ask<T: FromRedisValue>(&mut self, words: &[&str]) -> Result<T, StoreError> {
+impl InfoSession {
+    async fn query<T: FromRedisValue>(&mut self, words: &[&str]) -> Result<T, StoreError> {
         let mut command = Cmd::new();
         command.arg(words);
-        let answer = timeout_at(self.deadline, command.query_async(&mut self.wire.connection)).await;
-        answer.map_err(|_elapsed| StoreError::Timeout)?.map_err(store_error)
+        let reply = timeout_at(self.deadline, command.query_async(&mut self.connection.connection)).await;
+        reply.map_err(|_elapsed| StoreError::Timeout)?.map_err(store_error)
     }
 
-    async fn server(&mut self) -> Result<ServerVersion, StoreError> {
-        let said: InfoDict = self.ask(&["INFO", "server"]).await?;
-        // Valkey also gives the version of the Redis that it can stand in for.
-        let told = |name: &str, key| {
-            let version: Option<String> = said.get(key);
+    async fn server_version(&mut self) -> Result<ServerVersion, StoreError> {
+        let info: InfoDict = self.query(&["INFO", "server"]).await?;
+        // Valkey also reports a redis_version, of the Redis with which it is compatible.
+        let version_of = |name: &str, key| {
+            let version: Option<String> = info.get(key);
             version.map(|version| ServerVersion { name: name.to_owned(), version })
         };
-        let server = told("Valkey", "valkey_version").or_else(|| told("Redis", "redis_version"));
-        server.ok_or_else(|| StoreError::Malformed("INFO server tells no version".to_owned()))
+        let server = version_of("Valkey", "valkey_version").or_else(|| version_of("Redis", "redis_version"));
+        server.ok_or_else(|| StoreError::Malformed("INFO server has no version".to_owned()))
     }
 
-    /// CONFIG is often forbidden or renamed; INFO says the same.
-    async fn eviction(&mut self) -> Result<String, StoreError> {
-        let told: Result<Vec<String>, _> = self.ask(&["CONFIG", "GET", "maxmemory-policy"]).await;
-        if let Some(policy) = told.ok().and_then(|pair| pair.into_iter().nth(1)) {
+    /// From CONFIG, or if CONFIG is forbidden or renamed, from INFO.
+    async fn eviction_policy(&mut self) -> Result<String, StoreError> {
+        let config: Result<Vec<String>, _> = self.query(&["CONFIG", "GET", "maxmemory-policy"]).await;
+        if let Some(policy) = config.ok().and_then(|pair| pair.into_iter().nth(1)) {
             return Ok(policy);
         }
-        let said: InfoDict = self.ask(&["INFO", "memory"]).await?;
-        let missing = || StoreError::Malformed("INFO memory tells no maxmemory_policy".to_owned());
-        said.get("maxmemory_policy").ok_or_else(missing)
+        let info: InfoDict = self.query(&["INFO", "memory"]).await?;
+        let missing = || StoreError::Malformed("INFO memory has no maxmemory_policy".to_owned());
+        info.get("maxmemory_policy").ok_or_else(missing)
     }
 
-    async fn clock(&mut self, clock: &impl Clock) -> Result<Skew, StoreError> {
+    async fn clock_skew(&mut self, clock: &impl Clock) -> Result<Skew, StoreError> {
         let mut closest = None;
-        for _ in 0..READINGS {
+        for _ in 0..CLOCK_READINGS {
             let sent_us = clock.now_us();
-            let (seconds, micros): (u64, u64) = self.ask(&["TIME"]).await?;
+            let (seconds, micros): (u64, u64) = self.query(&["TIME"]).await?;
             let server_us = seconds.saturating_mul(1_000_000).saturating_add(micros);
             let reading = skew(sent_us, server_us, clock.now_us());
             closest = closest.into_iter().chain([reading]).min_by_key(|skew: &Skew| skew.uncertainty_us);
@@ -181,12 +183,12 @@ impl Asking {
         closest.ok_or_else(|| StoreError::Malformed("the clock was not read".to_owned()))
     }
 
-    async fn script(&mut self) -> Result<(), StoreError> {
-        self.ask::<i64>(&["EVAL", "redis.call('TIME') return 1", "0"]).await.map(|_| ())
+    async fn call_time_in_script(&mut self) -> Result<(), StoreError> {
+        self.query::<i64>(&["EVAL", "redis.call('TIME') return 1", "0"]).await.map(|_| ())
     }
 }
 
-/// The server read its clock somewhere between our two readings.
+/// The server read its clock at some time between our two readings: the middle is assumed.
 fn skew(sent_us: u64, server_us: u64, received_us: u64) -> Skew {
     let uncertainty_us = received_us.saturating_sub(sent_us) / 2;
     let middle_us = sent_us.saturating_add(uncertainty_us);
@@ -203,7 +205,7 @@ mod tests {
         ServerVersion { name: name.to_owned(), version: version.to_owned() }
     }
 
-    fn calm() -> ServerInfo {
+    fn good_info() -> ServerInfo {
         ServerInfo {
             server: Ok(server("Redis", "7.0.15")),
             eviction: Ok("noeviction".to_owned()),
@@ -219,7 +221,7 @@ mod tests {
             (1_000, 1_050, 1_100, 0, 50),
             (1_000, 1_000, 1_100, -50, 50),
             (1_000, 9_000, 1_000, 8_000, 0),
-            (1_000, 500, 900, -500, 0), // our clock was set back meanwhile
+            (1_000, 500, 900, -500, 0), // our clock was set back in between
         ];
         for (sent, at_server, received, ahead_us, uncertainty_us) in cases {
             assert_eq!(skew(sent, at_server, received), Skew { ahead_us, uncertainty_us });
@@ -229,27 +231,30 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_better_put_right_is_a_concern() {
+    fn each_bad_fact_is_a_concern() {
         let forbidden = || StoreError::Refused("NOPERM".to_owned());
-        let silent = ServerInfo {
+        let unknown = ServerInfo {
             server: Err(forbidden()),
             eviction: Err(forbidden()),
             clock: Err(forbidden()),
             scripts_read_the_clock: Ok(()),
         };
-        assert_eq!((calm().concerns(), silent.concerns()), (vec![], vec![]));
+        assert_eq!((good_info().concerns(), unknown.concerns()), (vec![], vec![]));
         let far = Skew { ahead_us: -500_101, uncertainty_us: 100 };
         let cases = [
             (
-                ServerInfo { server: Ok(server("Redis", "6.2.14")), ..calm() },
+                ServerInfo { server: Ok(server("Redis", "6.2.14")), ..good_info() },
                 Concern::Old(server("Redis", "6.2.14")),
             ),
             (
-                ServerInfo { eviction: Ok("allkeys-lru".to_owned()), ..calm() },
+                ServerInfo { eviction: Ok("allkeys-lru".to_owned()), ..good_info() },
                 Concern::Eviction("allkeys-lru".to_owned()),
             ),
-            (ServerInfo { clock: Ok(far), ..calm() }, Concern::Skew(far)),
-            (ServerInfo { scripts_read_the_clock: Err(forbidden()), ..calm() }, Concern::NoTime(forbidden())),
+            (ServerInfo { clock: Ok(far), ..good_info() }, Concern::Skew(far)),
+            (
+                ServerInfo { scripts_read_the_clock: Err(forbidden()), ..good_info() },
+                Concern::NoTime(forbidden()),
+            ),
         ];
         for (info, concern) in cases {
             assert_eq!(info.concerns(), [concern]);

@@ -1,6 +1,6 @@
-//! A request over several slots: every slot's part is recorded where it fits, all at once; if the whole is held back, or
-//! cannot be known, what was recorded is undone. So the limit is never exceeded, and a request that is held back takes
-//! for a moment what others might have had.
+//! A request over several slots. All parts are sent at once, and each records its charges if they fit. If the whole
+//! request is then denied, or a part failed, the recorded charges are undone. Limits are therefore never exceeded; a
+//! denied request holds units for a moment that other requests could have had.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,172 +10,168 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
+use super::router::{RouteError, Router};
 use super::split::{self, RequestPart};
-use super::{Cluster, RouteError};
-use crate::engine::{Charges, Outcome, Outcomes, StoreError, Verdict};
+use crate::engine::algorithm::Verdict;
+use crate::engine::{Charges, Outcome, Outcomes, StoreError};
 use crate::store::redis::script::{self, Encoded};
 
-/// An undo may take longer than the decision: nobody waits for it.
+/// Minimum time for an undo. It may exceed the deadline of the request, because no caller waits for it.
 const UNDO_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// A request on its way.
+/// A request over several slots.
 pub(super) struct CrossSlotRequest {
-    cluster: Arc<Cluster>,
+    router: Arc<Router>,
     charges: Charges,
-    /// By then the caller has an answer.
+    /// The caller has an answer by this time.
     deadline: Instant,
 }
 
-/// What is known once every part has been asked.
-struct Reserved {
-    /// By charge; those of a part that failed are missing.
-    outcomes: Vec<Option<Outcome>>,
-    /// Whether a charge was recorded as far as its part goes.
-    recorded: Vec<bool>,
+/// The request after its parts were sent.
+struct Reservation {
+    /// By charge of the request.
+    charges: Vec<ReservedCharge>,
     failure: Option<StoreError>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct ReservedCharge {
+    /// `None` until the part is answered.
+    outcome: Option<Outcome>,
+    /// Whether its part was admitted, and so recorded the charges that fit.
+    is_recorded: bool,
 }
 
 type Reply = oneshot::Sender<Result<Outcomes, StoreError>>;
 
 impl CrossSlotRequest {
-    pub(super) fn new(cluster: Arc<Cluster>, charges: Charges, deadline: Instant) -> Self {
-        Self { cluster, charges, deadline }
+    pub(super) fn new(router: Arc<Router>, charges: Charges, deadline: Instant) -> Self {
+        Self { router, charges, deadline }
     }
 
-    /// Decides the request. Goes on when nobody waits for the reply any more, so that nothing stays recorded by mistake.
+    /// Decides the request. Goes on when the caller is gone, so that no charge stays recorded by mistake.
     pub(super) async fn run(self, parts: Vec<RequestPart>, reply: Reply) {
-        let mut reserved = self.reserve(parts).await;
-        if reserved.failure.is_none() && !self.is_held(&reserved) {
-            self.give_back(&mut reserved).await;
-            if reserved.failure.is_none() {
-                // A caller who has gone does not want it.
-                drop(reply.send(reserved.settled()));
-                return;
-            }
+        let mut reservation = self.reserve(parts).await;
+        let is_admitted = reservation.failure.is_none() && !self.is_denied(&reservation);
+        if is_admitted {
+            self.send_deferred(&mut reservation).await;
         }
-        self.undo(reserved, reply).await;
+        if !is_admitted || reservation.failure.is_some() {
+            return self.undo(reservation, reply).await;
+        }
+        // It fails only when the caller is gone.
+        drop(reply.send(reservation.into_result()));
     }
 
-    /// Has all parts recorded where they fit.
-    async fn reserve(&self, parts: Vec<RequestPart>) -> Reserved {
-        let charges = self.charges.len();
-        let mut reserved =
-            Reserved { outcomes: vec![None; charges], recorded: vec![false; charges], failure: None };
-        let mut asked: FuturesUnordered<_> = parts.into_iter().map(|part| self.ask(part)).collect();
-        while let Some((part, answered)) = asked.next().await {
-            match answered {
-                Ok(outcomes) => reserved.add(&part, &outcomes),
+    /// Sends all parts. Each records its charges if they fit.
+    async fn reserve(&self, parts: Vec<RequestPart>) -> Reservation {
+        let charges = vec![ReservedCharge::default(); self.charges.len()];
+        let mut reservation = Reservation { charges, failure: None };
+        let mut sent: FuturesUnordered<_> = parts.into_iter().map(|part| self.decide_part(part)).collect();
+        while let Some((part, result)) = sent.next().await {
+            match result {
+                Ok(outcomes) => reservation.add_part(&part, &outcomes),
                 Err(RouteError::SlotMigrating) => {
-                    asked.extend(part.cut(&self.charges).into_iter().map(|part| self.ask(part)))
+                    let singles = part.split_further(&self.charges);
+                    sent.extend(singles.into_iter().map(|part| self.decide_part(part)));
                 }
-                Err(RouteError::Failed(failure)) => reserved.failure = Some(failure),
+                Err(RouteError::Failed(failure)) => reservation.failure = Some(failure),
             }
         }
-        reserved
+        reservation
     }
 
-    async fn ask(&self, part: RequestPart) -> (RequestPart, Result<Outcomes, RouteError>) {
-        let outcomes = self.decided(&part.charges).await;
+    async fn decide_part(&self, part: RequestPart) -> (RequestPart, Result<Outcomes, RouteError>) {
+        let outcomes = self.decide_slot(&part.charges).await;
         (part, outcomes)
     }
 
-    async fn decided(&self, charges: &Charges) -> Result<Outcomes, RouteError> {
-        let request = Encoded::new(charges, &self.cluster.options.key_prefix);
-        let slot = split::slot(&request).flatten();
-        let answer = self.cluster.ask(request, slot, self.deadline).await?;
+    /// Decides charges whose keys share a slot.
+    async fn decide_slot(&self, charges: &Charges) -> Result<Outcomes, RouteError> {
+        let request = Encoded::new(charges, self.router.key_prefix());
+        let slot = split::first_slot(&request);
+        let answer = self.router.call(request, slot, self.deadline).await?;
         Ok(answer.outcomes(charges)?)
     }
 
-    /// Whether the request as a whole is held back. Asked only when every part has answered.
-    fn is_held(&self, reserved: &Reserved) -> bool {
-        let is_over =
-            |place: usize| reserved.outcomes[place].is_none_or(|outcome| outcome.verdict == Verdict::Over);
-        self.charges.is_denied(is_over)
+    /// Whether the whole request is denied. All parts must have been answered.
+    fn is_denied(&self, reservation: &Reservation) -> bool {
+        self.charges.is_denied(|index| {
+            reservation.charges[index].outcome.is_none_or(|outcome| outcome.verdict == Verdict::Over)
+        })
     }
 
-    /// Gives back what had to wait until it was known that the request goes ahead.
-    async fn give_back(&self, reserved: &mut Reserved) {
-        let each = self.charges.iter().enumerate();
-        let mut asked: FuturesUnordered<_> = each
-            .filter(|(_, (_, charge))| split::waits(charge))
-            .map(|(place, (key, _))| async move {
-                let alone = self.charges.filtered(|other, _| other == key);
-                (place, self.decided(&alone).await)
+    /// Sends the refunds that waited until the request was known to be admitted.
+    async fn send_deferred(&self, reservation: &mut Reservation) {
+        let deferred = self.charges.iter().enumerate().filter(|(_, (_, charge))| split::is_deferred(charge));
+        let mut sent: FuturesUnordered<_> = deferred
+            .map(|(index, (key, _))| async move {
+                let refund = self.charges.filtered(|other, _| other == key);
+                (index, self.decide_slot(&refund).await)
             })
             .collect();
-        while let Some((place, answered)) = asked.next().await {
-            match answered {
-                Ok(outcomes) => reserved.outcomes[place] = outcomes.by_charge.first().copied().flatten(),
-                Err(missed) => reserved.failure = Some(missed.into()),
+        while let Some((index, result)) = sent.next().await {
+            match result {
+                Ok(outcomes) => {
+                    reservation.charges[index].outcome = outcomes.by_charge.first().copied().flatten();
+                }
+                Err(error) => reservation.failure = Some(error.into()),
             }
         }
     }
 
-    /// Undoes what was recorded and replies: with an error at once, with a denial as soon as the counters stand as if it
-    /// had not been asked, at the deadline at the latest.
-    async fn undo(&self, mut reserved: Reserved, reply: Reply) {
-        let each = self.charges.iter().enumerate();
-        let mut undos: FuturesUnordered<_> = each
-            .filter(|(place, _)| reserved.recorded[*place])
-            .filter_map(|(place, charge)| {
-                let granted = reserved.outcomes[place].as_ref()?;
-                let undo = Encoded::undo(charge, granted, &self.cluster.options.key_prefix)?;
-                Some(self.undone(place, undo))
-            })
-            .collect();
-        if reserved.failure.is_none() {
-            while let Ok(Some((place, undone))) = timeout_at(self.deadline, undos.next()).await {
-                reserved.outcomes[place] = undone.or(reserved.outcomes[place]);
+    /// Undoes the recorded charges, and replies. A failure is replied at once; a denial when the outcomes show the
+    /// counters after the undo, but not later than the deadline.
+    async fn undo(&self, mut reservation: Reservation, reply: Reply) {
+        let undos = self.charges.iter().enumerate().filter_map(|(index, charge)| {
+            let reserved = reservation.charges[index];
+            let granted = reserved.outcome.filter(|_| reserved.is_recorded)?;
+            let undo = Encoded::undo(charge, &granted, self.router.key_prefix())?;
+            Some(self.undo_charge(index, undo))
+        });
+        let mut undos: FuturesUnordered<_> = undos.collect();
+        if reservation.failure.is_none() {
+            while let Ok(Some((index, undone))) = timeout_at(self.deadline, undos.next()).await {
+                let outcome = &mut reservation.charges[index].outcome;
+                *outcome = undone.or(*outcome);
             }
         }
-        // A caller who has gone does not want it.
-        drop(reply.send(reserved.settled()));
+        // It fails only when the caller is gone.
+        drop(reply.send(reservation.into_result()));
         while undos.next().await.is_some() {}
     }
 
-    /// How the counter stands when the charge is undone; `None` where that is not known.
-    async fn undone(&self, place: usize, undo: Encoded) -> (usize, Option<Outcome>) {
-        let slot = split::slot(&undo).flatten();
+    /// Undoes one charge. Returns its index and the outcome after the undo, or `None` if the undo failed.
+    async fn undo_charge(&self, index: usize, undo: Encoded) -> (usize, Option<Outcome>) {
+        let slot = split::first_slot(&undo);
         let deadline = self.deadline.max(Instant::now() + UNDO_TIMEOUT);
-        match self.cluster.ask(undo, slot, deadline).await {
+        match self.router.call(undo, slot, deadline).await {
             Ok(answer) => {
-                let charge = self.charges.charge(place);
-                (place, script::outcome(charge, &answer.numbers, answer.now_us).ok())
+                let (_, charge) = self.charges.get(index);
+                (index, script::outcome(charge, &answer.numbers, answer.now_us).ok())
             }
-            Err(missed) => {
-                self.cluster.queue_depth.observer().lost_undo();
-                tracing::debug!(error = %StoreError::from(missed), "a charge that was held back may stay recorded");
-                (place, None)
+            Err(error) => {
+                self.router.queue_depth().observer().lost_undo();
+                tracing::debug!(error = %StoreError::from(error), "a charge of a denied request may stay recorded");
+                (index, None)
             }
         }
     }
 }
 
-impl Reserved {
-    fn add(&mut self, part: &RequestPart, outcomes: &Outcomes) {
-        let held = part.charges.is_denied(|place| outcomes.is_over(place));
-        for (place, outcome) in part.placed(outcomes) {
-            self.outcomes[place] = outcome;
-            self.recorded[place] = !held;
+impl Reservation {
+    fn add_part(&mut self, part: &RequestPart, outcomes: &Outcomes) {
+        let is_denied = part.charges.is_denied(|index| outcomes.is_over(index));
+        for (index, outcome) in part.with_indices(outcomes) {
+            self.charges[index] = ReservedCharge { outcome, is_recorded: !is_denied };
         }
     }
 
-    fn settled(self) -> Result<Outcomes, StoreError> {
+    fn into_result(self) -> Result<Outcomes, StoreError> {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
-        let outcomes: Option<Outcomes> = self.outcomes.into_iter().collect();
-        outcomes.ok_or_else(|| StoreError::Malformed("a part without its answer".to_owned()))
-    }
-}
-
-impl From<RouteError> for StoreError {
-    fn from(missed: RouteError) -> Self {
-        match missed {
-            RouteError::Failed(failure) => failure,
-            RouteError::SlotMigrating => {
-                Self::Refused("the keys are just being moved to another node".to_owned())
-            }
-        }
+        let outcomes: Option<Outcomes> = self.charges.into_iter().map(|charge| charge.outcome).collect();
+        outcomes.ok_or_else(|| StoreError::Malformed("a charge without an outcome".to_owned()))
     }
 }

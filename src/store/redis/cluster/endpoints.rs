@@ -1,36 +1,37 @@
-//! How the nodes of a cluster are reached: each at its own address, all with what the first seed's URL says otherwise.
+//! How the nodes of a cluster are reached: each at its own address, with the user, password, database and TLS of the
+//! first seed.
 
 use crate::store::redis::address::Address;
 use crate::store::redis::connect::Endpoint;
 
-/// The seeds, and the way to any other node.
+/// The endpoints of the seeds, and of any other node.
 pub(super) struct Endpoints {
     seeds: Vec<(Address, Endpoint)>,
-    like: Endpoint,
+    template: Endpoint,
 }
 
 impl Endpoints {
     /// `None` without a seed.
     pub(super) fn new(seeds: Vec<Endpoint>) -> Option<Self> {
-        let like = seeds.first()?.clone();
-        let seeds = seeds.into_iter().map(|seed| (address(&seed), seed)).collect();
-        Some(Self { seeds, like })
+        let template = seeds.first()?.clone();
+        let seeds = seeds.into_iter().map(|seed| (seed_address(&seed), seed)).collect();
+        Some(Self { seeds, template })
     }
 
-    /// The seeds, in the order given.
+    /// The seeds, in the order of the settings.
     pub(super) fn seeds(&self) -> &[(Address, Endpoint)] {
         &self.seeds
     }
 
-    /// The way to the node at that address.
-    pub(super) fn to(&self, address: &Address) -> Endpoint {
-        self.like.at(&address.host, address.port)
+    /// The endpoint of the node at this address.
+    pub(super) fn at(&self, address: &Address) -> Endpoint {
+        self.template.at(&address.host, address.port)
     }
 }
 
-/// By which host a node that does not know its own is reached.
-fn address(seed: &Endpoint) -> Address {
-    // A socket's server is on this machine.
+/// The address that stands in for a host that the seed does not know.
+fn seed_address(seed: &Endpoint) -> Address {
+    // The server behind a Unix socket runs on this machine.
     let (host, port) = seed.address().unwrap_or(("localhost", 0));
     Address { host: host.to_owned(), port }
 }

@@ -1,89 +1,183 @@
-//! Which lane leads to which slot. Lanes are kept over changes of the layout for as long as their node has slots.
+//! Which primary serves which slot. Primaries and their clients are kept while a layout or a redirect names them.
+//! Generic over the client `N`, so that it knows nothing of connections.
 
 use std::sync::Arc;
 
-use super::layout::Range;
+use super::layout::SlotRange;
 use crate::store::redis::address::{Address, SLOTS};
-use crate::store::redis::node::Node;
 
-/// A primary and the lane to it.
-pub(super) struct Primary {
+/// A primary and its client.
+pub(super) struct Primary<N> {
     pub(super) address: Address,
-    pub(super) node: Node,
+    pub(super) node: N,
 }
 
-/// The primaries, and which slots each has.
-#[derive(Default)]
-pub(super) struct SlotMap {
-    nodes: Vec<Arc<Primary>>,
-    /// By slot: 1 + the place among `nodes`, 0 for nobody. Empty before the first layout.
+/// The primaries and their slots.
+pub(super) struct SlotMap<N> {
+    primaries: Vec<Arc<Primary<N>>>,
+    /// For each slot 1 + an index of `primaries`, or 0 for a slot that no primary serves. Empty before the first
+    /// layout.
     owners: Vec<u16>,
-    /// Named by a redirect since the last layout; may have no slots yet.
-    named: Vec<Address>,
+    /// Primaries that redirects named since the last layout. They stay although the layout may not have them yet.
+    redirect_targets: Vec<Address>,
 }
 
-impl SlotMap {
-    /// Whether a layout has ever been seen.
-    pub(super) fn is_known(&self) -> bool {
+impl<N> SlotMap<N> {
+    /// Whether there has been a layout.
+    pub(super) fn has_layout(&self) -> bool {
         !self.owners.is_empty()
     }
 
-    /// The node that has the slot; any for no slot.
-    pub(super) fn owner(&self, slot: Option<u16>) -> Option<Arc<Primary>> {
-        let Some(slot) = slot else { return fastrand::choice(&self.nodes).cloned() };
-        let place = usize::from(*self.owners.get(usize::from(slot))?);
-        self.nodes.get(place.checked_sub(1)?).cloned()
+    /// The primary that serves the slot; for `None` any primary.
+    pub(super) fn owner(&self, slot: Option<u16>) -> Option<Arc<Primary<N>>> {
+        let Some(slot) = slot else { return fastrand::choice(&self.primaries).cloned() };
+        let owner = usize::from(*self.owners.get(usize::from(slot))?);
+        self.primaries.get(owner.checked_sub(1)?).cloned()
     }
 
-    pub(super) fn nodes(&self) -> &[Arc<Primary>] {
-        &self.nodes
+    pub(super) fn primaries(&self) -> &[Arc<Primary<N>>] {
+        &self.primaries
     }
 
-    /// The node that a redirect named.
-    pub(super) fn named(&mut self, address: &Address, open: impl FnOnce(&Address) -> Node) -> Arc<Primary> {
-        if !self.named.contains(address) {
-            self.named.push(address.clone());
+    /// The primary that a redirect named; `open` makes its client if it is new.
+    pub(super) fn redirect_target(
+        &mut self,
+        address: &Address,
+        open: impl FnOnce(&Address) -> N,
+    ) -> Arc<Primary<N>> {
+        if !self.redirect_targets.contains(address) {
+            self.redirect_targets.push(address.clone());
         }
-        let place = self.place(address, open);
-        Arc::clone(&self.nodes[place])
+        let index = self.index_of(address, open);
+        Arc::clone(&self.primaries[index])
     }
 
-    /// Gives one slot to a node that a redirect named.
-    pub(super) fn give(&mut self, slot: u16, address: &Address) {
-        let place = self.nodes.iter().position(|node| node.address == *address);
-        if let (Some(place), Some(owner)) = (place, self.owners.get_mut(usize::from(slot))) {
-            *owner = number(place);
+    /// Assigns a slot to a primary that a redirect named.
+    pub(super) fn assign_slot(&mut self, slot: u16, address: &Address) {
+        let index = self.primaries.iter().position(|primary| primary.address == *address);
+        if let (Some(index), Some(owner)) = (index, self.owners.get_mut(usize::from(slot))) {
+            *owner = owner_number(index);
         }
     }
 
-    /// Takes over a layout. Returns the nodes that left.
-    pub(super) fn adopt(&mut self, layout: &[Range], open: impl Fn(&Address) -> Node) -> Vec<Arc<Primary>> {
-        let named = std::mem::take(&mut self.named);
-        let stays = |node: &Arc<Primary>| {
-            named.contains(&node.address) || layout.iter().any(|range| range.primary == node.address)
+    /// Replaces the layout; `open` makes the clients of new primaries. Returns the primaries that left.
+    pub(super) fn set_layout(
+        &mut self,
+        layout: &[SlotRange],
+        open: impl Fn(&Address) -> N,
+    ) -> Vec<Arc<Primary<N>>> {
+        let redirect_targets = std::mem::take(&mut self.redirect_targets);
+        let stays = |primary: &Arc<Primary<N>>| {
+            redirect_targets.contains(&primary.address)
+                || layout.iter().any(|range| range.primary == primary.address)
         };
-        let (kept, left) = std::mem::take(&mut self.nodes).into_iter().partition(stays);
-        self.nodes = kept;
+        let (kept, left) = std::mem::take(&mut self.primaries).into_iter().partition(stays);
+        self.primaries = kept;
         self.owners = vec![0; usize::from(SLOTS)];
         for range in layout {
-            let place = number(self.place(&range.primary, &open));
+            let owner = owner_number(self.index_of(&range.primary, &open));
             for slot in range.slots.clone() {
-                self.owners[usize::from(slot)] = place;
+                self.owners[usize::from(slot)] = owner;
             }
         }
         left
     }
 
-    fn place(&mut self, address: &Address, open: impl FnOnce(&Address) -> Node) -> usize {
-        if let Some(place) = self.nodes.iter().position(|node| node.address == *address) {
-            return place;
+    fn index_of(&mut self, address: &Address, open: impl FnOnce(&Address) -> N) -> usize {
+        if let Some(index) = self.primaries.iter().position(|primary| primary.address == *address) {
+            return index;
         }
-        self.nodes.push(Arc::new(Primary { address: address.clone(), node: open(address) }));
-        self.nodes.len() - 1
+        self.primaries.push(Arc::new(Primary { address: address.clone(), node: open(address) }));
+        self.primaries.len() - 1
     }
 }
 
-/// How `owners` writes a place. A cluster has at most as many primaries as slots.
-fn number(place: usize) -> u16 {
-    u16::try_from(place + 1).unwrap_or(0)
+impl<N> Default for SlotMap<N> {
+    fn default() -> Self {
+        Self { primaries: Vec::new(), owners: Vec::new(), redirect_targets: Vec::new() }
+    }
+}
+
+/// How `owners` writes an index. A cluster has at most as many primaries as slots.
+fn owner_number(index: usize) -> u16 {
+    u16::try_from(index + 1).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(host: &str) -> Address {
+        Address { host: host.to_owned(), port: 7_000 }
+    }
+
+    fn layout(ranges: &[(u16, u16, &str)]) -> Vec<SlotRange> {
+        let range = |&(first, last, host): &(u16, u16, &str)| SlotRange {
+            slots: first..=last,
+            primary: address(host),
+        };
+        ranges.iter().map(range).collect()
+    }
+
+    fn host(primary: Option<Arc<Primary<()>>>) -> Option<String> {
+        primary.map(|primary| primary.address.host.clone())
+    }
+
+    /// The hosts that own the slots 0, 5, 6 and the last one.
+    fn owners(map: &SlotMap<()>) -> [Option<String>; 4] {
+        [0, 5, 6, SLOTS - 1].map(|slot| host(map.owner(Some(slot))))
+    }
+
+    fn hosts<const K: usize>(hosts: [&str; K]) -> [Option<String>; K] {
+        hosts.map(|host| (!host.is_empty()).then(|| host.to_owned()))
+    }
+
+    #[test]
+    fn before_the_first_layout_no_slot_has_an_owner() {
+        let mut map = SlotMap::<()>::default();
+        assert!(!map.has_layout() && map.owner(None).is_none());
+        assert_eq!(owners(&map), hosts(["", "", "", ""]));
+        map.redirect_target(&address("a"), |_| ());
+        map.assign_slot(5, &address("a"));
+        assert!(!map.has_layout(), "a redirect is not a layout");
+    }
+
+    #[test]
+    fn a_layout_assigns_ranges_and_reports_the_primaries_that_left() {
+        let mut map = SlotMap::<()>::default();
+        assert!(map.set_layout(&layout(&[(0, 5, "a"), (6, 100, "b")]), |_| ()).is_empty());
+        assert!(map.has_layout());
+        assert_eq!(owners(&map), hosts(["a", "a", "b", ""]));
+        assert!(host(map.owner(None)).is_some_and(|host| ["a", "b"].contains(&host.as_str())));
+
+        let left = map.set_layout(&layout(&[(0, SLOTS - 1, "b")]), |_| ());
+        assert_eq!(left.iter().map(|primary| primary.address.host.as_str()).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(owners(&map), hosts(["b", "b", "b", "b"]));
+    }
+
+    #[test]
+    fn a_primary_that_stays_keeps_its_client() {
+        let mut map = SlotMap::<u32>::default();
+        map.set_layout(&layout(&[(0, 5, "a"), (6, 100, "b")]), |_| 1);
+        map.set_layout(&layout(&[(0, 5, "c"), (6, 100, "b")]), |_| 2);
+        let clients = [5, 6].map(|slot| map.owner(Some(slot)).map(|primary| primary.node));
+        assert_eq!(clients, [Some(2), Some(1)]);
+    }
+
+    #[test]
+    fn a_redirect_moves_one_slot_until_the_next_layout() {
+        let mut map = SlotMap::<()>::default();
+        map.set_layout(&layout(&[(0, SLOTS - 1, "a")]), |_| ());
+        map.redirect_target(&address("b"), |_| ());
+        map.assign_slot(5, &address("b"));
+        assert_eq!(owners(&map), hosts(["a", "b", "a", "a"]));
+        map.assign_slot(6, &address("unknown"));
+        assert_eq!(owners(&map), hosts(["a", "b", "a", "a"]), "only a known primary can own a slot");
+
+        // A layout that is older than the redirect does not have its target.
+        assert!(map.set_layout(&layout(&[(0, SLOTS - 1, "a")]), |_| ()).is_empty(), "the target stays");
+        assert_eq!(owners(&map), hosts(["a", "a", "a", "a"]));
+        let left = map.set_layout(&layout(&[(0, SLOTS - 1, "a")]), |_| ());
+        assert_eq!(left.len(), 1, "the second layout without it removes the target");
+    }
 }

@@ -1,5 +1,4 @@
-//! A request over several slots, cut into parts that one node each can decide. Knows what a part is told to do; knows
-//! nothing of nodes.
+//! Cuts a request over several slots into parts that one node each can decide. Knows nothing of nodes.
 
 use smallvec::SmallVec;
 
@@ -8,84 +7,184 @@ use crate::engine::{Charge, Charges, Charging, Cost, Outcome, Outcomes, Role};
 use crate::store::redis::address;
 use crate::store::redis::script::Encoded;
 
+/// The slots of a request's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequestSlots {
+    /// One slot, or none without a key.
+    Same(Option<u16>),
+    /// Several.
+    Different,
+}
+
+impl RequestSlots {
+    pub(super) fn of_keys(request: &Encoded) -> Self {
+        let mut slots = request.keys().map(address::slot_of_key);
+        let first = slots.next();
+        if slots.all(|slot| Some(slot) == first) { Self::Same(first) } else { Self::Different }
+    }
+}
+
+/// The slot of the first key; `None` without a key.
+pub(super) fn first_slot(request: &Encoded) -> Option<u16> {
+    request.keys().next().map(address::slot_of_key)
+}
+
 /// Some charges of a request, which are decided together.
 pub(super) struct RequestPart {
-    /// Where its charges stand in the request.
-    places: SmallVec<[usize; 2]>,
+    /// For each charge of the part, its index in the request.
+    indices: SmallVec<[usize; 2]>,
     pub(super) charges: Charges,
 }
 
-/// The slot that all keys of a request share, none for no keys; `None` when they do not share one.
-pub(super) fn slot(request: &Encoded) -> Option<Option<u16>> {
-    let mut slots = request.keys().map(address::slot_of_key);
-    let first = slots.next();
-    slots.all(|slot| Some(slot) == first).then_some(first)
-}
-
 impl RequestPart {
-    /// One part for each slot. What keeps no counter, and so has no slot, goes with the first.
+    /// One part for each slot. Charges without a key, and so without a slot, go with the first part. `request` is the
+    /// encoding of `charges`.
     pub(super) fn by_slot(charges: &Charges, request: &Encoded) -> Vec<Self> {
-        let mut keys = request.keys();
-        let mut slots: Vec<u16> = Vec::new();
+        let mut key_slots = request.keys().map(address::slot_of_key);
+        let mut slots: SmallVec<[u16; 4]> = SmallVec::new();
         let mut parts: Vec<Self> = Vec::new();
-        for (place, charge) in charges.values().enumerate() {
-            let mut part = 0;
-            if has_key(charge) {
-                let slot = keys.next().map_or(0, address::slot_of_key);
-                part = slots.iter().position(|known| *known == slot).unwrap_or_else(|| {
-                    slots.push(slot);
-                    slots.len() - 1
-                });
-            }
+        for (index, charge) in charges.values().enumerate() {
+            let slot = if has_key(charge) { key_slots.next() } else { None };
+            let part = slot.map_or(0, |slot| position_or_push(&mut slots, slot));
             if part == parts.len() {
-                parts.push(Self { places: SmallVec::new(), charges: Charges::default() });
+                parts.push(Self { indices: SmallVec::new(), charges: Charges::default() });
             }
-            parts[part].add(charges, place);
+            parts[part].push(charges, index);
         }
         parts
     }
 
     /// One part for each charge.
     pub(super) fn singles(charges: &Charges) -> Vec<Self> {
-        (0..charges.len()).map(|place| Self::single(charges, place)).collect()
+        (0..charges.len()).map(|index| Self::single(charges, index)).collect()
     }
 
-    fn single(charges: &Charges, place: usize) -> Self {
-        let mut part = Self { places: SmallVec::new(), charges: Charges::default() };
-        part.add(charges, place);
+    fn single(charges: &Charges, index: usize) -> Self {
+        let mut part = Self { indices: SmallVec::new(), charges: Charges::default() };
+        part.push(charges, index);
         part
     }
 
-    /// The same cut further, into one part for each charge of the request that it is of.
-    pub(super) fn cut(&self, request: &Charges) -> Vec<Self> {
-        self.places.iter().map(|&place| Self::single(request, place)).collect()
+    /// One part for each charge of this part. `request` has all charges.
+    pub(super) fn split_further(&self, request: &Charges) -> Vec<Self> {
+        self.indices.iter().map(|&index| Self::single(request, index)).collect()
     }
 
-    /// A part sees its own verdicts only. So what only all of the request can decide waits: a quota charge holds
-    /// nothing back here, and nothing is given back before it is known that the request goes ahead.
-    fn add(&mut self, request: &Charges, place: usize) {
-        let (key, whole) = request.get(place);
-        let role = if matches!(whole.role, Role::Quota(_)) { Role::NonBinding } else { whole.role };
-        let cost = if waits(whole) { Cost::refund(0) } else { whole.cost };
-        let charge = Charge { role, cost, ..whole.clone() };
-        self.charges.push(charge, |text| text.push_str(key));
-        self.places.push(place);
+    /// Adds the charge at `index` of the request. A node sees only the charges of its part, but quota groups and
+    /// deferred refunds depend on the whole request: here a quota charge denies nothing, and a deferred refund is a
+    /// peek.
+    fn push(&mut self, request: &Charges, index: usize) {
+        let (key, charge) = request.get(index);
+        let role = if matches!(charge.role, Role::Quota(_)) { Role::NonBinding } else { charge.role };
+        let cost = if is_deferred(charge) { Cost::refund(0) } else { charge.cost };
+        self.charges.push(Charge { role, cost, ..charge.clone() }, |text| text.push_str(key));
+        self.indices.push(index);
     }
 
-    /// The outcomes with where they stand in the request.
-    pub(super) fn placed<'a>(
+    /// The outcomes of this part, each with the index of its charge in the request.
+    pub(super) fn with_indices<'a>(
         &'a self,
         outcomes: &'a Outcomes,
     ) -> impl Iterator<Item = (usize, Option<Outcome>)> + 'a {
-        self.places.iter().copied().zip(outcomes.by_charge.iter().copied())
+        self.indices.iter().copied().zip(outcomes.by_charge.iter().copied())
     }
 }
 
-/// Whether this gives units back only if the request is not held back.
-pub(super) fn waits(charge: &Charge) -> bool {
+/// Whether the charge is sent only when the whole request is known to be admitted: a prepaid refund.
+pub(super) fn is_deferred(charge: &Charge) -> bool {
     charge.cost.refunded() > 0 && charge.charging == Charging::Prepaid
 }
 
 fn has_key(charge: &Charge) -> bool {
     !matches!(charge.kernel, Kernel::Blocked(_))
+}
+
+fn position_or_push(slots: &mut SmallVec<[u16; 4]>, slot: u16) -> usize {
+    slots.iter().position(|known| *known == slot).unwrap_or_else(|| {
+        slots.push(slot);
+        slots.len() - 1
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::FailurePolicy;
+    use crate::engine::algorithm::{Blocked, FixedWindow};
+
+    const ENFORCE: Role = Role::Enforce;
+
+    fn charges(all: &[(&str, Cost, Charging, Role)]) -> Charges {
+        let mut charges = Charges::default();
+        for &(key, cost, charging, role) in all {
+            let kernel = match key {
+                "" => Kernel::Blocked(Blocked),
+                _ => Kernel::FixedWindow(FixedWindow::new(5, 1_000_000)),
+            };
+            let charge = Charge { kernel, cost, charging, role, on_store_failure: FailurePolicy::Error };
+            charges.push(charge, |text| text.push_str(key));
+        }
+        charges
+    }
+
+    fn taken(keys: &[&str]) -> Charges {
+        let charge = |key| (key, Cost::take(1), Charging::Prepaid, ENFORCE);
+        charges(&keys.iter().copied().map(charge).collect::<Vec<_>>())
+    }
+
+    fn slots(charges: &Charges) -> RequestSlots {
+        RequestSlots::of_keys(&Encoded::new(charges, "p:"))
+    }
+
+    #[test]
+    fn the_hash_tags_of_all_keys_decide_whether_a_request_has_one_slot() {
+        let slot = Some(address::slot_of_key("a"));
+        assert_eq!(slots(&taken(&["x{a}", "y{a}"])), RequestSlots::Same(slot));
+        assert_eq!(
+            slots(&taken(&["x{a}", "", "y{a}"])),
+            RequestSlots::Same(slot),
+            "a blocked limit has no key"
+        );
+        assert_eq!(slots(&taken(&["x{a}", "y{b}"])), RequestSlots::Different);
+        assert_eq!(slots(&taken(&[""])), RequestSlots::Same(None));
+        assert_eq!(first_slot(&Encoded::new(&taken(&["x{a}"]), "p:")), slot);
+        assert_eq!(first_slot(&Encoded::default()), None);
+    }
+
+    /// The indices of each part.
+    fn indices(parts: &[RequestPart]) -> Vec<Vec<usize>> {
+        parts.iter().map(|part| part.indices.to_vec()).collect()
+    }
+
+    #[test]
+    fn charges_of_a_slot_stay_together() {
+        let charges = taken(&["", "1{a}", "2{b}", "3{a}", "4{c}"]);
+        let parts = RequestPart::by_slot(&charges, &Encoded::new(&charges, "p:"));
+        assert_eq!(indices(&parts), [vec![0, 1, 3], vec![2], vec![4]]);
+        let keys: Vec<_> = parts[0].charges.keys().collect();
+        assert_eq!(keys, ["", "1{a}", "3{a}"]);
+        assert_eq!(indices(&RequestPart::singles(&charges)), [[0], [1], [2], [3], [4]]);
+        assert_eq!(indices(&parts[0].split_further(&charges)), [[0], [1], [3]]);
+    }
+
+    #[test]
+    fn what_depends_on_the_whole_request_is_left_out_of_a_part() {
+        let whole = charges(&[
+            ("1{a}", Cost::take(2), Charging::Prepaid, Role::Quota(1)),
+            ("2{a}", Cost::refund(2), Charging::Prepaid, ENFORCE),
+            ("3{a}", Cost::refund(2), Charging::Postpaid, ENFORCE),
+            ("4{a}", Cost::take(2), Charging::Prepaid, Role::NonBinding),
+        ]);
+        let parts = RequestPart::by_slot(&whole, &Encoded::new(&whole, ""));
+        let sent: Vec<_> = parts[0].charges.values().map(|charge| (charge.cost, charge.role)).collect();
+        let expected = [
+            (Cost::take(2), Role::NonBinding), // a quota group counts over the whole request
+            (Cost::refund(0), ENFORCE),        // refunded only if the request is admitted
+            (Cost::refund(2), ENFORCE),        // a postpaid refund depends on nothing
+            (Cost::take(2), Role::NonBinding),
+        ];
+        assert_eq!(sent, expected);
+        let deferred: Vec<_> = whole.values().map(is_deferred).collect();
+        assert_eq!(deferred, [false, true, false, false]);
+    }
 }

@@ -1,41 +1,45 @@
-//! How the numbers that the script returns are read, in the layout that lua/decide.lua describes. Knows nothing of
-//! connections.
+//! Outcomes from the integers that the script returns; lua/counters.lua lists them. Knows nothing of connections.
 
 use smallvec::SmallVec;
 
-use super::encode::width;
-use crate::engine::algorithm::{Attempt, BucketState, Facts, Kernel, LogFacts, Tat, TokenState, WindowState};
-use crate::engine::{Charge, Charges, CounterSnapshot, DecidedBy, Outcome, Outcomes, StoreError, Verdict};
+use super::layout::KernelLayout;
+use crate::engine::algorithm::{
+    Attempt, BucketState, Facts, FixedWindow, Gcra, IntervalBucket, Kernel, LogFacts, SlidingWindow, Tat,
+    TokenState, Verdict, WindowState,
+};
+use crate::engine::{Charge, Charges, CounterSnapshot, DecidedBy, Outcome, Outcomes, StoreError};
 
-/// The numbers that the script returned for one request, and when it decided.
+/// The script's reply to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
+    /// Time of the decision, microseconds since the epoch.
     pub(crate) now_us: u64,
     pub(crate) numbers: SmallVec<[i64; 4]>,
 }
 
 impl Answer {
-    /// Reads whether there was a counter to be forgotten.
+    /// The answer to a reset: whether the counter existed.
     ///
     /// # Errors
-    /// [`StoreError::Malformed`] where the numbers cannot come from the script.
-    pub(crate) fn forgotten(&self) -> Result<bool, StoreError> {
+    /// [`StoreError::Malformed`] if the script cannot have returned these numbers.
+    pub(crate) fn was_reset(&self) -> Result<bool, StoreError> {
         match *self.numbers {
             [0] => Ok(true),
             [-1] => Ok(false),
-            _ => Err(malformed("neither forgotten nor unknown")),
+            _ => Err(malformed("not the answer to a reset")),
         }
     }
 
-    /// Reads the answer to a request.
+    /// The answer to a request with these charges.
     ///
     /// # Errors
-    /// [`StoreError::Malformed`] where the numbers cannot come from the script.
+    /// [`StoreError::Malformed`] if the script cannot have returned these numbers.
     pub(crate) fn outcomes(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         let mut rest = self.numbers.as_slice();
         let mut outcomes = Outcomes::default();
         for charge in charges.values() {
-            let Some((numbers, after)) = rest.split_at_checked(width(&charge.kernel)) else {
+            let width = KernelLayout::for_kernel(&charge.kernel).reply_width;
+            let Some((numbers, after)) = rest.split_at_checked(width) else {
                 return Err(malformed("too few numbers"));
             };
             outcomes.by_charge.push(Some(outcome(charge, numbers, self.now_us)?));
@@ -45,6 +49,10 @@ impl Answer {
     }
 }
 
+/// The outcome of one charge.
+///
+/// # Errors
+/// [`StoreError::Malformed`] if the script cannot have returned these numbers.
 pub(crate) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<Outcome, StoreError> {
     let mut numbers: SmallVec<[i64; 4]> = numbers.into();
     let mut verdict = Verdict::Fits;
@@ -53,50 +61,68 @@ pub(crate) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<O
         verdict = if charge.cost.is_refund() { Verdict::Fits } else { Verdict::Over };
     }
     let facts = facts(&charge.kernel, &numbers).ok_or_else(|| malformed("a number out of range"))?;
-    let ask = Attempt { now_us, cost: charge.cost };
-    let report = charge.kernel.report(&facts, ask, verdict);
+    let attempt = Attempt { now_us, cost: charge.cost };
+    let report = charge.kernel.report(&facts, attempt, verdict);
     Ok(Outcome { verdict, report, decided_by: DecidedBy::Store(CounterSnapshot { now_us, facts }) })
 }
 
-/// The counter that the numbers describe; `None` where they are beyond what the kernel computes with.
+/// The counter that the numbers describe; `None` where they leave the range of the kernel.
 fn facts(kernel: &Kernel, numbers: &[i64]) -> Option<Facts> {
-    Some(match (kernel, numbers) {
-        (Kernel::FixedWindow(k), &[index, count]) => {
-            Facts::Window(WindowState { index: window_index(index, k.window_us())?, count: quantity(count)? })
-        }
-        (Kernel::SlidingWindow(k), &[index, current, previous]) => Facts::Buckets(BucketState {
-            index: window_index(index, k.window_us())?,
-            current: quantity(current)?,
-            previous: quantity(previous)?,
-        }),
-        (Kernel::SlidingLog(_), &[used, newest_us, next_us, retry_us]) => Facts::Log(LogFacts {
-            used: quantity(used)?,
-            newest_us: quantity(newest_us)?,
-            next_us: quantity(next_us)?,
-            retry_us: quantity(retry_us)?,
-        }),
-        (Kernel::Gcra(_), &[whole_us]) => Facts::Tat(Tat { whole_us: quantity(whole_us)?, fraction: 0 }),
-        (Kernel::Gcra(k), &[whole_us, fraction]) => Facts::Tat(Tat {
-            whole_us: quantity(whole_us)?,
-            fraction: quantity(fraction).filter(|&fraction| fraction < k.denominator())?,
-        }),
-        (Kernel::IntervalBucket(k), &[last_us, tokens]) => Facts::Tokens(TokenState {
-            tokens: Some(tokens).filter(|tokens| tokens.unsigned_abs() <= k.capacity())?,
-            last_us: quantity(last_us)?,
-        }),
-        (Kernel::Blocked(_), &[0]) => Facts::Nothing,
-        _ => return None,
+    match kernel {
+        Kernel::FixedWindow(kernel) => window_state(kernel, numbers).map(Facts::Window),
+        Kernel::SlidingWindow(kernel) => bucket_state(kernel, numbers).map(Facts::Buckets),
+        Kernel::SlidingLog(_) => log_facts(numbers).map(Facts::Log),
+        Kernel::Gcra(kernel) => tat(kernel, numbers).map(Facts::Tat),
+        Kernel::IntervalBucket(kernel) => token_state(kernel, numbers).map(Facts::Tokens),
+        Kernel::Blocked(_) => (*numbers == [0]).then_some(Facts::Nothing),
+    }
+}
+
+fn window_state(kernel: &FixedWindow, numbers: &[i64]) -> Option<WindowState> {
+    let &[index, count] = numbers else { return None };
+    Some(WindowState { index: window_index(index, kernel.window_us())?, count: exact(count)? })
+}
+
+fn bucket_state(kernel: &SlidingWindow, numbers: &[i64]) -> Option<BucketState> {
+    let &[index, current, previous] = numbers else { return None };
+    let index = window_index(index, kernel.window_us())?;
+    Some(BucketState { index, current: exact(current)?, previous: exact(previous)? })
+}
+
+fn log_facts(numbers: &[i64]) -> Option<LogFacts> {
+    let &[used, newest_us, next_us, retry_us] = numbers else { return None };
+    Some(LogFacts {
+        used: exact(used)?,
+        newest_us: exact(newest_us)?,
+        next_us: exact(next_us)?,
+        retry_us: exact(retry_us)?,
     })
 }
 
-/// A number of the script's: what a double holds exactly.
-fn quantity(number: i64) -> Option<u64> {
+fn tat(kernel: &Gcra, numbers: &[i64]) -> Option<Tat> {
+    let (whole_us, fraction) = match *numbers {
+        [whole_us] => (whole_us, 0),
+        [whole_us, fraction] => (whole_us, fraction),
+        _ => return None,
+    };
+    let fraction = exact(fraction).filter(|&fraction| fraction < kernel.denominator())?;
+    Some(Tat { whole_us: exact(whole_us)?, fraction })
+}
+
+fn token_state(kernel: &IntervalBucket, numbers: &[i64]) -> Option<TokenState> {
+    let &[last_us, tokens] = numbers else { return None };
+    let tokens = Some(tokens).filter(|tokens| tokens.unsigned_abs() <= kernel.capacity())?;
+    Some(TokenState { tokens, last_us: exact(last_us)? })
+}
+
+/// A quantity: what a double holds exactly.
+fn exact(number: i64) -> Option<u64> {
     u64::try_from(number).ok().filter(|&number| number < 1 << 53)
 }
 
-/// The index of a window whose start is a time.
+/// The index of a window that starts before 2^53 us.
 fn window_index(number: i64, window_us: u64) -> Option<u64> {
-    let index = quantity(number)?;
+    let index = exact(number)?;
     index.checked_mul(window_us).filter(|&start_us| start_us < 1 << 53)?;
     Some(index)
 }

@@ -1,70 +1,70 @@
-//! How a request is written for the script, in the layout that lua/decide.lua describes. Knows nothing of connections.
+//! Requests as bytes and keys for the script. lua/decide.lua describes how a request is laid out. Knows nothing of
+//! connections.
 
 use smallvec::SmallVec;
 
-use crate::engine::algorithm::{Facts, Gcra, Kernel};
-use crate::engine::{Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Role, Verdict};
+use super::layout::{
+    ChargeMode, FEATURE_RESET, FEATURE_SEVERAL, GRANT, KernelLayout, RESET, ROLE_ENFORCE, ROLE_NON_BINDING,
+    ROLE_QUOTA, SEVERAL,
+};
+use crate::engine::algorithm::{Facts, Gcra, Kernel, Verdict};
+use crate::engine::{Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Role};
 
-/// One request as the script reads it.
+/// A request as the script reads it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Encoded {
+    /// All keys, one after the other.
     keys: String,
     key_ends: SmallVec<[u32; 2]>,
     record: SmallVec<[u8; 64]>,
-    width: usize,
-    uses: u16,
+    reply_width: usize,
+    features: u16,
 }
 
-/// In [`Encoded::uses`]: several charges.
-const SEVERAL: u16 = 128;
-/// The same: a counter to be forgotten, and what stands for it in place of a kernel.
-const FORGET: u16 = 256;
-const FORGET_NUMBER: u8 = 8;
-
 impl Encoded {
-    /// Writes a request, its keys with the prefix before them.
+    /// Encodes a request. `prefix` is put before each key.
     pub(crate) fn new(charges: &Charges, prefix: &str) -> Self {
-        let mut encoded = Self { width: numbers(charges), ..Self::default() };
+        let mut encoded = Self { reply_width: reply_width(charges), ..Self::default() };
         let is_single = charges.len() == 1;
         if !is_single {
-            encoded.uses |= SEVERAL;
-            encoded.record.push(0);
-            // The bounds on requests keep both far below that.
-            encoded.u16(u16::try_from(charges.len()).unwrap_or(u16::MAX));
-            encoded.u16(charges.quota_groups());
+            encoded.features |= FEATURE_SEVERAL;
+            encoded.record.push(SEVERAL);
+            // The bounds on requests keep the number far below this maximum.
+            encoded.push_u16(u16::try_from(charges.len()).unwrap_or(u16::MAX));
+            encoded.push_u16(charges.quota_groups());
         }
         for (key, charge) in charges.iter() {
-            encoded.kernel(&charge.kernel, mode(charge));
+            encoded.push_kernel(&charge.kernel, charge_mode(charge));
             if !is_single {
-                encoded.u16(role(charge));
+                encoded.push_u16(role_number(charge));
             }
-            encoded.numbers(key, charge, prefix);
+            encoded.push_counter(key, charge, prefix);
         }
         encoded
     }
 
-    /// Writes that a charge is undone whose request was not held back and which had this outcome; `None` where nothing
-    /// was recorded that could be.
+    /// Encodes the undo of a prepaid charge that was granted with this outcome. `None` if the charge recorded nothing.
     pub(crate) fn undo((key, charge): (&str, &Charge), granted: &Outcome, prefix: &str) -> Option<Self> {
-        let DecidedBy::Store(standing) = &granted.decided_by else { return None };
+        let DecidedBy::Store(snapshot) = &granted.decided_by else { return None };
         let is_recorded = charge.charging == Charging::Prepaid && granted.verdict == Verdict::Fits;
         if !is_recorded || charge.cost.taken() == 0 {
             return None;
         }
-        let receipt = receipt(standing)?;
-        let mut encoded = Self { width: width(&charge.kernel), ..Self::default() };
-        encoded.record.push(BEFORE_UNDO);
-        encoded.f64s([receipt]);
-        encoded.kernel(&charge.kernel, UNDO);
-        encoded.numbers(key, charge, prefix);
+        let grant_id = grant_id(snapshot)?;
+        let reply_width = KernelLayout::for_kernel(&charge.kernel).reply_width;
+        let mut encoded = Self { reply_width, ..Self::default() };
+        encoded.record.push(GRANT);
+        encoded.push_f64s([grant_id]);
+        encoded.push_kernel(&charge.kernel, ChargeMode::Undo);
+        encoded.push_counter(key, charge, prefix);
         Some(encoded)
     }
 
-    /// Writes that a counter is to be forgotten.
+    /// Encodes the reset of a counter.
     pub(crate) fn reset(key: &str, prefix: &str) -> Self {
-        let mut encoded = Self { width: 1, uses: FORGET, ..Self::default() };
-        encoded.record.extend_from_slice(&[FORGET_NUMBER, 0]);
-        encoded.key(prefix, key);
+        let mut encoded = Self { reply_width: 1, features: FEATURE_RESET, ..Self::default() };
+        encoded.record.push(RESET);
+        encoded.push_key(prefix, key);
         encoded
     }
 
@@ -81,91 +81,83 @@ impl Encoded {
         &self.record
     }
 
-    /// What of the script it uses, as the script is told it.
-    pub(crate) fn uses(&self) -> u16 {
-        self.uses
+    /// The features of the script that the request needs, as bits.
+    pub(crate) fn features(&self) -> u16 {
+        self.features
     }
 
-    /// How many numbers the script returns for it.
-    pub(crate) fn width(&self) -> usize {
-        self.width
+    /// How many integers the script returns for the request.
+    pub(crate) fn reply_width(&self) -> usize {
+        self.reply_width
     }
 
-    /// About how many bytes it adds to a command.
+    /// About how many bytes the request adds to a command.
     pub(crate) fn size(&self) -> usize {
         self.keys.len() + self.record.len() + 8 * self.key_ends.len()
     }
 
-    fn kernel(&mut self, kernel: &Kernel, mode: u8) {
-        let number = kernel_number(kernel);
-        self.uses |= 1 << (number - 1);
-        self.record.extend_from_slice(&[number, mode]);
+    fn push_kernel(&mut self, kernel: &Kernel, mode: ChargeMode) {
+        let layout = KernelLayout::for_kernel(kernel);
+        self.features |= layout.feature();
+        self.record.extend_from_slice(&[layout.number, mode as u8]);
     }
 
-    fn numbers(&mut self, key: &str, charge: &Charge, prefix: &str) {
-        if matches!(charge.kernel, Kernel::Blocked(_)) {
-            return;
-        }
-        self.key(prefix, key);
+    /// Adds the parameters of the kernel, and the key unless the kernel has no counter.
+    fn push_counter(&mut self, key: &str, charge: &Charge, prefix: &str) {
         let units = charge.cost.needed() + charge.cost.refunded();
+        let start = self.record.len();
         match charge.kernel {
-            Kernel::FixedWindow(k) => self.f64s([units, k.limit(), k.window_us()]),
-            Kernel::SlidingWindow(k) => self.f64s([units, k.limit(), k.window_us()]),
-            Kernel::SlidingLog(k) => self.f64s([units, k.limit(), k.window_us()]),
-            Kernel::IntervalBucket(k) => self.f64s([units, k.capacity(), k.refill(), k.interval_us()]),
-            Kernel::Gcra(k) => self.gcra(&k, units),
-            Kernel::Blocked(_) => {}
+            Kernel::FixedWindow(k) => self.push_f64s([units, k.limit(), k.window_us()]),
+            Kernel::SlidingWindow(k) => self.push_f64s([units, k.limit(), k.window_us()]),
+            Kernel::SlidingLog(k) => self.push_f64s([units, k.limit(), k.window_us()]),
+            Kernel::IntervalBucket(k) => self.push_f64s([units, k.capacity(), k.refill(), k.interval_us()]),
+            Kernel::Gcra(k) => self.push_gcra(&k, units),
+            Kernel::Blocked(_) => return,
+        }
+        debug_assert_eq!(
+            self.record.len() - start,
+            KernelLayout::for_kernel(&charge.kernel).parameters_size()
+        );
+        self.push_key(prefix, key);
+    }
+
+    fn push_gcra(&mut self, kernel: &Gcra, units: u64) {
+        let (cost, burst) = (kernel.drain(units), kernel.drain(kernel.burst()));
+        if kernel.denominator() == 1 {
+            self.push_f64s([cost.whole_us, burst.whole_us]);
+        } else {
+            let denominator = kernel.denominator();
+            self.push_f64s([cost.whole_us, cost.fraction, burst.whole_us, burst.fraction, denominator]);
         }
     }
 
-    fn key(&mut self, prefix: &str, key: &str) {
+    fn push_key(&mut self, prefix: &str, key: &str) {
         self.keys.reserve(prefix.len() + key.len());
         self.keys.push_str(prefix);
         self.keys.push_str(key);
-        // The keys of one request are bounded far below 4 GiB, see Charges.
+        // `Charges` keeps the keys of a request far below 4 GiB.
         self.key_ends.push(u32::try_from(self.keys.len()).unwrap_or(u32::MAX));
     }
 
-    fn gcra(&mut self, kernel: &Gcra, units: u64) {
-        let (cost, burst) = (kernel.drain(units), kernel.drain(kernel.burst()));
-        if kernel.denominator() == 1 {
-            self.f64s([cost.whole_us, burst.whole_us]);
-        } else {
-            self.f64s([cost.whole_us, cost.fraction, burst.whole_us, burst.fraction, kernel.denominator()]);
-        }
-    }
-
-    /// Numbers as Lua has them. Each is below 2^53 by the bounds of the engine, so it stays exact.
-    fn f64s<const N: usize>(&mut self, numbers: [u64; N]) {
+    /// Adds numbers as Lua has them. The engine keeps each below 2^53, so the doubles are exact.
+    fn push_f64s<const N: usize>(&mut self, numbers: [u64; N]) {
         for number in numbers {
             self.record.extend_from_slice(&(number as f64).to_le_bytes());
         }
     }
 
-    fn u16(&mut self, number: u16) {
+    fn push_u16(&mut self, number: u16) {
         self.record.extend_from_slice(&number.to_le_bytes());
     }
 }
 
-/// The number that the script has for a charge's role.
-fn role(charge: &Charge) -> u16 {
-    match charge.role {
-        // What asks and changes nothing is sent as a peek, which must not hold the others back.
-        _ if charge.cost == Cost::refund(0) => 1,
-        Role::Enforce => 0,
-        Role::NonBinding => 1,
-        Role::Quota(group) => 2 + group,
-    }
+/// How many integers the script returns for a request.
+fn reply_width(charges: &Charges) -> usize {
+    charges.values().map(|charge| KernelLayout::for_kernel(&charge.kernel).reply_width).sum()
 }
 
-/// Stands, with the receipt, before a charge that is undone.
-const BEFORE_UNDO: u8 = 9;
-
-/// How such a charge asks.
-const UNDO: u8 = 5;
-
-/// What tells the script which grant is meant.
-fn receipt(granted: &CounterSnapshot) -> Option<u64> {
+/// What the script calls the grant that left the counter like this.
+fn grant_id(granted: &CounterSnapshot) -> Option<u64> {
     match granted.facts {
         Facts::Window(state) => Some(state.index),
         Facts::Buckets(state) => Some(state.index),
@@ -176,43 +168,24 @@ fn receipt(granted: &CounterSnapshot) -> Option<u64> {
     }
 }
 
-fn kernel_number(kernel: &Kernel) -> u8 {
-    match kernel {
-        Kernel::FixedWindow(_) => 1,
-        Kernel::SlidingWindow(_) => 2,
-        Kernel::SlidingLog(_) => 3,
-        Kernel::Gcra(k) if k.denominator() == 1 => 4,
-        Kernel::Gcra(_) => 5,
-        Kernel::IntervalBucket(_) => 6,
-        Kernel::Blocked(_) => 7,
-    }
-}
-
-/// How many numbers the script returns for a request.
-pub(crate) fn numbers(charges: &Charges) -> usize {
-    charges.values().map(|charge| width(&charge.kernel)).sum()
-}
-
-/// How many numbers the script returns for a charge.
-pub(crate) fn width(kernel: &Kernel) -> usize {
-    match kernel {
-        Kernel::FixedWindow(_) | Kernel::IntervalBucket(_) => 2,
-        Kernel::SlidingWindow(_) => 3,
-        Kernel::SlidingLog(_) => 4,
-        Kernel::Gcra(k) => 1 + usize::from(k.denominator() > 1),
-        Kernel::Blocked(_) => 1,
-    }
-}
-
-/// How a charge asks: peek, take, book, return, return booked.
-fn mode(charge: &Charge) -> u8 {
+fn charge_mode(charge: &Charge) -> ChargeMode {
     if !charge.cost.changes() {
-        return 0;
+        return ChargeMode::Peek;
     }
     match (charge.cost.is_refund(), charge.charging) {
-        (false, Charging::Prepaid) => 1,
-        (false, Charging::Postpaid) => 2,
-        (true, Charging::Prepaid) => 3,
-        (true, Charging::Postpaid) => 4,
+        (false, Charging::Prepaid) => ChargeMode::Take,
+        (false, Charging::Postpaid) => ChargeMode::Record,
+        (true, Charging::Prepaid) => ChargeMode::Refund,
+        (true, Charging::Postpaid) => ChargeMode::RefundRecorded,
+    }
+}
+
+fn role_number(charge: &Charge) -> u16 {
+    match charge.role {
+        // A refund of 0 units always fits, but is sent as a peek, which may not fit and must then deny nothing.
+        _ if charge.cost == Cost::refund(0) => ROLE_NON_BINDING,
+        Role::Enforce => ROLE_ENFORCE,
+        Role::NonBinding => ROLE_NON_BINDING,
+        Role::Quota(group) => ROLE_QUOTA + group,
     }
 }

@@ -1,17 +1,20 @@
-//! The one script, and the calls of it. Knows its text, its name on the server and how a batch becomes a command.
+//! The script and its calls. Knows the text, the SHA1 by which servers know it, and how a batch becomes a command.
 
 mod decode;
 mod encode;
+mod layout;
+#[cfg(test)]
+mod tests;
 
 use std::sync::LazyLock;
 
 use redis::{Cmd, Script};
 
 pub(crate) use self::decode::{Answer, outcome};
-pub(crate) use self::encode::{Encoded, numbers};
+pub(crate) use self::encode::Encoded;
 use crate::engine::StoreError;
 
-/// The parts in order: the counters, the kernels, and what decides by them.
+/// The parts in order: reading the counters, the kernels, deciding and writing.
 const TEXT: &str = concat!(
     include_str!("lua/counters.lua"),
     include_str!("lua/fixed_window.lua"),
@@ -24,18 +27,18 @@ const TEXT: &str = concat!(
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(TEXT));
 
-/// When a batch is decided, and for how long its counters are kept beyond their use.
+/// At which time a batch is decided, and how long its counters are kept after they are as if never used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
-    /// At the server's own time. A counter that goes a second late is no harm, one that goes early would be.
+    /// The server's time. Counters are kept a second longer, because a counter that expired early would admit too much.
     Now,
-    /// At a time of the caller's choosing, in microseconds since the epoch, below 2^52. Counters go by the server's
-    /// clock even so, which must not overtake the caller's while that stands still.
+    /// A time that the caller chooses, in microseconds since the epoch, below 2^52. Counters expire by the server's
+    /// clock even so: they are kept an hour longer, because the caller's time may stand still meanwhile.
     At(u64),
 }
 
 impl When {
-    /// As the script is told it: below 0 for the server's own.
+    /// The argument of the script: below 0 for the server's time.
     fn now_us(self) -> i64 {
         match self {
             Self::Now => -1,
@@ -43,7 +46,7 @@ impl When {
         }
     }
 
-    fn slack_ms(self) -> u64 {
+    fn grace_ms(self) -> u64 {
         match self {
             Self::Now => 1_000,
             Self::At(_) => 3_600_000,
@@ -51,25 +54,25 @@ impl When {
     }
 }
 
-/// What servers call the script: the hash of its text.
+/// The SHA1 of the script, by which `EVALSHA` names it.
 #[must_use]
 pub fn script_name() -> &'static str {
     SCRIPT.get_hash()
 }
 
-/// The command that makes the script known to a server.
+/// The command that loads the script into a server.
 pub(crate) fn load() -> Cmd {
     let mut command = Cmd::new();
     command.arg("SCRIPT").arg("LOAD").arg(TEXT);
     command
 }
 
-/// How a call names the script.
+/// How a call refers to the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
-    /// By its hash: short, and understood by a server that knows the script.
+    /// `EVALSHA`: short, but a server that has not loaded the script answers NOSCRIPT.
     Hash,
-    /// In full: understood by every server, which knows it from then on.
+    /// `EVAL`: sends the whole text, and loads it.
     Text,
 }
 
@@ -77,7 +80,7 @@ pub(crate) enum By {
 pub(crate) fn call<'a>(requests: impl Iterator<Item = &'a Encoded> + Clone, when: When, by: By) -> Cmd {
     let keys: usize = requests.clone().map(Encoded::key_count).sum();
     let bytes: usize = requests.clone().map(Encoded::size).sum();
-    let uses = requests.clone().fold(0, |uses, request| uses | request.uses());
+    let features = requests.clone().fold(0, |features, request| features | request.features());
     let mut record = Vec::with_capacity(bytes);
     let mut command = Cmd::with_capacity(keys + 7, bytes + 112);
     match by {
@@ -91,42 +94,30 @@ pub(crate) fn call<'a>(requests: impl Iterator<Item = &'a Encoded> + Clone, when
         }
         record.extend_from_slice(request.record());
     }
-    command.arg(when.now_us()).arg(when.slack_ms()).arg(record).arg(uses);
+    command.arg(when.now_us()).arg(when.grace_ms()).arg(record).arg(features);
     command
 }
 
-/// Gives each request its part of the numbers.
+/// Splits the reply to a call into the answers to its requests.
+///
+/// # Errors
+/// [`StoreError::Malformed`] if the reply has another length.
 pub(crate) fn split_reply<'a>(
     requests: impl Iterator<Item = &'a Encoded> + Clone,
     numbers: &[i64],
 ) -> Result<Vec<Answer>, StoreError> {
-    let expected: usize = requests.clone().map(Encoded::width).sum();
+    let expected: usize = requests.clone().map(Encoded::reply_width).sum();
     let split = numbers.split_first().filter(|(_, numbers)| numbers.len() == expected);
     let Some((&now, mut rest)) = split else {
         let failure = format!("{} numbers instead of {}", numbers.len(), expected + 1);
         return Err(StoreError::Malformed(failure));
     };
-    // A clock before 1970 counts from there.
+    // A server's clock may be before 1970.
     let now_us = now.max(0).unsigned_abs();
     let answers = requests.map(|request| {
-        let (numbers, after) = rest.split_at(request.width());
+        let (numbers, after) = rest.split_at(request.reply_width());
         rest = after;
         Answer { now_us, numbers: numbers.into() }
     });
     Ok(answers.collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_lua_file_is_part_of_the_script() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/redis/script/lua");
-        for entry in std::fs::read_dir(folder).expect("the folder is there") {
-            let path = entry.expect("an entry").path();
-            let text = std::fs::read_to_string(&path).expect("a Lua file is text");
-            assert!(TEXT.contains(&text), "{} is not in the script", path.display());
-        }
-    }
 }

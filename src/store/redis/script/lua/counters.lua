@@ -1,50 +1,55 @@
--- Decides a batch of whole requests at one instant. This file is the head of one script; the kernels and decide.lua
--- follow it, joined in the order that script.rs gives.
+-- Decides a batch of requests at one instant. This file is the first part of one script: the kernels follow, then
+-- decide.lua, in the order of script/mod.rs. The numbers that Rust must know too are in script/layout.rs.
 --
--- KEYS     the counters, in the order of the charges that use them. A key may come up several times in a batch, not
---          within one request. A limit that blocks keeps no counter and has no key. One key serves one limit.
--- ARGV[1]  the time in us since the epoch, or -1 for the server's own
--- ARGV[2]  how long a counter outlives its use, in ms
--- ARGV[3]  the requests, one after the other, little endian; codec.rs writes them, decide.lua says how they are built
--- ARGV[4]  what the requests use, added up: 2 ^ (kernel - 1), 128 for several charges, 256 to forget. To make the functions of every
---          kernel would cost each call as much as two decisions
--- Returns  integers: the time in us, then per charge the counter after the decision, its first number x given as -1 - x
---          when the charge does not fit. Fixed window: index, count; sliding window: index, current, previous; GCRA: whole
---          us, and the fraction where the interval has one; interval bucket: us of the last interval, tokens; log: units
---          used, us of the newest grant, of the one whose end makes room for one unit more, of the one whose end makes
---          room for the cost; nothing kept: 0
+-- KEYS     counters, in the order of the charges that use them. Requests of a batch may share a key; the charges of one
+--          request do not. A blocked limit has no counter and no key. Limits never share a key.
+-- ARGV[1]  time in us since the epoch, or -1 for the server's clock
+-- ARGV[2]  time in ms for which a counter is kept after it is as if never used
+-- ARGV[3]  requests, one after the other, little endian; decide.lua describes the layout
+-- ARGV[4]  features of the requests, added up: 1 several charges, 2 reset, 2 ^ (1 + kernel) for each kernel. Only the
+--          functions for these are defined: to define all functions takes as long as two decisions
+-- Returns  integers: the time in us, then for each charge the counter after the decision:
+--            fixed window     index of the window, units in it
+--            sliding window   index of the window, units in it, units in the window before
+--            sliding log      units in the window; times in us, or 0: of the newest grant, of the grant after whose end
+--                             one unit more fits, of the grant after whose end the cost fits
+--            GCRA             arrival time in us; with fractions also the fraction
+--            interval bucket  time of the last refill in us, tokens
+--            blocked, reset   0
+--          The first integer x of a charge that does not fit is returned as -1 - x.
 --
--- Each counter is read once and written at most once, after everything is decided (a log is written as it goes). A
--- request that is held back, a charge over its limit and a peek write nothing. A value that its limit cannot have left
--- there (another type, other text, numbers out of range) counts as absent and is overwritten by the next grant.
+-- Each counter is read once and written at most once, after all requests are decided (a log is written at once). A
+-- peek, a charge that does not fit and a denied request write nothing, postpaid charges aside. A value that cannot come
+-- from the limit (another type, another length, numbers out of range) counts as missing, and the next grant replaces
+-- it.
 --
--- Numbers are doubles: every quantity stays below 2^53 and is exact.
-local KEYS, BLOB = KEYS, ARGV[3]
+-- Numbers are doubles. All quantities are below 2^53 and therefore exact.
+local KEYS, REQUESTS = KEYS, ARGV[3]
 local call, try = redis.call, redis.pcall
 local byte, format, pack, unpack_from = string.byte, string.format, struct.pack, struct.unpack
-local floor, tonumber, type = math.floor, tonumber, type
+local floor, tonumber = math.floor, tonumber
 
 local EXACT = 9007199254740992 -- 2^53
--- `%d` spells a number twice as fast as `%.0f`, and as exactly where C's long has 64 bits.
+-- '%d' is twice as fast as '%.0f', and exact where a C long has 64 bits.
 local WHOLE = format('%d', EXACT) == '9007199254740992' and '%d' or '%.0f'
-local NOW, SLACK_MS, USES = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
+local NOW, GRACE_MS, FEATURES = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
 if NOW < 0 then
   local time = call('TIME')
   NOW = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 
--- What the kernels are called in the requests.
-local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, GCRA_WHOLE, GCRA, INTERVAL_BUCKET, BLOCKED, FORGET = 1, 2, 3, 4, 5, 6, 7, 8
+-- Kernels in a request.
+local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, GCRA_WHOLE, GCRA, INTERVAL_BUCKET, BLOCKED = 1, 2, 3, 4, 5, 6, 7
 
--- How a charge asks. Only a peek never writes; from RETURN on it gives units back, which always fits. An undo gives back
--- what one grant took, and never more than is still missing because of it; RECEIPT says which grant.
-local PEEK, TAKE, BOOK, RETURN, RETURN_BOOKED, UNDO = 0, 1, 2, 3, 4, 5
-local RECEIPT
+-- Modes of a charge. PEEK never writes. REFUND and the modes after it give units back, and always fit. UNDO gives back
+-- what one grant took, but not the units that time has given back since; GRANT_ID tells the grant.
+local PEEK, TAKE, RECORD, REFUND, REFUND_RECORDED, UNDO = 0, 1, 2, 3, 4, 5
+local GRANT_ID
 
--- The most keys of one MGET; Lua's stack holds 8,000.
+-- Keys in one MGET. The Lua stack holds 8,000 values.
 local KEYS_AT_ONCE = 4000
 
-local function read(keys)
+local function read_counters(keys)
   if #keys <= KEYS_AT_ONCE then
     return #keys > 0 and call('MGET', unpack(keys)) or {}
   end
@@ -59,11 +64,16 @@ local function read(keys)
   return texts
 end
 
--- A counter is known by the first place of its key in KEYS. Its numbers stand in A, B and C as its kernel means them,
--- moved on to NOW but as yet unchanged by the request in hand.
-local TEXT, PLACE_OF = read(KEYS), {}
+-- A counter is an index: the first position of its key in KEYS. TEXT has the stored value. A, B and C have the numbers
+-- of its kernel, carried forward to NOW; they are nil until a charge uses the counter.
+local TEXT, COUNTER_OF = read_counters(KEYS), {}
 local A, B, C = {}, {}, {}
 
--- What is to be written, by place: the kernel, and the time in us at which the counter is as if never used. WAS_FRESH_AT is
--- that time of the counter as it was read.
-local KIND, FRESH_AT, WAS_FRESH_AT = {}, {}, {}
+-- For each counter to write: its kernel, and the time in us from which it is as if never used. STORED_FRESH_AT is this
+-- time for the stored value.
+local KERNEL_OF, FRESH_AT, STORED_FRESH_AT = {}, {}, {}
+
+-- A kernel is a function of a counter, a mode and the kernel's parameters in the request. It returns whether the charge
+-- fits. If the charge is to be recorded, unless the request is denied, the kernel also returns the time in us from
+-- which the counter is then as if never used, and the new A, B and C. A log returns only the time, and is recorded by
+-- record_log.

@@ -1,90 +1,94 @@
--- Decides the requests of a batch in order. A request is either one charge:
---   u8 kernel, u8 mode, then the kernel's numbers as doubles (kernel 8 forgets a counter and has none)
--- or a 0 byte and several that are recorded together or not at all:
---   u16 charges, u16 quota groups, and each charge as above with, after the mode, u16 what its denial means:
---   0 holds the request back, 1 holds nothing back, 2 + g is over for quota group g (all groups over hold it back)
--- Before a charge that is undone stand u8 9 and RECEIPT as a double: of a window its index, of an interval bucket its last
--- interval, of a log the time of the entry, of GCRA the time of the grant.
+-- Decides the requests of a batch in order. ARGV[3] has, for each request, one of:
+--   a charge              u8 kernel, u8 mode, then the kernel's parameters as doubles
+--   several charges       u8 SEVERAL, u16 charges, u16 quota groups; then the charges, with u16 role after the mode
+--   a charge to undo      u8 GRANT, the id of the grant as a double; then the charge with mode UNDO
+--   a counter to reset    u8 RESET
+-- Several charges are recorded together or not at all. The role of a charge tells what follows if it does not fit: 0
+-- the request is denied, 1 nothing, 2 + g quota group g is over; if all groups are over, the request is denied. The id
+-- of a grant is: of a window its index, of an interval bucket the time of the last refill, of a log the time of its
+-- entry, of GCRA the time of the grant.
+local SEVERAL, RESET, GRANT = 0, 100, 101
+
 local function blocked(_, mode)
-  return mode >= RETURN
+  return mode >= REFUND
 end
 
--- Makes a counter as if never used; the charge fits if it had been.
-local forget
-if USES >= 256 then
-  function forget(place)
-    local is_to_come = FRESH_AT[place] ~= nil
-    TEXT[place], A[place], B[place], C[place], FRESH_AT[place], WAS_FRESH_AT[place] = false, nil, nil, nil, nil, nil
-    return call('DEL', KEYS[place]) == 1 or is_to_come
-  end
-end
-
-local JUDGE = {
-  fixed_window or false, sliding_window or false, sliding_log or false, gcra_whole or false, gcra or false, interval_bucket or false,
-  blocked, forget,
+-- By kernel: the function, the format and the size in bytes of its parameters, and the number of integers in a reply.
+-- Except for a log, a state has as many numbers as a reply.
+local KERNELS = {
+  fixed_window or false, sliding_window or false, sliding_log or false, gcra_whole or false, gcra or false,
+  interval_bucket or false, blocked,
 }
-local NUMBERS = { '<ddd', '<ddd', '<ddd', '<dd', '<ddddd', '<dddd', '', '' }
-local BYTES = { 24, 24, 24, 16, 40, 32, 0, 0 }
+local FORMATS = { '<ddd', '<ddd', '<ddd', '<dd', '<ddddd', '<dddd', '' }
+local SIZES = { 24, 24, 24, 16, 40, 32, 0 }
+local WIDTHS = { 2, 3, 4, 1, 2, 2, 1 }
 
-local BEFORE_UNDO = 9
+local REPLY, REPLY_SIZE, KEYS_USED = { NOW }, 1, 0
 
-local REPLY, REPLIED, KEYS_USED = { NOW }, 1, 0
-
--- Replies with a counter that has no numbers to be recorded. A log records by itself where it is to.
-local function settle(place, kind, mode, at, fits, is_recorded)
-  if is_recorded then
-    record_log(place, mode, unpack_from('<ddd', BLOB, at))
+-- Removes a counter. Replies with a charge that fits if there was one, in Redis or to be written.
+local reset
+if FEATURES % 4 >= 2 then
+  function reset()
+    KEYS_USED, REPLY_SIZE = KEYS_USED + 1, REPLY_SIZE + 1
+    local key = KEYS[KEYS_USED]
+    local counter = COUNTER_OF[key] or KEYS_USED
+    local is_to_write = FRESH_AT[counter] ~= nil
+    COUNTER_OF[key], TEXT[counter], A[counter], B[counter], C[counter] = counter, false, nil, nil, nil
+    FRESH_AT[counter], STORED_FRESH_AT[counter] = nil, nil
+    REPLY[REPLY_SIZE] = (call('DEL', key) == 1 or is_to_write) and 0 or -1
   end
-  local n = REPLIED + 1
-  local first = A[place]
-  if kind == SLIDING_LOG then
-    first, REPLY[n + 1], REPLY[n + 2], REPLY[n + 3] = log_facts(place, unpack_from('<dd', BLOB, at))
-    REPLIED = n + 3
-  elseif kind == BLOCKED or kind == FORGET then
-    first, REPLIED = 0, n
-  elseif kind == GCRA_WHOLE then
-    REPLIED = n
-  else
-    REPLIED = n + 1
-    REPLY[n + 1] = B[place]
-    if kind == SLIDING_WINDOW then
-      REPLIED = n + 2
-      REPLY[n + 2] = C[place]
-    end
+end
+
+-- Replies for a charge that does not change A, B and C. Records a charge of a log.
+local function reply_unchanged(counter, kernel, mode, at, fits, is_recorded)
+  if is_recorded then
+    record_log(counter, mode, unpack_from('<ddd', REQUESTS, at))
+  end
+  local n, width = REPLY_SIZE + 1, WIDTHS[kernel]
+  local first = A[counter]
+  REPLY_SIZE = REPLY_SIZE + width
+  if width == 2 then
+    REPLY[n + 1] = B[counter]
+  elseif width == 3 then
+    REPLY[n + 1], REPLY[n + 2] = B[counter], C[counter]
+  elseif kernel == SLIDING_LOG then
+    first, REPLY[n + 1], REPLY[n + 2], REPLY[n + 3] = log_facts(counter, unpack_from('<dd', REQUESTS, at))
+  elseif kernel == BLOCKED then
+    first = 0
   end
   REPLY[n] = fits and first or -1 - first
 end
 
 local decide_several
-if USES % 256 >= 128 then
-  local function next_place(kind)
-    if kind == BLOCKED then
+if FEATURES % 2 >= 1 then
+  local function next_counter(kernel)
+    if kernel == BLOCKED then
       return 0
     end
     KEYS_USED = KEYS_USED + 1
     local key = KEYS[KEYS_USED]
-    local place = PLACE_OF[key]
-    if not place then
-      place = KEYS_USED
-      PLACE_OF[key] = place
+    local counter = COUNTER_OF[key]
+    if not counter then
+      counter = KEYS_USED
+      COUNTER_OF[key] = counter
     end
-    return place
+    return counter
   end
 
-  -- The charges of the request in hand, by number.
-  local PLACES, KINDS, MODES, ATS, FITS, FRESH_ATS, AS, BS, CS = {}, {}, {}, {}, {}, {}, {}, {}, {}
+  -- The charges of the current request, by index. ATS has where their parameters start.
+  local COUNTERS, CHARGE_KERNELS, MODES, ATS, FITS, FRESH_ATS, AS, BS, CS = {}, {}, {}, {}, {}, {}, {}, {}, {}
 
-  -- All charges are judged on the counters as they are before any is recorded.
+  -- All charges are decided on the counters as they are before any charge is recorded.
   function decide_several(at)
-    local count, groups = unpack_from('<I2I2', BLOB, at)
-    local held, over_groups, groups_over = false, nil, 0
+    local count, groups = unpack_from('<I2I2', REQUESTS, at)
+    local denied, over_groups, groups_over = false, nil, 0
     at = at + 4
     for i = 1, count do
-      local kind, mode, role, role_high = byte(BLOB, at, at + 3)
-      local place = next_place(kind)
+      local kernel, mode, role, role_high = byte(REQUESTS, at, at + 3)
+      local counter = next_counter(kernel)
       at = at + 4
-      PLACES[i], KINDS[i], MODES[i], ATS[i] = place, kind, mode, at
-      local fits, fresh_at, a, b, c = JUDGE[kind](place, mode, unpack_from(NUMBERS[kind], BLOB, at))
+      COUNTERS[i], CHARGE_KERNELS[i], MODES[i], ATS[i] = counter, kernel, mode, at
+      local fits, fresh_at, a, b, c = KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at))
       FITS[i], FRESH_ATS[i], AS[i] = fits, fresh_at, a
       if b then
         BS[i], CS[i] = b, c
@@ -92,7 +96,7 @@ if USES % 256 >= 128 then
       if not fits then
         role = role + 256 * role_high
         if role == 0 then
-          held = true
+          denied = true
         elseif role >= 2 then
           over_groups = over_groups or {}
           if not over_groups[role] then
@@ -101,27 +105,28 @@ if USES % 256 >= 128 then
           end
         end
       end
-      at = at + BYTES[kind]
+      at = at + SIZES[kernel]
     end
-    held = held or groups > 0 and groups_over == groups
+    denied = denied or groups > 0 and groups_over == groups
     for i = 1, count do
-      local mode, kind, place, a = MODES[i], KINDS[i], PLACES[i], AS[i]
-      local is_free = not held or mode == BOOK or mode == RETURN_BOOKED
-      if not (a and is_free) then
-        settle(place, kind, mode, ATS[i], FITS[i], is_free and FRESH_ATS[i])
+      local mode, kernel, counter, a = MODES[i], CHARGE_KERNELS[i], COUNTERS[i], AS[i]
+      local is_recorded = not denied or mode == RECORD or mode == REFUND_RECORDED
+      if not (a and is_recorded) then
+        reply_unchanged(counter, kernel, mode, ATS[i], FITS[i], is_recorded and FRESH_ATS[i])
       else
-        KIND[place], FRESH_AT[place], A[place] = kind, FRESH_ATS[i], a
-        REPLIED = REPLIED + 1
-        REPLY[REPLIED] = FITS[i] and a or -1 - a
-        if kind ~= GCRA_WHOLE then
+        KERNEL_OF[counter], FRESH_AT[counter], A[counter] = kernel, FRESH_ATS[i], a
+        REPLY_SIZE = REPLY_SIZE + 1
+        REPLY[REPLY_SIZE] = FITS[i] and a or -1 - a
+        local width = WIDTHS[kernel]
+        if width > 1 then
           local b = BS[i]
-          B[place] = b
-          REPLIED = REPLIED + 1
-          REPLY[REPLIED] = b
-          if kind == SLIDING_WINDOW then
-            C[place] = CS[i]
-            REPLIED = REPLIED + 1
-            REPLY[REPLIED] = CS[i]
+          B[counter] = b
+          REPLY_SIZE = REPLY_SIZE + 1
+          REPLY[REPLY_SIZE] = b
+          if width > 2 then
+            C[counter] = CS[i]
+            REPLY_SIZE = REPLY_SIZE + 1
+            REPLY[REPLY_SIZE] = CS[i]
           end
         end
       end
@@ -130,77 +135,80 @@ if USES % 256 >= 128 then
   end
 end
 
-local at, length = 1, #BLOB
+local at, length = 1, #REQUESTS
 while at <= length do
-  local kind, mode = byte(BLOB, at, at + 1)
-  if kind == 0 then
+  local kernel, mode = byte(REQUESTS, at, at + 1)
+  if kernel == SEVERAL then
     at = decide_several(at + 1)
-  elseif kind == BEFORE_UNDO then
-    RECEIPT = unpack_from('<d', BLOB, at + 1)
-    at = at + 9
-  else
-    -- A single charge: nothing else can hold it back. By far the most common, so what decide_several does for each of its
-    -- charges stands here once more, without the detours.
+  elseif kernel < RESET then
+    -- A single charge: no other charge can deny it. This is by far the most common request, so the code of
+    -- decide_several is repeated here in a shorter form.
     at = at + 2
-    local place = 0
-    if kind ~= BLOCKED then
+    local counter = 0
+    if kernel ~= BLOCKED then
       KEYS_USED = KEYS_USED + 1
       local key = KEYS[KEYS_USED]
-      place = PLACE_OF[key]
-      if not place then
-        place = KEYS_USED
-        PLACE_OF[key] = place
+      counter = COUNTER_OF[key]
+      if not counter then
+        counter = KEYS_USED
+        COUNTER_OF[key] = counter
       end
     end
-    local fits, fresh_at, a, b, c = JUDGE[kind](place, mode, unpack_from(NUMBERS[kind], BLOB, at))
+    local fits, fresh_at, a, b, c = KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at))
     if not a then -- nothing to record, or a log
-      settle(place, kind, mode, at, fits, fresh_at)
+      reply_unchanged(counter, kernel, mode, at, fits, fresh_at)
     else
-      KIND[place], FRESH_AT[place], A[place] = kind, fresh_at, a
-      REPLIED = REPLIED + 1
-      REPLY[REPLIED] = fits and a or -1 - a
+      KERNEL_OF[counter], FRESH_AT[counter], A[counter] = kernel, fresh_at, a
+      REPLY_SIZE = REPLY_SIZE + 1
+      REPLY[REPLY_SIZE] = fits and a or -1 - a
       if b then
-        B[place] = b
-        REPLIED = REPLIED + 1
-        REPLY[REPLIED] = b
+        B[counter] = b
+        REPLY_SIZE = REPLY_SIZE + 1
+        REPLY[REPLY_SIZE] = b
         if c then
-          C[place] = c
-          REPLIED = REPLIED + 1
-          REPLY[REPLIED] = c
+          C[counter] = c
+          REPLY_SIZE = REPLY_SIZE + 1
+          REPLY[REPLY_SIZE] = c
         end
       end
     end
-    at = at + BYTES[kind]
+    at = at + SIZES[kernel]
+  elseif kernel == RESET then
+    reset()
+    at = at + 1
+  else
+    GRANT_ID = unpack_from('<d', REQUESTS, at + 1)
+    at = at + 9
   end
 end
 
--- Counters go in whole seconds, so that those in use seldom need another time to go: to keep it costs Redis a third less
--- than to set it.
+-- Expiry times are rounded up to whole seconds. The expiry of a counter in use then seldom changes, and SET with
+-- KEEPTTL costs Redis a third less than PSETEX.
 local EXPIRY_STEP = 1000000
 
-local function goes_at(fresh_at)
+local function expires_at(fresh_at)
   return fresh_at + -fresh_at % EXPIRY_STEP
 end
 
-for place = 1, #KEYS do
-  local fresh_at = FRESH_AT[place]
+for counter = 1, #KEYS do
+  local fresh_at = FRESH_AT[counter]
   if fresh_at then
-    local kind, key, value = KIND[place], KEYS[place], nil
-    if kind == GCRA_WHOLE then
-      value = format(WHOLE, A[place])
-    elseif kind == SLIDING_WINDOW then
-      value = pack('<ddd', A[place], B[place], C[place])
-    elseif kind ~= SLIDING_LOG then
-      value = pack('<dd', A[place], B[place])
+    local key, kernel, value = KEYS[counter], KERNEL_OF[counter], nil
+    local width = WIDTHS[kernel]
+    if width == 1 then
+      value = format(WHOLE, A[counter])
+    elseif width == 2 then
+      value = pack('<dd', A[counter], B[counter])
+    elseif width == 3 then
+      value = pack('<ddd', A[counter], B[counter], C[counter])
     end
-    local goes, was_fresh_at = goes_at(fresh_at), WAS_FRESH_AT[place]
-    local stays = was_fresh_at and goes_at(was_fresh_at) == goes
-    if value and stays then
+    local expires, stored_fresh_at = expires_at(fresh_at), STORED_FRESH_AT[counter]
+    local keeps_expiry = stored_fresh_at and expires_at(stored_fresh_at) == expires
+    if value and keeps_expiry then
       call('SET', key, value, 'KEEPTTL')
-    elseif not stays and (value or A[place].stored) then
-      -- Rounded up to whole ms.
-      local left = goes > NOW and goes - NOW or 0
-      local ttl_ms = format(WHOLE, (left + -left % 1000) / 1000 + SLACK_MS)
+    elseif not keeps_expiry and (value or A[counter].stored) then
+      local left = expires > NOW and expires - NOW or 0
+      local ttl_ms = format(WHOLE, (left + -left % 1000) / 1000 + GRACE_MS) -- rounded up to whole ms
       if value then
         call('PSETEX', key, ttl_ms, value)
       else

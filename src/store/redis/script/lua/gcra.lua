@@ -1,29 +1,31 @@
--- GCRA. A = whole us of the theoretical arrival time, B = its fraction in units of 1/denominator us; kept as
--- digits, or as two doubles where the interval has a fraction. `cost` is the time that the units take to drain and `burst` the time that a
--- full burst takes, both worked out by the caller.
+-- GCRA with emission intervals of whole us (gcra_whole) and with fractions (gcra).
+-- State    A us of the theoretical arrival time, B its fraction in units of 1/denominator us; stored as decimal digits
+--          (gcra_whole) or as two doubles (gcra)
+-- cost     time in us in which the units drain; cost_part its fraction
+-- burst    time in us in which a full burst drains; burst_part its fraction
+-- Returns  as counters.lua says of kernels
 local gcra_whole, gcra
 
--- Where the emission interval is a whole number of us there are no fractions.
-if USES % 16 >= 8 then
-  function gcra_whole(place, mode, cost, burst)
-    local arrival = A[place]
+if FEATURES % 64 >= 32 then
+  function gcra_whole(counter, mode, cost, burst)
+    local arrival = A[counter]
     if not arrival then
-      local text = TEXT[place]
+      local text = TEXT[counter]
       arrival = text and tonumber(text) or 0
       if arrival > 0 and arrival < EXACT and arrival % 1 == 0 then
-        WAS_FRESH_AT[place] = arrival
+        STORED_FRESH_AT[counter] = arrival
       else
         arrival = 0
       end
-      A[place] = arrival
+      A[counter] = arrival
     end
-    if mode == UNDO then -- RECEIPT = the time of the grant; idle time since may have drained its cost
-      cost = NOW > RECEIPT and cost - (NOW - RECEIPT) or cost
+    if mode == UNDO then -- GRANT_ID is the time of the grant; the bucket may have drained since
+      cost = NOW > GRANT_ID and cost - (NOW - GRANT_ID) or cost
       if cost <= 0 then
         return true
       end
     end
-    if mode >= RETURN then
+    if mode >= REFUND then
       local after = arrival - cost
       after = after > NOW and after or NOW
       return true, after, after
@@ -34,43 +36,43 @@ if USES % 16 >= 8 then
     if mode == PEEK or not fits and mode == TAKE then
       return fits
     end
-    -- Booked units may owe one further burst.
-    local deepest = NOW + 2 * burst
-    if after > deepest then
-      after = deepest > base and deepest or base
+    -- Postpaid units may exceed the burst by one more burst.
+    local latest = NOW + 2 * burst
+    if after > latest then
+      after = latest > base and latest or base
     end
     return fits, after, after
   end
 end
 
-if USES % 32 >= 16 then
-  local function gcra_at(place, denominator)
+if FEATURES % 128 >= 64 then
+  local function load_gcra(counter, denominator)
     local whole, fraction
-    local text = TEXT[place]
+    local text = TEXT[counter]
     if text and #text == 16 then
       whole, fraction = unpack_from('<dd', text)
     end
     if whole and whole >= 0 and whole < EXACT and whole % 1 == 0
       and fraction >= 0 and fraction < denominator and fraction % 1 == 0 then
-      WAS_FRESH_AT[place] = fraction > 0 and whole + 1 or whole
+      STORED_FRESH_AT[counter] = fraction > 0 and whole + 1 or whole
     else
       whole, fraction = 0, 0
     end
-    A[place], B[place] = whole, fraction
+    A[counter], B[counter] = whole, fraction
   end
 
-  function gcra(place, mode, cost, cost_part, burst, burst_part, denominator)
-    if not A[place] then
-      gcra_at(place, denominator)
+  function gcra(counter, mode, cost, cost_part, burst, burst_part, denominator)
+    if not A[counter] then
+      load_gcra(counter, denominator)
     end
-    local whole, part = A[place], B[place]
+    local whole, part = A[counter], B[counter]
     if mode == UNDO then
-      cost = NOW > RECEIPT and cost - (NOW - RECEIPT) or cost
+      cost = NOW > GRANT_ID and cost - (NOW - GRANT_ID) or cost
       if cost < 0 then
         return true
       end
     end
-    if mode >= RETURN then
+    if mode >= REFUND then
       whole, part = whole - cost, part - cost_part
       if part < 0 then
         whole, part = whole - 1, part + denominator
@@ -92,12 +94,12 @@ if USES % 32 >= 16 then
     if mode == PEEK or not fits and mode == TAKE then
       return fits
     end
-    local deepest, deepest_part = NOW + 2 * burst, 2 * burst_part
-    if deepest_part >= denominator then
-      deepest, deepest_part = deepest + 1, deepest_part - denominator
+    local latest, latest_part = NOW + 2 * burst, 2 * burst_part
+    if latest_part >= denominator then
+      latest, latest_part = latest + 1, latest_part - denominator
     end
-    if after > deepest or after == deepest and after_part > deepest_part then
-      after, after_part = deepest, deepest_part
+    if after > latest or after == latest and after_part > latest_part then
+      after, after_part = latest, latest_part
       if after < whole or after == whole and after_part < part then
         after, after_part = whole, part
       end

@@ -1,51 +1,53 @@
--- Token bucket that refills whole intervals at a time. A = when the last whole interval was, B = tokens then
--- (negative when booked units are owed); kept as two doubles.
+-- Token bucket that is refilled once per interval.
+-- State    A time of the last refill in us, B tokens after it (negative after postpaid units); stored as two doubles
+-- units, capacity, refill in tokens; interval in us
+-- Returns  as counters.lua says of kernels
 local interval_bucket
-if USES % 64 >= 32 then
+if FEATURES % 256 >= 128 then
   local function ceil_div(a, b)
     return floor((a + b - 1) / b)
   end
 
-  local function interval_bucket_at(place, capacity, refill, interval)
+  local function load_bucket(counter, capacity, refill, interval)
     local tokens, last
-    local text = TEXT[place]
+    local text = TEXT[counter]
     if text and #text == 16 then
       last, tokens = unpack_from('<dd', text)
     end
     if last and last >= 0 and last < EXACT and last % 1 == 0
       and tokens >= -capacity and tokens <= capacity and tokens % 1 == 0 then
-      WAS_FRESH_AT[place] = last + ceil_div(capacity - tokens, refill) * interval
+      STORED_FRESH_AT[counter] = last + ceil_div(capacity - tokens, refill) * interval
     else
       tokens, last = capacity, NOW
     end
     local time = NOW > last and NOW or last
     local ticks = floor((time - last) / interval)
-    -- Ticks are compared before they are multiplied: a long idle time would leave the exact range.
+    -- Compared before they are multiplied: after a long idle time the product would exceed 2^53.
     if ticks >= ceil_div(capacity - tokens, refill) then
       tokens, last = capacity, NOW
     else
       tokens, last = tokens + ticks * refill, last + ticks * interval
     end
-    A[place], B[place] = last, tokens
+    A[counter], B[counter] = last, tokens
   end
 
-  function interval_bucket(place, mode, units, capacity, refill, interval)
-    if not A[place] then
-      interval_bucket_at(place, capacity, refill, interval)
+  function interval_bucket(counter, mode, units, capacity, refill, interval)
+    if not A[counter] then
+      load_bucket(counter, capacity, refill, interval)
     end
-    local last, tokens = A[place], B[place]
+    local last, tokens = A[counter], B[counter]
     if tokens == capacity then
-      last = NOW -- a full bucket has no anchor; another request of the batch may have filled it
+      last = NOW -- intervals of a full bucket start at the next grant (an earlier request may have filled it)
     end
-    if mode == UNDO then -- RECEIPT = the last whole interval as of the grant
-      local ticks = last > RECEIPT and ceil_div(last - RECEIPT, interval) or 0
+    if mode == UNDO then -- GRANT_ID is the time of the last refill before the grant
+      local ticks = last > GRANT_ID and ceil_div(last - GRANT_ID, interval) or 0
       if ticks >= ceil_div(units, refill) then
         return true
       end
       units = units - ticks * refill
     end
     local fits, after = true, nil
-    if mode >= RETURN then
+    if mode >= REFUND then
       after = tokens + units
       if after > capacity then
         after = capacity

@@ -1,10 +1,14 @@
--- Sliding log. Kept as a list of pairs, each one element of two doubles: a time in us and the running total of units up to
--- and including that grant. Pair 0 is no grant: its total is what the others start from. A = the log as far as it is
--- known, see open_log. Sums over a span are one subtraction and searches go by bisection, so a decision reads few pairs.
+-- Sliding log: every grant within the window.
+-- State    a list with a pair of doubles per grant: time in us, and total of units up to and including the grant.
+--          Pair 0 is not a grant: its total is where the totals start. A is a table with what is known of the list, see
+--          open_log. The units of several grants are a difference of two totals, and searches are binary, so a decision
+--          reads few pairs
+-- units, limit in units; window in us
+-- Returns  as counters.lua says of kernels
 local sliding_log, record_log, log_facts
-if USES % 8 >= 4 then
-  -- Time and total of a pair as it is kept. What is none counts as none: it is found out by what does not fit together.
-  local function numbers(pair)
+if FEATURES % 32 >= 16 then
+  -- Time and total of a stored pair; 0, 0 for any other text: read_log rejects a list whose totals do not match.
+  local function unpack_pair(pair)
     if pair and #pair == 16 then
       return unpack_from('<dd', pair)
     end
@@ -12,19 +16,19 @@ if USES % 8 >= 4 then
   end
 
   local function time_of(key, pair)
-    return (numbers(call('LINDEX', key, pair)))
+    return (unpack_pair(call('LINDEX', key, pair)))
   end
 
   local function total_of(key, pair)
-    local _, total = numbers(call('LINDEX', key, pair))
+    local _, total = unpack_pair(call('LINDEX', key, pair))
     return total
   end
 
-  -- The first pair in low..high whose number is not below `bound`; high + 1 when there is none.
-  local function first_reaching(number_of, key, bound, low, high)
+  -- The first pair in low..high whose time or total is at least `bound`; high + 1 if there is none.
+  local function first_reaching(value_of, key, bound, low, high)
     while low <= high do
       local middle = floor((low + high) / 2)
-      if number_of(key, middle) < bound then
+      if value_of(key, middle) < bound then
         low = middle + 1
       else
         high = middle - 1
@@ -33,8 +37,8 @@ if USES % 8 >= 4 then
     return low
   end
 
-  -- The first grant still in the window, from that pair on. Few have left since the last grant was recorded, so look in
-  -- growing steps before bisecting.
+  -- The first grant in the window, from pair `from` on. Few grants have expired since the last one was recorded, so the
+  -- steps grow from 1 before the binary search.
   local function first_live(key, from, grants, oldest_live)
     local low, step = from, 1
     while low + step - 1 <= grants and time_of(key, low + step - 1) < oldest_live do
@@ -44,26 +48,26 @@ if USES % 8 >= 4 then
     return first_reaching(time_of, key, oldest_live, low, high < grants and high or grants)
   end
 
-  -- The number of grants in the list, pair 0 left out. Few decisions need it.
+  -- The number of grants in the list, without pair 0. Few decisions need it.
   local function count(key, log)
     log.grants = log.grants or call('LLEN', key) - 1
     return log.grants
   end
 
-  -- So much of a list is read at once: pair 0 and three grants, all that most decisions need of its beginning. Where a list
-  -- ends is handed over as text: Redis spells numbers slowly.
+  -- The first read of a list: pair 0 and three grants, enough for most decisions. Indices are text, because Redis
+  -- converts numbers slowly.
   local HEAD, HEAD_END, END = 4, '3', '-1'
 
-  -- Grants that have left the window are forgotten so many at a time.
-  local FORGOTTEN_AT_ONCE = 2
+  -- Expired grants are removed when there are at least this many, so that not every grant costs an LTRIM.
+  local TRIM_AT = 2
 
-  -- Fills in what is known of a list that begins like this; leaves the log as it is where the list is no log. Returns when
-  -- the log is as if never used.
+  -- Fills in `log` from the start of its list, and returns the time from which the log is as if never used. Changes
+  -- nothing and returns nil if the list is not a log of this limit.
   local function read_log(log, key, head, limit, window)
     local is_whole = #head < HEAD
     local last = is_whole and head[#head] or call('LINDEX', key, END)
-    local newest, total = numbers(last)
-    local _, base = numbers(head[1])
+    local newest, total = unpack_pair(last)
+    local _, base = unpack_pair(head[1])
     if not (#head[1] == 16 and #last == 16 and newest >= 0 and newest < EXACT and total < EXACT) then
       return
     end
@@ -72,10 +76,10 @@ if USES % 8 >= 4 then
     end
     local oldest_live = (NOW > newest and NOW or newest) - window + 1
     local first = 1
-    local first_at, first_total = numbers(head[2])
+    local first_at, first_total = unpack_pair(head[2])
     while first < #head and first_at < oldest_live do
       base, first = first_total, first + 1
-      first_at, first_total = numbers(head[first + 1])
+      first_at, first_total = unpack_pair(head[first + 1])
     end
     if newest < oldest_live then
       first, first_at, base = count(key, log) + 1, 0, total
@@ -90,16 +94,22 @@ if USES % 8 >= 4 then
     end
   end
 
-  -- grants = number of pairs without pair 0 (nil: ask count), newest and total = the last pair, first = the first grant in
-  -- the window as seen from the later of NOW and the newest grant, first_at = its time, base = the total before it, stored =
-  -- whether the list is there, foreign = whether something else is.
-  local function open_log(place, limit, window)
-    local key = KEYS[place]
+  -- Reads a log:
+  --   grants   number of grants; nil until `count` reads it
+  --   newest   time of the last grant
+  --   total    total of the last grant
+  --   first    index of the first grant in the window that ends at NOW, or at the newest grant if that is later
+  --   first_at time of the first grant in the window
+  --   base     total before the first grant in the window
+  --   stored   whether the key has a log
+  --   foreign  whether the key has something else
+  local function open_log(counter, limit, window)
+    local key = KEYS[counter]
     local head = try('LRANGE', key, '0', HEAD_END)
     local log = { newest = 0, total = 0, first = 1, first_at = 0, base = 0, stored = false, foreign = true }
-    A[place] = log
+    A[counter] = log
     if #head >= 2 then
-      WAS_FRESH_AT[place] = read_log(log, key, head, limit, window)
+      STORED_FRESH_AT[counter] = read_log(log, key, head, limit, window)
     elseif #head == 0 and not head.err then
       log.foreign = false
     end
@@ -109,47 +119,47 @@ if USES % 8 >= 4 then
     return log
   end
 
-  function sliding_log(place, mode, units, limit, window)
-    local log = A[place] or open_log(place, limit, window)
-    local fits = mode >= RETURN or log.total - log.base + units <= limit
+  function sliding_log(counter, mode, units, limit, window)
+    local log = A[counter] or open_log(counter, limit, window)
+    local fits = mode >= REFUND or log.total - log.base + units <= limit
     if mode == PEEK or not fits and mode == TAKE then
       return fits
     end
-    return fits, NOW -- record_log knows better when the log is as if never used
+    return fits, NOW -- any time: record_log sets FRESH_AT
   end
 
-  local function clear(place, log)
-    call('DEL', KEYS[place])
+  local function clear(counter, log)
+    call('DEL', KEYS[counter])
     log.grants, log.newest, log.total, log.base, log.stored = 0, 0, 0, 0, false
-    WAS_FRESH_AT[place] = nil -- what comes next begins without a time to go
+    STORED_FRESH_AT[counter] = nil -- a new list has no expiry
   end
 
-  -- How many of the newest grants are looked through for one that is undone.
-  local UNDONE_WITHIN = 64
+  -- A grant to undo is searched among this many newest grants.
+  local UNDO_SEARCH = 64
 
-  -- Takes units back from the grant at RECEIPT: those that followed are written again, lower by that much.
-  local function undo_grant(place, log, units)
-    local key = KEYS[place]
-    local tail = call('LRANGE', key, -UNDONE_WITHIN, -1)
+  -- Removes units from the grant at the time GRANT_ID. The later grants are written again with lower totals.
+  local function undo_grant(counter, log, units)
+    local key = KEYS[counter]
+    local tail = call('LRANGE', key, -UNDO_SEARCH, -1)
     local at = #tail
-    local time, reached = numbers(tail[at])
-    while at > 1 and time > RECEIPT do
+    local time, reached = unpack_pair(tail[at])
+    while at > 1 and time > GRANT_ID do
       at = at - 1
-      time, reached = numbers(tail[at])
+      time, reached = unpack_pair(tail[at])
     end
     local pair = count(key, log) - (#tail - at)
-    if pair < 1 or time ~= RECEIPT then
+    if pair < 1 or time ~= GRANT_ID then
       return
     end
-    local before = at > 1 and select(2, numbers(tail[at - 1])) or total_of(key, pair - 1)
+    local before = at > 1 and select(2, unpack_pair(tail[at - 1])) or total_of(key, pair - 1)
     local granted = reached - before
     units = units < granted and units or granted
     if log.total - units == log.base then
-      return clear(place, log)
+      return clear(counter, log)
     end
     local rest = {}
     for i = units < granted and at or at + 1, #tail do
-      time, reached = numbers(tail[i])
+      time, reached = unpack_pair(tail[i])
       rest[#rest + 1] = pack('<dd', time, reached - units)
     end
     call('LTRIM', key, 0, pair - 1)
@@ -160,14 +170,14 @@ if USES % 8 >= 4 then
     log.newest, log.first_at = time_of(key, log.grants), time_of(key, 1)
   end
 
-  -- Takes units back, the newest first.
-  local function undo(place, log, units)
-    local key = KEYS[place]
+  -- Removes units, from the newest grant backwards.
+  local function refund(counter, log, units)
+    local key = KEYS[counter]
     local total = log.total - units
     if total <= log.base then
-      return clear(place, log)
+      return clear(counter, log)
     end
-    -- The grant that reaches the total stays, shortened.
+    -- The grant that reaches the new total keeps a part of its units.
     local last = first_reaching(total_of, key, total, 1, count(key, log))
     local newest = time_of(key, last)
     call('LTRIM', key, 0, last)
@@ -194,45 +204,46 @@ if USES % 8 >= 4 then
     log.newest, log.total = at, total
   end
 
-  -- Records a charge. Only here are grants forgotten that have left the window: when units go back at once, because a log
-  -- whose newest grant is undone sees from an earlier time, else when it is worth a command.
-  function record_log(place, mode, units, limit, window)
-    local key, log = KEYS[place], A[place]
+  -- Records a charge, and removes expired grants: before a refund always, because the window of a log whose newest
+  -- grant is removed ends earlier and would include them again; else from TRIM_AT grants on.
+  function record_log(counter, mode, units, limit, window)
+    local key, log = KEYS[counter], A[counter]
     local at = NOW > log.newest and NOW or log.newest
     if log.foreign then
       call('DEL', key)
       log.foreign = false
     end
-    if log.first > FORGOTTEN_AT_ONCE or log.first > 1 and mode >= RETURN then
+    if log.first > TRIM_AT or log.first > 1 and mode >= REFUND then
       call('LTRIM', key, format(WHOLE, log.first - 1), END)
       log.grants, log.first = log.grants and log.grants - log.first + 1, 1
     end
     if mode == UNDO then
-      undo_grant(place, log, units)
-    elseif mode >= RETURN then
-      undo(place, log, units)
+      undo_grant(counter, log, units)
+    elseif mode >= REFUND then
+      refund(counter, log, units)
     else
-      -- Booked units may owe one further limit.
+      -- Postpaid units may exceed the limit by one more limit.
       local room = 2 * limit - (log.total - log.base)
       if room > 0 then
         append(key, log, at, units < room and units or room)
       end
     end
-    KIND[place], FRESH_AT[place] = SLIDING_LOG, log.newest + window
+    KERNEL_OF[counter], FRESH_AT[counter] = SLIDING_LOG, log.newest + window
   end
 
-  -- What a report needs of a log, see the header of the script.
-  function log_facts(place, units, limit)
-    local key, log = KEYS[place], A[place]
+  -- The four integers of the reply, see counters.lua.
+  function log_facts(counter, units, limit)
+    local key, log = KEYS[counter], A[counter]
     local used = log.total - log.base
     if used == 0 then
       return 0, 0, 0, 0
     end
-    local function freeing(room_for)
-      return time_of(key, first_reaching(total_of, key, log.total + room_for - limit, log.first, count(key, log)))
+    -- Time of the grant after whose end `room` units fit.
+    local function freed_by(room)
+      return time_of(key, first_reaching(total_of, key, log.total + room - limit, log.first, count(key, log)))
     end
-    local next_one = used <= limit and log.first_at or freeing(1)
-    local same_cost = units <= limit and used + units > limit and freeing(units) or 0
+    local next_one = used <= limit and log.first_at or freed_by(1)
+    local same_cost = units <= limit and used + units > limit and freed_by(units) or 0
     return used, log.newest, next_one, same_cost
   end
 end

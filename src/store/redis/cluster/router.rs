@@ -1,0 +1,291 @@
+//! Sends a request to the node that serves its slot, and follows redirects. Owns the slot map and the clients of the
+//! nodes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::endpoints::Endpoints;
+use super::layout::SlotRange;
+use super::refresh_signal::RefreshSignal;
+use super::slot_map::{Primary, SlotMap};
+use crate::engine::StoreError;
+use crate::store::redis::address::Address;
+use crate::store::redis::connect::Target;
+use crate::store::redis::error::Redirect;
+use crate::store::redis::node::{CallError, CallMode, Cause, Node, NotExecuted, probe_request};
+use crate::store::redis::observer::QueueDepth;
+use crate::store::redis::options::RedisOptions;
+use crate::store::redis::script::{Answer, Encoded};
+use crate::store::redis::tasks::Tasks;
+
+/// How many times a request is sent at most. Each redirect comes from a node that knows the layout better, so more than
+/// a few mean that the nodes disagree.
+const MAX_ATTEMPTS: usize = 5;
+
+/// Pause before a request for a key that is being migrated is sent again.
+const MIGRATION_PAUSE: Duration = Duration::from_millis(2);
+
+/// The primaries of a cluster and their slots.
+pub(super) struct Router {
+    options: RedisOptions,
+    endpoints: Endpoints,
+    map: Mutex<SlotMap<Node>>,
+    refresh_signal: RefreshSignal,
+    /// `Ok` after the first layout; before, the last error of a refresh, if any.
+    first_layout: watch::Sender<Option<Result<(), StoreError>>>,
+    queue_depth: QueueDepth,
+    closing: CancellationToken,
+    /// The tasks of all nodes.
+    tasks: Arc<Tasks>,
+}
+
+/// Why a request has no answer.
+#[derive(Debug)]
+pub(super) enum RouteError {
+    /// The request may have been decided, or cannot be decided at present.
+    Failed(StoreError),
+    /// The slot is migrating, and the keys of the request are on both nodes: they can be decided one at a time only.
+    SlotMigrating,
+}
+
+/// How a request was sent.
+#[derive(Clone, Copy)]
+struct SentCall {
+    slot: Option<u16>,
+    key_count: usize,
+    mode: CallMode,
+}
+
+impl Router {
+    pub(super) fn new(
+        options: &RedisOptions,
+        endpoints: Endpoints,
+        queue_depth: QueueDepth,
+        tasks: Arc<Tasks>,
+    ) -> Self {
+        Self {
+            options: options.clone(),
+            endpoints,
+            map: Mutex::default(),
+            refresh_signal: RefreshSignal::default(),
+            first_layout: watch::Sender::new(None),
+            queue_depth,
+            closing: CancellationToken::new(),
+            tasks,
+        }
+    }
+
+    pub(super) fn key_prefix(&self) -> &str {
+        &self.options.key_prefix
+    }
+
+    pub(super) fn queue_depth(&self) -> &QueueDepth {
+        &self.queue_depth
+    }
+
+    pub(super) fn refresh_signal(&self) -> &RefreshSignal {
+        &self.refresh_signal
+    }
+
+    /// Cancelled by [`Router::close`].
+    pub(super) fn closing(&self) -> &CancellationToken {
+        &self.closing
+    }
+
+    /// Closes all nodes, also those that a redirect opens later.
+    pub(super) fn close(&self) {
+        self.closing.cancel();
+        for primary in self.map.lock().primaries() {
+            primary.node.close();
+        }
+    }
+
+    /// The primaries known at present.
+    pub(super) fn primaries(&self) -> Vec<Arc<Primary<Node>>> {
+        self.map.lock().primaries().to_vec()
+    }
+
+    /// The addresses of the primaries known at present, and how to connect to them.
+    pub(super) fn targets(&self) -> Vec<(Address, Target)> {
+        let primaries = self.primaries();
+        primaries.iter().map(|primary| (primary.address.clone(), primary.node.target().clone())).collect()
+    }
+
+    /// The nodes of the settings.
+    pub(super) fn seeds(&self) -> impl Iterator<Item = (Address, Target)> {
+        let seeds = self.endpoints.seeds().iter();
+        seeds.map(|(address, endpoint)| (address.clone(), Target::Server(endpoint.clone())))
+    }
+
+    /// Has a request decided whose keys share this slot. Follows redirects.
+    pub(super) async fn call(
+        &self,
+        request: Encoded,
+        slot: Option<u16>,
+        deadline: Instant,
+    ) -> Result<Answer, RouteError> {
+        let mut primary = self.owner(slot, deadline).await?;
+        let (mut request, mut mode) = (request, CallMode::Batched(slot));
+        for _ in 0..MAX_ATTEMPTS {
+            let not_executed = match primary.node.call(request, mode, deadline).await {
+                Ok(answer) => return Ok(answer),
+                Err(CallError::NotExecuted(not_executed)) => *not_executed,
+                Err(CallError::Failed(failure)) => {
+                    if matches!(failure, StoreError::Timeout | StoreError::Unreachable(_)) {
+                        self.refresh_signal.request_after_failure(&primary.address);
+                    }
+                    return Err(RouteError::Failed(failure));
+                }
+            };
+            let NotExecuted { request: unanswered, cause } = not_executed;
+            (primary, mode) = match cause {
+                Cause::NotSent(failure) => {
+                    (self.new_owner(&primary, slot, failure)?, CallMode::Batched(slot))
+                }
+                Cause::Redirected(redirect) => {
+                    let sent = SentCall { slot, key_count: unanswered.key_count(), mode };
+                    self.follow(&primary, redirect, sent, deadline).await?
+                }
+            };
+            request = unanswered;
+        }
+        Err(RouteError::Failed(StoreError::Refused(
+            "the nodes disagree which one serves the slot".to_owned(),
+        )))
+    }
+
+    /// The primary that serves the slot. Waits for the first layout.
+    pub(super) async fn owner(
+        &self,
+        slot: Option<u16>,
+        deadline: Instant,
+    ) -> Result<Arc<Primary<Node>>, StoreError> {
+        if let Some(owner) = self.map.lock().owner(slot) {
+            return Ok(owner);
+        }
+        let mut first_layout = self.first_layout.subscribe();
+        let loaded = timeout_at(deadline, first_layout.wait_for(Option::is_some)).await;
+        match loaded.map(|loaded| loaded.map(|loaded| loaded.clone())) {
+            Ok(Ok(Some(Err(failure)))) => return Err(failure),
+            Ok(_) => {}
+            Err(_elapsed) => return Err(StoreError::Timeout),
+        }
+        let owner = self.map.lock().owner(slot);
+        owner.ok_or_else(|| {
+            self.refresh_signal.request();
+            StoreError::Unreachable("no primary has the slot".to_owned())
+        })
+    }
+
+    /// The primary that serves the slot now, after `failed` could not be reached. An error if it still is `failed`.
+    fn new_owner(
+        &self,
+        failed: &Arc<Primary<Node>>,
+        slot: Option<u16>,
+        failure: StoreError,
+    ) -> Result<Arc<Primary<Node>>, RouteError> {
+        self.refresh_signal.request_after_failure(&failed.address);
+        let owner = self.map.lock().owner(slot);
+        owner.filter(|owner| !Arc::ptr_eq(owner, failed)).ok_or(RouteError::Failed(failure))
+    }
+
+    /// Where and how to send a request after a redirect.
+    async fn follow(
+        &self,
+        from: &Arc<Primary<Node>>,
+        redirect: Redirect,
+        sent: SentCall,
+        deadline: Instant,
+    ) -> Result<(Arc<Primary<Node>>, CallMode), RouteError> {
+        match redirect {
+            Redirect::Moved(to) => {
+                self.refresh_signal.request();
+                let primary = self.redirect_target(to.reported_by(&from.address));
+                if let Some(slot) = sent.slot {
+                    self.map.lock().assign_slot(slot, &primary.address);
+                }
+                Ok((primary, CallMode::Batched(sent.slot)))
+            }
+            Redirect::Ask(to) => Ok((self.redirect_target(to.reported_by(&from.address)), CallMode::Asking)),
+            // A key of the call is on the other node, perhaps the key of another request: retry in a call of its own.
+            Redirect::TryAgain if matches!(sent.mode, CallMode::Batched(_)) => {
+                Ok((Arc::clone(from), CallMode::Single))
+            }
+            // The keys of this request are on both nodes, perhaps for long.
+            Redirect::TryAgain if sent.key_count > 1 => Err(RouteError::SlotMigrating),
+            Redirect::TryAgain => {
+                sleep(MIGRATION_PAUSE).await;
+                Ok((self.owner(sent.slot, deadline).await?, CallMode::Single))
+            }
+            Redirect::Down => {
+                self.refresh_signal.request_after_failure(&from.address);
+                Err(RouteError::Failed(redirect.into()))
+            }
+        }
+    }
+
+    fn redirect_target(&self, address: Address) -> Arc<Primary<Node>> {
+        self.map.lock().redirect_target(&address, |address| self.open(address))
+    }
+
+    fn open(&self, address: &Address) -> Node {
+        let target = Target::Server(self.endpoints.at(address));
+        let node = Node::start(target, &self.options, self.queue_depth.for_node(), &self.tasks);
+        if self.closing.is_cancelled() {
+            node.close();
+        }
+        node
+    }
+
+    /// Whether there has been a layout.
+    pub(super) fn has_layout(&self) -> bool {
+        self.map.lock().has_layout()
+    }
+
+    /// Replaces the layout. Returns whether a primary joined or left.
+    pub(super) fn set_layout(&self, layout: &[SlotRange]) -> bool {
+        let mut map = self.map.lock();
+        let before = map.primaries().len();
+        let left = map.set_layout(layout, |address| self.open(address));
+        let has_changed = !left.is_empty() || map.primaries().len() != before;
+        for primary in map.primaries() {
+            if let Some(range) = layout.iter().find(|range| range.primary == primary.address) {
+                let slot = Some(*range.slots.start());
+                primary.node.set_probe(probe_request(&self.options.key_prefix, slot));
+            }
+        }
+        drop(map);
+        for primary in left {
+            primary.node.retire();
+        }
+        self.first_layout.send_replace(Some(Ok(())));
+        has_changed
+    }
+
+    /// Records that no node reported the layout. Before the first layout, requests fail with this error.
+    pub(super) fn layout_failed(&self, failure: StoreError) {
+        if !self.has_layout() {
+            self.first_layout.send_replace(Some(Err(failure)));
+        }
+    }
+}
+
+impl From<StoreError> for RouteError {
+    fn from(failure: StoreError) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<RouteError> for StoreError {
+    fn from(error: RouteError) -> Self {
+        match error {
+            RouteError::Failed(failure) => failure,
+            RouteError::SlotMigrating => Redirect::TryAgain.into(),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The layout, redirects and failover.
+
+use super::*;
+
+/// The error of the other node for a slot, `MOVED 100 b.test:7000`.
+fn redirect(code: &'static str, call: &ScriptCall) -> Reply {
+    Reply::Error(match (code, call.host) {
+        ("MOVED", "a.test") => "MOVED 100 b.test:7000",
+        ("MOVED", _) => "MOVED 100 a.test:7000",
+        ("ASK", _) => "ASK 100 b.test:7000",
+        (other, _) => panic!("{other} has no address"),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_goes_to_the_primary_that_serves_its_slot() {
+    let case = case(|_| None);
+    case.hit(LOW).await.expect("an answer");
+    assert_eq!(case.calls(), [1, 0]);
+    case.hit(HIGH).await.expect("an answer");
+    assert_eq!(case.calls(), [1, 1]);
+    assert_eq!(case.refreshes(), 1, "the first layout is enough");
+}
+
+#[tokio::test(start_paused = true)]
+async fn moved_is_followed_remembered_and_refreshes_the_layout() {
+    let case = case(|call| (call.host == "a.test").then(|| redirect("MOVED", call)));
+    case.hit(LOW).await.expect("an answer");
+    assert_eq!(case.calls(), [1, 1]);
+    case.hit(LOW).await.expect("an answer");
+    assert_eq!(case.calls(), [1, 2], "the slot is assigned to b.test");
+    sleep(1_000 * MS).await;
+    assert_eq!(case.refreshes(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ask_is_followed_for_one_request() {
+    let case = case(|call| (call.host == "a.test").then(|| redirect("ASK", call)));
+    case.hit(LOW).await.expect("an answer");
+    assert_eq!(case.nodes[1].commands("ASKING").len(), 1);
+    case.hit(LOW).await.expect("an answer");
+    assert_eq!(case.calls(), [2, 2], "the slot stays with a.test");
+    assert_eq!(case.nodes[1].commands("ASKING").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_disagree_are_asked_five_times() {
+    let case = case(|call| Some(redirect("MOVED", call)));
+    let refused = "the nodes disagree which one serves the slot".to_owned();
+    assert_eq!(case.hit(LOW).await, Err(StoreError::Refused(refused)));
+    assert_eq!(case.calls(), [3, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_tryagain_the_keys_of_a_request_are_decided_one_by_one() {
+    // The migration has moved some of the keys: a call with several keys fails, a call with one key is served.
+    let case = case(|call| {
+        (call.key_count() > 1)
+            .then_some(Reply::Error("TRYAGAIN Multiple keys request during rehashing of slot"))
+    });
+    let charges = charges(&[(LOW, Cost::take(1)), (LOW, Cost::take(1))]);
+    let outcomes = case.decide(&charges).await.expect("an answer");
+    assert_eq!(verdicts(&outcomes), [Verdict::Fits; 2]);
+    // Batched; in a call of its own; both keys in a batch; each key in a call of its own.
+    assert_eq!(case.calls(), [5, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_being_migrated_is_asked_for_again() {
+    let refused = AtomicUsize::new(0);
+    let case = case(move |_| {
+        let is_first = refused.fetch_add(1, Ordering::Relaxed) < 2;
+        is_first.then_some(Reply::Error("TRYAGAIN Multiple keys request during rehashing of slot"))
+    });
+    let started = Instant::now();
+    case.hit(LOW).await.expect("an answer");
+    assert_eq!((case.calls(), started.elapsed()), ([3, 0], 2 * MS));
+}
+
+#[tokio::test(start_paused = true)]
+async fn clusterdown_is_an_error_and_refreshes_the_layout() {
+    let case = case(|_| Some(Reply::Error("CLUSTERDOWN Hash slot not served")));
+    let down = StoreError::Refused("the cluster does not serve the slot".to_owned());
+    assert_eq!(case.hit(LOW).await, Err(down));
+    assert_eq!(case.calls(), [1, 0], "it is not repeated");
+    sleep(1_000 * MS).await;
+    assert_eq!(case.refreshes(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_wait_for_the_first_layout() {
+    let case = case(|_| None);
+    case.nodes[0].handle(|command| match command[0].as_str() {
+        "CLUSTER" => Some(Reply::After(5 * MS, Box::new(slots_reply(&halves())))),
+        _ => None,
+    });
+    let started = Instant::now();
+    case.hit(LOW).await.expect("an answer");
+    assert_eq!(started.elapsed(), 5 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_layout_requests_fail_with_the_reason() {
+    let case = case(|_| None);
+    case.nodes[0].handle(|command| match command[0].as_str() {
+        "CLUSTER" => Some(Reply::Error("ERR This instance has cluster support disabled")),
+        _ => None,
+    });
+    let reason = StoreError::Refused("ERR This instance has cluster support disabled".to_owned());
+    assert_eq!(case.hit(LOW).await, Err(reason.clone()));
+    assert_eq!(case.cluster.ping(Instant::now() + 15 * MS).await, Err(reason));
+    case.nodes[0].handle(|command| (command[0] == "CLUSTER").then(|| slots_reply(&halves())));
+    sleep(1_000 * MS).await;
+    case.hit(LOW).await.expect("the layout is known now");
+    case.cluster.ping(Instant::now() + 15 * MS).await.expect("a primary answers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_without_a_primary_is_an_error() {
+    let case = case(|_| None);
+    case.layout.lock().truncate(1);
+    case.hit(LOW).await.expect("an answer");
+    assert_eq!(case.hit(HIGH).await, Err(StoreError::Unreachable("no primary has the slot".to_owned())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_failover_the_new_primary_is_found() {
+    let case = case(|_| None);
+    case.hit(HIGH).await.expect("an answer");
+    case.nodes[1].set_refuses(true);
+    case.nodes[1].handle(|_| Some(Reply::Close));
+    *case.layout.lock() = vec![(0, SLOTS - 1, "a.test")];
+    case.hit(HIGH).await.expect_err("the call was sent, so it is not repeated");
+    sleep(1_000 * MS).await;
+    case.hit(HIGH).await.expect("the new primary answers");
+    assert_eq!(case.cluster.nodes().len(), 1, "the old primary is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_without_a_seed_is_an_error() {
+    let options = RedisOptions { urls: Vec::new(), ..options() };
+    let refused = Cluster::start(&options, Arc::new(NoopObserver)).err();
+    assert_eq!(refused, Some(OptionsError::Zero("urls")));
+}

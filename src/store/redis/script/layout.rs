@@ -1,0 +1,188 @@
+//! The numbers that Rust and Lua share: kernels, modes and roles in a request, and the width of a reply. The unit test
+//! below compares this file with the Lua text. lua/decide.lua describes how a request is laid out.
+
+use crate::engine::algorithm::Kernel;
+
+/// A kernel of the script. The engine's `Kernel::Gcra` is two of these: fractions cost extra.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct KernelLayout {
+    /// Name of the Lua function; in capitals, name of the Lua constant with its number.
+    pub(super) name: &'static str,
+    /// The kernel in a request, from 1.
+    pub(super) number: u8,
+    /// How many doubles follow the mode in a request.
+    parameters: usize,
+    /// How many integers the script returns for a charge. The kernel's state in Redis has as many numbers, except that
+    /// a log is a list, of which four facts are returned, and a blocked limit has no state.
+    pub(super) reply_width: usize,
+}
+
+const FIXED_WINDOW: KernelLayout = KernelLayout::new("fixed_window", 1, 3, 2);
+const SLIDING_WINDOW: KernelLayout = KernelLayout::new("sliding_window", 2, 3, 3);
+const SLIDING_LOG: KernelLayout = KernelLayout::new("sliding_log", 3, 3, 4);
+const GCRA_WHOLE: KernelLayout = KernelLayout::new("gcra_whole", 4, 2, 1);
+const GCRA: KernelLayout = KernelLayout::new("gcra", 5, 5, 2);
+const INTERVAL_BUCKET: KernelLayout = KernelLayout::new("interval_bucket", 6, 4, 2);
+const BLOCKED: KernelLayout = KernelLayout::new("blocked", 7, 0, 1);
+
+/// All kernels, in the order of their numbers.
+const KERNELS: [KernelLayout; 7] =
+    [FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, GCRA_WHOLE, GCRA, INTERVAL_BUCKET, BLOCKED];
+
+/// In place of a kernel: several charges that are decided together.
+pub(super) const SEVERAL: u8 = 0;
+/// In place of a kernel: a counter to reset.
+pub(super) const RESET: u8 = 100;
+/// Before a charge to undo: the id of its grant follows.
+pub(super) const GRANT: u8 = 101;
+
+/// In the features of a request: it has several charges.
+pub(super) const FEATURE_SEVERAL: u16 = 1;
+/// In the features of a request: it resets a counter.
+pub(super) const FEATURE_RESET: u16 = 2;
+
+const _: () = {
+    let mut index = 0;
+    while index < KERNELS.len() {
+        assert!(KERNELS[index].number as usize == index + 1, "Lua uses the numbers as indices");
+        index += 1;
+    }
+    assert!(KERNELS.len() < RESET as usize, "the number of a kernel is taken");
+    assert!(KERNELS.len() + 2 <= u16::BITS as usize, "no feature bit is left for a kernel");
+};
+
+/// What a charge does to its counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum ChargeMode {
+    /// Writes nothing.
+    Peek,
+    /// Takes units if they fit.
+    Take,
+    /// Takes units even if they do not fit (postpaid).
+    Record,
+    /// Refunds units, unless the request is denied.
+    Refund,
+    /// Refunds units even if the request is denied (postpaid).
+    RefundRecorded,
+    /// Refunds the units of one grant.
+    Undo,
+}
+
+/// Denies the request if the charge does not fit.
+pub(super) const ROLE_ENFORCE: u16 = 0;
+/// Denies nothing.
+pub(super) const ROLE_NON_BINDING: u16 = 1;
+/// Plus a group: denies the request if every quota group has a charge that does not fit.
+pub(super) const ROLE_QUOTA: u16 = 2;
+
+impl KernelLayout {
+    const fn new(name: &'static str, number: u8, parameters: usize, reply_width: usize) -> Self {
+        Self { name, number, parameters, reply_width }
+    }
+
+    pub(super) fn for_kernel(kernel: &Kernel) -> &'static Self {
+        match kernel {
+            Kernel::FixedWindow(_) => &FIXED_WINDOW,
+            Kernel::SlidingWindow(_) => &SLIDING_WINDOW,
+            Kernel::SlidingLog(_) => &SLIDING_LOG,
+            Kernel::Gcra(gcra) if gcra.denominator() == 1 => &GCRA_WHOLE,
+            Kernel::Gcra(_) => &GCRA,
+            Kernel::IntervalBucket(_) => &INTERVAL_BUCKET,
+            Kernel::Blocked(_) => &BLOCKED,
+        }
+    }
+
+    /// All kernels, in the order of their numbers.
+    #[cfg(test)]
+    pub(super) fn all() -> &'static [Self] {
+        &KERNELS
+    }
+
+    /// Bytes of the parameters in a request.
+    pub(super) const fn parameters_size(&self) -> usize {
+        8 * self.parameters
+    }
+
+    /// The bit of the kernel in the features of a request.
+    pub(super) const fn feature(&self) -> u16 {
+        FEATURE_RESET << self.number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::script::TEXT;
+
+    /// The Lua text without line breaks.
+    fn lua() -> String {
+        TEXT.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    fn assert_in_lua(expected: &str) {
+        assert!(lua().contains(expected), "the Lua text must have: {expected}");
+    }
+
+    fn list<T: ToString>(values: impl Iterator<Item = T>) -> String {
+        values.map(|value| value.to_string()).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn lua_has_the_same_kernels() {
+        let names = list(KERNELS.iter().map(|kernel| kernel.name.to_uppercase()));
+        assert_in_lua(&format!("local {names} = {} ", list(KERNELS.iter().map(|kernel| kernel.number))));
+        // A kernel without parameters is always defined.
+        let function = |kernel: &KernelLayout| {
+            [kernel.name, if kernel.parameters > 0 { " or false" } else { "" }].concat()
+        };
+        assert_in_lua(&format!("local KERNELS = {{ {}, }} ", list(KERNELS.iter().map(function))));
+        let format = |kernel: &KernelLayout| match kernel.parameters {
+            0 => "''".to_owned(),
+            parameters => format!("'<{}'", "d".repeat(parameters)),
+        };
+        assert_in_lua(&format!("local FORMATS = {{ {} }} ", list(KERNELS.iter().map(format))));
+        let sizes = list(KERNELS.iter().map(KernelLayout::parameters_size));
+        assert_in_lua(&format!("local SIZES = {{ {sizes} }} "));
+        let widths = list(KERNELS.iter().map(|kernel| kernel.reply_width));
+        assert_in_lua(&format!("local WIDTHS = {{ {widths} }} "));
+    }
+
+    #[test]
+    fn lua_defines_each_kernel_under_its_feature() {
+        let lua = lua();
+        let sections: Vec<_> = lua.split("if FEATURES % ").skip(1).collect();
+        for kernel in KERNELS.iter().filter(|kernel| kernel.parameters > 0) {
+            let bit = kernel.feature();
+            let condition = format!("{} >= {bit} then", u32::from(bit) * 2);
+            let function = format!(" function {}(", kernel.name);
+            let is_defined = |section: &&str| section.starts_with(&condition) && section.contains(&function);
+            assert_eq!(
+                sections.iter().filter(|section| is_defined(section)).count(),
+                1,
+                "{kernel:?}: {condition}"
+            );
+        }
+        for (bit, function) in [(FEATURE_SEVERAL, "decide_several"), (FEATURE_RESET, "reset")] {
+            assert_in_lua(&format!("local {function} if FEATURES % {} >= {bit} then", 2 * bit));
+        }
+    }
+
+    #[test]
+    fn lua_has_the_same_marks_modes_and_roles() {
+        assert_in_lua(&format!("local SEVERAL, RESET, GRANT = {SEVERAL}, {RESET}, {GRANT} "));
+        let modes = [
+            ("PEEK", ChargeMode::Peek),
+            ("TAKE", ChargeMode::Take),
+            ("RECORD", ChargeMode::Record),
+            ("REFUND", ChargeMode::Refund),
+            ("REFUND_RECORDED", ChargeMode::RefundRecorded),
+            ("UNDO", ChargeMode::Undo),
+        ];
+        let names = list(modes.iter().map(|(name, _)| name));
+        assert_in_lua(&format!("local {names} = {} ", list(modes.iter().map(|(_, mode)| *mode as u8))));
+        assert_in_lua(&format!("if role == {ROLE_ENFORCE} then denied = true"));
+        assert_in_lua(&format!("elseif role >= {ROLE_QUOTA} then over_groups = "));
+        assert_eq!([ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA], [0, 1, 2]);
+    }
+}
