@@ -1,5 +1,5 @@
 //! Outages of Redis: every fault, with the served process or the store alone. For each fault: what callers see and for
-//! how long, what is logged and counted, that the service recovers without a restart, and that no call is charged twice.
+//! how long, what is logged and counted. The service recovers without a restart, and no call is charged twice.
 
 use std::time::Duration;
 

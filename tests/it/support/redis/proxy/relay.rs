@@ -106,7 +106,7 @@ async fn connect(
     Ok(())
 }
 
-/// Copies bytes in one direction. It reads and writes concurrently, so that a delay adds latency and keeps the bandwidth.
+/// Copies bytes in one direction. It reads and writes concurrently: a delay adds latency and keeps the bandwidth.
 async fn pump(
     mut source: impl AsyncRead + Unpin,
     mut sink: impl AsyncWrite + Unpin,
