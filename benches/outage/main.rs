@@ -7,8 +7,8 @@
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
 mod callers;
-mod cast;
 mod picture;
+mod processes;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 
 use callers::{Answer, Outcome};
-use cast::{Redis, Service};
+use processes::{Redis, Service};
 
 /// Calls per second, a quarter for each failure policy.
 const RATE: u64 = 2_000;

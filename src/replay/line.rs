@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Applied, Code, Decision, Limit, LimitResult, PlanError, Request, Status};
-use crate::transport::protojson::{Number, default_if_null, number};
+use crate::transport::protojson::{Number, default_if_null, unsigned_number};
 use crate::transport::{Bounds, RawDescriptor, RawRequest, RequestError};
 
 /// Decisions are exact for times below this, in the year 2112.
@@ -45,7 +45,7 @@ struct RecordedJson {
     domain: String,
     #[serde(default, deserialize_with = "default_if_null")]
     descriptors: Vec<RawDescriptor>,
-    #[serde(default, deserialize_with = "number", alias = "hitsAddend")]
+    #[serde(default, deserialize_with = "unsigned_number", alias = "hitsAddend")]
     hits_addend: u32,
 }
 

@@ -17,11 +17,11 @@ pub fn default_if_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>
 }
 
 /// Reads an unsigned number, written as a number or as text; null is 0.
-pub fn number<'de, D: Deserializer<'de>, T: TryFrom<u64> + Default>(from: D) -> Result<T, D::Error> {
+pub fn unsigned_number<'de, D: Deserializer<'de>, T: TryFrom<u64> + Default>(from: D) -> Result<T, D::Error> {
     Ok(optional_number(from)?.unwrap_or_default())
 }
 
-/// As [`number`], but null is `None`: a wrapper such as `google.protobuf.UInt64Value`.
+/// As [`unsigned_number`], but null is `None`: a wrapper such as `google.protobuf.UInt64Value`.
 pub fn optional_number<'de, D: Deserializer<'de>, T: TryFrom<u64>>(from: D) -> Result<Option<T>, D::Error> {
     let number: Option<Number<T>> = Option::deserialize(from)?;
     Ok(number.map(|Number(number)| number))

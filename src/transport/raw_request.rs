@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::protojson::{default_if_null, entries, number, optional_number, unit};
+use super::protojson::{default_if_null, entries, optional_number, unit, unsigned_number};
 use super::{DescriptorError, RequestError};
 use crate::engine::{Descriptor, Entry, LimitOverride, Period, Request, Unit};
 
@@ -26,7 +26,7 @@ pub struct RawRequest {
     #[serde(deserialize_with = "default_if_null")]
     pub descriptors: Vec<RawDescriptor>,
     /// 0 stands for 1.
-    #[serde(deserialize_with = "number", alias = "hits_addend")]
+    #[serde(deserialize_with = "unsigned_number", alias = "hits_addend")]
     pub hits_addend: u32,
 }
 
@@ -47,7 +47,7 @@ pub struct RawDescriptor {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct RawLimit {
-    #[serde(deserialize_with = "number", alias = "requests_per_unit")]
+    #[serde(deserialize_with = "unsigned_number", alias = "requests_per_unit")]
     pub requests_per_unit: u32,
     /// A number of `envoy.type.v3.RateLimitUnit`, defined or not.
     #[serde(deserialize_with = "unit")]

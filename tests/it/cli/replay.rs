@@ -67,7 +67,7 @@ pub(crate) fn line(t_us: u64, descriptors: &[(&str, u64, bool)]) -> String {
     format!(r#"{{"t_us":{t_us},"domain":"d","descriptors":[{}]}}"#, descriptors.join(","))
 }
 
-pub(crate) fn played(store: &mut impl ReplayStore, requests: &str) -> String {
+pub(crate) fn replayed(store: &mut impl ReplayStore, requests: &str) -> String {
     let mut answers = Vec::new();
     replay(&rules(), store, (requests.as_bytes(), &mut answers), |_| {}).expect("every line is a request");
     String::from_utf8(answers).expect("answers are text")
@@ -101,7 +101,7 @@ pub(crate) fn known_answers(store: &mut impl ReplayStore) {
     for (key, rows) in [("fixed", &FIXED[..]), ("log", &LOG[..]), ("counter", &COUNTER[..])] {
         let requests: Vec<_> =
             rows.iter().map(|(offset, cost, ..)| line(T0 + offset, &[(key, *cost, false)])).collect();
-        let answers = played(store, &requests.join("\n"));
+        let answers = replayed(store, &requests.join("\n"));
         for ((offset, _, code, [remaining, retry, reset, next]), answer) in rows.iter().zip(answers.lines()) {
             let code = if *code == "OK" { "OK" } else { "OVER_LIMIT" };
             let expected = format!(

@@ -2,7 +2,7 @@
 
 use envoy_types::pb::google::protobuf::UInt64Value;
 
-use crate::service::admission::{LIMIT, RULES, crowd_of, exactly_the_limit};
+use crate::service::admission::{LIMIT, RULES, admitted, exactly_the_limit};
 use crate::support::grpc::{RateLimitDescriptor, Rls, descriptor, request};
 use crate::support::process::{Plan, Ratelimitd};
 use crate::support::redis::Redis;
@@ -49,7 +49,7 @@ async fn what_is_reserved_in_another_slot_is_given_back() {
     let away = (0..).map(|n| format!("w{n}")).find(|value| home("wide", value) != home("gcra", "both"));
     let wide = descriptor(&[("wide", &away.expect("some value is elsewhere"))]);
     let both = [descriptor(&[("gcra", "both")]), wide.clone()];
-    assert_eq!(crowd_of(&services, &both).await, LIMIT);
+    assert_eq!(admitted(&services, &both).await, LIMIT);
     let peek = RateLimitDescriptor { hits_addend: Some(UInt64Value { value: 0 }), ..wide };
     let mut rls = Rls::connect(services[0].grpc_port()).await;
     let left = rls.send(request("crowd", vec![peek])).await.expect("an answer").statuses[0].limit_remaining;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use ratelimitd::replay::{MemoryReplay, RedisReplay};
 
-use crate::cli::replay::{KEYS, T0, known_answers, line, played};
+use crate::cli::replay::{KEYS, T0, known_answers, line, replayed};
 use crate::support::properties;
 use crate::support::redis::Redis;
 
@@ -40,7 +40,7 @@ fn memory_and_redis_write_the_same_bytes() {
         });
         let requests = lines.collect::<Vec<_>>().join("\n");
         let mut on_redis = RedisReplay::connect(&redis.url()).expect("Redis is there");
-        prop_assert_eq!(played(&mut MemoryReplay::new(), &requests), played(&mut on_redis, &requests));
+        prop_assert_eq!(replayed(&mut MemoryReplay::new(), &requests), replayed(&mut on_redis, &requests));
         on_redis.remove_keys().expect("Redis is there");
         Ok(())
     });

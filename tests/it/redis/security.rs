@@ -1,4 +1,4 @@
-//! How a store gets to its server: users and passwords, TLS, sockets, databases. Nothing secret is ever shown.
+//! How a store connects: users and passwords, TLS, sockets, databases. No secret is logged or returned.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A primary that sentinels watch over dies under load: who is asked next, and how soon.
+//! A primary under sentinels fails under load: which server decides next, and how soon.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};

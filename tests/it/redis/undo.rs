@@ -1,4 +1,4 @@
-//! A grant that is undone gives back what it took and never more, however long it stood and whatever came between.
+//! An undo returns the units of its grant and never more, after any time and any other requests.
 
 use std::cell::{Cell, RefCell};
 
@@ -18,14 +18,14 @@ use crate::support::redis::{Redis, parsed};
 /// A minute boundary.
 const START_US: u64 = 1_700_000_040_000_000;
 
-/// How time moves before a request.
+/// The time that passes before a request.
 #[derive(Clone, Debug)]
 enum Pass {
     Us(u64),
     Periods(f64),
 }
 
-/// What is taken: a few units, or a share of what the limit holds.
+/// The units of a request: a few, or a share of the limit.
 #[derive(Clone, Debug)]
 enum Units {
     Few(u64),
@@ -33,7 +33,7 @@ enum Units {
 }
 
 #[derive(Clone, Debug)]
-struct Story {
+struct Scenario {
     kernel: Kernel,
     before: Vec<(Pass, Units)>,
     granted: (Pass, Units),
@@ -68,10 +68,10 @@ fn asked() -> impl Strategy<Value = (Pass, Units)> {
     (pass(), units)
 }
 
-fn story(kernels: impl Strategy<Value = Kernel>) -> impl Strategy<Value = Story> {
+fn scenario(kernels: impl Strategy<Value = Kernel>) -> impl Strategy<Value = Scenario> {
     let requests = |most| vec(asked(), 0..most);
     (kernels, requests(4), asked(), requests(8), pass(), requests(6)).prop_map(
-        |(kernel, before, granted, between, undone, after)| Story {
+        |(kernel, before, granted, between, undone, after)| Scenario {
             kernel,
             before,
             granted,
@@ -82,40 +82,40 @@ fn story(kernels: impl Strategy<Value = Kernel>) -> impl Strategy<Value = Story>
     )
 }
 
-struct Stage {
+struct Fixture {
     runtime: Runtime,
-    timeline: RefCell<ReplayClient>,
+    client: RefCell<ReplayClient>,
     case: Cell<u64>,
     redis: Redis,
 }
 
-/// One counter, and the time it is asked at.
+/// One counter in Redis.
 struct Counter<'s> {
-    stage: &'s Stage,
+    fixture: &'s Fixture,
     kernel: Kernel,
     key: String,
 }
 
-impl Stage {
-    fn set() -> Self {
+impl Fixture {
+    fn start() -> Self {
         let redis = Redis::start();
         let runtime = Runtime::new().expect("a runtime");
         let options = RedisOptions { urls: parsed([redis.url()]), ..RedisOptions::default() };
-        let timeline = runtime.block_on(ReplayClient::connect(&options)).expect("Redis is there");
-        Self { runtime, timeline: RefCell::new(timeline), case: Cell::new(0), redis }
+        let client = runtime.block_on(ReplayClient::connect(&options)).expect("Redis is there");
+        Self { runtime, client: RefCell::new(client), case: Cell::new(0), redis }
     }
 
     fn counter(&self, kernel: Kernel) -> Counter<'_> {
         self.case.set(self.case.get() + 1);
-        Counter { stage: self, kernel, key: format!("case/{}", self.case.get()) }
+        Counter { fixture: self, kernel, key: format!("case/{}", self.case.get()) }
     }
 }
 
 impl Counter<'_> {
     fn ask(&self, now_us: u64, cost: Cost) -> Outcome {
         let charges = one(self.kernel, &self.key, cost);
-        let moment = TimedBatch { now_us, requests: &[&charges] };
-        let decided = self.stage.runtime.block_on(self.stage.timeline.borrow_mut().decide(&[moment]));
+        let batch = TimedBatch { now_us, requests: &[&charges] };
+        let decided = self.fixture.runtime.block_on(self.fixture.client.borrow_mut().decide(&[batch]));
         decided.expect("Redis decides")[0][0].by_charge[0].expect("decided")
     }
 
@@ -123,7 +123,7 @@ impl Counter<'_> {
         let charges = one(self.kernel, &self.key, cost);
         let granted = Outcomes::from_iter([granted]);
         let undone =
-            self.stage.runtime.block_on(self.stage.timeline.borrow_mut().undo(now_us, &charges, &granted));
+            self.fixture.runtime.block_on(self.fixture.client.borrow_mut().undo(now_us, &charges, &granted));
         undone.expect("Redis undoes").by_charge[0].expect("decided")
     }
 
@@ -135,15 +135,15 @@ impl Counter<'_> {
     }
 }
 
-/// Both tellings of a story: one in which the grant is made and undone, one in which it never was.
-struct Tellings<'s> {
+/// Two counters: `undone` has the grant and its undo, `never` does not.
+struct Counters<'s> {
     undone: Counter<'s>,
     never: Counter<'s>,
     now_us: u64,
 }
 
-impl Tellings<'_> {
-    /// Asks the one, and the other too if it was admitted there.
+impl Counters<'_> {
+    /// Sends a request to `undone`, and to `never` too if it is admitted there.
     fn both(&mut self, (pass, units): &(Pass, Units)) -> Result<(), TestCaseError> {
         self.now_us += self.undone.passed(pass);
         let cost = units.cost(&self.undone.kernel);
@@ -186,71 +186,71 @@ impl Tellings<'_> {
     }
 }
 
-fn tell(stage: &Stage, story: &Story) -> Result<(), TestCaseError> {
-    let (undone, never) = (stage.counter(story.kernel), stage.counter(story.kernel));
-    let mut tellings = Tellings { undone, never, now_us: START_US };
-    for request in &story.before {
-        tellings.both(request)?;
+fn undo_later(fixture: &Fixture, scenario: &Scenario) -> Result<(), TestCaseError> {
+    let (undone, never) = (fixture.counter(scenario.kernel), fixture.counter(scenario.kernel));
+    let mut counters = Counters { undone, never, now_us: START_US };
+    for request in &scenario.before {
+        counters.both(request)?;
     }
-    let (pass, units) = &story.granted;
-    tellings.now_us += tellings.undone.passed(pass);
-    let cost = units.cost(&story.kernel);
-    let granted = tellings.undone.ask(tellings.now_us, cost);
-    for request in &story.between {
-        tellings.both(request)?;
+    let (pass, units) = &scenario.granted;
+    counters.now_us += counters.undone.passed(pass);
+    let cost = units.cost(&scenario.kernel);
+    let granted = counters.undone.ask(counters.now_us, cost);
+    for request in &scenario.between {
+        counters.both(request)?;
     }
-    tellings.now_us += tellings.undone.passed(&story.undone);
-    let answer = tellings.undone.undo(tellings.now_us, cost, granted);
-    let (peeked, _) = tellings.peeks();
+    counters.now_us += counters.undone.passed(&scenario.undone);
+    let answer = counters.undone.undo(counters.now_us, cost, granted);
+    let (peeked, _) = counters.peeks();
     if granted.verdict == Verdict::Fits {
         prop_assert_eq!(answer.report.remaining, peeked.report.remaining, "the undo says how things stand");
     }
-    tellings.never_more()?;
-    for request in &story.after {
-        tellings.both(request)?;
-        tellings.never_more()?;
-        tellings.now_us += peeked.report.next_after_us;
-        tellings.never_more()?;
+    counters.never_more()?;
+    for request in &scenario.after {
+        counters.both(request)?;
+        counters.never_more()?;
+        counters.now_us += peeked.report.next_after_us;
+        counters.never_more()?;
     }
     Ok(())
 }
 
-/// Undone at the instant of the grant, it never was.
-fn undo_at_once(stage: &Stage, story: &Story) -> Result<(), TestCaseError> {
-    let (undone, never) = (stage.counter(story.kernel), stage.counter(story.kernel));
-    let mut tellings = Tellings { undone, never, now_us: START_US };
-    for request in &story.before {
-        tellings.both(request)?;
+/// An undo at the time of the grant leaves no trace.
+fn undo_at_once(fixture: &Fixture, scenario: &Scenario) -> Result<(), TestCaseError> {
+    let (undone, never) = (fixture.counter(scenario.kernel), fixture.counter(scenario.kernel));
+    let mut counters = Counters { undone, never, now_us: START_US };
+    for request in &scenario.before {
+        counters.both(request)?;
     }
-    let cost = story.granted.1.cost(&story.kernel);
-    let granted = tellings.undone.ask(tellings.now_us, cost);
-    let answer = tellings.undone.undo(tellings.now_us, cost, granted);
-    let (undone, never) = tellings.peeks();
+    let cost = scenario.granted.1.cost(&scenario.kernel);
+    let granted = counters.undone.ask(counters.now_us, cost);
+    let answer = counters.undone.undo(counters.now_us, cost, granted);
+    let (undone, never) = counters.peeks();
     prop_assert_eq!(undone.report, never.report);
     if granted.verdict == Verdict::Fits {
         prop_assert_eq!(answer.report.remaining, never.report.remaining);
     }
-    for (pass, units) in &story.after {
-        tellings.now_us += tellings.undone.passed(pass);
-        let cost = units.cost(&story.kernel);
+    for (pass, units) in &scenario.after {
+        counters.now_us += counters.undone.passed(pass);
+        let cost = units.cost(&scenario.kernel);
         let (undone, never) =
-            (tellings.undone.ask(tellings.now_us, cost), tellings.never.ask(tellings.now_us, cost));
+            (counters.undone.ask(counters.now_us, cost), counters.never.ask(counters.now_us, cost));
         prop_assert_eq!((undone.verdict, undone.report), (never.verdict, never.report));
     }
     Ok(())
 }
 
 fn hold(kernels: impl Strategy<Value = Kernel>) {
-    let stage = Stage::set();
+    let fixture = Fixture::start();
     let mut runner = properties::runner(file!());
-    let result = runner.run(&story(kernels), |story| {
-        tell(&stage, &story)?;
-        undo_at_once(&stage, &story)
+    let result = runner.run(&scenario(kernels), |scenario| {
+        undo_later(&fixture, &scenario)?;
+        undo_at_once(&fixture, &scenario)
     });
     if let Err(failure) = result {
         panic!("{failure}");
     }
-    assert_ttls(&stage.redis);
+    assert_ttls(&fixture.redis);
 }
 
 #[test]
@@ -279,9 +279,9 @@ fn an_undo_never_gives_back_what_intervals_brought() {
 
 #[test]
 fn idle_time_since_the_grant_is_not_given_back() {
-    let stage = Stage::set();
+    let fixture = Fixture::start();
     // 10 at once, one back every 100 us.
-    let counter = stage.counter(Kernel::Gcra(Gcra::new(10, 1_000, 10, Pacing::Meter)));
+    let counter = fixture.counter(Kernel::Gcra(Gcra::new(10, 1_000, 10, Pacing::Meter)));
     let cost = Cost::take(4);
     let granted = counter.ask(START_US, cost);
     // The first 250 us of the 400 have drained by themselves; meanwhile 3 were taken.
@@ -292,9 +292,9 @@ fn idle_time_since_the_grant_is_not_given_back() {
 
 #[test]
 fn an_undo_that_comes_after_many_others_is_dropped() {
-    let stage = Stage::set();
+    let fixture = Fixture::start();
     for (others, remaining) in [(63, 37), (64, 35)] {
-        let counter = stage.counter(Kernel::SlidingLog(SlidingLog::new(100, 1_000_000)));
+        let counter = fixture.counter(Kernel::SlidingLog(SlidingLog::new(100, 1_000_000)));
         let granted = counter.ask(START_US, Cost::take(1));
         for other in 1..=others {
             counter.ask(START_US + other, Cost::take(1));

@@ -16,12 +16,12 @@ use ratelimitd::telemetry::metrics::Metrics;
 /// A minute boundary.
 const T0: u64 = 1_700_000_040_000_000;
 
-struct House {
+struct Fixture {
     limiter: Limiter<Arc<MemoryStore<Arc<ManualClock>>>>,
     clock: Arc<ManualClock>,
 }
 
-impl House {
+impl Fixture {
     fn new(rules: &str) -> Self {
         Self::with(rules, Enforcement::Enforce)
     }
@@ -66,19 +66,19 @@ fn spell(decision: &Decision) -> String {
     format!("{} {}", code(decision.overall), statuses.join(" "))
 }
 
-async fn expect(house: &House, rows: &[(&[Descriptor], &str)]) {
+async fn expect(fixture: &Fixture, rows: &[(&[Descriptor], &str)]) {
     for (number, (descriptors, expected)) in rows.iter().enumerate() {
-        assert_eq!(spell(&house.ask(descriptors).await), *expected, "row {number}");
+        assert_eq!(spell(&fixture.ask(descriptors).await), *expected, "row {number}");
     }
 }
 
 #[tokio::test]
 async fn a_rule_without_algorithm_counts_as_the_reference_does() {
-    let house =
-        House::new("domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 3}}]");
+    let fixture =
+        Fixture::new("domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 3}}]");
     let (k, other) = (descriptor(&[("k", "a")]), descriptor(&[("k", "b")]));
     expect(
-        &house,
+        &fixture,
         &[
             (std::slice::from_ref(&k), "O O2"),
             (&[k.clone(), k.clone()], "O O0 O0"), // one counter twice: added up
@@ -90,13 +90,13 @@ async fn a_rule_without_algorithm_counts_as_the_reference_does() {
         ],
     )
     .await;
-    house.clock.set(T0 + 60_000_000);
-    expect(&house, &[(&[k], "O O2")]).await;
+    fixture.clock.set(T0 + 60_000_000);
+    expect(&fixture, &[(&[k], "O O2")]).await;
 }
 
 #[tokio::test]
 async fn prepaid_rules_are_charged_together_or_not_at_all() {
-    let house = House::new(
+    let fixture = Fixture::new(
         "domain: d
 descriptors:
   - { key: wide, rate_limit: { unit: hour, requests_per_unit: 10, algorithm: gcra } }
@@ -105,7 +105,7 @@ descriptors:
     );
     let all = [descriptor(&[("wide", "")]), descriptor(&[("narrow", "")]), descriptor(&[("meter", "")])];
     expect(
-        &house,
+        &fixture,
         &[
             (&all, "O O9 O1 O9"),
             (&all, "O O8 O0 O8"),
@@ -118,7 +118,7 @@ descriptors:
 
 #[tokio::test]
 async fn several_limits_on_one_descriptor_report_the_binding_one() {
-    let house = House::new(
+    let fixture = Fixture::new(
         "domain: d
 descriptors:
   - key: api
@@ -127,10 +127,10 @@ descriptors:
       - { unit: hour, requests_per_unit: 5, algorithm: sliding_log, name: per_hour }",
     );
     let api = [descriptor(&[("api", "x")])];
-    expect(&house, &[(&api, "O O2"), (&api, "O O1"), (&api, "O O0"), (&api, "X X0")]).await;
-    house.clock.set(T0 + 1_000_000);
-    expect(&house, &[(&api, "O O1"), (&api, "O O0"), (&api, "X X0")]).await;
-    let denied = house.ask(&api).await;
+    expect(&fixture, &[(&api, "O O2"), (&api, "O O1"), (&api, "O O0"), (&api, "X X0")]).await;
+    fixture.clock.set(T0 + 1_000_000);
+    expect(&fixture, &[(&api, "O O1"), (&api, "O O0"), (&api, "X X0")]).await;
+    let denied = fixture.ask(&api).await;
     let statuses: Vec<_> = denied.statuses().collect();
     let Applied::Limited(judged) = statuses[0].applied else { panic!("a limit applies") };
     assert_eq!(judged.limit.label.as_ref(), "per_hour", "the one to wait longest for");
@@ -139,31 +139,31 @@ descriptors:
 
 #[tokio::test]
 async fn shadow_rules_count_and_never_deny() {
-    let house = House::new(
+    let fixture = Fixture::new(
         "domain: d
 descriptors:
   - { key: dark, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1, algorithm: gcra } }
   - { key: real, rate_limit: { unit: hour, requests_per_unit: 3, algorithm: gcra } }",
     );
     let both = [descriptor(&[("dark", "")]), descriptor(&[("real", "")])];
-    expect(&house, &[(&both, "O O0 O2"), (&both, "O O0 O1"), (&both, "O O0 O0"), (&both, "X O0 X0")]).await;
+    expect(&fixture, &[(&both, "O O0 O2"), (&both, "O O0 O1"), (&both, "O O0 O0"), (&both, "X O0 X0")]).await;
 }
 
 #[tokio::test]
 async fn quota_rules_deny_only_together() {
-    let house = House::new(
+    let fixture = Fixture::new(
         "domain: d
 descriptors:
   - { key: own, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 1, algorithm: gcra } }
   - { key: shared, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 2, algorithm: gcra } }",
     );
     let both = [descriptor(&[("own", "")]), descriptor(&[("shared", "")])];
-    expect(&house, &[(&both, "O O0 O1"), (&both, "O X0 O0"), (&both, "X X0 X0")]).await;
+    expect(&fixture, &[(&both, "O O0 O1"), (&both, "O X0 O0"), (&both, "X X0 X0")]).await;
 }
 
 #[tokio::test]
 async fn a_replaced_limit_is_not_counted_and_still_replaces_others() {
-    let house = House::new(
+    let fixture = Fixture::new(
         "domain: d
 descriptors:
   - { key: a, rate_limit: { unit: hour, requests_per_unit: 5, name: first } }
@@ -172,7 +172,7 @@ descriptors:
     );
     let [a, b, c] = ["a", "b", "c"].map(|key| descriptor(&[(key, "")]));
     expect(
-        &house,
+        &fixture,
         &[
             (&[a.clone(), b.clone(), c.clone()], "O - - *"),
             (&[a.clone(), b.clone()], "O - O4"),
@@ -184,12 +184,12 @@ descriptors:
 
 #[tokio::test]
 async fn an_override_has_a_counter_of_its_own() {
-    let house =
-        House::new("domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 9}}]");
+    let fixture =
+        Fixture::new("domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 9}}]");
     let own = LimitOverride { requests_per_unit: 2, period: Period::one(Unit::Hour) };
     let sent = |key: &str| Descriptor { limit: Some(own), ..descriptor(&[(key, "x")]) };
     expect(
-        &house,
+        &fixture,
         &[
             (&[sent("k")], "O O1"),
             (&[descriptor(&[("k", "x")])], "O O8"),
@@ -203,24 +203,24 @@ async fn an_override_has_a_counter_of_its_own() {
 
 #[tokio::test]
 async fn a_refund_gives_back_up_to_the_limit() {
-    let house = House::new(
+    let fixture = Fixture::new(
         "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: gcra}}]",
     );
     let refund = |units| Descriptor { is_refund: true, ..hits(&[("k", "")], units) };
-    expect(&house, &[(&[hits(&[("k", "")], 5)], "O O0"), (&[refund(2)], "O O2"), (&[refund(99)], "O O5")])
+    expect(&fixture, &[(&[hits(&[("k", "")], 5)], "O O0"), (&[refund(2)], "O O2"), (&[refund(99)], "O O5")])
         .await;
 }
 
 #[tokio::test]
 async fn a_limit_of_nothing_blocks() {
-    let house = House::new(
+    let fixture = Fixture::new(
         "domain: d
 descriptors:
   - { key: window, rate_limit: { unit: hour, requests_per_unit: 0 } }
   - { key: bucket, rate_limit: { unit: hour, requests_per_unit: 0, algorithm: gcra } }",
     );
     for key in ["window", "bucket"] {
-        let blocked = house.ask(&[descriptor(&[(key, "")])]).await;
+        let blocked = fixture.ask(&[descriptor(&[(key, "")])]).await;
         assert_eq!(spell(&blocked), "X X0");
         assert_eq!(blocked.retry_after(), RetryAfter::Never);
     }
@@ -230,41 +230,41 @@ descriptors:
 async fn global_shadow_answers_ok_and_reports_the_truth() {
     let rules =
         "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: gcra}}]";
-    let house = House::with(rules, Enforcement::Shadow);
+    let fixture = Fixture::with(rules, Enforcement::Shadow);
     let k = [descriptor(&[("k", "")])];
-    expect(&house, &[(&k, "O O0"), (&k, "O X0")]).await;
-    assert!(house.ask(&k).await.shadowed);
+    expect(&fixture, &[(&k, "O O0"), (&k, "O X0")]).await;
+    assert!(fixture.ask(&k).await.shadowed);
 }
 
 #[tokio::test]
 async fn an_unknown_domain_limits_nothing() {
-    let house = House::new("domain: other\ndescriptors: []");
-    expect(&house, &[(&[descriptor(&[("k", "")]), descriptor(&[("l", "")])], "O - -")]).await;
+    let fixture = Fixture::new("domain: other\ndescriptors: []");
+    expect(&fixture, &[(&[descriptor(&[("k", "")]), descriptor(&[("l", "")])], "O - -")]).await;
 }
 
 #[tokio::test]
 async fn what_was_recorded_although_held_back_counts_in_the_wait() {
-    let house = House::new(
+    let fixture = Fixture::new(
         "domain: d\ndescriptors:\n  \
          - {key: a, rate_limit: {unit: second, requests_per_unit: 1, algorithm: gcra}}\n  \
          - {key: b, rate_limit: {unit: hour, requests_per_unit: 2}}",
     );
     let both = [descriptor(&[("a", "x")]), descriptor(&[("b", "x")])];
-    expect(&house, &[(&both, "O O0 O1")]).await;
+    expect(&fixture, &[(&both, "O O0 O1")]).await;
     let to_the_hour = 3_600_000_000 - T0 % 3_600_000_000;
-    let held = house.ask(&both).await;
+    let held = fixture.ask(&both).await;
     assert_eq!(spell(&held), "X X0 O0");
     // The first is free again in a second; the second has run full meanwhile.
     assert_eq!(held.retry_after(), RetryAfter::In(to_the_hour));
-    house.clock.set(T0 + to_the_hour - 1);
-    assert_eq!(house.ask(&both).await.overall, Code::OverLimit);
-    house.clock.set(T0 + to_the_hour);
-    assert_eq!(house.ask(&both).await.overall, Code::Ok);
+    fixture.clock.set(T0 + to_the_hour - 1);
+    assert_eq!(fixture.ask(&both).await.overall, Code::OverLimit);
+    fixture.clock.set(T0 + to_the_hour);
+    assert_eq!(fixture.ask(&both).await.overall, Code::Ok);
 }
 
 #[tokio::test]
 async fn who_is_held_back_by_another_limit_has_no_place_in_the_queue() {
-    let house = House::new(
+    let fixture = Fixture::new(
         "domain: d\ndescriptors:\n  \
          - {key: a, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: gcra}}\n  \
          - {key: q, rate_limit: {unit: second, requests_per_unit: 1, burst: 5, algorithm: leaky_bucket, mode: queue}}",
@@ -273,8 +273,8 @@ async fn who_is_held_back_by_another_limit_has_no_place_in_the_queue() {
     let delays = |decision: &Decision| -> Vec<u64> {
         decision.limit_results().map(|judged| judged.outcome.report.delay_us).collect()
     };
-    assert_eq!(delays(&house.ask(&both[1..]).await), [0]);
-    assert_eq!(delays(&house.ask(&both).await), [0, 1_000_000]);
-    assert_eq!(delays(&house.ask(&both).await), [0, 0]);
-    assert_eq!(delays(&house.ask(&both[1..]).await), [2_000_000]);
+    assert_eq!(delays(&fixture.ask(&both[1..]).await), [0]);
+    assert_eq!(delays(&fixture.ask(&both).await), [0, 1_000_000]);
+    assert_eq!(delays(&fixture.ask(&both).await), [0, 0]);
+    assert_eq!(delays(&fixture.ask(&both[1..]).await), [2_000_000]);
 }

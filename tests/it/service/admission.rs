@@ -1,4 +1,4 @@
-//! Exactly the limit is admitted, whoever asks and however many ask at once.
+//! Exactly the limit is admitted, for any number of concurrent calls.
 
 use futures_util::future::join_all;
 
@@ -9,7 +9,7 @@ pub(crate) const LIMIT: usize = 100;
 const CALLS: usize = 2_000;
 const CONNECTIONS: usize = 8;
 
-/// Every algorithm, with a period so long that nothing comes back while the test runs: 100 a year is one in 3.65 days.
+/// Every algorithm. The period is so long that no unit is freed during the test: 100 a year is one in 3.65 days.
 pub(crate) const RULES: &str = "
 domain: crowd
 descriptors:
@@ -37,13 +37,13 @@ const KEYS: [&str; 9] = [
     "queue",
 ];
 
-/// Calls at once for one descriptor. How many were admitted.
-async fn crowd(services: &[Ratelimitd], key: &str) -> usize {
-    crowd_of(services, &[descriptor(&[(key, "everyone")])]).await
+/// Sends all calls at once for one descriptor. Returns how many were admitted.
+async fn admitted_by_key(services: &[Ratelimitd], key: &str) -> usize {
+    admitted(services, &[descriptor(&[(key, "everyone")])]).await
 }
 
-/// Calls at once, dealt out to several connections to each of the processes. How many were admitted.
-pub(crate) async fn crowd_of(services: &[Ratelimitd], descriptors: &[RateLimitDescriptor]) -> usize {
+/// Sends all calls at once over several connections to each process. Returns how many were admitted.
+pub(crate) async fn admitted(services: &[Ratelimitd], descriptors: &[RateLimitDescriptor]) -> usize {
     let mut connections = Vec::new();
     for n in 0..CONNECTIONS {
         connections.push(Rls::connect(services[n % services.len()].grpc_port()).await);
@@ -58,7 +58,7 @@ pub(crate) async fn crowd_of(services: &[Ratelimitd], descriptors: &[RateLimitDe
 
 pub(crate) async fn exactly_the_limit(services: &[Ratelimitd]) {
     for key in KEYS {
-        assert_eq!(crowd(services, key).await, LIMIT, "{key}");
+        assert_eq!(admitted_by_key(services, key).await, LIMIT, "{key}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The end of a process: nothing that was asked goes unanswered, and whoever sends it away learns why it went.
+//! The end of a process: every accepted call is answered, and the operator sees the reason of the exit.
 
 use std::net::TcpListener;
 use std::sync::Arc;

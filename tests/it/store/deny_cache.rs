@@ -1,4 +1,4 @@
-//! The deny cache never says anything but what the store would say.
+//! Every answer of the deny cache is the answer that the store would give.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ const COUNTERS: usize = 4;
 
 type Memory = Arc<MemoryStore<Arc<ManualClock>>>;
 
-/// A store that takes its time: the call is under way before it decides, and the answer after.
+/// A store with latency: time passes before and after its decision.
 struct Distant {
     memory: Memory,
     clock: Arc<ManualClock>,
@@ -44,14 +44,14 @@ impl Store for Distant {
     }
 }
 
-struct House {
+struct Fixture {
     layered: DenyCached<Arc<Distant>, Arc<ManualClock>>,
     below: Arc<Distant>,
     cache: Arc<DenyCache>,
     clock: Arc<ManualClock>,
 }
 
-impl House {
+impl Fixture {
     fn new(max_age_us: u64, max_keys: usize) -> Self {
         let clock = Arc::new(ManualClock::at(T0));
         let memory = Arc::new(MemoryStore::new(MemoryOptions::default(), Arc::clone(&clock)));
@@ -67,7 +67,7 @@ impl House {
         Self { layered, below, cache, clock }
     }
 
-    /// The answer, and whether the store was asked for it.
+    /// The answer, and whether the store was called for it.
     fn ask(&self, charges: &Charges) -> (Outcomes, bool) {
         let before = self.below.calls.load(Ordering::Relaxed);
         let outcomes = self.layered.decide(charges).now_or_never().expect("memory answers at once");
@@ -83,7 +83,7 @@ struct Asked {
     role: Role,
 }
 
-/// How each counter is charged is the rule's, not the request's.
+/// The kernel and the charging of each counter: the rule sets them, not the request.
 #[derive(Clone, Debug)]
 struct Rules(Vec<(Kernel, Charging)>);
 
@@ -100,7 +100,7 @@ impl Rules {
         let mut charges = Charges::default();
         for asked in asked {
             let (kernel, charging) = self.0[asked.counter];
-            // A refund shows what the layer has kept from a postpaid counter; that is said, not hidden.
+            // A refund would show the charges that the layer did not pass to a postpaid counter, which is documented.
             let cost = if charging == Charging::Postpaid && asked.cost.is_refund() {
                 Cost::take(1)
             } else {
@@ -151,7 +151,7 @@ fn is_held(charges: &Charges, outcomes: &Outcomes) -> bool {
     charges.is_denied(|index| outcomes.is_over(index))
 }
 
-/// How many answers came without the store, over all cases.
+/// Runs all cases. Returns how many answers came without the store.
 fn run<V: std::fmt::Debug>(
     strategy: impl Strategy<Value = V>,
     case: impl Fn(V) -> Result<u64, TestCaseError>,
@@ -168,21 +168,21 @@ fn run<V: std::fmt::Debug>(
     hits.into_inner()
 }
 
-/// Everything but what a fixed window owes, which the layer does not let grow.
-fn told(outcome: &Outcome) -> (Verdict, Report) {
+/// The answer without `over_by`: the layer does not count its own denials in a fixed window.
+fn comparable(outcome: &Outcome) -> (Verdict, Report) {
     (outcome.verdict, Report { over_by: 0, ..outcome.report })
 }
 
 #[test]
 fn alone_it_answers_as_the_store_does() {
     let hits = run((rules(), steps(2), 1..400_u64), |(rules, steps, max_age_us)| {
-        let (house, plain) = (House::new(max_age_us, 1_000), House::new(1, 0));
+        let (fixture, plain) = (Fixture::new(max_age_us, 1_000), Fixture::new(1, 0));
         for step in steps {
-            let now_us = house.clock.now_us() + step.pass_us;
-            house.clock.set(now_us);
+            let now_us = fixture.clock.now_us() + step.pass_us;
+            fixture.clock.set(now_us);
             let charges = rules.charges(&step.asked);
             let expected = plain.below.memory.decide_at(&charges, now_us);
-            let (answered, _) = house.ask(&charges);
+            let (answered, _) = fixture.ask(&charges);
             prop_assert_eq!(is_held(&charges, &answered), is_held(&charges, &expected));
             let held = is_held(&charges, &expected);
             for ((charge, answered), expected) in
@@ -192,12 +192,18 @@ fn alone_it_answers_as_the_store_does() {
                 match answered {
                     None => prop_assert!(held && !charge.is_recorded(expected.verdict, true), "{charge:?}"),
                     Some(answered) => {
-                        prop_assert_eq!(told(answered), told(expected), "{:?} at {}", charge, now_us);
+                        prop_assert_eq!(
+                            comparable(answered),
+                            comparable(expected),
+                            "{:?} at {}",
+                            charge,
+                            now_us
+                        );
                     }
                 }
             }
         }
-        Ok(house.cache.stats().hits)
+        Ok(fixture.cache.stats().hits)
     });
     assert!(hits > 1_000, "{hits} answers without the store prove little");
 }
@@ -205,17 +211,17 @@ fn alone_it_answers_as_the_store_does() {
 #[test]
 fn beside_others_it_denies_only_what_the_store_denies() {
     let hits = run((rules(), steps(0)), |(rules, steps)| {
-        let house = House::new(1_000_000, 1_000);
+        let fixture = Fixture::new(1_000_000, 1_000);
         for step in steps {
-            house.clock.set(house.clock.now_us() + step.pass_us);
-            house.below.way_us.store(step.way_us, Ordering::Relaxed);
+            fixture.clock.set(fixture.clock.now_us() + step.pass_us);
+            fixture.below.way_us.store(step.way_us, Ordering::Relaxed);
             let charges = rules.charges(&step.asked);
-            let direct = || house.below.memory.decide_at(&charges, house.clock.now_us());
+            let direct = || fixture.below.memory.decide_at(&charges, fixture.clock.now_us());
             if !step.is_ours {
                 direct();
                 continue;
             }
-            let (answered, asked) = house.ask(&charges);
+            let (answered, asked) = fixture.ask(&charges);
             if asked {
                 continue;
             }
@@ -227,7 +233,7 @@ fn beside_others_it_denies_only_what_the_store_denies() {
                 }
             }
         }
-        Ok(house.cache.stats().hits)
+        Ok(fixture.cache.stats().hits)
     });
     assert!(hits > 1_000, "{hits} answers without the store prove little");
 }
@@ -239,42 +245,42 @@ fn one(cost: Cost) -> Charges {
 
 #[test]
 fn a_thousand_denials_are_one_call() {
-    let house = House::new(1_000_000, 10);
+    let fixture = Fixture::new(1_000_000, 10);
     for _ in 0..1_000 {
-        house.ask(&one(Cost::take(1)));
+        fixture.ask(&one(Cost::take(1)));
     }
-    assert_eq!(house.below.calls.load(Ordering::Relaxed), 2);
-    house.clock.set(T0 + 1_000_000);
-    assert_eq!(house.ask(&one(Cost::take(1))).0.by_charge[0].expect("decided").verdict, Verdict::Fits);
+    assert_eq!(fixture.below.calls.load(Ordering::Relaxed), 2);
+    fixture.clock.set(T0 + 1_000_000);
+    assert_eq!(fixture.ask(&one(Cost::take(1))).0.by_charge[0].expect("decided").verdict, Verdict::Fits);
 }
 
 #[test]
 fn a_denial_ages_and_can_be_forgotten() {
-    let house = House::new(100, 10);
-    let asks_the_store = |house: &House| house.ask(&one(Cost::take(1))).1;
-    assert_eq!([0, 1, 2].map(|_| asks_the_store(&house)), [true, true, false]);
-    house.clock.set(T0 + 100);
-    assert_eq!([0, 1].map(|_| asks_the_store(&house)), [true, false]);
-    house.cache.purge();
-    assert_eq!([0, 1].map(|_| asks_the_store(&house)), [true, false]);
-    // Units that go back through here are seen at once.
-    house.ask(&one(Cost::refund(1)));
-    assert_eq!(house.ask(&one(Cost::take(1))).0.by_charge[0].expect("decided").verdict, Verdict::Fits);
+    let fixture = Fixture::new(100, 10);
+    let asks_the_store = |fixture: &Fixture| fixture.ask(&one(Cost::take(1))).1;
+    assert_eq!([0, 1, 2].map(|_| asks_the_store(&fixture)), [true, true, false]);
+    fixture.clock.set(T0 + 100);
+    assert_eq!([0, 1].map(|_| asks_the_store(&fixture)), [true, false]);
+    fixture.cache.purge();
+    assert_eq!([0, 1].map(|_| asks_the_store(&fixture)), [true, false]);
+    // A refund through the layer takes effect at once.
+    fixture.ask(&one(Cost::refund(1)));
+    assert_eq!(fixture.ask(&one(Cost::take(1))).0.by_charge[0].expect("decided").verdict, Verdict::Fits);
 }
 
 #[test]
 fn it_is_bounded_and_evicts() {
-    let house = House::new(1_000_000, 64);
+    let fixture = Fixture::new(1_000_000, 64);
     let deny = |number: u32| {
         let mut charges = Charges::default();
         let charge = one(Cost::take(2)).get(0).1.clone();
         charges.push(charge, |key| key.push_str(&number.to_string()));
-        house.ask(&charges).1
+        fixture.ask(&charges).1
     };
     for number in 0..10_000 {
         deny(number);
     }
-    let keys = house.cache.stats().keys;
+    let keys = fixture.cache.stats().keys;
     assert!(keys > 0 && keys <= 64, "{keys} keys");
     assert_eq!([(), ()].map(|()| deny(10_000)), [true, false], "a full cache keeps the newest denial");
 }

@@ -1,7 +1,6 @@
-//! The real servers the tests run against, each started on its own port and killed when it is dropped.
+//! The real servers of the tests. Each gets its own port and is killed when it is dropped.
 //!
-//! Nothing here knows what a test wants to see; nothing here stands in for a server that can run. What is missing
-//! fails the test with the command that installs it.
+//! No server is replaced by a mock. If a program is missing, the test fails with the command that installs it.
 
 pub mod certificates;
 pub mod daemon;

@@ -1,4 +1,4 @@
-//! Whatever a request asks and over however many slots, a cluster answers as one memory would.
+//! A cluster gives the answers of one memory store, for all requests over any number of slots.
 
 use std::cell::Cell;
 

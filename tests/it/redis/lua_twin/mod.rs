@@ -1,5 +1,5 @@
-//! The script and the engine are twins: the same requests at the same times get the same answers, every number of
-//! them. The engine's side is the model below; Redis decides the same sequence through [`ReplayClient`].
+//! The script and the engine give equal answers, in every number, to the same requests at the same times. The model
+//! below decides with the engine; Redis decides the same sequence through [`ReplayClient`].
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,10 +20,10 @@ use sequence::{LONGEST_US, Sequence, everyday, largest, sequence, small};
 
 pub(crate) mod sequence;
 
-/// A minute boundary of our days, so that numbers are as large as they get in earnest.
+/// A minute boundary of the present, so that numbers are as large as in production.
 const START_US: u64 = 1_700_000_040_000_000;
 
-/// The engine's side: states in a map that never forgets.
+/// The engine's decisions, on states in a map without expiry.
 #[derive(Default)]
 struct Model {
     states: HashMap<String, State>,
@@ -56,7 +56,7 @@ impl Model {
     }
 }
 
-/// One batch as the model sees it.
+/// One batch, with the answers of the model.
 struct Step {
     now_us: u64,
     requests: Vec<Charges>,
@@ -79,7 +79,7 @@ fn modelled(sequence: &Sequence, case: u64) -> Vec<Step> {
 struct Twins {
     redis: Redis,
     runtime: Runtime,
-    timeline: RefCell<ReplayClient>,
+    client: RefCell<ReplayClient>,
 }
 
 impl Twins {
@@ -87,18 +87,18 @@ impl Twins {
         let redis = Redis::start();
         let runtime = Runtime::new().expect("a runtime");
         let options = RedisOptions { urls: parsed([redis.url()]), ..RedisOptions::default() };
-        let timeline = runtime.block_on(ReplayClient::connect(&options)).expect("Redis is there");
-        Self { redis, runtime, timeline: RefCell::new(timeline) }
+        let client = runtime.block_on(ReplayClient::connect(&options)).expect("Redis is there");
+        Self { redis, runtime, client: RefCell::new(client) }
     }
 
     fn agree(&self, steps: &[Step]) -> Result<(), TestCaseError> {
         let asked: Vec<Vec<&Charges>> = steps.iter().map(|step| step.requests.iter().collect()).collect();
-        let moments: Vec<_> = steps
+        let batches: Vec<_> = steps
             .iter()
             .zip(&asked)
             .map(|(step, requests)| TimedBatch { now_us: step.now_us, requests })
             .collect();
-        let decided = self.runtime.block_on(self.timeline.borrow_mut().decide(&moments));
+        let decided = self.runtime.block_on(self.client.borrow_mut().decide(&batches));
         for (step, decided) in steps.iter().zip(decided.expect("Redis decides")) {
             for ((charges, expected), decided) in step.requests.iter().zip(&step.expected).zip(decided) {
                 let (decided, expected) = (seen(charges, &decided), seen(charges, expected));
@@ -109,7 +109,7 @@ impl Twins {
     }
 }
 
-/// All that anyone can tell from outcomes. Counters that run out may stand differently and be alike.
+/// The observable part of outcomes. Expired counters with different states are equal.
 fn seen(charges: &Charges, outcomes: &Outcomes) -> Vec<(Verdict, Report, RetryAfter)> {
     let each = charges.values().zip(outcomes.decided());
     each.map(|(charge, outcome)| {
@@ -134,7 +134,7 @@ fn compare(kernels: impl Strategy<Value = Kernel>) {
     assert_ttls(&twins.redis);
 }
 
-/// Whatever the sequences left behind goes away by itself.
+/// Every key that the sequences have left has a TTL.
 pub(crate) fn assert_ttls(redis: &Redis) {
     let keys: Vec<String> = redis.run(&["KEYS", "*"]).expect("KEYS");
     assert!(!keys.is_empty());

@@ -1,10 +1,10 @@
-//! Connections that break, lead nowhere or are too slow, and a server that is gone.
+//! Connections that break, are silent or too slow, and a server that is down.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::{Lab, Signs};
+use super::{Fixture, Symptoms};
 use crate::support::grpc::{Code, descriptor, request};
 use crate::support::redis::Redis;
 use crate::support::redis::proxy::Proxy;
@@ -20,76 +20,76 @@ fn url(proxy: &Proxy) -> String {
 }
 
 /// What happens to the way to a server, until it is as before: who is told what, and that nothing is charged twice.
-async fn comes_and_goes(timeout: &str, signs: &Signs, fault: impl FnOnce(&Proxy)) {
+async fn comes_and_goes(timeout: &str, symptoms: &Symptoms, fault: impl FnOnce(&Proxy)) {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());
-    let mut lab = Lab::start(&url(&proxy), timeout).await;
+    let mut fixture = Fixture::start(&url(&proxy), timeout).await;
     fault(&proxy);
-    lab.fault_is_felt().await;
-    lab.policies_are_in_force(signs).await;
+    fixture.first_failure().await;
+    fixture.policies_are_in_force(symptoms).await;
     proxy.restore();
-    lab.it_ends().await;
-    lab.nothing_was_charged_twice().await;
+    fixture.service_recovers().await;
+    fixture.nothing_was_charged_twice().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_killed() {
     let mut redis = Redis::start();
-    let mut lab = Lab::start(&redis.url(), "1s").await;
+    let mut fixture = Fixture::start(&redis.url(), "1s").await;
     redis.stop();
-    lab.fault_is_felt().await;
-    lab.policies_are_in_force(&Signs { kind: "unreachable", logged: "cannot be reached" }).await;
+    fixture.first_failure().await;
+    fixture.policies_are_in_force(&Symptoms { kind: "unreachable", logged: "cannot be reached" }).await;
     redis.restart();
-    (lab.admitted, lab.unanswered) = (0, 0);
-    lab.it_ends().await;
+    (fixture.admitted, fixture.unanswered) = (0, 0);
+    fixture.service_recovers().await;
     // The counters are new, and what was asked of the dead one is gone with it.
-    lab.nothing_was_charged_twice().await;
+    fixture.nothing_was_charged_twice().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs() {
     let redis = Redis::start();
-    let mut lab = Lab::start(&redis.url(), IMPATIENT).await;
+    let mut fixture = Fixture::start(&redis.url(), IMPATIENT).await;
     redis.signal("STOP");
-    lab.fault_is_felt().await;
-    lab.policies_are_in_force(&Signs { kind: "timeout", logged: "in time" }).await;
+    fixture.first_failure().await;
+    fixture.policies_are_in_force(&Symptoms { kind: "timeout", logged: "in time" }).await;
     redis.signal("CONT");
-    lab.it_ends().await;
-    lab.nothing_was_charged_twice().await;
+    fixture.service_recovers().await;
+    fixture.nothing_was_charged_twice().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_accepts_and_never_answers() {
-    let signs = Signs { kind: "timeout", logged: "in time" };
-    comes_and_goes(IMPATIENT, &signs, Proxy::blackhole).await;
+    let symptoms = Symptoms { kind: "timeout", logged: "in time" };
+    comes_and_goes(IMPATIENT, &symptoms, Proxy::blackhole).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_slower_than_the_deadline() {
-    let signs = Signs { kind: "timeout", logged: "in time" };
-    comes_and_goes(IMPATIENT, &signs, |proxy| proxy.delay(Duration::ZERO, SLOW)).await;
+    let symptoms = Symptoms { kind: "timeout", logged: "in time" };
+    comes_and_goes(IMPATIENT, &symptoms, |proxy| proxy.delay(Duration::ZERO, SLOW)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_refuses_connections() {
-    let signs = Signs { kind: "unreachable", logged: "cannot be reached" };
+    let symptoms = Symptoms { kind: "unreachable", logged: "cannot be reached" };
     let refuse = |proxy: &Proxy| {
         proxy.refuse();
         proxy.cut();
     };
-    comes_and_goes("1s", &signs, refuse).await;
+    comes_and_goes("1s", &symptoms, refuse).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_that_go_before_their_answer_are_counted() {
     let redis = Redis::start();
-    let mut lab = Lab::start(&redis.url(), "10s").await;
+    let mut fixture = Fixture::start(&redis.url(), "10s").await;
     redis.signal("STOP");
-    let gone = tokio::time::timeout(Duration::from_millis(50), lab.ask()).await;
+    let gone = tokio::time::timeout(Duration::from_millis(50), fixture.ask()).await;
     assert!(gone.is_err(), "nobody answers");
     let abandoned = "ratelimitd_store_errors_total{kind=\"abandoned\",store=\"redis\"}";
     let failed = "ratelimitd_decisions_total{domain=\"d\",outcome=\"error\",rule=\"d.error\"}";
-    wait::expect("the one that went", || (lab.metric(abandoned), lab.metric(failed)) == (1, 1));
+    wait::expect("the one that went", || (fixture.metric(abandoned), fixture.metric(failed)) == (1, 1));
     redis.signal("CONT");
 }
 
@@ -97,7 +97,7 @@ async fn callers_that_go_before_their_answer_are_counted() {
 async fn a_far_server_that_is_seldom_asked() {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());
-    let mut lab = Lab::start(&url(&proxy), "1s").await;
+    let mut fixture = Fixture::start(&url(&proxy), "1s").await;
     // Far enough that a new connection, with its script, would come too late.
     proxy.delay(Duration::ZERO, Duration::from_millis(200));
     let count = |name: &str| -> u64 {
@@ -109,10 +109,10 @@ async fn a_far_server_that_is_seldom_asked() {
     for _ in 0..3 {
         let pings = count("cmdstat_ping");
         wait::expect("idle connections to be looked after", || count("cmdstat_ping") >= pings + 4);
-        assert_eq!(lab.ask().await, Ok(Code::Ok));
+        assert_eq!(fixture.ask().await, Ok(Code::Ok));
     }
-    assert_eq!(lab.times_logged("Redis does not answer"), 0);
-    lab.nothing_was_charged_but_what_was_admitted().await;
+    assert_eq!(fixture.times_logged("Redis does not answer"), 0);
+    fixture.nothing_was_charged_but_what_was_admitted().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,11 +120,11 @@ async fn a_far_server_that_is_seldom_asked() {
 async fn a_connection_that_is_cut_with_calls_on_their_way() {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());
-    let mut lab = Lab::start(&url(&proxy), "1s").await;
+    let mut fixture = Fixture::start(&url(&proxy), "1s").await;
     proxy.delay(Duration::ZERO, SLOW);
     let asked = 50;
     let calls = (0..asked).map(|_| {
-        let mut rls = lab.rls.clone();
+        let mut rls = fixture.rls.clone();
         tokio::spawn(async move {
             let asked = request("d", vec![descriptor(&[("error", "x")])]);
             rls.send(asked).await.is_ok()
@@ -139,9 +139,9 @@ async fn a_connection_that_is_cut_with_calls_on_their_way() {
     proxy.delay(Duration::ZERO, Duration::ZERO);
     let answered = join_all(calls).await.into_iter().filter(|answer| matches!(answer, Ok(true))).count();
     let answered = u32::try_from(answered).expect("few");
-    lab.admitted += answered;
-    lab.unanswered += asked - answered;
-    assert_eq!(lab.ask().await, Ok(Code::Ok), "the next one has a new connection");
-    assert_eq!(lab.metric("ratelimitd_redis_breaker_transitions_total{state=\"open\"}"), 0);
-    lab.nothing_was_charged_twice().await;
+    fixture.admitted += answered;
+    fixture.unanswered += asked - answered;
+    assert_eq!(fixture.ask().await, Ok(Code::Ok), "the next one has a new connection");
+    assert_eq!(fixture.metric("ratelimitd_redis_breaker_transitions_total{state=\"open\"}"), 0);
+    fixture.nothing_was_charged_twice().await;
 }

@@ -1,5 +1,5 @@
-//! Every way in which Redis is slow, wrong or away, through the served process: what callers see and for how long, what
-//! is logged and counted, that it ends by itself, and that nothing is charged twice.
+//! Outages of Redis: every fault, with the served process or the store alone. For each fault: what callers see and for
+//! how long, what is logged and counted. The service recovers without a restart, and no call is charged twice.
 
 use std::time::Duration;
 
@@ -35,24 +35,24 @@ descriptors:
   - { key: local, rate_limit: { unit: year, requests_per_unit: 1000, algorithm: gcra, on_store_failure: local } }
 ";
 
-/// A service on one worker, and what was asked of its rule `error`.
-struct Lab {
+/// A service with one worker, and the results of the calls for its rule `error`.
+struct Fixture {
     service: Ratelimitd,
     rls: Rls,
     admitted: u32,
     unanswered: u32,
 }
 
-/// What a fault looks like from outside.
-struct Signs {
+/// The effects of a fault that operators see.
+struct Symptoms {
     /// The kind of `ratelimitd_store_errors_total`.
     kind: &'static str,
-    /// What the line about the breaker says.
+    /// Part of the log line about the breaker.
     logged: &'static str,
 }
 
-impl Lab {
-    /// `timeout` is that of a decision.
+impl Fixture {
+    /// `timeout` is the deadline of a decision.
     async fn start(url: &str, timeout: &str) -> Self {
         Self::start_with(Plan::new(RULES).redis(url).set("store.redis.timeout", timeout)).await
     }
@@ -60,11 +60,11 @@ impl Lab {
     async fn start_with(plan: Plan) -> Self {
         let service = plan.set("server.workers", 1).start();
         let rls = Rls::connect(service.grpc_port()).await;
-        let mut lab = Self { service, rls, admitted: 0, unanswered: 0 };
+        let mut fixture = Self { service, rls, admitted: 0, unanswered: 0 };
         for _ in 0..10 {
-            assert_eq!(lab.ask().await, Ok(Code::Ok), "before the fault");
+            assert_eq!(fixture.ask().await, Ok(Code::Ok), "before the fault");
         }
-        lab
+        fixture
     }
 
     async fn ask(&mut self) -> Result<Code, Grpc> {
@@ -92,14 +92,14 @@ impl Lab {
         self.service.log().lines().filter(|line| line.contains(words)).count()
     }
 
-    /// Until the first decision fails.
-    async fn fault_is_felt(&mut self) {
+    /// Calls until the first decision fails.
+    async fn first_failure(&mut self) {
         let felt = wait::until_async(wait::PATIENCE, async || self.ask().await.err()).await;
         assert_eq!(felt, Some(Grpc::Unavailable), "a rule with `error` fails the call");
     }
 
-    /// While the breaker is open: everyone is answered by policy, and nobody waits.
-    async fn policies_are_in_force(&mut self, signs: &Signs) {
+    /// While the breaker is open, every call is answered by its failure policy at once.
+    async fn policies_are_in_force(&mut self, symptoms: &Symptoms) {
         self.breaker_opens().await;
         let started = monotonic();
         for _ in 0..20 {
@@ -108,9 +108,9 @@ impl Lab {
             assert_eq!(self.ask_policy("deny").await, Code::OverLimit);
             assert_eq!(self.ask_policy("local").await, Code::Ok);
         }
-        // Eighty deadlines would be eighty seconds, or eight.
+        // Eighty calls that wait for their deadline take 8 s at least.
         assert!(started.elapsed() < Duration::from_secs(4), "callers wait: {:?}", started.elapsed());
-        let failed = format!("ratelimitd_store_errors_total{{kind=\"{}\",store=\"redis\"}}", signs.kind);
+        let failed = format!("ratelimitd_store_errors_total{{kind=\"{}\",store=\"redis\"}}", symptoms.kind);
         assert!(self.metric(&failed) > 0, "{failed} {}", self.service.log());
         assert!(self.metric("ratelimitd_store_errors_total{kind=\"breaker_open\",store=\"redis\"}") >= 80);
         assert_eq!(self.metric("ratelimitd_redis_breakers_open"), 1);
@@ -123,7 +123,7 @@ impl Lab {
         assert_eq!(self.times_logged("Redis does not answer: failure policies are in force"), 1);
         let log = self.service.log();
         let mut opened = log.lines().filter(|line| line.contains("breaker open"));
-        assert!(opened.any(|line| line.contains(signs.logged)), "{log}");
+        assert!(opened.any(|line| line.contains(symptoms.logged)), "{log}");
     }
 
     async fn breaker_opens(&mut self) {
@@ -136,8 +136,8 @@ impl Lab {
         assert!(opened.await.is_some(), "the breaker stays closed");
     }
 
-    /// Redis decides again, without a restart of anything.
-    async fn it_ends(&mut self) {
+    /// Redis decides again, without a restart of the service.
+    async fn service_recovers(&mut self) {
         let started = monotonic();
         let decided = wait::until_async(BACK_WITHIN, async || self.ask().await.ok()).await;
         assert_eq!(decided, Some(Code::Ok), "not within {BACK_WITHIN:?}");

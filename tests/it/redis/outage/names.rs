@@ -1,8 +1,8 @@
-//! The server's name leads elsewhere, or nowhere.
+//! The DNS name of the server resolves to another address, or to none.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::{Lab, RULES, Signs};
+use super::{Fixture, RULES, Symptoms};
 use crate::support::grpc::Code;
 use crate::support::hosts::Hosts;
 use crate::support::process::Plan;
@@ -14,53 +14,53 @@ const NAME: &str = "counters.test";
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 /// Two servers on the same port of two addresses, and a service that knows a name which leads to the first.
-async fn start() -> (Redis, Redis, Hosts, Lab) {
+async fn start() -> (Redis, Redis, Hosts, Fixture) {
     let old = Redis::start();
     let new = Redis::start_at(SocketAddr::new(ELSEWHERE, old.port()));
     let mut hosts = Hosts::new();
     hosts.lead(NAME, old.address().ip());
     let plan = Plan::new(RULES).redis(&format!("redis://{NAME}:{}/", old.port()));
-    let lab = Lab::start_with(hosts.for_process(plan)).await;
-    (old, new, hosts, lab)
+    let fixture = Fixture::start_with(hosts.for_process(plan)).await;
+    (old, new, hosts, fixture)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_servers_name_that_moves() {
-    let (mut old, new, mut hosts, mut lab) = start().await;
+    let (mut old, new, mut hosts, mut fixture) = start().await;
     old.stop();
-    lab.fault_is_felt().await;
-    lab.policies_are_in_force(&Signs { kind: "unreachable", logged: "cannot be reached" }).await;
+    fixture.first_failure().await;
+    fixture.policies_are_in_force(&Symptoms { kind: "unreachable", logged: "cannot be reached" }).await;
     hosts.lead(NAME, new.address().ip());
-    (lab.admitted, lab.unanswered) = (0, 0);
-    lab.it_ends().await;
-    lab.nothing_was_charged_but_what_was_admitted().await;
+    (fixture.admitted, fixture.unanswered) = (0, 0);
+    fixture.service_recovers().await;
+    fixture.nothing_was_charged_but_what_was_admitted().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_moves_away_from_a_replica() {
-    let (old, new, mut hosts, mut lab) = start().await;
+    let (old, new, mut hosts, mut fixture) = start().await;
     // As managed services do it: the old primary becomes a replica, and the name leads to the new one a moment later.
     old.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]).expect("REPLICAOF");
-    lab.fault_is_felt().await;
-    lab.policies_are_in_force(&Signs { kind: "refused", logged: "READONLY" }).await;
+    fixture.first_failure().await;
+    fixture.policies_are_in_force(&Symptoms { kind: "refused", logged: "READONLY" }).await;
     hosts.lead(NAME, new.address().ip());
-    (lab.admitted, lab.unanswered) = (0, 0);
-    lab.it_ends().await;
-    lab.nothing_was_charged_but_what_was_admitted().await;
+    (fixture.admitted, fixture.unanswered) = (0, 0);
+    fixture.service_recovers().await;
+    fixture.nothing_was_charged_but_what_was_admitted().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_is_gone_leads_where_it_led() {
-    let (old, _new, mut hosts, mut lab) = start().await;
+    let (old, _new, mut hosts, mut fixture) = start().await;
     hosts.forget();
     for _ in 0..5 {
         old.run::<()>(&["CLIENT", "KILL", "TYPE", "normal"]).expect("CLIENT KILL");
         // Who was under way when the connection broke may be told so.
-        let answer = wait::until_async(wait::PATIENCE, async || lab.ask().await.ok()).await;
+        let answer = wait::until_async(wait::PATIENCE, async || fixture.ask().await.ok()).await;
         assert_eq!(answer, Some(Code::Ok));
     }
-    assert_eq!(lab.times_logged("breaker open"), 0);
-    lab.nothing_was_charged_twice().await;
+    assert_eq!(fixture.times_logged("breaker open"), 0);
+    fixture.nothing_was_charged_twice().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

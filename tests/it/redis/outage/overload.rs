@@ -1,4 +1,4 @@
-//! More than Redis can decide: what it decides is worth it, and the surplus is answered at once.
+//! More calls than Redis can decide: its decisions reach callers in time, and the surplus is rejected at once.
 //!
 //! Redis is made slow by a proxy, which bounds what a connection carries without taking the cores that the test needs:
 //! batches of eight, one on its way at a time, each a few milliseconds. Asserted are counts: of what Redis was made to

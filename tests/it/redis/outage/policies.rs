@@ -1,4 +1,4 @@
-//! What callers see while Redis is away, by each failure policy, and that it ends by itself.
+//! What callers see while Redis is down, for each failure policy, and the recovery without a restart.
 
 use std::time::Duration;
 

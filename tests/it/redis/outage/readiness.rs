@@ -1,21 +1,21 @@
-//! Who should get traffic: an outage with policies in force does not count, a process that was never let in does.
+//! Readiness: an outage leaves a process ready, a store that was never reached or that rejects it does not.
 
 use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::{Lab, RULES};
+use super::{Fixture, RULES};
 use crate::support::process::{Plan, Ratelimitd};
 use crate::support::redis::Redis;
 use crate::support::{http, wait};
 
 /// What `/readyz` says, once every health endpoint says the same: a change may come between two looks.
 async fn readiness(service: &Ratelimitd) -> Result<(), String> {
-    let agreed = wait::until_async(wait::PATIENCE, async || everybody_says(service).await).await;
+    let agreed = wait::until_async(wait::PATIENCE, async || agreed_readiness(service).await).await;
     agreed.expect("the health endpoints do not agree")
 }
 
-async fn everybody_says(service: &Ratelimitd) -> Option<Result<(), String>> {
+async fn agreed_readiness(service: &Ratelimitd) -> Option<Result<(), String>> {
     let get = |path| http::get(service.http_port(), path, &[]).expect("an answer");
     let (ready, check) = (get("/readyz"), get("/healthcheck"));
     let endpoint = format!("http://127.0.0.1:{}", service.grpc_port());
@@ -38,12 +38,12 @@ async fn a_memory_store_is_ready_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_is_still_ready() {
     let mut redis = Redis::start();
-    let mut lab = Lab::start(&redis.url(), "1s").await;
-    assert_eq!(readiness(&lab.service).await, Ok(()));
+    let mut fixture = Fixture::start(&redis.url(), "1s").await;
+    assert_eq!(readiness(&fixture.service).await, Ok(()));
     redis.stop();
-    lab.fault_is_felt().await;
-    lab.breaker_opens().await;
-    assert_eq!(readiness(&lab.service).await, Ok(()));
+    fixture.first_failure().await;
+    fixture.breaker_opens().await;
+    assert_eq!(readiness(&fixture.service).await, Ok(()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! What the store does while Redis is away: stopped, hung or slow to come back.
+//! The store alone while Redis is stopped, hung or slow to start.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! A TCP proxy that can be slow, silent or gone, to put in front of any server.
+//! A TCP proxy in front of a server that simulates slow, silent and refused connections.
 //!
-//! It moves bytes and knows nothing of what they mean. Every control returns when it has taken effect.
+//! It copies bytes and does not parse them. Every method returns when its change is in effect.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::Sender;
@@ -11,29 +11,29 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::Redis;
 use crate::support::{ports, wait};
-use relay::{Order, Station, Weather};
+use relay::{Conditions, Control, Relay};
 
 mod relay;
 
-/// Stands in front of one server until it is dropped.
+/// Forwards connections to one server until it is dropped.
 pub struct Proxy {
     address: SocketAddr,
-    orders: Option<UnboundedSender<(Order, Sender<()>)>>,
+    controls: Option<UnboundedSender<(Control, Sender<()>)>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
-    /// Starts to forward connections to `server`, which need not be there yet.
+    /// Forwards connections to `server`, which may start later.
     pub fn start(server: SocketAddr) -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()));
-        let (orders, inbox) = unbounded_channel();
+        let (controls, inbox) = unbounded_channel();
         let thread = std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(Station::new(address, server).run(inbox));
+            runtime.block_on(Relay::new(address, server).run(inbox));
         });
-        let proxy = Self { address, orders: Some(orders), thread: Some(thread) };
-        proxy.order(Order::Listen(true));
+        let proxy = Self { address, controls: Some(controls), thread: Some(thread) };
+        proxy.control(Control::Listen(true));
         proxy
     }
 
@@ -41,49 +41,49 @@ impl Proxy {
         self.address
     }
 
-    /// Every byte takes this much longer in each direction, from now on.
+    /// Delays every byte by these times, from now on.
     pub fn delay(&self, to_server: Duration, to_client: Duration) {
-        self.order(Order::Weather(Weather { to_server, to_client, silent: false }));
+        self.control(Control::Conditions(Conditions { to_server, to_client, silent: false }));
     }
 
-    /// Connections are accepted and stay open, but nothing passes: what arrives is held until `restore`.
+    /// Accepts connections and keeps them open, but holds all bytes until `restore`.
     pub fn blackhole(&self) {
-        self.order(Order::Weather(Weather { silent: true, ..Weather::default() }));
+        self.control(Control::Conditions(Conditions { silent: true, ..Conditions::default() }));
     }
 
-    /// Closes every open connection. New ones are welcome.
+    /// Closes every open connection. New connections are accepted.
     pub fn cut(&self) {
-        self.order(Order::Cut);
+        self.control(Control::Cut);
     }
 
-    /// New connections are refused, as when the server's host is up and the server is not. Open ones stay.
+    /// Refuses new connections, as a host without the server does. Open connections stay open.
     pub fn refuse(&self) {
-        self.order(Order::Listen(false));
+        self.control(Control::Listen(false));
     }
 
-    /// Back to fair weather: no delay, nothing held, new connections accepted.
+    /// Ends every simulated fault: no delay, no held bytes, new connections accepted.
     pub fn restore(&self) {
-        self.order(Order::Weather(Weather::default()));
-        self.order(Order::Listen(true));
+        self.control(Control::Conditions(Conditions::default()));
+        self.control(Control::Listen(true));
     }
 
-    fn order(&self, order: Order) {
-        let (done, obeyed) = std::sync::mpsc::channel();
-        let sent = self.orders.as_ref().is_some_and(|orders| orders.send((order, done)).is_ok());
-        assert!(sent && obeyed.recv().is_ok(), "the proxy on {} has died", self.address);
+    fn control(&self, control: Control) {
+        let (done, applied) = std::sync::mpsc::channel();
+        let sent = self.controls.as_ref().is_some_and(|controls| controls.send((control, done)).is_ok());
+        assert!(sent && applied.recv().is_ok(), "the proxy on {} has died", self.address);
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // The thread ends when there is nobody left to give orders.
-        self.orders = None;
+        // The thread ends when the sender of the controls is dropped.
+        self.controls = None;
         let ended = self.thread.take().map(JoinHandle::join);
         assert!(std::thread::panicking() || matches!(ended, Some(Ok(()))), "the proxy's thread panicked");
     }
 }
 
-/// One PING through the proxy, with a limit to what a held answer may cost.
+/// One PING through the proxy, with `limit` as its timeout.
 #[cfg(test)]
 fn ping(proxy: &Proxy, limit: Duration) -> redis::RedisResult<String> {
     let client = redis::Client::open(format!("redis://{}/", proxy.address()))?;
@@ -93,35 +93,35 @@ fn ping(proxy: &Proxy, limit: Duration) -> redis::RedisResult<String> {
 }
 
 #[test]
-fn weather_changes_and_clears() {
+fn faults_begin_and_end() {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());
     let long = wait::PATIENCE;
     let short = Duration::from_millis(50);
-    ping(&proxy, long).expect("fair weather");
+    ping(&proxy, long).expect("no fault yet");
 
-    // Slower than the caller's patience, one way at a time.
+    // A delay above the timeout, in one direction at a time.
     proxy.delay(short * 20, Duration::ZERO);
-    ping(&proxy, short).expect_err("the question arrives late");
+    ping(&proxy, short).expect_err("the request arrives late");
     proxy.delay(Duration::ZERO, short * 20);
     ping(&proxy, short).expect_err("the answer arrives late");
     proxy.delay(short / 50, short / 50);
-    ping(&proxy, long).expect("late, and within patience");
+    ping(&proxy, long).expect("late, but within the timeout");
 
     proxy.blackhole();
     ping(&proxy, short).expect_err("nothing comes back");
     proxy.refuse();
-    assert!(ping(&proxy, long).expect_err("nobody listens").is_connection_refusal());
+    assert!(ping(&proxy, long).expect_err("the port is closed").is_connection_refusal());
     proxy.restore();
-    ping(&proxy, long).expect("fair weather again");
+    ping(&proxy, long).expect("no fault any more");
 }
 
 #[test]
-fn a_cut_closes_the_open_connections_and_no_others() {
+fn a_cut_closes_only_the_open_connections() {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());
     let client = redis::Client::open(format!("redis://{}/", proxy.address())).expect("a URL");
-    let mut connection = client.get_connection().expect("fair weather");
+    let mut connection = client.get_connection().expect("no fault yet");
     redis::cmd("PING").exec(&mut connection).expect("it is open");
 
     proxy.refuse();
@@ -129,5 +129,5 @@ fn a_cut_closes_the_open_connections_and_no_others() {
     proxy.cut();
     redis::cmd("PING").exec(&mut connection).expect_err("it is closed");
     proxy.restore();
-    ping(&proxy, wait::PATIENCE).expect("new ones are welcome");
+    ping(&proxy, wait::PATIENCE).expect("new connections are accepted");
 }

@@ -1,4 +1,4 @@
-//! The proxy's own thread: its listener, its open connections and the weather they live in.
+//! The proxy's thread: its listener, its open connections, and the network conditions that it simulates.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,67 +11,67 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How many pieces may be on their way in one direction of one connection.
+/// Pieces in flight in one direction of one connection.
 const IN_FLIGHT: usize = 1024;
 
 /// What happens to the bytes of the connections.
 #[derive(Clone, Copy, Default)]
-pub struct Weather {
+pub struct Conditions {
     pub to_server: Duration,
     pub to_client: Duration,
     /// Connections stay open, and nothing arrives on either side.
     pub silent: bool,
 }
 
-/// What the proxy's owner may ask for.
-pub enum Order {
-    Weather(Weather),
+/// The commands of the test.
+pub enum Control {
+    Conditions(Conditions),
     Cut,
     Listen(bool),
 }
 
 /// The listener and the open connections.
-pub struct Station {
+pub struct Relay {
     address: SocketAddr,
     server: SocketAddr,
     listener: Option<TcpListener>,
     connections: JoinSet<io::Result<()>>,
-    weather: watch::Sender<Weather>,
+    conditions: watch::Sender<Conditions>,
 }
 
-impl Station {
+impl Relay {
     pub fn new(address: SocketAddr, server: SocketAddr) -> Self {
-        let (weather, _) = watch::channel(Weather::default());
-        Self { address, server, listener: None, connections: JoinSet::new(), weather }
+        let (conditions, _) = watch::channel(Conditions::default());
+        Self { address, server, listener: None, connections: JoinSet::new(), conditions }
     }
 
-    pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<(Order, Sender<()>)>) {
+    pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<(Control, Sender<()>)>) {
         loop {
             tokio::select! {
-                order = inbox.recv() => {
-                    let Some((order, done)) = order else { return };
-                    self.obey(order).await;
-                    // Who gave the order waits for this; it can only be gone when its test has failed.
+                control = inbox.recv() => {
+                    let Some((control, done)) = control else { return };
+                    self.apply(control).await;
+                    // The test waits for this. The send fails only if the test has panicked.
                     let _ = done.send(());
                 }
                 Ok((client, _)) = accept(self.listener.as_ref()) => {
-                    self.connections.spawn(connect(client, self.server, self.weather.subscribe()));
+                    self.connections.spawn(connect(client, self.server, self.conditions.subscribe()));
                 }
-                // A connection that ended, in whatever way, has been felt by both its ends.
+                // Both ends see the end of a connection: nothing to report here.
                 Some(_) = self.connections.join_next() => {}
             }
         }
     }
 
-    async fn obey(&mut self, order: Order) {
-        match order {
-            Order::Weather(weather) => {
-                self.weather.send_replace(weather);
+    async fn apply(&mut self, control: Control) {
+        match control {
+            Control::Conditions(conditions) => {
+                self.conditions.send_replace(conditions);
             }
-            Order::Cut => self.connections.shutdown().await,
-            Order::Listen(false) => self.listener = None,
-            Order::Listen(true) if self.listener.is_some() => {}
-            Order::Listen(true) => {
+            Control::Cut => self.connections.shutdown().await,
+            Control::Listen(false) => self.listener = None,
+            Control::Listen(true) if self.listener.is_some() => {}
+            Control::Listen(true) => {
                 self.listener =
                     Some(TcpListener::bind(self.address).await.expect("the proxy's port is free"));
             }
@@ -86,35 +86,35 @@ async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, Socket
     }
 }
 
-/// Lives as long as both ends keep the connection; dropping it closes both.
+/// Runs until one end closes the connection. Dropping the future closes both.
 async fn connect(
     client: TcpStream,
     server: SocketAddr,
-    mut weather: watch::Receiver<Weather>,
+    mut conditions: watch::Receiver<Conditions>,
 ) -> io::Result<()> {
-    // In silence not even the server hears of a new connection.
-    let _ = weather.wait_for(|weather| !weather.silent).await;
+    // While the proxy is silent, the server does not see new connections either.
+    let _ = conditions.wait_for(|conditions| !conditions.silent).await;
     let upstream = TcpStream::connect(server).await?;
     client.set_nodelay(true)?;
     upstream.set_nodelay(true)?;
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = upstream.into_split();
     tokio::try_join!(
-        pump(from_client, to_server, weather.clone(), |weather| weather.to_server),
-        pump(from_server, to_client, weather.clone(), |weather| weather.to_client),
+        pump(from_client, to_server, conditions.clone(), |conditions| conditions.to_server),
+        pump(from_server, to_client, conditions.clone(), |conditions| conditions.to_client),
     )?;
     Ok(())
 }
 
-/// Moves bytes in one direction. Reading and writing are apart, so that a delay adds latency and takes no bandwidth.
+/// Copies bytes in one direction. It reads and writes concurrently: a delay adds latency and keeps the bandwidth.
 async fn pump(
     mut source: impl AsyncRead + Unpin,
     mut sink: impl AsyncWrite + Unpin,
-    mut weather: watch::Receiver<Weather>,
-    delay: impl Fn(&Weather) -> Duration,
+    mut conditions: watch::Receiver<Conditions>,
+    delay: impl Fn(&Conditions) -> Duration,
 ) -> io::Result<()> {
     let (pieces, mut due) = mpsc::channel::<(Instant, Vec<u8>)>(IN_FLIGHT);
-    let departures = weather.clone();
+    let departures = conditions.clone();
     let read = async move {
         let mut buffer = vec![0; 64 * 1024];
         loop {
@@ -128,7 +128,7 @@ async fn pump(
     let write = async {
         while let Some((arrival, piece)) = due.recv().await {
             tokio::time::sleep_until(arrival).await;
-            let _ = weather.wait_for(|weather| !weather.silent).await;
+            let _ = conditions.wait_for(|conditions| !conditions.silent).await;
             sink.write_all(&piece).await?;
         }
         sink.shutdown().await

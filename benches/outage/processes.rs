@@ -1,4 +1,4 @@
-//! The processes that take part, killed when dropped.
+//! The processes of the benchmark, killed when dropped.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -28,7 +28,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // What has ended already need not be killed.
+        // Fails if the process has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -47,7 +47,7 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// A redis-server of its own, without persistence.
+/// A redis-server without persistence.
 pub struct Redis {
     pub port: u16,
     process: Process,
@@ -77,7 +77,7 @@ impl Redis {
         command.arg(words).exec(&mut client.get_connection()?)
     }
 
-    /// As a crash would.
+    /// Ends the server as a crash does.
     pub fn kill(&mut self) {
         let _ = self.process.0.kill();
         let _ = self.process.0.wait();
@@ -89,15 +89,15 @@ impl Redis {
 
     pub fn signal(&self, name: &str) {
         let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.process.0.id())).status();
-        assert!(sent.is_ok_and(|status| status.success()), "redis-server cannot be signalled");
+        assert!(sent.is_ok_and(|status| status.success()), "redis-server accepts no signal");
     }
 
     pub fn command(&self, words: &[&str]) {
-        self.ask(words).expect("redis-server obeys");
+        self.ask(words).expect("redis-server accepts the command");
     }
 }
 
-/// The binary under its default settings, but for what it is asked to tell.
+/// The binary with its default settings, and dynamic metadata in its answers.
 pub struct Service {
     pub port: u16,
     _process: Process,
