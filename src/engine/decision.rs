@@ -145,22 +145,9 @@ impl Decision {
         Some(LimitResult { rule, limit, cost: self.plan.charges.charge(index).cost, outcome })
     }
 
-    /// The result of every counter that was decided, once each, for counting what happened.
-    pub fn limit_results(&self) -> impl Iterator<Item = LimitResult<'_>> {
-        self.counters().filter_map(|charged| self.result(charged))
-    }
-
-    /// The limit of every counter that was skipped, once each: nothing is known of it.
-    pub fn skipped_limits(&self) -> impl Iterator<Item = &Limit> {
-        let is_skipped = |index: usize| self.outcomes.by_charge[index].is_none();
-        // Skipped charges are rare: look at the limits only if there are any.
-        let has_skipped = self.outcomes.by_charge.iter().any(Option::is_none);
-        let counters = has_skipped.then(|| self.counters()).into_iter().flatten();
-        counters.filter(move |charged| is_skipped(charged.index)).map(|charged| charged.limit)
-    }
-
-    /// Every counter once, with the limit of the first descriptor that is charged to it.
-    fn counters(&self) -> impl Iterator<Item = ChargedLimit<'_>> {
+    /// Every counter once, with the limit of the first descriptor that is charged to it. The result is `None` if the
+    /// charge was skipped: nothing is known of the counter.
+    pub fn counters(&self) -> impl Iterator<Item = (&Limit, Option<LimitResult<'_>>)> {
         let mut next = 0;
         let is_first = move |charged: &ChargedLimit<'_>| {
             // Indices rise, except where a descriptor shares the counter of an earlier one.
@@ -168,7 +155,13 @@ impl Decision {
             next = next.max(charged.index + 1);
             is_first
         };
-        self.plan.descriptors.iter().flat_map(charged_limits).filter(is_first)
+        let charged = self.plan.descriptors.iter().flat_map(charged_limits).filter(is_first);
+        charged.map(|charged| (charged.limit, self.result(charged)))
+    }
+
+    /// The result of every counter that was decided, once each.
+    pub fn limit_results(&self) -> impl Iterator<Item = LimitResult<'_>> {
+        self.counters().filter_map(|(_, result)| result)
     }
 
     /// Least wait after which the same request would be admitted, if nothing else happens; [`RetryAfter::Now`] if it is

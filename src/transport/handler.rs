@@ -2,7 +2,7 @@
 //! Knows no wire format.
 
 use super::error::{CallError, ErrorKind};
-use super::{Answer, Bounds, RawRequest, ResponseOptions};
+use super::{Answer, Bounds, RawDescriptor, RawRequest, ResponseOptions};
 use crate::engine::Store;
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::RequestMeter;
@@ -18,12 +18,13 @@ pub struct Handler<S> {
 impl<S: Store> Handler<S> {
     /// Decides `sent` and converts the answer to `A`, the caller's format. Both conversions belong to the measured
     /// duration of the call.
-    pub(super) async fn decide<A>(
+    pub(super) async fn decide<A, D>(
         &self,
-        sent: impl TryInto<RawRequest, Error: Into<CallError>>,
+        sent: impl TryInto<RawRequest<D>, Error: Into<CallError>>,
     ) -> Result<A, CallError>
     where
         A: for<'a> From<Answer<'a>>,
+        D: Into<RawDescriptor>,
     {
         let _timer = self.meter.start();
         self.try_decide(sent).await.inspect_err(|error| {
@@ -36,12 +37,13 @@ impl<S: Store> Handler<S> {
         })
     }
 
-    async fn try_decide<A>(
+    async fn try_decide<A, D>(
         &self,
-        sent: impl TryInto<RawRequest, Error: Into<CallError>>,
+        sent: impl TryInto<RawRequest<D>, Error: Into<CallError>>,
     ) -> Result<A, CallError>
     where
         A: for<'a> From<Answer<'a>>,
+        D: Into<RawDescriptor>,
     {
         let raw = sent.try_into().map_err(Into::into)?;
         let request = raw.validate(&self.bounds)?;

@@ -17,14 +17,15 @@ pub struct Bounds {
     pub max_value_bytes: usize,
 }
 
-/// `envoy.service.ratelimit.v3.RateLimitRequest`.
+/// `envoy.service.ratelimit.v3.RateLimitRequest`. `D` is the descriptor of the wire format: it becomes the engine's
+/// descriptor in one pass, during validation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct RawRequest {
+#[serde(default, deny_unknown_fields, rename_all = "camelCase", bound = "D: Default + Deserialize<'de>")]
+pub struct RawRequest<D = RawDescriptor> {
     #[serde(deserialize_with = "default_if_null")]
     pub domain: String,
     #[serde(deserialize_with = "default_if_null")]
-    pub descriptors: Vec<RawDescriptor>,
+    pub descriptors: Vec<D>,
     /// 0 stands for 1.
     #[serde(deserialize_with = "unsigned_number", alias = "hits_addend")]
     pub hits_addend: u32,
@@ -56,7 +57,7 @@ pub struct RawLimit {
     pub unit_multiplier: Option<u32>,
 }
 
-impl RawRequest {
+impl<D: Into<RawDescriptor>> RawRequest<D> {
     /// Returns the request if it is complete and within `bounds`. Limits of descriptors are checked first, because
     /// only their conversion can fail.
     ///
@@ -65,7 +66,7 @@ impl RawRequest {
     pub fn validate(self, bounds: &Bounds) -> Result<Request, RequestError> {
         let indexed = self.descriptors.into_iter().enumerate();
         let descriptors = indexed
-            .map(|(index, raw)| Descriptor::try_from(raw).map_err(|cause| cause.at(index)))
+            .map(|(index, raw)| Descriptor::try_from(raw.into()).map_err(|cause| cause.at(index)))
             .collect::<Result<_, _>>()?;
         let request = Request { domain: self.domain, hits_addend: self.hits_addend, descriptors };
         bounds.check(&request)?;

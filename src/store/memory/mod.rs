@@ -7,8 +7,9 @@ mod shard;
 #[cfg(test)]
 mod tests;
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 
+use hashbrown::DefaultHashBuilder;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
@@ -47,7 +48,7 @@ impl Default for MemoryOptions {
 #[derive(Debug)]
 pub struct MemoryStore<C = SystemClock> {
     shards: Vec<Mutex<Shard>>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
     clock: C,
 }
 
@@ -61,7 +62,7 @@ impl<C: Clock> MemoryStore<C> {
         let max_keys = options.max_keys.max(1);
         let count = (max_keys / MIN_KEYS_PER_SHARD).clamp(1, MAX_SHARDS);
         let shard = |_| Mutex::new(Shard::new(max_keys / count, options.grace_us));
-        Self { shards: (0..count).map(shard).collect(), hasher: RandomState::new(), clock }
+        Self { shards: (0..count).map(shard).collect(), hasher: DefaultHashBuilder::default(), clock }
     }
 
     /// Decides at an explicit time; see [`Store::decide`].
@@ -83,7 +84,8 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn shard_index(&self, key: &str) -> usize {
-        // Any bits of the hash will do: the map inside a shard has another hasher.
+        // Keys of one shard share a lock and a part of the bound: a fast hash with a random seed spreads them well enough.
+        // The map inside a shard has std's hasher, with which a client cannot construct collisions.
         let hash = self.hasher.hash_one(key);
         usize::try_from(hash % self.shards.len() as u64).unwrap_or(0)
     }

@@ -133,13 +133,12 @@ impl LimitMeters {
         if decision.shadowed {
             self.shadowed.inc();
         }
-        for result in decision.limit_results() {
-            if let Some(meter) = self.meter(result.limit) {
-                meter.record(&result, self.near_above(result.limit));
+        for (limit, result) in decision.counters() {
+            let Some(meter) = self.meter(limit) else { continue };
+            match result {
+                Some(result) => meter.record(&result, self.near_above(limit)),
+                None => meter.skipped.inc(),
             }
-        }
-        for meter in decision.skipped_limits().filter_map(|limit| self.meter(limit)) {
-            meter.skipped.inc();
         }
     }
 

@@ -11,13 +11,9 @@ use super::pb::envoy::extensions::common::ratelimit::v3 as common;
 use super::pb::envoy::service::ratelimit::v3::rate_limit_response as wire;
 use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
-impl From<RateLimitRequest> for RawRequest {
+impl From<RateLimitRequest> for RawRequest<common::RateLimitDescriptor> {
     fn from(sent: RateLimitRequest) -> Self {
-        Self {
-            domain: sent.domain,
-            descriptors: sent.descriptors.into_iter().map(RawDescriptor::from).collect(),
-            hits_addend: sent.hits_addend,
-        }
+        Self { domain: sent.domain, descriptors: sent.descriptors, hits_addend: sent.hits_addend }
     }
 }
 
