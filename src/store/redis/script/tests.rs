@@ -74,7 +74,6 @@ fn every_kernel_is_encoded_as_its_layout_says() {
     let mut seen = 0;
     for kernel in kernels() {
         let layout = KernelLayout::for_kernel(&kernel);
-        assert!(KernelLayout::all().contains(layout), "{layout:?} is missing in KERNELS");
         let encoded = Encoded::new(&charges([taken(kernel)]), "p:");
         assert_eq!(encoded.record()[..2], [layout.number, ChargeMode::Take as u8], "{kernel:?}");
         assert_eq!(encoded.record().len(), 2 + layout.parameters_size(), "{kernel:?}");
