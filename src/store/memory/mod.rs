@@ -84,8 +84,8 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn shard_index(&self, key: &str) -> usize {
-        // Keys of one shard share a lock and a part of the bound: a fast hash with a random seed spreads them well enough.
-        // The map inside a shard has std's hasher, with which a client cannot construct collisions.
+        // Keys of one shard share a lock and a part of the bound: a fast hash with a random seed spreads them well
+        // enough. The map inside a shard has std's hasher, with which a client cannot construct collisions.
         let hash = self.hasher.hash_one(key);
         usize::try_from(hash % self.shards.len() as u64).unwrap_or(0)
     }
