@@ -3,7 +3,7 @@
 
 use super::error::{CallError, ErrorKind};
 use super::{Answer, Bounds, RawDescriptor, RawRequest, ResponseOptions};
-use crate::engine::Store;
+use crate::engine::{Request, Store};
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::RequestMeter;
 
@@ -27,27 +27,26 @@ impl<S: Store> Handler<S> {
         D: Into<RawDescriptor>,
     {
         let _timer = self.meter.start();
-        self.try_decide(sent).await.inspect_err(|error| {
-            match error.kind() {
-                ErrorKind::InvalidRequest => self.meter.invalid(),
-                ErrorKind::StoreUnavailable => self.meter.store_error(),
-            }
-            // At debug level: an outage of the store would flood the log.
-            tracing::debug!(%error, "call failed");
-        })
+        let request = self.validate(sent).inspect_err(|error| self.record_failure(error))?;
+        let decision = self.limiter.decide(&request).await.map_err(CallError::from);
+        let decision = decision.inspect_err(|error| self.record_failure(error))?;
+        Ok(A::from(Answer { request: &request, decision: &decision, options: &self.response }))
     }
 
-    async fn try_decide<A, D>(
+    fn validate<D: Into<RawDescriptor>>(
         &self,
         sent: impl TryInto<RawRequest<D>, Error: Into<CallError>>,
-    ) -> Result<A, CallError>
-    where
-        A: for<'a> From<Answer<'a>>,
-        D: Into<RawDescriptor>,
-    {
+    ) -> Result<Request, CallError> {
         let raw = sent.try_into().map_err(Into::into)?;
-        let request = raw.validate(&self.bounds)?;
-        let decision = self.limiter.decide(&request).await?;
-        Ok(A::from(Answer { request: &request, decision: &decision, options: &self.response }))
+        Ok(raw.validate(&self.bounds)?)
+    }
+
+    fn record_failure(&self, error: &CallError) {
+        match error.kind() {
+            ErrorKind::InvalidRequest => self.meter.invalid(),
+            ErrorKind::StoreUnavailable => self.meter.store_error(),
+        }
+        // At debug level: an outage of the store would flood the log.
+        tracing::debug!(%error, "call failed");
     }
 }
