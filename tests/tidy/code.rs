@@ -10,7 +10,7 @@ use crate::source::Source;
 /// Names from the crate's root: `["store", "memory"]`; the root itself is empty.
 pub type ModulePath = Vec<String>;
 
-/// How often a name may be passed on by `use` before it counts as not found.
+/// A name that is re-exported more often than this counts as not found.
 const LONGEST_CHAIN: usize = 16;
 
 #[derive(Default)]

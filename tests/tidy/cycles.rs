@@ -1,4 +1,5 @@
-//! No circle among files: a reader can start at the bottom, and a file can be moved without its users' users.
+//! No cycle among files: a reader can start with a file that uses no other, and each file can be understood with only
+//! the files that it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::code::Code;
 use crate::source::{Source, report, sources_below};
 
-/// For each file, the files that it uses, with a name that ties the two.
+/// For each file, the files that it uses, with one of the names that it uses.
 type Uses = BTreeMap<PathBuf, BTreeMap<PathBuf, String>>;
 
 fn uses(code: &Code) -> Uses {
@@ -34,10 +35,10 @@ fn reachable<'u>(uses: &'u Uses, from: &'u PathBuf) -> BTreeSet<&'u PathBuf> {
 }
 
 /// The strongly connected components of two files and more.
-fn circles(uses: &Uses) -> BTreeSet<BTreeSet<&PathBuf>> {
+fn cycles(uses: &Uses) -> BTreeSet<BTreeSet<&PathBuf>> {
     let reach: BTreeMap<_, _> = uses.keys().map(|file| (file, reachable(uses, file))).collect();
-    let on_a_circle = reach.iter().filter(|(file, reached)| reached.contains(*file));
-    on_a_circle
+    let on_a_cycle = reach.iter().filter(|(file, reached)| reached.contains(*file));
+    on_a_cycle
         .map(|(file, reached)| {
             let back = |other: &&PathBuf| reach.get(*other).is_some_and(|reached| reached.contains(file));
             reached.iter().copied().filter(back).collect()
@@ -45,10 +46,10 @@ fn circles(uses: &Uses) -> BTreeSet<BTreeSet<&PathBuf>> {
         .collect()
 }
 
-fn description(uses: &Uses, circle: &BTreeSet<&PathBuf>) -> String {
-    let mut lines = vec!["a circle:".to_owned()];
-    for file in circle {
-        for (used, name) in uses[*file].iter().filter(|(used, _)| circle.contains(used)) {
+fn description(uses: &Uses, cycle: &BTreeSet<&PathBuf>) -> String {
+    let mut lines = vec!["a cycle:".to_owned()];
+    for file in cycle {
+        for (used, name) in uses[*file].iter().filter(|(used, _)| cycle.contains(used)) {
             lines.push(format!("  {} -> {} for {name}", file.display(), used.display()));
         }
     }
@@ -56,27 +57,27 @@ fn description(uses: &Uses, circle: &BTreeSet<&PathBuf>) -> String {
 }
 
 #[test]
-fn files_do_not_use_each_other_in_circles() {
+fn files_do_not_use_each_other_in_cycles() {
     let uses = uses(&Code::read(&sources_below("src")));
-    let circles = circles(&uses);
-    report(&circles.iter().map(|circle| description(&uses, circle)).collect::<Vec<_>>());
+    let cycles = cycles(&uses);
+    report(&cycles.iter().map(|cycle| description(&uses, cycle)).collect::<Vec<_>>());
 }
 
-/// The circles of a crate made of these files: each a list of its files.
-fn circles_of(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+/// The cycles of a crate made of these files: each a list of its files.
+fn cycles_of(files: &[(&str, &str)]) -> Vec<Vec<String>> {
     let sources: Vec<_> =
         files.iter().map(|(path, text)| Source { path: path.into(), text: (*text).into() }).collect();
     let uses = uses(&Code::read(&sources));
-    let names = |circle: &BTreeSet<&PathBuf>| circle.iter().map(|file| file.display().to_string()).collect();
-    circles(&uses).iter().map(names).collect()
+    let names = |cycle: &BTreeSet<&PathBuf>| cycle.iter().map(|file| file.display().to_string()).collect();
+    cycles(&uses).iter().map(names).collect()
 }
 
 #[test]
-fn circles_are_found_however_they_are_written() {
+fn cycles_are_found_however_they_are_written() {
     let two = |b: &str| {
-        circles_of(&[("lib.rs", "mod a; mod b;"), ("a.rs", "use crate::b::B; pub struct A;"), ("b.rs", b)])
+        cycles_of(&[("lib.rs", "mod a; mod b;"), ("a.rs", "use crate::b::B; pub struct A;"), ("b.rs", b)])
     };
-    let circle = [["a.rs", "b.rs"]];
+    let cycle = [["a.rs", "b.rs"]];
     for b in [
         "use crate::a::A; pub struct B;",
         "use super::a::A; pub struct B;",
@@ -88,7 +89,7 @@ fn circles_are_found_however_they_are_written() {
         "pub struct B; mod inner { use super::super::a::A; }",
         "pub struct B; impl super::a::A { fn f() {} }",
     ] {
-        assert_eq!(two(b), circle, "{b}");
+        assert_eq!(two(b), cycle, "{b}");
     }
     for b in [
         "use std::a::A; pub struct B;",
@@ -104,22 +105,22 @@ fn circles_are_found_however_they_are_written() {
 #[test]
 fn names_are_followed_through_re_exports() {
     let folder = |module: &str, a: &str, b: &str| {
-        circles_of(&[("lib.rs", "mod f;"), ("f/mod.rs", module), ("f/a.rs", a), ("f/b.rs", b)])
+        cycles_of(&[("lib.rs", "mod f;"), ("f/mod.rs", module), ("f/a.rs", a), ("f/b.rs", b)])
     };
     let module = "pub use a::A; pub(crate) use self::b::B; mod a; mod b;";
-    let circle = [["f/a.rs", "f/b.rs"]];
-    assert_eq!(folder(module, "use super::B; pub struct A;", "use super::A; pub struct B;"), circle);
-    assert_eq!(folder(module, "use crate::f::B; pub struct A;", "pub struct B(super::A);"), circle);
+    let cycle = [["f/a.rs", "f/b.rs"]];
+    assert_eq!(folder(module, "use super::B; pub struct A;", "use super::A; pub struct B;"), cycle);
+    assert_eq!(folder(module, "use crate::f::B; pub struct A;", "pub struct B(super::A);"), cycle);
     assert!(
         folder(module, "use super::B; pub struct A;", "pub struct B;").is_empty(),
         "a module that passes names on"
     );
 
     let module = "pub use a::A; mod a; mod b; pub struct Own; fn f(_: A) {}";
-    let circle = [["f/a.rs", "f/mod.rs"]];
+    let cycle = [["f/a.rs", "f/mod.rs"]];
     assert_eq!(
         folder(module, "pub struct A(super::Own);", ""),
-        circle,
+        cycle,
         "a module that uses what it passes on"
     );
     let module = "pub use a::A; mod a; mod b; pub struct Own;";
@@ -135,13 +136,13 @@ fn tests_in_files_of_their_own_are_left_out() {
         ("a/tests.rs", "use super::A;"),
         ("b.rs", "pub struct B;"),
     ];
-    assert!(circles_of(&files).is_empty());
+    assert!(cycles_of(&files).is_empty());
     let with_use = [files[0], files[1], files[2], ("b.rs", "use super::a::A; pub struct B;")];
-    assert_eq!(circles_of(&with_use), [["a/mod.rs", "b.rs"]]);
+    assert_eq!(cycles_of(&with_use), [["a/mod.rs", "b.rs"]]);
 }
 
 #[test]
-fn a_circle_is_described_by_the_names_that_tie_it() {
+fn a_cycle_is_described_by_the_names_that_are_used() {
     let sources = [
         ("lib.rs", "mod a; mod b;"),
         ("a.rs", "use crate::b::B; pub struct A;"),
@@ -150,6 +151,6 @@ fn a_circle_is_described_by_the_names_that_tie_it() {
     let sources = sources.map(|(path, text)| Source { path: path.into(), text: text.into() });
     let uses = uses(&Code::read(&sources));
     let (a, b) = (Path::new("a.rs").to_owned(), Path::new("b.rs").to_owned());
-    let circle = [&a, &b].into();
-    assert_eq!(description(&uses, &circle), "a circle:\n  a.rs -> b.rs for B\n  b.rs -> a.rs for A");
+    let cycle = [&a, &b].into();
+    assert_eq!(description(&uses, &cycle), "a cycle:\n  a.rs -> b.rs for B\n  b.rs -> a.rs for A");
 }

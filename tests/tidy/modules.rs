@@ -1,24 +1,25 @@
-//! Who may name whom: the table of the rooms of `src`, and what the engine must not touch.
+//! Allowed imports: which top-level module of `src` may use which, and what the engine must not use.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::code::Code;
 use crate::source::{Source, report, sources, sources_below};
 
-/// A room, and the rooms of this crate that its code may name. Tests beside the code may name every room.
-const ARROWS: [(&str, &[&str]); 14] = [
+/// A top-level module, and the modules of this crate that its code may use. Unit tests may use every module.
+const ALLOWED_IMPORTS: [(&str, &[&str]); 14] = [
     ("engine", &["engine"]),
     ("clock", &[]),
     ("yaml", &["yaml"]),
     ("store", &["store", "engine", "clock"]),
-    ("rules", &["rules", "engine", "clock", "yaml"]),
+    ("rules", &["rules", "engine", "yaml"]),
     ("telemetry", &["telemetry", "engine", "store", "clock"]),
     ("settings", &["settings", "engine", "store", "telemetry", "transport", "yaml"]),
-    ("limiter", &["engine", "telemetry", "clock"]),
+    ("limiter", &["engine", "telemetry"]),
     ("counters", &["engine", "limiter"]),
-    ("transport", &["transport", "engine", "counters", "limiter", "telemetry", "clock"]),
+    ("transport", &["transport", "engine", "counters", "limiter", "telemetry"]),
     ("replay", &["replay", "engine", "store", "transport", "clock"]),
-    ("cli", &["cli", "app", "engine", "replay", "rules", "settings", "store", "transport", "clock"]),
+    ("cli", &["cli", "app", "engine", "replay", "rules", "settings", "transport"]),
     (
         "app",
         &[
@@ -41,25 +42,25 @@ const ARROWS: [(&str, &[&str]); 14] = [
 const ENGINE_CRATES: [&str; 6] = ["std", "core", "thiserror", "hashbrown", "smallvec", "sha2"];
 
 /// The first folder or file below `src`.
-fn room(path: &Path) -> String {
+fn top_module(path: &Path) -> String {
     let first = path.components().next().expect("not src itself");
     Path::new(first.as_os_str()).with_extension("").display().to_string()
 }
 
-/// Where a file names a room that its own room may not name.
+/// Where a file uses a module that its own module may not use.
 fn forbidden(code: &Code) -> Vec<String> {
     let mut problems = Vec::new();
     for reference in code.references.iter().filter(|reference| reference.file != Path::new("lib.rs")) {
-        let (file, room) = (reference.file.display(), room(&reference.file));
-        let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == room) else {
-            problems.push(format!("{file}: the room {room} has no arrows in tests/tidy/rooms.rs"));
+        let (file, module) = (reference.file.display(), top_module(&reference.file));
+        let Some((_, allowed)) = ALLOWED_IMPORTS.iter().find(|(name, _)| *name == module) else {
+            problems.push(format!("{file}: the module {module} has no row in tests/tidy/modules.rs"));
             continue;
         };
         let Some(path) = code.absolute(&reference.module, &reference.path) else { continue };
         if let Some(named) =
-            path.first().filter(|named| **named != room && !allowed.contains(&named.as_str()))
+            path.first().filter(|named| **named != module && !allowed.contains(&named.as_str()))
         {
-            problems.push(format!("{file}:{}: {room} may not name {named}", reference.line));
+            problems.push(format!("{file}:{}: {module} may not use {named}", reference.line));
         }
     }
     problems.dedup();
@@ -67,12 +68,39 @@ fn forbidden(code: &Code) -> Vec<String> {
 }
 
 #[test]
-fn rooms_name_only_the_rooms_they_may() {
+fn modules_use_only_the_modules_that_the_table_allows() {
     let mut problems = forbidden(&Code::read(&sources_below("src")));
     let main =
         Source { path: "main.rs".into(), text: std::fs::read_to_string("src/main.rs").expect("UTF-8") };
     problems.extend(forbidden(&Code::read(&[as_library(main)])));
     report(&problems);
+}
+
+/// Permissions of the table that no code uses.
+fn unused_permissions(code: &Code) -> Vec<String> {
+    let used: BTreeSet<(String, String)> = code
+        .references
+        .iter()
+        .filter_map(|reference| {
+            let path = code.absolute(&reference.module, &reference.path)?;
+            Some((top_module(&reference.file), path.first()?.clone()))
+        })
+        .collect();
+    let permissions =
+        ALLOWED_IMPORTS.iter().flat_map(|(module, allowed)| allowed.iter().map(move |named| (module, named)));
+    permissions
+        .filter(|(module, named)| !used.contains(&((**module).to_owned(), (**named).to_owned())))
+        .map(|(module, named)| format!("no code of {module} uses {named}: remove the permission"))
+        .collect()
+}
+
+#[test]
+fn every_permission_is_used() {
+    let main = std::fs::read_to_string("src/main.rs").expect("UTF-8");
+    let main = Code::read(&[as_library(Source { path: "main.rs".into(), text: main })]);
+    let in_main = unused_permissions(&main);
+    let problems = unused_permissions(&Code::read(&sources_below("src")));
+    report(&problems.into_iter().filter(|problem| in_main.contains(problem)).collect::<Vec<_>>());
 }
 
 /// The binary names this crate as any other crate does.
@@ -81,7 +109,7 @@ fn as_library(main: Source) -> Source {
 }
 
 #[test]
-fn a_room_is_seen_however_it_is_named() {
+fn a_module_is_found_in_every_spelling_of_its_path() {
     let problems = |text: &str| {
         let source = |path: &str, text: &str| Source { path: path.into(), text: text.to_owned() };
         let library = source("lib.rs", "pub mod clock; pub mod engine; pub mod store;");
@@ -103,8 +131,7 @@ fn a_room_is_seen_however_it_is_named() {
         "fn f() { log!(\"{}\", crate::store::COUNT) }",
         "pub use crate::store::Memory;",
     ] {
-        let line = 1 + text.find("\n    store").map_or(0, |_| 0);
-        assert_eq!(problems(text), [format!("engine/limit.rs:{line}: engine may not name store")], "{text}");
+        assert_eq!(problems(text), ["engine/limit.rs:1: engine may not use store"], "{text}");
     }
     for text in [
         "use crate::engine::Cost;",
@@ -121,7 +148,7 @@ fn a_room_is_seen_however_it_is_named() {
         forbidden(&Code::read(&[as_library(Source { path: "main.rs".into(), text: text.into() })]))
     };
     assert_eq!(main("use ratelimitd::cli; fn main() { cli::run() }"), [""; 0]);
-    assert_eq!(main("fn main() { ratelimitd::app::run() }"), ["main.rs:1: main may not name app"]);
+    assert_eq!(main("fn main() { ratelimitd::app::run() }"), ["main.rs:1: main may not use app"]);
 }
 
 #[test]
