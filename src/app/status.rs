@@ -88,7 +88,7 @@ pub(super) fn rules_page(status: &RulesStatus) -> Value {
     let warnings: Vec<_> = status.warnings.iter().map(ToString::to_string).collect();
     json!({
         "in_force": last_error.is_none(),
-        "generation": status.generation,
+        "generation": status.loads_ok,
         "loaded_at": timestamp(status.loaded_at_us),
         "files": status.files,
         "domains": status.domains,

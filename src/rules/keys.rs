@@ -1,5 +1,5 @@
-//! The table of all keys of rule files. The checks for unknown keys, misplaced keys and wrong types are made from it,
-//! and so is the JSON Schema.
+//! The table of all keys of rule files. The reader checks files against it, for unknown keys, misplaced keys and wrong
+//! types. The JSON Schema is generated from it.
 
 use crate::engine::{Algorithm, Charging, FailurePolicy, Pacing, Refill, ShardBy, Unit};
 
@@ -37,7 +37,7 @@ pub(super) enum ValueType {
     Text,
     /// A unit of time; upper and lower case are the same.
     Unit,
-    /// A whole number up to 2^32 - 1, with the smallest value that makes sense.
+    /// A whole number up to 2^32 - 1. The number is the minimum in the JSON Schema.
     Integer(u32),
     /// A boolean.
     Flag,

@@ -1,7 +1,7 @@
-//! Rule files: YAML to the engine's rules, with file, line and reason for everything that is wrong in them.
+//! Rule files: YAML to the engine's rules, with file, line and reason for each problem.
 //!
 //! Knows YAML, the file system, and which keys a rule file may contain. Decides nothing: matching, limits and counter
-//! keys belong to the engine. The path of a file: [`Source`] finds and reads it, `yaml` parses it to a tree, `read`
+//! keys belong to the engine. The steps: `source` finds and reads a file, `yaml` parses it to a tree, `read`
 //! turns the tree into drafts of rules, `lint` compares the drafts with each other, `load` compiles them.
 //! [`Reloader`] repeats this when the files change. `show` prints the result.
 
@@ -16,8 +16,7 @@ mod source;
 mod status;
 
 pub use load::{LoadOptions, LoadedRules, load};
-pub use problem::{Location, Problem, Problems, Severity};
-pub use reload::{CHECK_EVERY, Change, Reloader, watch};
-pub use show::{Description, describe, rlconfig, schema};
-pub use source::{Source, SourceState};
-pub use status::{LastError, RulesStatus};
+pub use problem::{Problem, Problems};
+pub use reload::{Change, Reloader, watch};
+pub use show::{describe, rlconfig, schema};
+pub use status::RulesStatus;

@@ -1,8 +1,8 @@
 //! Detects changes of rule files and loads the files again.
 //!
-//! It polls the state of the files, by default four times a second. Notifications (inotify) would be faster on a local
-//! disk, but they behave differently for renames, swapped links, overlays and network file systems. Names, inodes and
-//! times show a change on all of them.
+//! [`watch`] polls the state of the files four times a second. Notifications (inotify) would be faster on a local disk,
+//! but they behave differently for renames, swapped links, overlays and network file systems. Names, inodes and times
+//! show a change on all of them.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub enum Change {
     /// The files changed and are valid.
     Loaded(Box<LoadedRules>),
     /// The files changed and have errors. Returned once for each state of the files.
-    Invalid(Problems),
+    Failed(Problems),
 }
 
 /// Loads rules, and loads them again after a change.
@@ -97,7 +97,7 @@ impl Reloader {
         }
         match compile(&self.loaded_files, self.options) {
             Ok(loaded) => Change::Loaded(Box::new(loaded)),
-            Err(problems) => Change::Invalid(problems),
+            Err(problems) => Change::Failed(problems),
         }
     }
 }
@@ -136,7 +136,7 @@ pub async fn watch(
         match change {
             Change::Unchanged | Change::Unsettled => {}
             Change::Loaded(loaded) => on_change(Ok(*loaded)),
-            Change::Invalid(problems) => on_change(Err(problems)),
+            Change::Failed(problems) => on_change(Err(problems)),
         }
     }
 }

@@ -14,11 +14,9 @@ pub struct RulesStatus {
     pub domains: Vec<String>,
     /// When the rules in force were loaded.
     pub loaded_at_us: u64,
-    /// The number of rule sets put in force so far.
-    pub generation: u64,
     /// Why the newest state of the files is not in force; `None` if it is.
     pub last_error: Option<LastError>,
-    /// Number of loads that succeeded.
+    /// Number of loads that succeeded: the generation of the rules in force.
     pub loads_ok: u64,
     /// Number of loads that failed.
     pub loads_failed: u64,
@@ -43,7 +41,6 @@ impl RulesStatus {
             rules: loaded.rules.rules().len(),
             domains: loaded.specs.iter().map(|spec| spec.domain.clone()).collect(),
             loaded_at_us: now_us,
-            generation: self.generation + 1,
             last_error: None,
             loads_ok: self.loads_ok + 1,
             loads_failed: self.loads_failed,
@@ -51,7 +48,7 @@ impl RulesStatus {
         };
     }
 
-    /// Records that the files had errors at `now_us`.
+    /// Records that a load failed at `now_us`.
     pub fn record_failed(&mut self, problems: Problems, now_us: u64) {
         self.loads_failed += 1;
         self.last_error = Some(LastError { at_us: now_us, problems });

@@ -20,16 +20,16 @@ pub enum SettingsError {
     NotText { variable: String },
     /// Every unknown key and every malformed value.
     #[error("{0}")]
-    Invalid(Problems),
+    Invalid(SettingProblems),
 }
 
 /// All problems in the order of the keys. Not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problems(pub Vec<Problem>);
+pub struct SettingProblems(pub Vec<SettingProblem>);
 
 /// One problem with one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct SettingProblem {
     /// The key with its sections, `store.redis.timeout`.
     pub key: String,
     pub origin: Origin,
@@ -62,14 +62,14 @@ pub enum Fault {
     Unsupported(&'static str),
 }
 
-impl fmt::Display for Problems {
+impl fmt::Display for SettingProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the settings cannot be used:")?;
         self.0.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SettingProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} ({})", self.key, self.fault, self.origin)
     }
@@ -88,9 +88,9 @@ impl fmt::Display for Origin {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown { instead } => write!(f, "no such setting; there is {}", instead.join(", ")),
+            Self::Unknown { instead } => write!(f, "no such setting; known settings: {}", instead.join(", ")),
             Self::Section { instead } => {
-                write!(f, "a section, not a value; in it there is {}", instead.join(", "))
+                write!(f, "a section, not a value; known settings: {}", instead.join(", "))
             }
             Self::Dotted => f.write_str(
                 "one key with dots in it; nest it instead, each section on a line of its own, indented below the one before",

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::error::{Fault, Origin, Problem, SettingsError};
+use super::error::{Fault, Origin, SettingProblem, SettingsError};
 use super::layers::{Layer, RawSetting, RawValue};
 use crate::yaml::{self, Content, Node, Scalar, YamlError};
 
@@ -13,7 +13,7 @@ use crate::yaml::{self, Content, Node, Scalar, YamlError};
 pub(super) struct Contents {
     pub(super) layer: Layer,
     /// Malformed keys: problems that do not depend on the list of settings.
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<SettingProblem>,
 }
 
 pub(super) fn read_file(path: &Path) -> Result<Contents, SettingsError> {
@@ -22,7 +22,7 @@ pub(super) fn read_file(path: &Path) -> Result<Contents, SettingsError> {
     let unusable = |YamlError { line, reason }| SettingsError::Syntax { path: path.to_owned(), line, reason };
     let document = yaml::parse(&text).map_err(unusable)?;
     if let Some(line) = document.second_line {
-        let reason = "another YAML document starts here; the settings are one".to_owned();
+        let reason = "another YAML document starts here; the settings must be one document".to_owned();
         return Err(unusable(YamlError { line, reason }));
     }
     let mut flattener = Flattener { path: path.to_owned(), contents: Contents::default() };
@@ -51,12 +51,15 @@ impl Flattener {
                 return Err(YamlError { line, reason: "a key is text, not a list or a map".to_owned() });
             };
             if let Some(first) = lines.insert(name, line) {
-                return Err(YamlError { line, reason: format!("'{name}' stands here and on line {first}") });
+                return Err(YamlError {
+                    line,
+                    reason: format!("'{name}' is given here and on line {first}"),
+                });
             }
             let key = if section.is_empty() { name.to_string() } else { format!("{section}.{name}") };
             let origin = Origin::File { path: self.path.clone(), line };
             if name.contains('.') {
-                self.contents.problems.push(Problem { key, origin, fault: Fault::Dotted });
+                self.contents.problems.push(SettingProblem { key, origin, fault: Fault::Dotted });
                 continue;
             }
             let value = match &value.content {
@@ -77,7 +80,7 @@ impl Flattener {
 fn raw_scalar(scalar: &Scalar) -> RawValue {
     match &*scalar.text {
         "" if scalar.is_plain => RawValue::Empty,
-        "~" | "null" | "Null" | "NULL" if scalar.is_plain => RawValue::Null,
+        _ if scalar.is_null() => RawValue::Null,
         text => RawValue::Text(text.to_owned()),
     }
 }

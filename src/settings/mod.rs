@@ -21,7 +21,7 @@ use std::path::Path;
 use crate::engine::{Algorithm, Charging, Defaults, Enforcement, FailurePolicy};
 use crate::transport::{HeaderStyle, ResponseOptions};
 
-pub use error::{Fault, Origin, Problem, Problems, SettingsError};
+pub use error::{Fault, Origin, SettingProblem, SettingProblems, SettingsError};
 pub use log::Log;
 pub use reader::Setting;
 pub use rules::Rules;

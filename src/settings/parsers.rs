@@ -1,9 +1,11 @@
 //! Parsers of setting values. Each describes the values that it accepts, for errors and for the documentation.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Turns the text of a value into a `T`.
@@ -53,24 +55,23 @@ pub(super) fn one_of<T: Copy + 'static, const N: usize>(values: [(&'static str, 
     })
 }
 
-pub(super) fn count(range: RangeInclusive<usize>) -> Parser<usize> {
+pub(super) fn count<T>(range: RangeInclusive<T>) -> Parser<T>
+where
+    T: Copy + Display + FromStr + PartialOrd + 'static,
+{
     let expected = format!("a whole number from {} to {}", range.start(), range.end());
     Parser::new(expected, move |text| text.parse().ok().filter(|count| range.contains(count)))
 }
 
-pub(super) fn positive(max: usize) -> Parser<usize> {
-    count(1..=max)
-}
-
-pub(super) fn positive_u32(max: u32) -> Parser<u32> {
-    let range = 1..=max;
-    Parser::new(format!("a whole number from 1 to {max}"), move |text| {
-        text.parse().ok().filter(|count| range.contains(count))
-    })
+pub(super) fn positive<T>(max: T) -> Parser<T>
+where
+    T: Copy + Display + FromStr + PartialOrd + From<u8> + 'static,
+{
+    count(T::from(1)..=max)
 }
 
 pub(super) fn nonzero_u32(max: u32) -> Parser<NonZeroU32> {
-    let number = positive_u32(max);
+    let number = positive(max);
     Parser::new(number.expected.clone(), move |text| NonZeroU32::new(number.parse(text)?))
 }
 

@@ -1,11 +1,9 @@
 //! Takes one setting after another from the layers, and collects the problems and the list of all settings.
 
-use super::error::{Fault, Origin, Problem, Problems, SettingsError};
+use super::error::{Fault, Origin, SettingProblem, SettingProblems, SettingsError};
 use super::layers::{self, Layer, RawValue};
 use super::parsers::Parser;
-
-/// An error quotes at most this many characters of a value.
-const MAX_QUOTED_CHARS: usize = 60;
+use crate::yaml::excerpt;
 
 /// One setting, as the documentation lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,12 +23,12 @@ pub struct Setting {
 pub(super) struct Reader {
     written: Layer,
     settings: Vec<Setting>,
-    problems: Vec<Problem>,
+    problems: Vec<SettingProblem>,
 }
 
 impl Reader {
     /// `problems`: problems of `written` that do not depend on the list of settings.
-    pub(super) fn new(written: Layer, problems: Vec<Problem>) -> Self {
+    pub(super) fn new(written: Layer, problems: Vec<SettingProblem>) -> Self {
         Self { written, problems, ..Self::default() }
     }
 
@@ -62,7 +60,7 @@ impl Reader {
             RawValue::List => Some("a list".to_owned()),
         };
         let expected = parser.expected.clone();
-        self.problems.push(Problem {
+        self.problems.push(SettingProblem {
             key: key.to_owned(),
             origin: written.origin,
             fault: Fault::Malformed { expected, found },
@@ -76,7 +74,7 @@ impl Reader {
     }
 
     /// Adds a problem between values that are valid alone.
-    pub(super) fn refuse(&mut self, problem: Problem) {
+    pub(super) fn refuse(&mut self, problem: SettingProblem) {
         self.problems.push(problem);
     }
 
@@ -94,13 +92,13 @@ impl Reader {
                 _ if !inside.is_empty() => Fault::Section { instead: inside },
                 _ => Fault::Unknown { instead: self.names_near(&key) },
             };
-            self.problems.push(Problem { key, origin: written.origin, fault });
+            self.problems.push(SettingProblem { key, origin: written.origin, fault });
         }
         if self.problems.is_empty() {
             return Ok(());
         }
         self.problems.sort_by(|a, b| a.key.cmp(&b.key));
-        Err(SettingsError::Invalid(Problems(self.problems)))
+        Err(SettingsError::Invalid(SettingProblems(self.problems)))
     }
 
     /// The names in the innermost known section around an unknown key.
@@ -122,7 +120,6 @@ impl Reader {
 }
 
 fn quoted(text: &str) -> String {
-    let short: String = text.chars().take(MAX_QUOTED_CHARS).collect();
-    let more = if short.len() < text.len() { "..." } else { "" };
-    format!("{short:?}{more}")
+    let (start, more) = excerpt(text);
+    format!("{start:?}{more}")
 }

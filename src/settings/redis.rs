@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::error::{Fault, Problem};
-use super::parsers::{Parser, duration, flag, one_of, optional_path, optional_text, positive, positive_u32};
+use super::error::{Fault, SettingProblem};
+use super::parsers::{Parser, duration, flag, one_of, optional_path, optional_text, positive};
 use super::reader::Reader;
 use crate::store::breaker::BreakerOptions;
 use crate::store::redis::{
@@ -26,8 +26,9 @@ enum TopologyName {
     Cluster,
 }
 
-/// The options, and the conflicts between them, which matter only if Redis is used.
-pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<Problem>) {
+/// The options, and the conflicts of the URLs and of the sentinels' master with the topology. These conflicts matter
+/// only if Redis is used; other conflicts, such as two passwords, are always refused.
+pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<SettingProblem>) {
     let origins = [URL, MASTER].map(|key| reader.origin(key));
     let topologies = [
         ("standalone", TopologyName::Standalone),
@@ -46,7 +47,7 @@ pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<Probl
         master_origin,
         "expected the name that the sentinels have for the primary, as topology is sentinel",
     ));
-    let conflicts = url_conflicts.chain(master_conflict).map(|(key, origin, reason)| Problem {
+    let conflicts = url_conflicts.chain(master_conflict).map(|(key, origin, reason)| SettingProblem {
         key: key.to_owned(),
         origin,
         fault: Fault::Unsupported(reason),
@@ -63,7 +64,7 @@ pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<Probl
         tls: tls(reader),
         key_prefix: reader.take("store.redis.key_prefix", "ratelimitd:", key_prefix()),
         timeout: reader.take("store.redis.timeout", "15ms", duration("100us", "10s")),
-        connections: reader.take("store.redis.connections", "2", positive_u32(64)),
+        connections: reader.take("store.redis.connections", "2", positive(64)),
         max_batch: reader.take("store.redis.max_batch", "128", positive(1_024)),
         max_queue: reader.take("store.redis.max_queue", "8192", positive(1_000_000)),
         breaker: breaker(reader),
@@ -115,7 +116,7 @@ fn credentials(reader: &mut Reader, [username, password, file]: [&'static str; 3
     let path = reader.take(file, "", optional_path());
     if password.is_some() && path.is_some() {
         let fault = Fault::Unsupported("the password is set already; leave one of the two out");
-        reader.refuse(Problem { key: file.to_owned(), origin, fault });
+        reader.refuse(SettingProblem { key: file.to_owned(), origin, fault });
     }
     let password = match (password, path) {
         (Some(password), _) => Password::Text(password),
@@ -132,7 +133,7 @@ fn tls(reader: &mut Reader) -> TlsOptions {
     let key = reader.take("store.redis.tls.key_file", "", optional_path());
     if certificate.is_some() != key.is_some() {
         let fault = Fault::Unsupported("cert_file and key_file belong together: set both or none");
-        reader.refuse(Problem { key: CERT_FILE.to_owned(), origin, fault });
+        reader.refuse(SettingProblem { key: CERT_FILE.to_owned(), origin, fault });
     }
     let server_name = reader.take("store.redis.tls.server_name", "", optional_text("a host name"));
     TlsOptions { ca_file, identity: certificate.zip(key), server_name }
@@ -141,8 +142,8 @@ fn tls(reader: &mut Reader) -> TlsOptions {
 fn breaker(reader: &mut Reader) -> Option<BreakerOptions> {
     let enabled = reader.take("store.redis.breaker.enabled", "true", flag());
     let breaker = BreakerOptions {
-        failures: reader.take("store.redis.breaker.failures", "5", positive_u32(1_000)),
-        error_percent: reader.take("store.redis.breaker.error_percent", "50", positive_u32(100)),
+        failures: reader.take("store.redis.breaker.failures", "5", positive(1_000)),
+        error_percent: reader.take("store.redis.breaker.error_percent", "50", positive(100)),
         window: reader.take("store.redis.breaker.window", "1s", duration("100ms", "1m")),
         pause: reader.take("store.redis.breaker.pause", "100ms", duration("10ms", "10s")),
     };

@@ -2,6 +2,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use super::*;
+use crate::store::redis::RedisOptions;
 
 fn with(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
     Settings::from_layers(None, owned(variables))
@@ -23,7 +24,7 @@ fn problems(result: Result<Settings, SettingsError>) -> Vec<String> {
     let Err(SettingsError::Invalid(problems)) = result else {
         panic!("expected problems, got {result:?}");
     };
-    let line = |problem: &Problem| match &problem.origin {
+    let line = |problem: &SettingProblem| match &problem.origin {
         Origin::File { line, .. } => format!("file:{line}: {}: {}", problem.key, problem.fault),
         Origin::Variable(name) => format!("{name}: {}: {}", problem.key, problem.fault),
         Origin::Default => format!("default: {}: {}", problem.key, problem.fault),
@@ -90,16 +91,16 @@ log:
         ("RATELIMITD__NEAR_LIMIT_RATIO", "80%"),
     ];
     let expected = [
-        r#"file:14: logg.level: no such setting; there is server, rules, store, failure, defaults, near_limit_ratio, shadow_mode, response, log"#,
+        r#"file:14: logg.level: no such setting; known settings: server, rules, store, failure, defaults, near_limit_ratio, shadow_mode, response, log"#,
         r#"RATELIMITD__NEAR_LIMIT_RATIO: near_limit_ratio: expected a number from 0 to 1 with at most six decimals, found "80%""#,
         r#"file:8: rules.path: expected the path of a file or directory, found nothing"#,
         r#"file:3: server.drain: expected a duration from 0s to 1h, found "5""#,
         r#"file:6: server.grpc.address: expected an IP address and port like 0.0.0.0:8081 or [::1]:8081, found "localhost:8081""#,
         r#"file:4: server.max_descriptors: expected a whole number from 1 to 1024, found "0""#,
-        r#"RATELIMITD__STORE__KIDN: store.kidn: no such setting; there is kind, memory, redis"#,
+        r#"RATELIMITD__STORE__KIDN: store.kidn: no such setting; known settings: kind, memory, redis"#,
         r#"file:10: store.kind: expected one of memory, redis, found a list"#,
-        r#"RATELIMITD__STORE__MEMORY: store.memory: a section, not a value; in it there is max_keys"#,
-        r#"file:12: store.memory.maxkeys: no such setting; there is max_keys"#,
+        r#"RATELIMITD__STORE__MEMORY: store.memory: a section, not a value; known settings: max_keys"#,
+        r#"file:12: store.memory.maxkeys: no such setting; known settings: max_keys"#,
     ];
     assert_eq!(problems(with_file(yaml, &variables)), expected);
 }
@@ -332,4 +333,9 @@ fn every_setting_can_be_set_by_its_variable() {
         let read = with(&[(&setting.variable, setting.default)]);
         assert_eq!(read.expect(setting.key), Settings::default());
     }
+}
+
+#[test]
+fn the_defaults_of_redis_are_those_of_its_options() {
+    assert_eq!(Settings::default().store.redis, RedisOptions::default());
 }

@@ -7,7 +7,7 @@ use saphyr_parser::{Event, Span};
 use super::error::YamlError;
 use super::tree::{Node, start_line};
 
-/// Levels of lists and maps in each other. A level of descriptors takes two of them.
+/// The deepest nesting of lists and maps. A level of descriptors takes two of these levels.
 const MAX_DEPTH: usize = 100;
 /// Nodes that aliases may add to a document: enough for any rule file, too few for an alias bomb.
 const MAX_ALIASED_NODES: usize = 200_000;
@@ -69,7 +69,7 @@ impl TreeBuilder {
 
     fn add_alias(&mut self, anchor: usize, line: u32) -> Result<(), YamlError> {
         let Some(node) = self.anchors.get(&anchor) else {
-            let reason = "an alias stands inside the node that it refers to".to_owned();
+            let reason = "an alias is inside the node that it refers to".to_owned();
             return Err(YamlError { line, reason });
         };
         self.check_depth(node.height, line)?;

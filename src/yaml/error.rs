@@ -4,6 +4,17 @@ use saphyr_parser::ScanError;
 
 use super::tree::line_number;
 
+/// A message quotes at most this many characters of a value.
+const MAX_EXCERPT_CHARS: usize = 60;
+
+/// The beginning of `text` for a message, and `...` if the text is longer.
+pub(crate) fn excerpt(text: &str) -> (&str, &'static str) {
+    match text.char_indices().nth(MAX_EXCERPT_CHARS) {
+        Some((end, _)) => (&text[..end], "..."),
+        None => (text, ""),
+    }
+}
+
 /// Why a text cannot be parsed, or exceeds a bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct YamlError {

@@ -9,7 +9,7 @@ mod tree;
 use saphyr_parser::{Event, Parser, Span, StrInput};
 
 use builder::TreeBuilder;
-pub(crate) use error::YamlError;
+pub(crate) use error::{YamlError, excerpt};
 use tree::start_line;
 pub(crate) use tree::{Content, Document, Node, Scalar};
 

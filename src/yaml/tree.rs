@@ -35,6 +35,13 @@ pub(crate) struct Scalar {
     pub is_plain: bool,
 }
 
+impl Scalar {
+    /// Whether YAML reads the scalar as null: nothing, `~` or `null`, not quoted.
+    pub fn is_null(&self) -> bool {
+        self.is_plain && matches!(&*self.text, "" | "~" | "null" | "Null" | "NULL")
+    }
+}
+
 /// The first document of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {

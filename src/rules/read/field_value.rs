@@ -3,7 +3,7 @@
 use super::merge_keys::MergedValue;
 use super::yaml11::ScalarValue;
 use crate::rules::keys::{Key, ValueType};
-use crate::yaml::{Content, Node, Scalar};
+use crate::yaml::{Content, Node, Scalar, excerpt};
 
 #[derive(Clone, Debug)]
 pub(super) enum FieldValue<'n> {
@@ -41,10 +41,12 @@ impl<'n> FieldValue<'n> {
 
     fn of_scalar(name: &str, value_type: ValueType, scalar: &'n Scalar, node: &Node) -> Result<Self, String> {
         match (value_type, scalar.yaml11_value()) {
-            (_, ScalarValue::Float(_)) => Err(format!(
-                "error checking config: '{name}' is {}, which YAML reads as a floating-point number; put text in quotes",
-                scalar.text
-            )),
+            (ValueType::Text | ValueType::Unit | ValueType::Choice(_), ScalarValue::Float(_)) => {
+                Err(format!(
+                    "error checking config: '{name}' is {}, which YAML reads as a floating-point number; put text in quotes",
+                    scalar.text
+                ))
+            }
             (ValueType::Choice(choices), _) if !choices().contains(&&*scalar.text) => {
                 Err(format!("unknown {name} '{}': it is one of {}", scalar.text, choices().join(", ")))
             }
@@ -87,9 +89,6 @@ pub(super) fn text_or_type(node: &Node) -> String {
 }
 
 fn shorten(text: &str) -> String {
-    const MAX_CHARS: usize = 60;
-    match text.char_indices().nth(MAX_CHARS) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
-    }
+    let (start, more) = excerpt(text);
+    format!("{start}{more}")
 }

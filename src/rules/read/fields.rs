@@ -112,7 +112,7 @@ impl<'n> Fields<'n> {
         self.has_unknown || !self.invalid.is_empty()
     }
 
-    /// Whether the value of the key was reported, so that a second message about it would be noise.
+    /// Whether the value of the key was reported, so that a second message about it is not needed.
     pub fn is_invalid(&self, name: &str) -> bool {
         self.invalid.contains(&name)
     }

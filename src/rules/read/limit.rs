@@ -60,7 +60,7 @@ impl<'n> LimitReader<'_, 'n> {
         let replaces = self.read_replaces(name);
         let charging = fields.text("charging").and_then(Charging::parse);
         let policy = fields.text("on_store_failure").and_then(FailurePolicy::parse);
-        self.check_meaning();
+        self.warn_of_mistakes();
         Some(LimitSpec {
             requests_per_unit: fields.integer("requests_per_unit").unwrap_or(0),
             period: period?,
@@ -173,7 +173,7 @@ impl<'n> LimitReader<'_, 'n> {
     }
 
     /// Warns about valid limits that are probably a mistake.
-    fn check_meaning(&mut self) {
+    fn warn_of_mistakes(&mut self) {
         let fields = self.fields;
         if fields.flag("unlimited") {
             let counting =

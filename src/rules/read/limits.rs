@@ -34,7 +34,7 @@ pub(super) fn read_limits(
         report.warn(&descriptor.position_of("rate_limits"), "rate_limits is empty: it limits nothing");
     }
     let limits = read_all(single.into_iter().chain(several), defaults, report);
-    check_each_other(&limits, report);
+    check_pairs(&limits, report);
     limits.into_iter().map(|limit| limit.draft).collect()
 }
 
@@ -71,7 +71,7 @@ fn read_all<'n>(
     limits
 }
 
-fn check_each_other(limits: &[ValidLimit], report: &mut FileReport) {
+fn check_pairs(limits: &[ValidLimit], report: &mut FileReport) {
     for (index, this) in limits.iter().enumerate() {
         if limits.len() > 1 && this.limit.quantity == Quantity::Unlimited {
             report.warn(&this.at, "unlimited does nothing beside other limits");

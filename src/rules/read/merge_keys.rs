@@ -160,7 +160,9 @@ fn repeated(name: &str, line: u32, is_merged: bool) -> String {
 
 fn overridden(name: &str, line: u32, is_merged: bool) -> String {
     let what = if is_merged { "keys of " } else { "" };
-    format!("the merged map overrides {what}'{name}' of line {line}; put '<<' first to keep that")
+    format!(
+        "the merged map overrides {what}'{name}' of line {line}; put '<<' first to keep the value of that line"
+    )
 }
 
 fn is_merge_key(key: &Node) -> bool {

@@ -31,8 +31,10 @@ impl Scalar {
         if !self.is_plain {
             return ScalarValue::Text;
         }
+        if self.is_null() {
+            return ScalarValue::Null;
+        }
         match &*self.text {
-            "" | "~" | "null" | "Null" | "NULL" => ScalarValue::Null,
             "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => {
                 ScalarValue::Bool(true)
             }

@@ -25,10 +25,10 @@ pub(super) fn parameters(limit: &Limit) -> String {
         Algorithm::Gcra => format!("{rate}, up to {burst} at once, then one every {}", interval(spec)),
         Algorithm::TokenBucket => match spec.refill {
             Refill::Continuous => {
-                format!("a bucket of {burst} tokens that gets one back every {} ({rate})", interval(spec))
+                format!("a bucket of {burst} tokens that gains one token every {} ({rate})", interval(spec))
             }
             Refill::Interval => format!(
-                "a bucket of {burst} tokens that gets {} back at the end of every {period}, counted from its first use",
+                "a bucket of {burst} tokens that gains {} at the end of every {period}, counted from its first use",
                 spec.requests_per_unit
             ),
         },
