@@ -12,7 +12,7 @@ use crate::store::breaker::BreakerState;
 use crate::store::observed::Observer;
 use crate::store::redis::{BreakerTransition, RedisObserver};
 
-/// An outage ends only after this long without a failure. When one node of a cluster is down, failures and successes
+/// An outage ends only after this time without a failure. When one node of a cluster is down, failures and successes
 /// alternate, and each change would be a log line.
 const QUIET_US: u64 = 1_000_000;
 
@@ -44,7 +44,7 @@ impl Observer for Arc<Availability> {
         self.record_result(result);
     }
 
-    /// The caller has gone before there was a result.
+    /// The caller cancelled the call before there was a result.
     fn abandoned(&self, _after: Duration) {}
 }
 
@@ -119,7 +119,7 @@ impl Availability {
                 tracing::warn!(error = cause, "breaker open: Redis is only probed");
             }
             (_, BreakerState::Closed) if self.open_breakers.fetch_sub(1, Ordering::Relaxed) == 1 => {
-                tracing::info!("breaker closed: Redis is asked again");
+                tracing::info!("breaker closed: calls to Redis are sent again");
             }
             (from, to) => {
                 tracing::debug!(from = from.name(), to = to.name(), error = cause, "breaker");

@@ -1,4 +1,4 @@
-//! The Prometheus names and the arithmetic of envoyproxy/ratelimit, so that dashboards made for it go on working.
+//! The Prometheus names and the arithmetic of envoyproxy/ratelimit, so that dashboards made for it continue to work.
 //!
 //! Its counters count hits, not decisions, and overlap: a hit that is near the limit is within it too.
 
@@ -127,7 +127,8 @@ impl CountBefore {
         let verdict = result.outcome.verdict;
         let is_recorded = match (verdict, result.limit.spec.charging) {
             (Verdict::Fits, _) => true,
-            // Without a debt the report does not say; then the limit was used up before.
+            // The report shows whether the hit was recorded only if there is a debt. Without one the limit was already
+            // used up.
             (Verdict::Over, Charging::Postpaid) => report.over_by > 0,
             (Verdict::Over, Charging::Prepaid) => false,
         };

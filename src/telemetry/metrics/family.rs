@@ -66,7 +66,8 @@ impl RuleCounters {
         Ok(Self { family: counters(registry, name, help, labels)?, bound: Arc::default() })
     }
 
-    /// Starts to bind the series of a new rule set. [`Binding::finish`] removes the series that it does not name.
+    /// Starts to bind the series of a new rule set. [`Binding::finish`] removes the series that the new rules do not
+    /// have.
     pub(super) fn bind(&self) -> Binding<'_> {
         Binding { family: &self.family, before: self.bound.lock(), now: BTreeSet::new() }
     }

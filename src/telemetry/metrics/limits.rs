@@ -36,7 +36,8 @@ struct Meter {
     ok: IntCounter,
     near_limit: IntCounter,
     over_limit: IntCounter,
-    skipped: IntCounter,
+    /// The limit was skipped, because another limit denied the request.
+    unasked: IntCounter,
     shadow: IntCounter,
     error: IntCounter,
     by_policy: IntCounter,
@@ -51,13 +52,13 @@ impl LimitFamilies {
             decisions: RuleCounters::new(
                 registry,
                 "ratelimitd_decisions_total",
-                "Decisions by limit and outcome; each counts once",
+                "Decisions by limit and outcome; unasked: skipped, because another limit denied the request",
                 &["domain", "rule", "outcome"],
             )?,
             policies: RuleCounters::new(
                 registry,
                 "ratelimitd_policy_decisions_total",
-                "Decisions that a limit's failure policy made because the store gave no answer",
+                "Decisions that a limit's failure policy made because the store did not answer",
                 &["domain", "rule", "policy"],
             )?,
             hits: HitFamilies::new(registry)?,
@@ -117,7 +118,7 @@ impl Bindings<'_> {
             ok: counter("ok"),
             near_limit: counter("near_limit"),
             over_limit: counter("over_limit"),
-            skipped: counter("unasked"),
+            unasked: counter("unasked"),
             shadow: counter("shadow"),
             error: counter("error"),
             by_policy: self.policies.counter(&[domain, rule, policy.name()]),
@@ -137,7 +138,7 @@ impl LimitMeters {
             let Some(meter) = self.meter(limit) else { continue };
             match result {
                 Some(result) => meter.record(&result, self.near_above(limit)),
-                None => meter.skipped.inc(),
+                None => meter.unasked.inc(),
             }
         }
     }

@@ -50,7 +50,7 @@ impl Metrics {
     /// When two metrics have the same name.
     pub fn new(near_limit_ppm: u32) -> Result<Self> {
         let registry = Registry::new();
-        let build = Opts::new("ratelimitd_build_info", "Always 1; the labels say what runs")
+        let build = Opts::new("ratelimitd_build_info", "Always 1; the label is the version")
             .const_label("version", env!("CARGO_PKG_VERSION"));
         pulled(&registry, build, || Reading::Gauge(1))?;
         Ok(Self(Arc::new(Families {
@@ -131,8 +131,8 @@ impl Metrics {
         self.0.rules.loaded(loaded);
     }
 
-    /// Counts a failed load of rules.
-    pub fn rules_refused(&self) {
-        self.0.rules.refused();
+    /// Counts a load of rules that failed.
+    pub fn rules_failed(&self) {
+        self.0.rules.failed();
     }
 }

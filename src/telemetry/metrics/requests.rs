@@ -55,19 +55,19 @@ impl RequestFamilies {
             durations: durations(
                 registry,
                 "ratelimitd_request_duration_seconds",
-                "From a request's last byte to its answer's first",
+                "Duration in the handler: conversion, validation, decision",
                 "transport",
             )?,
             errors: counters(
                 registry,
                 "ratelimitd_request_errors_total",
-                "Requests answered with an error: the request's own fault (invalid), or no answer from the store",
+                "Requests answered with an error: invalid requests (invalid), or no answer from the store (store)",
                 &["transport", "kind"],
             )?,
             envoy_ratelimit_errors: counters(
                 registry,
                 "ratelimit_service_should_rate_limit_error",
-                "Requests answered with an error, under the name envoyproxy/ratelimit gives it",
+                "Requests answered with an error, under the name of envoyproxy/ratelimit",
                 &["err_type"],
             )?,
         };
@@ -88,16 +88,13 @@ impl RequestFamilies {
             registry,
             options(
                 "ratelimit_service_response_time_seconds",
-                "Request duration, under the name envoyproxy/ratelimit gives it",
+                "Request duration, under the name of envoyproxy/ratelimit",
             ),
             move || Reading::Histogram(Box::new(histogram.metric().get_histogram().clone())),
         )?;
         pulled(
             registry,
-            options(
-                "ratelimit_service_total_requests",
-                "Requests, under the name envoyproxy/ratelimit gives it",
-            ),
+            options("ratelimit_service_total_requests", "Requests, under the name of envoyproxy/ratelimit"),
             move || Reading::Counter(duration.get_sample_count()),
         )
     }

@@ -1,4 +1,4 @@
-//! The rules in force (rules, files, time of loading), and the results of attempts to load rules.
+//! The rules in force (rules, files, time of loading), and the results of loads of rules.
 
 use prometheus::{IntCounter, IntGauge, Registry, Result};
 
@@ -19,8 +19,8 @@ pub(super) struct RuleFamilies {
     files: IntGauge,
     loaded_at: IntGauge,
     /// Under our name, and under the name of envoyproxy/ratelimit.
-    successes: [IntCounter; 2],
-    failures: [IntCounter; 2],
+    succeeded: [IntCounter; 2],
+    failed: [IntCounter; 2],
 }
 
 impl RuleFamilies {
@@ -28,26 +28,26 @@ impl RuleFamilies {
         let loads = counters(
             registry,
             "ratelimitd_rule_loads_total",
-            "Attempts to put rules in force; a failure leaves the rules before it",
+            "Loads of rules by result; after a failed load the rules before it stay in force",
             &["result"],
         )?;
         let envoy_ratelimit = |name: &str| {
             counter(
                 registry,
                 &format!("ratelimit_service_config_load_{name}"),
-                "Attempts to put rules in force, under the name envoyproxy/ratelimit gives it",
+                "Loads of rules, under the name of envoyproxy/ratelimit",
             )
         };
         Ok(Self {
             rules: gauge(registry, "ratelimitd_rules", "Rules in force")?,
-            files: gauge(registry, "ratelimitd_rule_files", "Files the rules in force came from")?,
+            files: gauge(registry, "ratelimitd_rule_files", "Files of the rules in force")?,
             loaded_at: gauge(
                 registry,
                 "ratelimitd_rules_loaded_timestamp_seconds",
                 "When the rules in force were loaded, seconds since the epoch; 0 before",
             )?,
-            successes: [loads.with_label_values(&["success"]), envoy_ratelimit("success")?],
-            failures: [loads.with_label_values(&["failure"]), envoy_ratelimit("error")?],
+            succeeded: [loads.with_label_values(&["success"]), envoy_ratelimit("success")?],
+            failed: [loads.with_label_values(&["failure"]), envoy_ratelimit("error")?],
         })
     }
 
@@ -56,10 +56,10 @@ impl RuleFamilies {
         self.rules.set(i64::try_from(loaded.rules).unwrap_or(i64::MAX));
         self.files.set(i64::try_from(loaded.files).unwrap_or(i64::MAX));
         self.loaded_at.set((loaded.now_us / 1_000_000).cast_signed());
-        self.successes.iter().for_each(IntCounter::inc);
+        self.succeeded.iter().for_each(IntCounter::inc);
     }
 
-    pub(super) fn refused(&self) {
-        self.failures.iter().for_each(IntCounter::inc);
+    pub(super) fn failed(&self) {
+        self.failed.iter().for_each(IntCounter::inc);
     }
 }

@@ -20,7 +20,7 @@ use super::family::{Reading, counter, counters, durations, pulled, sizes};
 const KINDS: [&str; 7] =
     ["timeout", "unreachable", "overloaded", "refused", "malformed", "forbidden", "breaker_open"];
 
-/// The kind of a decision whose caller has gone.
+/// The kind of a decision whose caller cancelled the call.
 const ABANDONED: &str = "abandoned";
 
 #[derive(Debug)]
@@ -68,36 +68,36 @@ impl StoreFamilies {
         let watched = Arc::clone(&workers);
         let depth = Opts::new(
             "ratelimitd_redis_queue_depth",
-            "Requests that wait for a script call, of all workers, as of each one's last call",
+            "Requests that wait for a script call, summed over the workers; each worker sets it at its last call",
         );
         pulled(registry, depth, move || Reading::Gauge(sum(&watched, |gauges| &gauges.queued)))?;
         let open =
-            Opts::new("ratelimitd_redis_breakers_open", "Breakers that let no call through, of all workers");
+            Opts::new("ratelimitd_redis_breakers_open", "Breakers that stop calls, summed over the workers");
         let watched = Arc::clone(&workers);
         pulled(registry, open, move || Reading::Gauge(sum(&watched, |gauges| &gauges.open_breakers)))?;
         Ok(Self {
             durations: durations(
                 registry,
                 "ratelimitd_store_duration_seconds",
-                "What a store takes to decide one request, waiting included",
+                "Duration of a decision in the store, including the wait in the queue",
                 "store",
             )?,
             errors: counters(
                 registry,
                 "ratelimitd_store_errors_total",
-                "Requests a store gave no answer to, by reason",
+                "Requests that the store did not decide, by reason",
                 &["store", "kind"],
             )?,
-            batch_sizes: sizes(registry, "ratelimitd_redis_batch_size", "Requests that were sent together")?,
+            batch_sizes: sizes(registry, "ratelimitd_redis_batch_size", "Requests in one script call")?,
             lost_undos: counter(
                 registry,
                 "ratelimitd_redis_lost_undos_total",
-                "Charges that may stay recorded although their request was held back",
+                "Charges that may stay recorded although their request was denied",
             )?,
             breaker_transitions: counters(
                 registry,
                 "ratelimitd_redis_breaker_transitions_total",
-                "Changes of the breakers before Redis, by what they became",
+                "Changes of the breakers, by the new state",
                 &["state"],
             )?,
             workers,
@@ -187,7 +187,7 @@ pub(super) fn watch_memory(
     let options = Opts::new("ratelimitd_memory_keys", "Counters in the memory store");
     pulled(registry, options, move || Reading::Gauge(keys().keys))?;
     let options =
-        Opts::new("ratelimitd_memory_evictions_total", "Counters the memory store gave up for lack of room");
+        Opts::new("ratelimitd_memory_evictions_total", "Counters evicted because the memory store was full");
     pulled(registry, options, move || Reading::Counter(stats().evictions))
 }
 
@@ -197,9 +197,51 @@ pub(super) fn watch_deny_cache(
 ) -> Result<()> {
     let stats = Arc::new(stats);
     let keys = Arc::clone(&stats);
-    let options = Opts::new("ratelimitd_deny_cache_keys", "Counters known to be used up");
+    let options = Opts::new("ratelimitd_deny_cache_keys", "Denials in the deny cache");
     pulled(registry, options, move || Reading::Gauge(keys().keys))?;
-    let options =
-        Opts::new("ratelimitd_deny_cache_hits_total", "Requests denied again without the store being asked");
+    let options = Opts::new(
+        "ratelimitd_deny_cache_hits_total",
+        "Requests denied from the deny cache, without a call to Redis",
+    );
     pulled(registry, options, move || Reading::Counter(stats().hits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The place in [`KINDS`]. The compiler names an error that has none.
+    fn place(error: &StoreError) -> usize {
+        match error {
+            StoreError::Timeout => 0,
+            StoreError::Unreachable(_) => 1,
+            StoreError::Overloaded => 2,
+            StoreError::Refused(_) => 3,
+            StoreError::Malformed(_) => 4,
+            StoreError::Forbidden(_) => 5,
+            StoreError::Open(_) => 6,
+            StoreError::Policy(cause) => place(cause),
+        }
+    }
+
+    #[test]
+    fn every_kind_of_store_error_has_a_counter() {
+        let text = String::new;
+        let errors = [
+            StoreError::Timeout,
+            StoreError::Unreachable(text()),
+            StoreError::Overloaded,
+            StoreError::Refused(text()),
+            StoreError::Malformed(text()),
+            StoreError::Forbidden(text()),
+            StoreError::Open(Arc::new(StoreError::Timeout)),
+        ];
+        let kinds: Vec<_> = errors.iter().map(StoreError::kind).collect();
+        assert_eq!(kinds, KINDS);
+        for error in errors {
+            assert_eq!(KINDS[place(&error)], error.kind());
+            let by_policy = StoreError::Policy(Box::new(error));
+            assert_eq!(KINDS[place(&by_policy)], by_policy.kind());
+        }
+    }
 }

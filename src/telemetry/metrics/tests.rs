@@ -289,8 +289,8 @@ fn every_kind_of_store_error_has_a_counter() {
 fn loads_of_rules_are_counted() {
     let metrics = metrics();
     metrics.rules_loaded(Loaded { rules: 12, files: 2, now_us: 1_700_000_000_999_999 });
-    metrics.rules_refused();
-    metrics.rules_refused();
+    metrics.rules_failed();
+    metrics.rules_failed();
     let cases = [
         ("ratelimitd_rules", 12),
         ("ratelimitd_rule_files", 2),

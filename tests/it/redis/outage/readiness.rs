@@ -63,7 +63,13 @@ async fn is_a_misconfiguration(redis: &Redis, url: &str, put_right: impl FnOnce(
         readiness(&service).await.err().filter(|reasons| reasons.contains("rejects this process"))
     });
     assert!(turned_away.await.is_some(), "{}", service.log());
-    assert!(service.log().contains("Redis turns this process away: not ready"), "{}", service.log());
+    assert!(
+        service
+            .log()
+            .contains("Redis rejects the credentials, permissions or database of this process: not ready"),
+        "{}",
+        service.log()
+    );
     assert!(!service.log().contains("hunter"), "{}", service.log());
     put_right(redis);
     let ready = wait::until_async(wait::PATIENCE, async || readiness(&service).await.ok());
