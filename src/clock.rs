@@ -1,4 +1,5 @@
-//! The only module that reads the clocks. All other code gets the time, or a [`Clock`], as an argument.
+//! The only module that reads the clocks of `std`. All other code gets the time, or a [`Clock`], as an argument;
+//! `store/redis` also reads tokio's clock, for its deadlines.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -14,7 +15,7 @@ pub trait Clock: Send + Sync + 'static {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "the only module that reads the clocks")]
+    #[expect(clippy::disallowed_methods, reason = "the only module that reads the clocks of std")]
     fn now_us(&self) -> u64 {
         // A clock before 1970 reads as 1970.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -68,7 +69,7 @@ impl<C: Clock> Clock for std::sync::Arc<C> {
 
 /// The current reading of the monotonic clock.
 #[must_use]
-#[expect(clippy::disallowed_methods, reason = "the only module that reads the clocks")]
+#[expect(clippy::disallowed_methods, reason = "the only module that reads the clocks of std")]
 pub fn monotonic() -> Instant {
     Instant::now()
 }

@@ -1,4 +1,6 @@
-//! The work beside the ports: follows the rule files, reaches the remote store, removes what has expired.
+//! The background work: watches the rule files, waits for the remote store, removes expired counters and denials.
+//!
+//! Redis is the only remote store so far, so the log lines name it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,21 +8,21 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::rules::LiveRules;
+use super::rules::RuleWatcher;
 use super::stores::{Remote, Stores};
 use crate::engine::StoreError;
 use crate::store::remote::{RemoteStore, ServerReport};
 use crate::transport::{NotReadyReason, Readiness};
 
-/// One sweep removes a share of what has expired; at this interval everything is removed within half a minute.
+/// One sweep removes a share of the expired entries; at this interval all of them are removed within half a minute.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Between two pings, until the remote store answers for the first time.
+/// The time between two pings, until the remote store answers for the first time.
 const PING_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) struct Background {
     /// `None` if changes of the files are ignored.
-    pub(super) rules: Option<LiveRules>,
+    pub(super) rules: Option<RuleWatcher>,
     pub(super) stores: Arc<Stores>,
     pub(super) remote: Option<Remote>,
     pub(super) readiness: Readiness,
@@ -35,14 +37,14 @@ impl Background {
                 rules.watch(|| stores.purge_denials(), stop.cancelled()).await;
             }
         };
-        let reach_store = async {
+        let first_answer = async {
             if let Some(remote) = &remote {
-                await_first_answer(remote, &readiness, &stores).await;
+                wait_for_store(remote, &readiness, &stores).await;
             }
         };
         tokio::join!(
             watch_rules,
-            stop.run_until_cancelled(reach_store),
+            stop.run_until_cancelled(first_answer),
             stop.run_until_cancelled(sweep_forever(&stores)),
         );
     }
@@ -59,14 +61,14 @@ async fn sweep_forever(stores: &Stores) {
 }
 
 /// Pings the remote store until it answers, then reports ready and describes its servers.
-async fn await_first_answer(remote: &impl RemoteStore, readiness: &Readiness, stores: &Stores) {
+async fn wait_for_store(remote: &impl RemoteStore, readiness: &Readiness, stores: &Stores) {
     let mut is_forbidden = false;
     while let Err(error) = remote.ping().await {
         tracing::debug!(%error, "Redis does not answer yet");
         let was_forbidden = is_forbidden;
         is_forbidden = matches!(error.root(), StoreError::Forbidden(_));
         if is_forbidden && !was_forbidden {
-            tracing::error!(error = %error.root(), "Redis turns this process away: not ready");
+            tracing::error!(error = %error.root(), "Redis rejects the credentials, permissions or database of this process: not ready");
             readiness.set(NotReadyReason::StoreForbidden);
         }
         tokio::time::sleep(PING_INTERVAL).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::rules::LiveRules;
+use super::rules::RuleWatcher;
 use super::status::{rules_page, store_page};
 use super::stores::Stores;
 use crate::rules::rlconfig;
@@ -13,7 +13,7 @@ use crate::transport::http::Endpoint;
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
-pub(super) fn admin_endpoints(rules: &LiveRules, stores: &Arc<Stores>) -> Vec<Endpoint> {
+pub(super) fn admin_endpoints(rules: &RuleWatcher, stores: &Arc<Stores>) -> Vec<Endpoint> {
     let rulebook = Arc::clone(&rules.rulebook);
     let in_force = Endpoint {
         path: "/rlconfig",
@@ -24,20 +24,20 @@ pub(super) fn admin_endpoints(rules: &LiveRules, stores: &Arc<Stores>) -> Vec<En
     let status = Arc::clone(&rules.status);
     let history = Endpoint {
         path: "/rules",
-        summary: "when the rules were loaded, and what is wrong with newer ones",
+        summary: "when the rules were loaded, and the problems of newer files",
         content_type: JSON,
         render: Arc::new(move || pretty(&rules_page(&status.lock()))),
     };
     let stores = Arc::clone(stores);
     let store = Endpoint {
         path: "/store",
-        summary: "where the counters are, and how the workers get on with Redis",
+        summary: "the state of Redis and of the breakers",
         content_type: JSON,
         render: Arc::new(move || pretty(&store_page(&stores.view()))),
     };
     let build = Endpoint {
         path: "/build",
-        summary: "which program this is",
+        summary: "name and version",
         content_type: JSON,
         render: Arc::new(|| {
             pretty(&json!({"name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION")}))
@@ -48,4 +48,28 @@ pub(super) fn admin_endpoints(rules: &LiveRules, stores: &Arc<Stores>) -> Vec<En
 
 fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+    use crate::telemetry::metrics::Metrics;
+
+    #[test]
+    fn the_index_lists_every_page_of_the_admin_port() {
+        let settings = Settings::default();
+        let metrics = Metrics::new(settings.near_limit_ppm).expect("different names");
+        let rules = RuleWatcher::start(&settings, &metrics).expect("the shipped rules");
+        let stores = Arc::new(Stores::new(&settings, &metrics).expect("different names"));
+        let endpoints = admin_endpoints(&rules, &stores);
+        let listed: Vec<_> = endpoints.iter().map(|endpoint| (endpoint.path, endpoint.summary)).collect();
+        let expected = [
+            ("/rlconfig", "the limits in force, one line each"),
+            ("/rules", "when the rules were loaded, and the problems of newer files"),
+            ("/store", "the state of Redis and of the breakers"),
+            ("/build", "name and version"),
+        ];
+        assert_eq!(listed, expected);
+    }
 }

@@ -25,7 +25,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::transport::grpc::{BoxError, GrpcError};
 use crate::transport::{NotReadyReason, Readiness};
 
-use rules::LiveRules;
+use rules::RuleWatcher;
 use stores::Stores;
 
 /// Why the process cannot start, or must end.
@@ -47,8 +47,8 @@ pub enum AppError {
     Addresses(#[source] io::Error),
     #[error("the store cannot be set up: {0}")]
     Store(#[source] BoxError),
-    /// A task of the HTTP port's store. The stores of gRPC workers report through [`Self::Grpc`].
-    #[error("the HTTP ports: a task of their store died: {0}")]
+    /// A task of the HTTP port's store failed. The stores of gRPC workers report through [`Self::Grpc`].
+    #[error("the HTTP ports: a task of their store failed: {0}")]
     StoreTask(#[source] BoxError),
     #[error("the gRPC port: {0}")]
     Grpc(#[from] GrpcError),
@@ -59,7 +59,7 @@ pub enum AppError {
 pub struct App {
     settings: Settings,
     metrics: Metrics,
-    rules: LiveRules,
+    rules: RuleWatcher,
     stores: Arc<Stores>,
     readiness: Readiness,
     ports: Ports,
@@ -98,7 +98,7 @@ impl App {
     /// [`AppError`] when the rules cannot be used or a port cannot be bound.
     pub async fn prepare(settings: Settings) -> Result<Self, AppError> {
         let metrics = Metrics::new(settings.near_limit_ppm)?;
-        let rules = LiveRules::start(&settings, &metrics)?;
+        let rules = RuleWatcher::start(&settings, &metrics)?;
         let stores = Arc::new(Stores::new(&settings, &metrics)?);
         let server = &settings.server;
         let ports = Ports {

@@ -11,9 +11,10 @@ use crate::rules::{self, LoadOptions, LoadedRules, Problems, Reloader, RulesStat
 use crate::settings::Settings;
 use crate::telemetry::metrics::{self, Metrics};
 
+/// Watches the rule files and puts their rules in force, in the [`Rulebook`] that the limiters read.
 #[derive(Debug)]
-pub(super) struct LiveRules {
-    /// The rules in force.
+pub(super) struct RuleWatcher {
+    /// Holds the rules in force.
     pub(super) rulebook: Arc<Rulebook>,
     /// For the admin page.
     pub(super) status: Arc<Mutex<RulesStatus>>,
@@ -21,7 +22,7 @@ pub(super) struct LiveRules {
     metrics: Metrics,
 }
 
-impl LiveRules {
+impl RuleWatcher {
     /// Loads the first rules.
     pub(super) fn start(settings: &Settings, metrics: &Metrics) -> Result<Self, Problems> {
         let options =
@@ -37,7 +38,7 @@ impl LiveRules {
         })
     }
 
-    /// Watches the files until `end`, and calls `on_change` after each change that is in force.
+    /// Watches the files until `end`. Calls `on_change` after each change, once its rules are in force.
     pub(super) async fn watch(self, on_change: impl Fn(), end: impl Future<Output = ()>) {
         let apply = |change: Result<LoadedRules, Problems>| match change {
             Ok(loaded) => {
@@ -47,7 +48,7 @@ impl LiveRules {
             }
             Err(problems) => {
                 tracing::error!("the changed rules cannot be used, the old ones stay in force:\n{problems}");
-                self.metrics.rules_refused();
+                self.metrics.rules_failed();
                 self.status.lock().record_failed(problems, SystemClock.now_us());
             }
         };

@@ -37,7 +37,7 @@ impl App {
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), AppError> {
         let addresses = self.addresses().map_err(AppError::Addresses)?;
         let store = self.stores.make_store().map_err(AppError::Store)?;
-        let (remote, store_died, store_closed) = (store.remote().cloned(), store.died(), store.close());
+        let (remote, store_failed, store_closed) = (store.remote().cloned(), store.died(), store.close());
         let admin = self.admin_router(remote.clone());
         let public = self.public_router(store);
         let service = self.grpc_service();
@@ -68,7 +68,7 @@ impl App {
         };
         tracing::info!(grpc = %addresses.grpc, http = %addresses.http, admin = %addresses.admin, "serving");
         readiness.clear(NotReadyReason::Starting);
-        tokio::try_join!(serve_grpc, serve_rest, drain, fail_on_death(store_died, &shutdown.rest))?;
+        tokio::try_join!(serve_grpc, serve_rest, drain, fail_with_task(store_failed, &shutdown.rest))?;
         tracing::info!("stopped");
         Ok(())
     }
@@ -130,12 +130,12 @@ async fn drain(readiness: &Readiness, time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// Fails when `died` resolves before `stop`: a store with a dead task answers slowly or not at all.
-async fn fail_on_death(
-    died: impl Future<Output = BoxError>,
+/// Fails when `failed` resolves before `stop`: a store with a failed task answers slowly or not at all.
+async fn fail_with_task(
+    failed: impl Future<Output = BoxError>,
     stop: &CancellationToken,
 ) -> Result<(), AppError> {
-    match stop.run_until_cancelled(died).await {
+    match stop.run_until_cancelled(failed).await {
         Some(reason) => Err(AppError::StoreTask(reason)),
         None => Ok(()),
     }
@@ -148,11 +148,11 @@ mod tests {
     use crate::store::remote::RemoteStore;
 
     #[tokio::test]
-    async fn a_dead_task_of_the_store_is_an_error_with_its_reason() {
-        let died = async { "the batcher panicked".into() };
-        let ended = fail_on_death(died, &CancellationToken::new()).await;
-        let reason = ended.expect_err("the task died").to_string();
-        assert_eq!(reason, "the HTTP ports: a task of their store died: the batcher panicked");
+    async fn a_failed_task_of_the_store_is_an_error_with_its_reason() {
+        let failed = async { "the batcher panicked".into() };
+        let ended = fail_with_task(failed, &CancellationToken::new()).await;
+        let reason = ended.expect_err("the task failed").to_string();
+        assert_eq!(reason, "the HTTP ports: a task of their store failed: the batcher panicked");
     }
 
     /// Panics in the task that sends the batches.
@@ -173,18 +173,18 @@ mod tests {
         let urls = vec!["redis://127.0.0.1:1".parse().expect("a valid URL")];
         let options = RedisOptions { urls, connections: 1, ..RedisOptions::default() };
         let store = Remote::new(&options, Arc::new(PanickingObserver)).expect("valid options");
-        let died = RemoteStore::died(&store);
+        let failed = RemoteStore::died(&store);
         RemoteStore::ping(&store).await.expect_err("no task answers");
-        let ended = fail_on_death(died, &CancellationToken::new()).await;
-        let reason = ended.expect_err("the task died").to_string();
+        let ended = fail_with_task(failed, &CancellationToken::new()).await;
+        let reason = ended.expect_err("the task failed").to_string();
         assert!(reason.contains("panicked") && reason.contains("as if by mistake"), "{reason}");
     }
 
     #[tokio::test]
-    async fn a_store_without_dead_tasks_ends_with_the_process() {
+    async fn a_store_without_failed_tasks_ends_with_the_process() {
         let stop = CancellationToken::new();
         stop.cancel();
-        let ended = fail_on_death(std::future::pending(), &stop).await;
+        let ended = fail_with_task(std::future::pending(), &stop).await;
         assert!(ended.is_ok());
     }
 }

@@ -23,7 +23,7 @@ const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// Show or reset the counters of a descriptor in a running service.
 ///
-/// Asks the admin port. Whatever rule the descriptor matches, all its limits are shown or reset.
+/// Calls the admin port. Shows or resets the counters of all limits of the rule that the descriptor matches.
 ///
 /// Exit code 0: done. 2: no rule keeps a counter for the descriptor, or there was no answer.
 #[derive(Clone, Debug, Args)]
@@ -37,15 +37,15 @@ pub struct CountersArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
-    /// Where they stand. Changes nothing
+    /// Show the counters; changes nothing
     Show(CounterArgs),
-    /// Make them as if never used. The service logs it
+    /// Reset the counters, as if they were never used; the service logs each reset
     Reset(CounterArgs),
 }
 
 #[derive(Clone, Debug, Args)]
 struct CounterArgs {
-    /// Where the service answers its admin port
+    /// The admin port of the service
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:6070", value_parser = parse_http_url)]
     admin: Uri,
 
@@ -53,7 +53,7 @@ struct CounterArgs {
     #[arg(long, value_name = "DOMAIN")]
     domain: String,
 
-    /// Print what the service answers: JSON
+    /// Print the JSON answer of the service
     #[arg(long)]
     json: bool,
 
@@ -73,7 +73,7 @@ enum CountersError {
     Runtime(#[from] std::io::Error),
     #[error("cannot connect to {address}: {}", root_cause(cause))]
     Connect { address: Authority, cause: hyper_util::client::legacy::Error },
-    #[error("no HTTP from the admin port: {}", root_cause(.0))]
+    #[error("the admin port does not answer with HTTP: {}", root_cause(.0))]
     Http(#[source] hyper_util::client::legacy::Error),
     #[error("no answer from the admin port in time")]
     Timeout,
@@ -82,7 +82,7 @@ enum CountersError {
     /// The text of the admin port.
     #[error("{}", .0.trim_end())]
     Refused(String),
-    #[error("the answer is not what the admin port of ratelimitd says: {0}")]
+    #[error("the answer is not that of an admin port of ratelimitd: {0}")]
     Json(#[from] serde_json::Error),
 }
 
@@ -152,11 +152,11 @@ fn counter_text(counter: &Value) -> String {
     let seconds = |us: u64| decimal_seconds(Duration::from_micros(us));
     let wait = match counter["retry_after_us"].as_u64() {
         Some(0) => String::new(),
-        Some(us) => format!(", one more in {} s", seconds(us)),
-        None => ", never one more".to_owned(),
+        Some(us) => format!(", next unit in {} s", seconds(us)),
+        None => ", no unit ever".to_owned(),
     };
     format!(
-        "{key}: {} of {} left{wait}, as if never used in {} s ({}, {})",
+        "{key}: {} of {} left{wait}, full again in {} s ({}, {})",
         units("remaining"),
         units("max_cost"),
         seconds(units("reset_after_us")),

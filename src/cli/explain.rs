@@ -10,7 +10,7 @@ use super::rule_options::RuleOptions;
 use crate::engine::{Descriptor, Request};
 use crate::rules::{describe, load};
 
-/// Explain what the rules say to a descriptor.
+/// Explain which limits apply to a descriptor, and why.
 ///
 /// Exit code 0: at least one limit applies. 1: none does, or the rules or the request cannot be read.
 #[derive(Clone, Debug, Args)]

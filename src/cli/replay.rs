@@ -75,7 +75,10 @@ fn run_replay(args: &ReplayArgs, rules: &RuleSet) -> Result<Summary, ReplayError
             let mut store = MemoryReplay::new();
             let summary = with_progress(args, rules, &mut store)?;
             if store.stats().evictions > 0 {
-                eprintln!("warning: {} keys were given up for lack of memory", store.stats().evictions);
+                eprintln!(
+                    "warning: {} counters were evicted because the store was full",
+                    store.stats().evictions
+                );
             }
             Ok(summary)
         }

@@ -11,13 +11,13 @@ use tokio_util::sync::CancellationToken;
 use crate::app::{self, App};
 use crate::settings::Settings;
 
-/// Serve decisions over gRPC and HTTP until SIGTERM or SIGINT.
+/// Serve decisions over gRPC and HTTP until SIGTERM, SIGINT or SIGHUP.
 ///
-/// Settings come from the file, then from environment variables RATELIMITD__SECTION__KEY, which win; what neither
-/// says keeps its default. The first signal drains (see server.drain), a second one ends the process at once.
+/// Settings come from environment variables RATELIMITD__SECTION__KEY, then from the file, then from the defaults. The
+/// first signal drains (see server.drain), a second one ends the process at once.
 ///
-/// Exit code 0: asked to stop, and everything in flight was finished. 1: it could not start or go on; the reason is on
-/// standard error.
+/// Exit code 0: stopped by a signal, and all calls in flight were finished. 1: it could not start or continue; the
+/// reason is on standard error.
 #[derive(Clone, Debug, Default, Args)]
 #[command(after_help = "Examples:
   ratelimitd serve --config config/ratelimitd.yaml
@@ -59,6 +59,7 @@ async fn serve_until_signal(settings: Settings) -> Result<ExitCode, Box<dyn Erro
     let mut signals = Signals::listen()?;
     let app = App::prepare(settings).await?;
     let stop = CancellationToken::new();
+    // The first signal starts the drain; the future ends with the second one.
     let second_signal = async {
         signals.next().await;
         stop.cancel();

@@ -13,7 +13,7 @@ use crate::rules::{LoadedRules, Problem, load, schema};
 /// Exit code 0: the rules can be used. 1: they cannot, or there are warnings and --strict is given.
 #[derive(Clone, Debug, Args)]
 pub struct ValidateArgs {
-    /// Take warnings for errors: keys in the wrong place, rules that nothing can reach, names given twice
+    /// Treat warnings as errors: keys in the wrong place, rules that no request can reach, names given twice
     #[arg(long)]
     pub strict: bool,
 

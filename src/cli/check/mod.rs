@@ -34,7 +34,7 @@ const FAILED: u8 = 2;
   ratelimitd check --domain edge --count 6 tenant=acme,path=/search
   ratelimitd check --domain edge --peek --json generic_key=slow remote_address=10.0.0.1")]
 pub struct CheckArgs {
-    /// Where the service answers gRPC: host:port, or http://host:port
+    /// The gRPC port of the service: host:port, or http://host:port
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081", value_parser = parse_http_url)]
     pub address: Uri,
 
@@ -46,11 +46,11 @@ pub struct CheckArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub hits: u32,
 
-    /// How often to ask, one call after the other
+    /// The number of calls, one after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub count: u32,
 
-    /// Ask without taking anything
+    /// Read the limits without taking units
     #[arg(long, conflicts_with = "hits")]
     pub peek: bool,
 
