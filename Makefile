@@ -1,4 +1,4 @@
-# The verbs of this project. Continuous integration runs these and nothing else.
+# The make targets of this project. Continuous integration runs `lint` and `test`.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -9,7 +9,7 @@ NEEDS_A_SERVER := --skip redis:: --skip envoy::
 
 .PHONY: help run test test-fast lint bench outage tools toolchain
 
-help: ## list the verbs
+help: ## list the make targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 run: toolchain ## build the release binary and serve config/ratelimitd.yaml (gRPC 8081, HTTP 8080)
@@ -34,7 +34,7 @@ bench: toolchain ## run the benchmarks
 outage: toolchain ## kill, stop and demote a Redis under load, and draw docs/outage.svg
 	$(CARGO) bench --locked --bench outage -- --svg docs/outage.svg
 
-tools: ## install what the tests run against: redis-server and a real Envoy
+tools: ## install the missing test tools: redis-server, nss_wrapper, Valkey and Envoy
 	@scripts/install-test-tools
 
 toolchain:

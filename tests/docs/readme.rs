@@ -205,15 +205,15 @@ fn rule_files_in_the_pages_are_valid() {
 }
 
 #[test]
-fn verbs_and_files_in_shell_blocks_exist() {
+fn make_targets_and_files_in_shell_blocks_exist() {
     let makefile = read("Makefile");
     for page in PAGES {
         for Block { line, text, .. } in blocks_in(page, "sh") {
             let mut words = text.split_whitespace().peekable();
             while let Some(word) = words.next() {
                 let next = words.peek().copied().unwrap_or_default();
-                let is_verb = word != "make" || makefile.contains(&format!("\n{next}: "));
-                assert!(is_verb, "{page}:{line}: the Makefile has no verb {next}");
+                let is_target = word != "make" || makefile.contains(&format!("\n{next}: "));
+                assert!(is_target, "{page}:{line}: the Makefile has no target {next}");
                 let is_file = ["config/", "docs/", "deploy/"].iter().any(|folder| word.starts_with(folder));
                 assert!(!is_file || Path::new(ROOT).join(word).exists(), "{page}:{line}: no {word}");
             }
