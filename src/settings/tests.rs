@@ -122,8 +122,8 @@ fn a_file_that_cannot_be_used_is_named() {
     let message = with_file("a: [", &[]).expect_err("not YAML").to_string();
     assert!(message.contains(":2: while parsing"), "{message}");
     for (yaml, told) in [
-        ("a: 1\n---\nb: 2\n", (2, "another YAML document starts here; the settings are one")),
-        ("a: 1\n\na: 2\n", (3, "'a' stands here and on line 1")),
+        ("a: 1\n---\nb: 2\n", (2, "another YAML document starts here; the settings must be one document")),
+        ("a: 1\n\na: 2\n", (3, "'a' is given here and on line 1")),
         ("a:\n  [b]: 2\n", (2, "a key is text, not a list or a map")),
     ] {
         let Err(SettingsError::Syntax { line, reason, .. }) = with_file(yaml, &[]) else {

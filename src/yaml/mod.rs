@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn an_alias_cannot_contain_itself() {
-        assert_eq!(reason("&a [*a]"), "an alias stands inside the node that it refers to");
+        assert_eq!(reason("&a [*a]"), "an alias is inside the node that it refers to");
     }
 
     #[test]
