@@ -33,7 +33,7 @@ pub struct LoadedRules {
     pub files: usize,
 }
 
-/// Loads the rules at `paths`: files, or directories with `*.yaml` and `*.yml` files (see [`Source`]).
+/// Loads the rules at `paths`: files, or directories with `*.yaml` and `*.yml` files.
 ///
 /// # Errors
 /// All problems of all files, warnings included, if at least one is an error.
