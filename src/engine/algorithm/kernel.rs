@@ -1,4 +1,4 @@
-//! One type for all kernels: a charge carries a [`Kernel`], a store runs it.
+//! One type for all kernels. A charge carries a [`Kernel`]: the memory store runs it, Redis runs its Lua version.
 //!
 //! Every `match` names every kernel, so the compiler finds each place that a new kernel concerns.
 

@@ -80,7 +80,7 @@ impl Log {
     }
 
     /// Removes units, those of the newest grants first.
-    fn undo(&mut self, units: u64) {
+    fn refund(&mut self, units: u64) {
         let total = self.total().saturating_sub(units).max(self.base);
         let kept = self.grants.partition_point(|grant| grant.total < total);
         // The grant at `kept` reaches the new total: it stays with fewer units. At the base no grant stays.
@@ -133,7 +133,7 @@ impl SlidingLog {
         let at_us = attempt.now_us.max(log.newest_us());
         log.prune(self.first_live(&log, attempt.now_us));
         if attempt.cost.is_refund() {
-            log.undo(attempt.cost.refunded());
+            log.refund(attempt.cost.refunded());
             return log;
         }
         let room = max_recorded(self.limit).saturating_sub(log.total() - log.base);

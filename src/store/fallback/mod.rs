@@ -64,6 +64,7 @@ impl<S: Store, C: Clock> Fallback<S, C> {
                 outcome
             }
             Some(outcome) => outcome,
+            // `local_charges` has a charge for every outcome that is missing here, so `allowed` is never used.
             None => local.next().map_or_else(
                 || allowed(charge),
                 |outcome| Outcome { decided_by: decided_by_policy(charge), ..outcome },
