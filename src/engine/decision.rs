@@ -110,7 +110,7 @@ impl Decision {
         for (charge, outcome) in plan.charges.values().zip(&mut outcomes.by_charge) {
             let Some(outcome) = outcome else { continue };
             // A hit that is not recorded has no place in the queue.
-            if charge.cost.changes() && !charge.is_recorded(outcome.verdict, is_denied) {
+            if charge.cost.changes_counter() && !charge.is_recorded(outcome.verdict, is_denied) {
                 outcome.report.delay_us = 0;
             }
         }

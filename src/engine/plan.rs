@@ -210,8 +210,8 @@ impl Plan {
 fn write_key(text: &mut String, matched: &Match<'_>, context: &DescriptorContext<'_>, limit: &Limit) {
     let parts = context.entries.iter().enumerate().map(|(index, entry)| {
         match matched.walk.steps.get(index).map(|step| step.node()) {
-            Some(node) if node.shares_counter => KeyPart::Shared(&node.key, node.value()),
-            _ => KeyPart::Own(&entry.key, &entry.value),
+            Some(node) if node.shares_counter => KeyPart::FromRule(&node.key, node.value()),
+            _ => KeyPart::FromRequest(&entry.key, &entry.value),
         }
     });
     let key_context = KeyContext {

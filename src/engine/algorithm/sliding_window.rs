@@ -49,7 +49,7 @@ impl SlidingWindow {
     }
 
     /// The state at `now_us`. When the clock has stepped back, a later window with units stays current, at its start.
-    pub(super) fn load(&self, state: Option<BucketState>, now_us: u64) -> BucketState {
+    pub(super) fn advanced_to(&self, state: Option<BucketState>, now_us: u64) -> BucketState {
         let index = now_us / self.window_us;
         match state {
             Some(BucketState { current: 0, previous: 0, .. }) => {
