@@ -10,12 +10,12 @@ use crate::telemetry::metrics::{LimitMeters, Metrics};
 /// The current rules and their metrics, replaced together. Shared by every limiter of the process.
 #[derive(Debug)]
 pub struct Rulebook {
-    live: ArcSwap<Live>,
+    live: ArcSwap<RulesInForce>,
     metrics: Metrics,
 }
 
 #[derive(Debug)]
-struct Live {
+struct RulesInForce {
     rules: Arc<RuleSet>,
     meters: LimitMeters,
 }
@@ -24,15 +24,17 @@ impl Rulebook {
     /// Starts with these rules.
     #[must_use]
     pub fn new(rules: RuleSet, metrics: Metrics) -> Self {
-        let live =
-            ArcSwap::from_pointee(Live { meters: metrics.limit_meters(&rules), rules: Arc::new(rules) });
+        let live = ArcSwap::from_pointee(RulesInForce {
+            meters: metrics.limit_meters(&rules),
+            rules: Arc::new(rules),
+        });
         Self { live, metrics }
     }
 
     /// Replaces the rules. Requests in progress finish by the old ones.
     pub fn replace(&self, rules: RuleSet) {
         let meters = self.metrics.limit_meters(&rules);
-        self.live.store(Arc::new(Live { meters, rules: Arc::new(rules) }));
+        self.live.store(Arc::new(RulesInForce { meters, rules: Arc::new(rules) }));
     }
 
     /// The current rules.

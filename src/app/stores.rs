@@ -88,7 +88,7 @@ impl Stores {
         let observer = (self.metrics.store("redis"), Arc::clone(&self.availability));
         let observed = Observed::new(remote.clone(), observer);
         let denials = self.denials.as_ref().map(|denials| (Arc::clone(&denials.cache), denials.clock));
-        let local = Local { store: Arc::clone(&self.memory), share: self.local_share };
+        let local = Local { store: Arc::clone(&self.memory), instances: self.local_share };
         let layered = Fallback::new(DenyCached::new(observed, denials), local);
         AnyStore::Remote { layered, remote }
     }

@@ -38,7 +38,7 @@ impl Charge {
     /// Whether the store records this charge, given its own verdict and whether the request is denied.
     #[must_use]
     pub fn is_recorded(&self, verdict: Verdict, request_denied: bool) -> bool {
-        if !self.cost.changes() {
+        if !self.cost.changes_counter() {
             return false;
         }
         match self.charging {
@@ -81,7 +81,7 @@ impl Charges {
         if let Some(index) = earlier {
             self.text.truncate(start as usize);
             let cost = &mut self.charges[index].charge.cost;
-            *cost = cost.and(charge.cost);
+            *cost = cost.plus(charge.cost);
             return index;
         }
         if let Role::Quota(group) = charge.role {

@@ -68,13 +68,13 @@ impl Cost {
 
     /// Whether recording the cost changes a counter.
     #[must_use]
-    pub fn changes(self) -> bool {
+    pub fn changes_counter(self) -> bool {
         self.units != 0
     }
 
     /// The sum of two costs: two descriptors of one request that share a counter.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn plus(self, other: Self) -> Self {
         let most = MAX_UNITS.cast_signed();
         let units = (self.units + other.units).clamp(-most, most);
         // The sum of a peek and a change is the change.
@@ -90,17 +90,17 @@ mod tests {
     #[test]
     fn a_saturated_cost_is_above_every_limit() {
         assert!(Cost::take(u64::MAX).needed() > u64::from(u32::MAX));
-        assert_eq!(Cost::take(u64::MAX).and(Cost::take(1)), Cost::take(u64::MAX));
+        assert_eq!(Cost::take(u64::MAX).plus(Cost::take(1)), Cost::take(u64::MAX));
         assert_eq!(Cost::refund(u64::MAX).refunded(), MAX_UNITS);
     }
 
     #[test]
     fn costs_that_cancel_out_are_no_peek() {
-        let nothing = Cost::take(3).and(Cost::refund(3));
+        let nothing = Cost::take(3).plus(Cost::refund(3));
         assert_eq!((nothing, nothing.needed(), nothing.is_peek()), (Cost::refund(0), 0, false));
-        assert_eq!(Cost::PEEK.and(Cost::PEEK), Cost::PEEK);
-        assert_eq!(Cost::PEEK.and(Cost::take(2)), Cost::take(2));
-        assert_eq!(Cost::PEEK.and(Cost::refund(2)), Cost::refund(2));
+        assert_eq!(Cost::PEEK.plus(Cost::PEEK), Cost::PEEK);
+        assert_eq!(Cost::PEEK.plus(Cost::take(2)), Cost::take(2));
+        assert_eq!(Cost::PEEK.plus(Cost::refund(2)), Cost::refund(2));
     }
 
     #[test]

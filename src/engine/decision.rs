@@ -13,9 +13,9 @@ use super::rule::Rule;
 /// Whether a request, or the part of it in one descriptor, may proceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// It may.
+    /// The request may proceed.
     Ok,
-    /// It may not: a limit is exceeded.
+    /// The request may not proceed: a limit is exceeded.
     OverLimit,
 }
 
@@ -33,7 +33,7 @@ impl Code {
 /// Whether denials take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enforcement {
-    /// They do.
+    /// Denials take effect.
     Enforce,
     /// Dark launch: everything is counted and reported as usual, but the overall code is always OK.
     Shadow,
@@ -62,21 +62,21 @@ pub struct Status<'d> {
 /// What decided a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub enum Applied<'d> {
-    /// No rule.
+    /// No rule, or all limits of the rule are replaced.
     Nothing,
     /// A limit that never denies.
     Unlimited(&'d Limit),
     /// Limits whose charges were all skipped, because another charge denies the request for certain.
     Skipped,
-    /// The binding limit: of those over the limit the one with the longest wait, else the one with the smallest share
-    /// left.
+    /// The deciding limit: of the limits that are over, the one with the longest wait; if none is over, the one with
+    /// the smallest share left.
     Limited(LimitResult<'d>),
 }
 
 /// A limit and the outcome of the charge against it.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitResult<'d> {
-    /// The rule of the limit; `None` for a limit that came with the request.
+    /// The rule of the limit; `None` for an override.
     pub rule: Option<&'d Rule>,
     /// The limit itself.
     pub limit: &'d Limit,
@@ -110,7 +110,7 @@ impl Decision {
         for (charge, outcome) in plan.charges.values().zip(&mut outcomes.by_charge) {
             let Some(outcome) = outcome else { continue };
             // A hit that is not recorded has no place in the queue.
-            if charge.cost.changes() && !charge.is_recorded(outcome.verdict, is_denied) {
+            if charge.cost.changes_counter() && !charge.is_recorded(outcome.verdict, is_denied) {
                 outcome.report.delay_us = 0;
             }
         }
@@ -130,12 +130,12 @@ impl Decision {
 
     fn limited<'d>(&'d self, planned: &'d Planned) -> Status<'d> {
         let decided = charged_limits(planned).filter_map(|charged| self.result(charged));
-        let Some(binding) = decided.reduce(more_binding) else {
+        let Some(deciding) = decided.reduce(more_decisive) else {
             return Status { code: Code::Ok, applied: Applied::Skipped };
         };
-        let is_over = binding.outcome.verdict == Verdict::Over && !binding.is_shadow();
+        let is_over = deciding.outcome.verdict == Verdict::Over && !deciding.is_shadow();
         let code = if is_over { Code::OverLimit } else { Code::Ok };
-        Status { code, applied: Applied::Limited(binding) }
+        Status { code, applied: Applied::Limited(deciding) }
     }
 
     /// The result of a limit; `None` if its charge was skipped.
@@ -219,15 +219,15 @@ fn charged_limits(planned: &Planned) -> impl Iterator<Item = ChargedLimit<'_>> {
 }
 
 /// Of two limits of one descriptor, the one that its status reports; the first on a tie.
-fn more_binding<'d>(first: LimitResult<'d>, second: LimitResult<'d>) -> LimitResult<'d> {
+fn more_decisive<'d>(first: LimitResult<'d>, second: LimitResult<'d>) -> LimitResult<'d> {
     let wait = |result: &LimitResult<'_>| result.outcome.report.retry_after;
-    let second_binds = match (first.outcome.verdict, second.outcome.verdict) {
+    let second_decides = match (first.outcome.verdict, second.outcome.verdict) {
         (Verdict::Over, Verdict::Over) => wait(&second) > wait(&first),
         (Verdict::Fits, Verdict::Over) => true,
         (Verdict::Over, Verdict::Fits) => false,
         (Verdict::Fits, Verdict::Fits) => has_less_left(&second, &first),
     };
-    if second_binds { second } else { first }
+    if second_decides { second } else { first }
 }
 
 /// Whether `a` has the smaller share of its limit left: compares remaining/limit without dividing.

@@ -20,9 +20,9 @@ const MAX_TAIL_LEN: usize = 192;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KeyPart<'a> {
     /// Key and value of the request.
-    Own(&'a str, &'a str),
+    FromRequest(&'a str, &'a str),
     /// Key and value of the rule file: a wildcard whose values share the counter.
-    Shared(&'a str, &'a str),
+    FromRule(&'a str, &'a str),
 }
 
 /// The rest of a counter's key.
@@ -64,12 +64,12 @@ pub(super) fn write_key<'a>(
 }
 
 fn write_part(out: &mut String, part: KeyPart<'_>) {
-    let (KeyPart::Own(key, value) | KeyPart::Shared(key, value)) = part;
+    let (KeyPart::FromRequest(key, value) | KeyPart::FromRule(key, value)) = part;
     out.push('|');
     write_text(out, key);
     out.push('=');
     write_text(out, value);
-    if let KeyPart::Shared(..) = part {
+    if let KeyPart::FromRule(..) = part {
         // `%*` is not an escape, so no entry of a request produces it.
         out.push_str("%*");
     }
@@ -124,7 +124,7 @@ mod tests {
     fn sharded(shard_by: ShardBy, domain: &str, entries: &[(String, String)]) -> String {
         let mut out = String::new();
         let context = KeyContext { domain, shard_by, fingerprint: "fw:1/1" };
-        write_key(&mut out, &context, entries.iter().map(|(k, v)| KeyPart::Own(k, v)));
+        write_key(&mut out, &context, entries.iter().map(|(k, v)| KeyPart::FromRequest(k, v)));
         out
     }
 

@@ -177,7 +177,7 @@ pub struct LimitSpec {
     pub unlimited: bool,
     /// How units are counted.
     pub algorithm: Algorithm,
-    /// Units an idle key may take at once; `None` = `requests_per_unit`. Bucket algorithms only.
+    /// Units that an unused counter admits at once; `None` = `requests_per_unit`. Bucket algorithms only.
     pub burst: Option<u32>,
     /// Token buckets only.
     pub refill: Refill,
@@ -210,7 +210,7 @@ pub enum LimitError {
     /// An empty bucket would take longer than [`LONGEST_REFILL_US`] to fill.
     #[error("burst of {burst} at {limit} per {period} takes more than ten years to refill")]
     RefillTooLong {
-        /// Units an idle key may take.
+        /// Units that an unused counter admits at once.
         burst: u32,
         /// Units per period.
         limit: u32,
@@ -278,7 +278,7 @@ impl LimitSpec {
         }
     }
 
-    /// Units an idle key may take at once.
+    /// Units that an unused counter admits at once.
     #[must_use]
     pub fn max_cost(&self) -> u32 {
         if self.algorithm.has_burst() {

@@ -15,7 +15,7 @@ pub enum Step<'r> {
     /// By a wildcard.
     Wildcard(&'r Node),
     /// By a node with this key and no value.
-    Default(&'r Node),
+    KeyOnly(&'r Node),
 }
 
 impl<'r> Step<'r> {
@@ -23,7 +23,7 @@ impl<'r> Step<'r> {
     #[must_use]
     pub fn node(self) -> &'r Node {
         match self {
-            Self::Exact(node) | Self::Wildcard(node) | Self::Default(node) => node,
+            Self::Exact(node) | Self::Wildcard(node) | Self::KeyOnly(node) => node,
         }
     }
 }
@@ -67,5 +67,5 @@ fn match_entry<'r>(node: &'r Node, entry: &Entry, scratch: &mut String) -> Optio
     if let Some(child) = node.wildcard_child(scratch) {
         return Some(Step::Wildcard(child));
     }
-    node.child(&entry.key).map(Step::Default)
+    node.child(&entry.key).map(Step::KeyOnly)
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The longest window, interval or period: 366 days, below 2^45 us.
-pub const LONGEST_US: u64 = 366 * 86_400 * 1_000_000;
+pub const MAX_PERIOD_US: u64 = 366 * 86_400 * 1_000_000;
 
 /// A unit of time as in `envoyproxy/ratelimit`: a month has 30 days, a year 365.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,7 +76,7 @@ impl Period {
     #[must_use]
     pub fn new(unit: Unit, multiplier: u32) -> Option<Self> {
         let us = unit.seconds().checked_mul(u64::from(multiplier))?.checked_mul(1_000_000)?;
-        (1..=LONGEST_US).contains(&us).then_some(Self { unit, multiplier })
+        (1..=MAX_PERIOD_US).contains(&us).then_some(Self { unit, multiplier })
     }
 
     /// One `unit`.

@@ -16,12 +16,12 @@ use super::rule_set::{Defaults, DomainRules, RuleSet};
 /// Why a request cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// The limit that came with a descriptor is out of range.
+    /// The override of a descriptor is out of range.
     #[error("descriptor {index}: {cause}")]
     Override {
         /// Index of the descriptor.
         index: usize,
-        /// Why its limit is not valid.
+        /// Why the override is not valid.
         cause: LimitError,
     },
 }
@@ -49,7 +49,7 @@ pub(super) enum Planned {
 /// A descriptor with the limits that apply to it.
 struct Match<'r> {
     rule: Option<&'r Arc<Rule>>,
-    /// The limit that came with the descriptor; it replaces the rule's limits.
+    /// The override replaces the limits of the rule.
     sent: Option<Arc<Limit>>,
     walk: Walk<'r>,
 }
@@ -76,7 +76,7 @@ impl RuleSet {
     /// Finds the limits of each descriptor of `request`, and the charges that the store must decide.
     ///
     /// # Errors
-    /// [`PlanError`] where a limit that came with the request is out of range.
+    /// [`PlanError`] where an override is out of range.
     pub fn plan(&self, request: &Request) -> Result<Plan, PlanError> {
         let Some(domain) = self.domain(&request.domain) else {
             let descriptors = request.descriptors.iter().map(|_| Planned::Nothing).collect();
@@ -117,7 +117,8 @@ impl RuleSet {
         let mut scratch = String::new();
         let mut matches = SmallVec::with_capacity(request.descriptors.len());
         for (index, descriptor) in request.descriptors.iter().enumerate() {
-            let sent = self.sent_limit(descriptor).map_err(|cause| PlanError::Override { index, cause })?;
+            let sent =
+                self.override_limit(descriptor).map_err(|cause| PlanError::Override { index, cause })?;
             if sent.is_some() {
                 matches.push(Match { rule: None, sent, walk: Walk::default() });
                 continue;
@@ -129,8 +130,8 @@ impl RuleSet {
         Ok(matches)
     }
 
-    /// The limit that came with the descriptor. It never shares a counter with a rule's limit.
-    fn sent_limit(&self, descriptor: &Descriptor) -> Result<Option<Arc<Limit>>, LimitError> {
+    /// The limit of the descriptor's override. It never shares a counter with a rule's limit.
+    fn override_limit(&self, descriptor: &Descriptor) -> Result<Option<Arc<Limit>>, LimitError> {
         let Some(sent) = descriptor.limit else {
             return Ok(None);
         };
@@ -209,8 +210,8 @@ impl Plan {
 fn write_key(text: &mut String, matched: &Match<'_>, context: &DescriptorContext<'_>, limit: &Limit) {
     let parts = context.entries.iter().enumerate().map(|(index, entry)| {
         match matched.walk.steps.get(index).map(|step| step.node()) {
-            Some(node) if node.shares_counter => KeyPart::Shared(&node.key, node.value()),
-            _ => KeyPart::Own(&entry.key, &entry.value),
+            Some(node) if node.shares_counter => KeyPart::FromRule(&node.key, node.value()),
+            _ => KeyPart::FromRequest(&entry.key, &entry.value),
         }
     });
     let key_context = KeyContext {

@@ -28,7 +28,7 @@ impl Request {
 pub struct Descriptor {
     /// Matched in order, from the root of the rule tree.
     pub entries: Vec<Entry>,
-    /// A limit sent with the request; it replaces the limits of the rules.
+    /// The override: a limit sent with the request, which replaces the limits of the rules.
     pub limit: Option<LimitOverride>,
     /// Units for this descriptor; `Some(0)` is a peek.
     pub hits: Option<u64>,

@@ -1,4 +1,5 @@
-//! The port: the one operation that the engine needs from outside, and the contract of its implementations.
+//! The trait that every store implements, and its contract. Deciding charges is the only operation that the engine
+//! needs from outside.
 //!
 //! A store keeps one counter per key and decides with the kernel of each charge
 //! ([`Kernel`](super::algorithm::Kernel)). The memory store runs the kernels. A store that decides elsewhere (the Redis
@@ -14,7 +15,8 @@ use super::outcome::Outcomes;
 
 /// Keeps the counters and decides whole requests.
 pub trait Store: Send + Sync {
-    /// Decides all charges of one request, and records them if they are to be recorded.
+    /// Decides all charges of one request, and records those for which
+    /// [`Charge::is_recorded`](super::Charge::is_recorded) is true.
     ///
     /// * Time: the store decides at its own time, in microseconds since the epoch. Processes that share counters share
     ///   the clock.
@@ -58,10 +60,10 @@ pub enum StoreError {
     /// The deadline of the decision passed.
     #[error("the store did not answer in time")]
     Timeout,
-    /// No connection to the store.
+    /// No connection to the store: it does not accept one, the password file cannot be read, or the store is closed.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
-    /// The queue of waiting requests is full.
+    /// The queue of waiting requests is full, or the request would miss its deadline in the queue.
     #[error("too many requests wait for the store")]
     Overloaded,
     /// The store answered with an error.

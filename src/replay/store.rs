@@ -66,7 +66,8 @@ impl ReplayStore for MemoryReplay {
     }
 }
 
-/// Replays through the Lua script, under a key prefix of its own that is removed afterwards.
+/// Replays through the Lua script, under a key prefix of its own. The caller removes the keys with
+/// [`RedisReplay::remove_keys`].
 #[derive(Debug)]
 pub struct RedisReplay {
     runtime: tokio::runtime::Runtime,

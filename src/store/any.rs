@@ -97,7 +97,7 @@ impl<R: RemoteStore> Reset for AuthoritativeStore<R> {
         };
         let had_units = remote.reset(charges).await;
         if let Some(denials) = &self.denials {
-            charges.keys().for_each(|key| denials.reset(key));
+            charges.keys().for_each(|key| denials.remove(key));
         }
         had_units
     }

@@ -1,8 +1,8 @@
 //! A circuit breaker: when to stop calling a server that fails, and when to probe it.
 //!
-//! A pure state machine of counts; time is an argument. Each server has a breaker (in a cluster each node), so that
-//! calls to a dead server fail in microseconds and other servers are not affected. A request is never used as the
-//! probe: the owner of the breaker sends probes of its own.
+//! A pure state machine of counts; time is an argument. Each worker has a breaker per server (in a cluster per node),
+//! so that calls to a dead server fail in microseconds and other servers are not affected. A request is never used as
+//! the probe: the owner of the breaker sends probes of its own.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -195,8 +195,7 @@ struct ResultCounts {
 
 impl Window {
     fn new(length: Duration) -> Self {
-        // A tenth for each of the ten buckets.
-        let interval = (length / 10).max(Duration::from_micros(1));
+        let interval = (length / BUCKETS as u32).max(Duration::from_micros(1));
         Self { interval, start: None, newest: 0, buckets: [ResultCounts::default(); BUCKETS] }
     }
 

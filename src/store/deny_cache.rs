@@ -90,7 +90,7 @@ impl DenyCache {
     }
 
     /// Removes the denial of one counter.
-    pub fn reset(&self, key: &str) {
+    pub fn remove(&self, key: &str) {
         self.denials.remove(key);
     }
 
@@ -156,7 +156,7 @@ impl DenyCache {
         for ((key, charge), outcome) in charges.iter().zip(&outcomes.by_charge) {
             let Some(outcome) = outcome else { continue };
             if outcome.verdict == Verdict::Fits && has_denials {
-                self.reset(key);
+                self.remove(key);
             }
             if let (Verdict::Over, DecidedBy::Store(snapshot)) = (outcome.verdict, outcome.decided_by)
                 && is_repeatable(charge, &outcome.report)
@@ -170,7 +170,7 @@ impl DenyCache {
     /// Removes the denials of counters to which a failed call may have given units back.
     fn record_failure(&self, charges: &Charges) {
         for (key, _) in charges.iter().filter(|(_, charge)| charge.cost.is_refund()) {
-            self.reset(key);
+            self.remove(key);
         }
     }
 }

@@ -8,8 +8,8 @@ use crate::engine::{Reset, Store, StoreError};
 
 /// A store on other machines. Clones share its connections and its tasks.
 pub trait RemoteStore: Store + Reset + Clone + 'static {
-    /// Whether the store can decide: calls it as a decision does, and changes nothing. Of several
-    /// servers, one that answers is enough.
+    /// Whether the store answers: calls it as a decision does, but without charges, so that nothing changes. Does not
+    /// show whether the store can write. Of several servers, one that answers is enough.
     ///
     /// # Errors
     /// The error that a decision would get.
@@ -18,7 +18,8 @@ pub trait RemoteStore: Store + Reset + Clone + 'static {
     /// Asks every server that decides for its description.
     fn servers(&self) -> impl Future<Output = Vec<ServerReport>> + Send;
 
-    /// The address and the breaker of every server that this store calls. The address is empty if there is just one.
+    /// The address and the breaker of every server that this store calls. The address is empty unless the store is a
+    /// cluster.
     fn nodes(&self) -> Vec<(String, BreakerState)>;
 
     /// Resolves with the reason when a task of the store dies; pending for as long as all tasks run.
@@ -34,7 +35,7 @@ pub trait RemoteStore: Store + Reset + Clone + 'static {
 /// One server of a remote store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerReport {
-    /// Empty if there is just one server.
+    /// Empty unless the store is a cluster.
     pub address: String,
     /// The description; the error of the attempt to get it.
     pub description: Result<ServerDescription, StoreError>,

@@ -46,7 +46,7 @@ impl FixedWindow {
     }
 
     /// The state at `now_us`. When the clock has stepped back, a later window with units in it stays current.
-    pub(super) fn load(&self, state: Option<WindowState>, now_us: u64) -> WindowState {
+    pub(super) fn advanced_to(&self, state: Option<WindowState>, now_us: u64) -> WindowState {
         let index = now_us / self.window_us;
         match state {
             Some(state) if state.index >= index && state.count > 0 => state,

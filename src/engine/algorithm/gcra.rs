@@ -43,7 +43,7 @@ impl Pacing {
     }
 }
 
-/// `limit` units per `period_us`, `burst` units at once on an idle key.
+/// `limit` units per `period_us`, `burst` units at once on an unused counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {
     limit: u64,
@@ -92,7 +92,7 @@ impl Gcra {
         self.period_us
     }
 
-    /// Units an idle key may take at one instant.
+    /// Units that an unused counter admits at one instant.
     #[must_use]
     pub fn burst(&self) -> u64 {
         self.burst

@@ -63,19 +63,19 @@ impl IntervalBucket {
     }
 
     /// The state at `now_us`, advanced by whole intervals only.
-    pub(super) fn load(&self, state: Option<TokenState>, now_us: u64) -> TokenState {
+    pub(super) fn advanced_to(&self, state: Option<TokenState>, now_us: u64) -> TokenState {
         let Some(state) = state else {
             return TokenState { tokens: self.full(), last_us: now_us };
         };
         let effective_us = now_us.max(state.last_us);
-        let ticks = (effective_us - state.last_us) / self.interval_us;
+        let passed = (effective_us - state.last_us) / self.interval_us;
         // Compare before multiplying: after a long idle time the product would overflow.
-        if ticks >= self.intervals(state, self.full()) {
+        if passed >= self.intervals(state, self.full()) {
             return TokenState { tokens: self.full(), last_us: now_us };
         }
         TokenState {
-            tokens: state.tokens + (ticks * self.refill).cast_signed(),
-            last_us: state.last_us + ticks * self.interval_us,
+            tokens: state.tokens + (passed * self.refill).cast_signed(),
+            last_us: state.last_us + passed * self.interval_us,
         }
     }
 

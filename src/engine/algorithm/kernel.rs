@@ -1,4 +1,4 @@
-//! One type for all kernels: a charge carries a [`Kernel`], a store runs it.
+//! One type for all kernels. A charge carries a [`Kernel`]: the memory store runs it, Redis runs its Lua version.
 //!
 //! Every `match` names every kernel, so the compiler finds each place that a new kernel concerns.
 
@@ -42,11 +42,13 @@ impl Kernel {
         }
         let needed = cost.needed();
         let fits = match self {
-            Self::FixedWindow(k) => k.fits(k.load(state.and_then(State::window), now_us), needed),
-            Self::SlidingWindow(k) => k.fits(k.load(state.and_then(State::buckets), now_us), now_us, needed),
+            Self::FixedWindow(k) => k.fits(k.advanced_to(state.and_then(State::window), now_us), needed),
+            Self::SlidingWindow(k) => {
+                k.fits(k.advanced_to(state.and_then(State::buckets), now_us), now_us, needed)
+            }
             Self::SlidingLog(k) => k.fits(state.and_then(State::log), now_us, needed),
             Self::Gcra(k) => k.fits(state.and_then(State::tat).unwrap_or_default(), now_us, needed),
-            Self::IntervalBucket(k) => k.fits(k.load(state.and_then(State::tokens), now_us), needed),
+            Self::IntervalBucket(k) => k.fits(k.advanced_to(state.and_then(State::tokens), now_us), needed),
             Self::Blocked(_) => false,
         };
         if fits { Verdict::Fits } else { Verdict::Over }
@@ -59,17 +61,17 @@ impl Kernel {
         let old = state.as_ref();
         Some(match self {
             Self::FixedWindow(k) => {
-                State::Window(k.record(k.load(old.and_then(State::window), now_us), cost))
+                State::Window(k.record(k.advanced_to(old.and_then(State::window), now_us), cost))
             }
             Self::SlidingWindow(k) => {
-                State::Buckets(k.record(k.load(old.and_then(State::buckets), now_us), cost))
+                State::Buckets(k.record(k.advanced_to(old.and_then(State::buckets), now_us), cost))
             }
             Self::SlidingLog(k) => {
                 State::Log(k.record(state.and_then(State::into_log).unwrap_or_default(), attempt))
             }
             Self::Gcra(k) => State::Tat(k.record(old.and_then(State::tat).unwrap_or_default(), attempt)),
             Self::IntervalBucket(k) => {
-                State::Tokens(k.record(k.load(old.and_then(State::tokens), now_us), cost))
+                State::Tokens(k.record(k.advanced_to(old.and_then(State::tokens), now_us), cost))
             }
             Self::Blocked(_) => return None,
         })
@@ -80,11 +82,11 @@ impl Kernel {
     pub fn facts(&self, state: Option<&State>, attempt: Attempt) -> Facts {
         let now_us = attempt.now_us;
         match self {
-            Self::FixedWindow(k) => Facts::Window(k.load(state.and_then(State::window), now_us)),
-            Self::SlidingWindow(k) => Facts::Buckets(k.load(state.and_then(State::buckets), now_us)),
+            Self::FixedWindow(k) => Facts::Window(k.advanced_to(state.and_then(State::window), now_us)),
+            Self::SlidingWindow(k) => Facts::Buckets(k.advanced_to(state.and_then(State::buckets), now_us)),
             Self::SlidingLog(k) => Facts::Log(k.facts(state.and_then(State::log), attempt)),
             Self::Gcra(_) => Facts::Tat(state.and_then(State::tat).unwrap_or_default()),
-            Self::IntervalBucket(k) => Facts::Tokens(k.load(state.and_then(State::tokens), now_us)),
+            Self::IntervalBucket(k) => Facts::Tokens(k.advanced_to(state.and_then(State::tokens), now_us)),
             Self::Blocked(_) => Facts::Nothing,
         }
     }
@@ -109,13 +111,17 @@ impl Kernel {
     #[must_use]
     pub fn facts_later(&self, facts: &Facts, now_us: u64) -> Option<Facts> {
         match self {
-            Self::FixedWindow(k) => facts.window().map(|state| Facts::Window(k.load(Some(state), now_us))),
+            Self::FixedWindow(k) => {
+                facts.window().map(|state| Facts::Window(k.advanced_to(Some(state), now_us)))
+            }
             Self::SlidingWindow(k) => {
-                facts.buckets().map(|state| Facts::Buckets(k.load(Some(state), now_us)))
+                facts.buckets().map(|state| Facts::Buckets(k.advanced_to(Some(state), now_us)))
             }
             Self::SlidingLog(k) => facts.log().filter(|log| k.holds_until(*log, now_us)).map(Facts::Log),
             Self::Gcra(_) => facts.tat().map(Facts::Tat),
-            Self::IntervalBucket(k) => facts.tokens().map(|state| Facts::Tokens(k.load(Some(state), now_us))),
+            Self::IntervalBucket(k) => {
+                facts.tokens().map(|state| Facts::Tokens(k.advanced_to(Some(state), now_us)))
+            }
             Self::Blocked(_) => (*facts == Facts::Nothing).then_some(Facts::Nothing),
         }
     }

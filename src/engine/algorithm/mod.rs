@@ -2,7 +2,7 @@
 //!
 //! A kernel tells whether a cost fits, what the counter is afterwards, and what to report. The memory store runs the
 //! kernels. The Redis store runs the same rules in Lua, and its reports come from the same functions.
-//! An expired state, a missing one and a fresh one give the same answers: removing expired states only frees memory.
+//! An expired, a missing and an unused counter give the same answers: removing expired states only frees memory.
 
 mod attempt;
 mod blocked;

@@ -41,14 +41,15 @@ pub struct Report {
     pub remaining: u64,
     /// When the same cost would fit.
     pub retry_after: RetryAfter,
-    /// Until the counter equals an unused one.
+    /// Time until the counter equals an unused one, for every kernel and verdict.
     pub reset_after_us: u64,
-    /// Until `remaining` grows; 0 when nothing is used.
+    /// Time until `remaining` grows; 0 when nothing is used.
     pub next_after_us: u64,
     /// How long an admitted hit has to wait in a queue; 0 for all other kernels.
     pub delay_us: u64,
-    /// The wire field `duration_until_reset`: the end of a fixed window; for other kernels `retry_after` when over,
-    /// `reset_after_us` when not.
+    /// The value of the wire field `duration_until_reset`. Fixed window: time until the window ends, also when it is
+    /// unused. Other kernels: `retry_after` when over, else `reset_after_us` (`reset_after_us` also if the cost never
+    /// fits).
     pub until_reset_us: u64,
     /// Units that a fixed window has recorded beyond its limit (postpaid hits); 0 for all other kernels.
     pub over_by: u64,

@@ -1,6 +1,6 @@
-//! Sliding-window log: every grant with its time. Exactly at most `limit` units in every window `(t - W, t]`.
+//! Sliding-window log: every recorded hit with its time. Exactly at most `limit` units in every window `(t - W, t]`.
 //!
-//! Grants carry a running total, so the sum over a span is one subtraction and every search is a bisection.
+//! Entries carry a running total, so the sum over a span is one subtraction and every search is a bisection.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::fmt;
 use super::attempt::{Attempt, max_recorded};
 use super::report::{CounterView, Report, Verdict};
 
-/// The largest limit of a sliding log, which keeps one entry per grant.
+/// The largest limit of a sliding log, which keeps one entry per recorded hit and instant.
 pub const MAX_LOG_LIMIT: u64 = 10_000;
 
 /// `limit` units per sliding window of `window_us`.
@@ -18,75 +18,75 @@ pub struct SlidingLog {
     window_us: u64,
 }
 
-/// The time of a grant, and the running total up to and including it.
+/// The time of recorded hits, and the running total up to and including it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Grant {
+struct LogEntry {
     at_us: u64,
     total: u64,
 }
 
-/// The grants of one key, oldest first.
+/// The entries of one key, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// The running total before the oldest grant.
+    /// The running total before the oldest entry.
     base: u64,
-    grants: VecDeque<Grant>,
+    entries: VecDeque<LogEntry>,
 }
 
-/// The numbers of a log that a report needs. Times are microseconds since the epoch, 0 for no such grant.
+/// The numbers of a log that a report needs. Times are microseconds since the epoch, 0 for no such entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogFacts {
     /// Units in the window.
     pub used: u64,
-    /// Time of the newest grant.
+    /// Time of the newest entry.
     pub newest_us: u64,
-    /// Time of the grant whose expiry makes `remaining` grow.
+    /// Time of the entry whose expiry makes `remaining` grow.
     pub next_us: u64,
-    /// Time of the grant whose expiry makes room for the attempt's cost.
+    /// Time of the entry whose expiry makes room for the attempt's cost.
     pub retry_us: u64,
 }
 
 impl Log {
-    /// Grants that fit into the memory allocated.
+    /// Entries that fit into the memory allocated.
     pub(super) fn capacity(&self) -> usize {
-        self.grants.capacity()
+        self.entries.capacity()
     }
 
     fn newest_us(&self) -> u64 {
-        self.grants.back().map_or(0, |grant| grant.at_us)
+        self.entries.back().map_or(0, |entry| entry.at_us)
     }
 
     fn total(&self) -> u64 {
-        self.grants.back().map_or(self.base, |grant| grant.total)
+        self.entries.back().map_or(self.base, |entry| entry.total)
     }
 
-    /// The running total before the grant at `index`.
+    /// The running total before the entry at `index`.
     fn total_before(&self, index: usize) -> u64 {
-        if index == 0 { self.base } else { self.grants[index - 1].total }
+        if index == 0 { self.base } else { self.entries[index - 1].total }
     }
 
-    /// Removes the grants before `index`.
+    /// Removes the entries before `index`.
     fn prune(&mut self, index: usize) {
         self.base = self.total_before(index);
-        self.grants.drain(..index);
+        self.entries.drain(..index);
     }
 
     fn append(&mut self, at_us: u64, units: u64) {
         let total = self.total() + units;
-        match self.grants.back_mut() {
+        match self.entries.back_mut() {
             Some(newest) if newest.at_us == at_us => newest.total = total,
-            _ => self.grants.push_back(Grant { at_us, total }),
+            _ => self.entries.push_back(LogEntry { at_us, total }),
         }
     }
 
-    /// Removes units, those of the newest grants first.
-    fn undo(&mut self, units: u64) {
+    /// Removes units, those of the newest entries first.
+    fn refund(&mut self, units: u64) {
         let total = self.total().saturating_sub(units).max(self.base);
-        let kept = self.grants.partition_point(|grant| grant.total < total);
-        // The grant at `kept` reaches the new total: it stays with fewer units. At the base no grant stays.
+        let kept = self.entries.partition_point(|entry| entry.total < total);
+        // The entry at `kept` reaches the new total: it stays with fewer units. At the base no entry stays.
         let keep = if total == self.base { 0 } else { kept + 1 };
-        self.grants.truncate(keep);
-        if let Some(newest) = self.grants.back_mut() {
+        self.entries.truncate(keep);
+        if let Some(newest) = self.entries.back_mut() {
             newest.total = total;
         }
     }
@@ -115,10 +115,10 @@ impl SlidingLog {
         Self { limit: scale(self.limit), ..*self }
     }
 
-    /// Index of the first grant in the window that ends at the later of `now_us` and the newest grant.
+    /// Index of the first entry in the window that ends at the later of `now_us` and the newest entry.
     fn first_live(&self, log: &Log, now_us: u64) -> usize {
         let end_us = now_us.max(log.newest_us());
-        log.grants.partition_point(|grant| grant.at_us + self.window_us <= end_us)
+        log.entries.partition_point(|entry| entry.at_us + self.window_us <= end_us)
     }
 
     fn used(&self, log: &Log, now_us: u64) -> u64 {
@@ -133,7 +133,7 @@ impl SlidingLog {
         let at_us = attempt.now_us.max(log.newest_us());
         log.prune(self.first_live(&log, attempt.now_us));
         if attempt.cost.is_refund() {
-            log.undo(attempt.cost.refunded());
+            log.refund(attempt.cost.refunded());
             return log;
         }
         let room = max_recorded(self.limit).saturating_sub(log.total() - log.base);
@@ -155,8 +155,8 @@ impl SlidingLog {
         }
         let frees_us = |units: u64| {
             let must_reach = (log.total() + units).saturating_sub(self.limit);
-            let index = log.grants.partition_point(|grant| grant.total < must_reach).max(first);
-            log.grants.get(index).map_or(0, |grant| grant.at_us)
+            let index = log.entries.partition_point(|entry| entry.total < must_reach).max(first);
+            log.entries.get(index).map_or(0, |entry| entry.at_us)
         };
         LogFacts {
             used,
@@ -166,14 +166,14 @@ impl SlidingLog {
         }
     }
 
-    /// Whether no grant expires before `now_us`. Unknown, so `false`, for a log in debt: `next_us` is then not its
+    /// Whether no entry expires before `now_us`. Unknown, so `false`, for a log in debt: `next_us` is then not its
     /// oldest.
     pub(super) fn holds_until(&self, facts: LogFacts, now_us: u64) -> bool {
         facts.used <= self.limit && (facts.used == 0 || now_us < facts.next_us + self.window_us)
     }
 
     pub(super) fn fresh_at_us(&self, log: &Log) -> u64 {
-        if log.grants.is_empty() { 0 } else { log.newest_us() + self.window_us }
+        if log.entries.is_empty() { 0 } else { log.newest_us() + self.window_us }
     }
 
     pub(super) fn report(&self, facts: LogFacts, attempt: Attempt, verdict: Verdict) -> Report {
@@ -188,8 +188,8 @@ struct SlidingLogView {
 }
 
 impl SlidingLogView {
-    fn expires_after_us(&self, granted_us: u64) -> u64 {
-        (granted_us + self.kernel.window_us).saturating_sub(self.now_us)
+    fn expires_after_us(&self, recorded_us: u64) -> u64 {
+        (recorded_us + self.kernel.window_us).saturating_sub(self.now_us)
     }
 }
 

@@ -49,7 +49,7 @@ impl SlidingWindow {
     }
 
     /// The state at `now_us`. When the clock has stepped back, a later window with units stays current, at its start.
-    pub(super) fn load(&self, state: Option<BucketState>, now_us: u64) -> BucketState {
+    pub(super) fn advanced_to(&self, state: Option<BucketState>, now_us: u64) -> BucketState {
         let index = now_us / self.window_us;
         match state {
             Some(BucketState { current: 0, previous: 0, .. }) => {
@@ -67,8 +67,8 @@ impl SlidingWindow {
         let Some(room) = self.limit.checked_sub(state.current + needed) else {
             return false;
         };
-        let uncovered_us = self.window_us - self.elapsed_us(state, now_us);
-        u128::from(state.previous) * u128::from(uncovered_us) <= u128::from(room) * u128::from(self.window_us)
+        let covered_us = self.window_us - self.elapsed_us(state, now_us);
+        u128::from(state.previous) * u128::from(covered_us) <= u128::from(room) * u128::from(self.window_us)
     }
 
     pub(super) fn record(&self, state: BucketState, cost: Cost) -> BucketState {
@@ -118,10 +118,10 @@ impl CounterView for SlidingWindowView {
 
     fn remaining(&self) -> u64 {
         let window_us = self.kernel.window_us;
-        let uncovered_us = window_us - self.kernel.elapsed_us(self.state, self.now_us);
-        let weighed =
-            (u128::from(self.state.previous) * u128::from(uncovered_us)).div_ceil(u128::from(window_us));
-        let used = u128::from(self.state.current) + weighed;
+        let covered_us = window_us - self.kernel.elapsed_us(self.state, self.now_us);
+        let weighted =
+            (u128::from(self.state.previous) * u128::from(covered_us)).div_ceil(u128::from(window_us));
+        let used = u128::from(self.state.current) + weighted;
         u64::try_from(u128::from(self.kernel.limit).saturating_sub(used)).unwrap_or(0)
     }
 

@@ -25,7 +25,7 @@ impl Counter {
         let attempt = Attempt { now_us, cost };
         let verdict = self.kernel.verdict(self.state.as_ref(), attempt);
         let is_recorded = self.charging == Charging::Postpaid || verdict == Verdict::Fits;
-        if is_recorded && cost.changes() {
+        if is_recorded && cost.changes_counter() {
             self.state = self.kernel.recorded(self.state.take(), attempt);
         }
         let facts = self.kernel.facts(self.state.as_ref(), attempt);

@@ -196,7 +196,7 @@ fn match_kind(step: Step<'_>) -> String {
         Step::Wildcard(node) => {
             format!("wildcard, node '{}'; each value has its own counter", node.composite)
         }
-        Step::Default(node) => {
+        Step::KeyOnly(node) => {
             format!("key alone, node '{}'; each value has its own counter", node.composite)
         }
     }

@@ -29,8 +29,8 @@ pub struct Fallback<S, C> {
 pub struct Local<C> {
     /// Shared by all workers of a process.
     pub store: Arc<MemoryStore<C>>,
-    /// Number of processes that share each limit: each enforces one part in this many.
-    pub share: NonZeroU32,
+    /// Processes that share each limit: each process enforces one part in this many.
+    pub instances: NonZeroU32,
 }
 
 impl<S, C> Fallback<S, C> {
@@ -55,7 +55,7 @@ impl<S: Store, C: Clock> Fallback<S, C> {
         if charges.values().any(|charge| policy(charge) == FailurePolicy::Error) {
             return Err(StoreError::Policy(Box::new(error)));
         }
-        let local = self.local.store.decide(&local_charges(charges, self.local.share)).await?;
+        let local = self.local.store.decide(&local_charges(charges, self.local.instances)).await?;
         let mut local = local.by_charge.into_iter().flatten();
         let outcome = |charge| match policy_outcome(charge) {
             // `local_charges` has a charge for this denial; its outcome is not needed.
@@ -64,6 +64,7 @@ impl<S: Store, C: Clock> Fallback<S, C> {
                 outcome
             }
             Some(outcome) => outcome,
+            // `local_charges` has a charge for every outcome that is missing here, so `allowed` is never used.
             None => local.next().map_or_else(
                 || allowed(charge),
                 |outcome| Outcome { decided_by: decided_by_policy(charge), ..outcome },
@@ -75,14 +76,14 @@ impl<S: Store, C: Clock> Fallback<S, C> {
 
 /// The request to the process's own memory: the charges with the policy `local`, and for each charge that a policy
 /// denies a charge that is always over, so that the denial keeps the local ones from being recorded.
-fn local_charges(charges: &Charges, share: NonZeroU32) -> Charges {
+fn local_charges(charges: &Charges, instances: NonZeroU32) -> Charges {
     let is_denied =
         |charge: &Charge| policy_outcome(charge).is_some_and(|outcome| outcome.verdict == Verdict::Over);
     let is_local = |charge: &Charge| policy_outcome(charge).is_none();
     let mut local = charges.filtered(|_, charge| is_local(charge) || is_denied(charge));
     for charge in local.values_mut() {
         if is_local(charge) {
-            charge.kernel = charge.kernel.share_of(share);
+            charge.kernel = charge.kernel.share_of(instances);
         } else {
             charge.kernel = Kernel::Blocked(Blocked);
             charge.charging = Charging::Prepaid;

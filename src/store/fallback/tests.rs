@@ -19,7 +19,7 @@ impl Store for FailingStore {
 
 fn layer(share: u32) -> Fallback<FailingStore, ManualClock> {
     let store = Arc::new(MemoryStore::new(MemoryOptions::default(), ManualClock::at(NOW_US)));
-    Fallback::new(FailingStore, Local { store, share: NonZeroU32::new(share).expect("not zero") })
+    Fallback::new(FailingStore, Local { store, instances: NonZeroU32::new(share).expect("not zero") })
 }
 
 fn window(limit: u64) -> Kernel {

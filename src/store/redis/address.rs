@@ -1,4 +1,5 @@
-//! Where a node of a cluster listens, and which slot a key has. Knows nothing of connections.
+//! Where a node of a cluster or the primary of sentinels listens, and which slot a key has. Knows nothing of
+//! connections.
 
 use std::fmt;
 use std::sync::LazyLock;

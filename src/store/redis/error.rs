@@ -1,4 +1,5 @@
-//! The one place where an error of redis-rs, TLS, DNS or I/O becomes a [`StoreError`] or an [`OptionsError`].
+//! The errors of the Redis store, and how an error of redis-rs or of I/O becomes a [`StoreError`]. The modules that
+//! read password and certificate files make [`OptionsError`] themselves.
 
 use std::fmt;
 use std::io;

@@ -104,7 +104,8 @@ impl RedisStore {
         Ok(Self { handle: Arc::new(Handle { options: options.clone(), servers }) })
     }
 
-    /// Sends an empty batch, to see whether Redis answers script calls in time. In a cluster, one primary must answer.
+    /// Calls the script without charges, to see whether Redis answers in time. In a cluster, one primary must answer.
+    /// Does not show whether Redis can write: a replica and a server with full memory answer as well.
     ///
     /// # Errors
     /// The [`StoreError`] that a decision would return.

@@ -13,12 +13,13 @@ use crate::store::breaker::BreakerOptions;
 pub struct RedisOptions {
     /// What the URLs lead to.
     pub topology: Topology,
-    /// `redis://[user:password@]host[:port][/database]`, `rediss://` with TLS, or `unix:///path[?db=&user=&pass=]`.
+    /// `redis://[user:password@]host[:port][/database]`, `rediss://` with TLS, or `unix:///path[?db=&user=&pass=]`
+    /// (also written `redis+unix:///`).
     ///
     /// Standalone: the first URL is the server. Cluster: any nodes, to discover the others. Sentinel: the sentinels.
     /// User, password, database and TLS of the first URL are used for every server; sentinels get only its TLS.
     pub urls: Vec<RedisUrl>,
-    /// User and password, where they are not in the URL.
+    /// User and password; they override those in the URL.
     pub credentials: Credentials,
     /// For `rediss://`.
     pub tls: TlsOptions,
@@ -130,7 +131,8 @@ impl fmt::Debug for Password {
 }
 
 impl RedisOptions {
-    /// Checks the numbers that must be at least 1.
+    /// Checks that there is a URL, and the numbers that must be at least 1. The settings check the other ranges of the
+    /// breaker's options.
     pub(super) fn check(&self) -> Result<(), OptionsError> {
         let at_least_one = [
             ("urls", !self.urls.is_empty()),

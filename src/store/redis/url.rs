@@ -39,7 +39,7 @@ impl RedisUrl {
         self.0.scheme().ends_with("unix")
     }
 
-    /// Whether it names a database other than 0.
+    /// Whether its path names a database other than 0; false for a socket, whose path is a file.
     #[must_use]
     pub fn names_database(&self) -> bool {
         !self.is_socket() && self.database().is_some_and(|database| database > 0)

@@ -1,6 +1,7 @@
 //! Opens a TCP or Unix connection, and does the Redis handshake on it. Knows nothing of what is sent afterwards.
 //!
-//! The protocol is RESP2: the script returns flat lists of integers, which are the same in RESP3.
+//! The protocol is RESP2 unless the URL says `protocol=resp3`: the script returns flat lists of integers, which are the
+//! same in RESP3.
 
 use std::path::Path;
 use std::time::Duration;

@@ -174,7 +174,7 @@ impl Sentinels {
         };
         match role.as_deref() {
             Some("master") => Ok(connection),
-            Some(role) => Err(StoreError::Refused(format!("{address} is a {role}, no master"))),
+            Some(role) => Err(StoreError::Refused(format!("{address} is a {role}, not a master"))),
             None => Err(StoreError::Malformed(format!("{address} does not report its role"))),
         }
     }

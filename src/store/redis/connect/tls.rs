@@ -1,4 +1,5 @@
-//! TLS by rustls: the trusted authorities and the client certificate. The files are read once, at the start.
+//! TLS by rustls: the trusted authorities and the client certificate. The files are read once per store:
+//! renewed certificates need a restart.
 
 use std::fmt;
 use std::path::Path;

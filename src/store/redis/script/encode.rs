@@ -169,7 +169,7 @@ fn grant_id(granted: &CounterSnapshot) -> Option<u64> {
 }
 
 fn charge_mode(charge: &Charge) -> ChargeMode {
-    if !charge.cost.changes() {
+    if !charge.cost.changes_counter() {
         return ChargeMode::Peek;
     }
     match (charge.cost.is_refund(), charge.charging) {
