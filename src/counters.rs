@@ -59,6 +59,7 @@ impl<S: Store + Reset> CounterService<S> {
         let keys = keys(&plan);
         let outcomes = self.store.decide(&plan.charges).await?;
         let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);
+        // One result per key: this store has no layer that skips charges.
         let results = decision.limit_results().zip(keys);
         Ok(results.map(|(result, key)| status(&result, key)).collect())
     }

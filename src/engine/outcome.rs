@@ -28,7 +28,7 @@ pub struct CounterSnapshot {
 pub struct Outcome {
     /// Whether the cost fits.
     pub verdict: Verdict,
-    /// The limit after the decision.
+    /// The numbers of the limit after the decision.
     pub report: Report,
     /// What it was decided by.
     pub decided_by: DecidedBy,

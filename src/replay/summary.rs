@@ -10,7 +10,7 @@ use crate::engine::{Code, Decision, Verdict};
 pub struct Summary {
     pub requests: u64,
     pub over_limit: u64,
-    /// By the label of the limit.
+    /// Counts per limit, by the label of the limit.
     pub rules: BTreeMap<String, RuleCount>,
 }
 

@@ -27,8 +27,8 @@ pub struct BreakerOptions {
     pub error_percent: u32,
     /// The length of the window, at least 10 us.
     pub window: Duration,
-    /// The longest pause before a probe. The first pause is a quarter of it; each is shortened by a random part of its
-    /// half.
+    /// The longest pause before a probe (the setting `pause`). The first pause is a quarter of it; each is shortened by
+    /// a random part of its half.
     pub pause: Duration,
 }
 

@@ -29,7 +29,7 @@ pub struct DenyCacheOptions {
     pub max_age: Duration,
     /// Most denials. A full cache evicts denials that are seldom used.
     pub max_keys: usize,
-    /// Answer from the cache only if every binding limit is cached, because the response reports all of them.
+    /// Answer from the cache only if every limit that can deny is cached, because the response reports all of them.
     pub require_all_limits: bool,
 }
 

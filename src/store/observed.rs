@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::clock::monotonic;
 use crate::engine::{Charges, Outcomes, Store, StoreError};
 
-/// Receives the end of every decision. Implemented by telemetry, which stores do not know.
+/// Receives the end of every decision. Telemetry implements it: stores do not depend on telemetry.
 pub trait Observer: Send + Sync {
     /// A decision finished.
     fn decided(&self, took: Duration, result: Result<(), &StoreError>);
@@ -13,7 +13,7 @@ pub trait Observer: Send + Sync {
     fn abandoned(&self, after: Duration);
 }
 
-/// Reports to both.
+/// Reports each event to both observers.
 impl<A: Observer, B: Observer> Observer for (A, B) {
     fn decided(&self, took: Duration, result: Result<(), &StoreError>) {
         self.0.decided(took, result);

@@ -15,7 +15,8 @@ pub struct IntervalBucket {
     interval_us: u64,
 }
 
-/// Tokens at the start of the current interval. A full bucket has no interval: one starts with the next take.
+/// Tokens at the start of the current interval. The intervals of a full bucket do not run: the
+/// next take starts one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenState {
     /// Tokens left; negative for a debt of postpaid hits.

@@ -24,7 +24,8 @@ pub enum State {
     Tokens(TokenState),
 }
 
-/// What a report needs of a counter: the state, or of a log the few entries that matter.
+/// The numbers of a counter from which a report is computed: the whole state, or four numbers of a log. Small enough to
+/// copy, unlike a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Facts {
     /// Of a fixed window.

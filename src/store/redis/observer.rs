@@ -40,7 +40,7 @@ impl RedisObserver for NoopObserver {
     fn breaker(&self, _transition: BreakerTransition<'_>) {}
 }
 
-/// Reports to both.
+/// Reports each event to both observers.
 impl<A: RedisObserver, B: RedisObserver> RedisObserver for (A, B) {
     fn batch(&self, requests: usize) {
         self.0.batch(requests);

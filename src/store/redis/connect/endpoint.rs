@@ -38,7 +38,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// The same.
+/// Shows the address and whether TLS is used: the URL may hold a password.
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Endpoint({self}, tls: {})", self.is_tls)

@@ -121,12 +121,12 @@ impl Sentinels {
             let Some(current) = self.current.lock().clone() else { continue };
             let polls = connections.iter_mut().enumerate();
             let reports = join_all(polls.map(|(sentinel, open)| self.reported_master(sentinel, open))).await;
-            let mut now = self.current.lock();
+            let mut latest = self.current.lock();
             if let Some(sentinel) = dissenting_majority(&reports, &current)
-                && now.as_ref() == Some(&current)
+                && latest.as_ref() == Some(&current)
             {
                 // The next connection asks a sentinel of the majority first.
-                *now = None;
+                *latest = None;
                 self.first.store(sentinel, Ordering::Relaxed);
                 self.epoch.fetch_add(1, Ordering::Relaxed);
             }
