@@ -12,14 +12,14 @@ const HANDOFF_QUEUE: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Acceptor {
-    slots: Vec<WorkerSlot>,
+    workers: Vec<WorkerSender>,
     /// The first worker to consider for the next connection: round-robin among equally loaded workers.
     next: usize,
 }
 
-/// The acceptor's end of one worker.
+/// The sending half of the channel to one worker.
 #[derive(Debug)]
-struct WorkerSlot {
+struct WorkerSender {
     connections: mpsc::Sender<AcceptedConnection>,
     open: OpenConnections,
 }
@@ -28,7 +28,7 @@ impl Acceptor {
     /// Adds a worker; its connections arrive at the receiver.
     pub(super) fn add_worker(&mut self) -> mpsc::Receiver<AcceptedConnection> {
         let (connections, receiver) = mpsc::channel(HANDOFF_QUEUE);
-        self.slots.push(WorkerSlot { connections, open: OpenConnections::default() });
+        self.workers.push(WorkerSender { connections, open: OpenConnections::default() });
         receiver
     }
 
@@ -36,9 +36,9 @@ impl Acceptor {
     pub(super) async fn run(&mut self, listener: &TcpListener, max_connections: usize) {
         loop {
             let stream = accept::next_connection(listener).await;
-            let open: usize = self.slots.iter().map(|slot| slot.open.count()).sum();
+            let open: usize = self.workers.iter().map(|worker| worker.open.count()).sum();
             if open >= max_connections {
-                tracing::warn!(open, "connection refused: the maximum number of connections is open");
+                tracing::warn!(open, "connection closed: the maximum number of connections is open");
                 continue;
             }
             self.assign(stream);
@@ -47,18 +47,22 @@ impl Acceptor {
 
     /// Assigns the connection to the worker with the fewest open connections.
     fn assign(&mut self, stream: TcpStream) {
-        let count = self.slots.len();
+        let count = self.workers.len();
         let candidates = (0..count).map(|step| (self.next + step) % count);
-        let Some(index) = candidates.min_by_key(|&index| self.slots[index].open.count()) else {
+        let Some(index) = candidates.min_by_key(|&index| self.workers[index].open.count()) else {
             return;
         };
         self.next = index + 1;
-        let slot = &self.slots[index];
-        let permit = slot.open.acquire();
-        let sent =
-            stream.into_std().map(|stream| slot.connections.try_send(AcceptedConnection { stream, permit }));
+        let worker = &self.workers[index];
+        let permit = worker.open.acquire();
+        let sent = stream
+            .into_std()
+            .map(|stream| worker.connections.try_send(AcceptedConnection { stream, permit }));
         if !matches!(sent, Ok(Ok(()))) {
-            tracing::warn!(worker = index, "connection refused: its worker accepts none");
+            tracing::warn!(
+                worker = index,
+                "connection closed: the handoff queue of its worker is full or closed"
+            );
         }
     }
 }
@@ -102,6 +106,6 @@ mod tests {
         let mut acceptor = Acceptor::default();
         drop(acceptor.add_worker());
         acceptor.assign(connection(&listener).await);
-        assert_eq!(acceptor.slots[0].open.count(), 0);
+        assert_eq!(acceptor.workers[0].open.count(), 0);
     }
 }

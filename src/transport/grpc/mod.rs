@@ -1,7 +1,7 @@
 //! gRPC: the contract with Envoy, served by one single-threaded runtime per core.
 //!
-//! The path of a call: `rls` -> `convert` -> handler -> `convert`. Generated types are used nowhere else, except by the
-//! client of the `check` command.
+//! The path of a call: `dispatch` -> `rls` -> `Handler::decide`, which calls `convert` for the request and for the
+//! answer. Outside this module only the client of the `check` command uses generated types.
 
 mod acceptor;
 pub mod codec;

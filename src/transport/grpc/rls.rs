@@ -1,4 +1,5 @@
-//! `ShouldRateLimit`: converts the request, has the handler decide it, converts the answer.
+//! `ShouldRateLimit`: passes the message to the handler. The conversions are trait implementations: `convert.rs` for
+//! the message and the answer, `status.rs` for an error (at the `?`).
 
 use tonic::{Request, Response, Status};
 

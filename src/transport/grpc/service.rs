@@ -14,7 +14,7 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 
 #[derive(Clone, Copy, Debug)]
 pub struct GrpcOptions {
-    /// Threads, each with its own runtime, limiter and store.
+    /// Threads, each with its own runtime, limiter and Redis store.
     pub workers: NonZeroUsize,
     /// Further connections are closed at once.
     pub max_connections: usize,

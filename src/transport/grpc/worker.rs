@@ -1,5 +1,5 @@
-//! One worker: a thread with a single-threaded runtime, its own limiter and its own store, that serves the connections
-//! assigned to it. Workers share only the rules and the metrics.
+//! One worker: a thread with a single-threaded runtime and its own limiter, that serves the connections assigned to it.
+//! A worker has its own Redis store. Workers share the rules, the metrics, the memory store and the deny cache.
 
 use std::convert::Infallible;
 use std::io;

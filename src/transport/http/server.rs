@@ -50,7 +50,7 @@ pub async fn serve(listener: TcpListener, options: HttpOptions, router: Router, 
                 if connections.len() < options.max_connections {
                     connections.spawn(serve_connection(stream, router.clone(), stop.clone()));
                 } else {
-                    tracing::warn!("HTTP connection refused: the maximum number of connections is open");
+                    tracing::warn!("HTTP connection closed: the maximum number of connections is open");
                 }
             }
             // Removes closed connections from the set.

@@ -1,5 +1,5 @@
-//! Admission control: how many requests may wait for a server, from exponentially weighted moving averages (EWMA) of
-//! its service time and its throughput. Pure: time is an argument.
+//! Admission control: how many requests may wait for a server, from its service time, an exponentially weighted
+//! moving average (EWMA), and its throughput, the quotient of two sums that decay alike. Pure: time is an argument.
 //!
 //! A request that waits beyond its deadline is decided for nobody, at the cost of requests that are still in time. So
 //! the queue holds as many requests as the server decides in time, and no more.
@@ -11,7 +11,9 @@ use tokio::time::Instant;
 use super::queue::Taken;
 
 /// Each measurement has a weight of 1/8: older ones fade.
-const EWMA_WEIGHT: u64 = 8;
+const EWMA_DIVISOR: u64 = 8;
+/// Dequeues from a queue that was never empty, before the throughput is known well enough to bound the queue.
+const MIN_SAMPLES: u64 = 8;
 
 /// The expected service time is the mean plus this many mean deviations.
 const DEVIATIONS: u64 = 2;
@@ -59,8 +61,8 @@ impl Admission {
         match &mut self.service {
             None => self.service = Some(ServiceTime { mean_us: took_us, deviation_us: 0 }),
             Some(ServiceTime { mean_us, deviation_us }) => {
-                *deviation_us = faded(*deviation_us) + mean_us.abs_diff(took_us) / EWMA_WEIGHT;
-                *mean_us = faded(*mean_us) + took_us / EWMA_WEIGHT;
+                *deviation_us = faded(*deviation_us) + mean_us.abs_diff(took_us) / EWMA_DIVISOR;
+                *mean_us = faded(*mean_us) + took_us / EWMA_DIVISOR;
             }
         }
     }
@@ -76,7 +78,8 @@ impl Admission {
         }
     }
 
-    /// Records that the server was not asked for a while: the time until the next dequeue is not its service time.
+    /// Records that the server was not asked for a while: the time until the next dequeue must not count towards the
+    /// throughput.
     pub(super) fn record_interruption(&mut self) {
         self.last_dequeue = None;
     }
@@ -91,7 +94,7 @@ impl Admission {
     /// How many requests can wait and still be decided in time. `None` until there are enough measurements: a burst is
     /// not an overload.
     pub(super) fn queue_capacity(&self) -> Option<usize> {
-        if self.samples < EWMA_WEIGHT {
+        if self.samples < MIN_SAMPLES {
             return None;
         }
         let spare_us = micros(self.timeout.saturating_sub(self.service_time()));
@@ -106,7 +109,7 @@ fn micros(time: Duration) -> u64 {
 }
 
 fn faded(sum: u64) -> u64 {
-    sum - sum / EWMA_WEIGHT
+    sum - sum / EWMA_DIVISOR
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::store::redis::address;
 use crate::store::redis::connect::{CHECKOUT_TIMEOUT, checkout};
 use crate::store::redis::script::Encoded;
 
-/// The shortest window: the probe's counter expires at once.
+/// The shortest window. Redis keeps the probe's counter for one to two seconds.
 const PROBE_WINDOW_US: u64 = 1;
 
 /// Sends a probe whenever one is due.
@@ -46,7 +46,7 @@ async fn probe(node: &NodeState) -> Result<(), StoreError> {
 }
 
 /// The request that a probe sends. It writes a counter, because a replica or a server without memory still answers
-/// reads. In a cluster its key has a slot of the node: a redirect does not show whether the node decides.
+/// reads. In a cluster its key is in a slot of the node, because a redirect would count as success.
 pub(crate) fn probe_request(key_prefix: &str, slot: Option<u16>) -> Encoded {
     let mut charges = Charges::default();
     let hit = Charge {
