@@ -1,9 +1,8 @@
-//! The errors of the Redis store, and how an error of redis-rs or of I/O becomes a [`StoreError`]. The modules that
-//! read password and certificate files make [`OptionsError`] themselves.
+//! The errors of the Redis store. The one place where an error of redis-rs, TLS, DNS or I/O becomes a [`StoreError`] or an
+//! [`OptionsError`]; other modules only report what they find out themselves, such as a timeout.
 
 use std::fmt;
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -145,10 +144,32 @@ pub(crate) fn handshake_error(error: RedisError) -> StoreError {
     }
 }
 
-/// Maps an I/O error (DNS, TCP, TLS) of a connection to `place`.
-pub(crate) fn unreachable_at(place: &impl fmt::Display) -> impl Fn(io::Error) -> StoreError {
+/// Maps an error (DNS, TCP, TLS) of a connection to `place`.
+pub(crate) fn unreachable_at<E: fmt::Display>(place: &dyn fmt::Display) -> impl Fn(E) -> StoreError + use<E> {
     let place = place.to_string();
     move |error| StoreError::Unreachable(format!("{place}: {error}"))
+}
+
+/// A connection for which the options no longer hold, such as a password file that was removed since the start.
+impl From<OptionsError> for StoreError {
+    fn from(error: OptionsError) -> Self {
+        Self::Unreachable(error.to_string())
+    }
+}
+
+/// The error of a password file that cannot be used.
+pub(crate) fn password_file_unusable(path: &Path, reason: impl fmt::Display) -> OptionsError {
+    OptionsError::PasswordFile { path: path.to_owned(), reason: reason.to_string() }
+}
+
+/// The error of a PEM file without a usable certificate or key.
+pub(crate) fn certificate_unusable(path: &Path, reason: impl fmt::Display) -> OptionsError {
+    OptionsError::Certificate { path: path.to_owned(), reason: reason.to_string() }
+}
+
+/// The error of TLS options that do not work together.
+pub(crate) fn tls_unusable(reason: impl fmt::Display) -> OptionsError {
+    OptionsError::Tls(reason.to_string())
 }
 
 /// The error of requests that a closed store no longer sends.

@@ -11,7 +11,7 @@ use super::dial::{self, RawConnection};
 use super::dns::CachedResolver;
 use super::tls::Tls;
 use crate::engine::StoreError;
-use crate::store::redis::error::OptionsError;
+use crate::store::redis::error::{OptionsError, password_file_unusable};
 use crate::store::redis::options::{Credentials, Password, RedisOptions};
 use crate::store::redis::url::{RedisUrl, RedisUrlError};
 
@@ -71,11 +71,10 @@ fn read_password(password: &Password) -> Result<Option<String>, OptionsError> {
 }
 
 fn first_line(path: &Path) -> Result<String, OptionsError> {
-    let unusable = |reason: String| OptionsError::PasswordFile { path: path.to_owned(), reason };
-    let text = fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
+    let text = fs::read_to_string(path).map_err(|error| password_file_unusable(path, error))?;
     match text.lines().next() {
         Some(line) if !line.is_empty() => Ok(line.to_owned()),
-        _ => Err(unusable("its first line is empty".to_owned())),
+        _ => Err(password_file_unusable(path, "its first line is empty")),
     }
 }
 
@@ -133,8 +132,7 @@ impl Endpoint {
         if let Some(username) = &credentials.username {
             identity = identity.set_username(username);
         }
-        let password = read_password(&credentials.password);
-        if let Some(password) = password.map_err(|error| StoreError::Unreachable(error.to_string()))? {
+        if let Some(password) = read_password(&credentials.password)? {
             identity = identity.set_password(password);
         }
         Ok(identity)

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::engine::StoreError;
-use crate::store::redis::error::{OptionsError, unreachable_at};
+use crate::store::redis::error::{OptionsError, certificate_unusable, tls_unusable, unreachable_at};
 use crate::store::redis::options::TlsOptions;
 
 /// A TLS configuration whose files have been read.
@@ -35,21 +35,22 @@ impl Tls {
         // An explicit provider: with two providers among the dependencies, the process-wide default panics.
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|error| OptionsError::Tls(error.to_string()))?
+            .map_err(tls_unusable)?
             .with_root_certificates(authorities(options.ca_file.as_deref())?);
         let config = match &options.identity {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
                 let chain = certificates(certificate)?;
-                let key_der = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, &error))?;
+                let key_der =
+                    PrivateKeyDer::from_pem_file(key).map_err(|error| certificate_unusable(key, error))?;
                 builder
                     .with_client_auth_cert(chain, key_der)
-                    .map_err(|error| unusable(certificate, &error))?
+                    .map_err(|error| certificate_unusable(certificate, error))?
             }
         };
         let server_name = options.server_name.clone().map(|name| {
             ServerName::try_from(name.clone())
-                .map_err(|error| OptionsError::Tls(format!("server name {name:?}: {error}")))
+                .map_err(|error| tls_unusable(format!("server name {name:?}: {error}")))
         });
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), server_name: server_name.transpose()? })
     }
@@ -62,8 +63,7 @@ impl Tls {
     ) -> Result<TlsStream<TcpStream>, StoreError> {
         let name = match &self.server_name {
             Some(name) => name.clone(),
-            None => ServerName::try_from(host.to_owned())
-                .map_err(|error| StoreError::Unreachable(format!("{host}: {error}")))?,
+            None => ServerName::try_from(host.to_owned()).map_err(unreachable_at(&host))?,
         };
         self.connector.connect(name, stream).await.map_err(unreachable_at(&host))
     }
@@ -76,12 +76,12 @@ fn authorities(file: Option<&Path>) -> Result<RootCertStore, OptionsError> {
         let (added, _) = trusted.add_parsable_certificates(system.certs);
         if added == 0 {
             let why = system.errors.first().map_or("it is empty".to_owned(), ToString::to_string);
-            return Err(OptionsError::Tls(format!("the system's trust store cannot be used: {why}")));
+            return Err(tls_unusable(format!("the system's trust store cannot be used: {why}")));
         }
         return Ok(trusted);
     };
     for certificate in certificates(path)? {
-        trusted.add(certificate).map_err(|error| unusable(path, &error))?;
+        trusted.add(certificate).map_err(|error| certificate_unusable(path, error))?;
     }
     Ok(trusted)
 }
@@ -89,11 +89,7 @@ fn authorities(file: Option<&Path>) -> Result<RootCertStore, OptionsError> {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OptionsError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
-        Ok(chain) if chain.is_empty() => Err(unusable(path, &"it contains no certificate")),
-        read => read.map_err(|error| unusable(path, &error)),
+        Ok(chain) if chain.is_empty() => Err(certificate_unusable(path, "it contains no certificate")),
+        read => read.map_err(|error| certificate_unusable(path, error)),
     }
-}
-
-fn unusable(path: &Path, reason: &dyn fmt::Display) -> OptionsError {
-    OptionsError::Certificate { path: path.to_owned(), reason: reason.to_string() }
 }
