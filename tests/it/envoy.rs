@@ -1,6 +1,6 @@
 //! A real Envoy in front of the running binary, on the memory store.
 //!
-//! Limits are per year wherever the window's end does not matter, so that no test can straddle one.
+//! Limits are per year if the end of the window does not matter, so that no window ends during a test.
 
 use serde_json::{Value, json};
 
@@ -44,9 +44,9 @@ fn one_route(service: &Ratelimitd, value: &str) -> Bootstrap {
     Bootstrap::new(service.grpc_port()).route(route("/", json!([{"actions": [generic_key(value)]}])))
 }
 
-/// What a request was told: the status, and what is left according to `x-ratelimit-remaining`.
-fn told(answer: &Response) -> (u16, Option<u64>) {
-    (answer.status, answer.header("x-ratelimit-remaining").map(|left| left.parse().expect("a number")))
+/// The status and the value of `x-ratelimit-remaining`.
+fn status_and_remaining(answer: &Response) -> (u16, Option<u64>) {
+    (answer.status, answer.header("x-ratelimit-remaining").map(|value| value.parse().expect("a number")))
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn over_the_limit_is_429_with_exact_headers() {
 
     for remaining in [2, 1, 0] {
         let answer = envoy.get("/");
-        assert_eq!(told(&answer), (200, Some(remaining)), "{answer:?}");
+        assert_eq!(status_and_remaining(&answer), (200, Some(remaining)), "{answer:?}");
         assert_eq!(answer.header("x-envoy-ratelimited"), None);
         assert_eq!(answer.body, "upstream");
     }
@@ -64,23 +64,26 @@ fn over_the_limit_is_429_with_exact_headers() {
     let before = wait::unix_seconds();
     let answer = envoy.get("/");
     let after = wait::unix_seconds();
-    assert_eq!(told(&answer), (429, Some(0)), "{answer:?}");
+    assert_eq!(status_and_remaining(&answer), (429, Some(0)), "{answer:?}");
     assert_eq!(answer.header("x-envoy-ratelimited"), Some("true"));
     assert_eq!(answer.header("x-ratelimit-limit"), Some("3, 3;w=31536000"));
 
-    // Windows are counted from 1970, and the seconds left in this one are rounded up.
+    // Windows begin at multiples of their length since 1970. The seconds until the end are rounded up.
     let left_at = |now: u64| YEAR_S - now % YEAR_S;
     let reset: u64 = answer.header("x-ratelimit-reset").expect("a reset").parse().expect("a number");
-    assert!((left_at(after)..=left_at(before)).contains(&reset), "{reset} is not what is left of the year");
+    assert!(
+        (left_at(after)..=left_at(before)).contains(&reset),
+        "{reset} s is not the time until the end of the year"
+    );
 }
 
 #[test]
-fn what_no_rule_matches_passes_without_headers() {
+fn a_request_without_a_rule_is_admitted_without_headers() {
     let service = Ratelimitd::start(RULES);
-    let envoy = Envoy::start(&one_route(&service, "unheard of").fail_closed());
+    let envoy = Envoy::start(&one_route(&service, "unknown").fail_closed());
     for _ in 0..5 {
         let answer = envoy.get("/");
-        assert_eq!(told(&answer), (200, None), "{answer:?}");
+        assert_eq!(status_and_remaining(&answer), (200, None), "{answer:?}");
         assert_eq!(answer.header("x-ratelimit-limit"), None);
     }
 }
@@ -96,30 +99,30 @@ fn nested_descriptors_are_counted_per_value_at_the_last_level() {
         (Some("ann"), (200, Some(1))), // the rule of the key `user`: two for each value
         (Some("ann"), (200, Some(0))),
         (Some("ann"), (429, Some(0))),
-        (Some("bob"), (200, Some(1))), // a counter of his own
-        (Some("vip"), (200, Some(3))), // the rule of the very value comes first
-        (None, (200, None)),           // no header, so no descriptor, so no question
+        (Some("bob"), (200, Some(1))), // another counter
+        (Some("vip"), (200, Some(3))), // the rule with the exact value is preferred
+        (None, (200, None)),           // no header, so no descriptor and no call
         (Some("bob"), (200, Some(0))),
     ];
     for (row, (user, expected)) in table.into_iter().enumerate() {
         let headers: Vec<(&str, &str)> = user.map(|user| ("x-user", user)).into_iter().collect();
         let answer = envoy.get_with("/", &headers);
-        assert_eq!(told(&answer), expected, "row {row}: {answer:?}");
+        assert_eq!(status_and_remaining(&answer), expected, "row {row}: {answer:?}");
     }
 }
 
 #[test]
-fn of_several_descriptors_the_tightest_is_reported_and_any_may_deny() {
+fn the_descriptor_with_least_remaining_is_reported_and_any_can_deny() {
     let service = Ratelimitd::start(RULES);
     let both = json!([{"actions": [generic_key("ten")]}, {"actions": [generic_key("three")]}]);
     let envoy = Envoy::start(&Bootstrap::new(service.grpc_port()).route(route("/", both)).fail_closed());
 
     for remaining in [2, 1, 0] {
         let answer = envoy.get("/");
-        assert_eq!(told(&answer), (200, Some(remaining)), "{answer:?}");
+        assert_eq!(status_and_remaining(&answer), (200, Some(remaining)), "{answer:?}");
         assert_eq!(answer.header("x-ratelimit-limit"), Some("3, 10;w=31536000, 3;w=31536000"));
     }
-    assert_eq!(told(&envoy.get("/")), (429, Some(0)));
+    assert_eq!(status_and_remaining(&envoy.get("/")), (429, Some(0)));
 }
 
 #[test]
@@ -132,7 +135,7 @@ fn a_denied_request_charges_no_other_descriptor() {
 
     let codes: Vec<u16> = (0..6).map(|_| envoy.get("/both").status).collect();
     assert_eq!(codes, [200, 200, 200, 429, 429, 429]);
-    assert_eq!(told(&envoy.get("/ten")), (200, Some(6)), "three were admitted, and this one");
+    assert_eq!(status_and_remaining(&envoy.get("/ten")), (200, Some(6)), "3 admitted requests and this one");
 }
 
 #[test]
@@ -148,21 +151,21 @@ fn hits_addend_is_the_cost_of_a_request() {
 
     let table = [
         ("/costly", (200, Some(6))),
-        ("/free", (200, Some(6))), // a cost that is present and 0 asks, and takes nothing
+        ("/free", (200, Some(6))), // a cost of 0 is a peek: it takes nothing
         ("/costly", (200, Some(2))),
-        ("/costly", (429, Some(2))), // four do not fit, and what is left stays
+        ("/costly", (429, Some(2))), // four do not fit, and the remaining two stay
         ("/", (200, Some(1))),
         ("/", (200, Some(0))),
-        ("/free", (429, Some(0))), // nothing is left to ask for
+        ("/free", (429, Some(0))), // nothing remains
     ];
     for (row, (path, expected)) in table.into_iter().enumerate() {
         let answer = envoy.get(path);
-        assert_eq!(told(&answer), expected, "row {row}: {path}: {answer:?}");
+        assert_eq!(status_and_remaining(&answer), expected, "row {row}: {path}: {answer:?}");
     }
 }
 
 #[test]
-fn a_route_may_bring_a_limit_of_its_own() {
+fn a_route_can_override_the_limit() {
     let service = Ratelimitd::start(RULES);
     let limit = json!({"rate_limit": {"requests_per_unit": 1, "unit": "YEAR"}});
     let overridden = json!([{"actions": [generic_key("three")], "limit": limit}]);
@@ -172,28 +175,37 @@ fn a_route_may_bring_a_limit_of_its_own() {
     let envoy = Envoy::start(&routes.fail_closed());
 
     let answer = envoy.get("/tight");
-    assert_eq!(told(&answer), (200, Some(0)), "{answer:?}");
+    assert_eq!(status_and_remaining(&answer), (200, Some(0)), "{answer:?}");
     assert_eq!(answer.header("x-ratelimit-limit"), Some("1, 1;w=31536000"));
-    assert_eq!(told(&envoy.get("/tight")), (429, Some(0)));
-    assert_eq!(told(&envoy.get("/")), (200, Some(2)), "the rule has a counter of its own");
+    assert_eq!(status_and_remaining(&envoy.get("/tight")), (429, Some(0)));
+    assert_eq!(
+        status_and_remaining(&envoy.get("/")),
+        (200, Some(2)),
+        "the rule has another counter than the override"
+    );
 }
 
 #[test]
-fn an_outage_lets_pass_or_stops_as_the_filter_says_and_ends_with_the_restart() {
+fn during_an_outage_the_failure_mode_of_the_filter_applies_until_the_restart() {
     let mut service = Ratelimitd::start(RULES);
     let open = Envoy::start(&one_route(&service, "three"));
     let closed = Envoy::start(&one_route(&service, "ten").fail_closed());
-    assert_eq!((told(&open.get("/")), told(&closed.get("/"))), ((200, Some(2)), (200, Some(9))));
+    assert_eq!(
+        (status_and_remaining(&open.get("/")), status_and_remaining(&closed.get("/"))),
+        ((200, Some(2)), (200, Some(9)))
+    );
 
     service.kill();
     for _ in 0..5 {
-        assert_eq!(told(&open.get("/")), (200, None), "undecided, and let pass");
-        assert_eq!(told(&closed.get("/")), (500, None), "undecided, and refused");
+        assert_eq!(status_and_remaining(&open.get("/")), (200, None), "not decided: admitted");
+        assert_eq!(status_and_remaining(&closed.get("/")), (500, None), "not decided: denied");
     }
 
     service.restart();
-    wait::expect("decisions again, failing open", || told(&open.get("/")) == (200, Some(2)));
-    wait::expect("decisions again, failing closed", || told(&closed.get("/")) == (200, Some(9)));
+    wait::expect("decisions again, failing open", || status_and_remaining(&open.get("/")) == (200, Some(2)));
+    wait::expect("decisions again, failing closed", || {
+        status_and_remaining(&closed.get("/")) == (200, Some(9))
+    });
 }
 
 #[test]
@@ -204,53 +216,53 @@ fn the_tcp_filter_closes_connections_over_the_limit() {
     for _ in 0..2 {
         assert_eq!(envoy.get_over_tcp().expect("an answer").body, "upstream");
     }
-    assert!(envoy.get_over_tcp().is_none(), "the third connection is closed without a word");
+    assert!(envoy.get_over_tcp().is_none(), "the third connection is closed without data");
     assert_eq!(envoy.stat("ratelimit.tcp.over_limit"), 1);
     assert_eq!(envoy.stat("ratelimit.tcp.ok"), 2);
 }
 
 #[test]
-fn envoy_finds_the_service_healthy_under_its_name_and_notices_when_it_goes() {
+fn health_checks_of_envoy_follow_shutdown_and_restart() {
     let mut service = Plan::new(RULES).set("server.drain", "1s").start();
     let envoy = Envoy::start(&one_route(&service, "ten").health_checked().fail_closed());
     let healthy = || envoy.stat("cluster.ratelimit.membership_healthy");
     wait::expect("a healthy service", || healthy() == 1);
-    assert_eq!(told(&envoy.get("/")), (200, Some(9)));
+    assert_eq!(status_and_remaining(&envoy.get("/")), (200, Some(9)));
 
     service.terminate();
-    wait::expect("a service that goes is no longer used", || healthy() == 0);
+    wait::expect("a service that shuts down is no longer used", || healthy() == 0);
     assert_eq!(envoy.get("/").status, 500);
-    assert!(service.wait_exit().success(), "asked to go, it goes without complaint");
+    assert!(service.wait_exit().success(), "SIGTERM ends the process with code 0");
 
     service.restart();
     wait::expect("a healthy service again", || healthy() == 1);
-    assert_eq!(told(&envoy.get("/")), (200, Some(9)));
+    assert_eq!(status_and_remaining(&envoy.get("/")), (200, Some(9)));
 }
 
 #[test]
-fn the_default_time_limit_of_20_ms_is_enough() {
+fn the_default_timeout_of_20_ms_is_enough() {
     let service = Ratelimitd::start(RULES);
     let envoy = Envoy::start(&one_route(&service, "three").default_timeout().fail_closed());
     let codes: Vec<u16> = (0..200).map(|_| envoy.get("/").status).collect();
     let count = |wanted: u16| codes.iter().filter(|code| **code == wanted).count();
 
-    // A machine that is busy elsewhere may keep any process waiting for 20 ms, so a few may be late here; a service
-    // that is too slow is late nearly always. Late ones are decided all the same: they count against the limit.
+    // A busy machine can delay any process by 20 ms, so a few answers may be late. A service that is too slow is late
+    // nearly always. A late decision is made nevertheless: it counts against the limit.
     let (admitted, denied, late) = (count(200), count(429), count(500));
     assert_eq!(admitted + denied + late, 200, "{codes:?}");
     assert!(late <= 20 && admitted <= 3 && admitted + late >= 3, "{codes:?}");
 }
 
-/// docker-compose.yml without the containers: its Envoy configuration, and the rules that the image carries.
+/// docker-compose.yml without the containers: its Envoy configuration, and the rules in the image.
 #[test]
-fn the_composed_setup_answers_429_after_the_limit() {
+fn the_setup_of_docker_compose_answers_429_after_the_limit() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let rules = root.join("config/rules");
     let service = Plan::default().set("rules.path", rules.to_string_lossy()).start();
     let upstream = Envoy::start(&Bootstrap::new(9).route(route("/", json!([]))));
 
     let text = std::fs::read_to_string(root.join("deploy/envoy.yaml")).expect("Envoy's configuration");
-    let moves = [
+    let replacements = [
         ("address: 0.0.0.0, port_value: 9901", "address: 127.0.0.1, port_value: 0".to_owned()),
         ("address: 0.0.0.0, port_value: 10000", "address: 127.0.0.1, port_value: 0".to_owned()),
         (
@@ -262,7 +274,7 @@ fn the_composed_setup_answers_429_after_the_limit() {
             format!("address: 127.0.0.1, port_value: {}", service.grpc_port()),
         ),
     ];
-    let text = moves.iter().fold(text, |text, (from, to)| {
+    let text = replacements.iter().fold(text, |text, (from, to)| {
         assert!(text.contains(from), "deploy/envoy.yaml has no `{from}`");
         text.replace(from, to)
     });

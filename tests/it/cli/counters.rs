@@ -52,7 +52,7 @@ pub(crate) async fn are_shown_and_reset(service: &Ratelimitd, prefix: &str) {
     };
     assert_eq!(remaining(service), named([3, 5, 4]));
     for expected in [Code::Ok, Code::Ok, Code::Ok, Code::OverLimit, Code::OverLimit] {
-        assert_eq!(rls.ask("shop", &[("user", "ann")]).await.0, expected);
+        assert_eq!(rls.send_one("shop", &[("user", "ann")]).await.0, expected);
     }
     // Only the plain one counts what is denied.
     assert_eq!(remaining(service), named([0, 2, 0]));
@@ -64,7 +64,7 @@ pub(crate) async fn are_shown_and_reset(service: &Ratelimitd, prefix: &str) {
     assert_eq!(lines.len(), 3, "{words}");
     assert!(lines.iter().all(|line| line.ends_with(": reset") && line.starts_with(prefix)), "{words}");
     assert_eq!(remaining(service), named([3, 5, 4]));
-    assert_eq!(rls.ask("shop", &[("user", "ann")]).await.0, Code::Ok, "nothing remembers the denial");
+    assert_eq!(rls.send_one("shop", &[("user", "ann")]).await.0, Code::Ok, "nothing remembers the denial");
     let log = service.log();
     for said in ["resetting a counter through the admin port", "counter reset through the admin port"] {
         assert!(log.lines().any(|line| line.contains(said) && line.contains(prefix)), "{log}");

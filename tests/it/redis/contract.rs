@@ -1,5 +1,5 @@
-//! The contract of every store, checked on Redis: the script decides at the time of the test's clock instead of the
-//! server's `TIME`.
+//! The contract of all stores, checked on Redis: the script uses the time of the test clock instead of the server's
+//! `TIME`.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use ratelimitd::engine::{Charges, Outcomes, Store, StoreError};
 use ratelimitd::store::redis::{ReplayClient, TimedBatch};
 use tokio::sync::Mutex;
 
-use super::patient;
+use super::patient_options;
 use crate::store::contract::contract;
 use crate::support::redis::Redis;
 
@@ -28,7 +28,7 @@ impl Store for TimedRedis {
 #[tokio::test]
 async fn redis_keeps_the_contract() {
     let redis = Redis::start();
-    let client = ReplayClient::connect(&patient(&redis.url())).await.expect("Redis answers");
+    let client = ReplayClient::connect(&patient_options(&redis.url())).await.expect("Redis answers");
     let clock = Arc::new(ManualClock::default());
     contract(TimedRedis { client: Mutex::new(client), clock: Arc::clone(&clock) }, clock).await;
 }

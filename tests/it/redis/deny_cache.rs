@@ -1,4 +1,4 @@
-//! The deny cache in front of Redis: what it saves Redis, and what answers still say.
+//! The deny cache in front of Redis: how many calls it saves, and what answers from it contain.
 
 use crate::support::grpc::{Code, Rls, descriptor, request};
 use crate::support::http;
@@ -13,7 +13,7 @@ descriptors:
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_attack_on_one_key_costs_redis_next_to_nothing() {
+async fn an_attack_on_one_key_causes_few_calls_to_redis() {
     let redis = Redis::start();
     let service = Plan::new(RULES).redis(&redis.url()).set("store.redis.timeout", "5s").start();
     let mut rls = Rls::connect(service.grpc_port()).await;
@@ -26,11 +26,11 @@ async fn an_attack_on_one_key_costs_redis_next_to_nothing() {
         let before = scripts();
         let mut codes = Vec::new();
         for _ in 0..500 {
-            codes.push(rls.ask("d", &[(key, "x")]).await.0);
+            codes.push(rls.send_one("d", &[(key, "x")]).await.0);
         }
         assert!(codes[..5].iter().all(|code| *code == Code::Ok), "{key}");
         assert!(codes[5..].iter().all(|code| *code == Code::OverLimit), "{key}");
-        // Six to find out, and one a second on a machine as slow as can be.
+        // Six until the first denial, then at most one per second, also on a slow machine.
         assert!(scripts() - before < 50, "{} calls for 500 requests on {key}", scripts() - before);
     }
     let metrics = http::get(service.http_port(), "/metrics", &[]).expect("metrics").body;
@@ -40,7 +40,7 @@ async fn an_attack_on_one_key_costs_redis_next_to_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn headers_speak_of_all_limits_whoever_denies() {
+async fn headers_describe_all_limits_also_if_the_cache_denies() {
     let redis = Redis::start();
     let rules = "
 domain: d
@@ -54,9 +54,9 @@ descriptors:
     let plan = Plan::new(rules).redis(&redis.url()).set("response.headers", "ietf");
     let service = plan.set("response.retry_after", true).start();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    let mut headers = async |asked: &[&str]| {
-        let asked = asked.iter().map(|key| descriptor(&[(key, "x")])).collect();
-        let answer = rls.send(request("d", asked)).await.expect("an answer");
+    let mut headers = async |keys: &[&str]| {
+        let descriptors = keys.iter().map(|key| descriptor(&[(key, "x")])).collect();
+        let answer = rls.send(request("d", descriptors)).await.expect("an answer");
         let all = answer.response_headers_to_add.into_iter();
         all.map(|header| (header.key, header.value)).collect::<std::collections::HashMap<_, _>>()
     };
@@ -65,10 +65,10 @@ descriptors:
     }
     let from_redis = headers(&["user"]).await;
     assert!(from_redis["RateLimit"].contains("\"daily\";r=2;"), "{from_redis:?}");
-    // Denied once more, and remembered: the other limit is what it was.
+    // Denied by the cache: the other limit has not changed.
     let again = headers(&["user"]).await;
     assert!(again["RateLimit"].contains("\"daily\";r=2;"), "{again:?}");
-    // Used up, without a denial that could be remembered.
+    // Used up without a denial, so the cache has no entry.
     headers(&["other"]).await;
     let both = headers(&["user", "other"]).await;
     let wait: u64 = both["Retry-After"].parse().expect("seconds");

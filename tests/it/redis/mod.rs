@@ -1,5 +1,5 @@
-//! What needs a redis-server, or the Valkey that `RATELIMITD_TEST_REDIS` names: the store on its own, in a cluster and
-//! behind sentinels, the script against the engine, the served process, and outages.
+//! The tests that need a redis-server, or the Valkey that `RATELIMITD_TEST_REDIS` names: the store alone, in a cluster
+//! and with sentinels, the script against the engine, the served process, and outages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +29,8 @@ mod undo;
 
 const DAY_US: u64 = 86_400_000_000;
 
-/// Options under which no decision of a busy test machine is late.
-fn patient(url: &str) -> RedisOptions {
+/// Options with a timeout that no decision exceeds, even on a busy machine.
+fn patient_options(url: &str) -> RedisOptions {
     RedisOptions {
         urls: parsed([url]),
         key_prefix: "it:".to_owned(),
@@ -43,7 +43,7 @@ fn store(options: &RedisOptions) -> RedisStore {
     RedisStore::new(options, Arc::new(NoopObserver)).expect("good options")
 }
 
-/// One of each kernel: `limit` units a day (a bucket holds as many), so that nothing comes back during a test.
+/// One kernel of each kind: the limit or burst is `limit`, and no unit is freed during a test.
 fn kernels(limit: u64) -> [(&'static str, Kernel); 6] {
     let gcra = |period_us, units| Gcra::new(units, period_us, limit, Pacing::Meter);
     let fractions = gcra(DAY_US + 2, 7);
@@ -59,7 +59,7 @@ fn kernels(limit: u64) -> [(&'static str, Kernel); 6] {
     ]
 }
 
-fn add(charges: &mut Charges, kernel: Kernel, key: &str, cost: Cost) {
+fn add_charge(charges: &mut Charges, kernel: Kernel, key: &str, cost: Cost) {
     let charge = Charge {
         kernel,
         cost,
@@ -70,26 +70,31 @@ fn add(charges: &mut Charges, kernel: Kernel, key: &str, cost: Cost) {
     charges.push(charge, |keys| keys.push_str(key));
 }
 
-fn one(kernel: Kernel, key: &str, cost: Cost) -> Charges {
+fn one_charge(kernel: Kernel, key: &str, cost: Cost) -> Charges {
     let mut charges = Charges::default();
-    add(&mut charges, kernel, key, cost);
+    add_charge(&mut charges, kernel, key, cost);
     charges
 }
 
-async fn ask(store: &RedisStore, kernel: Kernel, key: &str, cost: Cost) -> Result<Outcome, StoreError> {
-    store.decide(&one(kernel, key, cost)).await.map(|outcomes| outcomes.by_charge[0].expect("decided"))
+async fn decide_one(
+    store: &RedisStore,
+    kernel: Kernel,
+    key: &str,
+    cost: Cost,
+) -> Result<Outcome, StoreError> {
+    store.decide(&one_charge(kernel, key, cost)).await.map(|outcomes| outcomes.by_charge[0].expect("decided"))
 }
 
 async fn remaining(store: &RedisStore, kernel: Kernel, key: &str) -> u64 {
-    let peek = ask(store, kernel, key, Cost::PEEK).await;
-    peek.expect("Redis is there").report.remaining
+    let peek = decide_one(store, kernel, key, Cost::PEEK).await;
+    peek.expect("Redis answers").report.remaining
 }
 
-/// Asks `count` times at once; how many fitted.
-async fn admitted(store: &RedisStore, charges: &Charges, count: usize) -> usize {
+/// Sends `count` concurrent requests. Returns how many were admitted.
+async fn count_admitted(store: &RedisStore, charges: &Charges, count: usize) -> usize {
     let answers = join_all((0..count).map(|_| store.decide(charges))).await;
     let fits = |answer: &Result<_, _>| {
-        let outcomes: &ratelimitd::engine::Outcomes = answer.as_ref().expect("Redis is there");
+        let outcomes: &ratelimitd::engine::Outcomes = answer.as_ref().expect("Redis answers");
         outcomes.decided().all(|outcome| outcome.verdict == Verdict::Fits)
     };
     answers.iter().filter(|answer| fits(answer)).count()

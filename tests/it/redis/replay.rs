@@ -11,13 +11,13 @@ use crate::support::redis::Redis;
 #[test]
 fn redis_gives_the_known_answers() {
     let redis = Redis::start();
-    known_answers(&mut RedisReplay::connect(&redis.url()).expect("Redis is there"));
+    known_answers(&mut RedisReplay::connect(&redis.url()).expect("Redis answers"));
 }
 
-/// Of a descriptor: the place of its key in [`KEYS`], its units, and whether they are given back.
+/// A descriptor: the index of its key in [`KEYS`], its hits, and whether it is a refund.
 type Hit = (usize, u64, bool);
 
-/// Requests: how far the clock moves (seldom back) before each, and its descriptors.
+/// Requests: how far the clock moves (rarely back) before each, and its descriptors.
 fn traffic() -> impl Strategy<Value = Vec<(i64, Vec<Hit>)>> {
     let clock =
         prop_oneof![6 => Just(0_i64), 12 => 0..400_000_i64, 1 => 0..30_000_000_i64, 1 => -400_000..0_i64];
@@ -39,9 +39,9 @@ fn memory_and_redis_write_the_same_bytes() {
             line(now_us, &named)
         });
         let requests = lines.collect::<Vec<_>>().join("\n");
-        let mut on_redis = RedisReplay::connect(&redis.url()).expect("Redis is there");
+        let mut on_redis = RedisReplay::connect(&redis.url()).expect("Redis answers");
         prop_assert_eq!(replayed(&mut MemoryReplay::new(), &requests), replayed(&mut on_redis, &requests));
-        on_redis.remove_keys().expect("Redis is there");
+        on_redis.remove_keys().expect("Redis answers");
         Ok(())
     });
     if let Err(failure) = result {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ratelimitd::engine::{Cost, Outcome, StoreError};
 use ratelimitd::store::redis::{Credentials, NoopObserver, Password, RedisOptions, RedisStore, TlsOptions};
 
-use crate::redis::{ask, kernels, patient, store};
+use crate::redis::{decide_one, kernels, patient_options, store};
 use crate::support::certificates::{Authority, Identity};
 use crate::support::process::Plan;
 use crate::support::redis::Redis;
@@ -15,40 +15,40 @@ use crate::support::{ports, wait};
 const SECRET: &str = "hunter2";
 
 fn options(url: String) -> RedisOptions {
-    patient(&url)
+    patient_options(&url)
 }
 
 async fn decide(store: &RedisStore) -> Result<Outcome, StoreError> {
-    ask(store, kernels(1_000)[0].1, "security", Cost::take(1)).await
+    decide_one(store, kernels(1_000)[0].1, "security", Cost::take(1)).await
 }
 
 async fn failure(options: &RedisOptions) -> String {
-    let error = decide(&store(options)).await.expect_err("it must not get in");
+    let error = decide(&store(options)).await.expect_err("the connection must fail");
     let shown = format!("{error} {error:?} {options:?}");
     assert!(!shown.contains(SECRET), "{shown}");
     error.to_string()
 }
 
 #[tokio::test]
-async fn a_user_with_a_password_is_let_in() {
+async fn a_user_with_a_password_is_accepted() {
     let redis = Redis::start();
     let rule = format!(">{SECRET}");
     redis.run::<()>(&["ACL", "SETUSER", "limiter", "on", &rule, "~it:*", "+@all"]).expect("ACL");
     let url = format!("redis://limiter:{SECRET}@127.0.0.1:{}", redis.port());
     decide(&store(&options(url))).await.expect("in the URL");
 
-    let mut apart = options(redis.url());
-    apart.credentials =
+    let mut separate = options(redis.url());
+    separate.credentials =
         Credentials { username: Some("limiter".to_owned()), password: Password::Text(SECRET.to_owned()) };
-    decide(&store(&apart)).await.expect("apart from the URL");
+    decide(&store(&separate)).await.expect("not in the URL");
     let wrong =
-        Credentials { password: Password::Text(format!("not {SECRET}")), ..apart.credentials.clone() };
-    let told = failure(&RedisOptions { credentials: wrong, ..apart }).await;
-    assert!(told.contains("WRONGPASS") || told.to_lowercase().contains("password"), "{told}");
+        Credentials { password: Password::Text(format!("not {SECRET}")), ..separate.credentials.clone() };
+    let error = failure(&RedisOptions { credentials: wrong, ..separate }).await;
+    assert!(error.contains("WRONGPASS") || error.to_lowercase().contains("password"), "{error}");
 }
 
 #[tokio::test]
-async fn a_password_file_is_read_anew_for_every_connection() {
+async fn a_password_file_is_read_for_every_connection() {
     let redis = Redis::start();
     let rule = format!(">{SECRET}");
     redis.run::<()>(&["ACL", "SETUSER", "limiter", "on", &rule, "~it:*", "+@all"]).expect("ACL");
@@ -58,18 +58,18 @@ async fn a_password_file_is_read_anew_for_every_connection() {
         username: Some("limiter".to_owned()),
         password: Password::File(file.path().to_owned()),
     };
-    let empty = RedisStore::new(&options, Arc::new(NoopObserver)).expect_err("no password in it").to_string();
+    let empty = RedisStore::new(&options, Arc::new(NoopObserver)).expect_err("an empty file").to_string();
     assert!(empty.contains("its first line is empty"), "{empty}");
-    std::fs::write(file.path(), "yesterday's\n").expect("room for a password");
+    std::fs::write(file.path(), "old password\n").expect("room for a password");
     let store = store(&options);
     decide(&store).await.expect_err("an old password");
     std::fs::write(file.path(), format!("{SECRET}\n")).expect("room for a password");
-    let taken_up = wait::until_async(wait::PATIENCE, async || decide(&store).await.ok()).await;
-    assert!(taken_up.is_some(), "the new password is not taken up");
+    let is_used = wait::until_async(wait::PATIENCE, async || decide(&store).await.ok()).await;
+    assert!(is_used.is_some(), "the new password is not used");
 }
 
-/// A server that speaks TLS beside its plain port.
-fn tls_server(authority: &Authority, identity: &Identity, asks_for_ours: &str) -> (Redis, u16) {
+/// A server with a TLS port beside its plain port.
+fn tls_server(authority: &Authority, identity: &Identity, client_certificates: &str) -> (Redis, u16) {
     let port = ports::free();
     let path = |path: &PathBuf| path.display().to_string();
     let arguments = {
@@ -78,7 +78,7 @@ fn tls_server(authority: &Authority, identity: &Identity, asks_for_ours: &str) -
             ("--tls-cert-file", path(&identity.certificate)),
             ("--tls-key-file", path(&identity.key)),
             ("--tls-ca-cert-file", path(&authority.file())),
-            ("--tls-auth-clients", asks_for_ours.to_owned()),
+            ("--tls-auth-clients", client_certificates.to_owned()),
         ];
         arguments.map(|(name, value)| [name.to_owned(), value]).concat()
     };
@@ -86,9 +86,9 @@ fn tls_server(authority: &Authority, identity: &Identity, asks_for_ours: &str) -
 }
 
 #[tokio::test]
-async fn tls_trusts_whom_it_is_told_to_trust() {
+async fn tls_trusts_only_the_authorities_in_the_file() {
     let (ours, theirs) = (Authority::new(), Authority::new());
-    let (_redis, port) = tls_server(&ours, &ours.vouch_for(&["127.0.0.1", "localhost"]), "no");
+    let (_redis, port) = tls_server(&ours, &ours.certificate_for(&["127.0.0.1", "localhost"]), "no");
     let trusting = |authority: &Authority, host: &str| RedisOptions {
         tls: TlsOptions { ca_file: Some(authority.file()), ..TlsOptions::default() },
         ..options(format!("rediss://{host}:{port}"))
@@ -96,9 +96,9 @@ async fn tls_trusts_whom_it_is_told_to_trust() {
     for host in ["127.0.0.1", "localhost"] {
         decide(&store(&trusting(&ours, host))).await.expect(host);
     }
-    let told = failure(&trusting(&theirs, "127.0.0.1")).await;
-    assert!(told.contains("UnknownIssuer") || told.contains("BadSignature"), "{told}");
-    // Without a file of ours the system's authorities are asked, who do not know this one either.
+    let error = failure(&trusting(&theirs, "127.0.0.1")).await;
+    assert!(error.contains("UnknownIssuer") || error.contains("BadSignature"), "{error}");
+    // Without a file the authorities of the system are used, which do not include this one.
     let system = options(format!("rediss://127.0.0.1:{port}"));
     match RedisStore::new(&system, Arc::new(NoopObserver)) {
         Ok(store) => assert!(decide(&store).await.is_err()),
@@ -107,9 +107,9 @@ async fn tls_trusts_whom_it_is_told_to_trust() {
 }
 
 #[tokio::test]
-async fn the_servers_certificate_must_have_the_right_name() {
+async fn the_certificate_of_the_server_must_have_the_right_name() {
     let authority = Authority::new();
-    let (_redis, port) = tls_server(&authority, &authority.vouch_for(&["redis.internal"]), "no");
+    let (_redis, port) = tls_server(&authority, &authority.certificate_for(&["redis.internal"]), "no");
     let named = |server_name: Option<&str>| RedisOptions {
         tls: TlsOptions {
             ca_file: Some(authority.file()),
@@ -118,28 +118,30 @@ async fn the_servers_certificate_must_have_the_right_name() {
         },
         ..options(format!("rediss://127.0.0.1:{port}"))
     };
-    decide(&store(&named(Some("redis.internal")))).await.expect("the name it has");
+    decide(&store(&named(Some("redis.internal")))).await.expect("the name in the certificate");
     for wrong in [None, Some("redis.example")] {
-        let told = failure(&named(wrong)).await;
-        assert!(told.contains("not valid for name"), "{told}");
+        let error = failure(&named(wrong)).await;
+        assert!(error.contains("not valid for name"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_server_may_ask_for_our_certificate() {
+async fn a_server_can_require_a_client_certificate() {
     let authority = Authority::new();
-    let (_redis, port) = tls_server(&authority, &authority.vouch_for(&["127.0.0.1"]), "yes");
-    let client = authority.vouch_for(&["limiter"]);
+    let (_redis, port) = tls_server(&authority, &authority.certificate_for(&["127.0.0.1"]), "yes");
+    let client = authority.certificate_for(&["limiter"]);
     let with = |identity| RedisOptions {
         tls: TlsOptions { ca_file: Some(authority.file()), identity, server_name: None },
         ..options(format!("rediss://127.0.0.1:{port}"))
     };
-    decide(&store(&with(Some((client.certificate, client.key))))).await.expect("ours is known");
+    decide(&store(&with(Some((client.certificate, client.key)))))
+        .await
+        .expect("the server knows the authority");
     failure(&with(None)).await;
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_used_are_named_at_once() {
+async fn the_error_names_an_unusable_file() {
     let nowhere = PathBuf::from("/nowhere/ca.pem");
     let empty = tempfile::NamedTempFile::new().expect("a temporary file");
     for path in [nowhere, empty.path().to_owned()] {
@@ -156,10 +158,12 @@ async fn sockets_and_databases_are_used() {
     let directory = tempfile::TempDir::new().expect("a temporary directory");
     let socket = directory.path().join("redis.sock").display().to_string();
     let redis = Redis::start_with(&["--unixsocket", &socket]);
-    decide(&store(&options(format!("redis+unix://{socket}?db=3")))).await.expect("by the socket");
-    decide(&store(&options(format!("redis://127.0.0.1:{}/5", redis.port())))).await.expect("by the port");
-    // Whichever of its addresses the name has first, the server listens on one.
-    decide(&store(&options(format!("redis://localhost:{}/7", redis.port())))).await.expect("by name");
+    decide(&store(&options(format!("redis+unix://{socket}?db=3")))).await.expect("through the socket");
+    decide(&store(&options(format!("redis://127.0.0.1:{}/5", redis.port()))))
+        .await
+        .expect("through the port");
+    // `localhost` may have several addresses. The server listens on one of them.
+    decide(&store(&options(format!("redis://localhost:{}/7", redis.port())))).await.expect("by host name");
     let keyspace: String = redis.run(&["INFO", "keyspace"]).expect("INFO");
     for database in ["db3:keys=1", "db5:keys=1", "db7:keys=1"] {
         assert!(keyspace.contains(database), "{keyspace}");
@@ -167,20 +171,20 @@ async fn sockets_and_databases_are_used() {
 }
 
 #[tokio::test]
-async fn a_server_that_repeats_what_it_does_not_understand_gives_no_secret_away() {
+async fn an_error_of_the_server_that_has_the_password_is_not_passed_on() {
     // Without AUTH it answers "unknown command 'AUTH', with args beginning with: 'limiter' 'hunter2'".
     let redis = Redis::start_with(&["--rename-command", "AUTH", "", "--rename-command", "HELLO", ""]);
-    let said = redis.run::<()>(&["AUTH", "limiter", SECRET]).expect_err("there is no such command");
-    assert!(said.to_string().contains(SECRET), "this is what must not be passed on");
+    let error = redis.run::<()>(&["AUTH", "limiter", SECRET]).expect_err("there is no such command");
+    assert!(error.to_string().contains(SECRET), "the server error has the password");
     for parameters in ["", "?protocol=resp3"] {
         let url = format!("redis://limiter:{SECRET}@127.0.0.1:{}/{parameters}", redis.port());
-        let told = failure(&options(url)).await;
-        assert!(!told.is_empty() && !told.contains("limiter"), "{told}");
+        let error = failure(&options(url)).await;
+        assert!(!error.is_empty() && !error.contains("limiter"), "{error}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_better_put_right_about_a_server_is_said_once() {
+async fn advice_about_a_server_is_logged_once() {
     let redis = Redis::start();
     let _: String = redis.run(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).expect("CONFIG SET");
     let rules = "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: year, requests_per_unit: 5 } }]";

@@ -1,4 +1,4 @@
-//! The served process on Redis: its settings, its pages, counters, drain and deny cache.
+//! The served process on Redis: settings, admin pages, counters, shutdown and deny cache.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ async fn settings_reach_the_process_from_the_file_and_from_the_environment() {
     let service = plan.env("STORE__REDIS__KEY_PREFIX", "mine:").start();
 
     let mut rls = Rls::connect(service.grpc_port()).await;
-    let (code, status) = rls.ask("support", &[("user", "a secret")]).await;
+    let (code, status) = rls.send_one("support", &[("user", "a secret")]).await;
     assert_eq!((code, status.limit_remaining), (Code::Ok, 1));
     let keys: Vec<String> = redis.run(&["KEYS", "*"]).expect("KEYS");
     assert!(!keys.is_empty() && keys.iter().all(|key| key.starts_with("mine:")), "{keys:?}");
@@ -42,7 +42,7 @@ async fn calls_in_flight_are_finished() {
         .set("server.drain", "0s");
     let mut service = plan.start();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    assert_eq!(rls.ask("end", &[("user", "u")]).await.0, Code::Ok);
+    assert_eq!(rls.send_one("drain", &[("user", "u")]).await.0, Code::Ok);
 
     let calls_to_redis = || {
         let metrics = http::get(service.http_port(), "/metrics", &[]).expect("metrics").body;
@@ -52,31 +52,31 @@ async fn calls_in_flight_are_finished() {
     let before = calls_to_redis();
     redis.run::<()>(&["CLIENT", "PAUSE", "1500", "ALL"]).expect("CLIENT PAUSE");
     #[expect(clippy::disallowed_methods, reason = "the call must be in flight while the process stops")]
-    let held = tokio::spawn(async move { rls.ask("end", &[("user", "u")]).await.0 });
-    wait::expect("the call on its way to Redis", || calls_to_redis() > before);
+    let call = tokio::spawn(async move { rls.send_one("drain", &[("user", "u")]).await.0 });
+    wait::expect("the call to Redis", || calls_to_redis() > before);
     service.terminate();
-    assert_eq!(held.await.expect("no panic"), Code::Ok, "answered, although the process was told to stop");
+    assert_eq!(call.await.expect("no panic"), Code::Ok, "answered after SIGTERM");
     let status = service.wait_exit();
     assert!(status.success(), "{status}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn redis_is_shown_up_and_down() {
+async fn the_store_page_shows_redis_up_and_down() {
     let mut redis = Redis::start();
     redis.run::<()>(&["ACL", "SETUSER", "limiter", "on", &format!(">{SECRET}"), "~*", "+@all"]).expect("ACL");
     let url = format!("redis://limiter:{SECRET}@127.0.0.1:{}", redis.port());
     let service = Plan::new(store_page::RULES).redis(&url).set("server.workers", 2).start();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    // One to be admitted, one to be denied by Redis, one by what is remembered.
+    // One is admitted, one is denied by Redis, one is denied by the deny cache.
     for _ in 0..3 {
-        rls.ask("d", &[("k", "x")]).await;
+        rls.send_one("d", &[("k", "x")]).await;
     }
-    wait::expect("what the server says of itself", || page(&service)["redis"]["servers"][0].is_object());
+    wait::expect("the version of the server", || page(&service)["redis"]["servers"][0].is_object());
     let up = page(&service)["redis"].clone();
     assert_eq!(up["topology"], "standalone");
     assert_eq!(up["addresses"], json!([format!("redis://127.0.0.1:{}", redis.port())]));
     assert_eq!(up["servers"][0]["server"], redis.version());
-    // Two workers and the pages.
+    // One breaker for each of two workers, and one for the admin pages.
     assert_eq!(up["nodes"], json!({"server": {"closed": 3}}));
     assert_eq!((&up["answers"], &up["last_outage"]), (&json!(true), &Value::Null));
     assert_eq!(up["deny_cache"], json!({"keys": 1, "hits": 1}));
@@ -84,11 +84,11 @@ async fn redis_is_shown_up_and_down() {
     assert_eq!(redis.run::<Vec<u8>>(&["SCRIPT", "EXISTS", script]).expect("SCRIPT EXISTS"), [1]);
 
     redis.stop();
-    let asked = wait::until_async(wait::PATIENCE, async || {
-        rls.ask("d", &[("k", "another")]).await;
+    let opened = wait::until_async(wait::PATIENCE, async || {
+        rls.send_one("d", &[("k", "y")]).await;
         (page(&service)["redis"]["nodes"]["server"]["open"].as_u64() > Some(0)).then_some(())
     });
-    asked.await.expect("an open breaker");
+    opened.await.expect("an open breaker");
     let down = page(&service)["redis"].clone();
     assert_eq!(down["answers"], false);
     assert!(down["last_outage"]["error"].as_str().is_some_and(|error| error.contains("reached")), "{down}");
@@ -102,5 +102,5 @@ async fn counters_in_redis_are_shown_and_reset() {
     are_shown_and_reset(&service, "ratelimitd:{shop|user=ann}#").await;
     redis.stop();
     let (code, _, error) = counters(&service, &["show", "user=ann"]);
-    assert_eq!(code, Some(2), "what is not known is not made up: {error}");
+    assert_eq!(code, Some(2), "unknown counters are an error: {error}");
 }

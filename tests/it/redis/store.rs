@@ -1,36 +1,36 @@
-//! The Redis store against a real server: what it writes, how exact it is, and what it does with values that are not
-//! its own.
+//! The Redis store on a real server: what it writes, how exact it is, and what it does with values that it did not
+//! write.
 
 use ratelimitd::engine::algorithm::{Blocked, Kernel};
 use ratelimitd::engine::{Charges, Cost, Store, StoreError, Verdict};
 use ratelimitd::store::redis::{RedisOptions, ReplayClient};
 
-use super::{add, admitted, ask, kernels, one, patient, remaining, store};
+use super::{add_charge, count_admitted, decide_one, kernels, one_charge, patient_options, remaining, store};
 use crate::support::daemon::Daemon;
 use crate::support::redis::{Redis, program};
 use crate::support::wait;
 
 #[tokio::test]
-async fn of_two_thousand_at_once_exactly_the_limit_is_admitted() {
+async fn exactly_the_limit_of_two_thousand_concurrent_requests_is_admitted() {
     let redis = Redis::start();
-    let store = store(&patient(&redis.url()));
+    let store = store(&patient_options(&redis.url()));
     for (name, kernel) in kernels(100) {
-        let charges = one(kernel, name, Cost::take(1));
-        assert_eq!(admitted(&store, &charges, 2_000).await, 100, "{name}");
+        let charges = one_charge(kernel, name, Cost::take(1));
+        assert_eq!(count_admitted(&store, &charges, 2_000).await, 100, "{name}");
         assert_eq!(remaining(&store, kernel, name).await, 0, "{name}");
     }
 }
 
 #[test]
-fn workers_with_stores_of_their_own_share_one_limit_exactly() {
+fn workers_with_separate_stores_admit_exactly_the_limit() {
     let redis = Redis::start();
     for (name, kernel) in kernels(100) {
-        let charges = one(kernel, name, Cost::take(1));
+        let charges = one_charge(kernel, name, Cost::take(1));
         let worker = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async {
-                let store = store(&patient(&redis.url()));
-                admitted(&store, &charges, 1_000).await
+                let store = store(&patient_options(&redis.url()));
+                count_admitted(&store, &charges, 1_000).await
             })
         };
         let total: usize = std::thread::scope(|scope| {
@@ -42,37 +42,37 @@ fn workers_with_stores_of_their_own_share_one_limit_exactly() {
 }
 
 #[tokio::test]
-async fn two_limits_are_charged_both_or_not_at_all() {
+async fn two_limits_are_charged_together_or_not_at_all() {
     let redis = Redis::start();
-    let store = store(&patient(&redis.url()));
+    let store = store(&patient_options(&redis.url()));
     let (wide, narrow) = (kernels(100)[0].1, kernels(60)[3].1);
     let mut both = Charges::default();
-    add(&mut both, wide, "wide", Cost::take(1));
-    add(&mut both, narrow, "narrow", Cost::take(1));
-    assert_eq!(admitted(&store, &both, 2_000).await, 60);
+    add_charge(&mut both, wide, "wide", Cost::take(1));
+    add_charge(&mut both, narrow, "narrow", Cost::take(1));
+    assert_eq!(count_admitted(&store, &both, 2_000).await, 60);
     assert_eq!(remaining(&store, wide, "wide").await, 40);
     assert_eq!(remaining(&store, narrow, "narrow").await, 0);
 }
 
 #[tokio::test]
-async fn what_is_denied_or_only_asked_writes_nothing() {
+async fn denials_and_peeks_write_nothing() {
     let redis = Redis::start();
-    let store = store(&patient(&redis.url()));
+    let store = store(&patient_options(&redis.url()));
     for (name, kernel) in kernels(3) {
         assert_eq!(remaining(&store, kernel, name).await, 3, "{name}");
-        let too_much = ask(&store, kernel, name, Cost::take(4)).await;
-        assert_eq!(too_much.expect("Redis is there").verdict, Verdict::Over, "{name}");
+        let too_much = decide_one(&store, kernel, name, Cost::take(4)).await;
+        assert_eq!(too_much.expect("Redis answers").verdict, Verdict::Over, "{name}");
     }
-    let blocked = ask(&store, Kernel::Blocked(Blocked), "blocked", Cost::take(1)).await;
-    assert_eq!(blocked.expect("Redis is there").verdict, Verdict::Over);
+    let blocked = decide_one(&store, Kernel::Blocked(Blocked), "blocked", Cost::take(1)).await;
+    assert_eq!(blocked.expect("Redis answers").verdict, Verdict::Over);
     assert_eq!(redis.run::<u64>(&["DBSIZE"]).expect("DBSIZE"), 0);
 
     for (name, kernel) in kernels(3) {
-        ask(&store, kernel, name, Cost::take(2)).await.expect("Redis is there");
+        decide_one(&store, kernel, name, Cost::take(2)).await.expect("Redis answers");
         let key = format!("it:{name}");
         let before: Vec<u8> = redis.run(&["DUMP", &key]).expect("DUMP");
-        let over = ask(&store, kernel, name, Cost::take(2)).await;
-        assert_eq!(over.expect("Redis is there").verdict, Verdict::Over, "{name}");
+        let over = decide_one(&store, kernel, name, Cost::take(2)).await;
+        assert_eq!(over.expect("Redis answers").verdict, Verdict::Over, "{name}");
         assert_eq!(remaining(&store, kernel, name).await, 1, "{name}");
         assert_eq!(redis.run::<Vec<u8>>(&["DUMP", &key]).expect("DUMP"), before, "{name}");
     }
@@ -84,38 +84,38 @@ fn server_time_us(redis: &Redis) -> u64 {
 }
 
 #[tokio::test]
-async fn a_counter_expires_when_it_is_fresh_again_and_a_second_later() {
+async fn a_counter_expires_a_second_after_its_reset() {
     const SLACK_US: u64 = 1_000_000;
     const MS_US: u64 = 1_000;
-    /// Counters go in whole seconds, and a second write leaves that as it is where it can.
+    /// Counters expire at whole seconds, so that a further write often need not change the expiry.
     const STEP_US: u64 = 1_000_000;
     let redis = Redis::start();
-    let store = store(&patient(&redis.url()));
-    let takings =
+    let store = store(&patient_options(&redis.url()));
+    let costs =
         [Cost::take(1), Cost::take(1), Cost::refund(1), Cost::take(2), Cost::refund(9), Cost::take(1)];
-    let rounds = kernels(3).into_iter().flat_map(|of| takings.map(|cost| (of, cost)));
+    let rounds = kernels(3).into_iter().flat_map(|named| costs.map(|cost| (named, cost)));
     for ((name, kernel), cost) in rounds {
         let before_us = server_time_us(&redis);
-        let outcome = ask(&store, kernel, name, cost).await.expect("Redis is there");
+        let outcome = decide_one(&store, kernel, name, cost).await.expect("Redis answers");
         let expires_ms: i64 = redis.run(&["PEXPIRETIME", &format!("it:{name}")]).expect("PEXPIRETIME");
         let after_us = server_time_us(&redis);
         let reset_after_us = outcome.report.reset_after_us;
         let Ok(expires_us) = u64::try_from(expires_ms).map(|ms| ms * MS_US) else {
-            assert!(expires_ms == -2 && reset_after_us == 0, "{name} never goes, or has gone too early");
+            assert!(expires_ms == -2 && reset_after_us == 0, "{name} never expires, or expired too early");
             continue;
         };
-        // The server's idea of now is cut to whole milliseconds.
-        assert!(expires_us + MS_US >= before_us + reset_after_us + SLACK_US, "{name} goes too early");
-        // A window that a refund has emptied may stay to its end.
+        // The server rounds its time down to whole milliseconds.
+        assert!(expires_us + MS_US >= before_us + reset_after_us + SLACK_US, "{name} expires too early");
+        // A window that is empty after a refund may stay until its end.
         let latest_us = after_us + reset_after_us + SLACK_US + STEP_US + MS_US;
-        assert!(reset_after_us == 0 || expires_us <= latest_us, "{name} stays too long");
+        assert!(reset_after_us == 0 || expires_us <= latest_us, "{name} expires too late");
     }
 }
 
 #[tokio::test]
-async fn a_value_that_no_limit_left_there_counts_as_none() {
+async fn a_foreign_value_counts_as_no_value() {
     let redis = Redis::start();
-    let store = store(&patient(&redis.url()));
+    let store = store(&patient_options(&redis.url()));
     let long = "9".repeat(40);
     let (two, three) = ("\x7f".repeat(16), "\x7f".repeat(24));
     let strings = [
@@ -127,7 +127,7 @@ async fn a_value_that_no_limit_left_there_counts_as_none() {
         "nan",
         "inf",
         &long,
-        "9007199254740993", // digits and what looks like it
+        "9007199254740993", // digits, and text that resembles digits
         "0123456789abcdef",
         "0123456789abcdef01234567",
         &two,
@@ -149,9 +149,9 @@ async fn a_value_that_no_limit_left_there_counts_as_none() {
         ];
         for command in text.chain(types) {
             redis.run::<()>(&["DEL", &key]).expect("DEL");
-            redis.run::<()>(&command).expect("the value is put there");
+            redis.run::<()>(&command).expect("the value is written");
             assert_eq!(remaining(&store, kernel, name).await, 3, "{name} after {command:?}");
-            let taken = ask(&store, kernel, name, Cost::take(1)).await.expect("Redis is there");
+            let taken = decide_one(&store, kernel, name, Cost::take(1)).await.expect("Redis answers");
             assert_eq!(taken.report.remaining, 2, "{name} after {command:?}");
             assert_eq!(remaining(&store, kernel, name).await, 2, "{name} after {command:?}");
             assert!(redis.run::<i64>(&["PTTL", &key]).expect("PTTL") > 0, "{name} after {command:?}");
@@ -160,17 +160,17 @@ async fn a_value_that_no_limit_left_there_counts_as_none() {
 }
 
 #[tokio::test]
-async fn a_forgotten_script_is_not_noticed() {
+async fn a_flushed_script_causes_no_error() {
     let redis = Redis::start();
-    let store = store(&patient(&redis.url()));
+    let store = store(&patient_options(&redis.url()));
     let (_, kernel) = kernels(500)[3];
     for _ in 0..10 {
         redis.run::<()>(&["SCRIPT", "FLUSH"]).expect("SCRIPT FLUSH");
-        let outcome = ask(&store, kernel, "flushed", Cost::take(1)).await;
+        let outcome = decide_one(&store, kernel, "flushed", Cost::take(1)).await;
         assert_eq!(outcome.expect("no error").verdict, Verdict::Fits);
     }
-    // Under load, from a thread of its own.
-    let admitted_under_fire = std::thread::scope(|scope| {
+    // Under load, from another thread.
+    let admitted_under_load = std::thread::scope(|scope| {
         let flusher = scope.spawn(|| {
             for _ in 0..100 {
                 redis.run::<()>(&["SCRIPT", "FLUSH"]).expect("SCRIPT FLUSH");
@@ -180,20 +180,20 @@ async fn a_forgotten_script_is_not_noticed() {
         let load = scope.spawn(move || load_until(server, kernel, || flusher.is_finished()));
         load.join().expect("the load ends")
     });
-    // Each decision was made once: what was admitted is what was left.
-    assert_eq!(admitted_under_fire, 490);
+    // Each request was decided once: the admitted units are exactly the remaining ones.
+    assert_eq!(admitted_under_load, 490);
 }
 
-fn load_until(redis: &Redis, kernel: Kernel, over: impl Fn() -> bool) -> usize {
+fn load_until(redis: &Redis, kernel: Kernel, is_over: impl Fn() -> bool) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let store = store(&patient(&redis.url()));
-        let charges = one(kernel, "flushed", Cost::take(1));
+        let store = store(&patient_options(&redis.url()));
+        let charges = one_charge(kernel, "flushed", Cost::take(1));
         let mut total = 0;
-        while !over() {
-            total += admitted(&store, &charges, 20).await;
+        while !is_over() {
+            total += count_admitted(&store, &charges, 20).await;
         }
-        total + admitted(&store, &charges, 500).await
+        total + count_admitted(&store, &charges, 500).await
     })
 }
 
@@ -204,57 +204,61 @@ async fn passwords_and_databases_are_used_and_never_shown() {
     let (_, kernel) = kernels(3)[0];
     let url = |password: &str| format!("redis://:{password}@{}/3", redis.address());
 
-    let right = store(&patient(&url("hunter2")));
-    ask(&right, kernel, "secret", Cost::take(1)).await.expect("Redis lets us in");
+    let right = store(&patient_options(&url("hunter2")));
+    decide_one(&right, kernel, "secret", Cost::take(1)).await.expect("the password is right");
     let client = redis::Client::open(url("hunter2")).expect("a good URL");
-    let mut connection = client.get_connection().expect("Redis lets us in");
+    let mut connection = client.get_connection().expect("the password is right");
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).expect("KEYS");
     assert_eq!(keys, ["it:secret"]);
 
-    let wrong = store(&patient(&url("hunter3")));
-    let refused = ask(&wrong, kernel, "secret", Cost::take(1)).await;
+    let wrong = store(&patient_options(&url("hunter3")));
+    let refused = decide_one(&wrong, kernel, "secret", Cost::take(1)).await;
     let Err(StoreError::Forbidden(reason)) = refused else {
-        panic!("Redis lets nobody in with a wrong password: {refused:?}");
+        panic!("not refused with a wrong password: {refused:?}");
     };
     assert!(!reason.contains("hunter") && !format!("{wrong:?}").contains("hunter"), "{reason}");
 }
 
 #[tokio::test]
-async fn a_unix_socket_will_do() {
+async fn a_unix_socket_can_be_used() {
     let directory = tempfile::TempDir::new().expect("a temporary directory");
     let socket = directory.path().join("redis.sock");
     let mut command = std::process::Command::new(program());
     command.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket);
     let _redis = Daemon::spawn("redis-server", "make tools", &mut command);
     wait::expect("the socket of redis-server", || socket.exists());
-    let store = store(&patient(&format!("unix://{}", socket.display())));
+    let store = store(&patient_options(&format!("unix://{}", socket.display())));
     assert_eq!(store.ping().await, Ok(()));
 }
 
 #[tokio::test]
-async fn a_prefix_is_removed_with_all_its_keys_and_no_others() {
+async fn only_the_keys_of_a_prefix_are_removed() {
     let redis = Redis::start();
     let (_, kernel) = kernels(3)[0];
-    let options = |prefix: &str| RedisOptions { key_prefix: prefix.to_owned(), ..patient(&redis.url()) };
+    let options =
+        |prefix: &str| RedisOptions { key_prefix: prefix.to_owned(), ..patient_options(&redis.url()) };
     for prefix in ["a*:", "ab:"] {
         let store = store(&options(prefix));
         for key in 0..1_500 {
-            ask(&store, kernel, &key.to_string(), Cost::take(1)).await.expect("Redis is there");
+            decide_one(&store, kernel, &key.to_string(), Cost::take(1)).await.expect("Redis answers");
         }
     }
-    let mut timeline = ReplayClient::connect(&options("a*:")).await.expect("Redis is there");
-    assert_eq!(timeline.remove_all().await, Ok(1_500));
+    let mut client = ReplayClient::connect(&options("a*:")).await.expect("Redis answers");
+    assert_eq!(client.remove_all().await, Ok(1_500));
     assert_eq!(redis.run::<u64>(&["DBSIZE"]).expect("DBSIZE"), 1_500);
 }
 
 #[tokio::test]
-async fn after_the_shutdown_nothing_is_decided() {
+async fn no_request_is_decided_after_the_shutdown() {
     let redis = Redis::start();
-    let store = store(&patient(&redis.url()));
+    let store = store(&patient_options(&redis.url()));
     let (_, kernel) = kernels(3)[0];
-    let charges = one(kernel, "last", Cost::take(1));
+    let charges = one_charge(kernel, "last", Cost::take(1));
     let (last, ended) = tokio::join!(store.decide(&charges), store.shutdown());
-    assert_eq!(last.expect("what waits is answered").by_charge[0].expect("decided").verdict, Verdict::Fits);
+    assert_eq!(
+        last.expect("a waiting request is answered").by_charge[0].expect("decided").verdict,
+        Verdict::Fits
+    );
     ended.expect("no batcher died");
     assert!(matches!(store.decide(&charges).await, Err(StoreError::Unreachable(_))));
 }

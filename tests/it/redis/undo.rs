@@ -1,4 +1,4 @@
-//! An undo returns the units of its grant and never more, after any time and any other requests.
+//! An undo returns at most the units of its grant, after any time and any other requests.
 
 use std::cell::{Cell, RefCell};
 
@@ -11,16 +11,16 @@ use tokio::runtime::Runtime;
 
 use crate::redis::lua_twin::assert_ttls;
 use crate::redis::lua_twin::sequence::{everyday, largest, period_us, small};
-use crate::redis::one;
+use crate::redis::one_charge;
 use crate::support::properties;
 use crate::support::redis::{Redis, parsed};
 
 /// A minute boundary.
 const START_US: u64 = 1_700_000_040_000_000;
 
-/// The time that passes before a request.
+/// The time before a request.
 #[derive(Clone, Debug)]
-enum Pass {
+enum TimeStep {
     Us(u64),
     Periods(f64),
 }
@@ -35,11 +35,11 @@ enum Units {
 #[derive(Clone, Debug)]
 struct Scenario {
     kernel: Kernel,
-    before: Vec<(Pass, Units)>,
-    granted: (Pass, Units),
-    between: Vec<(Pass, Units)>,
-    undone: Pass,
-    after: Vec<(Pass, Units)>,
+    before: Vec<(TimeStep, Units)>,
+    granted: (TimeStep, Units),
+    between: Vec<(TimeStep, Units)>,
+    undone: TimeStep,
+    after: Vec<(TimeStep, Units)>,
 }
 
 impl Units {
@@ -51,26 +51,26 @@ impl Units {
     }
 }
 
-fn pass() -> impl Strategy<Value = Pass> {
+fn time_step() -> impl Strategy<Value = TimeStep> {
     prop_oneof![
-        2 => Just(Pass::Us(0)),
-        3 => (0..30_u64).prop_map(Pass::Us),
-        4 => (0.0..0.6).prop_map(Pass::Periods),
-        1 => (0.6..2.5).prop_map(Pass::Periods),
+        2 => Just(TimeStep::Us(0)),
+        3 => (0..30_u64).prop_map(TimeStep::Us),
+        4 => (0.0..0.6).prop_map(TimeStep::Periods),
+        1 => (0.6..2.5).prop_map(TimeStep::Periods),
     ]
 }
 
-fn asked() -> impl Strategy<Value = (Pass, Units)> {
+fn request() -> impl Strategy<Value = (TimeStep, Units)> {
     let units = prop_oneof![
         3 => (1..4_u64).prop_map(Units::Few),
         3 => (0.0..0.7).prop_map(Units::Share),
     ];
-    (pass(), units)
+    (time_step(), units)
 }
 
 fn scenario(kernels: impl Strategy<Value = Kernel>) -> impl Strategy<Value = Scenario> {
-    let requests = |most| vec(asked(), 0..most);
-    (kernels, requests(4), asked(), requests(8), pass(), requests(6)).prop_map(
+    let requests = |most| vec(request(), 0..most);
+    (kernels, requests(4), request(), requests(8), time_step(), requests(6)).prop_map(
         |(kernel, before, granted, between, undone, after)| Scenario {
             kernel,
             before,
@@ -101,7 +101,7 @@ impl Fixture {
         let redis = Redis::start();
         let runtime = Runtime::new().expect("a runtime");
         let options = RedisOptions { urls: parsed([redis.url()]), ..RedisOptions::default() };
-        let client = runtime.block_on(ReplayClient::connect(&options)).expect("Redis is there");
+        let client = runtime.block_on(ReplayClient::connect(&options)).expect("Redis answers");
         Self { runtime, client: RefCell::new(client), case: Cell::new(0), redis }
     }
 
@@ -112,30 +112,30 @@ impl Fixture {
 }
 
 impl Counter<'_> {
-    fn ask(&self, now_us: u64, cost: Cost) -> Outcome {
-        let charges = one(self.kernel, &self.key, cost);
+    fn decide(&self, now_us: u64, cost: Cost) -> Outcome {
+        let charges = one_charge(self.kernel, &self.key, cost);
         let batch = TimedBatch { now_us, requests: &[&charges] };
         let decided = self.fixture.runtime.block_on(self.fixture.client.borrow_mut().decide(&[batch]));
         decided.expect("Redis decides")[0][0].by_charge[0].expect("decided")
     }
 
     fn undo(&self, now_us: u64, cost: Cost, granted: Outcome) -> Outcome {
-        let charges = one(self.kernel, &self.key, cost);
+        let charges = one_charge(self.kernel, &self.key, cost);
         let granted = Outcomes::from_iter([granted]);
         let undone =
             self.fixture.runtime.block_on(self.fixture.client.borrow_mut().undo(now_us, &charges, &granted));
         undone.expect("Redis undoes").by_charge[0].expect("decided")
     }
 
-    fn passed(&self, pass: &Pass) -> u64 {
-        match *pass {
-            Pass::Us(us) => us,
-            Pass::Periods(periods) => (periods * period_us(&self.kernel) as f64) as u64,
+    fn step_us(&self, step: &TimeStep) -> u64 {
+        match *step {
+            TimeStep::Us(us) => us,
+            TimeStep::Periods(periods) => (periods * period_us(&self.kernel) as f64) as u64,
         }
     }
 }
 
-/// Two counters: `undone` has the grant and its undo, `never` does not.
+/// Two counters: `undone` has the grant and its undo, `never` has neither.
 struct Counters<'s> {
     undone: Counter<'s>,
     never: Counter<'s>,
@@ -144,15 +144,14 @@ struct Counters<'s> {
 
 impl Counters<'_> {
     /// Sends a request to `undone`, and to `never` too if it is admitted there.
-    fn both(&mut self, (pass, units): &(Pass, Units)) -> Result<(), TestCaseError> {
-        self.now_us += self.undone.passed(pass);
+    fn both(&mut self, (step, units): &(TimeStep, Units)) -> Result<(), TestCaseError> {
+        self.now_us += self.undone.step_us(step);
         let cost = units.cost(&self.undone.kernel);
-        if self.undone.ask(self.now_us, cost).verdict == Verdict::Fits {
-            let never = self.never.ask(self.now_us, cost);
+        if self.undone.decide(self.now_us, cost).verdict == Verdict::Fits {
+            let never = self.never.decide(self.now_us, cost);
             prop_assert!(
-                never.verdict == Verdict::Fits || self.out_of_step(),
-                "{} at {}",
-                "admitted",
+                never.verdict == Verdict::Fits || self.intervals_differ(),
+                "admitted at {}",
                 self.now_us
             );
         }
@@ -160,25 +159,31 @@ impl Counters<'_> {
     }
 
     fn peeks(&self) -> (Outcome, Outcome) {
-        (self.undone.ask(self.now_us, Cost::PEEK), self.never.ask(self.now_us, Cost::PEEK))
+        (self.undone.decide(self.now_us, Cost::PEEK), self.never.decide(self.now_us, Cost::PEEK))
     }
 
-    fn never_more(&self) -> Result<(), TestCaseError> {
+    fn check_remaining(&self) -> Result<(), TestCaseError> {
         let (undone, never) = self.peeks();
         let no_more = undone.report.remaining <= never.report.remaining;
-        prop_assert!(no_more || self.out_of_step(), "{:?} against {:?} at {}", undone, never, self.now_us);
+        prop_assert!(
+            no_more || self.intervals_differ(),
+            "{:?} against {:?} at {}",
+            undone,
+            never,
+            self.now_us
+        );
         Ok(())
     }
 
-    /// A bucket that refills at intervals counts them from the first take after it was full, so any further take may
-    /// move them forward: with or without an undo the two then refill at different instants.
-    fn out_of_step(&self) -> bool {
+    /// The intervals of an interval bucket begin at the first take after the bucket was full. So the two counters can
+    /// refill at different times.
+    fn intervals_differ(&self) -> bool {
         let (undone, never) = self.peeks();
         let Kernel::IntervalBucket(bucket) = self.undone.kernel else { return false };
         let last = |outcome: &Outcome| match outcome.decided_by {
-            DecidedBy::Store(standing) => match standing.facts {
+            DecidedBy::Store(snapshot) => match snapshot.facts {
                 Facts::Tokens(state) => state.last_us,
-                _ => panic!("no bucket: {standing:?}"),
+                _ => panic!("no interval bucket: {snapshot:?}"),
             },
             _ => panic!("not from the store: {outcome:?}"),
         };
@@ -192,30 +197,34 @@ fn undo_later(fixture: &Fixture, scenario: &Scenario) -> Result<(), TestCaseErro
     for request in &scenario.before {
         counters.both(request)?;
     }
-    let (pass, units) = &scenario.granted;
-    counters.now_us += counters.undone.passed(pass);
+    let (step, units) = &scenario.granted;
+    counters.now_us += counters.undone.step_us(step);
     let cost = units.cost(&scenario.kernel);
-    let granted = counters.undone.ask(counters.now_us, cost);
+    let granted = counters.undone.decide(counters.now_us, cost);
     for request in &scenario.between {
         counters.both(request)?;
     }
-    counters.now_us += counters.undone.passed(&scenario.undone);
+    counters.now_us += counters.undone.step_us(&scenario.undone);
     let answer = counters.undone.undo(counters.now_us, cost, granted);
     let (peeked, _) = counters.peeks();
     if granted.verdict == Verdict::Fits {
-        prop_assert_eq!(answer.report.remaining, peeked.report.remaining, "the undo says how things stand");
+        prop_assert_eq!(
+            answer.report.remaining,
+            peeked.report.remaining,
+            "the undo reports the remaining units"
+        );
     }
-    counters.never_more()?;
+    counters.check_remaining()?;
     for request in &scenario.after {
         counters.both(request)?;
-        counters.never_more()?;
+        counters.check_remaining()?;
         counters.now_us += peeked.report.next_after_us;
-        counters.never_more()?;
+        counters.check_remaining()?;
     }
     Ok(())
 }
 
-/// An undo at the time of the grant leaves no trace.
+/// An undo at the time of the grant restores the counter.
 fn undo_at_once(fixture: &Fixture, scenario: &Scenario) -> Result<(), TestCaseError> {
     let (undone, never) = (fixture.counter(scenario.kernel), fixture.counter(scenario.kernel));
     let mut counters = Counters { undone, never, now_us: START_US };
@@ -223,24 +232,24 @@ fn undo_at_once(fixture: &Fixture, scenario: &Scenario) -> Result<(), TestCaseEr
         counters.both(request)?;
     }
     let cost = scenario.granted.1.cost(&scenario.kernel);
-    let granted = counters.undone.ask(counters.now_us, cost);
+    let granted = counters.undone.decide(counters.now_us, cost);
     let answer = counters.undone.undo(counters.now_us, cost, granted);
     let (undone, never) = counters.peeks();
     prop_assert_eq!(undone.report, never.report);
     if granted.verdict == Verdict::Fits {
         prop_assert_eq!(answer.report.remaining, never.report.remaining);
     }
-    for (pass, units) in &scenario.after {
-        counters.now_us += counters.undone.passed(pass);
+    for (step, units) in &scenario.after {
+        counters.now_us += counters.undone.step_us(step);
         let cost = units.cost(&scenario.kernel);
         let (undone, never) =
-            (counters.undone.ask(counters.now_us, cost), counters.never.ask(counters.now_us, cost));
+            (counters.undone.decide(counters.now_us, cost), counters.never.decide(counters.now_us, cost));
         prop_assert_eq!((undone.verdict, undone.report), (never.verdict, never.report));
     }
     Ok(())
 }
 
-fn hold(kernels: impl Strategy<Value = Kernel>) {
+fn check_undo(kernels: impl Strategy<Value = Kernel>) {
     let fixture = Fixture::start();
     let mut runner = properties::runner(file!());
     let result = runner.run(&scenario(kernels), |scenario| {
@@ -254,52 +263,52 @@ fn hold(kernels: impl Strategy<Value = Kernel>) {
 }
 
 #[test]
-fn an_undo_never_gives_back_too_much_on_small_numbers() {
-    hold(small(1));
+fn an_undo_never_returns_too_much_with_small_numbers() {
+    check_undo(small(1));
 }
 
 #[test]
-fn an_undo_never_gives_back_too_much_on_everyday_numbers() {
-    hold(everyday(1));
+fn an_undo_never_returns_too_much_with_everyday_numbers() {
+    check_undo(everyday(1));
 }
 
 #[test]
-fn an_undo_never_gives_back_too_much_on_the_largest_numbers() {
-    hold(largest());
+fn an_undo_never_returns_too_much_with_the_largest_numbers() {
+    check_undo(largest());
 }
 
-/// Buckets that take many intervals to fill.
+/// Buckets that need many intervals to fill.
 #[test]
-fn an_undo_never_gives_back_what_intervals_brought() {
+fn an_undo_never_returns_units_that_an_interval_has_refilled() {
     let numbers = (5..40_u64, 1..4_u64, 1..40_u64);
-    hold(numbers.prop_map(|(capacity, refill, interval_us)| {
+    check_undo(numbers.prop_map(|(capacity, refill, interval_us)| {
         Kernel::IntervalBucket(IntervalBucket::new(capacity, refill, interval_us))
     }));
 }
 
 #[test]
-fn idle_time_since_the_grant_is_not_given_back() {
+fn time_drained_since_the_grant_is_not_returned() {
     let fixture = Fixture::start();
-    // 10 at once, one back every 100 us.
+    // A burst of 10, and one unit is freed every 100 us.
     let counter = fixture.counter(Kernel::Gcra(Gcra::new(10, 1_000, 10, Pacing::Meter)));
     let cost = Cost::take(4);
-    let granted = counter.ask(START_US, cost);
-    // The first 250 us of the 400 have drained by themselves; meanwhile 3 were taken.
-    counter.ask(START_US + 250, Cost::take(3));
-    // Of the 450 us that are owed then, 150 are given back.
+    let granted = counter.decide(START_US, cost);
+    // 250 us of the 400 us have drained. Then 3 units are taken.
+    counter.decide(START_US + 250, Cost::take(3));
+    // The counter is at 450 us then, and the undo returns 150 us.
     assert_eq!(counter.undo(START_US + 250, cost, granted).report.reset_after_us, 300);
 }
 
 #[test]
-fn an_undo_that_comes_after_many_others_is_dropped() {
+fn an_undo_after_many_grants_is_dropped() {
     let fixture = Fixture::start();
     for (others, remaining) in [(63, 37), (64, 35)] {
         let counter = fixture.counter(Kernel::SlidingLog(SlidingLog::new(100, 1_000_000)));
-        let granted = counter.ask(START_US, Cost::take(1));
+        let granted = counter.decide(START_US, Cost::take(1));
         for other in 1..=others {
-            counter.ask(START_US + other, Cost::take(1));
+            counter.decide(START_US + other, Cost::take(1));
         }
         let undone = counter.undo(START_US + others, Cost::take(1), granted);
-        assert_eq!(undone.report.remaining, remaining, "after {others} others");
+        assert_eq!(undone.report.remaining, remaining, "after {others} other grants");
     }
 }

@@ -11,7 +11,7 @@ const CONNECTIONS: usize = 8;
 
 /// Every algorithm. The period is so long that no unit is freed during the test: 100 a year is one in 3.65 days.
 pub(crate) const RULES: &str = "
-domain: crowd
+domain: concurrent
 descriptors:
   - { key: default, rate_limit: { unit: year, requests_per_unit: 100 } }
   - { key: fixed_window, rate_limit: { unit: year, requests_per_unit: 100, algorithm: fixed_window } }
@@ -39,7 +39,7 @@ const KEYS: [&str; 9] = [
 
 /// Sends all calls at once for one descriptor. Returns how many were admitted.
 async fn admitted_by_key(services: &[Ratelimitd], key: &str) -> usize {
-    admitted(services, &[descriptor(&[(key, "everyone")])]).await
+    admitted(services, &[descriptor(&[(key, "all")])]).await
 }
 
 /// Sends all calls at once over several connections to each process. Returns how many were admitted.
@@ -50,8 +50,8 @@ pub(crate) async fn admitted(services: &[Ratelimitd], descriptors: &[RateLimitDe
     }
     let calls = (0..CALLS).map(|n| {
         let mut rls = connections[n % CONNECTIONS].clone();
-        let sent = request("crowd", descriptors.to_vec());
-        async move { rls.send(sent).await.expect("an answer").overall_code() }
+        let message = request("concurrent", descriptors.to_vec());
+        async move { rls.send(message).await.expect("an answer").overall_code() }
     });
     join_all(calls).await.into_iter().filter(|code| *code == Code::Ok).count()
 }

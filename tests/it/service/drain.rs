@@ -1,4 +1,4 @@
-//! The end of a process: every accepted call is answered, and the operator sees the reason of the exit.
+//! The shutdown of a process: every accepted call is answered, and the log has the reason of the exit.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::support::process::{Plan, Ratelimitd};
 use crate::support::{http, wait};
 
 pub(crate) const RULES: &str = "
-domain: end
+domain: drain
 descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1000000 } }]
 ";
 
@@ -22,11 +22,11 @@ fn is_ready(service: &Ratelimitd) -> bool {
     http::get(service.http_port(), "/readyz", &[]).is_ok_and(|answer| answer.status == 200)
 }
 
-/// A caller that goes away when the health service says so, as Envoy does.
-async fn call_until_unhealthy(port: u16, left: Arc<AtomicBool>, answered: Arc<AtomicU64>) {
+/// A client that stops its calls when the health service reports NOT_SERVING, as Envoy does.
+async fn call_until_unhealthy(port: u16, stopped: Arc<AtomicBool>, answered: Arc<AtomicU64>) {
     let mut rls = Rls::connect(port).await;
-    while !left.load(Ordering::Relaxed) {
-        let (code, _) = rls.ask("end", &[("user", "u")]).await;
+    while !stopped.load(Ordering::Relaxed) {
+        let (code, _) = rls.send_one("drain", &[("user", "u")]).await;
         assert_eq!(code, Code::Ok);
         answered.fetch_add(1, Ordering::Relaxed);
     }
@@ -35,9 +35,9 @@ async fn call_until_unhealthy(port: u16, left: Arc<AtomicBool>, answered: Arc<At
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_call_fails_while_a_process_is_replaced() {
     let mut service = Plan::new(RULES).set("server.drain", "2s").start();
-    let (left, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (stopped, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let port = service.grpc_port();
-    let calls = (0..16).map(|_| call_until_unhealthy(port, Arc::clone(&left), Arc::clone(&answered)));
+    let calls = (0..16).map(|_| call_until_unhealthy(port, Arc::clone(&stopped), Arc::clone(&answered)));
     let watching = async {
         let channel =
             tonic::transport::Endpoint::from_shared(format!("http://127.0.0.1:{port}")).expect("a URL");
@@ -47,8 +47,9 @@ async fn no_call_fails_while_a_process_is_replaced() {
         }
         service.terminate();
         loop {
-            let asked = HealthCheckRequest { service: "ratelimit".to_owned() };
-            if health.check(asked).await.expect("health").into_inner().status() == ServingStatus::NotServing {
+            let request = HealthCheckRequest { service: "ratelimit".to_owned() };
+            if health.check(request).await.expect("health").into_inner().status() == ServingStatus::NotServing
+            {
                 break;
             }
         }
@@ -56,10 +57,10 @@ async fn no_call_fails_while_a_process_is_replaced() {
         while answered.load(Ordering::Relaxed) < before + 100 {
             tokio::task::yield_now().await;
         }
-        assert!(!is_ready(&service), "not ready, and answering all the same");
+        assert!(!is_ready(&service), "not ready, but still answers calls");
         assert_eq!(http::get(service.http_port(), "/healthcheck", &[]).expect("an answer").status, 500);
         assert_eq!(http::get(service.http_port(), "/livez", &[]).expect("an answer").status, 200);
-        left.store(true, Ordering::Relaxed);
+        stopped.store(true, Ordering::Relaxed);
     };
     tokio::join!(join_all(calls), watching);
     let status = service.wait_exit();
@@ -67,20 +68,20 @@ async fn no_call_fails_while_a_process_is_replaced() {
 }
 
 #[test]
-fn an_idle_connection_does_not_keep_a_process() {
+fn an_idle_connection_does_not_delay_the_exit() {
     let mut service = Plan::new(RULES).set("server.drain", "0s").start();
-    // Open and silent: one that never spoke, on each port.
+    // One open connection without data on each port.
     let ports = [service.grpc_port(), service.http_port(), service.admin_port()];
     let silent = ports.map(|port| std::net::TcpStream::connect(("127.0.0.1", port)).expect("a connection"));
     service.terminate();
     let status = service.wait_exit();
     assert!(status.success(), "{status}");
-    assert!(!service.log().contains("still open"), "nobody was waited for: {}", service.log());
+    assert!(!service.log().contains("still open"), "the process waited for a connection: {}", service.log());
     drop(silent);
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_ends_the_process_at_once() {
     let mut service = Plan::new(RULES).set("server.drain", "1h").start();
     service.terminate();
     wait::expect("draining", || !is_ready(&service));
@@ -91,12 +92,12 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
-fn a_port_that_cannot_be_had_ends_the_process_with_the_reason() {
+fn a_port_in_use_ends_the_process_with_the_reason() {
     for setting in ["server.grpc.address", "server.http.address", "server.admin.address"] {
         let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = taken.local_addr().expect("an address").to_string();
         let Err(problem) = Plan::new(RULES).set(setting, address.as_str()).try_start() else {
-            panic!("{setting}: the port is taken");
+            panic!("{setting}: the port is in use");
         };
         assert_eq!(problem.status.and_then(|status| status.code()), Some(1), "{problem:?}");
         let reason = format!("{setting}: cannot listen on {address}: Address already in use");
@@ -105,9 +106,9 @@ fn a_port_that_cannot_be_had_ends_the_process_with_the_reason() {
 }
 
 #[test]
-fn rules_that_cannot_be_used_end_the_process_with_the_reason() {
+fn invalid_rules_end_the_process_with_the_reason() {
     let Err(problem) = Plan::new("domain: ''").try_start() else {
-        panic!("there is no domain");
+        panic!("the domain is empty");
     };
     assert_eq!(problem.status.and_then(|status| status.code()), Some(1), "{problem:?}");
     assert!(problem.log.contains("config file cannot have empty domain"), "{problem:?}");

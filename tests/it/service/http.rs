@@ -1,4 +1,4 @@
-//! The HTTP port and the admin port, asked as curl, Kubernetes and Prometheus ask.
+//! The HTTP port and the admin port, with the requests of curl, Kubernetes and Prometheus.
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
@@ -23,14 +23,14 @@ pub(crate) async fn post(service: &Ratelimitd, body: impl Into<String>) -> (Stat
     (answer.status(), kind.unwrap_or_default(), answer.text().await.expect("a body"))
 }
 
-pub(crate) fn asking(key: &str) -> String {
+pub(crate) fn json_request(key: &str) -> String {
     json!({"domain": "web", "descriptors": [{"entries": [{"key": key, "value": "v"}]}]}).to_string()
 }
 
 #[tokio::test]
-async fn json_is_decided_like_everything_else() {
+async fn json_requests_are_decided_like_grpc_requests() {
     let service = Ratelimitd::start(RULES);
-    let (status, kind, body) = post(&service, asking("user")).await;
+    let (status, kind, body) = post(&service, json_request("user")).await;
     assert_eq!((status, kind.as_str()), (StatusCode::OK, "application/json"));
     let answer: Value = serde_json::from_str(&body).expect("JSON");
     assert_eq!(answer["overallCode"], "OK");
@@ -54,9 +54,9 @@ async fn json_is_decided_like_everything_else() {
 }
 
 #[tokio::test]
-async fn json_that_cannot_be_decided_is_a_bad_request_with_the_reason() {
+async fn invalid_json_is_a_bad_request_with_the_reason() {
     let service = Ratelimitd::start(RULES);
-    // Body, and a word of the reason.
+    // Body, part of the reason.
     let table = [
         ("", "EOF"),
         ("{", "EOF"),
@@ -81,11 +81,11 @@ async fn json_that_cannot_be_decided_is_a_bad_request_with_the_reason() {
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     let get = http::get(service.http_port(), "/json", &[]).expect("an answer");
     assert_eq!(get.status, 405);
-    assert_eq!(post(&service, asking("user")).await.0, StatusCode::OK);
+    assert_eq!(post(&service, json_request("user")).await.0, StatusCode::OK);
 }
 
 #[test]
-fn health_pages_agree_while_all_is_well() {
+fn every_health_page_is_ok_in_normal_operation() {
     let service = Ratelimitd::start(RULES);
     for (path, body) in [("/healthcheck", "OK"), ("/livez", "ok\n"), ("/readyz", "ready\n")] {
         let answer = http::get(service.http_port(), path, &[]).expect("an answer");
@@ -95,10 +95,10 @@ fn health_pages_agree_while_all_is_well() {
 }
 
 #[tokio::test]
-async fn metrics_tell_what_happened() {
+async fn metrics_count_decisions_requests_and_errors() {
     let service = Ratelimitd::start(RULES);
     for _ in 0..3 {
-        post(&service, asking("user")).await;
+        post(&service, json_request("user")).await;
     }
     post(&service, "{").await;
     let page = http::get(service.http_port(), "/metrics", &[]).expect("an answer");
@@ -137,20 +137,20 @@ fn the_admin_port_shows_rules_and_build() {
     wait::expect("the bad file on the admin page", || state()["in_force"] == json!(false));
     let problems = state()["last_error"]["problems"].to_string();
     assert!(problems.contains("descriptor has empty key"), "{problems}");
-    assert_eq!(state()["rules"], json!(2), "the rules before it stay in force");
+    assert_eq!(state()["rules"], json!(2), "the previous rules stay in force");
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_cut_off() {
+async fn a_connection_whose_client_does_not_read_is_closed() {
     let service = Ratelimitd::start(RULES);
     let mut client = TcpStream::connect(("127.0.0.1", service.http_port())).expect("a connection");
     client.set_nonblocking(true).expect("a socket option");
-    // Until neither side can write any more, and then until it is noticed.
-    let cut_off =
+    // Writes until both send buffers are full, and then until the server closes the connection.
+    let closed =
         wait::until(wait::PATIENCE, || match client.write(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n") {
             Ok(_) => None,
             Err(error) if error.kind() == ErrorKind::WouldBlock => None,
             Err(error) => Some(error),
         });
-    assert!(cut_off.is_some(), "it keeps its place for ever");
+    assert!(closed.is_some(), "the connection stays open");
 }

@@ -1,4 +1,4 @@
-//! The running service on the memory store, as its clients see it.
+//! The running service with the memory store, tested through its clients.
 
 pub(crate) mod admission;
 pub(crate) mod drain;

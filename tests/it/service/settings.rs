@@ -1,4 +1,4 @@
-//! The commented settings file, the documentation and the code say the same of every setting.
+//! The commented settings file, the documentation and the code agree on every setting.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,19 +26,19 @@ fn the_settings_file_shows_every_setting_with_its_default() {
 fn the_documentation_lists_every_setting() {
     let path = in_project("docs/configuration.md");
     let text = std::fs::read_to_string(path).expect("docs/configuration.md is there");
-    let rows = text.lines().filter_map(documented);
+    let rows = text.lines().filter_map(documented_setting);
     let documented: BTreeMap<&str, [&str; 3]> = rows.collect();
     let catalogue = Settings::catalogue();
     for setting in &catalogue {
-        let said = documented.get(setting.key).unwrap_or_else(|| panic!("{} has no row", setting.key));
+        let row = documented.get(setting.key).unwrap_or_else(|| panic!("{} has no row", setting.key));
         let expected = [setting.variable.as_str(), setting.expected.as_str(), setting.default];
-        assert_eq!(*said, expected, "{} in docs/configuration.md", setting.key);
+        assert_eq!(*row, expected, "{} in docs/configuration.md", setting.key);
     }
-    assert_eq!(documented.len(), catalogue.len(), "docs/configuration.md lists settings there are not");
+    assert_eq!(documented.len(), catalogue.len(), "docs/configuration.md lists settings that do not exist");
 }
 
-/// Key, and variable, values and default, of a row of the table; a row's second cell is the variable.
-fn documented(line: &str) -> Option<(&str, [&str; 3])> {
+/// The key, and the variable, values and default, of a row of a settings table.
+fn documented_setting(line: &str) -> Option<(&str, [&str; 3])> {
     let cells: Vec<&str> = line.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
     match cells[..] {
         ["", key, variable, values, default, _, ""] if variable.starts_with("RATELIMITD__") => {

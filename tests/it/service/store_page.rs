@@ -1,4 +1,4 @@
-//! `/store` of the admin port: what it says of the store in good times and bad.
+//! `/store` of the admin port: the state of the store in normal operation and in an outage.
 
 use serde_json::{Value, json};
 
@@ -20,8 +20,8 @@ pub(crate) fn page(service: &Ratelimitd) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_tells_how_many_keys_it_has() {
+async fn the_memory_store_reports_its_number_of_keys() {
     let service = Ratelimitd::start(RULES);
-    Rls::connect(service.grpc_port()).await.ask("d", &[("k", "x")]).await;
+    Rls::connect(service.grpc_port()).await.send_one("d", &[("k", "x")]).await;
     assert_eq!(page(&service), json!({"kind": "memory", "memory": {"keys": 1, "evictions": 0}}));
 }

@@ -1,11 +1,11 @@
-//! Certificates of the test's own: an authority, and what it vouches for, as PEM files.
+//! Certificates for tests: a certificate authority, and the certificates that it signs, as PEM files.
 
 use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
-/// An authority with its files.
+/// A certificate authority and its files.
 pub struct Authority {
     directory: TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -29,18 +29,18 @@ impl Authority {
         Self { directory, issuer }
     }
 
-    /// The authority's own certificate.
+    /// The certificate of the authority.
     pub fn file(&self) -> PathBuf {
         self.directory.path().join("ca.pem")
     }
 
-    /// Vouches for these names (host names or IP addresses).
-    pub fn vouch_for(&self, names: &[&str]) -> Identity {
+    /// Signs a certificate for these names (host names or IP addresses).
+    pub fn certificate_for(&self, names: &[&str]) -> Identity {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let stem = names.join("-");
         let key = KeyPair::generate().expect("a key");
         let mut parameters = CertificateParams::new(names).expect("good names");
-        // One that has its issuer's name is taken for an authority by itself.
+        // A certificate whose subject equals its issuer would count as self-signed.
         parameters.distinguished_name.push(DnType::CommonName, &stem);
         let certificate = parameters.signed_by(&key, &self.issuer).expect("a certificate");
         let identity = Identity { certificate: self.path(&stem, "crt"), key: self.path(&stem, "key") };

@@ -17,26 +17,26 @@ pub struct Daemon {
     log: NamedTempFile,
 }
 
-/// A process that did not become ready.
+/// Why a process did not become ready.
 #[derive(Debug)]
 pub struct NotReady {
-    /// How it ended; `None` when it still ran after all patience.
+    /// The exit status; `None` if the process still ran at the deadline.
     pub status: Option<ExitStatus>,
-    /// What it had to say.
+    /// The log of the process.
     pub log: String,
 }
 
 impl NotReady {
-    /// Whether somebody else had its port, so that another port is worth a try.
+    /// Whether the port was in use. A start on another port can succeed.
     pub fn port_was_taken(&self) -> bool {
         self.status.is_some() && self.log.to_lowercase().contains("in use")
     }
 }
 
 impl Daemon {
-    /// Starts `command` with both its outputs going to a log file of its own.
+    /// Starts `command`. Standard output and standard error go to a log file.
     ///
-    /// `remedy` is the command that installs the program; it is named when the program cannot be started.
+    /// `remedy` is the command that installs the program. The test failure shows it if the program does not start.
     pub fn spawn(name: &'static str, remedy: &str, command: &mut Command) -> Self {
         let log = NamedTempFile::new().expect("a temporary file");
         let append = || File::options().append(true).open(log.path()).expect("the log opens");
@@ -53,7 +53,7 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Everything the process wrote so far, to both outputs.
+    /// All output of the process so far.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.log.path()).expect("the log can be read");
         String::from_utf8_lossy(&bytes).into_owned()
@@ -63,7 +63,7 @@ impl Daemon {
         self.child.try_wait().expect("a child can be waited for")
     }
 
-    /// Waits until `ready` answers, or the process has ended, or too long has passed.
+    /// Waits until `ready` returns a value, the process ends or [`wait::PATIENCE`] is over.
     pub fn wait_ready<T>(&mut self, mut ready: impl FnMut(u32) -> Option<T>) -> Result<T, NotReady> {
         let id = self.id();
         let outcome = wait::until(wait::PATIENCE, || match self.exit_status() {
@@ -77,27 +77,27 @@ impl Daemon {
         }
     }
 
-    /// Asks the process to end, as an orchestrator does (SIGTERM).
+    /// Sends SIGTERM, as an orchestrator does.
     pub fn terminate(&self) {
         self.signal("TERM");
     }
 
-    /// Sends a signal, by its name without SIG.
+    /// Sends the signal `name`, written without SIG.
     pub fn signal(&self, name: &str) {
-        // The standard library sends SIGKILL only; every shell has a `kill` that sends the others.
+        // The standard library sends only SIGKILL. The `kill` of the shell sends any signal.
         let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.id())).status();
-        assert!(sent.is_ok_and(|status| status.success()), "{} cannot be signalled", self.name);
+        assert!(sent.is_ok_and(|status| status.success()), "{} does not accept the signal", self.name);
     }
 
-    /// Waits until the process has ended by itself; fails the test when it does not.
+    /// Waits until the process has ended without SIGKILL. Fails the test if it does not end.
     pub fn wait_exit(&mut self) -> ExitStatus {
         wait::until(wait::PATIENCE, || self.exit_status())
             .unwrap_or_else(|| panic!("{} is still running", self.name))
     }
 
-    /// Ends the process at once (SIGKILL), as a crash would.
+    /// Ends the process at once (SIGKILL), as a crash does.
     pub fn kill(&mut self) {
-        // Killing what has ended already is no error worth a word.
+        // Fails if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -110,24 +110,24 @@ impl Drop for Daemon {
             let log = self.log();
             let lines: Vec<&str> = log.lines().collect();
             let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
-            eprintln!("--- {} wrote, at the end ---\n{}\n---", self.name, shown.join("\n"));
+            eprintln!("--- the last lines of the log of {} ---\n{}\n---", self.name, shown.join("\n"));
         }
     }
 }
 
 #[test]
-fn a_process_that_ends_is_noticed_with_its_words() {
+fn a_process_that_ends_too_early_is_reported_with_its_log() {
     let mut command = Command::new("sh");
     let mut daemon =
         Daemon::spawn("sh", "apt-get install dash", command.args(["-c", "echo Address in use >&2; exit 3"]));
-    let problem = daemon.wait_ready(|_| None::<()>).expect_err("it never gets ready");
+    let problem = daemon.wait_ready(|_| None::<()>).expect_err("the process ends before it is ready");
     assert_eq!(problem.status.and_then(|status| status.code()), Some(3));
     assert_eq!(problem.log, "Address in use\n");
     assert!(problem.port_was_taken());
 }
 
 #[test]
-fn a_process_ends_when_it_is_asked_to() {
+fn sigterm_ends_a_process() {
     let mut command = Command::new("sleep");
     let mut daemon = Daemon::spawn("sleep", "apt-get install coreutils", command.arg("600"));
     assert!(daemon.exit_status().is_none());

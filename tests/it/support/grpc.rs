@@ -1,5 +1,5 @@
-//! A client for `ShouldRateLimit` whose messages come from the crate `envoy-types`, so that a mistake in our own
-//! definitions cannot hide on both sides of the wire.
+//! A client for `ShouldRateLimit` whose messages come from the crate `envoy-types`, so that a mistake in the
+//! protobuf files of this project cannot be in client and server alike.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ pub use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateL
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-/// No answer of a service under test may take longer.
-const LIMIT: Duration = Duration::from_secs(10);
+/// The timeout of every call.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One HTTP/2 connection to a service. Clones share it.
 #[derive(Clone)]
@@ -22,34 +22,34 @@ impl Rls {
     /// Connects to a gRPC port of this machine.
     pub async fn connect(port: u16) -> Self {
         let endpoint =
-            Endpoint::from_shared(format!("http://127.0.0.1:{port}")).expect("a URL").timeout(LIMIT);
+            Endpoint::from_shared(format!("http://127.0.0.1:{port}")).expect("a URL").timeout(TIMEOUT);
         let channel =
             endpoint.connect().await.unwrap_or_else(|error| panic!("no gRPC on port {port}: {error}"));
         Self(RateLimitServiceClient::new(channel))
     }
 
-    /// Sends a request as it is.
+    /// Sends a request without changes.
     ///
     /// # Errors
-    /// The service's own status, or the transport's.
+    /// The status that the service or the transport returns.
     pub async fn send(&mut self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
         self.0.should_rate_limit(request).await.map(tonic::Response::into_inner)
     }
 
-    /// Asks for one descriptor at the request's own cost, and expects an answer: its overall code and its status.
-    pub async fn ask(&mut self, domain: &str, entries: &[(&str, &str)]) -> (Code, DescriptorStatus) {
+    /// Sends one descriptor without `hits_addend` and expects an answer: the overall code and the descriptor's status.
+    pub async fn send_one(&mut self, domain: &str, entries: &[(&str, &str)]) -> (Code, DescriptorStatus) {
         let mut response = self.send(request(domain, vec![descriptor(entries)])).await.expect("an answer");
         assert_eq!(response.statuses.len(), 1, "one status per descriptor: {response:?}");
         (response.overall_code(), response.statuses.remove(0))
     }
 }
 
-/// A request with nothing but these descriptors in it.
+/// A request that has only these descriptors.
 pub fn request(domain: &str, descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
     RateLimitRequest { domain: domain.to_owned(), descriptors, ..RateLimitRequest::default() }
 }
 
-/// A descriptor with nothing but these entries in it.
+/// A descriptor that has only these entries.
 pub fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
     let entry = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).to_owned() };
     RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..RateLimitDescriptor::default() }

@@ -1,13 +1,13 @@
-//! The smallest HTTP client that can look at a status, headers and a body: one request per connection.
+//! A minimal HTTP client that returns status, headers and body: one request per connection.
 //!
-//! It needs no runtime, so a test can use it from anywhere; it reads any answer without judging it.
+//! It needs no runtime, so synchronous tests can use it too. It accepts any status.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// No server under test may keep a caller longer than this.
-const LIMIT: Duration = Duration::from_secs(10);
+/// The timeout of the connection attempt and of each read.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An answer, with header names in lower case.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// The first header of this name (in lower case).
+    /// The first header with this name (in lower case).
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
@@ -27,14 +27,14 @@ impl Response {
 /// Sends a GET to a port of this machine.
 ///
 /// # Errors
-/// When nobody listens there, the connection is closed without an answer, or the answer is not HTTP.
+/// If no server listens on the port, the connection is closed without an answer, or the answer is not HTTP.
 pub fn get(port: u16, path: &str, headers: &[(&str, &str)]) -> io::Result<Response> {
     let mut head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
-    let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), LIMIT)?;
-    stream.set_read_timeout(Some(LIMIT))?;
+    let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(format!("{head}\r\n").as_bytes())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
@@ -70,20 +70,20 @@ fn unchunk(mut rest: &str) -> Option<String> {
 }
 
 #[test]
-fn an_answer_is_taken_apart() {
+fn status_headers_and_body_are_parsed() {
     let answer = parse("HTTP/1.1 429 Too Many Requests\r\nX-Limit: 3\r\n\r\nslow down").expect("HTTP");
     assert_eq!(
         (answer.status, answer.header("x-limit"), answer.body.as_str()),
         (429, Some("3"), "slow down")
     );
     assert_eq!(answer.header("x-other"), None);
-    assert!(parse("").is_none(), "a connection closed without a word is no answer");
+    assert!(parse("").is_none(), "a connection that is closed without data is not an answer");
 }
 
 #[test]
-fn a_chunked_answer_is_put_together() {
+fn the_chunks_of_a_body_are_joined() {
     let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
     let whole = parse(&format!("{head}4\r\nslow\r\n5\r\n down\r\n0\r\n\r\n")).expect("HTTP");
     assert_eq!(whole.body, "slow down");
-    assert!(parse(&format!("{head}4\r\nslow\r\n")).is_none(), "its end is missing");
+    assert!(parse(&format!("{head}4\r\nslow\r\n")).is_none(), "the last chunk is missing");
 }

@@ -1,12 +1,12 @@
-//! How the properties of these tests are checked: failing cases are kept in `proptest-regressions/it/`, beside those of
+//! The proptest configuration of these tests: failing cases are saved in `proptest-regressions/it/`, beside those of
 //! `src`.
 
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
 
-/// The folder, seen from `tests/`, which is where proptest starts.
+/// The folder of saved cases, relative to `tests/`, from which proptest resolves it.
 const REGRESSIONS: &str = "../proptest-regressions/it";
 
-/// `file` is the caller's `file!()`.
+/// `file` is `file!()` in the module of the property.
 pub fn config(file: &'static str) -> Config {
     Config {
         source_file: Some(file),

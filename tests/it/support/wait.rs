@@ -1,13 +1,13 @@
-//! Waiting for an external process, with a deadline. No test waits for time to pass.
+//! Waits for external processes, with a deadline. No test waits only for time to pass.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long a server may take to start, or to notice what happened to its peer, on a slow and busy machine.
+/// The longest time that a server needs to start, or to react to a change of its peer, on a slow and busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const BETWEEN_PROBES: Duration = Duration::from_millis(10);
 
-/// Calls `probe` until it answers `Some`; `None` when `limit` has passed first.
+/// Calls `probe` until it returns `Some`; returns `None` if `limit` is over before that.
 #[expect(clippy::disallowed_methods, reason = "the deadline of an external process is on the real clock")]
 pub fn until<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
@@ -22,7 +22,7 @@ pub fn until<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option
     }
 }
 
-/// As [`until`], for a probe that has to be awaited.
+/// Like [`until`], for an asynchronous probe.
 #[expect(clippy::disallowed_methods, reason = "the deadline of an external process is on the real clock")]
 pub async fn until_async<T>(limit: Duration, mut probe: impl AsyncFnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
@@ -37,20 +37,20 @@ pub async fn until_async<T>(limit: Duration, mut probe: impl AsyncFnMut() -> Opt
     }
 }
 
-/// Calls `probe` until it is true, and fails the test when it is not within [`PATIENCE`].
+/// Calls `probe` until it is true. Fails the test if it is not true within [`PATIENCE`].
 pub fn expect(what: &str, mut probe: impl FnMut() -> bool) {
     let seen = until(PATIENCE, || probe().then_some(()));
     assert!(seen.is_some(), "not within {PATIENCE:?}: {what}");
 }
 
-/// Seconds since 1970 on the clock that the servers read, to compare with what they answer.
+/// Seconds since 1970 on the clock of the servers, to compare with the times in their answers.
 #[expect(clippy::disallowed_methods, reason = "compared with answers of processes that read the real clock")]
 pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970").as_secs()
 }
 
 #[test]
-fn waiting_ends_with_the_answer_or_the_deadline() {
+fn waiting_ends_with_the_result_of_the_probe_or_at_the_deadline() {
     let mut calls = 0;
     let third = until(PATIENCE, || {
         calls += 1;

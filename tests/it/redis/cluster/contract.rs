@@ -1,4 +1,4 @@
-//! A cluster gives the answers of one memory store, for all requests over any number of slots.
+//! A cluster gives the same answers as one memory store, for requests over any number of slots.
 
 use std::cell::Cell;
 
@@ -10,17 +10,17 @@ use ratelimitd::engine::{Charges, Outcomes, Store, Verdict};
 use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 use ratelimitd::store::redis::RedisStore;
 
-use super::clustered;
+use super::cluster_store;
 use crate::redis::kernels;
-use crate::redis::lua_twin::sequence::{Asked, asked};
+use crate::redis::lua_twin::sequence::{RandomCharge, random_charge};
 use crate::support::properties;
 use crate::support::redis::cluster::Cluster;
 use crate::support::wait;
 
-/// How many counters the requests of a case are about. The first two share a slot.
+/// The number of counters in a case. The first two share a slot.
 const COUNTERS: usize = 6;
 
-/// One of those whose time does not come back during a test.
+/// A kernel that frees no unit during a test.
 fn kernel() -> impl Strategy<Value = Kernel> {
     prop_oneof![
         12 => (1..40_u64, 0..6_usize).prop_map(|(limit, which)| kernels(limit)[which].1),
@@ -28,49 +28,54 @@ fn kernel() -> impl Strategy<Value = Kernel> {
     ]
 }
 
-fn charges(asked: &[Asked], kernels: &[Kernel], case: u64) -> Charges {
+fn charges(random_charges: &[RandomCharge], kernels: &[Kernel], case: u64) -> Charges {
     let mut charges = Charges::default();
-    for asked in asked {
-        let tag = asked.counter.max(1);
-        let charge = asked.charge(kernels[asked.counter]);
-        charges.push(charge, |key| key.push_str(&format!("{{{case}/{tag}}}{}", asked.counter)));
+    for random in random_charges {
+        let tag = random.counter.max(1);
+        let charge = random.charge(kernels[random.counter]);
+        charges.push(charge, |key| key.push_str(&format!("{{{case}/{tag}}}{}", random.counter)));
     }
     charges
 }
 
-/// What does not depend on the instant.
-fn seen(outcomes: &Outcomes) -> Vec<(Verdict, u64)> {
+/// The parts of outcomes that do not depend on the time.
+fn verdicts_and_remaining(outcomes: &Outcomes) -> Vec<(Verdict, u64)> {
     outcomes.decided().map(|outcome| (outcome.verdict, outcome.report.remaining)).collect()
 }
 
-async fn agree(
+async fn compare_with_memory(
     store: &RedisStore,
-    requests: &[Vec<Asked>],
+    requests: &[Vec<RandomCharge>],
     kernels: &[Kernel],
     case: u64,
 ) -> Result<(), TestCaseError> {
     let memory = MemoryStore::new(MemoryOptions::default(), SystemClock);
     let now_us = wait::unix_seconds() * 1_000_000;
-    for asked in requests {
-        let charges = charges(asked, kernels, case);
+    for request in requests {
+        let charges = charges(request, kernels, case);
         let decided = store.decide(&charges).await.expect("the cluster decides");
-        prop_assert_eq!(seen(&decided), seen(&memory.decide_at(&charges, now_us)), "{:?}", charges);
+        prop_assert_eq!(
+            verdicts_and_remaining(&decided),
+            verdicts_and_remaining(&memory.decide_at(&charges, now_us)),
+            "{:?}",
+            charges
+        );
     }
     Ok(())
 }
 
 #[test]
-fn a_cluster_answers_as_one_memory_would() {
+fn a_cluster_answers_like_one_memory_store() {
     let (cluster, cases) = (Cluster::start(), Cell::new(0));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let store = runtime.block_on(async { clustered(&cluster) });
-    let requests = vec(vec(asked(COUNTERS), 1..5), 1..25);
+    let store = runtime.block_on(async { cluster_store(&cluster) });
+    let requests = vec(vec(random_charge(COUNTERS), 1..5), 1..25);
     let mut runner = properties::runner(file!());
-    let told = runner.run(&(vec(kernel(), COUNTERS), requests), |(kernels, requests)| {
+    let result = runner.run(&(vec(kernel(), COUNTERS), requests), |(kernels, requests)| {
         cases.set(cases.get() + 1);
-        runtime.block_on(agree(&store, &requests, &kernels, cases.get()))
+        runtime.block_on(compare_with_memory(&store, &requests, &kernels, cases.get()))
     });
-    if let Err(failure) = told {
+    if let Err(failure) = result {
         panic!("{failure}");
     }
 }

@@ -1,4 +1,4 @@
-//! A primary dies under load and its replica takes over: what callers of each node see, and for how long.
+//! A primary dies under load and its replica is promoted: what callers of each node see, and for how long.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,41 +8,41 @@ use ratelimitd::clock::monotonic;
 use ratelimitd::engine::{Cost, Store, Verdict};
 use ratelimitd::store::redis::{RedisOptions, RedisStore};
 
-use super::{apart, block_on, unhurried};
-use crate::redis::{kernels, one, store};
+use super::{block_on, cluster_options, keys_on_each_primary};
+use crate::redis::{kernels, one_charge, store};
 use crate::support::redis::cluster::{Cluster, run};
 use crate::support::wait;
 
-/// After the promotion Redis decides again within.
+/// The longest time from the promotion to the first decision.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(1);
 
-/// What a busy test machine may take for a decision of a node that is well.
+/// The longest decision of a healthy node on a busy test machine.
 const UNDISTURBED: Duration = Duration::from_millis(500);
 
-/// So many requests at a time.
+/// The number of concurrent requests.
 pub(crate) const BURST: usize = 10;
 
 const LIMIT: u64 = 100;
 
-/// What one key's callers have seen.
+/// The results of the calls for one key.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct CallResults {
     admitted: AtomicUsize,
     pub(crate) failed: AtomicUsize,
     /// The longest answer, in microseconds.
     slowest_us: AtomicUsize,
 }
 
-impl Seen {
+impl CallResults {
     pub(crate) fn admitted(&self) -> usize {
         self.admitted.load(Ordering::Relaxed)
     }
 }
 
-/// Asks in bursts until told to end.
-pub(crate) async fn load(store: &RedisStore, key: &str, limit: u64, seen: &Seen, end: &AtomicBool) {
-    let charges = one(kernels(limit)[0].1, key, Cost::take(1));
-    let ask = async || {
+/// Sends bursts of requests until `end` is set.
+pub(crate) async fn load(store: &RedisStore, key: &str, limit: u64, seen: &CallResults, end: &AtomicBool) {
+    let charges = one_charge(kernels(limit)[0].1, key, Cost::take(1));
+    let decide = async || {
         let start = monotonic();
         let answer = store.decide(&charges).await;
         let took_us = usize::try_from(start.elapsed().as_micros()).unwrap_or(usize::MAX);
@@ -58,21 +58,22 @@ pub(crate) async fn load(store: &RedisStore, key: &str, limit: u64, seen: &Seen,
         }
     };
     let ended = wait::until_async(wait::PATIENCE, async || {
-        join_all((0..BURST).map(|_| ask())).await;
+        join_all((0..BURST).map(|_| decide())).await;
         end.load(Ordering::Relaxed).then_some(())
     });
-    assert!(ended.await.is_some(), "nobody ended the load on {key}");
+    assert!(ended.await.is_some(), "the load on {key} was not ended");
 }
 
-/// What callers see of a failover that an operator asks for.
+/// A failover that an operator starts.
 #[test]
-fn a_planned_failover_is_not_noticed() {
+fn a_planned_failover_causes_no_error() {
     let cluster = Cluster::with_replicas();
-    let (key, seen, end) = (&apart(&cluster)[1], Seen::default(), AtomicBool::new(false));
+    let (key, seen, end) =
+        (&keys_on_each_primary(&cluster)[1], CallResults::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             block_on(async {
-                load(&store(&unhurried(&cluster)), key, u64::from(u32::MAX), &seen, &end).await;
+                load(&store(&cluster_options(&cluster)), key, u64::from(u32::MAX), &seen, &end).await;
             });
         });
         let more = || {
@@ -86,7 +87,7 @@ fn a_planned_failover_is_not_noticed() {
         end.store(true, Ordering::Relaxed);
     });
     assert_eq!(seen.failed.load(Ordering::Relaxed), 0);
-    assert!(scripts_run(&cluster, 4), "who was promoted decides");
+    assert!(scripts_run(&cluster, 4), "the promoted node decides");
 }
 
 fn scripts_run(cluster: &Cluster, node: usize) -> bool {
@@ -95,12 +96,12 @@ fn scripts_run(cluster: &Cluster, node: usize) -> bool {
 }
 
 #[test]
-fn a_dead_primary_is_replaced_and_the_others_go_on() {
+fn a_dead_primary_is_replaced_and_the_other_nodes_still_decide() {
     let mut cluster = Cluster::with_replicas();
-    let keys = apart(&cluster);
-    let options = RedisOptions { timeout: Duration::from_secs(1), ..unhurried(&cluster) };
-    // On the node that dies, on the other two, and a tight limit on the one that dies.
-    let seen: [Seen; 4] = Default::default();
+    let keys = keys_on_each_primary(&cluster);
+    let options = RedisOptions { timeout: Duration::from_secs(1), ..cluster_options(&cluster) };
+    // A key on each node, the first of which dies, and a tight limit on the node that dies.
+    let seen: [CallResults; 4] = Default::default();
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -120,8 +121,8 @@ fn a_dead_primary_is_replaced_and_the_others_go_on() {
             wait::expect("decisions", || seen[which].admitted() > before + 5 * BURST);
         };
         (0..3).for_each(more);
-        assert!((3..6).all(|replica| !scripts_run(&cluster, replica)), "replicas are asked nothing");
-        // Errors of the start are not what this is about.
+        assert!((3..6).all(|replica| !scripts_run(&cluster, replica)), "replicas run no script");
+        // Errors before the fault do not count here.
         for seen in &seen {
             seen.failed.store(0, Ordering::Relaxed);
             seen.slowest_us.store(0, Ordering::Relaxed);
@@ -131,7 +132,7 @@ fn a_dead_primary_is_replaced_and_the_others_go_on() {
         let (died, before) = (monotonic(), seen[0].admitted());
         wait::expect("the replica's promotion", || cluster.is_primary(3));
         let promoted = monotonic();
-        wait::expect("decisions on the dead node's keys", || seen[0].admitted() > before + BURST);
+        wait::expect("decisions on the keys of the dead node", || seen[0].admitted() > before + BURST);
         let recovery = promoted.elapsed();
         let outage = promoted - died;
         more(0);
@@ -142,12 +143,12 @@ fn a_dead_primary_is_replaced_and_the_others_go_on() {
     for (key, seen) in keys.iter().zip(&seen).skip(1) {
         let slowest = Duration::from_micros(seen.slowest_us.load(Ordering::Relaxed) as u64);
         println!("{key}: {} admitted, slowest {slowest:?}", seen.admitted());
-        assert_eq!(seen.failed.load(Ordering::Relaxed), 0, "{key} is disturbed");
+        assert_eq!(seen.failed.load(Ordering::Relaxed), 0, "calls for {key} fail");
         assert!(slowest < UNDISTURBED, "{key}: {slowest:?}");
     }
     let admitted = seen[3].admitted();
     println!("{admitted} admitted where the limit is {LIMIT}");
     assert!(admitted <= 2 * usize::try_from(LIMIT).expect("small"), "{admitted}");
-    assert!(scripts_run(&cluster, 3), "who was promoted decides");
-    assert!(!scripts_run(&cluster, 4) && !scripts_run(&cluster, 5), "replicas are asked nothing");
+    assert!(scripts_run(&cluster, 3), "the promoted node decides");
+    assert!(!scripts_run(&cluster, 4) && !scripts_run(&cluster, 5), "replicas run no script");
 }

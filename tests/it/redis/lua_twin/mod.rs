@@ -13,14 +13,14 @@ use ratelimitd::engine::{
 use ratelimitd::store::redis::{RedisOptions, ReplayClient, TimedBatch};
 use tokio::runtime::Runtime;
 
-use crate::redis::one;
+use crate::redis::one_charge;
 use crate::support::properties;
 use crate::support::redis::{Redis, parsed};
 use sequence::{LONGEST_US, Sequence, everyday, largest, sequence, small};
 
 pub(crate) mod sequence;
 
-/// A minute boundary of the present, so that numbers are as large as in production.
+/// A minute boundary of recent time, so that numbers are as large as in production.
 const START_US: u64 = 1_700_000_040_000_000;
 
 /// The engine's decisions, on states in a map without expiry.
@@ -31,24 +31,24 @@ struct Model {
 
 impl Model {
     fn decide(&mut self, charges: &Charges, now_us: u64) -> Outcomes {
-        let ask = |charge: &Charge| Attempt { now_us, cost: charge.cost };
+        let attempt = |charge: &Charge| Attempt { now_us, cost: charge.cost };
         let verdicts: Vec<_> = charges
             .iter()
-            .map(|(key, charge)| charge.kernel.verdict(self.states.get(key), ask(charge)))
+            .map(|(key, charge)| charge.kernel.verdict(self.states.get(key), attempt(charge)))
             .collect();
-        let held = charges.is_denied(|index| verdicts[index] == Verdict::Over);
+        let is_denied = charges.is_denied(|index| verdicts[index] == Verdict::Over);
         let mut outcomes = Outcomes::default();
         for ((key, charge), &verdict) in charges.iter().zip(&verdicts) {
-            if charge.is_recorded(verdict, held) {
+            if charge.is_recorded(verdict, is_denied) {
                 let before = self.states.remove(key);
-                if let Some(after) = charge.kernel.recorded(before, ask(charge)) {
+                if let Some(after) = charge.kernel.recorded(before, attempt(charge)) {
                     self.states.insert(key.to_owned(), after);
                 }
             }
-            let facts = charge.kernel.facts(self.states.get(key), ask(charge));
+            let facts = charge.kernel.facts(self.states.get(key), attempt(charge));
             outcomes.by_charge.push(Some(Outcome {
                 verdict,
-                report: charge.kernel.report(&facts, ask(charge), verdict),
+                report: charge.kernel.report(&facts, attempt(charge), verdict),
                 decided_by: DecidedBy::Store(CounterSnapshot { now_us, facts }),
             }));
         }
@@ -56,19 +56,19 @@ impl Model {
     }
 }
 
-/// One batch, with the answers of the model.
+/// One batch and the answers of the model.
 struct Step {
     now_us: u64,
     requests: Vec<Charges>,
     expected: Vec<Outcomes>,
 }
 
-fn modelled(sequence: &Sequence, case: u64) -> Vec<Step> {
+fn expected_steps(sequence: &Sequence, case: u64) -> Vec<Step> {
     let (mut model, mut now_us, mut last) = (Model::default(), START_US, Outcomes::default());
     let mut steps = Vec::new();
-    for (pass, batch) in &sequence.batches {
-        now_us = sequence.moved(now_us, pass, &last);
-        let requests: Vec<_> = batch.iter().map(|asked| sequence.charges(asked, case)).collect();
+    for (time_step, batch) in &sequence.batches {
+        now_us = sequence.time_after(now_us, time_step, &last);
+        let requests: Vec<_> = batch.iter().map(|request| sequence.charges(request, case)).collect();
         let expected: Vec<_> = requests.iter().map(|charges| model.decide(charges, now_us)).collect();
         last = expected.last().cloned().unwrap_or_default();
         steps.push(Step { now_us, requests, expected });
@@ -76,32 +76,32 @@ fn modelled(sequence: &Sequence, case: u64) -> Vec<Step> {
     steps
 }
 
-struct Twins {
+struct Fixture {
     redis: Redis,
     runtime: Runtime,
     client: RefCell<ReplayClient>,
 }
 
-impl Twins {
+impl Fixture {
     fn start() -> Self {
         let redis = Redis::start();
         let runtime = Runtime::new().expect("a runtime");
         let options = RedisOptions { urls: parsed([redis.url()]), ..RedisOptions::default() };
-        let client = runtime.block_on(ReplayClient::connect(&options)).expect("Redis is there");
+        let client = runtime.block_on(ReplayClient::connect(&options)).expect("Redis answers");
         Self { redis, runtime, client: RefCell::new(client) }
     }
 
-    fn agree(&self, steps: &[Step]) -> Result<(), TestCaseError> {
-        let asked: Vec<Vec<&Charges>> = steps.iter().map(|step| step.requests.iter().collect()).collect();
+    fn check_steps(&self, steps: &[Step]) -> Result<(), TestCaseError> {
+        let requests: Vec<Vec<&Charges>> = steps.iter().map(|step| step.requests.iter().collect()).collect();
         let batches: Vec<_> = steps
             .iter()
-            .zip(&asked)
+            .zip(&requests)
             .map(|(step, requests)| TimedBatch { now_us: step.now_us, requests })
             .collect();
         let decided = self.runtime.block_on(self.client.borrow_mut().decide(&batches));
         for (step, decided) in steps.iter().zip(decided.expect("Redis decides")) {
             for ((charges, expected), decided) in step.requests.iter().zip(&step.expected).zip(decided) {
-                let (decided, expected) = (seen(charges, &decided), seen(charges, expected));
+                let (decided, expected) = (observable(charges, &decided), observable(charges, expected));
                 prop_assert_eq!(decided, expected, "at {} for {:?}", step.now_us, charges);
             }
         }
@@ -110,31 +110,31 @@ impl Twins {
 }
 
 /// The observable part of outcomes. Expired counters with different states are equal.
-fn seen(charges: &Charges, outcomes: &Outcomes) -> Vec<(Verdict, Report, RetryAfter)> {
+fn observable(charges: &Charges, outcomes: &Outcomes) -> Vec<(Verdict, Report, RetryAfter)> {
     let each = charges.values().zip(outcomes.decided());
     each.map(|(charge, outcome)| {
         let DecidedBy::Store(CounterSnapshot { now_us, facts }) = outcome.decided_by else {
             panic!("not from a store")
         };
-        let again = charge.kernel.wait(&facts, Attempt { now_us, cost: charge.cost });
-        (outcome.verdict, outcome.report, again)
+        let retry_after = charge.kernel.wait(&facts, Attempt { now_us, cost: charge.cost });
+        (outcome.verdict, outcome.report, retry_after)
     })
     .collect()
 }
 
 fn compare(kernels: impl Strategy<Value = Kernel>) {
-    let (twins, cases) = (Twins::start(), AtomicU64::new(0));
+    let (fixture, cases) = (Fixture::start(), AtomicU64::new(0));
     let mut runner = properties::runner(file!());
     let result = runner.run(&sequence(kernels), |sequence| {
-        twins.agree(&modelled(&sequence, cases.fetch_add(1, Ordering::Relaxed)))
+        fixture.check_steps(&expected_steps(&sequence, cases.fetch_add(1, Ordering::Relaxed)))
     });
     if let Err(failure) = result {
         panic!("{failure}");
     }
-    assert_ttls(&twins.redis);
+    assert_ttls(&fixture.redis);
 }
 
-/// Every key that the sequences have left has a TTL.
+/// Every key in Redis has a TTL.
 pub(crate) fn assert_ttls(redis: &Redis) {
     let keys: Vec<String> = redis.run(&["KEYS", "*"]).expect("KEYS");
     assert!(!keys.is_empty());
@@ -171,32 +171,32 @@ fn inverse(factor: u64, modulus: u64) -> u64 {
     u64::try_from(u.rem_euclid(i128::from(modulus))).expect("below the modulus")
 }
 
-/// `previous * uncovered` exceeds `room * window` by exactly one, far beyond 2^53: a double does not see it.
+/// `previous * uncovered` exceeds `room * window` by exactly one_charge, far beyond 2^53: a double does not see it.
 #[test]
-fn products_are_compared_exactly_however_large() {
-    let twins = Twins::start();
+fn products_of_any_size_are_compared_exactly() {
+    let fixture = Fixture::start();
     for (case, previous) in [7_919, 1_000_003, 4_294_967_291].into_iter().enumerate() {
         let uncovered_us = inverse(previous, LONGEST_US);
         let product = u128::from(previous) * u128::from(uncovered_us);
         let room = u64::try_from(product / u128::from(LONGEST_US)).expect("below the count");
         let limit = u64::from(u32::MAX);
         let kernel = Kernel::SlidingWindow(SlidingWindow::new(limit, LONGEST_US));
-        let request = |cost| one(kernel, &format!("exact/{case}"), cost);
+        let request = |cost| one_charge(kernel, &format!("exact/{case}"), cost);
         let window_start_us = (START_US / LONGEST_US + 1) * LONGEST_US;
         let at_us = window_start_us + LONGEST_US - uncovered_us;
-        let asked = [
+        let attempts = [
             (window_start_us - 1, Cost::take(previous)),
             (at_us, Cost::take(limit - room)),
             (at_us + 1, Cost::take(limit - room)),
         ];
         let mut model = Model::default();
-        let steps = asked.map(|(now_us, cost)| {
+        let steps = attempts.map(|(now_us, cost)| {
             let requests = vec![request(cost)];
             let expected = vec![model.decide(&requests[0], now_us)];
             Step { now_us, requests, expected }
         });
         let verdicts = steps.each_ref().map(|step| step.expected[0].by_charge[0].expect("decided").verdict);
         assert_eq!(verdicts, [Verdict::Fits, Verdict::Over, Verdict::Fits]);
-        twins.agree(&steps).unwrap_or_else(|difference| panic!("{difference}"));
+        fixture.check_steps(&steps).unwrap_or_else(|difference| panic!("{difference}"));
     }
 }

@@ -1,4 +1,4 @@
-//! Random sequences of requests: which counters there are, what is asked of them and how time moves.
+//! Random sequences of requests: the counters, the charges and the time steps.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -9,9 +9,9 @@ use ratelimitd::engine::{
     Charge, Charges, Charging, Cost, FailurePolicy, Outcomes, Pacing, RetryAfter, Role,
 };
 
-/// What one charge asks of one of the sequence's counters.
+/// A random charge to one of the counters of a sequence.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RandomCharge {
     pub(crate) counter: usize,
     amount: Amount,
     charging: Charging,
@@ -28,46 +28,46 @@ pub(super) enum Amount {
     Nothing,
 }
 
-/// How time moves before a batch.
+/// How the time changes before a batch.
 #[derive(Clone, Debug)]
-pub(super) enum Pass {
+pub(super) enum TimeStep {
     /// Microseconds.
     Us(u64),
-    /// Parts of the first counter's period.
+    /// A multiple of the period of the first counter.
     Periods(f64),
-    /// To when the last answer says something changes, and so many microseconds beyond or before.
+    /// To the time at which the counter of the last answer changes, plus this number of microseconds.
     Due(i64),
-    /// Back by so many microseconds.
+    /// Back by this number of microseconds.
     Back(u64),
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Sequence {
     pub(super) kernels: Vec<Kernel>,
-    pub(super) batches: Vec<(Pass, Vec<Vec<Asked>>)>,
+    pub(super) batches: Vec<(TimeStep, Vec<Vec<RandomCharge>>)>,
 }
 
 /// The longest period that a rule can have.
 pub(crate) const LONGEST_US: u64 = 366 * 86_400 * 1_000_000;
 
-/// Limits and lengths at which everything happens soon. No limit is below `least`.
+/// Small limits and periods, so that limits and periods end often. No limit is below `least`.
 pub(crate) fn small(least: u64) -> impl Strategy<Value = Kernel> {
     kernel(least..12, 1..=40_u64)
 }
 
-/// What rules say.
+/// Limits and periods as in typical rules.
 pub(crate) fn everyday(least: u64) -> impl Strategy<Value = Kernel> {
     let unit_s = prop_oneof![Just(1_u64), Just(60), Just(3_600), Just(86_400)];
     kernel(least..100_000, unit_s.prop_map(|seconds| seconds * 1_000_000))
 }
 
-/// The largest numbers there are, and some beside them.
+/// The largest allowed numbers, and numbers near them.
 pub(crate) fn largest() -> impl Strategy<Value = Kernel> {
     let limit = prop_oneof![Just(u64::from(u32::MAX)), 1..=u64::from(u32::MAX), 1..1_000_u64];
     kernel(limit, prop_oneof![Just(LONGEST_US), 1..=LONGEST_US, LONGEST_US - 1_000..=LONGEST_US])
 }
 
-/// Kernels with limits and lengths from these, inside the engine's bounds.
+/// Kernels with these limits and periods, within the bounds of the engine.
 pub(crate) fn kernel(
     limit: impl Strategy<Value = u64> + Clone + 'static,
     length_us: impl Strategy<Value = u64> + Clone + 'static,
@@ -76,7 +76,7 @@ pub(crate) fn kernel(
     (0..7_u8, numbers, any::<bool>()).prop_map(|(kind, (limit, other, length_us), queue)| {
         let (rate, burst) = (limit.max(1), other.max(1));
         let pacing = if queue { Pacing::Queue } else { Pacing::Meter };
-        // A burst that would take longer than ten years to drain is none that a rule can have.
+        // A rule cannot have a burst that takes longer than ten years to drain.
         let longest = u128::from(LONGEST_REFILL_US) * u128::from(rate) / u128::from(length_us);
         let burst = burst.min(u64::try_from(longest).unwrap_or(u64::MAX)).max(1);
         match kind {
@@ -117,7 +117,7 @@ pub(super) fn amount() -> impl Strategy<Value = Amount> {
 }
 
 impl Amount {
-    /// In units of a limit that can hold `max_cost`.
+    /// The cost for a limit whose largest cost is `max_cost`.
     fn cost(&self, max_cost: u64) -> Cost {
         let part = |share: f64| (share * max_cost as f64) as u64 + 1;
         match *self {
@@ -131,14 +131,14 @@ impl Amount {
     }
 }
 
-pub(crate) fn asked(counters: usize) -> impl Strategy<Value = Asked> {
+pub(crate) fn random_charge(counters: usize) -> impl Strategy<Value = RandomCharge> {
     let charging = prop_oneof![3 => Just(Charging::Prepaid), 1 => Just(Charging::Postpaid)];
     let role = prop_oneof![
         5 => Just(Role::Enforce),
         2 => Just(Role::NonBinding),
         3 => (0..3_u16).prop_map(Role::Quota),
     ];
-    (0..counters, amount(), charging, role).prop_map(|(counter, amount, charging, role)| Asked {
+    (0..counters, amount(), charging, role).prop_map(|(counter, amount, charging, role)| RandomCharge {
         counter,
         amount,
         charging,
@@ -146,25 +146,25 @@ pub(crate) fn asked(counters: usize) -> impl Strategy<Value = Asked> {
     })
 }
 
-pub(super) fn pass() -> impl Strategy<Value = Pass> {
+pub(super) fn time_step() -> impl Strategy<Value = TimeStep> {
     prop_oneof![
-        25 => (0..60_u64).prop_map(Pass::Us),
-        25 => (0.0..1.3).prop_map(Pass::Periods),
-        5 => (1.3..4.0).prop_map(Pass::Periods),
-        35 => (-1..=1_i64).prop_map(Pass::Due),
-        8 => (1..80_u64).prop_map(Pass::Back),
+        25 => (0..60_u64).prop_map(TimeStep::Us),
+        25 => (0.0..1.3).prop_map(TimeStep::Periods),
+        5 => (1.3..4.0).prop_map(TimeStep::Periods),
+        35 => (-1..=1_i64).prop_map(TimeStep::Due),
+        8 => (1..80_u64).prop_map(TimeStep::Back),
     ]
 }
 
 pub(super) fn sequence(kernels: impl Strategy<Value = Kernel>) -> impl Strategy<Value = Sequence> {
-    let request = prop_oneof![3 => vec(asked(4), 1), 2 => vec(asked(4), 2..5)];
+    let request = prop_oneof![3 => vec(random_charge(4), 1), 2 => vec(random_charge(4), 2..5)];
     let batch = prop_oneof![3 => vec(request.clone(), 1..3), 1 => vec(request, 3..20)];
-    (vec(kernels, 4), vec((pass(), batch), 1..40))
+    (vec(kernels, 4), vec((time_step(), batch), 1..40))
         .prop_map(|(kernels, batches)| Sequence { kernels, batches })
 }
 
-impl Asked {
-    /// The charge, on a limit of that kernel.
+impl RandomCharge {
+    /// The charge, for a counter with this kernel.
     pub(crate) fn charge(&self, kernel: Kernel) -> Charge {
         Charge {
             kernel,
@@ -177,23 +177,23 @@ impl Asked {
 }
 
 impl Sequence {
-    pub(super) fn charges(&self, asked: &[Asked], case: u64) -> Charges {
+    pub(super) fn charges(&self, random_charges: &[RandomCharge], case: u64) -> Charges {
         let mut charges = Charges::default();
-        for asked in asked {
-            let charge = asked.charge(self.kernels[asked.counter]);
-            charges.push(charge, |key| key.push_str(&format!("{case}/{}", asked.counter)));
+        for random in random_charges {
+            let charge = random.charge(self.kernels[random.counter]);
+            charges.push(charge, |key| key.push_str(&format!("{case}/{}", random.counter)));
         }
         charges
     }
 
-    pub(super) fn moved(&self, now_us: u64, pass: &Pass, last: &Outcomes) -> u64 {
-        let next = match *pass {
-            Pass::Us(us) => now_us + us,
-            Pass::Periods(periods) => now_us + (periods * period_us(&self.kernels[0]) as f64) as u64,
-            Pass::Due(beyond) => now_us.saturating_add_signed(due_us(last).cast_signed() + beyond),
-            Pass::Back(us) => now_us - us,
+    pub(super) fn time_after(&self, now_us: u64, step: &TimeStep, last: &Outcomes) -> u64 {
+        let next = match *step {
+            TimeStep::Us(us) => now_us + us,
+            TimeStep::Periods(periods) => now_us + (periods * period_us(&self.kernels[0]) as f64) as u64,
+            TimeStep::Due(offset) => now_us.saturating_add_signed(due_us(last).cast_signed() + offset),
+            TimeStep::Back(us) => now_us - us,
         };
-        // Recorded time may stand still, and must stay in range.
+        // The time of a replay may stay the same, and must stay in range.
         next.min((1 << 52) - 1)
     }
 }

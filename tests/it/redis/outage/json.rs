@@ -2,7 +2,7 @@
 
 use reqwest::StatusCode;
 
-use crate::service::http::{RULES, asking, post};
+use crate::service::http::{RULES, json_request, post};
 use crate::support::http;
 use crate::support::process::Plan;
 use crate::support::redis::Redis;
@@ -11,9 +11,9 @@ use crate::support::redis::Redis;
 async fn a_store_that_is_away_is_told_from_a_bad_request() {
     let mut redis = Redis::start();
     let service = Plan::new(RULES).redis(&redis.url()).start();
-    assert_eq!(post(&service, asking("user")).await.0, StatusCode::OK);
+    assert_eq!(post(&service, json_request("user")).await.0, StatusCode::OK);
     redis.stop();
-    let (status, _, text) = post(&service, asking("user")).await;
+    let (status, _, text) = post(&service, json_request("user")).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
     assert!(text.starts_with("the counters are not available"), "{text}");
     assert!(!text.contains("127.0.0.1"), "where Redis is, is no caller's business: {text}");

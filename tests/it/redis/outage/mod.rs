@@ -79,7 +79,7 @@ impl Fixture {
     }
 
     async fn ask_policy(&mut self, key: &str) -> Code {
-        self.rls.ask("d", &[(key, "x")]).await.0
+        self.rls.send_one("d", &[(key, "x")]).await.0
     }
 
     fn metric(&self, series: &str) -> u64 {
@@ -157,7 +157,7 @@ impl Fixture {
 
     /// What Redis has charged: units of those who were admitted, and at most once those who got no answer.
     async fn charged(&mut self) -> u32 {
-        let (code, status) = self.rls.ask("d", &[("error", "x")]).await;
+        let (code, status) = self.rls.send_one("d", &[("error", "x")]).await;
         assert_eq!(code, Code::Ok);
         self.admitted += 1;
         LIMIT - status.limit_remaining

@@ -18,7 +18,7 @@ async fn start() -> (Redis, Redis, Hosts, Fixture) {
     let old = Redis::start();
     let new = Redis::start_at(SocketAddr::new(ELSEWHERE, old.port()));
     let mut hosts = Hosts::new();
-    hosts.lead(NAME, old.address().ip());
+    hosts.set_address(NAME, old.address().ip());
     let plan = Plan::new(RULES).redis(&format!("redis://{NAME}:{}/", old.port()));
     let fixture = Fixture::start_with(hosts.for_process(plan)).await;
     (old, new, hosts, fixture)
@@ -30,7 +30,7 @@ async fn a_dead_servers_name_that_moves() {
     old.stop();
     fixture.first_failure().await;
     fixture.policies_are_in_force(&Symptoms { kind: "unreachable", logged: "cannot be reached" }).await;
-    hosts.lead(NAME, new.address().ip());
+    hosts.set_address(NAME, new.address().ip());
     (fixture.admitted, fixture.unanswered) = (0, 0);
     fixture.service_recovers().await;
     fixture.nothing_was_charged_but_what_was_admitted().await;
@@ -43,7 +43,7 @@ async fn a_name_that_moves_away_from_a_replica() {
     old.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]).expect("REPLICAOF");
     fixture.first_failure().await;
     fixture.policies_are_in_force(&Symptoms { kind: "refused", logged: "READONLY" }).await;
-    hosts.lead(NAME, new.address().ip());
+    hosts.set_address(NAME, new.address().ip());
     (fixture.admitted, fixture.unanswered) = (0, 0);
     fixture.service_recovers().await;
     fixture.nothing_was_charged_but_what_was_admitted().await;
@@ -52,7 +52,7 @@ async fn a_name_that_moves_away_from_a_replica() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_is_gone_leads_where_it_led() {
     let (old, _new, mut hosts, mut fixture) = start().await;
-    hosts.forget();
+    hosts.clear();
     for _ in 0..5 {
         old.run::<()>(&["CLIENT", "KILL", "TYPE", "normal"]).expect("CLIENT KILL");
         // Who was under way when the connection broke may be told so.
@@ -67,12 +67,12 @@ async fn a_name_that_is_gone_leads_where_it_led() {
 async fn a_name_that_nobody_knows_yet() {
     let redis = Redis::start();
     let mut hosts = Hosts::new();
-    hosts.forget();
-    let plan = Plan::new(RULES).redis(&format!("redis://{NAME}:{}/", redis.port())).alive_is_enough();
+    hosts.clear();
+    let plan = Plan::new(RULES).redis(&format!("redis://{NAME}:{}/", redis.port())).wait_for_livez();
     let service = hosts.for_process(plan).start();
     let status = || http::get(service.http_port(), "/readyz", &[]).expect("an answer").status;
     wait::expect("a word about the name", || service.log().contains(NAME));
     assert_eq!(status(), 503);
-    hosts.lead(NAME, redis.address().ip());
+    hosts.set_address(NAME, redis.address().ip());
     wait::expect("readiness", || status() == 200);
 }

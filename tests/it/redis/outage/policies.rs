@@ -56,7 +56,7 @@ async fn every_policy_is_kept(rls: &mut Rls) {
 async fn a_process_starts_without_redis_and_decides_once_it_is_there() {
     let mut redis = Redis::start();
     redis.stop();
-    let service = Plan::new(RULES).redis(&redis.url()).alive_is_enough().start();
+    let service = Plan::new(RULES).redis(&redis.url()).wait_for_livez().start();
     let mut rls = Rls::connect(service.grpc_port()).await;
     let ready = || http::get(service.http_port(), "/readyz", &[]).expect("an answer").status;
 

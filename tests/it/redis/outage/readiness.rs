@@ -50,7 +50,7 @@ async fn an_outage_is_still_ready() {
 async fn a_redis_that_was_never_reached_is_not() {
     let mut redis = Redis::start();
     redis.stop();
-    let service = Plan::new(RULES).redis(&redis.url()).alive_is_enough().start();
+    let service = Plan::new(RULES).redis(&redis.url()).wait_for_livez().start();
     assert_eq!(readiness(&service).await, Err("not ready: the store has not answered yet\n".to_owned()));
     redis.restart();
     assert!(wait::until_async(wait::PATIENCE, async || readiness(&service).await.ok()).await.is_some());
@@ -58,7 +58,7 @@ async fn a_redis_that_was_never_reached_is_not() {
 
 /// Until somebody puts it right, without a restart.
 async fn is_a_misconfiguration(redis: &Redis, url: &str, put_right: impl FnOnce(&Redis)) {
-    let service = Plan::new(RULES).redis(url).alive_is_enough().start();
+    let service = Plan::new(RULES).redis(url).wait_for_livez().start();
     let turned_away = wait::until_async(wait::PATIENCE, async || {
         readiness(&service).await.err().filter(|reasons| reasons.contains("rejects this process"))
     });
@@ -111,8 +111,7 @@ async fn a_missing_permission_is_a_misconfiguration() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_not_there_is_a_misconfiguration() {
     let redis = Redis::start();
-    let service =
-        Plan::new(RULES).redis(&format!("redis://{}/99", redis.address())).alive_is_enough().start();
+    let service = Plan::new(RULES).redis(&format!("redis://{}/99", redis.address())).wait_for_livez().start();
     let turned_away = wait::until_async(wait::PATIENCE, async || {
         readiness(&service).await.err().filter(|reasons| reasons.contains("rejects this process"))
     });
@@ -123,7 +122,7 @@ async fn a_database_that_is_not_there_is_a_misconfiguration() {
 fn a_process_without_its_redis_is_alive_and_not_ready() {
     let mut redis = Redis::start();
     redis.stop();
-    let service = Plan::new(RULES).redis(&redis.url()).alive_is_enough().start();
+    let service = Plan::new(RULES).redis(&redis.url()).wait_for_livez().start();
     let ready = || http::get(service.http_port(), "/readyz", &[]).expect("an answer").status == 200;
     assert!(!ready());
     redis.restart();
@@ -134,7 +133,7 @@ fn a_process_without_its_redis_is_alive_and_not_ready() {
 fn a_store_that_never_answered_is_the_reason_for_not_being_ready() {
     let mut redis = Redis::start();
     redis.stop();
-    let service = Plan::new(RULES).redis(&redis.url()).alive_is_enough().start();
+    let service = Plan::new(RULES).redis(&redis.url()).wait_for_livez().start();
     let page = |path| http::get(service.http_port(), path, &[]).expect("an answer");
     let ready = page("/readyz");
     assert_eq!(ready.status, 503);

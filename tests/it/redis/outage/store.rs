@@ -8,7 +8,7 @@ use ratelimitd::engine::{Cost, Store, StoreError};
 use ratelimitd::store::breaker::BreakerState;
 use ratelimitd::store::redis::{RedisOptions, RedisStore};
 
-use crate::redis::{kernels, one, patient, store};
+use crate::redis::{kernels, one_charge, patient_options, store};
 use crate::support::redis::Redis;
 
 /// As operators have it by default.
@@ -21,14 +21,14 @@ const SLUGGISHNESS: Duration = Duration::from_millis(250);
 const RECOVERY: Duration = Duration::from_secs(1);
 
 fn impatient(redis: &Redis) -> RedisOptions {
-    RedisOptions { timeout: DEADLINE, ..patient(&redis.url()) }
+    RedisOptions { timeout: DEADLINE, ..patient_options(&redis.url()) }
 }
 
-/// A decision that is admitted whenever there is one, and how long it took.
+/// A decision that is admitted whenever there is one_charge, and how long it took.
 async fn decide(store: &RedisStore) -> (Result<(), StoreError>, Duration) {
     let (_, kernel) = kernels(1_000_000)[3];
     let start = monotonic();
-    let answer = store.decide(&one(kernel, "outage", Cost::take(1))).await;
+    let answer = store.decide(&one_charge(kernel, "outage", Cost::take(1))).await;
     (answer.map(|_| ()), start.elapsed())
 }
 

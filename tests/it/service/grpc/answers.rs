@@ -1,4 +1,4 @@
-//! What stands in an answer: statuses, rounding, headers, metadata.
+//! The contents of answers: statuses, rounding, headers, metadata.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_li
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value};
 
-use super::{ask, costing, of, plan, service};
+use super::{decide_one, plan, request_for, service, with_hits};
 use crate::support::grpc::{Code, DescriptorStatus, RateLimitResponse, Rls, descriptor, request};
 use crate::support::wait::unix_seconds;
 
@@ -18,21 +18,21 @@ fn reset(status: &DescriptorStatus) -> (i64, i32) {
 }
 
 #[tokio::test]
-async fn every_descriptor_has_its_status_in_order() {
+async fn statuses_are_in_the_order_of_descriptors() {
     let service = service();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    let asked = ["wide", "nothing", "free", "user", "week"].map(|key| descriptor(&[(key, "v")]));
-    let answer = rls.send(of(asked.to_vec())).await.expect("an answer");
+    let request = ["wide", "nothing", "free", "user", "week"].map(|key| descriptor(&[(key, "v")]));
+    let answer = rls.send(request_for(request.to_vec())).await.expect("an answer");
     assert_eq!(answer.overall_code(), Code::Ok);
-    let [wide, nothing, free, user, week] = &answer.statuses[..] else { panic!("five: {answer:?}") };
+    let [wide, nothing, free, user, week] = &answer.statuses[..] else { panic!("not five: {answer:?}") };
 
     let bare = |remaining| DescriptorStatus {
         code: Code::Ok.into(),
         limit_remaining: remaining,
         ..DescriptorStatus::default()
     };
-    assert_eq!(*nothing, bare(0), "no rule: a code and nothing else");
-    assert_eq!(*free, bare(u32::MAX), "unlimited: no limit, and as much as there can be");
+    assert_eq!(*nothing, bare(0), "no rule: only a code");
+    assert_eq!(*free, bare(u32::MAX), "unlimited: no limit, and the largest number remains");
 
     let limit = |status: &DescriptorStatus| {
         let limit = status.current_limit.clone().expect("a limit");
@@ -43,7 +43,7 @@ async fn every_descriptor_has_its_status_in_order() {
     assert_eq!(limit(week), (5, Unit::Week, String::new()));
     assert_eq!([wide, user, week].map(|status| status.limit_remaining), [4, 2, 4]);
 
-    // A fixed window says when it ends, in whole seconds, rounded up. The clock may have moved on by a second or two.
+    // The reset is the end of the fixed window in whole seconds, rounded up. Up to 3 s may have passed since the answer.
     let left = i64::try_from(10 * DAY - unix_seconds() % (10 * DAY)).expect("ten days");
     let (seconds, nanos) = reset(wide);
     assert!((left..=left + 3).contains(&seconds) && nanos == 0, "{seconds} s, {left} s left");
@@ -55,64 +55,72 @@ async fn a_limit_counts_down_and_then_denies() {
     let mut rls = Rls::connect(service.grpc_port()).await;
     let mut seen = Vec::new();
     for _ in 0..4 {
-        seen.push(ask(&mut rls, descriptor(&[("user", "ann")])).await);
+        seen.push(decide_one(&mut rls, descriptor(&[("user", "ann")])).await);
     }
     assert_eq!(seen, [(Code::Ok, 2), (Code::Ok, 1), (Code::Ok, 0), (Code::OverLimit, 0)]);
-    assert_eq!(ask(&mut rls, descriptor(&[("user", "bob")])).await, (Code::Ok, 2), "values count apart");
-    let (code, status) = rls.ask("nowhere", &[("user", "ann")]).await;
+    assert_eq!(
+        decide_one(&mut rls, descriptor(&[("user", "bob")])).await,
+        (Code::Ok, 2),
+        "each value has its own counter"
+    );
+    let (code, status) = rls.send_one("unknown", &[("user", "ann")]).await;
     assert_eq!((code, status.current_limit), (Code::Ok, None), "an unknown domain limits nothing");
 }
 
 #[tokio::test]
-async fn a_denial_is_reported_once_and_charges_no_other_limit_in_advance() {
+async fn a_denied_request_charges_no_other_prepaid_limit() {
     let service = service();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    assert_eq!(ask(&mut rls, descriptor(&[("slow", "a")])).await, (Code::Ok, 0));
-    let both = || of(vec![descriptor(&[("slow", "b")]), descriptor(&[("slow", "a")])]);
+    assert_eq!(decide_one(&mut rls, descriptor(&[("slow", "a")])).await, (Code::Ok, 0));
+    let both = || request_for(vec![descriptor(&[("slow", "b")]), descriptor(&[("slow", "a")])]);
     let answer = rls.send(both()).await.expect("an answer");
     assert_eq!(answer.overall_code(), Code::OverLimit);
     let codes: Vec<_> = answer.statuses.iter().map(DescriptorStatus::code).collect();
     assert_eq!(codes, [Code::Ok, Code::OverLimit]);
-    // A permit an hour: over the limit the reset is the exact wait, rounded up.
+    // One unit per hour: over the limit the reset is the exact wait, rounded up.
     let (seconds, nanos) = reset(&answer.statuses[1]);
     assert!((3_590..=3_600).contains(&seconds) && nanos == 0, "{seconds} s");
-    assert_eq!(ask(&mut rls, descriptor(&[("slow", "b")])).await, (Code::Ok, 0), "b was not charged");
+    assert_eq!(decide_one(&mut rls, descriptor(&[("slow", "b")])).await, (Code::Ok, 0), "b was not charged");
 }
 
 #[tokio::test]
-async fn durations_are_exact_where_that_is_asked_for() {
+async fn durations_are_exact_if_the_setting_says_so() {
     let service = plan().set("response.exact_durations", true).start();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    ask(&mut rls, descriptor(&[("slow", "a")])).await;
-    let answer = rls.send(of(vec![descriptor(&[("slow", "a")])])).await.expect("an answer");
+    decide_one(&mut rls, descriptor(&[("slow", "a")])).await;
+    let answer = rls.send(request_for(vec![descriptor(&[("slow", "a")])])).await.expect("an answer");
     let (seconds, nanos) = reset(&answer.statuses[0]);
     assert!((3_590..3_600).contains(&seconds) && nanos > 0 && nanos % 1_000 == 0, "{seconds} s {nanos} ns");
 }
 
 #[tokio::test]
-async fn shadow_and_quota_rules_deny_as_they_are_meant_to() {
+async fn shadow_rules_never_deny_and_quota_rules_deny_together() {
     let service = service();
     let mut rls = Rls::connect(service.grpc_port()).await;
     let mut all = async |keys: &[&str]| {
-        let asked = keys.iter().map(|key| descriptor(&[(key, "v")])).collect();
-        let answer = rls.send(of(asked)).await.expect("an answer");
+        let request = keys.iter().map(|key| descriptor(&[(key, "v")])).collect();
+        let answer = rls.send(request_for(request)).await.expect("an answer");
         let codes: Vec<_> = answer.statuses.iter().map(DescriptorStatus::code).collect();
         (answer.overall_code(), codes)
     };
     use Code::{Ok, OverLimit};
-    assert_eq!(all(&["dark"]).await, (Ok, vec![Ok]));
-    assert_eq!(all(&["dark"]).await, (Ok, vec![Ok]), "a shadow rule never denies");
+    assert_eq!(all(&["shadow"]).await, (Ok, vec![Ok]));
+    assert_eq!(all(&["shadow"]).await, (Ok, vec![Ok]), "a shadow rule never denies");
     assert_eq!(all(&["quota_a"]).await, (Ok, vec![Ok]));
-    assert_eq!(all(&["quota_a", "quota_b"]).await, (Ok, vec![OverLimit, Ok]), "one quota of two is left");
+    assert_eq!(
+        all(&["quota_a", "quota_b"]).await,
+        (Ok, vec![OverLimit, Ok]),
+        "one of two quotas is not used up"
+    );
     assert_eq!(all(&["quota_a", "quota_b"]).await, (OverLimit, vec![OverLimit, OverLimit]));
 }
 
 #[tokio::test]
-async fn global_shadow_mode_reports_and_lets_pass() {
+async fn global_shadow_mode_reports_denials_and_admits() {
     let service = plan().set("shadow_mode", true).start();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    let asked = || of(vec![costing("user", "ann", 4)]);
-    let answer = rls.send(asked()).await.expect("an answer");
+    let request = || request_for(vec![with_hits("user", "ann", 4)]);
+    let answer = rls.send(request()).await.expect("an answer");
     assert_eq!(answer.overall_code(), Code::Ok);
     assert_eq!(answer.statuses[0].code(), Code::OverLimit);
 }
@@ -122,42 +130,42 @@ fn headers(answer: &RateLimitResponse) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
-async fn headers_are_off_unless_asked_for() {
+async fn headers_are_off_by_default() {
     let service = service();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    let answer = rls.send(of(vec![costing("user", "ann", 4)])).await.expect("an answer");
+    let answer = rls.send(request_for(vec![with_hits("user", "ann", 4)])).await.expect("an answer");
     assert_eq!(answer.overall_code(), Code::OverLimit);
     assert!(headers(&answer).is_empty() && answer.dynamic_metadata.is_none());
 }
 
 #[tokio::test]
-async fn headers_of_the_reference_name_the_limit_that_speaks() {
+async fn headers_of_the_reference_describe_one_limit() {
     let service = plan().set("response.headers", "envoy_ratelimit").set("response.retry_after", true).start();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    let mut of_both = async |user_hits| {
-        let asked = of(vec![costing("team", "t", 8), costing("user", "u", user_hits)]);
-        let answer = rls.send(asked).await.expect("an answer");
+    let mut headers_of_both = async |user_hits| {
+        let request = request_for(vec![with_hits("team", "t", 8), with_hits("user", "u", user_hits)]);
+        let answer = rls.send(request).await.expect("an answer");
         headers(&answer)
             .into_iter()
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect::<HashMap<_, _>>()
     };
-    // 2 of 10 and 2 of 3 are left: the first on a tie.
-    let first = of_both(1).await;
+    // 2 of 10 and 2 of 3 remain: the first limit, as both are equal.
+    let first = headers_of_both(1).await;
     assert_eq!((first["RateLimit-Limit"].as_str(), first["RateLimit-Remaining"].as_str()), ("10", "2"));
     assert!(first["RateLimit-Reset"].parse::<u64>().is_ok_and(|reset| reset > 1));
     assert!(!first.contains_key("Retry-After"));
-    // Both are over: the last one that is.
-    let second = of_both(9).await;
+    // Both are over the limit: the last of them.
+    let second = headers_of_both(9).await;
     assert_eq!((second["RateLimit-Limit"].as_str(), second["RateLimit-Remaining"].as_str()), ("3", "0"));
 
-    // Waiting does not help a cost that can never fit, and there is nothing to say of descriptors without a limit.
-    let never = rls.send(of(vec![costing("slow", "x", 2)])).await.expect("an answer");
+    // A cost above the limit never fits, so there is no Retry-After. Descriptors without a limit have no headers.
+    let never = rls.send(request_for(vec![with_hits("slow", "x", 2)])).await.expect("an answer");
     assert_eq!(never.overall_code(), Code::OverLimit);
     assert!(headers(&never).iter().all(|(key, _)| *key != "Retry-After"), "{never:?}");
     let (seconds, _) = reset(&never.statuses[0]);
     assert!(seconds >= 1, "over the limit a reset is never 0");
-    let nothing = rls.send(of(vec![descriptor(&[("nothing", "x")])])).await.expect("an answer");
+    let nothing = rls.send(request_for(vec![descriptor(&[("nothing", "x")])])).await.expect("an answer");
     assert!(headers(&nothing).is_empty());
 }
 
@@ -165,19 +173,21 @@ async fn headers_of_the_reference_name_the_limit_that_speaks() {
 async fn headers_of_the_draft_list_every_limit() {
     let service = plan().set("response.headers", "ietf").set("response.retry_after", true).start();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    let asked = || of(vec![descriptor(&[("both", "v")]), descriptor(&[("dark", "v")])]);
-    let answer = rls.send(asked()).await.expect("an answer");
-    let policy = r#""wire.both.1year";q=2;w=15768000, "wire.both.1month";q=9;w=2592000"#;
-    let [(first, policies), (second, standings)] = headers(&answer)[..] else { panic!("two: {answer:?}") };
+    let request = || request_for(vec![descriptor(&[("both", "v")]), descriptor(&[("shadow", "v")])]);
+    let answer = rls.send(request()).await.expect("an answer");
+    let policy = r#""test.both.1year";q=2;w=15768000, "test.both.1month";q=9;w=2592000"#;
+    let [(first, policies), (second, standings)] = headers(&answer)[..] else {
+        panic!("not two: {answer:?}")
+    };
     assert_eq!((first, second, policies), ("RateLimit-Policy", "RateLimit", policy));
-    // A quarter of a year until the next unit of the first; the second grows after a month at the latest.
+    // The next unit of the first limit comes in a quarter of a year, that of the second within a month.
     assert!(
-        standings.starts_with(r#""wire.both.1year";r=1;t=7884000, "wire.both.1month";r=8;t="#),
+        standings.starts_with(r#""test.both.1year";r=1;t=7884000, "test.both.1month";r=8;t="#),
         "{standings}"
     );
 
-    rls.send(asked()).await.expect("an answer");
-    let denied = rls.send(asked()).await.expect("an answer");
+    rls.send(request()).await.expect("an answer");
+    let denied = rls.send(request()).await.expect("an answer");
     assert_eq!(denied.overall_code(), Code::OverLimit);
     let wait: HashMap<_, _> = headers(&denied).into_iter().collect();
     let wait: u64 = wait["Retry-After"].parse().expect("whole seconds");
@@ -185,60 +195,67 @@ async fn headers_of_the_draft_list_every_limit() {
 }
 
 #[tokio::test]
-async fn nothing_from_a_rule_file_splits_a_header() {
+async fn names_from_rule_files_cannot_add_headers() {
     let service = plan().set("response.headers", "ietf").start();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    let answer = rls.send(of(vec![descriptor(&[("odd", "v")])])).await.expect("an answer");
-    // Envoy writes both out as they are.
+    let answer = rls.send(request_for(vec![descriptor(&[("escaped", "v")])])).await.expect("an answer");
+    // Envoy copies the name of the limit and the headers without escapes.
     let limit = answer.statuses[0].current_limit.clone().expect("a limit");
     assert_eq!(limit.name, "a__Set-Cookie: _x_");
-    let [(_, policies), (_, standings)] = headers(&answer)[..] else { panic!("two: {answer:?}") };
+    let [(_, policies), (_, standings)] = headers(&answer)[..] else { panic!("not two: {answer:?}") };
     for value in [policies, standings] {
         assert!(value.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{value:?}");
         assert_eq!(value.matches('"').count(), 2, "{value:?}");
     }
 }
 
-fn field<'s>(of: &'s Struct, name: &str) -> Option<&'s Kind> {
-    of.fields.get(name).and_then(|value| value.kind.as_ref())
+fn field<'s>(parent: &'s Struct, name: &str) -> Option<&'s Kind> {
+    parent.fields.get(name).and_then(|value| value.kind.as_ref())
 }
 
 #[tokio::test]
-async fn dynamic_metadata_tells_what_decided() {
+async fn dynamic_metadata_describes_the_decision() {
     let service = plan().set("response.dynamic_metadata", true).start();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    let mut asked = of(vec![descriptor(&[("told", "v"), ("more", "w")]), descriptor(&[("told", "v")])]);
-    asked.hits_addend = 2;
-    let answer = rls.send(asked).await.expect("an answer");
-    let told = answer.dynamic_metadata.expect("metadata");
-    assert_eq!(field(&told, "domain"), Some(&Kind::StringValue("wire".to_owned())));
-    assert_eq!(field(&told, "hitsAddend"), Some(&Kind::NumberValue(2.0)));
-    assert_eq!(field(&told, "rule"), Some(&Kind::StringValue("wire.told".to_owned())));
-    assert_eq!(field(&told, "retry_after_ms"), None);
-    let Some(Kind::ListValue(descriptors)) = field(&told, "descriptors") else { panic!("a list: {told:?}") };
+    let mut request = request_for(vec![
+        descriptor(&[("annotated", "v"), ("more", "w")]),
+        descriptor(&[("annotated", "v")]),
+    ]);
+    request.hits_addend = 2;
+    let answer = rls.send(request).await.expect("an answer");
+    let metadata = answer.dynamic_metadata.expect("metadata");
+    assert_eq!(field(&metadata, "domain"), Some(&Kind::StringValue("test".to_owned())));
+    assert_eq!(field(&metadata, "hitsAddend"), Some(&Kind::NumberValue(2.0)));
+    assert_eq!(field(&metadata, "rule"), Some(&Kind::StringValue("test.annotated".to_owned())));
+    assert_eq!(field(&metadata, "retry_after_ms"), None);
+    let Some(Kind::ListValue(descriptors)) = field(&metadata, "descriptors") else {
+        panic!("no list: {metadata:?}")
+    };
     let text = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
-    let Some(Kind::StructValue(first)) = &descriptors.values[0].kind else { panic!("{told:?}") };
-    let Some(Kind::ListValue(entries)) = field(first, "entries") else { panic!("{told:?}") };
-    assert_eq!(entries.values, [text("told=v"), text("more=w")]);
-    let Some(Kind::StructValue(of_rules)) = field(&told, "metadata") else { panic!("{told:?}") };
-    assert_eq!(field(of_rules, "tier"), Some(&Kind::StringValue("gold".to_owned())));
+    let Some(Kind::StructValue(first)) = &descriptors.values[0].kind else { panic!("{metadata:?}") };
+    let Some(Kind::ListValue(entries)) = field(first, "entries") else { panic!("{metadata:?}") };
+    assert_eq!(entries.values, [text("annotated=v"), text("more=w")]);
+    let Some(Kind::StructValue(rule_metadata)) = field(&metadata, "metadata") else { panic!("{metadata:?}") };
+    assert_eq!(field(rule_metadata, "tier"), Some(&Kind::StringValue("gold".to_owned())));
 
-    let denied = rls.send(of(vec![costing("user", "ann", 4)])).await.expect("an answer");
-    let told = denied.dynamic_metadata.expect("metadata");
-    assert_eq!(field(&told, "rule"), Some(&Kind::StringValue("per user".to_owned())));
-    assert!(matches!(field(&told, "retry_after_ms"), None | Some(Kind::NumberValue(_))), "{told:?}");
+    let denied = rls.send(request_for(vec![with_hits("user", "ann", 4)])).await.expect("an answer");
+    let metadata = denied.dynamic_metadata.expect("metadata");
+    assert_eq!(field(&metadata, "rule"), Some(&Kind::StringValue("per user".to_owned())));
+    assert!(matches!(field(&metadata, "retry_after_ms"), None | Some(Kind::NumberValue(_))), "{metadata:?}");
 
-    ask(&mut rls, descriptor(&[("queue", "v")])).await;
-    let queued = rls.send(of(vec![descriptor(&[("queue", "v")])])).await.expect("an answer");
+    decide_one(&mut rls, descriptor(&[("queue", "v")])).await;
+    let queued = rls.send(request_for(vec![descriptor(&[("queue", "v")])])).await.expect("an answer");
     assert_eq!(queued.overall_code(), Code::Ok);
-    let told = queued.dynamic_metadata.expect("metadata");
-    let Some(Kind::NumberValue(delay)) = field(&told, "delay_ms") else { panic!("a delay: {told:?}") };
-    // Two an hour: the second one waits for half of it.
+    let metadata = queued.dynamic_metadata.expect("metadata");
+    let Some(Kind::NumberValue(delay)) = field(&metadata, "delay_ms") else {
+        panic!("no delay: {metadata:?}")
+    };
+    // Two per hour: the second waits for half an hour.
     assert!((1_790_000.0..=1_800_000.0).contains(delay), "{delay} ms");
 }
 
 #[tokio::test]
-async fn the_reference_calls_an_empty_domain_unknown_and_we_name_the_mistake() {
+async fn an_empty_domain_is_an_invalid_argument() {
     let service = service();
     let mut rls = Rls::connect(service.grpc_port()).await;
     let error = rls.send(request("", vec![descriptor(&[("user", "v")])])).await.expect_err("no domain");

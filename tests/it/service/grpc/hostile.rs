@@ -1,15 +1,15 @@
-//! What a client must not be able to do: crash the process, or make it wait or remember for ever.
+//! Requests of a hostile client: they must not crash or block the process, or use memory without limit.
 
 use bytes::{Buf, BufMut, Bytes};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code as Failure, Status};
 
-use super::{ask, of, plan, service};
+use super::{decide_one, plan, request_for, service};
 use crate::support::grpc::{Code, RateLimitDescriptor, RateLimitRequest, Rls, descriptor, request};
 use crate::support::process::Ratelimitd;
 
-/// Sends and takes bytes as they are.
+/// A codec that sends and receives bytes without changes.
 struct Raw;
 
 impl Codec for Raw {
@@ -51,8 +51,8 @@ async fn send_raw(channel: &Channel, path: &'static str, message: &[u8]) -> Resu
     let mut client = tonic::client::Grpc::new(channel.clone());
     client.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
     let path = http::uri::PathAndQuery::from_static(path);
-    let asked = tonic::Request::new(Bytes::copy_from_slice(message));
-    client.unary(asked, path, Raw).await.map(tonic::Response::into_inner)
+    let request = tonic::Request::new(Bytes::copy_from_slice(message));
+    client.unary(request, path, Raw).await.map(tonic::Response::into_inner)
 }
 
 const CALL: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -63,26 +63,26 @@ async fn channel(service: &Ratelimitd) -> Channel {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_request_are_refused_and_the_next_request_is_answered() {
+async fn malformed_messages_are_refused_and_the_next_request_is_answered() {
     let service = service();
     let channel = channel(&service).await;
-    // Bytes, and why they are no request.
+    // Message, and why it is malformed.
     let table: [(&[u8], &str); 6] = [
         (b"\x0a\x02\xff\xfe", "a domain that is not UTF-8"),
         (b"\x0a\x7fabc", "a domain longer than the message"),
         (b"\x12\x05\x0a\x03\x0a\x01\xff", "a key that is not UTF-8"),
-        (b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "a tag without end"),
-        (b"\x0f", "a wire type there is not"),
+        (b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "a tag that does not end"),
+        (b"\x0f", "a wire type that does not exist"),
         (b"\x12\x00", "a descriptor without entries and no domain"),
     ];
     for (message, why) in table {
         let error = send_raw(&channel, CALL, message).await.expect_err(why);
         assert!(matches!(error.code(), Failure::Internal | Failure::InvalidArgument), "{why}: {error:?}");
     }
-    let unknown_fields = b"\x0a\x04wire\x12\x0b\x0a\x09\x0a\x04user\x12\x01u\xf8\x07\x01\x1a\x00";
-    assert!(send_raw(&channel, CALL, unknown_fields).await.is_err(), "field 3 is a number, not a message");
-    let envoys = b"\x0a\x04wire\x12\x0b\x0a\x09\x0a\x04user\x12\x01u\xf8\x07\x01";
-    let answer = send_raw(&channel, CALL, envoys).await.expect("fields that are not known are passed over");
+    let wrong_type = b"\x0a\x04test\x12\x0b\x0a\x09\x0a\x04user\x12\x01u\xf8\x07\x01\x1a\x00";
+    assert!(send_raw(&channel, CALL, wrong_type).await.is_err(), "field 3 is a number, not a message");
+    let unknown_field = b"\x0a\x04test\x12\x0b\x0a\x09\x0a\x04user\x12\x01u\xf8\x07\x01";
+    let answer = send_raw(&channel, CALL, unknown_field).await.expect("unknown fields are ignored");
     assert!(answer.starts_with(b"\x08\x01"), "overall_code OK comes first: {answer:?}");
 }
 
@@ -105,19 +105,19 @@ fn with_entries(count: usize) -> RateLimitDescriptor {
 }
 
 #[tokio::test]
-async fn what_is_incomplete_or_too_large_is_named() {
+async fn the_error_names_what_is_incomplete_or_too_large() {
     let service = service();
     let mut rls = Rls::connect(service.grpc_port()).await;
     let (long, longest) = ("x".repeat(16_385), "x".repeat(16_384));
     let table: [(RateLimitRequest, &str); 8] = [
         (RateLimitRequest::default(), "rate limit domain must not be empty"),
-        (of(vec![]), "rate limit descriptor list must not be empty"),
-        (of(vec![with_entries(1), with_entries(0)]), "descriptor 1: no entries"),
-        (of(vec![with_entries(33)]), "descriptor 0: 33 entries, more than the 32 allowed"),
-        (of(vec![with_entries(1); 65]), "65 descriptors, more than the 64 allowed"),
-        (of(vec![descriptor(&[("", "v")])]), "descriptor 0: entry 0: the key must not be empty"),
+        (request_for(vec![]), "rate limit descriptor list must not be empty"),
+        (request_for(vec![with_entries(1), with_entries(0)]), "descriptor 1: no entries"),
+        (request_for(vec![with_entries(33)]), "descriptor 0: 33 entries, more than the 32 allowed"),
+        (request_for(vec![with_entries(1); 65]), "65 descriptors, more than the 64 allowed"),
+        (request_for(vec![descriptor(&[("", "v")])]), "descriptor 0: entry 0: the key must not be empty"),
         (
-            of(vec![descriptor(&[("k", &long)])]),
+            request_for(vec![descriptor(&[("k", &long)])]),
             "descriptor 0: entry 0: 16385 bytes in the value, more than the 16384 allowed",
         ),
         (
@@ -125,18 +125,18 @@ async fn what_is_incomplete_or_too_large_is_named() {
             "rate limit domain has 16385 bytes, more than the 16384 allowed",
         ),
     ];
-    for (asked, reason) in table {
-        let error = rls.send(asked).await.expect_err(reason);
+    for (request, reason) in table {
+        let error = rls.send(request).await.expect_err(reason);
         assert_eq!((error.code(), error.message()), (Failure::InvalidArgument, reason));
     }
-    let at_the_bounds = of(vec![with_entries(32); 64]);
+    let at_the_bounds = request_for(vec![with_entries(32); 64]);
     assert_eq!(rls.send(at_the_bounds).await.expect("within bounds").statuses.len(), 64);
-    assert_eq!(ask(&mut rls, descriptor(&[("user", &longest)])).await, (Code::Ok, 2));
+    assert_eq!(decide_one(&mut rls, descriptor(&[("user", &longest)])).await, (Code::Ok, 2));
 
-    let huge = of(vec![descriptor(&[("k", &longest)]); 20]);
-    let error = rls.send(huge).await.expect_err("more bytes than any message may have");
+    let huge = request_for(vec![descriptor(&[("k", &longest)]); 20]);
+    let error = rls.send(huge).await.expect_err("more bytes than a message may have");
     assert!(matches!(error.code(), Failure::OutOfRange | Failure::ResourceExhausted), "{error:?}");
-    assert_eq!(ask(&mut rls, descriptor(&[("user", "after")])).await, (Code::Ok, 2));
+    assert_eq!(decide_one(&mut rls, descriptor(&[("user", "after")])).await, (Code::Ok, 2));
 }
 
 #[tokio::test]
@@ -145,24 +145,29 @@ async fn the_bounds_are_settings() {
         plan().set("server.max_descriptors", 1).set("server.max_entries", 1).set("server.max_value_bytes", 4);
     let service = plan.start();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    for asked in
-        [of(vec![with_entries(1); 2]), of(vec![with_entries(2)]), of(vec![descriptor(&[("user", "12345")])])]
-    {
-        let error = rls.send(asked).await.expect_err("over a bound");
+    for request in [
+        request_for(vec![with_entries(1); 2]),
+        request_for(vec![with_entries(2)]),
+        request_for(vec![descriptor(&[("user", "12345")])]),
+    ] {
+        let error = rls.send(request).await.expect_err("over a bound");
         assert_eq!(error.code(), Failure::InvalidArgument, "{error:?}");
     }
-    assert_eq!(ask(&mut rls, descriptor(&[("user", "1234")])).await, (Code::Ok, 2));
+    assert_eq!(decide_one(&mut rls, descriptor(&[("user", "1234")])).await, (Code::Ok, 2));
 }
 
 #[tokio::test]
-async fn nothing_of_a_request_is_logged() {
+async fn values_of_descriptors_are_not_logged() {
     let service = plan().set("log.level", "debug").start();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    for asked in [of(vec![descriptor(&[("user", "a secret")])]), of(vec![descriptor(&[("", "a secret")])])] {
-        // Answered or refused, it is the log that is looked at.
-        let _ = rls.send(asked).await;
+    for request in [
+        request_for(vec![descriptor(&[("user", "a secret")])]),
+        request_for(vec![descriptor(&[("", "a secret")])]),
+    ] {
+        // The answer does not matter here, only the log.
+        let _ = rls.send(request).await;
     }
     let log = service.log();
-    assert!(log.contains("the key must not be empty"), "refusals are told at this level: {log}");
+    assert!(log.contains("the key must not be empty"), "refused requests are logged at this level: {log}");
     assert!(!log.contains("secret"), "{log}");
 }

@@ -18,7 +18,7 @@ async fn channel(service: &Ratelimitd) -> Channel {
 }
 
 #[tokio::test]
-async fn health_knows_the_names_that_callers_use() {
+async fn health_answers_for_the_names_that_clients_use() {
     let service = service();
     let mut health = HealthClient::new(channel(&service).await);
     let mut check = async |name: &str| {
@@ -31,26 +31,27 @@ async fn health_knows_the_names_that_callers_use() {
 }
 
 #[tokio::test]
-async fn reflection_tells_the_contract() {
+async fn reflection_lists_the_services() {
     let service = service();
     let mut reflection = ServerReflectionClient::new(channel(&service).await);
     let symbol = "envoy.service.ratelimit.v3.RateLimitService".to_owned();
-    let asked = [MessageRequest::ListServices(String::new()), MessageRequest::FileContainingSymbol(symbol)];
-    let asked =
-        asked.map(|request| ServerReflectionRequest { host: String::new(), message_request: Some(request) });
+    let requests =
+        [MessageRequest::ListServices(String::new()), MessageRequest::FileContainingSymbol(symbol)];
+    let requests = requests
+        .map(|request| ServerReflectionRequest { host: String::new(), message_request: Some(request) });
     let mut answers = reflection
-        .server_reflection_info(tokio_stream::iter(asked))
+        .server_reflection_info(tokio_stream::iter(requests))
         .await
         .expect("a stream of answers")
         .into_inner();
     let mut next =
         async || answers.message().await.expect("an answer").and_then(|answer| answer.message_response);
 
-    let Some(MessageResponse::ListServicesResponse(list)) = next().await else { panic!("a list") };
+    let Some(MessageResponse::ListServicesResponse(list)) = next().await else { panic!("not a list") };
     let names: Vec<_> = list.service.iter().map(|service| service.name.as_str()).collect();
     for name in ["envoy.service.ratelimit.v3.RateLimitService", "grpc.health.v1.Health"] {
         assert!(names.contains(&name), "{names:?}");
     }
-    let Some(MessageResponse::FileDescriptorResponse(files)) = next().await else { panic!("files") };
+    let Some(MessageResponse::FileDescriptorResponse(files)) = next().await else { panic!("no files") };
     assert!(!files.file_descriptor_proto.is_empty());
 }

@@ -1,6 +1,6 @@
 //! The configuration of the Envoy under test: an HTTP and a TCP listener with a rate-limit filter each.
 //!
-//! What a test is about (routes, failure mode, timeout) is said by the test; this is the rest.
+//! A test sets routes, failure mode and timeout. This module adds the rest.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ const HCM_TYPE: &str =
 const ROUTER_TYPE: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
 const PROTOCOL_TYPE: &str = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
-/// What an Envoy is started with. A field not set is absent, so that Envoy's own default holds.
+/// The configuration of an Envoy. A field that is not set is absent, so that Envoy's default applies.
 pub struct Bootstrap {
     rls_port: u16,
     domain: String,
@@ -28,12 +28,12 @@ pub struct Bootstrap {
     tcp_descriptors: Value,
 }
 
-/// A route to the upstream, with `rate_limits` as Envoy's route table has them.
+/// A route to the upstream, with `rate_limits` in the route table.
 pub fn route(prefix: &str, rate_limits: Value) -> Value {
     json!({"match": {"prefix": prefix}, "route": {"cluster": "upstream", "rate_limits": rate_limits}})
 }
 
-/// A route whose `rate_limits` stand in the filter's own per-route part, the only place for `hits_addend`.
+/// A route with `rate_limits` in the per-route configuration of the filter, the only place that allows `hits_addend`.
 pub fn per_filter_route(prefix: &str, rate_limits: Value) -> Value {
     json!({
         "match": {"prefix": prefix},
@@ -43,7 +43,7 @@ pub fn per_filter_route(prefix: &str, rate_limits: Value) -> Value {
 }
 
 impl Bootstrap {
-    /// Asks the rate limiter at this port of this machine, about the domain `envoy`, and fails open.
+    /// The filters call the rate limiter at `rls_port` of this machine for the domain `envoy`, and fail open.
     pub fn new(rls_port: u16) -> Self {
         Self {
             rls_port,
@@ -56,25 +56,25 @@ impl Bootstrap {
         }
     }
 
-    /// One more entry of the route table; the first that matches wins.
+    /// Adds an entry to the route table. The first entry that matches applies.
     pub fn route(mut self, route: Value) -> Self {
         self.routes.push(route);
         self
     }
 
-    /// What cannot be decided is refused.
+    /// Requests that cannot be decided are denied.
     pub fn fail_closed(mut self) -> Self {
         self.fail_closed = true;
         self
     }
 
-    /// Envoy's own time limit on a decision (20 ms), in place of one that a busy machine cannot reach.
+    /// Uses Envoy's default timeout of a decision (20 ms) instead of 5 s, which is enough on a busy machine.
     pub fn default_timeout(mut self) -> Self {
         self.timeout = None;
         self
     }
 
-    /// Envoy asks the rate limiter for its health, under the name `ratelimit`.
+    /// Envoy checks the health of the rate limiter, under the name `ratelimit`.
     pub fn health_checked(mut self) -> Self {
         self.health_checked = true;
         self
@@ -118,7 +118,7 @@ impl Bootstrap {
         })
     }
 
-    /// What both rate-limit filters have in common.
+    /// The common part of both rate-limit filters.
     fn filter(&self, kind: &str) -> Value {
         let mut filter = json!({
             "@type": kind,
@@ -153,7 +153,7 @@ impl Bootstrap {
                 "healthy_threshold": 1,
                 "grpc_health_check": {"service_name": "ratelimit"},
             }]);
-            // Without it a cluster whose every host is ill is used as if all were well.
+            // Without this, Envoy uses all hosts of a cluster if every host is unhealthy (panic mode).
             cluster["common_lb_config"] = json!({"healthy_panic_threshold": {"value": 0}});
         }
         cluster

@@ -1,6 +1,6 @@
-//! A real Envoy with a rate-limit filter, in front of an upstream of its own.
+//! A real Envoy with a rate-limit filter, in front of its own upstream.
 //!
-//! Envoy binds its ports itself and is asked for them, so they cannot be taken by anybody else.
+//! Envoy chooses free ports and reports them, so no other process can take them.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ pub use bootstrap::{Bootstrap, per_filter_route, route};
 
 mod bootstrap;
 
-/// Names the Envoy to test with, where the one from PyPI does not run.
+/// The path of the Envoy to test with, where the Envoy from PyPI does not run.
 const OVERRIDE: &str = "RATELIMITD_TEST_ENVOY";
 
 /// A running Envoy, killed when dropped.
 pub struct Envoy {
-    /// Keeps the bootstrap and the upstream's socket until Envoy is gone.
+    /// Keeps the configuration and the socket of the upstream until Envoy has ended.
     _directory: TempDir,
     _daemon: Daemon,
     admin: u16,
@@ -29,20 +29,20 @@ pub struct Envoy {
 }
 
 impl Envoy {
-    /// Starts Envoy and waits until it serves.
+    /// Starts Envoy and waits until it is ready.
     pub fn start(bootstrap: &Bootstrap) -> Self {
         let directory = TempDir::new().expect("a temporary directory");
         let upstream = directory.path().join("upstream.sock");
         Self::run(directory, &bootstrap.to_json(&upstream).to_string())
     }
 
-    /// The same with a configuration that was written for somebody else. Its listener `http` is the one to ask.
+    /// Starts Envoy with a complete configuration. [`Envoy::get`] uses its listener `http`.
     pub fn start_text(configuration: &str) -> Self {
         Self::run(TempDir::new().expect("a temporary directory"), configuration)
     }
 
     fn run(directory: TempDir, configuration: &str) -> Self {
-        // Envoy goes by the ending, and what it reads as YAML may be JSON.
+        // Envoy chooses the format by the file extension. JSON is valid YAML.
         let file = directory.path().join("envoy.yaml");
         std::fs::write(&file, configuration).expect("a configuration file");
         let mut daemon = launch(&file);
@@ -52,7 +52,7 @@ impl Envoy {
                 let address: SocketAddr = std::fs::read_to_string(&admin_file).ok()?.trim().parse().ok()?;
                 (http::get(address.port(), "/ready", &[]).ok()?.status == 200).then_some(address.port())
             })
-            .unwrap_or_else(|problem| panic!("Envoy does not get ready: {problem:?}"));
+            .unwrap_or_else(|problem| panic!("Envoy does not become ready: {problem:?}"));
         Self { listeners: listeners(admin), admin, _daemon: daemon, _directory: directory }
     }
 
@@ -77,7 +77,7 @@ impl Envoy {
         http::get(self.port("tcp"), "/", &[]).ok()
     }
 
-    /// One of Envoy's own counters or gauges; 0 while it does not exist.
+    /// The value of one of Envoy's counters or gauges; 0 while it does not exist.
     pub fn stat(&self, name: &str) -> u64 {
         let stats =
             http::get(self.admin, "/stats?format=json", &[]).expect("Envoy's admin port answers").body;
@@ -110,7 +110,7 @@ fn binary() -> PathBuf {
     binary
 }
 
-/// The listeners that have a port, with the port that the system gave them.
+/// The listeners that have a port, with the port that the system has chosen.
 fn listeners(admin: u16) -> Vec<(String, u16)> {
     let answer = http::get(admin, "/listeners?format=json", &[]).expect("Envoy's admin port answers").body;
     let answer: Value = serde_json::from_str(&answer).expect("listeners in JSON");
@@ -127,8 +127,8 @@ fn listeners(admin: u16) -> Vec<(String, u16)> {
 }
 
 #[test]
-fn an_upstream_answers_when_nobody_is_asked() {
-    // No `rate_limits` on the route: Envoy never calls the rate limiter, which is not there.
+fn a_route_without_rate_limits_reaches_the_upstream() {
+    // The route has no `rate_limits`, so Envoy does not call the rate limiter. No server listens on port 9.
     let envoy = Envoy::start(&Bootstrap::new(9).fail_closed().route(route("/", serde_json::json!([]))));
     let answer = envoy.get("/");
     assert_eq!((answer.status, answer.body.as_str()), (200, "upstream"));

@@ -1,4 +1,4 @@
-//! The real `ratelimitd` binary, with rules, settings and ports of its own.
+//! A process of the real `ratelimitd` binary, with its own rules, settings and ports.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -23,7 +23,7 @@ pub struct Ratelimitd {
 }
 
 impl Ratelimitd {
-    /// The memory store and one rule file.
+    /// Starts a service with the memory store and one rule file.
     pub fn start(rules: &str) -> Self {
         Plan::new(rules).start()
     }
@@ -54,46 +54,48 @@ impl Ratelimitd {
         self.daemon.kill();
     }
 
-    /// Sends SIGTERM, and does not wait.
+    /// Sends SIGTERM and does not wait for the end of the process.
     pub fn terminate(&self) {
         self.daemon.terminate();
     }
 
-    /// Waits until the process has ended by itself.
+    /// Waits until the process has ended without SIGKILL.
     pub fn wait_exit(&mut self) -> ExitStatus {
         self.daemon.wait_exit()
     }
 
-    /// Starts it again with the same settings and ports, and whatever rules are in the directory now.
+    /// Starts the service again with the same settings, the same ports and the current files in the rules directory.
     pub fn restart(&mut self) {
         self.kill();
         let launched = self.plan.launch(&self.ports, self.directory.path());
-        self.daemon = launched.unwrap_or_else(|problem| panic!("ratelimitd does not come back: {problem:?}"));
+        self.daemon =
+            launched.unwrap_or_else(|problem| panic!("ratelimitd does not start again: {problem:?}"));
     }
 }
 
 #[cfg(test)]
-const TWO: &str = "
+const TWO_A_YEAR: &str = "
 domain: support
 descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 2, algorithm: fixed_window } }]
 ";
 
 #[tokio::test]
-async fn rules_can_be_changed_under_a_running_process() {
-    let service = Ratelimitd::start(TWO);
+async fn a_running_process_loads_changed_rules() {
+    let service = Ratelimitd::start(TWO_A_YEAR);
     let path = service.rules().join("rules.yaml");
-    std::fs::write(path, TWO.replace("requests_per_unit: 2", "requests_per_unit: 7")).expect("a rule file");
+    std::fs::write(path, TWO_A_YEAR.replace("requests_per_unit: 2", "requests_per_unit: 7"))
+        .expect("a rule file");
 
     let limit = || http::get(service.admin_port(), "/rlconfig", &[]).expect("an answer").body;
     wait::expect("the new limit", || limit().contains('7'));
     let mut rls = Rls::connect(service.grpc_port()).await;
-    assert_eq!(rls.ask("support", &[("user", "ann")]).await.1.limit_remaining, 6);
+    assert_eq!(rls.send_one("support", &[("user", "ann")]).await.1.limit_remaining, 6);
 }
 
 #[test]
-fn a_process_that_refuses_to_start_says_why() {
-    let Err(problem) = Plan::new(TWO).set("store.kind", "paper").try_start() else {
-        panic!("there is no store of paper");
+fn a_process_that_does_not_start_reports_the_reason() {
+    let Err(problem) = Plan::new(TWO_A_YEAR).set("store.kind", "paper").try_start() else {
+        panic!("there is no store kind `paper`");
     };
     assert!(problem.status.is_some_and(|status| !status.success()), "{problem:?}");
     assert!(problem.log.contains("store.kind") && problem.log.contains("paper"), "{problem:?}");

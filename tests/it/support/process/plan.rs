@@ -1,4 +1,4 @@
-//! How a `ratelimitd` under test is set up: its settings file, its environment, its rules and its ports.
+//! The setup of a `ratelimitd` under test: settings file, environment, rules and ports.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,66 +12,66 @@ use crate::support::{http, ports};
 
 const ATTEMPTS: usize = 5;
 
-/// The prefix of the settings in the environment. The developer's own must not reach the process under test.
+/// The prefix of settings in the environment. Those of the developer's shell must not reach the process under test.
 const ENVIRONMENT: &str = "RATELIMITD__";
 
-/// What a process is started with. Everything not said here is the binary's own default.
+/// The configuration of a process. Each absent setting has its default.
 #[derive(Default)]
 pub struct Plan {
     settings: Vec<(String, Value)>,
     environment: Vec<(String, String)>,
     rules: Vec<(String, String)>,
-    alive_is_enough: bool,
+    wait_for_livez: bool,
 }
 
 impl Plan {
-    /// The memory store and one rule file.
+    /// A process with the memory store and one rule file.
     pub fn new(rules: &str) -> Self {
         Self::default().rule_file("rules.yaml", rules)
     }
 
-    /// One more file in the rules directory.
+    /// Adds a file to the rules directory.
     pub fn rule_file(mut self, name: &str, text: &str) -> Self {
         self.rules.push((name.to_owned(), text.to_owned()));
         self
     }
 
-    /// A line of the settings file, by its dotted key: `set("store.kind", "redis")`.
+    /// Sets a key of the settings file, written with dots: `set("store.kind", "redis")`.
     pub fn set(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.settings.push((key.to_owned(), value.into()));
         self
     }
 
-    /// The same by the environment: `env("STORE__KIND", "redis")`.
+    /// Sets a setting with an environment variable: `env("STORE__KIND", "redis")`.
     pub fn env(mut self, key: &str, value: &str) -> Self {
         self.environment.push((format!("{ENVIRONMENT}{key}"), value.to_owned()));
         self
     }
 
-    /// A variable that is not a setting.
+    /// Sets an environment variable that is not a setting.
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The redis store, at this URL. A decision may take longer than the default 15 ms, which a machine that is busy
-    /// with other tests can take from any process; a test about the time limit sets its own.
+    /// Uses the Redis store at this URL. The timeout of a decision is longer than the default of 15 ms, because a machine
+    /// that is busy with other tests can delay any process that long. A test of the timeout sets its own.
     pub fn redis(self, url: &str) -> Self {
         self.set("store.kind", "redis").set("store.redis.url", url).set("store.redis.timeout", "1s")
     }
 
-    /// Waits for `/livez` in place of `/readyz`: for a process that is to start without its store.
-    pub fn alive_is_enough(mut self) -> Self {
-        self.alive_is_enough = true;
+    /// Waits for `/livez` instead of `/readyz`: for a process that has to start while its store is down.
+    pub fn wait_for_livez(mut self) -> Self {
+        self.wait_for_livez = true;
         self
     }
 
-    /// Starts the process and waits until it is ready; fails the test when it is not in time.
+    /// Starts the process and waits until it is ready. Fails the test if it does not become ready in time.
     pub fn start(self) -> Ratelimitd {
-        self.try_start().unwrap_or_else(|problem| panic!("ratelimitd does not get ready: {problem:?}"))
+        self.try_start().unwrap_or_else(|problem| panic!("ratelimitd does not become ready: {problem:?}"))
     }
 
-    /// Starts the process and waits until it is ready, or says why it never was.
+    /// Starts the process and waits until it is ready. Returns the reason if it does not become ready.
     pub fn try_start(self) -> Result<Ratelimitd, NotReady> {
         let directory = TempDir::new().expect("a temporary directory");
         std::fs::create_dir(directory.path().join("rules")).expect("a rules directory");
@@ -93,7 +93,7 @@ impl Plan {
 
     pub(super) fn launch(&self, ports: &Ports, directory: &Path) -> Result<Daemon, NotReady> {
         let file = directory.join("ratelimitd.yaml");
-        // JSON is YAML too.
+        // JSON is valid YAML.
         std::fs::write(&file, self.settings(ports, directory).to_string()).expect("a settings file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
         #[expect(clippy::disallowed_methods, reason = "settings of the shell must not reach the service")]
@@ -103,7 +103,7 @@ impl Plan {
         }
         command.envs(self.environment.iter().cloned()).arg("serve").arg("--config").arg(file);
         let mut daemon = Daemon::spawn("ratelimitd", "cargo build", &mut command);
-        let probe = if self.alive_is_enough { "/livez" } else { "/readyz" };
+        let probe = if self.wait_for_livez { "/livez" } else { "/readyz" };
         daemon.wait_ready(|_| (http::get(ports.http, probe, &[]).ok()?.status == 200).then_some(()))?;
         Ok(daemon)
     }

@@ -1,4 +1,4 @@
-//! A real Redis Cluster: three primaries, each with a third of the slots, and a replica each where the test wants them.
+//! A real Redis Cluster: three primaries, each with a third of the slots, and a replica of each if the test needs it.
 
 use std::time::Duration;
 
@@ -10,44 +10,44 @@ use crate::support::{ports, wait};
 const PRIMARIES: usize = 3;
 const SLOTS: usize = 16_384;
 
-/// After so long without a word from a node the others hold it for dead.
+/// `cluster-node-timeout`: the other nodes mark a node as failed if it does not answer for this time.
 pub const NODE_TIMEOUT: Duration = Duration::from_millis(1_200);
 
-/// Nodes that know each other and serve every slot, gone when this is dropped.
+/// Nodes that know each other and serve every slot. They are killed on drop.
 pub struct Cluster {
     nodes: Vec<Redis>,
-    /// What each was started with.
+    /// The settings of each node.
     settings: Vec<Vec<String>>,
 }
 
 impl Cluster {
     /// Three primaries.
     pub fn start() -> Self {
-        Self::of(PRIMARIES)
+        Self::with_nodes(PRIMARIES)
     }
 
-    /// Three primaries, each with a replica: that of node n is node n + 3.
+    /// Three primaries, each with a replica: node n + 3 is the replica of node n.
     pub fn with_replicas() -> Self {
-        let cluster = Self::of(2 * PRIMARIES);
+        let cluster = Self::with_nodes(2 * PRIMARIES);
         for (primary, replica) in cluster.nodes[..PRIMARIES].iter().zip(&cluster.nodes[PRIMARIES..]) {
             let id: String = run(primary, &["CLUSTER", "MYID"]);
             run::<()>(replica, &["CLUSTER", "REPLICATE", &id]);
         }
         for primary in &cluster.nodes[..PRIMARIES] {
-            // Something to acknowledge.
+            // A replica acknowledges only if there is a write.
             run::<()>(primary, &["FLUSHALL"]);
             wait::expect("a replica that is up to date", || is_up_to_date(primary));
         }
-        // Who is whose replica is gossip too: a failover needs the votes of primaries that have heard of it.
+        // Nodes learn the replicas by gossip: a failover needs the votes of primaries that know the replica.
         for node in &cluster.nodes {
-            wait::expect("everyone to know the replicas", || {
+            wait::expect("every node to know the replicas", || {
                 run::<String>(node, &["CLUSTER", "NODES"]).matches("slave").count() == PRIMARIES
             });
         }
         cluster
     }
 
-    fn of(count: usize) -> Self {
+    fn with_nodes(count: usize) -> Self {
         let settings: Vec<Vec<String>> = (0..count).map(|_| settings()).collect();
         let nodes: Vec<Redis> = settings.iter().map(|settings| Redis::start_with(&words(settings))).collect();
         for (n, node) in nodes.iter().enumerate() {
@@ -78,40 +78,40 @@ impl Cluster {
         self.nodes.iter().map(Redis::url).collect()
     }
 
-    /// Ends a node as a crash would.
+    /// Ends a node as a crash does.
     pub fn stop(&mut self, node: usize) {
         self.nodes[node].stop();
     }
 
-    /// Starts a node that was stopped: it has its slots, and none of their keys.
+    /// Starts a stopped node again. It has its slots, and no keys.
     pub fn restart(&mut self, node: usize) {
         self.nodes[node].restart_with(&words(&self.settings[node]));
     }
 
-    /// Stops a node in its tracks: it keeps its connections and answers nothing any more.
+    /// Suspends a node (SIGSTOP): it keeps its connections and does not answer.
     pub fn hang(&self, node: usize) {
         self.nodes[node].signal("STOP");
     }
 
-    /// The primary that was given the slot of a key at the start.
-    pub fn home(&self, key: &str) -> usize {
+    /// The number of the primary that has the slot of a key after the start.
+    pub fn primary_of(&self, key: &str) -> usize {
         let slot: usize = run(&self.nodes[PRIMARIES - 1], &["CLUSTER", "KEYSLOT", key]);
         (0..PRIMARIES).find(|n| slot < (n + 1) * SLOTS / PRIMARIES).expect("every slot has a primary")
     }
 
-    /// Whether a node serves as a primary.
+    /// Whether a node is a primary.
     pub fn is_primary(&self, node: usize) -> bool {
         run::<String>(&self.nodes[node], &["INFO", "replication"]).contains("role:master")
     }
 
-    /// The slots' move to another node, step by step as operators' tools take it.
+    /// Begins to move a slot to another node, with the commands that tools of operators use.
     pub fn begin_move(&self, slot: &str, from: usize, to: usize) {
         let ids = [from, to].map(|n| run::<String>(&self.nodes[n], &["CLUSTER", "MYID"]));
         run::<()>(&self.nodes[to], &["CLUSTER", "SETSLOT", slot, "IMPORTING", &ids[0]]);
         run::<()>(&self.nodes[from], &["CLUSTER", "SETSLOT", slot, "MIGRATING", &ids[1]]);
     }
 
-    /// Moves a few of the slot's keys. False when none is left.
+    /// Moves three keys of the slot. Returns false if the slot had no key.
     pub fn move_some(&self, slot: &str, from: usize, to: usize) -> bool {
         let keys: Vec<String> = run(&self.nodes[from], &["CLUSTER", "GETKEYSINSLOT", slot, "3"]);
         let port = self.nodes[to].port().to_string();
@@ -121,7 +121,7 @@ impl Cluster {
         !keys.is_empty()
     }
 
-    /// Tells everyone that the slot has moved.
+    /// Tells every node that the slot has moved.
     pub fn end_move(&self, slot: &str, from: usize, to: usize) {
         let id: String = run(&self.nodes[to], &["CLUSTER", "MYID"]);
         let others = (0..self.nodes.len()).filter(|n| *n != from && *n != to);
@@ -136,7 +136,7 @@ pub fn run<T: FromRedisValue>(node: &Redis, words: &[&str]) -> T {
     node.run(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
 }
 
-/// Whether a replica has acknowledged all that there is. It is online before it gets anything.
+/// Whether a replica has acknowledged all writes. A replica is online before it has received any.
 fn is_up_to_date(primary: &Redis) -> bool {
     let replication: String = run(primary, &["INFO", "replication"]);
     let offset =
@@ -165,7 +165,8 @@ fn words(settings: &[String]) -> Vec<&str> {
 fn a_cluster_serves_every_slot_and_a_slot_can_be_moved() {
     let cluster = Cluster::start();
     let key = "{moved}";
-    let (from, slot) = (cluster.home(key), run::<u16>(&cluster.nodes()[0], &["CLUSTER", "KEYSLOT", key]));
+    let (from, slot) =
+        (cluster.primary_of(key), run::<u16>(&cluster.nodes()[0], &["CLUSTER", "KEYSLOT", key]));
     let (to, slot) = ((from + 1) % PRIMARIES, slot.to_string());
     run::<()>(&cluster.nodes()[from], &["SET", key, "value"]);
     assert!(cluster.nodes()[to].run::<String>(&["GET", key]).is_err());

@@ -1,5 +1,5 @@
-//! A real redis-server of the test's own: no persistence, one port, can be stopped and started again. Another program
-//! that can stand in for it is named by an environment variable.
+//! A real redis-server: no persistence, one port, can be stopped and started again. An environment variable can name
+//! another program to run in its place.
 
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpStream};
@@ -18,10 +18,10 @@ pub mod sentinel;
 
 const ATTEMPTS: usize = 5;
 
-/// Names the server program: another version of Redis, or Valkey.
+/// The path of the server program: another version of Redis, or Valkey.
 const PROGRAM: &str = "RATELIMITD_TEST_REDIS";
 
-/// A redis-server that is gone when this is dropped.
+/// A redis-server that is killed on drop.
 pub struct Redis {
     address: SocketAddr,
     directory: TempDir,
@@ -39,13 +39,13 @@ impl Redis {
                     return Self { address, directory, daemon };
                 }
                 Err(problem) if problem.port_was_taken() => {}
-                Err(problem) => panic!("redis-server does not get ready: {problem:?}"),
+                Err(problem) => panic!("redis-server does not become ready: {problem:?}"),
             }
         }
-        panic!("redis-server found its port taken {ATTEMPTS} times");
+        panic!("the port of redis-server was in use {ATTEMPTS} times");
     }
 
-    /// Starts a server at an address where there is none.
+    /// Starts a server at a free address.
     pub fn start_at(address: SocketAddr) -> Self {
         let directory = TempDir::new().expect("a temporary directory");
         let daemon = launch(address, &directory).expect("redis-server starts at its address");
@@ -65,7 +65,7 @@ impl Redis {
         url(self.address)
     }
 
-    /// Ends the server as a crash would. What it held is lost.
+    /// Ends the server as a crash does. Its data is lost.
     pub fn stop(&mut self) {
         self.daemon.kill();
     }
@@ -76,7 +76,7 @@ impl Redis {
         self.daemon = launch(self.address, &self.directory).expect("redis-server starts again on its port");
     }
 
-    /// A server with settings of its own, which need not be ready to decide.
+    /// Starts a server with further settings; returns when its port is open.
     pub fn start_with(settings: &[&str]) -> Self {
         let mut redis = Self::start();
         redis.restart_with(settings);
@@ -91,20 +91,20 @@ impl Redis {
         wait::expect("redis-server listens", || TcpStream::connect(address).is_ok());
     }
 
-    /// Runs one command, as redis-cli would: `redis.run(&["GET", "key"])`.
+    /// Runs one command, as redis-cli does: `redis.run(&["GET", "key"])`.
     ///
     /// # Errors
-    /// The server's own, and any failure to reach it.
+    /// The error of the server, or of the connection.
     pub fn run<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         let (name, arguments) = words.split_first().expect("a command has a name");
         let mut connection = Client::open(self.url())?.get_connection()?;
         redis::cmd(name).arg(arguments).query(&mut connection)
     }
 
-    /// The same with a password.
+    /// Runs one command with a password.
     ///
     /// # Errors
-    /// As [`Redis::run`].
+    /// Those of [`Redis::run`].
     pub fn run_with_password<T: FromRedisValue>(&self, password: &str, words: &[&str]) -> RedisResult<T> {
         let (name, arguments) = words.split_first().expect("a command has a name");
         let url = format!("redis://:{password}@{}/", self.address());
@@ -112,18 +112,18 @@ impl Redis {
         redis::cmd(name).arg(arguments).query(&mut connection)
     }
 
-    /// What it is, as it says itself: `Redis 7.0.15`.
+    /// Name and version from INFO, for example `Redis 7.0.15`.
     pub fn version(&self) -> String {
         let server: InfoDict = self.run(&["INFO", "server"]).expect("INFO");
-        let said = |key: &str| server.get::<String>(key);
-        match (said("valkey_version"), said("redis_version")) {
+        let field = |key: &str| server.get::<String>(key);
+        match (field("valkey_version"), field("redis_version")) {
             (Some(version), _) => format!("Valkey {version}"),
             (None, Some(version)) => format!("Redis {version}"),
             (None, None) => panic!("a server without a version: {server:?}"),
         }
     }
 
-    /// Sends the process a signal, by its name without SIG.
+    /// Sends the signal `name`, written without SIG.
     pub fn signal(&self, name: &str) {
         self.daemon.signal(name);
     }
@@ -139,12 +139,12 @@ fn launch(address: SocketAddr, directory: &TempDir) -> Result<Daemon, NotReady> 
     Ok(daemon)
 }
 
-/// The URLs as the options of the Redis store hold them.
+/// The URLs in the form that the options of the Redis store need.
 pub fn parsed(urls: impl IntoIterator<Item: AsRef<str>>) -> Vec<RedisUrl> {
     urls.into_iter().map(|url| url.as_ref().parse().expect("a Redis URL")).collect()
 }
 
-/// The program that all servers and sentinels of the tests run.
+/// The program of all servers and sentinels of the tests.
 #[expect(clippy::disallowed_methods, reason = "a switch of the test run, not a setting of the program")]
 pub fn program() -> OsString {
     std::env::var_os(PROGRAM).unwrap_or_else(|| "redis-server".into())
@@ -159,7 +159,7 @@ fn spawn(address: SocketAddr, directory: &TempDir, settings: &[&str]) -> Daemon 
     Daemon::spawn("redis-server", "make tools", &mut command)
 }
 
-/// The id of the process that answers there, so that a stranger is not taken for our server.
+/// The id of the process that answers at `address`. It differs if a server of another test has the port.
 fn answering_process(address: SocketAddr) -> RedisResult<u32> {
     let mut connection = Client::open(url(address))?.get_connection()?;
     let _: String = connection.ping()?;
@@ -168,7 +168,7 @@ fn answering_process(address: SocketAddr) -> RedisResult<u32> {
 }
 
 #[test]
-fn a_server_can_be_stopped_and_comes_back_empty_on_its_port() {
+fn a_server_that_is_restarted_is_empty_and_keeps_its_port() {
     let mut redis = Redis::start();
     let port = redis.port();
     redis.run::<()>(&["SET", "key", "value"]).expect("SET");
