@@ -65,12 +65,13 @@ struct KeyedCharge {
     charge: Charge,
 }
 
-/// Most keys are shorter than this many bytes, so reserving them avoids growing the text while a key is written.
+/// Most keys are shorter than this many bytes, so reserving this many bytes avoids a reallocation while a key is
+/// written.
 const USUAL_KEY_LEN: usize = 96;
 
 impl Charges {
     /// Adds a charge. `write_key` appends the key of its counter to the text that it is given. Returns the charge's
-    /// index; a charge on the counter of an earlier one is added to that one and has its index.
+    /// index; if an earlier charge has the same key, the cost is added to it and its index is returned.
     pub fn push(&mut self, charge: Charge, write_key: impl FnOnce(&mut String)) -> usize {
         let start = self.text_len();
         self.text.reserve(USUAL_KEY_LEN);
@@ -92,14 +93,15 @@ impl Charges {
     }
 
     fn text_len(&self) -> u32 {
-        u32::try_from(self.text.len()).expect("the bounds on requests keep all keys of one far below 4 GiB")
+        u32::try_from(self.text.len())
+            .expect("the bounds on requests keep all keys of one request far below 4 GiB")
     }
 
     fn key_text(&self, key: &Range<u32>) -> &str {
         &self.text[key.start as usize..key.end as usize]
     }
 
-    /// The charges in order, each with the key of its counter, which has no store's prefix.
+    /// The charges in order, each with the key of its counter, without the prefix of a store.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Charge)> {
         self.charges.iter().map(|keyed| (self.key_text(&keyed.key), &keyed.charge))
     }

@@ -109,7 +109,7 @@ impl Decision {
         let is_denied = plan.charges.is_denied(|index| outcomes.is_over(index));
         for (charge, outcome) in plan.charges.values().zip(&mut outcomes.by_charge) {
             let Some(outcome) = outcome else { continue };
-            // A hit that is not recorded has no place in the queue.
+            // A hit that is not recorded does not wait, so its delay is 0.
             if charge.cost.changes_counter() && !charge.is_recorded(outcome.verdict, is_denied) {
                 outcome.report.delay_us = 0;
             }
@@ -164,8 +164,8 @@ impl Decision {
         self.counters().filter_map(|(_, result)| result)
     }
 
-    /// Least wait after which the same request would be admitted, if nothing else happens; [`RetryAfter::Now`] if it is
-    /// admitted. Every limit that enforces must fit, and one of the quota groups.
+    /// Shortest wait after which the same request would be admitted, if nothing else happens; [`RetryAfter::Now`] if it
+    /// is admitted. Every limit that enforces must fit, and one of the quota groups.
     #[must_use]
     pub fn retry_after(&self) -> RetryAfter {
         if self.overall == Code::Ok {

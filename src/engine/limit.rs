@@ -97,9 +97,9 @@ impl Charging {
 /// What a limit answers when the store cannot decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FailurePolicy {
-    /// The hit goes ahead.
+    /// Admit the hit.
     Allow,
-    /// The hit is over its limit.
+    /// Deny the hit.
     Deny,
     /// This process decides from counters in its own memory.
     Local,
@@ -177,7 +177,8 @@ pub struct LimitSpec {
     pub unlimited: bool,
     /// How units are counted.
     pub algorithm: Algorithm,
-    /// Units that an unused counter admits at once; `None` = `requests_per_unit`. Bucket algorithms only.
+    /// Units that an unused counter admits at once; `None` = `requests_per_unit`. `gcra`,
+    /// `token_bucket` and `leaky_bucket` only.
     pub burst: Option<u32>,
     /// Token buckets only.
     pub refill: Refill,

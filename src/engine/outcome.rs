@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::algorithm::{Facts, Report, Verdict};
 use super::limit::FailurePolicy;
 
-/// What an outcome was decided by.
+/// Who made a decision: the store or a failure policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecidedBy {
     /// The store, from this counter.
@@ -30,7 +30,7 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// The numbers of the limit after the decision.
     pub report: Report,
-    /// What it was decided by.
+    /// Who made the decision.
     pub decided_by: DecidedBy,
 }
 

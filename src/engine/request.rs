@@ -36,7 +36,7 @@ pub struct Descriptor {
     pub is_refund: bool,
 }
 
-/// One step of a descriptor.
+/// A key and a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Not empty.

@@ -27,7 +27,7 @@ use crate::engine::{
 pub struct DenyCacheOptions {
     /// How long a denial is used without calling the store.
     pub max_age: Duration,
-    /// Most denials. A full cache evicts denials that are seldom used.
+    /// Maximum number of denials. A full cache evicts denials that are seldom used.
     pub max_keys: usize,
     /// Answer from the cache only if every limit that can deny is cached, because the response reports all of them.
     pub require_all_limits: bool,
@@ -94,7 +94,7 @@ impl DenyCache {
         self.denials.remove(key);
     }
 
-    /// Removes expired denials. `now_us` is by the clock of the layers.
+    /// Removes expired denials. `now_us` is of the clock given to [`DenyCached`].
     pub fn sweep(&self, now_us: u64) {
         self.denials.retain(|_, denial| self.is_current(denial, now_us));
     }

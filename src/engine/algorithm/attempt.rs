@@ -1,4 +1,4 @@
-//! What a kernel decides on: a cost and the time at which it is decided; and how far a recorded cost may move a count.
+//! What a kernel decides on: a cost and the time at which it is decided; and the cap on postpaid debt.
 
 use crate::engine::cost::Cost;
 

@@ -108,7 +108,7 @@ impl Gcra {
         Self::new(scale(self.limit), self.period_us, scale(self.burst), self.pacing)
     }
 
-    /// The time that `units` take to drain. Units beyond the most that a key records count as that most.
+    /// The time that `units` take to drain. `units` is capped at the most that a key records.
     #[must_use]
     pub fn drain(&self, units: u64) -> Tat {
         let units = units.min(max_recorded(self.burst));
@@ -156,7 +156,7 @@ impl Gcra {
         let view = GcraView { kernel: *self, backlog: self.ticks_after(tat, attempt.now_us) };
         let mut report = view.report(attempt.cost, verdict);
         if self.pacing == Pacing::Queue && verdict == Verdict::Fits {
-            // The hit waits until the backlog before it has drained.
+            // The hit waits until the backlog ahead of it has drained.
             let own = u128::from(attempt.cost.taken()) * u128::from(self.numerator);
             report.delay_us = view.whole_us(view.backlog.saturating_sub(own));
         }
@@ -185,7 +185,7 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
 
 struct GcraView {
     kernel: Gcra,
-    /// Units not yet drained, in ticks of 1/denominator microseconds.
+    /// Time until the backlog has drained, in ticks of 1/denominator microseconds.
     backlog: u128,
 }
 

@@ -106,8 +106,8 @@ impl Kernel {
         }
     }
 
-    /// The facts at a later time if the counter is not used until then; `None` when they do not tell. The facts of a
-    /// log stay those of the cost that they were made for ([`Kernel::facts_depend_on_cost`]).
+    /// The facts at a later time if the counter is not used until then; `None` if the facts do not determine it. The
+    /// facts of a log stay those of the cost that they were made for ([`Kernel::facts_depend_on_cost`]).
     #[must_use]
     pub fn facts_later(&self, facts: &Facts, now_us: u64) -> Option<Facts> {
         match self {

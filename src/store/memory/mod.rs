@@ -30,8 +30,8 @@ const MIN_KEYS_PER_SHARD: usize = 256;
 /// How much a memory store may hold, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOptions {
-    /// Most keys, at least 1; a sliding log counts as one more key per 16 grants. A full store evicts the key that is
-    /// closest to fresh.
+    /// Maximum number of keys, at least 1; a sliding log counts as one more key per 16 grants. A full store evicts the
+    /// key that is closest to fresh.
     pub max_keys: usize,
     /// How long a key is kept after it is fresh, microseconds. A clock that steps back by less than this loses nothing.
     pub grace_us: u64,

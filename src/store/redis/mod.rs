@@ -168,7 +168,7 @@ impl RedisStore {
         }
     }
 
-    /// Has a request decided whose keys share a slot.
+    /// Submits a request whose keys are all in one slot, and waits for its answer.
     async fn submit(&self, request: Encoded) -> Result<Answer, StoreError> {
         let deadline = self.deadline();
         match &self.handle.servers {

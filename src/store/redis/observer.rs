@@ -1,4 +1,4 @@
-//! What the Redis store reports for metrics and logs. Knows nothing of how it is counted.
+//! What the Redis store reports for metrics and logs. Knows nothing of metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,8 @@ pub trait RedisObserver: Send + Sync + 'static {
     fn batch(&self, requests: usize);
     /// This many requests wait in the queues of all nodes, after a batch was taken from one of them.
     fn queue_depth(&self, requests: usize);
-    /// The undo of a recorded charge failed, so the charge may stay: its limit denies a little early until it expires.
+    /// The undo of a recorded charge failed, so the charge may stay until the counter expires. Until then its limit
+    /// denies early.
     fn lost_undo(&self);
     /// A breaker changed its state.
     fn breaker(&self, transition: BreakerTransition<'_>);

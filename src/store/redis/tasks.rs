@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// A background task of the store is gone although the store is open.
+/// A background task of the store ended or panicked while the store was open.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
     /// The task panicked.
@@ -31,7 +31,7 @@ pub enum TaskError {
     },
 }
 
-/// Tasks on one runtime. They go on when this is dropped.
+/// Tasks on one runtime. The tasks continue when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Tasks {
     runtime: Handle,

@@ -11,7 +11,9 @@ pub struct RedisUrl(Url);
 
 /// A text is not the URL of a Redis server. Does not quote the text, which may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected redis://host[:port][/database], rediss:// for TLS, or redis+unix:///path")]
+#[error(
+    "expected redis://host[:port][/database], rediss:// for TLS, or unix:///path (also redis+unix:///path)"
+)]
 pub struct RedisUrlError;
 
 impl FromStr for RedisUrl {
@@ -51,8 +53,8 @@ impl RedisUrl {
         self.0.scheme() == "rediss"
     }
 
-    /// The URL with everything secret, for redis-rs. The scheme is never `rediss`, which redis-rs knows only when it is
-    /// built with a TLS library of its own.
+    /// The URL with user, password and parameters, for redis-rs. The scheme is never `rediss`, which redis-rs knows
+    /// only when it is built with a TLS library of its own.
     pub(super) fn to_plain(&self) -> Url {
         let mut url = self.0.clone();
         if self.is_tls() {

@@ -1,7 +1,7 @@
 //! Admission control: how many requests may wait for a server, from its service time, an exponentially weighted
 //! moving average (EWMA), and its throughput, the quotient of two sums that decay alike. Pure: time is an argument.
 //!
-//! A request that waits beyond its deadline is decided for nobody, at the cost of requests that are still in time. So
+//! Deciding a request after its deadline is wasted work, at the cost of requests that are still in time. So
 //! the queue holds as many requests as the server decides in time, and no more.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Group commit: requests that arrive while a call is in flight go out together as the next call.
+//! Group commit: requests that arrive while a call is in flight are sent together as the next call.
 //!
 //! A batcher takes all requests that wait, sends them as one batch and answers each from its part of the reply. It
 //! never waits for more requests: an idle worker adds no delay, and a busy one forms batches by itself. A call that may
@@ -38,7 +38,8 @@ pub(super) async fn run(node: Arc<NodeState>) {
     }
 }
 
-/// PINGs the connection that was idle longest. Gives way as soon as a request arrives: a decision finds out by itself.
+/// PINGs the connection that was idle longest. Gives way as soon as a request arrives: the next batch detects a dead
+/// connection itself.
 async fn keep_alive(node: &NodeState) {
     let ping = async {
         let pooled = checkout(&node.pool, Instant::now() + CHECKOUT_TIMEOUT).await;

@@ -82,7 +82,7 @@ impl Node {
         &self.state.target
     }
 
-    /// Has a request decided, and waits for the answer until `deadline`.
+    /// Submits a request, and waits for its answer until `deadline`.
     pub(crate) async fn call(
         &self,
         request: Encoded,

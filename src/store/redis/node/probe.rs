@@ -1,4 +1,4 @@
-//! The probe: while the breaker is open, asks the server for a decision of its own, until it gets one.
+//! The probe: while the breaker is open, sends probe requests to the server until one succeeds.
 
 use std::convert::Infallible;
 use std::sync::Arc;

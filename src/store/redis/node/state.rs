@@ -14,7 +14,7 @@ use crate::store::redis::connect::{ConnectionPool, Target};
 use crate::store::redis::observer::QueueDepth;
 use crate::store::redis::script::Encoded;
 
-/// What the batchers and the probe of one node share.
+/// See the module documentation.
 pub(super) struct NodeState {
     pub(super) target: Target,
     pub(super) pool: ConnectionPool,

@@ -1,8 +1,8 @@
 -- Decides a batch of requests at one instant. This file is the first part of one script: the kernels follow, then
 -- decide.lua, in the order of script/mod.rs. The numbers that Rust must know too are in script/layout.rs.
 --
--- KEYS     counters, in the order of the charges that use them. Requests of a batch may share a key; the charges of one
---          request do not. A blocked limit has no counter and no key. Limits never share a key.
+-- KEYS     counters, in the order of the charges that use them. Two requests may use one counter; the charges of one
+--          request and different limits never do. A blocked limit has no counter and no key.
 -- ARGV[1]  time in us since the epoch, or -1 for the server's clock
 -- ARGV[2]  time in ms for which a counter is kept after it is as if never used
 -- ARGV[3]  requests, one after the other, little endian; decide.lua describes the layout
@@ -11,17 +11,17 @@
 -- Returns  integers: the time in us, then for each charge the counter after the decision:
 --            fixed window     index of the window, units in it
 --            sliding window   index of the window, units in it, units in the window before
---            sliding log      units in the window; times in us, or 0: of the newest grant, of the grant after whose end
---                             one unit more fits, of the grant after whose end the cost fits
---            GCRA             arrival time in us; with fractions also the fraction
+--            sliding log      units in the window; times in us, or 0: of the newest grant, of the grant that must
+--                             leave the window before one more unit fits, and before the cost fits
+--            GCRA             theoretical arrival time (TAT) in us; with fractions also the fraction
 --            interval bucket  time of the last refill in us, tokens
 --            blocked, reset   0
 --          The first integer x of a charge that does not fit is returned as -1 - x.
 --
--- Each counter is read once and written at most once, after all requests are decided (a log is written at once). A
--- peek, a charge that does not fit and a denied request write nothing, postpaid charges aside. A value that cannot come
--- from the limit (another type, another length, numbers out of range) counts as missing, and the next grant replaces
--- it.
+-- Each counter is read once and written at most once, after all requests are decided (a log is written immediately). A
+-- peek, a charge that does not fit and a denied request write nothing, except postpaid charges. A value that cannot
+-- come from the limit (another type, another length, numbers out of range) counts as missing, and the next grant
+-- replaces it.
 --
 -- Numbers are doubles. All quantities are below 2^53 and therefore exact.
 local KEYS, REQUESTS = KEYS, ARGV[3]
@@ -42,7 +42,7 @@ end
 local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, GCRA_WHOLE, GCRA, INTERVAL_BUCKET, BLOCKED = 1, 2, 3, 4, 5, 6, 7
 
 -- Modes of a charge. PEEK never writes. REFUND and the modes after it give units back, and always fit. UNDO gives back
--- what one grant took, but not the units that time has given back since; GRANT_ID tells the grant.
+-- what one grant took, but not the units that time has given back since; GRANT_ID identifies the grant.
 local PEEK, TAKE, RECORD, REFUND, REFUND_RECORDED, UNDO = 0, 1, 2, 3, 4, 5
 local GRANT_ID
 
@@ -74,6 +74,6 @@ local A, B, C = {}, {}, {}
 local KERNEL_OF, FRESH_AT, STORED_FRESH_AT = {}, {}, {}
 
 -- A kernel is a function of a counter, a mode and the kernel's parameters in the request. It returns whether the charge
--- fits. If the charge is to be recorded, unless the request is denied, the kernel also returns the time in us from
+-- fits. If the charge changes the counter when the request is admitted, the kernel also returns the time in us from
 -- which the counter is then as if never used, and the new A, B and C. A log returns only the time, and is recorded by
 -- record_log.

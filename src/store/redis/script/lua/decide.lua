@@ -25,7 +25,7 @@ local WIDTHS = { 2, 3, 4, 1, 2, 2, 1 }
 
 local REPLY, REPLY_SIZE, KEYS_USED = { NOW }, 1, 0
 
--- Removes a counter. Replies with a charge that fits if there was one, in Redis or to be written.
+-- Removes a counter. Replies 0 if the counter existed, in Redis or to be written, else -1.
 local reset
 if FEATURES % 4 >= 2 then
   function reset()
@@ -81,7 +81,7 @@ if FEATURES % 2 >= 1 then
   -- All charges are decided on the counters as they are before any charge is recorded.
   function decide_several(at)
     local count, groups = unpack_from('<I2I2', REQUESTS, at)
-    local denied, over_groups, groups_over = false, nil, 0
+    local denied, is_group_over, over_count = false, nil, 0
     at = at + 4
     for i = 1, count do
       local kernel, mode, role, role_high = byte(REQUESTS, at, at + 3)
@@ -98,16 +98,16 @@ if FEATURES % 2 >= 1 then
         if role == 0 then
           denied = true
         elseif role >= 2 then
-          over_groups = over_groups or {}
-          if not over_groups[role] then
-            over_groups[role] = true
-            groups_over = groups_over + 1
+          is_group_over = is_group_over or {}
+          if not is_group_over[role] then
+            is_group_over[role] = true
+            over_count = over_count + 1
           end
         end
       end
       at = at + SIZES[kernel]
     end
-    denied = denied or groups > 0 and groups_over == groups
+    denied = denied or groups > 0 and over_count == groups
     for i = 1, count do
       local mode, kernel, counter, a = MODES[i], CHARGE_KERNELS[i], COUNTERS[i], AS[i]
       local is_recorded = not denied or mode == RECORD or mode == REFUND_RECORDED

@@ -21,12 +21,12 @@ if FEATURES % 256 >= 128 then
       tokens, last = capacity, NOW
     end
     local time = NOW > last and NOW or last
-    local ticks = floor((time - last) / interval)
+    local refills = floor((time - last) / interval)
     -- Compared before they are multiplied: after a long idle time the product would exceed 2^53.
-    if ticks >= ceil_div(capacity - tokens, refill) then
+    if refills >= ceil_div(capacity - tokens, refill) then
       tokens, last = capacity, NOW
     else
-      tokens, last = tokens + ticks * refill, last + ticks * interval
+      tokens, last = tokens + refills * refill, last + refills * interval
     end
     A[counter], B[counter] = last, tokens
   end
@@ -40,11 +40,11 @@ if FEATURES % 256 >= 128 then
       last = NOW -- intervals of a full bucket start at the next grant (an earlier request may have filled it)
     end
     if mode == UNDO then -- GRANT_ID is the time of the last refill before the grant
-      local ticks = last > GRANT_ID and ceil_div(last - GRANT_ID, interval) or 0
-      if ticks >= ceil_div(units, refill) then
+      local refills = last > GRANT_ID and ceil_div(last - GRANT_ID, interval) or 0
+      if refills >= ceil_div(units, refill) then
         return true
       end
-      units = units - ticks * refill
+      units = units - refills * refill
     end
     local fits, after = true, nil
     if mode >= REFUND then

@@ -125,7 +125,7 @@ if FEATURES % 32 >= 16 then
     if mode == PEEK or not fits and mode == TAKE then
       return fits
     end
-    return fits, NOW -- any time: record_log sets FRESH_AT
+    return fits, NOW -- a placeholder: record_log sets FRESH_AT
   end
 
   local function clear(counter, log)
@@ -239,11 +239,11 @@ if FEATURES % 32 >= 16 then
       return 0, 0, 0, 0
     end
     -- Time of the grant after whose end `room` units fit.
-    local function freed_by(room)
+    local function grant_that_frees(room)
       return time_of(key, first_reaching(total_of, key, log.total + room - limit, log.first, count(key, log)))
     end
-    local next_one = used <= limit and log.first_at or freed_by(1)
-    local same_cost = units <= limit and used + units > limit and freed_by(units) or 0
+    local next_one = used <= limit and log.first_at or grant_that_frees(1)
+    local same_cost = units <= limit and used + units > limit and grant_that_frees(units) or 0
     return used, log.newest, next_one, same_cost
   end
 end

@@ -71,11 +71,11 @@ if FEATURES % 16 >= 8 then
       end
     else
       after = current + units
-      local uncovered = (index + 1) * window - NOW
-      if uncovered > window then -- the clock was set back: decide as at the start of the window
-        uncovered = window
+      local remaining = (index + 1) * window - NOW
+      if remaining > window then -- the clock was set back: decide as at the start of the window
+        remaining = window
       end
-      fits = after <= limit and at_most(previous, uncovered, limit - after, window)
+      fits = after <= limit and at_most(previous, remaining, limit - after, window)
       if mode == PEEK or not fits and mode == TAKE then
         return fits
       end
