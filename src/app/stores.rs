@@ -14,7 +14,7 @@ use crate::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use crate::store::fallback::{Fallback, Local};
 use crate::store::memory::MemoryStore;
 use crate::store::observed::Observed;
-use crate::store::redis::{RedisOptions, RedisStore, script_name};
+use crate::store::redis::{RedisOptions, RedisStore, script_sha1};
 use crate::store::remote::{RemoteStore, ServerReport};
 use crate::telemetry::availability::Availability;
 use crate::telemetry::metrics::{Metrics, StoreMeter};
@@ -122,7 +122,7 @@ impl Stores {
         let redis = || RedisView {
             topology: self.redis.topology.name(),
             addresses: self.redis.urls.iter().map(ToString::to_string).collect(),
-            script: script_name().to_string(),
+            script: script_sha1().to_string(),
             servers: self.servers.lock().clone(),
             nodes: self.workers.lock().iter().flat_map(RemoteStore::nodes).collect(),
             last_outage: self.availability.last_outage(),

@@ -20,7 +20,7 @@ use crate::engine::{
 };
 
 pub use shard::MemoryStats;
-use shard::{Shard, SlotIndex};
+use shard::{EntryIndex, Shard};
 
 /// More shards than cores, so that two cores seldom need the same one.
 const MAX_SHARDS: usize = 64;
@@ -134,7 +134,7 @@ struct PendingCharge<'c> {
     charge: &'c Charge,
     key: &'c str,
     shard_index: usize,
-    slot: Option<SlotIndex>,
+    slot: Option<EntryIndex>,
     attempt: Attempt,
     verdict: Verdict,
 }

@@ -22,10 +22,10 @@ pub struct MemoryStats {
 
 /// The position of a key; valid until a key is removed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SlotIndex(usize);
+pub(super) struct EntryIndex(usize);
 
 #[derive(Debug)]
-struct CounterSlot {
+struct CounterEntry {
     /// `None` only while a decision has taken it.
     state: Option<State>,
     fresh_at_us: u64,
@@ -35,7 +35,7 @@ struct CounterSlot {
 
 #[derive(Debug)]
 pub(super) struct Shard {
-    slots: IndexMap<Box<str>, CounterSlot>,
+    slots: IndexMap<Box<str>, CounterEntry>,
     /// Sum over all slots.
     weight: usize,
     max_weight: usize,
@@ -49,15 +49,15 @@ impl Shard {
         Self { slots: IndexMap::new(), weight: 0, max_weight, grace_us, cursor: 0, evictions: 0 }
     }
 
-    pub(super) fn find(&self, key: &str) -> Option<SlotIndex> {
-        self.slots.get_index_of(key).map(SlotIndex)
+    pub(super) fn find(&self, key: &str) -> Option<EntryIndex> {
+        self.slots.get_index_of(key).map(EntryIndex)
     }
 
-    pub(super) fn state(&self, slot: SlotIndex) -> Option<&State> {
+    pub(super) fn state(&self, slot: EntryIndex) -> Option<&State> {
         self.slots[slot.0].state.as_ref()
     }
 
-    pub(super) fn take(&mut self, slot: SlotIndex) -> Option<State> {
+    pub(super) fn take(&mut self, slot: EntryIndex) -> Option<State> {
         self.slots[slot.0].state.take()
     }
 
@@ -78,24 +78,24 @@ impl Shard {
 
     pub(super) fn put(
         &mut self,
-        index: Option<SlotIndex>,
+        index: Option<EntryIndex>,
         key: &str,
         state: State,
         fresh_at_us: u64,
-    ) -> SlotIndex {
+    ) -> EntryIndex {
         let weight = state.weight();
         self.weight += weight;
-        let slot = CounterSlot { state: Some(state), fresh_at_us, weight };
+        let slot = CounterEntry { state: Some(state), fresh_at_us, weight };
         if let Some(index) = index {
             self.weight -= self.slots[index.0].weight;
             self.slots[index.0] = slot;
             return index;
         }
-        SlotIndex(self.slots.insert_full(key.into(), slot).0)
+        EntryIndex(self.slots.insert_full(key.into(), slot).0)
     }
 
     /// Moves the cursor, and evicts until the weight is within its bound. The last counter always stays: a counter
-    /// that is evicted after every request would admit every request. Invalidates every [`SlotIndex`].
+    /// that is evicted after every request would admit every request. Invalidates every [`EntryIndex`].
     pub(super) fn maintain(&mut self, now_us: u64) {
         self.remove_expired(SLOTS_PER_DECISION, now_us);
         while self.weight > self.max_weight && self.slots.len() > 1 {

@@ -44,8 +44,8 @@ pub use error::OptionsError;
 pub use observer::{BreakerTransition, NoopObserver, RedisObserver};
 pub use options::{Credentials, Password, RedisOptions, SentinelOptions, TlsOptions, Topology};
 pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
-pub use script::script_name;
-pub use server_info::{Concern, ServerInfo, ServerVersion, Skew};
+pub use script::script_sha1;
+pub use server_info::{Recommendation, ServerInfo, ServerVersion, Skew};
 pub use tasks::TaskError;
 pub use url::{RedisUrl, RedisUrlError};
 

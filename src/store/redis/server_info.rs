@@ -60,7 +60,7 @@ pub struct Skew {
 
 /// A fact about a server that operators should change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Concern {
+pub enum Recommendation {
     /// The version is older than the tested ones.
     #[error("{0} is older than version {OLDEST_TESTED}, the oldest that is tested")]
     Old(ServerVersion),
@@ -98,7 +98,7 @@ impl fmt::Display for Skew {
 impl ServerInfo {
     /// What operators should change. An unknown fact is no concern, except that scripts must be able to read the clock.
     #[must_use]
-    pub fn concerns(&self) -> Vec<Concern> {
+    pub fn concerns(&self) -> Vec<Recommendation> {
         let old =
             self.server.iter().filter(|server| server.major().is_some_and(|major| major < OLDEST_TESTED));
         let eviction = self.eviction.iter().filter(|policy| !SAFE_EVICTION.contains(&policy.as_str()));
@@ -108,10 +108,10 @@ impl ServerInfo {
             .filter(|skew| skew.ahead_us.unsigned_abs() > MAX_SKEW_US.saturating_add(skew.uncertainty_us));
         let no_time = self.scripts_read_the_clock.as_ref().err();
         old.cloned()
-            .map(Concern::Old)
-            .chain(eviction.cloned().map(Concern::Eviction))
-            .chain(skew.copied().map(Concern::Skew))
-            .chain(no_time.cloned().map(Concern::NoTime))
+            .map(Recommendation::Old)
+            .chain(eviction.cloned().map(Recommendation::Eviction))
+            .chain(skew.copied().map(Recommendation::Skew))
+            .chain(no_time.cloned().map(Recommendation::NoTime))
             .collect()
     }
 }
@@ -244,16 +244,16 @@ mod tests {
         let cases = [
             (
                 ServerInfo { server: Ok(server("Redis", "6.2.14")), ..good_info() },
-                Concern::Old(server("Redis", "6.2.14")),
+                Recommendation::Old(server("Redis", "6.2.14")),
             ),
             (
                 ServerInfo { eviction: Ok("allkeys-lru".to_owned()), ..good_info() },
-                Concern::Eviction("allkeys-lru".to_owned()),
+                Recommendation::Eviction("allkeys-lru".to_owned()),
             ),
-            (ServerInfo { clock: Ok(far), ..good_info() }, Concern::Skew(far)),
+            (ServerInfo { clock: Ok(far), ..good_info() }, Recommendation::Skew(far)),
             (
                 ServerInfo { scripts_read_the_clock: Err(forbidden()), ..good_info() },
-                Concern::NoTime(forbidden()),
+                Recommendation::NoTime(forbidden()),
             ),
         ];
         for (info, concern) in cases {

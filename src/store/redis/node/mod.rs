@@ -4,10 +4,10 @@
 mod admission;
 mod batcher;
 mod calls;
-mod gate;
 mod job;
 mod probe;
 mod queue;
+mod shared_breaker;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -20,11 +20,11 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use self::admission::Admission;
-use self::gate::BreakerGate;
 use self::job::Job;
 pub(crate) use self::job::{CallError, CallMode, Cause, NotExecuted};
 pub(crate) use self::probe::probe_request;
 use self::queue::{Queue, Refusal};
+use self::shared_breaker::SharedBreaker;
 use self::state::NodeState;
 use crate::engine::StoreError;
 use crate::store::breaker::BreakerState;
@@ -55,7 +55,7 @@ impl Node {
             pool: connection_pool(target.clone(), options.connections),
             target,
             queue: Queue::new(options.max_queue),
-            gate: BreakerGate::new(options.breaker, Arc::clone(queue_depth.observer())),
+            breaker: SharedBreaker::new(options.breaker, Arc::clone(queue_depth.observer())),
             admission: Mutex::new(Admission::new(options.timeout)),
             probe_request: Mutex::new(probe_request(&options.key_prefix, None)),
             probe_mode: match options.topology {
@@ -89,7 +89,7 @@ impl Node {
         mode: CallMode,
         deadline: Instant,
     ) -> Result<Answer, CallError> {
-        if let Err(open) = self.state.gate.admit() {
+        if let Err(open) = self.state.breaker.admit() {
             return Err(CallError::not_sent(request, open));
         }
         let (reply, answer) = oneshot::channel();
@@ -118,7 +118,7 @@ impl Node {
     /// Closes a node that left the cluster, and reports its breaker as closed.
     pub(crate) fn retire(&self) {
         self.close();
-        self.state.gate.retire();
+        self.state.breaker.retire();
     }
 
     /// Sets the request that the probe sends.
@@ -127,7 +127,7 @@ impl Node {
     }
 
     pub(crate) fn breaker_state(&self) -> BreakerState {
-        self.state.gate.state()
+        self.state.breaker.state()
     }
 }
 

@@ -21,9 +21,9 @@ const PROBE_WINDOW_US: u64 = 1;
 /// Sends a probe whenever one is due.
 pub(super) async fn run(node: Arc<NodeState>) -> Infallible {
     loop {
-        node.gate.probe_due().await;
+        node.breaker.probe_due().await;
         let result = probe(&node).await;
-        node.gate.record_probe(result);
+        node.breaker.record_probe(result);
     }
 }
 

@@ -6,9 +6,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::admission::Admission;
-use super::gate::BreakerGate;
 use super::job::{CallError, CallMode, Job, fail_all};
 use super::queue::Queue;
+use super::shared_breaker::SharedBreaker;
 use crate::engine::StoreError;
 use crate::store::redis::connect::{ConnectionPool, Target};
 use crate::store::redis::observer::QueueDepth;
@@ -19,7 +19,7 @@ pub(super) struct NodeState {
     pub(super) target: Target,
     pub(super) pool: ConnectionPool,
     pub(super) queue: Queue<Job>,
-    pub(super) gate: BreakerGate,
+    pub(super) breaker: SharedBreaker,
     pub(super) admission: Mutex<Admission>,
     /// The request that the probe sends.
     pub(super) probe_request: Mutex<Encoded>,
@@ -59,7 +59,7 @@ impl NodeState {
 
     /// Records the result of a call. If it opens the breaker, all waiting requests fail.
     pub(super) fn record_result(&self, result: Result<(), &StoreError>) {
-        if let Err(open) = self.gate.record(result) {
+        if let Err(open) = self.breaker.record(result) {
             fail_all(self.drain(), &open);
         }
     }

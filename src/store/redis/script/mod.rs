@@ -56,7 +56,7 @@ impl When {
 
 /// The SHA1 of the script, by which `EVALSHA` names it.
 #[must_use]
-pub fn script_name() -> &'static str {
+pub fn script_sha1() -> &'static str {
     SCRIPT.get_hash()
 }
 

@@ -286,7 +286,7 @@ fn a_batch_is_one_command() {
         words.collect::<Vec<_>>()
     };
     let record = [requests[0].record(), requests[1].record()].concat();
-    let start = [b"EVALSHA".as_slice(), script_name().as_bytes(), b"2", b"p:k0", b"p:r"];
+    let start = [b"EVALSHA".as_slice(), script_sha1().as_bytes(), b"2", b"p:k0", b"p:r"];
     let end = [b"-1".as_slice(), b"1000", &record, b"6"];
     assert_eq!(words(When::Now, By::Hash), [start.as_slice(), &end].concat());
     let timed = words(When::At(5), By::Text);

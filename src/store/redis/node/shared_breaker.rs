@@ -12,23 +12,23 @@ use crate::store::breaker::{Breaker, BreakerOptions, BreakerState};
 use crate::store::redis::observer::{BreakerTransition, RedisObserver};
 
 /// Lets calls through, or says why not.
-pub(super) struct BreakerGate {
+pub(super) struct SharedBreaker {
     /// `None` where the breaker is switched off.
     breaker: Option<Mutex<Breaker>>,
     /// Whether calls are refused. A copy of the breaker's state that every call can read without its lock.
-    is_shut: AtomicBool,
+    refuses_calls: AtomicBool,
     /// The node left the cluster: late results change nothing.
     is_retired: AtomicBool,
     opened: Notify,
     observer: Arc<dyn RedisObserver>,
 }
 
-impl BreakerGate {
+impl SharedBreaker {
     pub(super) fn new(options: Option<BreakerOptions>, observer: Arc<dyn RedisObserver>) -> Self {
         let breaker = options.map(|options| Mutex::new(Breaker::new(options, fastrand::Rng::new())));
         Self {
             breaker,
-            is_shut: AtomicBool::new(false),
+            refuses_calls: AtomicBool::new(false),
             is_retired: AtomicBool::new(false),
             opened: Notify::new(),
             observer,
@@ -40,7 +40,7 @@ impl BreakerGate {
     /// # Errors
     /// [`StoreError::Open`] with the cause while the breaker is open.
     pub(super) fn admit(&self) -> Result<(), StoreError> {
-        if !self.is_shut.load(Ordering::Relaxed) {
+        if !self.refuses_calls.load(Ordering::Relaxed) {
             return Ok(());
         }
         let cause = self.breaker.as_ref().and_then(|breaker| breaker.lock().cause().cloned());
@@ -85,7 +85,7 @@ impl BreakerGate {
         }
     }
 
-    /// Waits until a probe is due. The breaker is then half open, until [`BreakerGate::record_probe`].
+    /// Waits until a probe is due. The breaker is then half open, until [`SharedBreaker::record_probe`].
     pub(super) async fn probe_due(&self) {
         let Some(breaker) = &self.breaker else { return std::future::pending().await };
         loop {
@@ -112,7 +112,7 @@ impl BreakerGate {
     }
 
     fn change(&self, transition: BreakerTransition<'_>) {
-        self.is_shut.store(transition.to != BreakerState::Closed, Ordering::Relaxed);
+        self.refuses_calls.store(transition.to != BreakerState::Closed, Ordering::Relaxed);
         self.observer.breaker(transition);
     }
 }
@@ -133,45 +133,45 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A gate that opens at the second failure and is probed after 25 ms at most.
-    fn gate() -> BreakerGate {
-        BreakerGate::new(
+    /// A breaker that opens at the second failure and sends its first probe after 25 ms at most.
+    fn breaker() -> SharedBreaker {
+        SharedBreaker::new(
             Some(BreakerOptions { failures: 2, ..BreakerOptions::default() }),
             Arc::new(NoopObserver),
         )
     }
 
-    fn open(gate: &BreakerGate) {
-        assert_eq!(gate.record(Err(&StoreError::Timeout)), Ok(()));
-        assert!(matches!(gate.record(Err(&StoreError::Timeout)), Err(StoreError::Open(_))));
+    fn open(breaker: &SharedBreaker) {
+        assert_eq!(breaker.record(Err(&StoreError::Timeout)), Ok(()));
+        assert!(matches!(breaker.record(Err(&StoreError::Timeout)), Err(StoreError::Open(_))));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_refuses_calls_until_a_probe_succeeds() {
-        let gate = gate();
-        assert_eq!(gate.admit(), Ok(()));
-        open(&gate);
-        assert!(matches!(gate.admit(), Err(StoreError::Open(_))));
-        gate.probe_due().await;
-        assert_eq!(gate.state(), BreakerState::HalfOpen);
-        gate.record_probe(Err(StoreError::Timeout));
-        assert_eq!(gate.state(), BreakerState::Open);
-        gate.probe_due().await;
-        assert!(gate.admit().is_err(), "a probe is in flight");
-        gate.record_probe(Ok(()));
-        assert_eq!((gate.admit(), gate.state()), (Ok(()), BreakerState::Closed));
+    async fn an_open_breaker_refuses_calls_until_a_probe_succeeds() {
+        let breaker = breaker();
+        assert_eq!(breaker.admit(), Ok(()));
+        open(&breaker);
+        assert!(matches!(breaker.admit(), Err(StoreError::Open(_))));
+        breaker.probe_due().await;
+        assert_eq!(breaker.state(), BreakerState::HalfOpen);
+        breaker.record_probe(Err(StoreError::Timeout));
+        assert_eq!(breaker.state(), BreakerState::Open);
+        breaker.probe_due().await;
+        assert!(breaker.admit().is_err(), "a probe is in flight");
+        breaker.record_probe(Ok(()));
+        assert_eq!((breaker.admit(), breaker.state()), (Ok(()), BreakerState::Closed));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_probe_is_due_after_the_pause_and_only_while_it_is_open() {
-        let gate = gate();
-        timeout(60_000 * MS, gate.probe_due()).await.expect_err("it is closed");
+    async fn a_probe_is_due_after_the_pause_and_only_while_the_breaker_is_open() {
+        let breaker = breaker();
+        timeout(60_000 * MS, breaker.probe_due()).await.expect_err("it is closed");
         let waiting = async {
-            gate.probe_due().await;
+            breaker.probe_due().await;
             Instant::now()
         };
         let opening = async {
-            open(&gate);
+            open(&breaker);
             Instant::now()
         };
         let (due, opened) = tokio::join!(waiting, opening);
@@ -180,21 +180,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn without_a_breaker_calls_are_always_made() {
-        let gate = BreakerGate::new(None, Arc::new(NoopObserver));
+        let breaker = SharedBreaker::new(None, Arc::new(NoopObserver));
         for _ in 0..100 {
-            assert_eq!(gate.record(Err(&StoreError::Timeout)), Ok(()));
+            assert_eq!(breaker.record(Err(&StoreError::Timeout)), Ok(()));
         }
-        assert_eq!((gate.admit(), gate.state()), (Ok(()), BreakerState::Closed));
-        timeout(60_000 * MS, gate.probe_due()).await.expect_err("there is nothing to close");
+        assert_eq!((breaker.admit(), breaker.state()), (Ok(()), BreakerState::Closed));
+        timeout(60_000 * MS, breaker.probe_due()).await.expect_err("there is nothing to close");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_retired_gate_ignores_late_results() {
-        let gate = gate();
-        open(&gate);
-        gate.retire();
-        assert_eq!(gate.admit(), Ok(()), "it no longer refuses");
-        assert_eq!(gate.record(Err(&StoreError::Timeout)), Ok(()));
-        assert_eq!(gate.record(Err(&StoreError::Timeout)), Ok(()));
+    async fn a_retired_breaker_ignores_late_results() {
+        let breaker = breaker();
+        open(&breaker);
+        breaker.retire();
+        assert_eq!(breaker.admit(), Ok(()), "it no longer refuses");
+        assert_eq!(breaker.record(Err(&StoreError::Timeout)), Ok(()));
+        assert_eq!(breaker.record(Err(&StoreError::Timeout)), Ok(()));
     }
 }
