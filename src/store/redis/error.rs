@@ -1,5 +1,5 @@
-//! The errors of the Redis store. The one place where an error of redis-rs, TLS, DNS or I/O becomes a [`StoreError`] or an
-//! [`OptionsError`]; other modules only report what they find out themselves, such as a timeout.
+//! The errors of the Redis store. The one place where an error of redis-rs, TLS, DNS or I/O becomes a [`StoreError`] or
+//! an [`OptionsError`]; other modules only report what they find out themselves, such as a timeout.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -100,8 +100,8 @@ fn admitted_to_two_workers(cluster: &Cluster, charges: &Charges) -> usize {
     })
 }
 
-/// If several limits run out at the same time, a request can be denied because of a reservation that is undone later. So
-/// fewer requests may be admitted at first, never more. Later requests get the remaining units.
+/// If several limits run out at the same time, a request can be denied because of a reservation that is undone later.
+/// So fewer requests may be admitted at first, never more. Later requests get the remaining units.
 #[test]
 fn limits_that_run_out_together_are_never_exceeded() {
     let cluster = Cluster::start();

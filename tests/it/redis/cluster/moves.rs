@@ -39,8 +39,8 @@ fn requests(n: usize, places: &[String; 3]) -> [Charges; 3] {
     [with("one", None), with("two", Some(moved)), with("apart", Some(other))]
 }
 
-/// Sends requests until the move is over, and some rounds more. Each round adds requests with new keys. Returns how often
-/// each request was admitted, for the requests that were sent [`REPEATS`] times.
+/// Sends requests until the move is over, and some rounds more. Each round adds requests with new keys. Returns how
+/// often each request was admitted, for the requests that were sent [`REPEATS`] times.
 async fn load(store: &RedisStore, places: &[String; 3], progress: &Progress) -> Vec<[usize; 3]> {
     let mut admitted: Vec<[usize; 3]> = Vec::new();
     let mut last = usize::MAX;

@@ -43,7 +43,8 @@ async fn statuses_are_in_the_order_of_descriptors() {
     assert_eq!(limit(week), (5, Unit::Week, String::new()));
     assert_eq!([wide, user, week].map(|status| status.limit_remaining), [4, 2, 4]);
 
-    // The reset is the end of the fixed window in whole seconds, rounded up. Up to 3 s may have passed since the answer.
+    // The reset is the end of the fixed window in whole seconds, rounded up. Up to 3 s may have passed since the
+    // answer.
     let left = i64::try_from(10 * DAY - unix_seconds() % (10 * DAY)).expect("ten days");
     let (seconds, nanos) = reset(wide);
     assert!((left..=left + 3).contains(&seconds) && nanos == 0, "{seconds} s, {left} s left");

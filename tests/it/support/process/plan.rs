@@ -54,8 +54,8 @@ impl Plan {
         self
     }
 
-    /// Uses the Redis store at this URL. The timeout of a decision is longer than the default of 15 ms, because a machine
-    /// that is busy with other tests can delay any process that long. A test of the timeout sets its own.
+    /// Uses the Redis store at this URL. The timeout of a decision is longer than the default of 15 ms, because a
+    /// machine that is busy with other tests can delay any process that long. A test of the timeout sets its own.
     pub fn redis(self, url: &str) -> Self {
         self.set("store.kind", "redis").set("store.redis.url", url).set("store.redis.timeout", "1s")
     }
