@@ -55,7 +55,7 @@ pub struct Scenario {
 }
 
 impl Default for Scenario {
-    /// GCRA with one rule in memory, a thousand keys, 4 connections, 256 calls in flight; nobody is denied.
+    /// GCRA with one rule in memory, a thousand keys, 4 connections, 256 calls in flight; no request is denied.
     fn default() -> Self {
         Self {
             store: Store::Memory,

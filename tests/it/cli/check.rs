@@ -62,8 +62,8 @@ fn json_is_one_line_per_answer() {
 
 #[test]
 fn no_answer_is_an_error() {
-    let nobody = ports::free();
-    let (code, out, error) = check(nobody, &["user=ann"]);
+    let unused = ports::free();
+    let (code, out, error) = check(unused, &["user=ann"]);
     assert_eq!((code, out.as_str()), (Some(2), ""));
     assert!(error.contains("cannot connect") && error.contains("refused"), "{error}");
 

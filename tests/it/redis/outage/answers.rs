@@ -113,7 +113,7 @@ async fn a_server_that_takes_a_permission_away_noperm() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_does_not_cover_its_slots_clusterdown() {
-    // A port that nobody has: the usual one, ten thousand further up, may be somebody's end of a connection.
+    // An explicit cluster bus port: the default, the port plus 10,000, may be the local end of a connection.
     let bus = ports::free().to_string();
     let redis = Redis::start_with(&["--cluster-enabled", "yes", "--cluster-port", &bus]);
     let decides = || redis.run::<()>(&["SET", "x", "1"]).is_ok();

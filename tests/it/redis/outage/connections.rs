@@ -86,7 +86,7 @@ async fn callers_that_go_before_their_answer_are_counted() {
     let mut fixture = Fixture::start(&redis.url(), "10s").await;
     redis.signal("STOP");
     let gone = tokio::time::timeout(Duration::from_millis(50), fixture.ask()).await;
-    assert!(gone.is_err(), "nobody answers");
+    assert!(gone.is_err(), "no answer is expected");
     let abandoned = "ratelimitd_store_errors_total{kind=\"abandoned\",store=\"redis\"}";
     let failed = "ratelimitd_decisions_total{domain=\"d\",outcome=\"error\",rule=\"d.error\"}";
     wait::expect("the one that went", || (fixture.metric(abandoned), fixture.metric(failed)) == (1, 1));

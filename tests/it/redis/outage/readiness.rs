@@ -56,13 +56,13 @@ async fn a_redis_that_was_never_reached_is_not() {
     assert!(wait::until_async(wait::PATIENCE, async || readiness(&service).await.ok()).await.is_some());
 }
 
-/// Until somebody puts it right, without a restart.
-async fn is_a_misconfiguration(redis: &Redis, url: &str, put_right: impl FnOnce(&Redis)) {
+/// A misconfigured instance is not ready until the server accepts it, without a restart.
+async fn assert_not_ready_until(redis: &Redis, url: &str, correct: impl FnOnce(&Redis)) {
     let service = Plan::new(RULES).redis(url).wait_for_livez().start();
-    let turned_away = wait::until_async(wait::PATIENCE, async || {
+    let rejected = wait::until_async(wait::PATIENCE, async || {
         readiness(&service).await.err().filter(|reasons| reasons.contains("rejects this process"))
     });
-    assert!(turned_away.await.is_some(), "{}", service.log());
+    assert!(rejected.await.is_some(), "{}", service.log());
     assert!(
         service
             .log()
@@ -71,7 +71,7 @@ async fn is_a_misconfiguration(redis: &Redis, url: &str, put_right: impl FnOnce(
         service.log()
     );
     assert!(!service.log().contains("hunter"), "{}", service.log());
-    put_right(redis);
+    correct(redis);
     let ready = wait::until_async(wait::PATIENCE, async || readiness(&service).await.ok());
     assert!(ready.await.is_some(), "{}", service.log());
 }
@@ -80,7 +80,7 @@ async fn is_a_misconfiguration(redis: &Redis, url: &str, put_right: impl FnOnce(
 async fn a_missing_password_is_a_misconfiguration() {
     let redis = Redis::start();
     redis.run::<()>(&["CONFIG", "SET", "requirepass", "hunter2"]).expect("CONFIG SET");
-    is_a_misconfiguration(&redis, &redis.url(), |redis| {
+    assert_not_ready_until(&redis, &redis.url(), |redis| {
         redis.run_with_password::<()>("hunter2", &["CONFIG", "SET", "requirepass", ""]).expect("CONFIG SET");
     })
     .await;
@@ -91,7 +91,7 @@ async fn a_wrong_password_is_a_misconfiguration() {
     let redis = Redis::start();
     redis.run::<()>(&["CONFIG", "SET", "requirepass", "hunter2"]).expect("CONFIG SET");
     let wrong = format!("redis://:hunter3@{}/", redis.address());
-    is_a_misconfiguration(&redis, &wrong, |redis| {
+    assert_not_ready_until(&redis, &wrong, |redis| {
         let change = ["CONFIG", "SET", "requirepass", "hunter3"];
         redis.run_with_password::<()>("hunter2", &change).expect("CONFIG SET");
     })
@@ -102,7 +102,7 @@ async fn a_wrong_password_is_a_misconfiguration() {
 async fn a_missing_permission_is_a_misconfiguration() {
     let redis = Redis::start();
     redis.run::<()>(&["ACL", "SETUSER", "default", "-evalsha"]).expect("ACL SETUSER");
-    is_a_misconfiguration(&redis, &redis.url(), |redis| {
+    assert_not_ready_until(&redis, &redis.url(), |redis| {
         redis.run::<()>(&["ACL", "SETUSER", "default", "+@all"]).expect("ACL SETUSER");
     })
     .await;
@@ -112,10 +112,10 @@ async fn a_missing_permission_is_a_misconfiguration() {
 async fn a_database_that_is_not_there_is_a_misconfiguration() {
     let redis = Redis::start();
     let service = Plan::new(RULES).redis(&format!("redis://{}/99", redis.address())).wait_for_livez().start();
-    let turned_away = wait::until_async(wait::PATIENCE, async || {
+    let rejected = wait::until_async(wait::PATIENCE, async || {
         readiness(&service).await.err().filter(|reasons| reasons.contains("rejects this process"))
     });
-    assert!(turned_away.await.is_some(), "{}", service.log());
+    assert!(rejected.await.is_some(), "{}", service.log());
 }
 
 #[test]
