@@ -58,13 +58,20 @@ impl Fixture {
     }
 
     async fn start_with(plan: Plan) -> Self {
+        Self::connect(plan).await.decides_before_the_fault().await
+    }
+
+    async fn connect(plan: Plan) -> Self {
         let service = plan.set("server.workers", 1).start();
         let rls = Rls::connect(service.grpc_port()).await;
-        let mut fixture = Self { service, rls, admitted: 0, unanswered: 0 };
+        Self { service, rls, admitted: 0, unanswered: 0 }
+    }
+
+    async fn decides_before_the_fault(mut self) -> Self {
         for _ in 0..10 {
-            assert_eq!(fixture.ask().await, Ok(Code::Ok), "before the fault");
+            assert_eq!(self.ask().await, Ok(Code::Ok), "before the fault");
         }
-        fixture
+        self
     }
 
     async fn ask(&mut self) -> Result<Code, Grpc> {
