@@ -21,7 +21,8 @@ async fn start() -> (Redis, Redis, Hosts, Fixture) {
     hosts.set_address(NAME, old.address().ip());
     let plan = Plan::new(RULES).redis(&format!("redis://{NAME}:{}/", old.port()));
     let mut fixture = Fixture::connect(hosts.for_process(plan)).await;
-    // The first lookups of the process run in parallel, for which nss_wrapper is not safe: one of them may find no name.
+    // The first lookups of the process run in parallel, for which nss_wrapper is not safe: one of them may find no
+    // name.
     let first = wait::until_async(wait::PATIENCE, async || fixture.ask().await.ok()).await;
     assert_eq!(first, Some(Code::Ok));
     (old, new, hosts, fixture.decides_before_the_fault().await)
