@@ -24,7 +24,7 @@ fn impatient(redis: &Redis) -> RedisOptions {
     RedisOptions { timeout: DEADLINE, ..patient_options(&redis.url()) }
 }
 
-/// A decision that is admitted whenever there is one_charge, and how long it took.
+/// A decision that is admitted whenever there is one, and how long it took.
 async fn decide(store: &RedisStore) -> (Result<(), StoreError>, Duration) {
     let (_, kernel) = kernels(1_000_000)[3];
     let start = monotonic();
