@@ -141,9 +141,8 @@ impl Encoded {
 
     /// Adds numbers as Lua has them. The engine keeps each below 2^53, so the doubles are exact.
     fn push_f64s<const N: usize>(&mut self, numbers: [u64; N]) {
-        for number in numbers {
-            self.record.extend_from_slice(&(number as f64).to_le_bytes());
-        }
+        let bytes = numbers.map(|number| (number as f64).to_le_bytes());
+        self.record.extend_from_slice(bytes.as_flattened());
     }
 
     fn push_u16(&mut self, number: u16) {

@@ -44,17 +44,17 @@ local function reply_unchanged(counter, kernel, mode, at, fits, is_recorded)
   if is_recorded then
     record_log(counter, mode, unpack_from('<ddd', REQUESTS, at))
   end
-  local n, width = REPLY_SIZE + 1, WIDTHS[kernel]
-  local first = A[counter]
+  local n, first, width = REPLY_SIZE + 1, A[counter], WIDTHS[kernel]
   REPLY_SIZE = REPLY_SIZE + width
-  if width == 2 then
-    REPLY[n + 1] = B[counter]
-  elseif width == 3 then
-    REPLY[n + 1], REPLY[n + 2] = B[counter], C[counter]
-  elseif kernel == SLIDING_LOG then
+  if kernel == SLIDING_LOG then
     first, REPLY[n + 1], REPLY[n + 2], REPLY[n + 3] = log_facts(counter, unpack_from('<dd', REQUESTS, at))
   elseif kernel == BLOCKED then
     first = 0
+  elseif width > 1 then
+    REPLY[n + 1] = B[counter]
+    if width > 2 then
+      REPLY[n + 2] = C[counter]
+    end
   end
   REPLY[n] = fits and first or -1 - first
 end
@@ -186,15 +186,11 @@ end
 -- KEEPTTL costs Redis a third less than PSETEX.
 local EXPIRY_STEP = 1000000
 
-local function expires_at(fresh_at)
-  return fresh_at + -fresh_at % EXPIRY_STEP
-end
-
 for counter = 1, #KEYS do
   local fresh_at = FRESH_AT[counter]
   if fresh_at then
-    local key, kernel, value = KEYS[counter], KERNEL_OF[counter], nil
-    local width = WIDTHS[kernel]
+    local key, value = KEYS[counter], nil
+    local width = WIDTHS[KERNEL_OF[counter]]
     if width == 1 then
       value = format(WHOLE, A[counter])
     elseif width == 2 then
@@ -202,8 +198,9 @@ for counter = 1, #KEYS do
     elseif width == 3 then
       value = pack('<ddd', A[counter], B[counter], C[counter])
     end
-    local expires, stored_fresh_at = expires_at(fresh_at), STORED_FRESH_AT[counter]
-    local keeps_expiry = stored_fresh_at and expires_at(stored_fresh_at) == expires
+    local expires, stored_fresh_at = fresh_at + -fresh_at % EXPIRY_STEP, STORED_FRESH_AT[counter]
+    -- Whether the stored time is rounded up to the same second.
+    local keeps_expiry = stored_fresh_at and stored_fresh_at <= expires and stored_fresh_at > expires - EXPIRY_STEP
     if value and keeps_expiry then
       call('SET', key, value, 'KEEPTTL')
     elseif not keeps_expiry and (value or A[counter].stored) then
