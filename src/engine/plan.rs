@@ -13,6 +13,9 @@ use super::request::{Descriptor, Entry, LimitOverride, Request};
 use super::rule::Rule;
 use super::rule_set::{Defaults, DomainRules, RuleSet};
 
+/// Bytes of a `key_value` text that is matched without a second allocation: most are shorter.
+const MATCH_TEXT_CAPACITY: usize = 64;
+
 /// Why a request cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
@@ -114,7 +117,7 @@ impl RuleSet {
         domain: &'r DomainRules,
         request: &Request,
     ) -> Result<SmallVec<[Match<'r>; 2]>, PlanError> {
-        let mut scratch = String::new();
+        let mut scratch = String::with_capacity(MATCH_TEXT_CAPACITY);
         let mut matches = SmallVec::with_capacity(request.descriptors.len());
         for (index, descriptor) in request.descriptors.iter().enumerate() {
             let sent =
