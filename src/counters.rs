@@ -26,8 +26,8 @@ pub struct Counter {
     pub algorithm: &'static str,
     pub requests_per_unit: u32,
     pub period: Period,
-    /// Units that fit at once into an unused counter.
-    pub max_cost: u32,
+    /// Units of a full counter.
+    pub capacity: u32,
 }
 
 /// A counter and its state.
@@ -105,7 +105,7 @@ fn status(result: &LimitResult<'_>, key: String) -> CounterStatus {
             algorithm: spec.algorithm.name(),
             requests_per_unit: spec.requests_per_unit,
             period: spec.period,
-            max_cost: spec.max_cost(),
+            capacity: spec.capacity(),
         },
         report: result.outcome.report,
     }

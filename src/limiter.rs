@@ -10,7 +10,7 @@ use crate::telemetry::metrics::{LimitMeters, Metrics};
 /// The current rules and their metrics, replaced together. Shared by every limiter of the process.
 #[derive(Debug)]
 pub struct Rulebook {
-    live: ArcSwap<RulesInForce>,
+    current: ArcSwap<RulesInForce>,
     metrics: Metrics,
 }
 
@@ -24,23 +24,23 @@ impl Rulebook {
     /// Starts with these rules.
     #[must_use]
     pub fn new(rules: RuleSet, metrics: Metrics) -> Self {
-        let live = ArcSwap::from_pointee(RulesInForce {
+        let current = ArcSwap::from_pointee(RulesInForce {
             meters: metrics.limit_meters(&rules),
             rules: Arc::new(rules),
         });
-        Self { live, metrics }
+        Self { current, metrics }
     }
 
-    /// Replaces the rules. Requests in progress finish by the old ones.
+    /// Replaces the rules. Requests in progress are still decided by the old rules.
     pub fn replace(&self, rules: RuleSet) {
         let meters = self.metrics.limit_meters(&rules);
-        self.live.store(Arc::new(RulesInForce { meters, rules: Arc::new(rules) }));
+        self.current.store(Arc::new(RulesInForce { meters, rules: Arc::new(rules) }));
     }
 
     /// The current rules.
     #[must_use]
     pub fn rules(&self) -> Arc<RuleSet> {
-        Arc::clone(&self.live.load().rules)
+        Arc::clone(&self.current.load().rules)
     }
 }
 
@@ -64,8 +64,8 @@ pub enum DecideError {
     Store(#[from] StoreError),
 }
 
-/// Counts a failed request when dropped before it is disarmed: after an error of the store, and when the caller drops
-/// the request before an answer.
+/// Counts a failed request when it is dropped before it is disarmed: after an error of the store, and when the call is
+/// cancelled before the store answers.
 struct FailureGuard<'r> {
     meters: &'r LimitMeters,
     plan: &'r Plan,
@@ -94,19 +94,19 @@ impl<S: Store> Limiter<S> {
     /// Decides one request.
     ///
     /// # Errors
-    /// [`DecideError`] when the request is out of range or the store gave no answer.
+    /// [`DecideError`] when the request is not valid or the store gave no answer.
     pub async fn decide(&self, request: &Request) -> Result<Decision, DecideError> {
-        let live = self.rulebook.live.load_full();
-        let plan = live.rules.plan(request)?;
+        let current = self.rulebook.current.load_full();
+        let plan = current.rules.plan(request)?;
         if plan.charges.is_empty() {
-            self.count_unknown_domain(&live.rules, request);
+            self.count_unknown_domain(&current.rules, request);
             return Ok(Decision::merge(plan, Outcomes::default(), self.enforcement));
         }
-        let failure = FailureGuard::new(&live.meters, &plan);
+        let failure = FailureGuard::new(&current.meters, &plan);
         let outcomes = self.store.decide(&plan.charges).await?;
         failure.disarm();
         let decision = Decision::merge(plan, outcomes, self.enforcement);
-        live.meters.record(&decision);
+        current.meters.record(&decision);
         Ok(decision)
     }
 

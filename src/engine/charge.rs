@@ -13,7 +13,7 @@ use super::limit::{Charging, FailurePolicy};
 pub enum Role {
     /// Denies the request.
     Enforce,
-    /// Denies nothing: a shadow rule, or a quota rule that cannot make a difference.
+    /// Denies nothing: a shadow rule, or a quota rule that cannot change the answer.
     NonBinding,
     /// Denies the request only if every quota group has a denial. Groups count from 0.
     Quota(u16),
@@ -48,8 +48,8 @@ impl Charge {
     }
 }
 
-/// All charges of one request, in order, by the key of their counter. No two have the same key: costs on one counter
-/// are added up.
+/// All charges of one request, in order, each with the key of its counter. No two have the same key: costs on one
+/// counter are added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charges {
     /// The text of all keys.

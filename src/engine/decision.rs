@@ -148,11 +148,12 @@ impl Decision {
     /// Every counter once, with the limit of the first descriptor that is charged to it. The result is `None` if the
     /// charge was skipped: nothing is known of the counter.
     pub fn counters(&self) -> impl Iterator<Item = (&Limit, Option<LimitResult<'_>>)> {
-        let mut next = 0;
+        let mut next_index = 0;
         let is_first = move |charged: &ChargedLimit<'_>| {
-            // Indices rise, except where a descriptor shares the counter of an earlier one.
-            let is_first = charged.index >= next;
-            next = next.max(charged.index + 1);
+            // Charges are numbered in the order of the descriptors. A lower index is the charge of an earlier
+            // descriptor with the same counter.
+            let is_first = charged.index >= next_index;
+            next_index = next_index.max(charged.index + 1);
             is_first
         };
         let charged = self.plan.descriptors.iter().flat_map(charged_limits).filter(is_first);
@@ -233,7 +234,7 @@ fn more_decisive<'d>(first: LimitResult<'d>, second: LimitResult<'d>) -> LimitRe
 /// Whether `a` has the smaller share of its limit left: compares remaining/limit without dividing.
 fn has_less_left(a: &LimitResult<'_>, b: &LimitResult<'_>) -> bool {
     let scaled = |result: &LimitResult<'_>, other: &LimitResult<'_>| {
-        u128::from(result.outcome.report.remaining) * u128::from(other.limit.spec.max_cost())
+        u128::from(result.outcome.report.remaining) * u128::from(other.limit.spec.capacity())
     };
     scaled(a, b) < scaled(b, a)
 }

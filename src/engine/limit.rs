@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::algorithm::{
-    Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, LONGEST_REFILL_US, MAX_LOG_LIMIT, Pacing, SlidingLog,
-    SlidingWindow,
+    Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_LOG_LIMIT, Pacing, SlidingLog, SlidingWindow,
 };
 use super::period::Period;
+
+/// The longest time in which an empty bucket may fill: 10 years of 365 days, below 2^49 us.
+pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
 
 /// Position of a limit in its [`RuleSet`](super::RuleSet), dense from 0: an index for per-limit tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -73,7 +75,7 @@ impl Algorithm {
 pub enum Charging {
     /// When it fits: a denied hit changes nothing.
     Prepaid,
-    /// Always, admitted or not. The debt is at most one further limit (or burst).
+    /// Always, admitted or not. At most twice the limit (or burst) is recorded, so the debt is at most one limit.
     Postpaid,
 }
 
@@ -171,14 +173,14 @@ impl Refill {
 pub struct LimitSpec {
     /// Units per period; 0 blocks. Ignored when `unlimited`.
     pub requests_per_unit: u32,
-    /// Ignored when `unlimited`.
+    /// The time in which `requests_per_unit` are admitted. Ignored when `unlimited`.
     pub period: Period,
     /// Never counted, always admitted.
     pub unlimited: bool,
     /// How units are counted.
     pub algorithm: Algorithm,
-    /// Units that an unused counter admits at once; `None` = `requests_per_unit`. `gcra`,
-    /// `token_bucket` and `leaky_bucket` only.
+    /// Units that an unused counter admits at once; `None` = `requests_per_unit`. Only for algorithms with
+    /// [`Algorithm::has_burst`].
     pub burst: Option<u32>,
     /// Token buckets only.
     pub refill: Refill,
@@ -202,7 +204,7 @@ pub enum LimitError {
     ZeroBurst,
     /// A sliding log above [`MAX_LOG_LIMIT`].
     #[error(
-        "sliding_log keeps every grant, so its limit may not exceed {MAX_LOG_LIMIT} (it is {limit}); use sliding_window or gcra"
+        "the limit of a sliding_log is at most {MAX_LOG_LIMIT}, not {limit}, because every grant is stored; use sliding_window or gcra"
     )]
     LogTooLong {
         /// Units per period.
@@ -211,7 +213,7 @@ pub enum LimitError {
     /// An empty bucket would take longer than [`LONGEST_REFILL_US`] to fill.
     #[error("burst of {burst} at {limit} per {period} takes more than ten years to refill")]
     RefillTooLong {
-        /// Units that an unused counter admits at once.
+        /// Tokens of a full bucket.
         burst: u32,
         /// Units per period.
         limit: u32,
@@ -240,7 +242,8 @@ pub struct Limit {
     pub quantity: Quantity,
     /// `rate_limit.name` if there is one, else the rule's path: the `rule` label of metrics and of answers.
     pub label: Arc<str>,
-    /// Part of the counter's key, so that limits share a counter only if their states mean the same.
+    /// The kernel and its parameters as text; empty if unlimited. Part of the counter's key, so that limits with
+    /// different kernels or parameters never share a counter.
     pub fingerprint: Box<str>,
 }
 
@@ -279,9 +282,13 @@ impl LimitSpec {
         }
     }
 
-    /// Units that an unused counter admits at once.
+    /// Units of a full counter: `burst` if the algorithm has one, else `requests_per_unit`. Headers, metrics and
+    /// explanations show it.
+    ///
+    /// [`Kernel::max_cost`] is the largest cost that is ever admitted. The two differ for a limit of 0 with a burst: it
+    /// has the capacity that is written, but it admits nothing.
     #[must_use]
-    pub fn max_cost(&self) -> u32 {
+    pub fn capacity(&self) -> u32 {
         if self.algorithm.has_burst() {
             self.burst.unwrap_or(self.requests_per_unit)
         } else {
@@ -311,9 +318,9 @@ fn bucket_kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
     if spec.requests_per_unit == 0 {
         return Ok(Kernel::Blocked(Blocked));
     }
-    let (limit, burst) = (u64::from(spec.requests_per_unit), u64::from(spec.max_cost()));
+    let (limit, burst) = (u64::from(spec.requests_per_unit), u64::from(spec.capacity()));
     let too_long = LimitError::RefillTooLong {
-        burst: spec.max_cost(),
+        burst: spec.capacity(),
         limit: spec.requests_per_unit,
         period: spec.period,
     };

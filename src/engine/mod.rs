@@ -34,7 +34,8 @@ pub use charge::{Charge, Charges, Role};
 pub use cost::Cost;
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use limit::{
-    Algorithm, Charging, FailurePolicy, Limit, LimitError, LimitId, LimitSpec, Quantity, Refill,
+    Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, Quantity,
+    Refill,
 };
 pub use matcher::{Step, Walk};
 pub use metadata::Metadata;

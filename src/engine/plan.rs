@@ -52,14 +52,14 @@ pub(super) enum Planned {
 /// A descriptor with the limits that apply to it.
 struct Match<'r> {
     rule: Option<&'r Arc<Rule>>,
-    /// The override replaces the limits of the rule.
-    sent: Option<Arc<Limit>>,
+    /// The limit of the descriptor's override. It applies instead of the limits of a rule.
+    override_limit: Option<Arc<Limit>>,
     walk: Walk<'r>,
 }
 
 impl Match<'_> {
     fn limits(&self) -> &[Arc<Limit>] {
-        match (&self.sent, self.rule) {
+        match (&self.override_limit, self.rule) {
             (Some(limit), _) => std::slice::from_ref(limit),
             (None, Some(rule)) => &rule.limits,
             (None, None) => &[],
@@ -92,10 +92,13 @@ impl RuleSet {
             .flat_map(|limit| &limit.spec.replaces)
             .map(String::as_str)
             .collect();
-        // A shadow quota rule is never over, so the quota rules can never all be over: none of them can deny.
-        let counts = |matched: &Match<'_>| matched.limits().iter().any(|limit| is_counted(limit, &replaced));
+        // A request is denied by its quota rules only if all of them are over. A shadow rule counts as not over, so
+        // with a shadow quota rule the quota rules deny nothing.
+        let has_counted_limit =
+            |matched: &Match<'_>| matched.limits().iter().any(|limit| is_counted(limit, &replaced));
         let is_shadow_quota = |matched: &Match<'_>| matched.is_quota() && matched.is_shadow();
-        let quota_can_deny = !matches.iter().any(|matched| is_shadow_quota(matched) && counts(matched));
+        let quota_can_deny =
+            !matches.iter().any(|matched| is_shadow_quota(matched) && has_counted_limit(matched));
         let mut plan = Plan::default();
         for (descriptor, matched) in request.descriptors.iter().zip(&matches) {
             let role = match (matched.is_shadow(), matched.is_quota()) {
@@ -120,25 +123,25 @@ impl RuleSet {
         let mut scratch = String::with_capacity(MATCH_TEXT_CAPACITY);
         let mut matches = SmallVec::with_capacity(request.descriptors.len());
         for (index, descriptor) in request.descriptors.iter().enumerate() {
-            let sent =
+            let override_limit =
                 self.override_limit(descriptor).map_err(|cause| PlanError::Override { index, cause })?;
-            if sent.is_some() {
-                matches.push(Match { rule: None, sent, walk: Walk::default() });
+            if override_limit.is_some() {
+                matches.push(Match { rule: None, override_limit, walk: Walk::default() });
                 continue;
             }
             let walk = domain.walk(&descriptor.entries, &mut scratch);
             let rule = walk.end.and_then(|node| node.rule.as_ref());
-            matches.push(Match { rule, sent: None, walk });
+            matches.push(Match { rule, override_limit: None, walk });
         }
         Ok(matches)
     }
 
     /// The limit of the descriptor's override. It never shares a counter with a rule's limit.
     fn override_limit(&self, descriptor: &Descriptor) -> Result<Option<Arc<Limit>>, LimitError> {
-        let Some(sent) = descriptor.limit else {
+        let Some(limit_override) = descriptor.limit else {
             return Ok(None);
         };
-        let spec = override_spec(sent, self.defaults());
+        let spec = override_spec(limit_override, self.defaults());
         let mut limit = Limit::new(self.override_id(), spec, "override")?;
         limit.fingerprint = format!("o:{}", limit.fingerprint).into();
         Ok(Some(Arc::new(limit)))
@@ -153,11 +156,11 @@ fn is_counted(limit: &Limit, replaced: &[&str]) -> bool {
     limit.quantity != Quantity::Unlimited && !is_replaced(limit, replaced)
 }
 
-fn override_spec(sent: LimitOverride, defaults: Defaults) -> LimitSpec {
+fn override_spec(limit_override: LimitOverride, defaults: Defaults) -> LimitSpec {
     LimitSpec {
         charging: defaults.charging(false),
         on_store_failure: defaults.on_store_failure,
-        ..LimitSpec::new(defaults.algorithm, sent.requests_per_unit, sent.period)
+        ..LimitSpec::new(defaults.algorithm, limit_override.requests_per_unit, limit_override.period)
     }
 }
 

@@ -28,8 +28,8 @@ pub trait Store: Send + Sync {
     ///   a denied request. Then no limit is exceeded, but a request decided in between may be denied.
     /// * Outcomes: one per charge, in order. Each has the verdict, and the time and the facts of the counter afterwards
     ///   ([`CounterSnapshot`](super::CounterSnapshot)). Only a layer that answers without the store skips charges.
-    /// * Expiry: a counter may be removed from its
-    ///   [`fresh_at_us`](super::algorithm::Kernel::fresh_at_us) on; a full store may remove counters earlier.
+    /// * Expiry: a counter may be removed once it equals an unused one
+    ///   ([`Kernel::unused_from_us`](super::algorithm::Kernel::unused_from_us)); a full store may remove it earlier.
     /// * Deadline: the answer or an error comes within the store's own deadline; callers set none.
     /// * Cancellation: a dropped future stops waiting. The charges may be recorded all the same.
     ///

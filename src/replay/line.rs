@@ -4,12 +4,10 @@ use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine::algorithm::MAX_TIME_US;
 use crate::engine::{Applied, Code, Decision, Limit, LimitResult, PlanError, Request, Status};
 use crate::transport::protojson::{Number, default_if_null, unsigned_number};
 use crate::transport::{Bounds, RawDescriptor, RawRequest, RequestError};
-
-/// Decisions are exact for times below this, in the year 2112.
-const MAX_TIME_US: u64 = 1 << 52;
 
 /// Wider than for the network, because the operator chose the file.
 const BOUNDS: Bounds = Bounds { max_descriptors: 1_024, max_entries: 1_024, max_value_bytes: 1 << 20 };
@@ -53,7 +51,7 @@ impl Recorded {
     pub fn parse(text: &str) -> Result<Self, LineError> {
         let RecordedJson { t_us: Number(t_us), domain, descriptors, hits_addend } =
             serde_json::from_str(text)?;
-        if t_us >= MAX_TIME_US {
+        if t_us > MAX_TIME_US {
             return Err(LineError::Time(t_us));
         }
         let raw = RawRequest { domain, descriptors, hits_addend };

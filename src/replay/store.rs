@@ -5,12 +5,12 @@ use crate::engine::{Charges, Outcomes, StoreError};
 use crate::store::memory::{MemoryOptions, MemoryStats, MemoryStore};
 use crate::store::redis::{OptionsError, RedisOptions, ReplayClient, ReplayClientError, TimedBatch};
 
-/// Keys of a replay in memory: enough for a day of a large site, and still a bound.
+/// The maximum number of keys of a replay in memory: enough for a day of a large site.
 const MAX_KEYS: usize = 10_000_000;
 /// Keys never expire, because recorded time may step back by any amount.
 const GRACE_US: u64 = u64::MAX;
 
-/// Decides requests at the times they carry, in order.
+/// Decides requests at their recorded times, in order.
 pub trait ReplayStore {
     /// Decides each request at its time in microseconds; one [`Outcomes`] per request.
     ///

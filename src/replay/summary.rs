@@ -5,20 +5,20 @@ use std::fmt;
 
 use crate::engine::{Code, Decision, Verdict};
 
-/// Requests decided and over limit, in total and by rule.
+/// Requests decided and over limit, in total and by limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub requests: u64,
     pub over_limit: u64,
     /// Counts per limit, by the label of the limit.
-    pub rules: BTreeMap<String, RuleCount>,
+    pub limits: BTreeMap<String, LimitCount>,
 }
 
 /// Decisions of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RuleCount {
+pub struct LimitCount {
     pub decided: u64,
-    /// Shadow rules included.
+    /// Limits of shadow rules included.
     pub over_limit: u64,
 }
 
@@ -28,14 +28,14 @@ impl Summary {
         self.over_limit += u64::from(decision.overall == Code::OverLimit);
         for result in decision.limit_results() {
             let over = u64::from(result.outcome.verdict == Verdict::Over);
-            // The label is copied once per rule, not once per request.
-            match self.rules.get_mut(result.limit.label.as_ref()) {
+            // The label is copied once per limit, not once per request.
+            match self.limits.get_mut(result.limit.label.as_ref()) {
                 Some(count) => {
-                    *count = RuleCount { decided: count.decided + 1, over_limit: count.over_limit + over }
+                    *count = LimitCount { decided: count.decided + 1, over_limit: count.over_limit + over }
                 }
                 None => {
-                    self.rules
-                        .insert(result.limit.label.to_string(), RuleCount { decided: 1, over_limit: over });
+                    self.limits
+                        .insert(result.limit.label.to_string(), LimitCount { decided: 1, over_limit: over });
                 }
             }
         }
@@ -45,8 +45,8 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} requests, {} over limit", self.requests, self.over_limit)?;
-        for (rule, count) in &self.rules {
-            writeln!(f, "  {rule}: {} of {} over limit", count.over_limit, count.decided)?;
+        for (label, count) in &self.limits {
+            writeln!(f, "  {label}: {} of {} over limit", count.over_limit, count.decided)?;
         }
         Ok(())
     }

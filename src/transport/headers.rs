@@ -1,5 +1,5 @@
-//! Rate-limit headers that Envoy adds to its response. Envoy copies them byte for byte, so they hold only printable
-//! ASCII.
+//! Rate-limit headers that Envoy adds to its response. Envoy copies them byte for byte, so they contain only
+//! printable ASCII.
 
 use std::fmt::Write as _;
 
@@ -65,7 +65,7 @@ fn ietf_headers(decision: &Decision) -> Vec<Header> {
 fn quota_and_window(spec: &LimitSpec) -> (u32, u64) {
     let (limit, period) = (u64::from(spec.requests_per_unit), spec.period.seconds());
     let drain = |burst: u32| u64::from(burst).saturating_mul(period).div_ceil(limit.max(1));
-    match spec.max_cost() {
+    match spec.capacity() {
         burst if spec.algorithm.has_burst() => (burst, drain(burst)),
         quota => (quota, period),
     }
@@ -90,7 +90,7 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_allowed(c) { c } else { '_' }).collect()
 }
 
-/// Whole seconds, rounded up, so that a retry after them is allowed. `None` if waiting does not help.
+/// Whole seconds, rounded up, so that a retry after this time is allowed. `None` if no wait helps.
 fn retry_after_header(decision: &Decision) -> Option<Header> {
     if decision.overall == Code::Ok {
         return None;

@@ -1,4 +1,4 @@
-//! Fixed window: a count per epoch-aligned window. Any interval that touches m windows admits at most m limits.
+//! Fixed window: a count per epoch-aligned window. An interval that touches m windows admits at most m times the limit.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub struct FixedWindow {
 /// The count of one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowState {
-    /// The window: its start divided by its length.
+    /// Number of the window: its start divided by its length.
     pub index: u64,
     /// Units recorded in it.
     pub count: u64,
@@ -62,12 +62,12 @@ impl FixedWindow {
         WindowState { count: apply_clamped(state.count, cost, self.limit), ..state }
     }
 
-    pub(super) fn fresh_at_us(&self, state: WindowState) -> u64 {
+    pub(super) fn unused_from_us(&self, state: WindowState) -> u64 {
         (state.index + 1) * self.window_us
     }
 
     pub(super) fn report(&self, state: WindowState, attempt: Attempt, verdict: Verdict) -> Report {
-        let end_after_us = self.fresh_at_us(state).saturating_sub(attempt.now_us);
+        let end_after_us = self.unused_from_us(state).saturating_sub(attempt.now_us);
         let view = FixedWindowView { limit: self.limit, count: state.count, end_after_us };
         let over_by = state.count.saturating_sub(self.limit);
         Report { until_reset_us: end_after_us, over_by, ..view.report(attempt.cost, verdict) }

@@ -10,16 +10,13 @@ use std::fmt;
 use super::attempt::{Attempt, max_recorded};
 use super::report::{CounterView, Report, Verdict};
 
-/// The longest an empty bucket may take to fill: 10 years of 365 days, below 2^49 us.
-pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
-
 /// What a leaky bucket does with a hit that has to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pacing {
     /// A meter: the hit fits or does not.
     #[default]
     Meter,
-    /// A queue: the hit fits, and the answer carries the delay before it may proceed.
+    /// A queue: the hit fits, and the answer tells how long it must wait before it proceeds.
     Queue,
 }
 
@@ -65,14 +62,14 @@ pub struct Tat {
 }
 
 impl Tat {
-    pub(super) fn fresh_at_us(self) -> u64 {
+    pub(super) fn unused_from_us(self) -> u64 {
         self.whole_us + u64::from(self.fraction > 0)
     }
 }
 
 impl Gcra {
     /// `limit` and `burst`: 1 to 2^32 - 1 units; `period_us`: 1 us to 366 days. An empty bucket must fill within
-    /// [`LONGEST_REFILL_US`].
+    /// [`LONGEST_REFILL_US`](crate::engine::LONGEST_REFILL_US).
     #[must_use]
     pub fn new(limit: u64, period_us: u64, burst: u64, pacing: Pacing) -> Self {
         let divisor = greatest_common_divisor(period_us, limit);
@@ -108,7 +105,7 @@ impl Gcra {
         Self::new(scale(self.limit), self.period_us, scale(self.burst), self.pacing)
     }
 
-    /// The time that `units` take to drain. `units` is capped at the most that a key records.
+    /// The time that `units` take to drain. `units` is capped at the most that a counter records.
     #[must_use]
     pub fn drain(&self, units: u64) -> Tat {
         let units = units.min(max_recorded(self.burst));

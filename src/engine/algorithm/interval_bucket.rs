@@ -15,8 +15,7 @@ pub struct IntervalBucket {
     interval_us: u64,
 }
 
-/// Tokens at the start of the current interval. The intervals of a full bucket do not run: the
-/// next take starts one.
+/// Tokens, and the start of the current interval. A full bucket has no current interval: the next take starts one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenState {
     /// Tokens left; negative for a debt of postpaid hits.
@@ -70,7 +69,7 @@ impl IntervalBucket {
         };
         let effective_us = now_us.max(state.last_us);
         let passed = (effective_us - state.last_us) / self.interval_us;
-        // Compare before multiplying: after a long idle time the product would overflow.
+        // Compare before multiplying: after a long time without hits the product would overflow.
         if passed >= self.intervals(state, self.full()) {
             return TokenState { tokens: self.full(), last_us: now_us };
         }
@@ -95,7 +94,7 @@ impl IntervalBucket {
         state.last_us + self.intervals(state, tokens) * self.interval_us
     }
 
-    pub(super) fn fresh_at_us(&self, state: TokenState) -> u64 {
+    pub(super) fn unused_from_us(&self, state: TokenState) -> u64 {
         self.holds_at_us(state, self.full())
     }
 
@@ -124,7 +123,7 @@ impl CounterView for IntervalBucketView {
         if self.state.tokens >= self.kernel.full() {
             return 0;
         }
-        self.kernel.fresh_at_us(self.state).saturating_sub(self.now_us)
+        self.kernel.unused_from_us(self.state).saturating_sub(self.now_us)
     }
 }
 

@@ -54,7 +54,7 @@ impl Kernel {
         if fits { Verdict::Fits } else { Verdict::Over }
     }
 
-    /// The counter after the cost is recorded; `None` for a kernel that keeps no state.
+    /// The counter after the cost is recorded; `None` for a kernel without a counter.
     #[must_use]
     pub fn recorded(&self, state: Option<State>, attempt: Attempt) -> Option<State> {
         let Attempt { now_us, cost } = attempt;
@@ -117,7 +117,9 @@ impl Kernel {
             Self::SlidingWindow(k) => {
                 facts.buckets().map(|state| Facts::Buckets(k.advanced_to(Some(state), now_us)))
             }
-            Self::SlidingLog(k) => facts.log().filter(|log| k.holds_until(*log, now_us)).map(Facts::Log),
+            Self::SlidingLog(k) => {
+                facts.log().filter(|log| k.is_unchanged_until(*log, now_us)).map(Facts::Log)
+            }
             Self::Gcra(_) => facts.tat().map(Facts::Tat),
             Self::IntervalBucket(k) => {
                 facts.tokens().map(|state| Facts::Tokens(k.advanced_to(Some(state), now_us)))
@@ -152,7 +154,7 @@ impl Kernel {
         }
     }
 
-    /// When the cost would fit, by these facts.
+    /// How long to wait until the cost fits, by these facts.
     #[must_use]
     pub fn wait(&self, facts: &Facts, attempt: Attempt) -> RetryAfter {
         if attempt.cost.needed() <= self.report(facts, attempt, Verdict::Fits).remaining {
@@ -161,18 +163,18 @@ impl Kernel {
         self.report(facts, attempt, Verdict::Over).retry_after
     }
 
-    /// The instant (microseconds since the epoch) from which on the state equals a missing one.
+    /// The instant (microseconds since the epoch) from which on the counter equals an unused one.
     #[must_use]
-    pub fn fresh_at_us(&self, state: &State) -> u64 {
-        let fresh_at_us = match self {
-            Self::FixedWindow(k) => state.window().map(|state| k.fresh_at_us(state)),
-            Self::SlidingWindow(k) => state.buckets().map(|state| k.fresh_at_us(state)),
-            Self::SlidingLog(k) => state.log().map(|log| k.fresh_at_us(log)),
-            Self::Gcra(_) => state.tat().map(|tat| tat.fresh_at_us()),
-            Self::IntervalBucket(k) => state.tokens().map(|state| k.fresh_at_us(state)),
+    pub fn unused_from_us(&self, state: &State) -> u64 {
+        let unused_from_us = match self {
+            Self::FixedWindow(k) => state.window().map(|state| k.unused_from_us(state)),
+            Self::SlidingWindow(k) => state.buckets().map(|state| k.unused_from_us(state)),
+            Self::SlidingLog(k) => state.log().map(|log| k.unused_from_us(log)),
+            Self::Gcra(_) => state.tat().map(|tat| tat.unused_from_us()),
+            Self::IntervalBucket(k) => state.tokens().map(|state| k.unused_from_us(state)),
             Self::Blocked(_) => None,
         };
-        fresh_at_us.unwrap_or(0)
+        unused_from_us.unwrap_or(0)
     }
 
     /// The limit of one of `instances` that count separately: limit, burst and refill divided and rounded up, so that
@@ -190,7 +192,21 @@ impl Kernel {
         }
     }
 
-    /// The largest cost that can ever fit.
+    /// Whether the kernel has a counter, and so a key in the store. A blocked limit is decided without one.
+    #[must_use]
+    pub fn has_counter(&self) -> bool {
+        match self {
+            Self::FixedWindow(_)
+            | Self::SlidingWindow(_)
+            | Self::SlidingLog(_)
+            | Self::Gcra(_)
+            | Self::IntervalBucket(_) => true,
+            Self::Blocked(_) => false,
+        }
+    }
+
+    /// The largest cost that can ever fit. For the kernel of a limit this is
+    /// [`LimitSpec::capacity`](crate::engine::LimitSpec::capacity), except that a blocked limit has 0.
     #[must_use]
     pub fn max_cost(&self) -> u64 {
         match self {

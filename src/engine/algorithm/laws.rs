@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::testing::{Counter, Move, T0, any_charging, any_kernel, counter_with_past, moves, small_kernel};
-use super::{Attempt, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
+use super::{Attempt, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_TIME_US, SlidingLog, SlidingWindow};
 use crate::engine::{Charging, Cost, Pacing, RetryAfter, Verdict};
 
 fn prepaid() -> impl Strategy<Value = Charging> {
@@ -18,6 +18,12 @@ proptest! {
         let mut asked = counter.clone();
         asked.decide(now, Cost::PEEK);
         prop_assert_eq!(asked.state, counter.state);
+    }
+
+    #[test]
+    fn a_kernel_records_a_cost_if_and_only_if_it_has_a_counter(kernel in any_kernel(), units in 1..30_u64) {
+        let attempt = Attempt { now_us: T0, cost: Cost::take(units) };
+        prop_assert_eq!(kernel.recorded(None, attempt).is_some(), kernel.has_counter());
     }
 
     #[test]
@@ -114,23 +120,23 @@ proptest! {
         if reset > 0 {
             prop_assert!(counter.peek(now + reset - 1).remaining < max_cost, "one microsecond early");
         }
-        let mut fresh = Counter { state: None, ..counter.clone() };
-        let mut worn = counter;
+        let mut unused = Counter { state: None, ..counter.clone() };
+        let mut used = counter;
         let mut then = now + reset;
         for Move { clock_us, cost } in future {
             then += clock_us.unsigned_abs();
-            prop_assert_eq!(worn.decide(then, cost), fresh.decide(then, cost));
+            prop_assert_eq!(used.decide(then, cost), unused.decide(then, cost));
         }
     }
 
     #[test]
-    fn a_state_is_fresh_from_the_instant_it_says((counter, now) in counter_with_past(any_kernel(), any_charging())) {
-        let fresh_at = counter.state.as_ref().map_or(0, |state| counter.kernel.fresh_at_us(state));
+    fn a_counter_equals_an_unused_one_from_the_instant_it_says((counter, now) in counter_with_past(any_kernel(), any_charging())) {
+        let unused_from = counter.state.as_ref().map_or(0, |state| counter.kernel.unused_from_us(state));
         let reset = counter.peek(now).reset_after_us;
         if reset > 0 {
-            prop_assert_eq!(fresh_at, now + reset);
+            prop_assert_eq!(unused_from, now + reset);
         } else {
-            prop_assert!(fresh_at <= now || counter.peek(now).remaining == counter.kernel.max_cost());
+            prop_assert!(unused_from <= now || counter.peek(now).remaining == counter.kernel.max_cost());
         }
     }
 
@@ -298,7 +304,7 @@ proptest! {
 
     #[test]
     fn a_clock_that_steps_back_gives_nothing_back(kernel in small_kernel(), history in moves(60)) {
-        // However the clock moves within [lo, hi], the bound for the whole span holds.
+        // The bound for the span [lo, hi] is kept, in whichever order the clock shows its times.
         let (mut counter, mut now, mut units, mut lo, mut hi) = (Counter::new(kernel), T0, 0, T0, T0);
         for Move { clock_us, cost } in history {
             now = now.saturating_add_signed(clock_us / 4);
@@ -337,7 +343,7 @@ fn no_number_overflows_at_the_edges() {
     for kernel in kernels {
         for charging in [Charging::Prepaid, Charging::Postpaid] {
             let mut counter = Counter { charging, ..Counter::new(kernel) };
-            for now_us in [0, T0, (1 << 52) - 1, T0] {
+            for now_us in [0, T0, MAX_TIME_US, T0] {
                 for cost in [
                     Cost::take(u64::MAX),
                     Cost::take(kernel.max_cost()),

@@ -22,10 +22,10 @@ mod laws;
 #[cfg(test)]
 mod testing;
 
-pub use attempt::Attempt;
+pub use attempt::{Attempt, MAX_TIME_US};
 pub use blocked::Blocked;
 pub use fixed_window::{FixedWindow, WindowState};
-pub use gcra::{Gcra, LONGEST_REFILL_US, Pacing, Tat};
+pub use gcra::{Gcra, Pacing, Tat};
 pub use interval_bucket::{IntervalBucket, TokenState};
 pub use kernel::Kernel;
 pub use report::{Report, RetryAfter, Verdict};

@@ -18,7 +18,7 @@ pub enum RetryAfter {
     Now,
     /// After exactly that many microseconds, at least 1.
     In(u64),
-    /// Never: the cost exceeds the capacity of the limit.
+    /// Never: the cost exceeds the largest cost that the limit admits.
     Never,
 }
 
@@ -43,7 +43,7 @@ pub struct Report {
     pub retry_after: RetryAfter,
     /// Time until the counter equals an unused one, for every kernel and verdict.
     pub reset_after_us: u64,
-    /// Time until `remaining` grows; 0 when nothing is used.
+    /// Time until `remaining` grows; 0 when all units remain.
     pub next_after_us: u64,
     /// How long an admitted hit has to wait in a queue; 0 for all other kernels.
     pub delay_us: u64,
@@ -58,7 +58,7 @@ pub struct Report {
 impl Report {
     /// The report of an unused counter, or of a counter whose state is unknown.
     #[must_use]
-    pub fn idle(remaining: u64) -> Self {
+    pub fn unused(remaining: u64) -> Self {
         Self {
             remaining,
             retry_after: RetryAfter::Now,

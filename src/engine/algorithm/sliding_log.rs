@@ -1,6 +1,6 @@
 //! Sliding-window log: every recorded hit with its time. Exactly at most `limit` units in every window `(t - W, t]`.
 //!
-//! Entries carry a running total, so the sum over a span is one subtraction and every search is a bisection.
+//! Each entry has a running total, so the sum over a span is one subtraction and every search is a bisection.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,7 +25,7 @@ struct LogEntry {
     total: u64,
 }
 
-/// The entries of one key, oldest first.
+/// The entries of one counter, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     /// The running total before the oldest entry.
@@ -81,13 +81,16 @@ impl Log {
 
     /// Removes units, those of the newest entries first.
     fn refund(&mut self, units: u64) {
-        let total = self.total().saturating_sub(units).max(self.base);
-        let kept = self.entries.partition_point(|entry| entry.total < total);
-        // The entry at `kept` reaches the new total: it stays with fewer units. At the base no entry stays.
-        let keep = if total == self.base { 0 } else { kept + 1 };
-        self.entries.truncate(keep);
+        let new_total = self.total().saturating_sub(units).max(self.base);
+        if new_total == self.base {
+            self.entries.clear();
+            return;
+        }
+        // The first entry that reaches the new total stays, with fewer units.
+        let last = self.entries.partition_point(|entry| entry.total < new_total);
+        self.entries.truncate(last + 1);
         if let Some(newest) = self.entries.back_mut() {
-            newest.total = total;
+            newest.total = new_total;
         }
     }
 }
@@ -116,13 +119,13 @@ impl SlidingLog {
     }
 
     /// Index of the first entry in the window that ends at the later of `now_us` and the newest entry.
-    fn first_live(&self, log: &Log, now_us: u64) -> usize {
+    fn first_in_window(&self, log: &Log, now_us: u64) -> usize {
         let end_us = now_us.max(log.newest_us());
         log.entries.partition_point(|entry| entry.at_us + self.window_us <= end_us)
     }
 
     fn used(&self, log: &Log, now_us: u64) -> u64 {
-        log.total() - log.total_before(self.first_live(log, now_us))
+        log.total() - log.total_before(self.first_in_window(log, now_us))
     }
 
     pub(super) fn fits(&self, log: Option<&Log>, now_us: u64, needed: u64) -> bool {
@@ -131,7 +134,7 @@ impl SlidingLog {
 
     pub(super) fn record(&self, mut log: Log, attempt: Attempt) -> Log {
         let at_us = attempt.now_us.max(log.newest_us());
-        log.prune(self.first_live(&log, attempt.now_us));
+        log.prune(self.first_in_window(&log, attempt.now_us));
         if attempt.cost.is_refund() {
             log.refund(attempt.cost.refunded());
             return log;
@@ -148,31 +151,35 @@ impl SlidingLog {
         let Some(log) = log else {
             return LogFacts::default();
         };
-        let first = self.first_live(log, attempt.now_us);
+        let first = self.first_in_window(log, attempt.now_us);
         let used = log.total() - log.total_before(first);
         if used == 0 {
             return LogFacts::default();
         }
-        let frees_us = |units: u64| {
-            let must_reach = (log.total() + units).saturating_sub(self.limit);
-            let index = log.entries.partition_point(|entry| entry.total < must_reach).max(first);
-            log.entries.get(index).map_or(0, |entry| entry.at_us)
-        };
         LogFacts {
             used,
             newest_us: log.newest_us(),
-            next_us: frees_us(self.limit.saturating_sub(used) + 1),
-            retry_us: frees_us(attempt.cost.needed()),
+            next_us: self.makes_room_us(log, first, self.limit.saturating_sub(used) + 1),
+            retry_us: self.makes_room_us(log, first, attempt.cost.needed()),
         }
     }
 
-    /// Whether no entry expires before `now_us`. Unknown, so `false`, for a log in debt: `next_us` is then not its
-    /// oldest.
-    pub(super) fn holds_until(&self, facts: LogFacts, now_us: u64) -> bool {
+    /// Time of the entry whose expiry makes room for `units`; 0 if there is none. `first` is the first entry in the
+    /// window.
+    fn makes_room_us(&self, log: &Log, first: usize, units: u64) -> u64 {
+        // There is room when the entries up to this running total have expired.
+        let expired_total = (log.total() + units).saturating_sub(self.limit);
+        let index = log.entries.partition_point(|entry| entry.total < expired_total).max(first);
+        log.entries.get(index).map_or(0, |entry| entry.at_us)
+    }
+
+    /// Whether no entry expires until `now_us`. `false` for a log in debt, where this is unknown: `next_us` is then not
+    /// the time of the oldest entry.
+    pub(super) fn is_unchanged_until(&self, facts: LogFacts, now_us: u64) -> bool {
         facts.used <= self.limit && (facts.used == 0 || now_us < facts.next_us + self.window_us)
     }
 
-    pub(super) fn fresh_at_us(&self, log: &Log) -> u64 {
+    pub(super) fn unused_from_us(&self, log: &Log) -> u64 {
         if log.entries.is_empty() { 0 } else { log.newest_us() + self.window_us }
     }
 

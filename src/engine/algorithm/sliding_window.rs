@@ -17,7 +17,7 @@ pub struct SlidingWindow {
 /// The counts of two successive windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketState {
-    /// The current window: its start divided by its length.
+    /// Number of the current window: its start divided by its length.
     pub index: u64,
     /// Units recorded in the current window.
     pub current: u64,
@@ -75,7 +75,7 @@ impl SlidingWindow {
         BucketState { current: apply_clamped(state.current, cost, self.limit), ..state }
     }
 
-    pub(super) fn fresh_at_us(&self, state: BucketState) -> u64 {
+    pub(super) fn unused_from_us(&self, state: BucketState) -> u64 {
         let windows = if state.current > 0 { 2 } else { u64::from(state.previous > 0) };
         (state.index + windows) * self.window_us
     }
@@ -105,7 +105,7 @@ impl SlidingWindowView {
 }
 
 /// `floor(units * window / count)`: how much of a window with `count` units may stay covered while `units` are free.
-/// Saturates: callers only compare values above the window's length with it.
+/// Saturates: to its callers, all results above the window's length mean the same.
 fn coverable_us(units: u64, window_us: u64, count: u64) -> u64 {
     let us = u128::from(units) * u128::from(window_us) / u128::from(count);
     u64::try_from(us).unwrap_or(u64::MAX)
@@ -148,7 +148,7 @@ impl CounterView for SlidingWindowView {
         if self.state.current == 0 && self.state.previous == 0 {
             return 0;
         }
-        self.kernel.fresh_at_us(self.state).saturating_sub(self.now_us)
+        self.kernel.unused_from_us(self.state).saturating_sub(self.now_us)
     }
 }
 

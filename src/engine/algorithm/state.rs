@@ -6,7 +6,7 @@ use super::interval_bucket::TokenState;
 use super::sliding_log::{Log, LogFacts};
 use super::sliding_window::BucketState;
 
-/// A sliding log of this many grants takes as much memory as a second counter, key included.
+/// This many grants of a sliding log take as much memory as a counter with its key.
 const GRANTS_PER_COUNTER: usize = 16;
 
 /// The state of one counter, as its kernel left it.
@@ -24,8 +24,8 @@ pub enum State {
     Tokens(TokenState),
 }
 
-/// The numbers of a counter from which a report is computed: the whole state, or four numbers of a log. Small enough to
-/// copy, unlike a log.
+/// The numbers of a counter from which a report is computed: the whole state, or four numbers of a log, which is too
+/// large to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Facts {
     /// Of a fixed window.
@@ -38,12 +38,12 @@ pub enum Facts {
     Tat(Tat),
     /// Of an interval bucket.
     Tokens(TokenState),
-    /// Of a limit that keeps no state.
+    /// Of a kernel without a counter.
     Nothing,
 }
 
 impl State {
-    /// Memory used, in units of one small counter. A log's grants count extra.
+    /// Memory used, in units of a counter with its key. The grants that a log has room for count in addition.
     #[must_use]
     pub fn weight(&self) -> usize {
         match self {

@@ -15,7 +15,7 @@ pub(super) fn parameters(limit: &Limit) -> String {
     if spec.requests_per_unit == 0 {
         return "requests_per_unit is 0: blocks everything".to_owned();
     }
-    let (rate, period, burst) = (rate(spec), spec.period, spec.max_cost());
+    let (rate, period, burst) = (rate(spec), spec.period, spec.capacity());
     match spec.algorithm {
         Algorithm::FixedWindow => {
             format!("{rate}, in windows aligned to the Unix epoch")

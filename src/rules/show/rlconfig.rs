@@ -39,11 +39,12 @@ fn push_limit(out: &mut String, rule: &Rule, limit: &Limit, rules: &RuleSet) {
     out.push('\n');
 }
 
-/// The differences from the only kind of limit of envoyproxy/ratelimit: a window aligned to the epoch, postpaid.
+/// The properties in which a limit differs from those of envoyproxy/ratelimit, which are all windows aligned to the
+/// epoch, postpaid.
 fn additions(rule: &Rule, limit: &Limit, rules: &RuleSet) -> Vec<(&'static str, String)> {
     let spec = &limit.spec;
     let multiplier = spec.period.multiplier();
-    let burst = spec.max_cost();
+    let burst = spec.capacity();
     let policy = spec.on_store_failure;
     [
         (multiplier != 1).then(|| ("unit_multiplier", multiplier.to_string())),

@@ -116,7 +116,7 @@ fn decided_by_policy(charge: &Charge) -> DecidedBy {
 
 /// The outcome that an unused counter would give.
 fn allowed(charge: &Charge) -> Outcome {
-    let report = Report::idle(charge.kernel.max_cost().saturating_sub(charge.cost.taken()));
+    let report = Report::unused(charge.kernel.max_cost().saturating_sub(charge.cost.taken()));
     Outcome { verdict: Verdict::Fits, report, decided_by: decided_by_policy(charge) }
 }
 

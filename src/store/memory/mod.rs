@@ -31,9 +31,10 @@ const MIN_KEYS_PER_SHARD: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOptions {
     /// Maximum number of keys, at least 1; a sliding log counts as one more key per 16 grants. A full store evicts the
-    /// key that is closest to fresh.
+    /// key whose counter will equal an unused one first.
     pub max_keys: usize,
-    /// How long a key is kept after it is fresh, microseconds. A clock that steps back by less than this loses nothing.
+    /// How long a key is kept after its counter equals an unused one, microseconds. A clock that steps back by less
+    /// than this loses nothing.
     pub grace_us: u64,
 }
 
@@ -160,8 +161,8 @@ impl<'c> PendingCharge<'c> {
         if self.charge.is_recorded(self.verdict, request_denied) {
             let before = slot.and_then(|slot| shard.take(slot));
             if let Some(after) = kernel.recorded(before, self.attempt) {
-                let fresh_at_us = kernel.fresh_at_us(&after);
-                slot = Some(shard.put(slot, self.key, after, fresh_at_us));
+                let unused_from_us = kernel.unused_from_us(&after);
+                slot = Some(shard.put(slot, self.key, after, unused_from_us));
             }
         }
         let facts = kernel.facts(slot.and_then(|slot| shard.state(slot)), self.attempt);

@@ -28,7 +28,7 @@ pub(super) struct EntryIndex(usize);
 struct CounterEntry {
     /// `None` only while a decision has taken it.
     state: Option<State>,
-    fresh_at_us: u64,
+    unused_from_us: u64,
     /// [`State::weight`] when the state was put here.
     weight: usize,
 }
@@ -81,11 +81,11 @@ impl Shard {
         index: Option<EntryIndex>,
         key: &str,
         state: State,
-        fresh_at_us: u64,
+        unused_from_us: u64,
     ) -> EntryIndex {
         let weight = state.weight();
         self.weight += weight;
-        let slot = CounterEntry { state: Some(state), fresh_at_us, weight };
+        let slot = CounterEntry { state: Some(state), unused_from_us, weight };
         if let Some(index) = index {
             self.weight -= self.slots[index.0].weight;
             self.slots[index.0] = slot;
@@ -116,7 +116,7 @@ impl Shard {
             if self.cursor >= self.slots.len() {
                 self.cursor = 0;
             }
-            if self.slots[self.cursor].fresh_at_us.saturating_add(self.grace_us) <= now_us {
+            if self.slots[self.cursor].unused_from_us.saturating_add(self.grace_us) <= now_us {
                 // The last slot moves to the cursor and is the next one.
                 self.remove_at(self.cursor);
             } else {
@@ -125,11 +125,11 @@ impl Shard {
         }
     }
 
-    /// Removes the key that loses least: of the next few at the cursor, the one that would be fresh first.
+    /// Removes the key that loses least: of the next few at the cursor, the one that will equal an unused one first.
     fn evict(&mut self) {
         let len = self.slots.len();
         let sample = (0..EVICTION_SAMPLE.min(len)).map(|step| (self.cursor + step) % len);
-        if let Some(victim) = sample.min_by_key(|&index| self.slots[index].fresh_at_us) {
+        if let Some(victim) = sample.min_by_key(|&index| self.slots[index].unused_from_us) {
             self.remove_at(victim);
             self.evictions += 1;
         }

@@ -161,7 +161,7 @@ impl LimitMeters {
     /// A hit is near the limit when more units than this are used.
     fn near_above(&self, limit: &Limit) -> u64 {
         // Both factors are below 2^32.
-        u64::from(limit.spec.max_cost()) * u64::from(self.near_limit_ppm) / 1_000_000
+        u64::from(limit.spec.capacity()) * u64::from(self.near_limit_ppm) / 1_000_000
     }
 }
 
@@ -169,7 +169,7 @@ impl Meter {
     fn record(&self, result: &LimitResult<'_>, near_above: u64) {
         let outcome = result.outcome;
         let is_by_policy = matches!(outcome.decided_by, DecidedBy::Policy(_));
-        let used = u64::from(result.limit.spec.max_cost()).saturating_sub(outcome.report.remaining);
+        let used = u64::from(result.limit.spec.capacity()).saturating_sub(outcome.report.remaining);
         let counter = match outcome.verdict {
             Verdict::Over if result.is_shadow() => &self.shadow,
             Verdict::Over => &self.over_limit,

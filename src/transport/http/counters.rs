@@ -1,5 +1,5 @@
 //! `/counters/show` and `/counters/reset` of the admin port: the counters that the descriptors of a request match. The
-//! body is that of `/json`.
+//! body of the call has the format of `/json`.
 
 use std::sync::Arc;
 
@@ -103,7 +103,7 @@ impl<S: Store + Reset> CounterEndpoints<S> {
             "requests_per_unit": counter.requests_per_unit,
             "unit": counter.period.unit().name(),
             "unit_multiplier": counter.period.multiplier(),
-            "max_cost": counter.max_cost,
+            "max_cost": counter.capacity,
             "remaining": report.remaining,
             "retry_after_us": report.retry_after.us(),
             "reset_after_us": report.reset_after_us,

@@ -3,10 +3,10 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use ratelimitd::engine::algorithm::{
-    Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, LONGEST_REFILL_US, SlidingLog, SlidingWindow,
+    Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_TIME_US, SlidingLog, SlidingWindow,
 };
 use ratelimitd::engine::{
-    Charge, Charges, Charging, Cost, FailurePolicy, Outcomes, Pacing, RetryAfter, Role,
+    Charge, Charges, Charging, Cost, FailurePolicy, LONGEST_REFILL_US, Outcomes, Pacing, RetryAfter, Role,
 };
 
 /// A random charge to one of the counters of a sequence.
@@ -194,7 +194,7 @@ impl Sequence {
             TimeStep::Back(us) => now_us - us,
         };
         // The time of a replay may stay the same, and must stay in range.
-        next.min((1 << 52) - 1)
+        next.min(MAX_TIME_US)
     }
 }
 
