@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 
-/// After an error that an immediate retry would repeat, such as a lack of file descriptors.
+/// The pause after an error that an immediate retry would meet again, such as a lack of file descriptors.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns the next connection, with TCP_NODELAY: an answer is small and must not wait for more data.

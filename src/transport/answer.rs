@@ -1,4 +1,4 @@
-//! What an answer says before it is written in a wire format: one status per descriptor, headers, metadata.
+//! The answer to a decision call, in no wire format yet: one status per descriptor, headers, metadata.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use super::headers::{self, Header};
 use super::{ResponseOptions, metadata, summary};
 use crate::engine::{Applied, Code, Decision, Limit, LimitResult, Metadata, Request, Status};
 
-/// A decision, its request, and the parts that the response shall have.
+/// A decision, its request, and the options that select the parts of the response.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer<'d> {
+pub struct DecisionAnswer<'d> {
     pub request: &'d Request,
     pub decision: &'d Decision,
     pub options: &'d ResponseOptions,
@@ -18,15 +18,15 @@ pub struct Answer<'d> {
 #[derive(Clone, Copy, Debug)]
 pub struct DescriptorStatus<'d> {
     pub code: Code,
-    /// The limit that the code rests on; `None` if no limit was applied.
+    /// The limit that decided the code; `None` if no limit was applied.
     pub limit: Option<&'d Limit>,
-    /// Units left, at most `u32::MAX`, which also stands for unlimited.
+    /// Units left, at most `u32::MAX`; `u32::MAX` also for an unlimited descriptor.
     pub remaining: u32,
     /// Time until the limit allows more; `None` if no limit was applied.
     pub until_reset: Option<Duration>,
 }
 
-impl<'d> Answer<'d> {
+impl<'d> DecisionAnswer<'d> {
     /// One status per descriptor, in the request's order.
     pub fn statuses(&self) -> impl ExactSizeIterator<Item = DescriptorStatus<'d>> {
         let options = self.options;
@@ -46,15 +46,15 @@ impl<'d> Answer<'d> {
 }
 
 fn descriptor_status<'d>(status: Status<'d>, options: &ResponseOptions) -> DescriptorStatus<'d> {
-    let bare = DescriptorStatus { code: status.code, limit: None, remaining: 0, until_reset: None };
+    let no_limit = DescriptorStatus { code: status.code, limit: None, remaining: 0, until_reset: None };
     match status.applied {
-        Applied::Nothing | Applied::Skipped => bare,
-        Applied::Unlimited(_) => DescriptorStatus { remaining: u32::MAX, ..bare },
+        Applied::Nothing | Applied::Skipped => no_limit,
+        Applied::Unlimited(_) => DescriptorStatus { remaining: u32::MAX, ..no_limit },
         Applied::Limited(result) => DescriptorStatus {
             limit: Some(result.limit),
             remaining: summary::remaining(&result),
             until_reset: Some(until_reset(&result, status.code, options)),
-            ..bare
+            ..no_limit
         },
     }
 }

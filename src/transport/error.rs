@@ -6,10 +6,10 @@ use super::RequestError;
 use crate::engine::PlanError;
 use crate::limiter::DecideError;
 
-/// Why a call ends without a decision. The text is for the log and holds no value of the request;
+/// Why a call ends without a decision. The text is for the log and contains no value of the request;
 /// [`for_caller`](Self::for_caller) is for the caller.
 #[derive(Debug, thiserror::Error)]
-pub enum CallError {
+pub enum DecisionCallError {
     /// serde_json's reason may quote the request, so only the caller gets it.
     #[error("the body is not a request in JSON")]
     Json(#[from] serde_json::Error),
@@ -27,7 +27,7 @@ pub enum ErrorKind {
     StoreUnavailable,
 }
 
-impl CallError {
+impl DecisionCallError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -38,7 +38,7 @@ impl CallError {
         }
     }
 
-    /// The text for the caller. A store's error may hold addresses, so the caller gets only its kind.
+    /// The text for the caller. A store's error may contain addresses, so the caller gets only its kind.
     #[must_use]
     pub fn for_caller(&self) -> String {
         match self {
@@ -52,7 +52,7 @@ impl CallError {
 }
 
 /// A gRPC request is decoded before the handler gets it, so its conversion cannot fail.
-impl From<Infallible> for CallError {
+impl From<Infallible> for DecisionCallError {
     fn from(never: Infallible) -> Self {
         match never {}
     }
@@ -66,14 +66,14 @@ mod tests {
     #[test]
     fn the_caller_never_reads_the_address_of_the_store() {
         let unreachable = StoreError::Unreachable("redis://user:secret@10.0.0.1".to_owned());
-        let error = CallError::from(DecideError::from(StoreError::Policy(Box::new(unreachable))));
+        let error = DecisionCallError::from(DecideError::from(StoreError::Policy(Box::new(unreachable))));
         assert_eq!(error.for_caller(), "the counters are not available (unreachable)");
         assert_eq!(error.kind(), ErrorKind::StoreUnavailable);
     }
 
     #[test]
     fn the_caller_reads_what_is_wrong_with_the_request() {
-        let error = CallError::from(RequestError::EmptyDomain);
+        let error = DecisionCallError::from(RequestError::EmptyDomain);
         assert_eq!(error.for_caller(), "rate limit domain must not be empty");
         assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     }
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn the_log_does_not_quote_a_malformed_body() {
         let quoting = serde_json::from_str::<u32>("\"secret\"").expect_err("a text is no number");
-        let error = CallError::from(quoting);
+        let error = DecisionCallError::from(quoting);
         assert!(error.for_caller().contains("secret"), "{}", error.for_caller());
         assert_eq!(error.to_string(), "the body is not a request in JSON");
         assert_eq!(error.kind(), ErrorKind::InvalidRequest);

@@ -1,8 +1,8 @@
 //! The handler of both decision calls, `ShouldRateLimit` and `/json`: validates a request, decides it, counts the call.
 //! Knows no wire format.
 
-use super::error::{CallError, ErrorKind};
-use super::{Answer, Bounds, RawDescriptor, RawRequest, ResponseOptions};
+use super::error::{DecisionCallError, ErrorKind};
+use super::{Bounds, DecisionAnswer, RawDescriptor, RawRequest, ResponseOptions};
 use crate::engine::{Request, Store};
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::RequestMeter;
@@ -16,32 +16,32 @@ pub struct Handler<S> {
 }
 
 impl<S: Store> Handler<S> {
-    /// Decides `sent` and converts the answer to `A`, the caller's format. Both conversions belong to the measured
-    /// duration of the call.
+    /// Decides the request in `message` and converts the answer to `A`, the caller's format. The measured duration of
+    /// the call includes both conversions.
     pub(super) async fn decide<A, D>(
         &self,
-        sent: impl TryInto<RawRequest<D>, Error: Into<CallError>>,
-    ) -> Result<A, CallError>
+        message: impl TryInto<RawRequest<D>, Error: Into<DecisionCallError>>,
+    ) -> Result<A, DecisionCallError>
     where
-        A: for<'a> From<Answer<'a>>,
+        A: for<'a> From<DecisionAnswer<'a>>,
         D: Into<RawDescriptor>,
     {
         let _timer = self.meter.start();
-        let request = self.validate(sent).inspect_err(|error| self.record_failure(error))?;
-        let decision = self.limiter.decide(&request).await.map_err(CallError::from);
+        let request = self.validate(message).inspect_err(|error| self.record_failure(error))?;
+        let decision = self.limiter.decide(&request).await.map_err(DecisionCallError::from);
         let decision = decision.inspect_err(|error| self.record_failure(error))?;
-        Ok(A::from(Answer { request: &request, decision: &decision, options: &self.response }))
+        Ok(A::from(DecisionAnswer { request: &request, decision: &decision, options: &self.response }))
     }
 
     fn validate<D: Into<RawDescriptor>>(
         &self,
-        sent: impl TryInto<RawRequest<D>, Error: Into<CallError>>,
-    ) -> Result<Request, CallError> {
-        let raw = sent.try_into().map_err(Into::into)?;
+        message: impl TryInto<RawRequest<D>, Error: Into<DecisionCallError>>,
+    ) -> Result<Request, DecisionCallError> {
+        let raw = message.try_into().map_err(Into::into)?;
         Ok(raw.validate(&self.bounds)?)
     }
 
-    fn record_failure(&self, error: &CallError) {
+    fn record_failure(&self, error: &DecisionCallError) {
         match error.kind() {
             ErrorKind::InvalidRequest => self.meter.invalid(),
             ErrorKind::StoreUnavailable => self.meter.store_error(),

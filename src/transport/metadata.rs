@@ -1,9 +1,10 @@
-//! Dynamic metadata for Envoy's access log: the request, and the facts of its decision. The fields are those of
-//! envoyproxy/ratelimit, and `rule`, `retry_after_ms`, `delay_ms` and `on_store_failure`.
+//! Dynamic metadata for Envoy's access log: the request, and facts about its decision. The fields are those of
+//! envoyproxy/ratelimit, and in addition `rule`, `retry_after_ms`, `delay_ms` and `on_store_failure`.
 
 use std::collections::BTreeMap;
 
 use super::summary;
+use super::wire_unit::WireUnit;
 use crate::engine::{DecidedBy, Decision, Descriptor, Entry, LimitOverride, Metadata, Request};
 
 pub(super) fn for_decision(request: &Request, decision: &Decision) -> Metadata {
@@ -60,7 +61,7 @@ fn descriptor_metadata(descriptor: &Descriptor) -> Metadata {
 
 /// The protobuf text format, as envoyproxy/ratelimit writes it.
 fn limit_text(limit: LimitOverride) -> String {
-    let unit = limit.period.unit().name().to_ascii_uppercase();
+    let unit = WireUnit::from(limit.period.unit()).name;
     let text = format!("requests_per_unit:{} unit:{unit}", limit.requests_per_unit);
     match limit.period.multiplier() {
         1 => text,

@@ -1,5 +1,5 @@
-//! The gRPC and HTTP servers. Each converts a call to a [`RawRequest`], has the [`Handler`] decide it, and writes the
-//! answer in the caller's format.
+//! The gRPC and HTTP servers. Each converts a call to a [`RawRequest`], calls the [`Handler`] to decide it, and writes
+//! the answer in the caller's format.
 //!
 //! Knows the wire formats and the limiter. Knows no store, no rule file and no setting: the application passes in a
 //! limiter and options.
@@ -18,8 +18,9 @@ mod raw_request;
 mod readiness;
 mod request_error;
 mod summary;
+mod wire_unit;
 
-pub use answer::Answer;
+pub use answer::DecisionAnswer;
 pub use handler::Handler;
 pub use options::{HeaderStyle, ResponseOptions};
 pub use raw_request::{Bounds, RawDescriptor, RawRequest};

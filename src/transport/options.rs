@@ -1,4 +1,4 @@
-//! What answers carry beside the decision itself.
+//! The optional parts of an answer.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResponseOptions {

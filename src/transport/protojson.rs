@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::wire_unit;
 use crate::engine::Entry;
 
 /// Reads null as the default of the type.
@@ -33,8 +34,8 @@ pub(super) fn entries<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Entry>, 
     Ok(entries.into_iter().map(|EntryJson { key, value }| Entry { key, value }).collect())
 }
 
-/// Reads an `envoy.type.v3.RateLimitUnit`, by name or number; null is 0. Keeps an undefined number for the validation,
-/// which treats it as gRPC's.
+/// Reads an `envoy.type.v3.RateLimitUnit`, by name or number; null is 0. An undefined number is kept: the validation
+/// reports it, as it does for gRPC.
 pub(super) fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
     let UnitJson(unit) = default_if_null(from)?;
     Ok(unit)
@@ -80,7 +81,7 @@ impl<T: TryFrom<u64>> Visitor<'_> for NumberVisitor<T> {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        // Above 2^53 a double stands for several whole numbers.
+        // Above 2^53 a double is the nearest one of several whole numbers.
         if number.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&number) {
             #[expect(
                 clippy::cast_possible_truncation,
@@ -103,9 +104,6 @@ impl<T: TryFrom<u64>> Visitor<'_> for NumberVisitor<T> {
 #[derive(Default)]
 struct UnitJson(i32);
 
-/// The index is the number.
-const UNIT_NAMES: [&str; 7] = ["UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"];
-
 impl<'de> Deserialize<'de> for UnitJson {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_any(UnitVisitor)
@@ -118,7 +116,7 @@ impl Visitor<'_> for UnitVisitor {
     type Value = UnitJson;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "one of {}, or its number", UNIT_NAMES.join(", "))
+        write!(f, "one of {}, or its number", wire_unit::request_names().join(", "))
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<UnitJson, E> {
@@ -132,10 +130,8 @@ impl Visitor<'_> for UnitVisitor {
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<UnitJson, E> {
-        let number = (0..).zip(UNIT_NAMES).find(|(_, known)| *known == name);
-        number
-            .map(|(number, _)| UnitJson(number))
-            .ok_or_else(|| E::invalid_value(Unexpected::Str(name), &self))
+        let number = wire_unit::request_number(name).map(UnitJson);
+        number.ok_or_else(|| E::invalid_value(Unexpected::Str(name), &self))
     }
 }
 

@@ -4,8 +4,8 @@
 use serde::Deserialize;
 
 use super::protojson::{default_if_null, entries, optional_number, unit, unsigned_number};
-use super::{DescriptorError, RequestError};
-use crate::engine::{Descriptor, Entry, LimitOverride, Period, Request, Unit};
+use super::{DescriptorError, RequestError, wire_unit};
+use crate::engine::{Descriptor, Entry, LimitOverride, Period, Request};
 
 /// How large a request may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct RawRequest<D = RawDescriptor> {
     pub domain: String,
     #[serde(deserialize_with = "default_if_null")]
     pub descriptors: Vec<D>,
-    /// 0 stands for 1.
+    /// 0 means 1.
     #[serde(deserialize_with = "unsigned_number", alias = "hits_addend")]
     pub hits_addend: u32,
 }
@@ -91,16 +91,7 @@ impl TryFrom<RawLimit> for LimitOverride {
     type Error = DescriptorError;
 
     fn try_from(raw: RawLimit) -> Result<Self, DescriptorError> {
-        // The numbers of envoy.type.v3.RateLimitUnit, which has no week.
-        let unit = match raw.unit {
-            1 => Unit::Second,
-            2 => Unit::Minute,
-            3 => Unit::Hour,
-            4 => Unit::Day,
-            5 => Unit::Month,
-            6 => Unit::Year,
-            undefined => return Err(DescriptorError::UndefinedUnit(undefined)),
-        };
+        let unit = wire_unit::of_request(raw.unit).ok_or(DescriptorError::UndefinedUnit(raw.unit))?;
         let multiplier = raw.unit_multiplier.unwrap_or(1);
         if multiplier == 0 {
             return Err(DescriptorError::ZeroMultiplier);
@@ -113,8 +104,8 @@ impl TryFrom<RawLimit> for LimitOverride {
 }
 
 impl Bounds {
-    /// The largest message in any wire format: more than all headers that Envoy accepts taken together, and several of
-    /// the largest values.
+    /// The largest message that is accepted, in every wire format: large enough for all headers that Envoy accepts
+    /// together, and for several values of the maximum size.
     #[must_use]
     pub fn max_message_bytes(&self) -> usize {
         self.max_value_bytes.saturating_mul(4).max(256 * 1024)

@@ -20,7 +20,7 @@ pub enum NotReadyReason {
 impl NotReadyReason {
     const ALL: [Self; 4] = [Self::Starting, Self::StoreNotReached, Self::StoreForbidden, Self::Draining];
 
-    /// For the health endpoints.
+    /// The reason as text, for the health endpoints.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -55,12 +55,12 @@ impl NotReadyReasons {
     }
 }
 
-/// The reasons that hold now; ready without one. Clones share them.
+/// The current reasons not to send traffic to this process. Without a reason it is ready. Clones share the reasons.
 #[derive(Clone, Debug)]
 pub struct Readiness(Arc<watch::Sender<NotReadyReasons>>);
 
 impl Readiness {
-    /// Of a process for which `reasons` hold.
+    /// The readiness of a process that has these reasons not to be ready.
     #[must_use]
     pub fn not_ready(reasons: &[NotReadyReason]) -> Self {
         let bits = reasons.iter().fold(0, |bits, reason| bits | reason.bit());

@@ -1,15 +1,16 @@
-//! The figures of an answer: rounded, clamped, and the limits that stand for the whole request.
+//! The rounded and clamped numbers of an answer, and the one limit that headers and metadata report for the whole
+//! request.
 
 use crate::engine::{Applied, Code, Decision, LimitResult};
 
 const SECOND_US: u64 = 1_000_000;
 
-/// Clamped to the 32 bits of the wire format.
+/// Units left, clamped to the 32 bits of the wire format.
 pub(super) fn remaining(result: &LimitResult<'_>) -> u32 {
     u32::try_from(result.outcome.report.remaining).unwrap_or(u32::MAX)
 }
 
-/// Whole seconds, rounded up. Over the limit at least 1, because callers would retry at once after 0.
+/// Whole seconds, rounded up. At least 1 if over the limit, because after 0 callers would retry at once.
 pub(super) fn reset_seconds(us: u64, code: Code) -> u64 {
     match code {
         Code::OverLimit => us.div_ceil(SECOND_US).max(1),
@@ -36,8 +37,8 @@ pub(super) fn header_limit(decision: &Decision) -> Option<(LimitResult<'_>, Code
     chosen
 }
 
-/// The limit that the decision rests on: if denied, the one with the longest wait; else the one with the least
-/// remaining.
+/// The limit that metadata names as the rule of the decision: the limit with the longest wait if the request is denied,
+/// else the limit of the headers.
 pub(super) fn binding_limit(decision: &Decision) -> Option<LimitResult<'_>> {
     if decision.overall == Code::Ok {
         return header_limit(decision).map(|(result, _)| result);

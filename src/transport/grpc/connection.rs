@@ -38,7 +38,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// A connection between acceptor and worker, registered with the runtime of neither.
+/// A connection on its way from the acceptor to a worker. It is not registered with a runtime.
 #[derive(Debug)]
 pub(super) struct AcceptedConnection {
     pub(super) stream: std::net::TcpStream,
@@ -54,7 +54,7 @@ pub(super) struct Connection {
 
 /// The client's connection preface. hyper has no timeout for it, and sends no keep-alive PING before it.
 enum Preface {
-    /// `bytes` are missing; `timeout` resolves when the connection is to be closed.
+    /// `bytes` of the preface are still missing; `timeout` resolves when the connection is to be closed.
     Pending {
         bytes: usize,
         timeout: BoxFuture<'static, ()>,

@@ -1,10 +1,12 @@
-//! Between the generated types and ours. Moves strings and lists instead of cloning them.
+//! Converts the types generated from `proto/` to the types of the transport and the engine, and back. Strings and lists
+//! are moved, not cloned.
 
-use crate::engine::{Code, Entry, Limit, Metadata, Unit};
+use crate::engine::{Code, Entry, Limit, Metadata};
 use crate::transport::answer::DescriptorStatus;
 use crate::transport::headers::{Header, printable};
 use crate::transport::raw_request::RawLimit;
-use crate::transport::{Answer, RawDescriptor, RawRequest};
+use crate::transport::wire_unit::WireUnit;
+use crate::transport::{DecisionAnswer, RawDescriptor, RawRequest};
 
 use super::pb::envoy::config::core::v3::HeaderValue;
 use super::pb::envoy::extensions::common::ratelimit::v3 as common;
@@ -12,35 +14,35 @@ use super::pb::envoy::service::ratelimit::v3::rate_limit_response as wire;
 use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
 impl From<RateLimitRequest> for RawRequest<common::RateLimitDescriptor> {
-    fn from(sent: RateLimitRequest) -> Self {
-        Self { domain: sent.domain, descriptors: sent.descriptors, hits_addend: sent.hits_addend }
+    fn from(message: RateLimitRequest) -> Self {
+        Self { domain: message.domain, descriptors: message.descriptors, hits_addend: message.hits_addend }
     }
 }
 
 impl From<common::RateLimitDescriptor> for RawDescriptor {
-    fn from(sent: common::RateLimitDescriptor) -> Self {
-        let limit = sent.limit.map(|limit| RawLimit {
+    fn from(message: common::RateLimitDescriptor) -> Self {
+        let limit = message.limit.map(|limit| RawLimit {
             requests_per_unit: limit.requests_per_unit,
             unit: limit.unit,
             unit_multiplier: limit.unit_multiplier,
         });
         Self {
-            entries: sent.entries.into_iter().map(Entry::from).collect(),
+            entries: message.entries.into_iter().map(Entry::from).collect(),
             limit,
-            hits_addend: sent.hits_addend,
-            is_negative_hits: sent.is_negative_hits,
+            hits_addend: message.hits_addend,
+            is_negative_hits: message.is_negative_hits,
         }
     }
 }
 
 impl From<common::rate_limit_descriptor::Entry> for Entry {
-    fn from(sent: common::rate_limit_descriptor::Entry) -> Self {
-        Self { key: sent.key, value: sent.value }
+    fn from(message: common::rate_limit_descriptor::Entry) -> Self {
+        Self { key: message.key, value: message.value }
     }
 }
 
-impl From<Answer<'_>> for RateLimitResponse {
-    fn from(answer: Answer<'_>) -> Self {
+impl From<DecisionAnswer<'_>> for RateLimitResponse {
+    fn from(answer: DecisionAnswer<'_>) -> Self {
         Self {
             overall_code: code(answer.decision.overall).into(),
             statuses: answer.statuses().map(wire::DescriptorStatus::from).collect(),
@@ -73,7 +75,7 @@ impl From<&Limit> for wire::RateLimit {
         let period = limit.spec.period;
         Self {
             requests_per_unit: limit.spec.requests_per_unit,
-            unit: unit(period.unit()).into(),
+            unit: WireUnit::from(period.unit()).number,
             // Envoy writes the name into a header, between quotes, without escaping it.
             name: limit.spec.name.as_deref().map(printable).unwrap_or_default(),
             unit_multiplier: Some(period.multiplier()).filter(|&multiplier| multiplier != 1),
@@ -91,18 +93,6 @@ fn code(code: Code) -> wire::Code {
     match code {
         Code::Ok => wire::Code::Ok,
         Code::OverLimit => wire::Code::OverLimit,
-    }
-}
-
-fn unit(unit: Unit) -> wire::rate_limit::Unit {
-    match unit {
-        Unit::Second => wire::rate_limit::Unit::Second,
-        Unit::Minute => wire::rate_limit::Unit::Minute,
-        Unit::Hour => wire::rate_limit::Unit::Hour,
-        Unit::Day => wire::rate_limit::Unit::Day,
-        Unit::Week => wire::rate_limit::Unit::Week,
-        Unit::Month => wire::rate_limit::Unit::Month,
-        Unit::Year => wire::rate_limit::Unit::Year,
     }
 }
 

@@ -1,5 +1,5 @@
-//! Tells the decision call from all others by its path. tonic's router (axum) would cost this call about 3,800
-//! instructions more (callgrind, tonic 0.14), some 1.4 µs of the 5 µs that a decision takes.
+//! Sends the decision call directly to its service, and every other call through tonic's router (axum). The router
+//! would add about 3,800 instructions to a decision call, 7 % of a decision on Redis (callgrind, tonic 0.14).
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};

@@ -1,4 +1,4 @@
-//! Serves the gRPC port: workers, an acceptor that assigns connections to them, and a graceful end.
+//! Serves the gRPC port: workers, an acceptor that assigns connections to them, and a graceful stop.
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -84,7 +84,7 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_cannot_start_ends_the_service_with_the_reason() {
         let reason = error_of(|| Err("no store of paper".into())).await;
-        assert_eq!(reason, "worker 0 ended: its limiter cannot be built: no store of paper");
+        assert_eq!(reason, "worker 0 ended: its store cannot be set up: no store of paper");
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! What the gRPC port is started with, and the errors that end it.
+//! The parameters of the gRPC server, and the errors that end it.
 
 use std::error::Error;
 use std::io;
@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 
 use crate::transport::{Handler, Readiness};
 
-/// An error of a type that the gRPC server does not know, such as a store's.
+/// An error of any type: the gRPC server does not know the errors of a store.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,8 @@ pub enum GrpcError {
     },
 }
 
-/// `make_context` is called once in each worker, on that worker's runtime.
+/// What [`serve`](super::serve) needs beside the listener. `make_context` is called once in each worker, on its
+/// runtime.
 #[derive(Debug)]
 pub struct GrpcService<M> {
     pub options: GrpcOptions,

@@ -2,10 +2,10 @@
 
 use tonic::Status;
 
-use crate::transport::error::{CallError, ErrorKind};
+use crate::transport::error::{DecisionCallError, ErrorKind};
 
-impl From<CallError> for Status {
-    fn from(error: CallError) -> Self {
+impl From<DecisionCallError> for Status {
+    fn from(error: DecisionCallError) -> Self {
         match error.kind() {
             ErrorKind::InvalidRequest => Self::invalid_argument(error.for_caller()),
             ErrorKind::StoreUnavailable => Self::unavailable(error.for_caller()),

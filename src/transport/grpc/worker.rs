@@ -1,5 +1,5 @@
-//! One worker: a thread with a single-threaded runtime and its own limiter, that serves the connections assigned to it.
-//! A worker has its own Redis store. Workers share the rules, the metrics, the memory store and the deny cache.
+//! One worker: a thread with a single-threaded runtime that serves the connections assigned to it. A worker has its own
+//! limiter and its own Redis store. Workers share the rules, the metrics, the memory store and the deny cache.
 
 use std::convert::Infallible;
 use std::io;
@@ -25,9 +25,9 @@ use crate::engine::Store;
 const MAX_CONCURRENT_STREAMS: u32 = 1_024;
 /// Callers send few headers. The HTTP/2 layer refuses a longer list.
 const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
-/// Ends a call whose request does not arrive completely.
+/// The time limit of a call, for requests that do not arrive completely.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// A PING after this long without a frame; a peer that does not answer it within the timeout is gone.
+/// After this time without a frame the server sends a PING. It closes the connection if no answer comes in time.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -36,14 +36,14 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) enum WorkerError {
     #[error("its runtime cannot be built: {0}")]
     Runtime(#[source] io::Error),
-    #[error("its limiter cannot be built: {0}")]
-    Limiter(#[source] BoxError),
+    #[error("its store cannot be set up: {0}")]
+    StoreSetup(#[source] BoxError),
     #[error("its reflection service cannot be built: {0}")]
     Reflection(#[source] tonic_reflection::server::Error),
     #[error("it cannot serve: {0}")]
     Serve(#[source] tonic::transport::Error),
     #[error("a task of its store died: {0}")]
-    Store(#[source] BoxError),
+    StoreTask(#[source] BoxError),
 }
 
 pub(super) struct Worker<M> {
@@ -72,7 +72,8 @@ where
     }
 
     async fn serve(self) -> Result<(), WorkerError> {
-        let WorkerContext { handler, close, died } = (self.make_context)().map_err(WorkerError::Limiter)?;
+        let WorkerContext { handler, close, died } =
+            (self.make_context)().map_err(WorkerError::StoreSetup)?;
         let max_message_bytes = handler.bounds.max_message_bytes();
         let dispatch = Dispatch {
             rls: RateLimitServiceServer::new(handler).max_decoding_message_size(max_message_bytes),
@@ -90,7 +91,7 @@ where
         };
         tokio::select! {
             served = served => served.map_err(WorkerError::Serve)?,
-            reason = died => return Err(WorkerError::Store(reason)),
+            reason = died => return Err(WorkerError::StoreTask(reason)),
             () = finish_deadline => {
                 tracing::warn!("connections were still open after {:?}", self.options.finish_within);
             }
@@ -127,6 +128,6 @@ fn other_services(health: HealthReporter) -> Result<Routes, WorkerError> {
         .add_service(HealthServer::new(HealthService::from_health_reporter(health)))
         .add_service(reflection().build_v1().map_err(WorkerError::Reflection)?)
         .add_service(reflection().build_v1alpha().map_err(WorkerError::Reflection)?);
-    // Prepared here once instead of per connection.
+    // Prepared once here, not once per connection.
     Ok(routes.routes().prepare())
 }

@@ -30,7 +30,7 @@ struct WorkerHandle {
 }
 
 impl WorkerPool {
-    /// Starts every worker, each waiting for connections of the returned acceptor.
+    /// Starts every worker. The returned acceptor gives them connections.
     pub(super) fn start<M, S>(
         service: &GrpcService<M>,
         health: &HealthReporter,

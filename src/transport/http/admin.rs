@@ -1,5 +1,5 @@
-//! The endpoints of the admin port. The application provides those that show its state; the two that reach counters are
-//! built here.
+//! The endpoints of the admin port. The application provides the endpoints that show its state; the two endpoints for
+//! counters are built here.
 
 use std::fmt;
 use std::sync::Arc;

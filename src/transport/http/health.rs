@@ -21,7 +21,7 @@ pub(super) async fn readyz(State(readiness): State<Readiness>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", texts.join(", "))).into_response()
 }
 
-/// Status and body as envoyproxy/ratelimit has them.
+/// Status and body as envoyproxy/ratelimit sends them.
 pub(super) async fn healthcheck(State(readiness): State<Readiness>) -> Response {
     if readiness.reasons().is_empty() {
         "OK".into_response()

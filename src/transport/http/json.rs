@@ -12,15 +12,16 @@ use serde_json::{Map, Value, json};
 
 use crate::engine::{Code, Limit, Metadata, Store};
 use crate::transport::answer::DescriptorStatus;
-use crate::transport::error::{CallError, ErrorKind};
+use crate::transport::error::{DecisionCallError, ErrorKind};
 use crate::transport::headers::printable;
-use crate::transport::{Answer, Handler, RawRequest};
+use crate::transport::wire_unit::WireUnit;
+use crate::transport::{DecisionAnswer, Handler, RawRequest};
 
 /// 200 for OK, 429 for over the limit, 400 for an invalid request, 500 when the store does not answer.
 pub(super) async fn decide<S: Store + 'static>(
     State(handler): State<Arc<Handler<S>>>,
     body: Bytes,
-) -> Result<Response, CallError> {
+) -> Result<Response, DecisionCallError> {
     handler.decide(JsonBody(body)).await
 }
 
@@ -35,7 +36,7 @@ impl TryFrom<JsonBody> for RawRequest {
     }
 }
 
-impl IntoResponse for CallError {
+impl IntoResponse for DecisionCallError {
     fn into_response(self) -> Response {
         let reason = self.for_caller();
         match self.kind() {
@@ -46,8 +47,8 @@ impl IntoResponse for CallError {
     }
 }
 
-impl From<Answer<'_>> for Response {
-    fn from(answer: Answer<'_>) -> Self {
+impl From<DecisionAnswer<'_>> for Response {
+    fn from(answer: DecisionAnswer<'_>) -> Self {
         let status = match answer.decision.overall {
             Code::Ok => StatusCode::OK,
             Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
@@ -57,7 +58,7 @@ impl From<Answer<'_>> for Response {
     }
 }
 
-fn answer_json(answer: &Answer<'_>) -> Value {
+fn answer_json(answer: &DecisionAnswer<'_>) -> Value {
     let mut fields = Map::new();
     fields.insert("overallCode".to_owned(), answer.decision.overall.name().into());
     fields.insert("statuses".to_owned(), answer.statuses().map(status_json).collect());
@@ -93,7 +94,7 @@ fn limit_json(limit: &Limit) -> Value {
     if spec.requests_per_unit != 0 {
         fields.insert("requestsPerUnit".to_owned(), spec.requests_per_unit.into());
     }
-    fields.insert("unit".to_owned(), period.unit().name().to_ascii_uppercase().into());
+    fields.insert("unit".to_owned(), WireUnit::from(period.unit()).name.into());
     if let Some(name) = &spec.name {
         fields.insert("name".to_owned(), printable(name).into());
     }

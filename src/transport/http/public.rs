@@ -14,7 +14,7 @@ use crate::engine::Store;
 use crate::telemetry::metrics::Metrics;
 use crate::transport::{Handler, Readiness};
 
-/// Of the Prometheus text format.
+/// The content type of the Prometheus text format.
 const METRICS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The router of the HTTP port.

@@ -1,5 +1,5 @@
-//! Serves an HTTP port: a limited number of connections, each with timeouts, so that an idle or slow client does not
-//! keep its place.
+//! Serves an HTTP port: a limited number of connections, each with timeouts, so that idle or slow clients
+//! cannot occupy all connections.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use tower::{ServiceExt, service_fn};
 
 use crate::transport::accept;
 
-/// Also the longest time that a keep-alive connection may be idle.
+/// The time limit for the request line and the headers, and for a keep-alive connection without a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// From the last header to the answer, reading the body included.
+/// The time limit from the last header of the request to the answer, reading of the body included.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// For a client that does not read its answers.
+/// The time limit of a write, for clients that do not read their answers.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The request line and all headers.
+/// The size limit of the request line and all headers together.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 
 #[derive(Clone, Copy, Debug)]
