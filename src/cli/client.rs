@@ -1,4 +1,4 @@
-//! What the sub-commands that call a running service share.
+//! Shared code of the sub-commands that call a running service.
 
 use std::error::Error;
 use std::future::Future;

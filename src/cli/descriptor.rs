@@ -8,7 +8,7 @@ use crate::engine::Entry;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescriptorArg(pub Vec<Entry>);
 
-/// The text is not a descriptor.
+/// Why a text is not a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptorError {
     /// An entry starts with `=`, or is empty. Entries are counted from 1.
@@ -77,7 +77,7 @@ mod tests {
             ("a=1,b=2", &[("a", "1"), ("b", "2")]),
             ("a", &[("a", "")]), // no value
             ("a=,b", &[("a", ""), ("b", "")]),
-            ("path=/x?y=1", &[("path", "/x?y=1")]), // the first `=` parts
+            ("path=/x?y=1", &[("path", "/x?y=1")]), // the first `=` ends the key
             (r"a=1\,2,b=3", &[("a", "1,2"), ("b", "3")]), // an escaped comma
             (r"a=c:\dir,b=3", &[("a", r"c:\dir"), ("b", "3")]), // a plain backslash
             (r"a=\,\,", &[("a", ",,")]),

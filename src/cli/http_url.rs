@@ -2,6 +2,8 @@
 
 use http::Uri;
 
+/// Parses the address of a service.
+///
 /// # Errors
 /// A sentence for the user, for any other scheme and for text without a host.
 pub(super) fn parse_http_url(text: &str) -> Result<Uri, String> {

@@ -1,4 +1,4 @@
-//! The state of the rules for the admin page: which are in force since when, and the last error.
+//! The state of the rules for the admin page: the rules in force, the time when they were loaded, and the last error.
 
 use super::load::LoadedRules;
 use super::problem::{Problem, Problems};

@@ -30,7 +30,7 @@ impl fmt::Display for ChosenAlgorithm {
     }
 }
 
-fn replaces_neighbor(name: &str, line: u32) -> String {
+fn replaces_in_same_descriptor(name: &str, line: u32) -> String {
     format!(
         "replaces '{name}', a limit of the same descriptor (line {line}), which would then never apply; remove one of them"
     )
@@ -162,9 +162,9 @@ impl<'n> LimitReader<'_, 'n> {
                     self.report.error(&entry.position_of("name"), reason);
                 }
                 Some(name) => match self.name_lines.get(name) {
-                    Some(line) => {
-                        self.report.error(&entry.position_of("name"), replaces_neighbor(name, *line))
-                    }
+                    Some(line) => self
+                        .report
+                        .error(&entry.position_of("name"), replaces_in_same_descriptor(name, *line)),
                     None => replaces.push(name.to_owned()),
                 },
             }

@@ -77,11 +77,11 @@ fn check_pairs(limits: &[ValidLimit], report: &mut FileReport) {
             report.warn(&this.at, "unlimited does nothing beside other limits");
             continue;
         }
-        let twin = limits[..index].iter().find(|earlier| earlier.limit.fingerprint == this.limit.fingerprint);
-        if let Some(twin) = twin {
+        let earlier = limits[..index].iter().find(|other| other.limit.fingerprint == this.limit.fingerprint);
+        if let Some(earlier) = earlier {
             let reason = format!(
                 "counts in the same way as the limit on line {}, so both would share one counter; remove one of them",
-                twin.at.line
+                earlier.at.line
             );
             report.error(&this.at, reason);
         }

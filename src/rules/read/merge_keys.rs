@@ -1,5 +1,5 @@
-//! Which entries of a YAML map count, after repeated keys and merge keys (`<<`). Nothing outside this file deals with
-//! either: the other files see one [`Entry`] per key.
+//! Which entries of a YAML map count, after repeated keys and merge keys (`<<`). Only this file knows of both: other
+//! files see one [`Entry`] per key.
 //!
 //! envoyproxy/ratelimit decodes the entries of a map in their order into one Go struct. So the later of two values
 //! wins, whether written or merged. A value that is itself a struct or a Go map wins key by key: a key that only the
@@ -56,7 +56,7 @@ impl<'n> MergedValue<'n> {
     }
 }
 
-/// Reads the entries of maps and reports what is surprising about their order.
+/// Reads the entries of maps, and warns where an entry written in the map is overridden.
 pub(super) struct EntryReader<'r> {
     /// Whether all values of a key are merged. The last one counts alone for other keys.
     pub is_merged: fn(&str) -> bool,

@@ -7,7 +7,7 @@ use crate::yaml::Scalar;
 pub(super) enum ScalarValue {
     Null,
     Bool(bool),
-    /// Saturated; the bounds are far above any number that a rule can hold.
+    /// Saturated; the bounds are far above any number that a rule can have.
     Int(i128),
     Float(f64),
     Text,

@@ -19,8 +19,8 @@ pub struct Description {
     pub matched: usize,
 }
 
-/// Explains which of `rules` apply to each descriptor of `request`. Limits that the request itself carries are ignored,
-/// because they need no rule.
+/// Explains which of `rules` apply to each descriptor of `request`. Overrides in the request are ignored, because they
+/// need no rule.
 ///
 /// # Errors
 /// [`PlanError`] if the engine cannot plan the request.

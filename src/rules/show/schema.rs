@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::rules::keys::{KEYS, Key, Section, ValueType, units};
 
-/// The schema (draft 07). `config/rules.schema.json` holds its text.
+/// The schema (draft 07). `config/rules.schema.json` contains its text.
 #[must_use]
 pub fn schema() -> Value {
     let mut root = section(Section::File);
