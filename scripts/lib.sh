@@ -11,7 +11,7 @@ die() {
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# Runs a command as root. Without a terminal sudo must not prompt for a password: nobody could enter one.
+# Runs a command as root. Without a terminal sudo must not prompt: the password could not be entered.
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then
     "$@"

@@ -1,7 +1,7 @@
-//! The rules for dependencies: their licences, their registry, crates that are banned, and none that is not used.
+//! The rules for dependencies: allowed licences, one registry, no banned crate, no unused crate.
 //!
-//! Reads `cargo metadata`, the sources and the lists below. Advisories are left out on purpose: their database has to
-//! be downloaded, and a build that was green yesterday must be green today.
+//! Reads `cargo metadata`, the sources and the lists below. It does not check advisories: their database
+//! has to be downloaded, and a commit that passed yesterday must pass today.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ const LICENCES: &[&str] =
 /// Crates that link the binary to libraries of the build machine.
 const BANNED: &[&str] = &["native-tls", "openssl", "openssl-sys"];
 
-/// Crates that only generated code names.
+/// Crates that only generated code uses.
 const GENERATED: &[&str] = &["tonic-prost"];
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
@@ -43,8 +43,8 @@ struct Dependency {
 }
 
 impl Dependency {
-    /// Where the crate must be named, or it is not used.
-    fn users(&self) -> &'static [&'static str] {
+    /// The folders and files in which code must name the crate; otherwise the crate is unused.
+    fn user_paths(&self) -> &'static [&'static str] {
         match self.kind.as_deref() {
             Some("dev") => &["src", "tests", "benches"],
             Some(_) => &["build.rs"],
@@ -55,7 +55,7 @@ impl Dependency {
     fn is_used(&self) -> bool {
         let name = self.name.replace('-', "_");
         let is_named = |path: &str| is_named_below(Path::new(path), &name);
-        GENERATED.contains(&self.name.as_str()) || self.users().iter().any(|path| is_named(path))
+        GENERATED.contains(&self.name.as_str()) || self.user_paths().iter().any(|path| is_named(path))
     }
 }
 
@@ -91,10 +91,10 @@ impl Package {
             Some(_) => {}
         }
         if self.source.as_deref().is_some_and(|source| source != CRATES_IO) {
-            problems.push(format!("{at}: comes from {:?}, not from crates.io", self.source));
+            problems.push(format!("{at}: its source is {:?}, not crates.io", self.source));
         }
         if BANNED.contains(&self.name.as_str()) {
-            problems.push(format!("{at}: is banned"));
+            problems.push(format!("{at}: banned crate"));
         }
         let wildcards = self.dependencies.iter().filter(|dependency| self.is_ours() && dependency.req == "*");
         problems.extend(
@@ -162,18 +162,18 @@ fn every_dependency_is_allowed_and_used() {
 }
 
 #[test]
-fn licence_expressions() {
+fn licence_expressions_follow_spdx_precedence() {
     let table = [
         ("MIT", true),
-        ("MIT OR LGPL-2.1-or-later", true),          // one side is enough
-        ("MIT AND LGPL-2.1-or-later", false),        // both are required
-        ("Unlicense/MIT", true),                     // the old spelling of OR
+        ("MIT OR LGPL-2.1-or-later", true),   // OR: one licence is enough
+        ("MIT AND LGPL-2.1-or-later", false), // AND: both licences are required
+        ("Unlicense/MIT", true),              // the old spelling of OR
         ("(MIT OR GPL-3.0) AND BSD-3-Clause", true), // brackets first
-        ("GPL-3.0 OR MIT AND AGPL-3.0", false),      // AND binds tighter than OR
-        ("Apache-2.0 WITH LLVM-exception", true),    // an exception restricts nothing
+        ("GPL-3.0 OR MIT AND AGPL-3.0", false), // AND binds tighter than OR
+        ("Apache-2.0 WITH LLVM-exception", true), // an exception restricts nothing
         ("GPL-2.0 WITH Classpath-exception-2.0", false), // an exception is not a licence
-        ("(MIT", false),                             // not an expression
-        ("MIT MIT", false),                          // not an expression
+        ("(MIT", false),                      // not an expression
+        ("MIT MIT", false),                   // not an expression
         ("", false),
     ];
     for (expression, allowed) in table {

@@ -1,4 +1,4 @@
-//! Callers at a steady rate, who note what they were told, by whom, and how long it took.
+//! Callers at a fixed rate. They record the outcome, the source and the latency of each answer.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use tonic::transport::{Channel, Endpoint};
 
 const POLICIES: [&str; 4] = ["allow", "deny", "local", "error"];
 
-/// What a caller was told, and by whom.
+/// The outcome of a call, and its source: Redis or a failure policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Ok,
@@ -37,8 +37,8 @@ impl Outcome {
         }
     }
 
-    /// Of a call of the limit whose policy is `policy`.
-    fn of(answer: Result<RateLimitResponse, tonic::Status>, policy: &str) -> Self {
+    /// The outcome of a call of the limit whose policy is `policy`.
+    fn from_answer(answer: Result<RateLimitResponse, tonic::Status>, policy: &str) -> Self {
         let Ok(answer) = answer else { return Self::Error };
         let by_policy = answer
             .dynamic_metadata
@@ -57,26 +57,26 @@ impl Outcome {
 /// One call.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
-    /// Since the beginning.
-    pub asked: Duration,
-    pub took: Duration,
+    /// Due time of the call, since the start of the run.
+    pub due: Duration,
+    pub latency: Duration,
     pub outcome: Outcome,
 }
 
-/// Calls `rate` times a second, whatever becomes of the calls before.
-pub fn call(port: u16, rate: u64, lasts_ms: u64) -> Vec<Answer> {
+/// Makes `rate` calls per second, whether or not earlier calls are answered.
+pub fn call(port: u16, rate: u64, duration_ms: u64) -> Vec<Answer> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).expect("a URL");
         let client = RateLimitServiceClient::new(endpoint.connect().await.expect("the service listens"));
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut calls = JoinSet::new();
         let mut answers = Vec::new();
-        for n in 0..rate * lasts_ms / 1_000 {
+        for n in 0..rate * duration_ms / 1_000 {
             let due = Duration::from_micros(n * 1_000_000 / rate);
-            tokio::time::sleep_until((begun + due).into()).await;
+            tokio::time::sleep_until((started + due).into()).await;
             let policy = POLICIES[usize::try_from(n % 4).expect("below four")];
-            calls.spawn(one(client.clone(), policy, due));
+            calls.spawn(make_call(client.clone(), policy, due));
             while let Some(answer) = calls.try_join_next() {
                 answers.push(answer.expect("no call panics"));
             }
@@ -88,7 +88,11 @@ pub fn call(port: u16, rate: u64, lasts_ms: u64) -> Vec<Answer> {
     })
 }
 
-async fn one(mut client: RateLimitServiceClient<Channel>, policy: &'static str, due: Duration) -> Answer {
+async fn make_call(
+    mut client: RateLimitServiceClient<Channel>,
+    policy: &'static str,
+    due: Duration,
+) -> Answer {
     let entry = Entry { key: policy.to_owned(), value: "x".to_owned() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
     let request = RateLimitRequest {
@@ -96,8 +100,8 @@ async fn one(mut client: RateLimitServiceClient<Channel>, policy: &'static str, 
         descriptors: vec![descriptor],
         ..RateLimitRequest::default()
     };
-    // Not from when it was due: the timer's ticks are coarser than an answer takes.
-    let asked = Instant::now();
+    // Measured from here, not from the due time: the resolution of the timer is longer than a call.
+    let sent = Instant::now();
     let answer = client.should_rate_limit(request).await.map(tonic::Response::into_inner);
-    Answer { asked: due, took: asked.elapsed(), outcome: Outcome::of(answer, policy) }
+    Answer { due, latency: sent.elapsed(), outcome: Outcome::from_answer(answer, policy) }
 }

@@ -21,12 +21,12 @@ use processes::{Redis, Service};
 /// Calls per second, a quarter for each failure policy.
 const RATE: u64 = 2_000;
 
-/// What is counted together.
+/// The length of a bin: the answers to calls that were due in it are counted together.
 const BIN_MS: u64 = 100;
 
 #[derive(Parser)]
 struct Options {
-    /// Draw the picture there.
+    /// Write the picture to this file.
     #[arg(long)]
     svg: Option<PathBuf>,
     /// Passed by cargo.
@@ -34,17 +34,17 @@ struct Options {
     bench: bool,
 }
 
-/// What happens, and when.
+/// An event of the run: its time and its action.
 pub struct Event {
     pub at_ms: u64,
-    pub what: &'static str,
+    pub name: &'static str,
     act: fn(&mut Redis),
 }
 
-const LASTS_MS: u64 = 20_000;
+const DURATION_MS: u64 = 20_000;
 
 fn events() -> [Event; 6] {
-    let event = |at_ms, what, act| Event { at_ms, what, act };
+    let event = |at_ms, name, act| Event { at_ms, name, act };
     [
         event(2_000, "killed", Redis::kill),
         event(5_000, "started", Redis::start_again),
@@ -55,17 +55,17 @@ fn events() -> [Event; 6] {
     ]
 }
 
-/// What was answered within one bin.
+/// The answers of one bin.
 #[derive(Clone, Debug, Default)]
 pub struct Bin {
-    /// By the place of the outcome in [`Outcome::ALL`].
+    /// Number of answers, by the index of the outcome in [`Outcome::ALL`].
     pub answers: [u64; Outcome::ALL.len()],
-    /// How long each took.
+    /// The latency of each answer.
     latencies: Vec<Duration>,
 }
 
 impl Bin {
-    /// The time within which 99 of 100 were answered.
+    /// The 99th percentile of the latencies.
     pub fn p99(&self) -> Duration {
         let mut sorted = self.latencies.clone();
         sorted.sort_unstable();
@@ -78,7 +78,7 @@ fn main() {
     let mut redis = Redis::start();
     let service = Service::start(redis.port);
     let started = Instant::now();
-    let callers = std::thread::spawn(move || callers::call(service.port, RATE, LASTS_MS));
+    let callers = std::thread::spawn(move || callers::call(service.port, RATE, DURATION_MS));
     for event in events() {
         std::thread::sleep(Duration::from_millis(event.at_ms).saturating_sub(started.elapsed()));
         (event.act)(&mut redis);
@@ -92,15 +92,15 @@ fn main() {
 }
 
 fn bins(answers: &[Answer]) -> Vec<Bin> {
-    let count = usize::try_from(LASTS_MS / BIN_MS).expect("few");
+    let count = usize::try_from(DURATION_MS / BIN_MS).expect("few");
     let mut bins = vec![Bin::default(); count];
     for answer in answers {
-        // By when it was asked: what was asked in an outage and how it fared belong together.
-        let place = answer.asked.as_millis() / u128::from(BIN_MS);
+        // By the due time of the call, so that calls during an outage are counted in the outage.
+        let place = answer.due.as_millis() / u128::from(BIN_MS);
         let bin = usize::try_from(place).ok().and_then(|place| bins.get_mut(place));
         if let Some(bin) = bin {
             bin.answers[answer.outcome as usize] += 1;
-            bin.latencies.push(answer.took);
+            bin.latencies.push(answer.latency);
         }
     }
     bins
@@ -124,6 +124,6 @@ fn print(bins: &[Bin]) {
         println!("{:>12}", whole.p99().as_micros());
     }
     for event in events() {
-        println!("{:>6} ms: {}", event.at_ms, event.what);
+        println!("{:>6} ms: {}", event.at_ms, event.name);
     }
 }

@@ -1,4 +1,4 @@
-//! The picture: answers per second, stacked by who gave them, over the time that 99 of 100 callers waited at most.
+//! The picture: answers per second, stacked by source, above the p99 latency.
 
 use std::fmt::Write as _;
 
@@ -9,8 +9,8 @@ const LEFT: u64 = 60;
 const BIN_WIDTH: u64 = 4;
 const TOP: u64 = 50;
 const HEIGHT: u64 = 200;
-/// Of the lower panel, which shows a hundredth of a millisecond to a hundred milliseconds, four tenfold steps.
-const WAIT_TOP: u64 = 300;
+/// The top of the lower panel. Its scale is logarithmic: 0.01 ms to 100 ms, four steps of a factor of 10.
+const LATENCY_TOP: u64 = 300;
 const STEP: u64 = 25;
 const STEPS: [&str; 5] = ["100 ms", "10 ms", "1 ms", "0.1 ms", "0.01 ms"];
 
@@ -39,14 +39,14 @@ pub fn draw(bins: &[Bin]) -> String {
     ));
     line(format!(r#"<rect width="{width}" height="450" fill="white"/>"#));
     line(format!(
-        r#"<text x="{LEFT}" y="16">answers per second to {RATE} calls per second, by who gave them</text>"#
+        r#"<text x="{LEFT}" y="16">answers per second to {RATE} calls per second, by source</text>"#
     ));
     for event in events() {
         let x = x(event.at_ms);
         line(format!(
             r##"<path d="M{x} 42V410" stroke="#333" stroke-dasharray="2 3"/><text x="{}" y="38">{}</text>"##,
             x + 2,
-            event.what
+            event.name
         ));
     }
     for share in 0..=2 {
@@ -61,13 +61,13 @@ pub fn draw(bins: &[Bin]) -> String {
     for (place, bin) in bins.iter().enumerate() {
         column(place as u64, bin).into_iter().for_each(&mut line);
     }
-    waits(bins).into_iter().for_each(&mut line);
+    latencies(bins).into_iter().for_each(&mut line);
     legend().into_iter().for_each(&mut line);
     svg.push_str("</svg>\n");
     svg
 }
 
-/// The answers to what was asked within one bin.
+/// The column of one bin.
 fn column(place: u64, bin: &Bin) -> Vec<String> {
     let x = LEFT + place * BIN_WIDTH;
     let full = RATE * BIN_MS / 1_000;
@@ -86,13 +86,10 @@ fn column(place: u64, bin: &Bin) -> Vec<String> {
     parts
 }
 
-fn waits(bins: &[Bin]) -> Vec<String> {
-    let mut lines = vec![format!(
-        r#"<text x="{LEFT}" y="{}">what 99 of 100 callers waited at most</text>"#,
-        WAIT_TOP - 14
-    )];
+fn latencies(bins: &[Bin]) -> Vec<String> {
+    let mut lines = vec![format!(r#"<text x="{LEFT}" y="{}">p99 latency</text>"#, LATENCY_TOP - 14)];
     for (step, label) in STEPS.iter().enumerate() {
-        let y = WAIT_TOP + step as u64 * STEP;
+        let y = LATENCY_TOP + step as u64 * STEP;
         let end = LEFT + bins.len() as u64 * BIN_WIDTH;
         lines.push(format!(
             r##"<path d="M{LEFT} {y}H{end}" stroke="#ddd"/><text x="{}" y="{}" text-anchor="end" fill="#555">{label}</text>"##,
@@ -103,7 +100,7 @@ fn waits(bins: &[Bin]) -> Vec<String> {
     let mut path = String::new();
     for (place, bin) in bins.iter().enumerate() {
         let tenths = bin.p99().as_secs_f64().max(1e-5) / 0.1;
-        let y = WAIT_TOP as f64 - tenths.log10() * STEP as f64;
+        let y = LATENCY_TOP as f64 - tenths.log10() * STEP as f64;
         let x = LEFT + place as u64 * BIN_WIDTH + BIN_WIDTH / 2;
         let command = if place == 0 { 'M' } else { 'L' };
         write!(path, "{command}{x} {y:.0}").expect("a String takes any text");

@@ -1,6 +1,6 @@
-//! A network between service and Redis: every byte arrives so much later than it was sent.
+//! A TCP proxy between service and Redis that delays every byte by a fixed time.
 //!
-//! Threads rather than tasks: a runtime's timers go by milliseconds, and the delay is a fraction of one.
+//! It uses threads, not tasks: the timers of a runtime have a resolution of 1 ms, and the delay is shorter.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -14,19 +14,20 @@ pub struct Delay {
 }
 
 impl Delay {
-    /// `each_way` is added in either direction.
+    /// Starts a proxy to `server` that delays each direction by `each_way`.
     pub fn start(server: u16, each_way: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         thread::spawn(move || {
-            for near in listener.incoming() {
-                let near = near.expect("a connection");
-                let far = TcpStream::connect(("127.0.0.1", server)).expect("the server is there");
-                near.set_nodelay(true).expect("a TCP option");
-                far.set_nodelay(true).expect("a TCP option");
+            for client in listener.incoming() {
+                let client = client.expect("a connection");
+                let upstream =
+                    TcpStream::connect(("127.0.0.1", server)).expect("the server accepts connections");
+                client.set_nodelay(true).expect("a TCP option");
+                upstream.set_nodelay(true).expect("a TCP option");
                 let clone = |stream: &TcpStream| stream.try_clone().expect("a second handle");
-                forward(clone(&near), clone(&far), each_way);
-                forward(far, near, each_way);
+                forward(clone(&client), clone(&upstream), each_way);
+                forward(upstream, client, each_way);
             }
         });
         Self { port }
@@ -38,23 +39,23 @@ impl Delay {
 }
 
 fn forward(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
-    let (sent, arriving) = mpsc::channel::<(Instant, Vec<u8>)>();
+    let (sender, receiver) = mpsc::channel::<(Instant, Vec<u8>)>();
     thread::spawn(move || {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(length @ 1..) = from.read(&mut buffer) {
-            if sent.send((Instant::now() + delay, buffer[..length].to_vec())).is_err() {
+            if sender.send((Instant::now() + delay, buffer[..length].to_vec())).is_err() {
                 return;
             }
         }
     });
     thread::spawn(move || {
-        for (due, bytes) in arriving {
+        for (due, bytes) in receiver {
             thread::sleep(due.saturating_duration_since(Instant::now()));
             if to.write_all(&bytes).is_err() {
                 break;
             }
         }
-        // An end that has gone already cannot be told.
+        // Fails if the peer has closed the connection already.
         let _ = to.shutdown(Shutdown::Both);
     });
 }

@@ -1,7 +1,8 @@
-//! The load: a closed loop over HTTP/2 with so many calls in flight, or an open loop at a stated rate.
+//! The load: a closed loop over HTTP/2 with a fixed number of calls in flight, or an open loop with a fixed rate.
 //!
-//! Speaks h2 directly with messages encoded beforehand, so that the generator takes little of the cores it shares with
-//! what it measures. In the open loop a call's latency counts from the moment it was due, not from when it was sent.
+//! The generator uses h2 directly and sends messages that were encoded beforehand, because it shares the cores with the
+//! measured processes. In the open loop the latency of a call counts from the time when it was due, not from the time
+//! when it was sent.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,33 +15,33 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
-/// How to press.
+/// How calls are started.
 #[derive(Clone, Copy, Debug)]
 pub enum Pace {
-    /// So many calls are always in flight.
+    /// This number of calls is always in flight.
     Closed { in_flight: usize },
-    /// So many calls are due each second.
+    /// This number of calls is due each second.
     Open { per_second: u64 },
 }
 
-/// What to do to whom, for how long.
+/// One run of the generator: target, rate and duration.
 #[derive(Clone, Debug)]
 pub struct Load {
     pub target: SocketAddr,
     pub connections: usize,
     pub pace: Pace,
-    pub lasts: Duration,
+    pub duration: Duration,
     /// gRPC frames, sent in turn.
     pub messages: Arc<Vec<Bytes>>,
 }
 
-/// What came back.
+/// The results of all calls.
 #[derive(Debug)]
 pub struct Tally {
     pub answered: u64,
     pub over_limit: u64,
     pub failed: u64,
-    pub took: Duration,
+    pub elapsed: Duration,
     /// Microseconds.
     pub latency: Histogram<u64>,
 }
@@ -48,7 +49,7 @@ pub struct Tally {
 impl Tally {
     fn new() -> Self {
         let latency = Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are valid");
-        Self { answered: 0, over_limit: 0, failed: 0, took: Duration::ZERO, latency }
+        Self { answered: 0, over_limit: 0, failed: 0, elapsed: Duration::ZERO, latency }
     }
 
     fn add(&mut self, other: &Self) {
@@ -58,7 +59,7 @@ impl Tally {
         self.latency += &other.latency;
     }
 
-    fn note(&mut self, answer: Result<bool, h2::Error>, latency: Duration) {
+    fn record(&mut self, answer: Result<bool, h2::Error>, latency: Duration) {
         match answer {
             Ok(over) => {
                 self.answered += 1;
@@ -71,8 +72,8 @@ impl Tally {
     }
 }
 
-/// Presses from as many threads as there are connections, at most two.
-pub fn press(load: &Load) -> Tally {
+/// Sends the load from one thread per connection, but from at most two threads.
+pub fn generate(load: &Load) -> Tally {
     let threads = load.connections.min(2);
     let started = Instant::now();
     let workers: Vec<_> = (0..threads)
@@ -85,7 +86,7 @@ pub fn press(load: &Load) -> Tally {
     for worker in workers {
         tally.add(&worker.join().expect("no worker panics"));
     }
-    tally.took = started.elapsed();
+    tally.elapsed = started.elapsed();
     tally
 }
 
@@ -93,29 +94,29 @@ fn worker(load: &Load, thread: usize, threads: usize) -> Tally {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let local = tokio::task::LocalSet::new();
     runtime.block_on(local.run_until(async {
-        let mut lanes = JoinSet::new();
+        let mut callers = JoinSet::new();
         for connection in (thread..load.connections).step_by(threads) {
             let sender = connect(load.target).await;
             match load.pace {
                 Pace::Closed { in_flight } => {
                     let each = in_flight / load.connections;
-                    for lane in 0..each {
-                        lanes.spawn_local(closed(
+                    for stream in 0..each {
+                        callers.spawn_local(closed(
                             sender.clone(),
                             load.clone(),
-                            connection * 7_919 + lane * 104_729,
+                            connection * 7_919 + stream * 104_729,
                         ));
                     }
                 }
                 Pace::Open { per_second } => {
                     let rate = per_second / load.connections as u64;
-                    lanes.spawn_local(open(sender, load.clone(), rate.max(1)));
+                    callers.spawn_local(open(sender, load.clone(), rate.max(1)));
                 }
             }
         }
         let mut tally = Tally::new();
-        while let Some(lane) = lanes.join_next().await {
-            tally.add(&lane.expect("no lane panics"));
+        while let Some(done) = callers.join_next().await {
+            tally.add(&done.expect("no caller panics"));
         }
         tally
     }))
@@ -138,12 +139,12 @@ async fn connect(target: SocketAddr) -> SendRequest<Bytes> {
 
 async fn closed(sender: SendRequest<Bytes>, load: Load, mut turn: usize) -> Tally {
     let (mut tally, head) = (Tally::new(), head());
-    let until = Instant::now() + load.lasts;
+    let until = Instant::now() + load.duration;
     while Instant::now() < until {
         let started = Instant::now();
         let message = load.messages[turn % load.messages.len()].clone();
         turn = turn.wrapping_add(1);
-        tally.note(call(sender.clone(), head.clone(), message).await, started.elapsed());
+        tally.record(call(sender.clone(), head.clone(), message).await, started.elapsed());
     }
     tally
 }
@@ -151,7 +152,7 @@ async fn closed(sender: SendRequest<Bytes>, load: Load, mut turn: usize) -> Tall
 async fn open(sender: SendRequest<Bytes>, load: Load, per_second: u64) -> Tally {
     let (mut tally, head) = (Tally::new(), head());
     let mut calls = JoinSet::new();
-    let count = u64::try_from(load.lasts.as_millis()).unwrap_or(u64::MAX) * per_second / 1_000;
+    let count = u64::try_from(load.duration.as_millis()).unwrap_or(u64::MAX) * per_second / 1_000;
     let mut dues = schedule(count, per_second);
     let mut n = 0;
     while let Some(due) = dues.recv().await {
@@ -161,31 +162,31 @@ async fn open(sender: SendRequest<Bytes>, load: Load, per_second: u64) -> Tally 
         calls.spawn_local(async move { (call(sender, head, message).await, due.elapsed()) });
         while let Some(done) = calls.try_join_next() {
             let (answer, latency) = done.expect("no call panics");
-            tally.note(answer, latency);
+            tally.record(answer, latency);
         }
     }
     while let Some(done) = calls.join_next().await {
         let (answer, latency) = done.expect("no call panics");
-        tally.note(answer, latency);
+        tally.record(answer, latency);
     }
     tally
 }
 
-/// When each call is due, told when it is. By a thread: a runtime's timers go by milliseconds, which would be most of
-/// what is measured.
+/// Sends the due time of each call when it is due. A thread does this: the timers of a runtime have a resolution of
+/// 1 ms, which is more than most latencies.
 fn schedule(count: u64, per_second: u64) -> UnboundedReceiver<Instant> {
-    let (tell, told) = unbounded_channel();
+    let (sender, receiver) = unbounded_channel();
     std::thread::spawn(move || {
         let started = Instant::now();
         for n in 0..count {
             let due = started + Duration::from_micros(n * 1_000_000 / per_second);
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            if tell.send(due).is_err() {
+            if sender.send(due).is_err() {
                 return;
             }
         }
     });
-    told
+    receiver
 }
 
 /// The head of every call.
@@ -197,7 +198,7 @@ fn head() -> http::Request<()> {
         .expect("a valid request")
 }
 
-/// One call; whether it was over its limit.
+/// Makes one call. Returns whether the answer is OVER_LIMIT.
 async fn call(
     sender: SendRequest<Bytes>,
     head: http::Request<()>,
@@ -217,6 +218,6 @@ async fn call(
         }
         let _ = received.flow_control().release_capacity(data.len());
     }
-    // An answer without a code is no answer: a gRPC error comes in the trailers alone.
+    // Without a code it is an error: a gRPC error has trailers only.
     over.ok_or_else(|| h2::Reason::INTERNAL_ERROR.into())
 }

@@ -20,7 +20,7 @@ use clap::Parser;
 use load::Pace;
 use scenario::{ALGORITHMS, Measured, Scenario, Spread, Store};
 
-/// As the service has it: what the load takes of the cores is missing elsewhere.
+/// The allocator of the service: CPU time that the generator saves is left for the measured processes.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -32,10 +32,10 @@ struct Options {
     /// Only rows whose title contains this.
     #[arg(long)]
     only: Option<String>,
-    /// Press this server instead of starting one, in the way of the options below.
+    /// Send the load to this server instead of starting one; the options below describe the load.
     #[arg(long)]
     target: Option<SocketAddr>,
-    /// With `--target`: the domain to ask for.
+    /// With `--target`: the domain of the requests.
     #[arg(long, default_value = "bench", requires = "target")]
     domain: String,
     /// With `--target`: HTTP/2 connections.
@@ -44,13 +44,13 @@ struct Options {
     /// With `--target`: calls in flight, all connections together.
     #[arg(long, default_value_t = 256, requires = "target")]
     in_flight: usize,
-    /// With `--target`: an open loop of so many calls a second instead.
+    /// With `--target`: an open loop with this number of calls per second, instead of calls in flight.
     #[arg(long, requires = "target")]
     rate: Option<u64>,
-    /// With `--target`: different keys.
+    /// With `--target`: number of different keys.
     #[arg(long, default_value_t = 1_000, requires = "target")]
     keys: usize,
-    /// With `--target`: which of them a call asks for.
+    /// With `--target`: how the calls choose among the keys.
     #[arg(long, default_value = "even", requires = "target")]
     spread: Spread,
     /// With `--target`: descriptors of each request, user0 to user4 with a path.
@@ -63,7 +63,7 @@ struct Options {
 
 fn main() {
     let options = Options::parse();
-    let lasts = Duration::from_secs(options.seconds);
+    let duration = Duration::from_secs(options.seconds);
     println!(
         "| what | in flight | decisions/s | service µs | Redis µs | p50 µs | p99 µs | denied | failed |"
     );
@@ -75,7 +75,7 @@ fn main() {
         };
         let Options { connections, keys, spread, rules, .. } = options;
         let scenario = Scenario { rules, connections, keys, spread, pace, ..Scenario::default() };
-        let measured = scenario.press(target, &options.domain, lasts);
+        let measured = scenario.measure(target, &options.domain, duration);
         print_row(&target.to_string(), &scenario, &measured);
         return;
     }
@@ -87,12 +87,12 @@ fn main() {
     }
     for (title, scenario) in table() {
         if is_wanted(&title) {
-            print_row(&title, &scenario, &scenario.run(lasts));
+            print_row(&title, &scenario, &scenario.run(duration));
         }
     }
 }
 
-/// All rows but the reference.
+/// All rows except the row of redis-benchmark.
 fn table() -> Vec<(String, Scenario)> {
     let plain = Scenario::default();
     let redis = Scenario { store: Store::Redis, ..plain };
@@ -116,7 +116,7 @@ fn table() -> Vec<(String, Scenario)> {
     rows.extend([1, 4, 32].map(|connections| {
         (format!("Redis, connections: {connections}"), Scenario { connections, ..redis })
     }));
-    rows.push(("Redis, 0.5 ms away".to_owned(), Scenario { store: Store::FarRedis, ..redis }));
+    rows.push(("Redis, 0.5 ms network delay".to_owned(), Scenario { store: Store::DelayedRedis, ..redis }));
     let high = Scenario { limit: 1_000_000_000, ..redis };
     rows.push(("Redis, keys by Zipf".to_owned(), Scenario { spread: Spread::Zipf, ..high }));
     rows.push(("Redis, one hot key".to_owned(), Scenario { spread: Spread::One, ..high }));
@@ -139,7 +139,7 @@ fn print_row(title: &str, scenario: &Scenario, measured: &Measured) {
         Pace::Closed { in_flight } => in_flight.to_string(),
         Pace::Open { per_second } => format!("{per_second}/s"),
     };
-    let rate = tally.answered as f64 / tally.took.as_secs_f64();
+    let rate = tally.answered as f64 / tally.elapsed.as_secs_f64();
     let quantile = |q| tally.latency.value_at_quantile(q);
     println!(
         "| {title} | {pace} | {rate:.0} | {} | {} | {} | {} | {} | {} |",

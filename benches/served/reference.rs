@@ -1,4 +1,4 @@
-//! What Redis itself can do on this machine: redis-benchmark, one decision per EVALSHA, pipelined.
+//! The decisions per second of Redis alone on this machine: redis-benchmark, one decision per EVALSHA, pipelined.
 
 use std::process::Command;
 use std::time::Duration;

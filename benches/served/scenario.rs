@@ -1,4 +1,4 @@
-//! What is measured: one row of the table each.
+//! The measured scenarios: each is one row of the table.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use crate::delay::Delay;
 use crate::load::{self, Load, Pace, Tally};
 use crate::process::{Process, ratelimitd, redis};
 
-/// Every algorithm a rule can name.
+/// Every algorithm that a rule can name.
 pub const ALGORITHMS: [&str; 6] =
     ["fixed_window", "sliding_window", "sliding_log", "gcra", "token_bucket", "leaky_bucket"];
 
 /// Where the counters are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
-    /// A domain without rules: the service answers OK and asks no store.
+    /// A domain without rules: the service answers OK without a store.
     None,
     Memory,
     Redis,
-    /// With half a millisecond of network between service and Redis.
-    FarRedis,
+    /// Redis behind a proxy that delays: 0.5 ms per round trip.
+    DelayedRedis,
 }
 
-/// Which key a call asks for.
+/// How calls choose among the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Spread {
-    /// All in turn.
+    /// All keys in turn.
     Even,
-    /// The n-th key one n-th as often as the first.
+    /// Zipf: the n-th key one n-th as often as the first key.
     Zipf,
-    /// Always the same.
+    /// Always the same key.
     One,
 }
 
@@ -70,7 +70,7 @@ impl Default for Scenario {
     }
 }
 
-/// What a scenario came to.
+/// The results of a scenario.
 #[derive(Debug)]
 pub struct Measured {
     pub tally: Tally,
@@ -80,20 +80,20 @@ pub struct Measured {
 }
 
 impl Scenario {
-    /// Starts what it needs, warms it up and measures.
-    pub fn run(&self, lasts: Duration) -> Measured {
+    /// Starts the processes, warms them up and measures.
+    pub fn run(&self, duration: Duration) -> Measured {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let redis = matches!(self.store, Store::Redis | Store::FarRedis).then(redis);
-        let delay = (self.store == Store::FarRedis)
+        let redis = matches!(self.store, Store::Redis | Store::DelayedRedis).then(redis);
+        let delay = (self.store == Store::DelayedRedis)
             .then(|| Delay::start(redis.as_ref().expect("started above").1, Duration::from_micros(250)));
         let port = delay.as_ref().map(Delay::port).or(redis.as_ref().map(|(_, port)| *port));
         let (service, target) = ratelimitd(directory.path(), &self.rule_file(), port);
         let redis = redis.as_ref().map(|(process, _)| process);
         let domain = if self.store == Store::None { "without rules" } else { "bench" };
-        load::press(&self.load(target, domain, Duration::from_millis(500)));
+        load::generate(&self.load(target, domain, Duration::from_millis(500)));
         let cpu = |process: &Process| process.cpu();
         let before = (cpu(&service), redis.map(cpu));
-        let tally = load::press(&self.load(target, domain, lasts));
+        let tally = load::generate(&self.load(target, domain, duration));
         Measured {
             tally,
             service: Some(cpu(&service) - before.0),
@@ -101,9 +101,9 @@ impl Scenario {
         }
     }
 
-    /// Presses a server that is there already.
-    pub fn press(&self, target: SocketAddr, domain: &str, lasts: Duration) -> Measured {
-        Measured { tally: load::press(&self.load(target, domain, lasts)), service: None, redis: None }
+    /// Measures a server that runs already.
+    pub fn measure(&self, target: SocketAddr, domain: &str, duration: Duration) -> Measured {
+        Measured { tally: load::generate(&self.load(target, domain, duration)), service: None, redis: None }
     }
 
     /// The same limit under several keys, so that a request can meet one rule or up to five.
@@ -119,14 +119,20 @@ impl Scenario {
         format!("domain: bench\ndescriptors:\n{rules}")
     }
 
-    fn load(&self, target: SocketAddr, domain: &str, lasts: Duration) -> Load {
+    fn load(&self, target: SocketAddr, domain: &str, duration: Duration) -> Load {
         let keys = match self.spread {
             Spread::Even => (0..self.keys).collect(),
             Spread::Zipf => zipf(self.keys),
             Spread::One => vec![0],
         };
         let messages = keys.into_iter().map(|key| message(domain, key, self.rules)).collect();
-        Load { target, connections: self.connections, pace: self.pace, lasts, messages: Arc::new(messages) }
+        Load {
+            target,
+            connections: self.connections,
+            pace: self.pace,
+            duration,
+            messages: Arc::new(messages),
+        }
     }
 }
 

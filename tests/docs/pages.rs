@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-const LONGEST_README: usize = 300;
-const WIDEST_LINE: usize = 120;
+const MAX_README_LINES: usize = 300;
+const MAX_LINE_WIDTH: usize = 120;
 
 fn pages(folder: &Path, below: bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -35,7 +35,7 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn every_link_leads_to_a_file() {
+fn every_link_names_an_existing_file() {
     for (page, text) in all_pages() {
         let folder = Path::new(ROOT).join(page.parent().expect("a page is in a folder"));
         for target in links(&text).filter(|target| !target.contains("://") && !target.is_empty()) {
@@ -70,7 +70,7 @@ fn every_source_file_that_a_page_names_exists() {
     assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
 }
 
-/// Lines that are too wide for a diff: number and width. Tables, code and lines that are only a link cannot be wrapped.
+/// Lines that are too long: number and width. Tables, code and lines that are only a link cannot be wrapped.
 fn wide_lines(text: &str) -> Vec<(usize, usize)> {
     let mut is_code = false;
     let mut found = Vec::new();
@@ -79,7 +79,7 @@ fn wide_lines(text: &str) -> Vec<(usize, usize)> {
         is_code ^= trimmed.starts_with("```");
         let is_link = trimmed.trim_start_matches("- ").starts_with(['[', '!']) && line.ends_with(')');
         let width = line.chars().count();
-        if width > WIDEST_LINE && !is_code && !is_link && !trimmed.starts_with('|') {
+        if width > MAX_LINE_WIDTH && !is_code && !is_link && !trimmed.starts_with('|') {
             found.push((at + 1, width));
         }
     }
@@ -87,7 +87,7 @@ fn wide_lines(text: &str) -> Vec<(usize, usize)> {
 }
 
 #[test]
-fn lines_fit_into_a_diff() {
+fn lines_of_text_are_wrapped() {
     let mut problems = Vec::new();
     for (page, text) in all_pages() {
         let wide = wide_lines(&text).into_iter();
@@ -97,14 +97,14 @@ fn lines_fit_into_a_diff() {
 }
 
 #[test]
-fn only_text_has_to_be_wrapped() {
-    let (fits, wide) = ("é".repeat(WIDEST_LINE), "x".repeat(WIDEST_LINE + 1));
+fn tables_code_and_links_need_no_wrapping() {
+    let (fits, wide) = ("é".repeat(MAX_LINE_WIDTH), "x".repeat(MAX_LINE_WIDTH + 1));
     let text = format!("{fits}\n{wide}\n| {wide} |\n```sh\n{wide}\n```\n- [{wide}](page.md)\n{wide}\n");
-    assert_eq!(wide_lines(&text), [(2, WIDEST_LINE + 1), (8, WIDEST_LINE + 1)]);
+    assert_eq!(wide_lines(&text), [(2, MAX_LINE_WIDTH + 1), (8, MAX_LINE_WIDTH + 1)]);
 }
 
 #[test]
-fn files_are_told_from_other_quotes() {
+fn only_source_files_are_found_between_backticks() {
     let text = "`src/a.rs` and `rules.yaml`, `b/c.lua`, `make x.rs`, `{a,b}.rs`, d.rs";
     assert_eq!(source_files(text).collect::<Vec<_>>(), ["src/a.rs", "b/c.lua"]);
 }
@@ -113,5 +113,5 @@ fn files_are_told_from_other_quotes() {
 fn the_readme_stays_short() {
     let text = std::fs::read_to_string(Path::new(ROOT).join("README.md")).expect("a README");
     let lines = text.lines().count();
-    assert!(lines <= LONGEST_README, "{lines} lines, more than {LONGEST_README}: depth goes to docs/");
+    assert!(lines <= MAX_README_LINES, "{lines} lines, more than {MAX_README_LINES}: depth goes to docs/");
 }

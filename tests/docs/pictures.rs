@@ -20,10 +20,11 @@ const LIMIT: u32 = 10;
 /// next window starts, a pause, then 4 per second.
 fn traffic() -> Vec<u64> {
     let steady = (0..8).map(|n| 500 + 1_000 * n);
-    let before_the_edge = (0..12).map(|n| 9_300 + 50 * n);
-    let after_the_edge = (0..12).map(|n| 10_200 + 50 * n);
+    let before_the_window_ends = (0..12).map(|n| 9_300 + 50 * n);
+    let after_the_window_starts = (0..12).map(|n| 10_200 + 50 * n);
     let overload = (0..60).map(|n| 22_000 + 250 * n);
-    let mut all: Vec<u64> = steady.chain(before_the_edge).chain(after_the_edge).chain(overload).collect();
+    let mut all: Vec<u64> =
+        steady.chain(before_the_window_ends).chain(after_the_window_starts).chain(overload).collect();
     all.sort_unstable();
     all
 }

@@ -1,6 +1,6 @@
 //! Runs the examples of the documentation. A `console` block is a session: lines that begin with `$ ` are commands, the
-//! others are their output. `...` stands for any text within a line and, alone on a line, for any lines. A `sh` block
-//! needs docker, a compiler or a terminal: only the names in it are checked.
+//! others are their output. `...` matches any text within a line and, alone on a line, any lines. A `sh` block
+//! needs docker, a compiler or a terminal: only the make targets and files that it names are checked.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -177,7 +177,7 @@ impl Service {
 }
 
 #[test]
-fn every_session_prints_what_the_page_shows() {
+fn commands_of_every_page_print_the_shown_output() {
     let mut problems = Vec::new();
     for page in PAGES {
         let service = Service::start(&[]);

@@ -1,4 +1,4 @@
-//! `ratelimitd check` against a running service: its words, its JSON, its exit codes.
+//! `ratelimitd check` against a running service: its text, its JSON, its exit codes.
 
 use std::process::{Command, Output};
 
@@ -21,32 +21,32 @@ fn check(port: u16, arguments: &[&str]) -> (Option<i32>, String, String) {
         .args(arguments)
         .output()
         .expect("the binary runs");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (status.code(), text(stdout), text(stderr))
+    let utf8 = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code(), utf8(stdout), utf8(stderr))
 }
 
 #[test]
-fn answers_come_in_words_and_the_exit_code_tells_them() {
+fn text_and_exit_code_report_the_answer() {
     let service = Ratelimitd::start(RULES);
     let port = service.grpc_port();
-    let (code, words, _) = check(port, &["user=ann", "free=x", "other=y"]);
-    assert_eq!(code, Some(0), "{words}");
-    let lines: Vec<_> = words.lines().collect();
+    let (code, text, _) = check(port, &["user=ann", "free=x", "other=y"]);
+    assert_eq!(code, Some(0), "{text}");
+    let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines[0], "OK");
-    assert!(lines[1].starts_with("  user=ann: OK, 1 of 2 per year left, resets in "), "{words}");
-    assert!(lines[1].ends_with(" s (rule per user)"), "{words}");
+    assert!(lines[1].starts_with("  user=ann: OK, 1 of 2 per year left, resets in "), "{text}");
+    assert!(lines[1].ends_with(" s (rule per user)"), "{text}");
     assert_eq!(lines[2..], ["  free=x: OK, unlimited", "  other=y: OK, no limit applies"]);
 
-    let (code, words, _) = check(port, &["--peek", "--count", "2", "user=ann"]);
-    assert_eq!((code, words.lines().last()), (Some(0), Some("2 OK, 0 over limit")), "a peek takes nothing");
-    let (code, words, _) = check(port, &["--count", "2", "user=ann"]);
-    assert_eq!((code, words.lines().last()), (Some(1), Some("1 OK, 1 over limit")));
-    assert!(words.contains("user=ann: OVER LIMIT, 0 of 2 per year left"), "{words}");
+    let (code, text, _) = check(port, &["--peek", "--count", "2", "user=ann"]);
+    assert_eq!((code, text.lines().last()), (Some(0), Some("2 OK, 0 over limit")), "a peek charges nothing");
+    let (code, text, _) = check(port, &["--count", "2", "user=ann"]);
+    assert_eq!((code, text.lines().last()), (Some(1), Some("1 OK, 1 over limit")));
+    assert!(text.contains("user=ann: OVER LIMIT, 0 of 2 per year left"), "{text}");
     assert_eq!(check(port, &["--hits", "3", "user=bob"]).0, Some(1));
 }
 
 #[test]
-fn json_is_one_line_per_answer() {
+fn json_output_has_one_line_per_answer() {
     let service = Ratelimitd::start(RULES);
     let (code, lines, _) = check(service.grpc_port(), &["--json", "--count", "3", "user=ann", "other=y"]);
     assert_eq!(code, Some(1));
@@ -61,7 +61,7 @@ fn json_is_one_line_per_answer() {
 }
 
 #[test]
-fn no_answer_is_an_error() {
+fn no_answer_and_invalid_arguments_exit_with_code_2() {
     let unused = ports::free();
     let (code, out, error) = check(unused, &["user=ann"]);
     assert_eq!((code, out.as_str()), (Some(2), ""));

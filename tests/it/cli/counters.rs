@@ -1,4 +1,4 @@
-//! The counters of a descriptor by way of the admin port: shown and reset, in memory and in Redis.
+//! `ratelimitd counters`: shows and resets the counters of a descriptor through the admin port, in memory and in Redis.
 
 use std::process::{Command, Output};
 
@@ -31,13 +31,14 @@ pub(crate) fn counters(service: &Ratelimitd, arguments: &[&str]) -> (Option<i32>
     (status.code(), text(stdout), text(stderr))
 }
 
-/// What is left of each limit of user=ann.
+/// The remaining units of each limit of user=ann.
 fn remaining(service: &Ratelimitd) -> Vec<(String, u64)> {
     let (code, answer, error) = counters(service, &["show", "--json", "user=ann"]);
     assert_eq!(code, Some(0), "{error}");
     let answer: Value = serde_json::from_str(&answer).expect("JSON");
-    let each = answer["counters"].as_array().expect("a list");
-    each.iter()
+    let counters = answer["counters"].as_array().expect("a list");
+    counters
+        .iter()
         .map(|counter| {
             let name = counter["limit"].as_str().expect("a name").to_owned();
             (name, counter["remaining"].as_u64().expect("a number"))
@@ -45,43 +46,43 @@ fn remaining(service: &Ratelimitd) -> Vec<(String, u64)> {
         .collect()
 }
 
-pub(crate) async fn are_shown_and_reset(service: &Ratelimitd, prefix: &str) {
+pub(crate) async fn check_show_and_reset(service: &Ratelimitd, prefix: &str) {
     let mut rls = Rls::connect(service.grpc_port()).await;
-    let named = |left: [u64; 3]| -> Vec<(String, u64)> {
-        ["per-minute", "per-day", "plain"].map(str::to_owned).into_iter().zip(left).collect()
+    let named = |remaining: [u64; 3]| -> Vec<(String, u64)> {
+        ["per-minute", "per-day", "plain"].map(str::to_owned).into_iter().zip(remaining).collect()
     };
     assert_eq!(remaining(service), named([3, 5, 4]));
     for expected in [Code::Ok, Code::Ok, Code::Ok, Code::OverLimit, Code::OverLimit] {
         assert_eq!(rls.send_one("shop", &[("user", "ann")]).await.0, expected);
     }
-    // Only the plain one counts what is denied.
+    // Only the limit `plain` is postpaid and counts denied hits.
     assert_eq!(remaining(service), named([0, 2, 0]));
-    assert_eq!(remaining(service), named([0, 2, 0]), "to look changes nothing");
+    assert_eq!(remaining(service), named([0, 2, 0]), "show changes nothing");
 
-    let (code, words, error) = counters(service, &["reset", "user=ann"]);
+    let (code, output, error) = counters(service, &["reset", "user=ann"]);
     assert_eq!(code, Some(0), "{error}");
-    let lines: Vec<_> = words.lines().collect();
-    assert_eq!(lines.len(), 3, "{words}");
-    assert!(lines.iter().all(|line| line.ends_with(": reset") && line.starts_with(prefix)), "{words}");
+    let lines: Vec<_> = output.lines().collect();
+    assert_eq!(lines.len(), 3, "{output}");
+    assert!(lines.iter().all(|line| line.ends_with(": reset") && line.starts_with(prefix)), "{output}");
     assert_eq!(remaining(service), named([3, 5, 4]));
-    assert_eq!(rls.send_one("shop", &[("user", "ann")]).await.0, Code::Ok, "nothing remembers the denial");
+    assert_eq!(rls.send_one("shop", &[("user", "ann")]).await.0, Code::Ok, "no cache has kept the denial");
     let log = service.log();
-    for said in ["resetting a counter through the admin port", "counter reset through the admin port"] {
-        assert!(log.lines().any(|line| line.contains(said) && line.contains(prefix)), "{log}");
+    for message in ["resetting a counter through the admin port", "counter reset through the admin port"] {
+        assert!(log.lines().any(|line| line.contains(message) && line.contains(prefix)), "{log}");
     }
-    let (_, words, _) = counters(service, &["reset", "user=bob"]);
-    assert!(words.lines().all(|line| line.ends_with(": was not used")), "{words}");
+    let (_, output, _) = counters(service, &["reset", "user=bob"]);
+    assert!(output.lines().all(|line| line.ends_with(": was not used")), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn counters_in_memory_are_shown_and_reset() {
-    are_shown_and_reset(&Ratelimitd::start(RULES), "{shop|user=ann}#").await;
+    check_show_and_reset(&Ratelimitd::start(RULES), "{shop|user=ann}#").await;
 }
 
 #[test]
-fn what_has_no_counter_is_said() {
+fn a_request_without_a_counter_is_an_error() {
     let service = Ratelimitd::start(RULES);
-    for descriptor in ["free=x", "nobody=x"] {
+    for descriptor in ["free=x", "unknown=x"] {
         let (code, _, error) = counters(&service, &["show", descriptor]);
         assert_eq!(code, Some(2));
         assert!(error.contains("no rule of domain \"shop\" has a counter for this request"), "{error}");

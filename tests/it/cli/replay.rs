@@ -16,14 +16,14 @@ domain: d
 descriptors:
   - { key: fixed, rate_limit: { unit: second, requests_per_unit: 10, algorithm: fixed_window } }
   - { key: log, rate_limit: { unit: second, unit_multiplier: 10, requests_per_unit: 3, algorithm: sliding_log } }
-  - { key: counter, rate_limit: { unit: minute, requests_per_unit: 50, algorithm: sliding_window } }
+  - { key: sliding, rate_limit: { unit: minute, requests_per_unit: 50, algorithm: sliding_window } }
   - { key: gcra, rate_limit: { unit: second, requests_per_unit: 3, burst: 5, algorithm: gcra } }
-  - { key: lots, rate_limit: { unit: second, requests_per_unit: 2, burst: 7, algorithm: token_bucket, refill: interval } }
+  - { key: interval, rate_limit: { unit: second, requests_per_unit: 2, burst: 7, algorithm: token_bucket, refill: interval } }
   - { key: queue, rate_limit: { unit: second, requests_per_unit: 4, algorithm: leaky_bucket, mode: queue } }
   - { key: reference, rate_limit: { unit: second, requests_per_unit: 6 } }
-  - { key: dark, shadow_mode: true, rate_limit: { unit: second, requests_per_unit: 2, algorithm: gcra } }
-  - { key: share, quota_mode: true, rate_limit: { unit: second, requests_per_unit: 3, algorithm: gcra } }
-  - { key: free, rate_limit: { unlimited: true } }
+  - { key: shadow, shadow_mode: true, rate_limit: { unit: second, requests_per_unit: 2, algorithm: gcra } }
+  - { key: quota, quota_mode: true, rate_limit: { unit: second, requests_per_unit: 3, algorithm: gcra } }
+  - { key: unlimited, rate_limit: { unlimited: true } }
   - key: both
     rate_limits:
       - { unit: second, requests_per_unit: 2, algorithm: sliding_log }
@@ -33,21 +33,21 @@ descriptors:
 pub(crate) const KEYS: [&str; 12] = [
     "fixed",
     "log",
-    "counter",
+    "sliding",
     "gcra",
-    "lots",
+    "interval",
     "queue",
     "reference",
-    "dark",
-    "share",
-    "free",
+    "shadow",
+    "quota",
+    "unlimited",
     "both",
     "unknown",
 ];
 
 fn file(text: &str, suffix: &str) -> NamedTempFile {
     let mut file = tempfile::Builder::new().suffix(suffix).tempfile().expect("a temporary file");
-    file.write_all(text.as_bytes()).expect("room for it");
+    file.write_all(text.as_bytes()).expect("room for the text");
     file
 }
 
@@ -90,7 +90,7 @@ const LOG: [Known; 6] = [
     (9_999_999, 1, "NO", [0, 1, 2_000_001, 1]),
     (10_000_000, 1, "OK", [0, 0, 10_000_000, 1_000_000]),
 ];
-const COUNTER: [Known; 4] = [
+const SLIDING: [Known; 4] = [
     (10_000_000, 42, "OK", [8, 0, 110_000_000, 51_428_572]),
     (65_000_000, 11, "OK", [0, 0, 115_000_000, 714_286]),
     (75_000_000, 7, "OK", [0, 0, 105_000_000, 714_286]),
@@ -98,7 +98,7 @@ const COUNTER: [Known; 4] = [
 ];
 
 pub(crate) fn known_answers(store: &mut impl ReplayStore) {
-    for (key, rows) in [("fixed", &FIXED[..]), ("log", &LOG[..]), ("counter", &COUNTER[..])] {
+    for (key, rows) in [("fixed", &FIXED[..]), ("log", &LOG[..]), ("sliding", &SLIDING[..])] {
         let requests: Vec<_> =
             rows.iter().map(|(offset, cost, ..)| line(T0 + offset, &[(key, *cost, false)])).collect();
         let answers = replayed(store, &requests.join("\n"));
@@ -152,7 +152,7 @@ fn the_command_writes_answers_and_a_summary() {
 }
 
 #[test]
-fn the_first_bad_line_is_named_and_what_came_before_is_answered() {
+fn the_first_invalid_line_is_an_error_and_the_lines_before_it_are_answered() {
     let good = line(T0, &[("gcra", 1, false)]);
     let table = [
         ("{", "line 3: EOF while parsing an object"),
@@ -175,7 +175,7 @@ fn the_first_bad_line_is_named_and_what_came_before_is_answered() {
 }
 
 #[test]
-fn a_redis_that_is_not_there_is_an_error_without_the_password() {
+fn an_unreachable_redis_is_an_error_that_hides_the_password() {
     let output = command(&line(T0, &[("gcra", 1, false)]), &["--redis", "redis://user:secret@127.0.0.1:1/"]);
     assert_eq!(output.status.code(), Some(2));
     let problem = String::from_utf8(output.stderr).expect("text");

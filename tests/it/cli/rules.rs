@@ -28,9 +28,9 @@ fn run(line: &str) -> ExitCode {
 }
 
 #[test]
-fn commands_end_with_the_code_that_scripts_rely_on() {
+fn validate_and_explain_exit_with_the_documented_code() {
     let table = [
-        // command line (@ stands for the repository), whether it succeeds
+        // command line (@ is the path of the repository), whether it succeeds
         ("validate @config/rules", true),
         ("validate --strict @config/rules", true),
         ("validate @config/rules/edge.yaml @config/rules/llm.yaml", true),
@@ -53,7 +53,7 @@ fn commands_end_with_the_code_that_scripts_rely_on() {
 }
 
 #[test]
-fn a_command_without_what_it_needs_is_refused() {
+fn missing_or_invalid_arguments_are_refused() {
     for line in [
         "validate",
         "explain --domain d a=b",

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cli::counters::{self, are_shown_and_reset, counters};
+use crate::cli::counters::{self, check_show_and_reset, counters};
 use crate::service::store_page::{SECRET, page};
 use crate::service::{drain, store_page};
 use crate::support::grpc::{Code, Rls};
@@ -99,7 +99,7 @@ async fn the_store_page_shows_redis_up_and_down() {
 async fn counters_in_redis_are_shown_and_reset() {
     let mut redis = Redis::start();
     let service = Plan::new(counters::RULES).redis(&redis.url()).set("store.redis.timeout", "5s").start();
-    are_shown_and_reset(&service, "ratelimitd:{shop|user=ann}#").await;
+    check_show_and_reset(&service, "ratelimitd:{shop|user=ann}#").await;
     redis.stop();
     let (code, _, error) = counters(&service, &["show", "user=ann"]);
     assert_eq!(code, Some(2), "unknown counters are an error: {error}");

@@ -1,4 +1,4 @@
-//! From a rule file to a decision, on the memory store with a clock that stands: what each kind of rule answers.
+//! From a rule file to a decision, on the memory store with a manual clock: the answers of each kind of rule.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Fixture {
         Self { limiter: Limiter { rulebook, store, enforcement }, clock }
     }
 
-    async fn ask(&self, descriptors: &[Descriptor]) -> Decision {
+    async fn decide(&self, descriptors: &[Descriptor]) -> Decision {
         let request = Request { domain: "d".to_owned(), hits_addend: 0, descriptors: descriptors.to_vec() };
         self.limiter.decide(&request).await.expect("memory always answers")
     }
@@ -53,14 +53,15 @@ fn hits(entries: &[(&str, &str)], hits: u64) -> Descriptor {
     Descriptor { hits: Some(hits), ..descriptor(entries) }
 }
 
-/// `O` or `X` for the whole, then a status each: its code and what remains, `-` without a rule, `*` without a limit.
-fn spell(decision: &Decision) -> String {
+/// The decision as text: the overall code, `O` (OK) or `X` (over limit), then one status per descriptor: its code and
+/// the remaining units, `-` if no limit applies, `?` if the limit was skipped, `*` if it is unlimited.
+fn summary(decision: &Decision) -> String {
     let code = |code| if code == Code::Ok { "O" } else { "X" };
     let status = |status: ratelimitd::engine::Status<'_>| match status.applied {
         Applied::Nothing => "-".to_owned(),
         Applied::Skipped => "?".to_owned(),
         Applied::Unlimited(_) => "*".to_owned(),
-        Applied::Limited(judged) => format!("{}{}", code(status.code), judged.outcome.report.remaining),
+        Applied::Limited(limited) => format!("{}{}", code(status.code), limited.outcome.report.remaining),
     };
     let statuses: Vec<_> = decision.statuses().map(status).collect();
     format!("{} {}", code(decision.overall), statuses.join(" "))
@@ -68,12 +69,12 @@ fn spell(decision: &Decision) -> String {
 
 async fn expect(fixture: &Fixture, rows: &[(&[Descriptor], &str)]) {
     for (number, (descriptors, expected)) in rows.iter().enumerate() {
-        assert_eq!(spell(&fixture.ask(descriptors).await), *expected, "row {number}");
+        assert_eq!(summary(&fixture.decide(descriptors).await), *expected, "row {number}");
     }
 }
 
 #[tokio::test]
-async fn a_rule_without_algorithm_counts_as_the_reference_does() {
+async fn a_rule_without_algorithm_counts_as_envoyproxy_ratelimit_does() {
     let fixture =
         Fixture::new("domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 3}}]");
     let (k, other) = (descriptor(&[("k", "a")]), descriptor(&[("k", "b")]));
@@ -81,9 +82,9 @@ async fn a_rule_without_algorithm_counts_as_the_reference_does() {
         &fixture,
         &[
             (std::slice::from_ref(&k), "O O2"),
-            (&[k.clone(), k.clone()], "O O0 O0"), // one counter twice: added up
-            (std::slice::from_ref(&other), "O O2"), // every value counts apart
-            (&[other.clone(), k.clone()], "X O1 X0"), // denied, and recorded all the same
+            (&[k.clone(), k.clone()], "O O0 O0"), // two descriptors, one counter: the costs are added
+            (std::slice::from_ref(&other), "O O2"), // each value has its own counter
+            (&[other.clone(), k.clone()], "X O1 X0"), // denied, and recorded nevertheless
             (&[hits(&[("k", "b")], 0)], "O O1"),  // a peek
             (&[hits(&[("k", "a")], 0)], "X X0"),  // a peek where nothing remains
             (&[descriptor(&[("unknown", "x")])], "O -"),
@@ -109,7 +110,7 @@ descriptors:
         &[
             (&all, "O O9 O1 O9"),
             (&all, "O O8 O0 O8"),
-            (&all, "X O8 X0 O7"), // only the postpaid one is charged
+            (&all, "X O8 X0 O7"), // only the postpaid limit is charged
             (&all[..1], "O O7"),
         ],
     )
@@ -117,7 +118,7 @@ descriptors:
 }
 
 #[tokio::test]
-async fn several_limits_on_one_descriptor_report_the_binding_one() {
+async fn several_limits_on_one_descriptor_report_the_binding_limit() {
     let fixture = Fixture::new(
         "domain: d
 descriptors:
@@ -130,10 +131,10 @@ descriptors:
     expect(&fixture, &[(&api, "O O2"), (&api, "O O1"), (&api, "O O0"), (&api, "X X0")]).await;
     fixture.clock.set(T0 + 1_000_000);
     expect(&fixture, &[(&api, "O O1"), (&api, "O O0"), (&api, "X X0")]).await;
-    let denied = fixture.ask(&api).await;
+    let denied = fixture.decide(&api).await;
     let statuses: Vec<_> = denied.statuses().collect();
-    let Applied::Limited(judged) = statuses[0].applied else { panic!("a limit applies") };
-    assert_eq!(judged.limit.label.as_ref(), "per_hour", "the one to wait longest for");
+    let Applied::Limited(limited) = statuses[0].applied else { panic!("a limit applies") };
+    assert_eq!(limited.limit.label.as_ref(), "per_hour", "the limit with the longest wait");
     assert_eq!(denied.retry_after(), RetryAfter::In(3_599_000_000));
 }
 
@@ -142,10 +143,10 @@ async fn shadow_rules_count_and_never_deny() {
     let fixture = Fixture::new(
         "domain: d
 descriptors:
-  - { key: dark, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1, algorithm: gcra } }
-  - { key: real, rate_limit: { unit: hour, requests_per_unit: 3, algorithm: gcra } }",
+  - { key: shadow, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1, algorithm: gcra } }
+  - { key: enforced, rate_limit: { unit: hour, requests_per_unit: 3, algorithm: gcra } }",
     );
-    let both = [descriptor(&[("dark", "")]), descriptor(&[("real", "")])];
+    let both = [descriptor(&[("shadow", "")]), descriptor(&[("enforced", "")])];
     expect(&fixture, &[(&both, "O O0 O2"), (&both, "O O0 O1"), (&both, "O O0 O0"), (&both, "X O0 X0")]).await;
 }
 
@@ -162,7 +163,7 @@ descriptors:
 }
 
 #[tokio::test]
-async fn a_replaced_limit_is_not_counted_and_still_replaces_others() {
+async fn a_replaced_limit_is_not_charged_and_still_replaces_other_limits() {
     let fixture = Fixture::new(
         "domain: d
 descriptors:
@@ -183,7 +184,7 @@ descriptors:
 }
 
 #[tokio::test]
-async fn an_override_has_a_counter_of_its_own() {
+async fn an_override_has_its_own_counter() {
     let fixture =
         Fixture::new("domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 9}}]");
     let own = LimitOverride { requests_per_unit: 2, period: Period::one(Unit::Hour) };
@@ -202,7 +203,7 @@ async fn an_override_has_a_counter_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_refund_gives_back_up_to_the_limit() {
+async fn a_refund_returns_units_up_to_the_limit() {
     let fixture = Fixture::new(
         "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: gcra}}]",
     );
@@ -212,7 +213,7 @@ async fn a_refund_gives_back_up_to_the_limit() {
 }
 
 #[tokio::test]
-async fn a_limit_of_nothing_blocks() {
+async fn a_limit_of_0_denies_every_request() {
     let fixture = Fixture::new(
         "domain: d
 descriptors:
@@ -220,30 +221,30 @@ descriptors:
   - { key: bucket, rate_limit: { unit: hour, requests_per_unit: 0, algorithm: gcra } }",
     );
     for key in ["window", "bucket"] {
-        let blocked = fixture.ask(&[descriptor(&[(key, "")])]).await;
-        assert_eq!(spell(&blocked), "X X0");
+        let blocked = fixture.decide(&[descriptor(&[(key, "")])]).await;
+        assert_eq!(summary(&blocked), "X X0");
         assert_eq!(blocked.retry_after(), RetryAfter::Never);
     }
 }
 
 #[tokio::test]
-async fn global_shadow_answers_ok_and_reports_the_truth() {
+async fn global_shadow_mode_answers_ok_with_the_statuses_of_the_limits() {
     let rules =
         "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: gcra}}]";
     let fixture = Fixture::with(rules, Enforcement::Shadow);
     let k = [descriptor(&[("k", "")])];
     expect(&fixture, &[(&k, "O O0"), (&k, "O X0")]).await;
-    assert!(fixture.ask(&k).await.shadowed);
+    assert!(fixture.decide(&k).await.shadowed);
 }
 
 #[tokio::test]
-async fn an_unknown_domain_limits_nothing() {
+async fn an_unknown_domain_has_no_limits() {
     let fixture = Fixture::new("domain: other\ndescriptors: []");
     expect(&fixture, &[(&[descriptor(&[("k", "")]), descriptor(&[("l", "")])], "O - -")]).await;
 }
 
 #[tokio::test]
-async fn what_was_recorded_although_held_back_counts_in_the_wait() {
+async fn the_retry_time_of_a_denied_request_includes_its_recorded_postpaid_charge() {
     let fixture = Fixture::new(
         "domain: d\ndescriptors:\n  \
          - {key: a, rate_limit: {unit: second, requests_per_unit: 1, algorithm: gcra}}\n  \
@@ -251,19 +252,19 @@ async fn what_was_recorded_although_held_back_counts_in_the_wait() {
     );
     let both = [descriptor(&[("a", "x")]), descriptor(&[("b", "x")])];
     expect(&fixture, &[(&both, "O O0 O1")]).await;
-    let to_the_hour = 3_600_000_000 - T0 % 3_600_000_000;
-    let held = fixture.ask(&both).await;
-    assert_eq!(spell(&held), "X X0 O0");
-    // The first is free again in a second; the second has run full meanwhile.
-    assert_eq!(held.retry_after(), RetryAfter::In(to_the_hour));
-    fixture.clock.set(T0 + to_the_hour - 1);
-    assert_eq!(fixture.ask(&both).await.overall, Code::OverLimit);
-    fixture.clock.set(T0 + to_the_hour);
-    assert_eq!(fixture.ask(&both).await.overall, Code::Ok);
+    let until_the_hour = 3_600_000_000 - T0 % 3_600_000_000;
+    let denied = fixture.decide(&both).await;
+    assert_eq!(summary(&denied), "X X0 O0");
+    // Limit a admits again after a second, but the denied request used up limit b.
+    assert_eq!(denied.retry_after(), RetryAfter::In(until_the_hour));
+    fixture.clock.set(T0 + until_the_hour - 1);
+    assert_eq!(fixture.decide(&both).await.overall, Code::OverLimit);
+    fixture.clock.set(T0 + until_the_hour);
+    assert_eq!(fixture.decide(&both).await.overall, Code::Ok);
 }
 
 #[tokio::test]
-async fn who_is_held_back_by_another_limit_has_no_place_in_the_queue() {
+async fn a_request_denied_by_another_limit_takes_no_place_in_a_queue() {
     let fixture = Fixture::new(
         "domain: d\ndescriptors:\n  \
          - {key: a, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: gcra}}\n  \
@@ -271,10 +272,10 @@ async fn who_is_held_back_by_another_limit_has_no_place_in_the_queue() {
     );
     let both = [descriptor(&[("a", "x")]), descriptor(&[("q", "x")])];
     let delays = |decision: &Decision| -> Vec<u64> {
-        decision.limit_results().map(|judged| judged.outcome.report.delay_us).collect()
+        decision.limit_results().map(|limited| limited.outcome.report.delay_us).collect()
     };
-    assert_eq!(delays(&fixture.ask(&both[1..]).await), [0]);
-    assert_eq!(delays(&fixture.ask(&both).await), [0, 1_000_000]);
-    assert_eq!(delays(&fixture.ask(&both).await), [0, 0]);
-    assert_eq!(delays(&fixture.ask(&both[1..]).await), [2_000_000]);
+    assert_eq!(delays(&fixture.decide(&both[1..]).await), [0]);
+    assert_eq!(delays(&fixture.decide(&both).await), [0, 1_000_000]);
+    assert_eq!(delays(&fixture.decide(&both).await), [0, 0]);
+    assert_eq!(delays(&fixture.decide(&both[1..]).await), [2_000_000]);
 }

@@ -1,4 +1,4 @@
-//! No rule file ends the process, whatever its bytes.
+//! No rule file makes the loader panic, whatever bytes the file has.
 
 use proptest::prelude::*;
 
@@ -53,12 +53,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..properties::config(file!()) })]
 
     #[test]
-    fn no_bytes_panic_the_loader(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn the_loader_does_not_panic_on_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = load_bytes(&bytes, REFERENCE);
     }
 
     #[test]
-    fn no_pieces_of_yaml_panic_the_loader(pieces in proptest::collection::vec(0..PIECES.len(), 0..60)) {
+    fn the_loader_does_not_panic_on_pieces_of_yaml(pieces in proptest::collection::vec(0..PIECES.len(), 0..60)) {
         let text: String = pieces.into_iter().map(|piece| PIECES[piece]).collect();
         if let Err(problems) = load_text(&text) {
             prop_assert!(problems.has_errors());
@@ -76,7 +76,7 @@ proptest! {
 }
 
 #[test]
-fn descriptors_nest_about_fifty_deep() {
+fn descriptors_can_nest_about_fifty_levels_deep() {
     let nested = |levels: usize| {
         let mut text = "domain: d\n".to_owned();
         for level in 0..levels {
@@ -93,7 +93,7 @@ fn descriptors_nest_about_fifty_deep() {
 }
 
 #[test]
-fn a_level_of_many_wildcards_is_checked_in_time() {
+fn a_level_of_ten_thousand_wildcards_is_loaded() {
     let mut text = "domain: d\ndescriptors:\n".to_owned();
     for index in 0..10_000 {
         text += &format!(

@@ -1,4 +1,4 @@
-//! Which limits and counters a request matches, given the rule file alone.
+//! Which limits and counters a request matches. No store decides anything here.
 
 use ratelimitd::engine::{LimitOverride, Period, RuleSet, Unit};
 
@@ -50,10 +50,10 @@ descriptors:
 ";
 
 fn check(rules: &RuleSet, domain: &str, table: &[(&str, &str)]) {
-    for (asked, label) in table {
-        let found = labels(rules, &request(domain, &[asked]));
+    for (descriptor, label) in table {
+        let found = labels(rules, &request(domain, &[descriptor]));
         let expected: &[&str] = if label.is_empty() { &[] } else { &[label] };
-        assert_eq!(found, expected, "{asked}");
+        assert_eq!(found, expected, "{descriptor}");
     }
 }
 
@@ -65,14 +65,14 @@ fn rules_match_and_are_labelled_as_in_envoyproxy_ratelimit() {
         "test-domain",
         &[
             ("wild=foo1", "test-domain.wild_foo*"),
-            ("wild=foo", "test-domain.wild_foo*"), // a star may stand for nothing
+            ("wild=foo", "test-domain.wild_foo*"), // a star also matches the empty text
             ("wild=bar", ""),
             ("key1=value1,subkey1=something", "test-domain.key1_value1.subkey1"),
             ("key1=value1,subkey1=subvalue1", "test-domain.key1_value1.subkey1_subvalue1"),
             ("key1=value1", ""),                     // shorter than the rules
             ("key1=value1,subkey1=x,another=y", ""), // deeper than the rules
             ("key1=unknown,subkey1=subvalue1", ""),  // no node at the first level
-            ("subkey1=subvalue1,key1=value1", ""),   // the order counts
+            ("subkey1=subvalue1,key1=value1", ""),   // the order of entries matters
             ("key2=value1", "test-domain.key2"),
             ("key2=", "test-domain.key2"),
             ("key2=value2", "test-domain.key2_value2"),
@@ -87,7 +87,7 @@ fn rules_match_and_are_labelled_as_in_envoyproxy_ratelimit() {
 }
 
 #[test]
-fn wildcards_are_tried_in_order_after_exact_values_and_before_the_key_alone() {
+fn wildcards_are_tried_in_file_order_after_exact_values_and_before_the_key_alone() {
     let rules = rules(
         "
 domain: d
@@ -113,7 +113,7 @@ descriptors:
         "d",
         &[
             ("path=/a/exact", "exact"),
-            ("path=/a/b", "first"), // both wildcards cover it
+            ("path=/a/b", "first"), // both wildcards match
             ("path=/x/b", "second"),
             ("path=/a/*", "first"), // a literal star is an exact match of the wildcard's node
             ("path=/c/x/d/y.png", "pieces"),
@@ -124,7 +124,7 @@ descriptors:
 }
 
 #[test]
-fn a_node_that_matched_is_never_left_for_a_later_one() {
+fn matching_does_not_return_from_a_matched_node_to_its_siblings() {
     let rules = rules(
         "
 domain: d
@@ -152,7 +152,7 @@ descriptors:
         "d",
         &[
             ("a=exact,x=1", "below-exact"),
-            ("a=exact,y=1", ""), // the exact node was taken, so wildcard and key are not tried
+            ("a=exact,y=1", ""), // the exact node matched, so wildcard and key are not tried
             ("a=exotic,y=1", "below-wildcard"),
             ("a=exotic,z=1", ""),
             ("a=other,z=1", "also-below-key"),
@@ -187,7 +187,7 @@ descriptors:
     value: files/*
     share_threshold: true
     rate_limit: { unit: minute, requests_per_unit: 1 }
-  - key: apart
+  - key: separate
     value: files/*
     rate_limit: { unit: minute, requests_per_unit: 1 }
   - key: route
@@ -201,24 +201,24 @@ descriptors:
     let table = [
         ("files=files/a", "{d|files=files/*%*}#fw:1/60000000"),
         ("files=files/b", "{d|files=files/*%*}#fw:1/60000000"),
-        ("apart=files/a", "{d|apart=files/a}#fw:1/60000000"),
+        ("separate=files/a", "{d|separate=files/a}#fw:1/60000000"),
         // share_threshold on an ancestor of the limit.
         ("route=api/a,method=GET", "{d|route=api/*%*}|method=GET#fw:1/60000000"),
         ("route=api/b,method=GET", "{d|route=api/*%*}|method=GET#fw:1/60000000"),
         ("route=api/b,method=PUT", "{d|route=api/*%*}|method=PUT#fw:1/60000000"),
     ];
-    for (asked, key) in table {
-        assert_eq!(keys(&rules, &request("d", &[asked])), [key], "{asked}");
+    for (descriptor, key) in table {
+        assert_eq!(keys(&rules, &request("d", &[descriptor])), [key], "{descriptor}");
     }
 }
 
 #[test]
-fn two_rules_never_share_a_shared_counter() {
+fn counters_of_share_threshold_differ_between_rules() {
     let limit = "share_threshold: true, rate_limit: { unit: minute, requests_per_unit: 1 }";
     let rules = rules(&format!(
         "domain: d\ndescriptors:\n  - {{ key: k_a, value: '*', {limit} }}\n  - {{ key: k, value: '*', {limit} }}\n"
     ));
-    let shared = |asked| keys(&rules, &request("d", &[asked]));
+    let shared = |descriptor| keys(&rules, &request("d", &[descriptor]));
     assert_eq!(shared("k=a_b"), ["{d|k_a=*%*}#fw:1/60000000"]);
     assert_eq!(shared("k=zzz"), ["{d|k=*%*}#fw:1/60000000"]);
 }
@@ -235,7 +235,7 @@ descriptors:
 ";
 
 #[test]
-fn replaced_limits_are_left_out_in_any_order_of_descriptors() {
+fn a_replaced_limit_does_not_apply_in_any_order_of_descriptors() {
     let rules = rules(REPLACING);
     let table: [(&[&str], &[&str]); 4] = [
         (&["everyone=x"], &["base"]),
@@ -244,27 +244,27 @@ fn replaced_limits_are_left_out_in_any_order_of_descriptors() {
         // A replaced limit still replaces other limits, and so does an unlimited limit.
         (&["everyone=x", "partner=p", "owner=o"], &[]),
     ];
-    for (asked, expected) in table {
-        assert_eq!(labels(&rules, &request("d", asked)), expected, "{asked:?}");
+    for (descriptors, expected) in table {
+        assert_eq!(labels(&rules, &request("d", descriptors)), expected, "{descriptors:?}");
     }
 }
 
 #[test]
 fn a_limit_of_the_request_replaces_the_rule() {
     let rules = rules(REPLACING);
-    let mut asked = request("d", &["everyone=x", "no=node"]);
-    for descriptor in &mut asked.descriptors {
+    let mut request = request("d", &["everyone=x", "no=node"]);
+    for descriptor in &mut request.descriptors {
         descriptor.limit = Some(LimitOverride { requests_per_unit: 7, period: Period::one(Unit::Hour) });
     }
-    assert_eq!(labels(&rules, &asked), ["override", "override"]);
-    assert_eq!(keys(&rules, &asked), ["{d|everyone=x}#o:fw:7/3600000000", "{d|no=node}#o:fw:7/3600000000"]);
+    assert_eq!(labels(&rules, &request), ["override", "override"]);
+    assert_eq!(keys(&rules, &request), ["{d|everyone=x}#o:fw:7/3600000000", "{d|no=node}#o:fw:7/3600000000"]);
     // In a domain without rules the override is ignored.
-    asked.domain = "unknown".to_owned();
-    assert!(keys(&rules, &asked).is_empty());
+    request.domain = "unknown".to_owned();
+    assert!(keys(&rules, &request).is_empty());
 }
 
 #[test]
-fn several_limits_on_a_descriptor_have_a_counter_each() {
+fn each_of_several_limits_on_a_descriptor_has_its_own_counter() {
     let rules = rules(
         "
 domain: d
@@ -276,11 +276,11 @@ descriptors:
       - { unit: second, requests_per_unit: 10, algorithm: gcra, burst: 3 }
 ",
     );
-    let asked = request("d", &["a=1"]);
+    let request = request("d", &["a=1"]);
     assert_eq!(
-        keys(&rules, &asked),
+        keys(&rules, &request),
         ["{d|a=1}#fw:10/1000000", "{d|a=1}#fw:1000/3600000000", "{d|a=1}#gc:10/1000000/3"]
     );
     assert_eq!(rules.rules()[0].limits.len(), 3);
-    assert_eq!(descriptor("a=1").entries, asked.descriptors[0].entries);
+    assert_eq!(descriptor("a=1").entries, request.descriptors[0].entries);
 }

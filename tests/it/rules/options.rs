@@ -33,13 +33,13 @@ fn a_limit_without_options_is_as_in_envoyproxy_ratelimit() {
         replaces: Vec::new(),
     };
     assert_eq!(limit("", Defaults::ENVOY_RATELIMIT), plain);
-    let everything = limit(
+    let all_options = limit(
         ", algorithm: leaky_bucket, mode: queue, burst: 20, unit_multiplier: 10, charging: postpaid, \
          on_store_failure: local, name: n",
         Defaults::ENVOY_RATELIMIT,
     );
     assert_eq!(
-        everything,
+        all_options,
         LimitSpec {
             period: Period::new(Unit::Minute, 10).expect("ten minutes"),
             algorithm: Algorithm::LeakyBucket,
@@ -93,7 +93,7 @@ fn charging_depends_on_the_rule_and_the_defaults() {
 }
 
 #[test]
-fn units_ignore_case_and_values_are_taken_as_spelt() {
+fn units_ignore_case_and_values_are_kept_as_written() {
     let rules = rules(
         "
 domain: 7
@@ -115,8 +115,8 @@ descriptors:
         ("flag=yes", "{7|flag=yes}#fw:1000/3600000000"),
         ("null=x", "{7|null=x}#fw:8/604800000000"),
     ];
-    for (asked, key) in table {
-        assert_eq!(keys(&rules, &request("7", &[asked])), [key], "{asked}");
+    for (descriptor, key) in table {
+        assert_eq!(keys(&rules, &request("7", &[descriptor])), [key], "{descriptor}");
     }
     assert!(keys(&rules, &request("7", &["port=70"])).is_empty());
     assert!(rules.rules()[2].shadow);
@@ -198,12 +198,12 @@ descriptors:
         .collect();
     let expected = [
         (5, Unit::Minute, "base", "x+y"),
-        (6, Unit::Minute, "b", "z"), // own keys over the merged ones; lists are replaced
-        (9, Unit::Minute, "c", ""),  // a merge key below wins
+        (6, Unit::Minute, "b", "z"), // own keys override merged keys; lists are replaced, not joined
+        (9, Unit::Minute, "c", ""),  // a merge key below an own key overrides it
         (7, Unit::Hour, "e", ""),
         (5, Unit::Minute, "", ""),   // null removes a value
-        (5, Unit::Week, "g", "x+y"), // of several merged maps the first wins
-        (8, Unit::Year, "", ""),     // a null between them: nothing is merged
+        (5, Unit::Week, "g", "x+y"), // the first of several merged maps overrides the other maps
+        (8, Unit::Year, "", ""),     // null removes the merged value before the next value
     ];
     let expected = expected.map(|(limit, unit, name, replaces)| (limit, unit, name, replaces.to_owned()));
     assert_eq!(found, expected);
@@ -267,12 +267,12 @@ fn domains_are_merged_on_request_in_the_order_of_the_files() {
     assert!(first.reason.starts_with("duplicate descriptor composite key 'd.k_b', first on "));
     assert!(first.location.file.ends_with("40-fourth.yaml"));
 
-    let apart = load(&paths, REFERENCE).expect_err("one domain, several files").to_string();
-    assert_eq!(apart.matches("duplicate domain 'd' in config file").count(), 3, "{apart}");
+    let unmerged = load(&paths, REFERENCE).expect_err("one domain, several files").to_string();
+    assert_eq!(unmerged.matches("duplicate domain 'd' in config file").count(), 3, "{unmerged}");
 }
 
 #[test]
-fn a_config_map_volume_is_read_once() {
+fn each_file_of_a_config_map_volume_is_read_once() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path();
     let version = path.join("..2026_01_01");
@@ -283,8 +283,8 @@ fn a_config_map_volume_is_read_once() {
     std::fs::write(path.join(".rules.yaml.swp"), "not rules").expect("a file");
     let loaded = load(&[path.to_path_buf()], REFERENCE).unwrap_or_else(|problems| panic!("{problems}"));
     assert_eq!((loaded.files, loaded.warnings.len()), (1, 0));
-    // A circle of links ends, and a file with two names is read once.
-    std::os::unix::fs::symlink(".", path.join("circle")).expect("a link");
+    // A cycle of links is followed once, and a file with two names is read once.
+    std::os::unix::fs::symlink(".", path.join("cycle")).expect("a link");
     std::os::unix::fs::symlink("rules.yaml", path.join("twice.yaml")).expect("a link");
     let loaded = load(&[path.to_path_buf()], REFERENCE).unwrap_or_else(|problems| panic!("{problems}"));
     assert_eq!((loaded.files, loaded.warnings.len()), (1, 2));

@@ -17,44 +17,44 @@ descriptors:
 ";
 
 #[test]
-fn shard_by_of_a_rule_wins_over_that_of_its_domain() {
+fn shard_by_of_a_rule_overrides_shard_by_of_its_domain() {
     let rules = rules(RULES);
     assert_eq!(
         keys(&rules, &request("d", &["a=1", "a=1,b=2", "a=1,c=2"])),
         ["{d}|a=1#fw:3/60000000", "{d|a=1|b=2}#fw:3/60000000", "{d|a=1}|c=2#fw:3/60000000"]
     );
     let limit = LimitOverride { requests_per_unit: 5, period: Period::one(Unit::Second) };
-    let mut own = request("d", &[]);
-    own.descriptors.push(Descriptor { limit: Some(limit), ..descriptor("x=1") });
-    assert!(keys(&rules, &own)[0].starts_with("{d}|x=1#"), "overrides use the domain's shard_by");
+    let mut with_override = request("d", &[]);
+    with_override.descriptors.push(Descriptor { limit: Some(limit), ..descriptor("x=1") });
+    assert!(keys(&rules, &with_override)[0].starts_with("{d}|x=1#"), "overrides use the domain's shard_by");
 }
 
 #[test]
-fn shard_by_is_shown_with_the_rules() {
+fn explain_and_rlconfig_show_shard_by() {
     let rules = rules(RULES);
     let shown = describe(&rules, &request("d", &["a=1,b=2"])).expect("a description").text;
     assert!(shown.contains("shard by          descriptor: "), "{shown}");
     let lines = rlconfig(&rules);
-    let told: Vec<_> =
+    let names: Vec<_> =
         lines.lines().map(|line| line.rsplit_once("shard_by: ").map(|(_, name)| name)).collect();
-    assert_eq!(told, [Some("domain"), Some("descriptor"), None], "{lines}");
+    assert_eq!(names, [Some("domain"), Some("descriptor"), None], "{lines}");
 }
 
 #[test]
-fn unknown_values_are_errors_and_values_without_effect_warnings() {
-    let typo = load_text("domain: d\nshard_by: tenant\ndescriptors: []\n").expect_err("an unknown value");
+fn unknown_values_are_errors_and_values_without_effect_are_warnings() {
+    let problems = load_text("domain: d\nshard_by: tenant\ndescriptors: []\n").expect_err("an unknown value");
     assert!(
-        typo.to_string().contains("rules.yaml:2: ") && typo.to_string().contains("first_entry"),
-        "{typo}"
+        problems.to_string().contains("rules.yaml:2: ") && problems.to_string().contains("first_entry"),
+        "{problems}"
     );
 
-    let idle = "domain: d\ndescriptors:\n  - { key: a, value: b, shard_by: domain }\n";
-    let warnings = load_text(idle).expect("it can be loaded").warnings;
+    let without_effect = "domain: d\ndescriptors:\n  - { key: a, value: b, shard_by: domain }\n";
+    let warnings = load_text(without_effect).expect("it can be loaded").warnings;
     assert!(warnings[0].reason.contains("'shard_by' does nothing here"), "{warnings:?}");
 }
 
 #[test]
-fn files_of_one_domain_must_not_differ() {
+fn files_of_one_domain_must_have_the_same_shard_by() {
     let directory = tempfile::tempdir().expect("a directory");
     let load_both = |first: &str, second: &str| {
         for (name, shard_by) in [("1.yaml", first), ("2.yaml", second)] {

@@ -26,27 +26,27 @@ const COUNTERS: usize = 4;
 type Memory = Arc<MemoryStore<Arc<ManualClock>>>;
 
 /// A store with latency: time passes before and after its decision.
-struct Distant {
+struct DelayedStore {
     memory: Memory,
     clock: Arc<ManualClock>,
-    way_us: AtomicU64,
+    delay_us: AtomicU64,
     calls: AtomicU64,
 }
 
-impl Store for Distant {
+impl Store for DelayedStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
-        let way_us = self.way_us.load(Ordering::Relaxed);
+        let delay_us = self.delay_us.load(Ordering::Relaxed);
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.clock.set(self.clock.now_us() + way_us);
+        self.clock.set(self.clock.now_us() + delay_us);
         let outcomes = self.memory.decide(charges).await;
-        self.clock.set(self.clock.now_us() + way_us);
+        self.clock.set(self.clock.now_us() + delay_us);
         outcomes
     }
 }
 
 struct Fixture {
-    layered: DenyCached<Arc<Distant>, Arc<ManualClock>>,
-    below: Arc<Distant>,
+    layered: DenyCached<Arc<DelayedStore>, Arc<ManualClock>>,
+    below: Arc<DelayedStore>,
     cache: Arc<DenyCache>,
     clock: Arc<ManualClock>,
 }
@@ -55,7 +55,7 @@ impl Fixture {
     fn new(max_age_us: u64, max_keys: usize) -> Self {
         let clock = Arc::new(ManualClock::at(T0));
         let memory = Arc::new(MemoryStore::new(MemoryOptions::default(), Arc::clone(&clock)));
-        let below = Distant { memory, clock: Arc::clone(&clock), way_us: 0.into(), calls: 0.into() };
+        let below = DelayedStore { memory, clock: Arc::clone(&clock), delay_us: 0.into(), calls: 0.into() };
         let below = Arc::new(below);
         let options = DenyCacheOptions {
             max_age: Duration::from_micros(max_age_us),
@@ -67,17 +67,17 @@ impl Fixture {
         Self { layered, below, cache, clock }
     }
 
-    /// The answer, and whether the store was called for it.
-    fn ask(&self, charges: &Charges) -> (Outcomes, bool) {
+    /// The outcomes, and whether the store was called.
+    fn decide_through_layer(&self, charges: &Charges) -> (Outcomes, bool) {
         let before = self.below.calls.load(Ordering::Relaxed);
         let outcomes = self.layered.decide(charges).now_or_never().expect("memory answers at once");
-        let asked = self.below.calls.load(Ordering::Relaxed) > before;
-        (outcomes.expect("memory always answers"), asked)
+        let called = self.below.calls.load(Ordering::Relaxed) > before;
+        (outcomes.expect("memory always answers"), called)
     }
 }
 
 #[derive(Clone, Debug)]
-struct Asked {
+struct RequestedCharge {
     counter: usize,
     cost: Cost,
     role: Role,
@@ -90,25 +90,25 @@ struct Rules(Vec<(Kernel, Charging)>);
 #[derive(Clone, Debug)]
 struct Step {
     pass_us: u64,
-    way_us: u64,
-    is_ours: bool,
-    asked: Vec<Asked>,
+    delay_us: u64,
+    is_through_layer: bool,
+    requested: Vec<RequestedCharge>,
 }
 
 impl Rules {
-    fn charges(&self, asked: &[Asked]) -> Charges {
+    fn charges(&self, requested: &[RequestedCharge]) -> Charges {
         let mut charges = Charges::default();
-        for asked in asked {
-            let (kernel, charging) = self.0[asked.counter];
+        for requested in requested {
+            let (kernel, charging) = self.0[requested.counter];
             // A refund would show the charges that the layer did not pass to a postpaid counter, which is documented.
-            let cost = if charging == Charging::Postpaid && asked.cost.is_refund() {
+            let cost = if charging == Charging::Postpaid && requested.cost.is_refund() {
                 Cost::take(1)
             } else {
-                asked.cost
+                requested.cost
             };
             let on_store_failure = FailurePolicy::default();
-            let charge = Charge { kernel, cost, charging, role: asked.role, on_store_failure };
-            charges.push(charge, |key| key.push_str(&format!("key {}", asked.counter)));
+            let charge = Charge { kernel, cost, charging, role: requested.role, on_store_failure };
+            charges.push(charge, |key| key.push_str(&format!("key {}", requested.counter)));
         }
         charges
     }
@@ -141,17 +141,26 @@ fn steps(refunds: u32) -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Role::NonBinding),
         2 => (0..2_u16).prop_map(Role::Quota),
     ];
-    let asked = (0..COUNTERS, cost, role).prop_map(|(counter, cost, role)| Asked { counter, cost, role });
-    let asked = prop_oneof![3 => vec(asked.clone(), 1), 2 => vec(asked, 2..4)];
-    let step = (0..9_u64, 0..5_u64, any::<bool>(), asked);
-    vec(step.prop_map(|(pass_us, way_us, is_ours, asked)| Step { pass_us, way_us, is_ours, asked }), 1..60)
+    let charge =
+        (0..COUNTERS, cost, role).prop_map(|(counter, cost, role)| RequestedCharge { counter, cost, role });
+    let requested = prop_oneof![3 => vec(charge.clone(), 1), 2 => vec(charge, 2..4)];
+    let step = (0..9_u64, 0..5_u64, any::<bool>(), requested);
+    vec(
+        step.prop_map(|(pass_us, delay_us, is_through_layer, requested)| Step {
+            pass_us,
+            delay_us,
+            is_through_layer,
+            requested,
+        }),
+        1..60,
+    )
 }
 
-fn is_held(charges: &Charges, outcomes: &Outcomes) -> bool {
+fn is_denied(charges: &Charges, outcomes: &Outcomes) -> bool {
     charges.is_denied(|index| outcomes.is_over(index))
 }
 
-/// Runs all cases. Returns how many answers came without the store.
+/// Runs all cases. Returns the number of answers without a call of the store.
 fn run<V: std::fmt::Debug>(
     strategy: impl Strategy<Value = V>,
     case: impl Fn(V) -> Result<u64, TestCaseError>,
@@ -174,23 +183,23 @@ fn comparable(outcome: &Outcome) -> (Verdict, Report) {
 }
 
 #[test]
-fn alone_it_answers_as_the_store_does() {
+fn as_the_only_client_the_layer_answers_like_the_store() {
     let hits = run((rules(), steps(2), 1..400_u64), |(rules, steps, max_age_us)| {
         let (fixture, plain) = (Fixture::new(max_age_us, 1_000), Fixture::new(1, 0));
         for step in steps {
             let now_us = fixture.clock.now_us() + step.pass_us;
             fixture.clock.set(now_us);
-            let charges = rules.charges(&step.asked);
+            let charges = rules.charges(&step.requested);
             let expected = plain.below.memory.decide_at(&charges, now_us);
-            let (answered, _) = fixture.ask(&charges);
-            prop_assert_eq!(is_held(&charges, &answered), is_held(&charges, &expected));
-            let held = is_held(&charges, &expected);
+            let (answered, _) = fixture.decide_through_layer(&charges);
+            prop_assert_eq!(is_denied(&charges, &answered), is_denied(&charges, &expected));
+            let denied = is_denied(&charges, &expected);
             for ((charge, answered), expected) in
                 charges.values().zip(&answered.by_charge).zip(&expected.by_charge)
             {
                 let expected = expected.as_ref().expect("memory decides every charge");
                 match answered {
-                    None => prop_assert!(held && !charge.is_recorded(expected.verdict, true), "{charge:?}"),
+                    None => prop_assert!(denied && !charge.is_recorded(expected.verdict, true), "{charge:?}"),
                     Some(answered) => {
                         prop_assert_eq!(
                             comparable(answered),
@@ -205,28 +214,28 @@ fn alone_it_answers_as_the_store_does() {
         }
         Ok(fixture.cache.stats().hits)
     });
-    assert!(hits > 1_000, "{hits} answers without the store prove little");
+    assert!(hits > 1_000, "{hits} answers without a call are too few for this test");
 }
 
 #[test]
-fn beside_others_it_denies_only_what_the_store_denies() {
+fn beside_other_clients_the_layer_denies_only_what_the_store_denies() {
     let hits = run((rules(), steps(0)), |(rules, steps)| {
         let fixture = Fixture::new(1_000_000, 1_000);
         for step in steps {
             fixture.clock.set(fixture.clock.now_us() + step.pass_us);
-            fixture.below.way_us.store(step.way_us, Ordering::Relaxed);
-            let charges = rules.charges(&step.asked);
+            fixture.below.delay_us.store(step.delay_us, Ordering::Relaxed);
+            let charges = rules.charges(&step.requested);
             let direct = || fixture.below.memory.decide_at(&charges, fixture.clock.now_us());
-            if !step.is_ours {
+            if !step.is_through_layer {
                 direct();
                 continue;
             }
-            let (answered, asked) = fixture.ask(&charges);
-            if asked {
+            let (answered, called) = fixture.decide_through_layer(&charges);
+            if called {
                 continue;
             }
             let expected = direct();
-            prop_assert!(is_held(&charges, &expected) || charges.values().all(|c| c.role != Role::Enforce));
+            prop_assert!(is_denied(&charges, &expected) || charges.values().all(|c| c.role != Role::Enforce));
             for (index, answered) in answered.by_charge.iter().enumerate() {
                 if answered.is_some() {
                     prop_assert!(expected.is_over(index));
@@ -235,47 +244,53 @@ fn beside_others_it_denies_only_what_the_store_denies() {
         }
         Ok(fixture.cache.stats().hits)
     });
-    assert!(hits > 1_000, "{hits} answers without the store prove little");
+    assert!(hits > 1_000, "{hits} answers without a call are too few for this test");
 }
 
 fn one(cost: Cost) -> Charges {
     Rules(vec![(Kernel::Gcra(Gcra::new(1, 1_000_000, 1, Pacing::Meter)), Charging::Prepaid)])
-        .charges(&[Asked { counter: 0, cost, role: Role::Enforce }])
+        .charges(&[RequestedCharge { counter: 0, cost, role: Role::Enforce }])
 }
 
 #[test]
-fn a_thousand_denials_are_one_call() {
+fn a_denial_is_repeated_without_a_call_until_the_limit_admits() {
     let fixture = Fixture::new(1_000_000, 10);
     for _ in 0..1_000 {
-        fixture.ask(&one(Cost::take(1)));
+        fixture.decide_through_layer(&one(Cost::take(1)));
     }
     assert_eq!(fixture.below.calls.load(Ordering::Relaxed), 2);
     fixture.clock.set(T0 + 1_000_000);
-    assert_eq!(fixture.ask(&one(Cost::take(1))).0.by_charge[0].expect("decided").verdict, Verdict::Fits);
+    assert_eq!(
+        fixture.decide_through_layer(&one(Cost::take(1))).0.by_charge[0].expect("decided").verdict,
+        Verdict::Fits
+    );
 }
 
 #[test]
-fn a_denial_ages_and_can_be_forgotten() {
+fn a_cached_denial_ends_by_age_purge_and_refund() {
     let fixture = Fixture::new(100, 10);
-    let asks_the_store = |fixture: &Fixture| fixture.ask(&one(Cost::take(1))).1;
-    assert_eq!([0, 1, 2].map(|_| asks_the_store(&fixture)), [true, true, false]);
+    let calls_the_store = |fixture: &Fixture| fixture.decide_through_layer(&one(Cost::take(1))).1;
+    assert_eq!([0, 1, 2].map(|_| calls_the_store(&fixture)), [true, true, false]);
     fixture.clock.set(T0 + 100);
-    assert_eq!([0, 1].map(|_| asks_the_store(&fixture)), [true, false]);
+    assert_eq!([0, 1].map(|_| calls_the_store(&fixture)), [true, false]);
     fixture.cache.purge();
-    assert_eq!([0, 1].map(|_| asks_the_store(&fixture)), [true, false]);
+    assert_eq!([0, 1].map(|_| calls_the_store(&fixture)), [true, false]);
     // A refund through the layer takes effect at once.
-    fixture.ask(&one(Cost::refund(1)));
-    assert_eq!(fixture.ask(&one(Cost::take(1))).0.by_charge[0].expect("decided").verdict, Verdict::Fits);
+    fixture.decide_through_layer(&one(Cost::refund(1)));
+    assert_eq!(
+        fixture.decide_through_layer(&one(Cost::take(1))).0.by_charge[0].expect("decided").verdict,
+        Verdict::Fits
+    );
 }
 
 #[test]
-fn it_is_bounded_and_evicts() {
+fn a_full_cache_evicts_and_keeps_its_bound() {
     let fixture = Fixture::new(1_000_000, 64);
     let deny = |number: u32| {
         let mut charges = Charges::default();
         let charge = one(Cost::take(2)).get(0).1.clone();
         charges.push(charge, |key| key.push_str(&number.to_string()));
-        fixture.ask(&charges).1
+        fixture.decide_through_layer(&charges).1
     };
     for number in 0..10_000 {
         deny(number);

@@ -27,7 +27,7 @@ const UNITS: [(u64, (&str, u64)); 8] = [
     (1, ("year", 1)),
 ];
 /// `replaces` names limit1 to limit40. Some of these names are not used in a domain.
-const MOST_NAMES: u64 = 40;
+const MAX_NAMES: u64 = 40;
 
 /// A limit as a YAML flow map. `siblings` are the names of the limits of its descriptor, which it cannot replace.
 pub fn generate(random: &mut Random, name: Option<&str>, siblings: &[Option<String>]) -> String {
@@ -35,26 +35,26 @@ pub fn generate(random: &mut Random, name: Option<&str>, siblings: &[Option<Stri
     if random.chance(5) {
         fields.push("unlimited: true".to_owned());
     } else {
-        counted(random, &mut fields);
+        counted_limit(random, &mut fields);
     }
     if random.chance(15) {
         fields.push(format!("on_store_failure: {}", random.pick(&["allow", "deny", "local", "error"])));
     }
     fields.extend(name.map(|name| format!("name: {name}")));
-    let replaced = format!("limit{}", random.between(1, MOST_NAMES));
+    let replaced = format!("limit{}", random.between(1, MAX_NAMES));
     if random.chance(12) && !siblings.iter().flatten().any(|sibling| *sibling == replaced) {
         fields.push(format!("replaces: [{{ name: {replaced} }}]"));
     }
     format!("{{ {} }}", fields.join(", "))
 }
 
-fn counted(random: &mut Random, fields: &mut Vec<String>) {
+fn counted_limit(random: &mut Random, fields: &mut Vec<String>) {
     let algorithm = random.pick(&ALGORITHMS);
     let requests = requests_per_unit(random, algorithm);
-    let (unit, most) = random.weighted(&UNITS);
+    let (unit, max_multiplier) = random.weighted(&UNITS);
     fields.push(format!("requests_per_unit: {requests}, unit: {unit}"));
-    if most > 1 && random.chance(40) {
-        fields.push(format!("unit_multiplier: {}", random.between(1, most)));
+    if max_multiplier > 1 && random.chance(40) {
+        fields.push(format!("unit_multiplier: {}", random.between(1, max_multiplier)));
     }
     if !algorithm.is_empty() {
         fields.push(algorithm.to_owned());

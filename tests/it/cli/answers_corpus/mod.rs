@@ -80,7 +80,7 @@ fn the_corpora_have_every_kind_of_rule_and_request() {
     }
     for (kinds, text) in [(&RULE_KINDS[..], rules), (&REQUEST_KINDS[..], lines)] {
         for kind in kinds {
-            assert!(text.contains(kind), "nothing has {kind}");
+            assert!(text.contains(kind), "no corpus has {kind}");
         }
     }
 }

@@ -21,8 +21,8 @@ const VALUES: [(u64, &str); 8] = [
     (3, "a-long-value-that-does-not-fit-into-a-part-of-a-key-and-is-hashed-1"),
     (3, "a-long-value-that-does-not-fit-into-a-part-of-a-key-and-is-hashed-2"),
 ];
-/// Texts in place of a `*`.
-const FILLINGS: [&str; 5] = ["", "1", "b", "x", "long*er"];
+/// Texts that replace a `*`.
+const STAR_TEXTS: [&str; 5] = ["", "1", "b", "x", "long*er"];
 /// Limits that come with requests.
 const OVERRIDES: [&str; 7] = [
     r#"{"requests_per_unit":3,"unit":"SECOND"}"#,
@@ -59,8 +59,8 @@ struct Traffic<'d> {
 
 impl Traffic<'_> {
     fn change_repeated(&mut self, random: &mut Random) {
-        let few = |domain| (0..REPEATED).map(|_| entries_for(random, domain)).collect();
-        self.repeated = self.domains.iter().map(few).collect();
+        let repeated = |domain| (0..REPEATED).map(|_| entries_for(random, domain)).collect();
+        self.repeated = self.domains.iter().map(repeated).collect();
     }
 
     fn request(&mut self, random: &mut Random) -> String {
@@ -106,14 +106,17 @@ fn later(random: &mut Random, now_us: u64) -> u64 {
     }
 }
 
-/// The entries of a descriptor that ends at a node of the domain, or just before or after one.
+/// The entries of a descriptor that ends at a node of the domain; sometimes at its parent, below it, or at no node.
 fn entries_for(random: &mut Random, domain: &Domain) -> Entries {
     let path = random.pick(&domain.paths);
     let mut entries: Vec<_> = path
         .iter()
         .map(|(key, pattern)| {
-            let any = random.weighted(&VALUES);
-            (filled(random, key), if pattern.is_empty() { any.to_owned() } else { filled(random, pattern) })
+            let value = random.weighted(&VALUES);
+            (
+                without_stars(random, key),
+                if pattern.is_empty() { value.to_owned() } else { without_stars(random, pattern) },
+            )
         })
         .collect();
     match random.below(100) {
@@ -125,11 +128,11 @@ fn entries_for(random: &mut Random, domain: &Domain) -> Entries {
     entries
 }
 
-fn filled(random: &mut Random, pattern: &str) -> String {
+fn without_stars(random: &mut Random, pattern: &str) -> String {
     let mut parts = pattern.split('*');
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        text.push_str(random.pick(&FILLINGS));
+        text.push_str(random.pick(&STAR_TEXTS));
         text.push_str(part);
     }
     text

@@ -10,7 +10,7 @@ use super::random::Random;
 const KEYS: [&str; 8] = ["k0", "k1", "k2", "k3", "tenant", "path", "k0_x", "w*"];
 const EXACT_VALUES: [&str; 6] = ["v0", "v1", "v2", "x_y", "ü", "a b"];
 const WILDCARDS: [&str; 6] = ["*", "v*", "*1", "v*x", "a*b*c", "**"];
-const DEEPEST: usize = 4;
+const MAX_DEPTH: usize = 4;
 
 /// A domain, and the paths of its rule nodes.
 pub struct Domain {
@@ -75,7 +75,7 @@ impl Tree<'_> {
         self.flags(depth, value);
         self.rate_limits(depth);
         self.paths.push(path.clone());
-        if depth < DEEPEST && self.random.chance(45) {
+        if depth < MAX_DEPTH && self.random.chance(45) {
             self.line(depth, "descriptors:");
             let mut children = HashSet::new();
             for _ in 0..self.random.between(1, 4) {

@@ -171,7 +171,8 @@ fn inverse(factor: u64, modulus: u64) -> u64 {
     u64::try_from(u.rem_euclid(i128::from(modulus))).expect("below the modulus")
 }
 
-/// `previous * uncovered` exceeds `room * window` by exactly one, far beyond 2^53: a double does not see it.
+/// `previous * uncovered_us` is `room * LONGEST_US + 1`. Both products are far above 2^53, so a double cannot represent
+/// the difference of 1.
 #[test]
 fn products_of_any_size_are_compared_exactly() {
     let fixture = Fixture::start();
