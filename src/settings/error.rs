@@ -50,10 +50,10 @@ pub enum Origin {
 /// What is wrong with one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// No setting has this name. `instead`: the names in its section.
-    Unknown { instead: Vec<String> },
-    /// A section was given a value. `instead`: the names in the section.
-    Section { instead: Vec<String> },
+    /// No setting has this name. `known`: the names in its section.
+    Unknown { known: Vec<String> },
+    /// A section was given a value. `known`: the names in the section.
+    Section { known: Vec<String> },
     /// The key contains dots. Sections are nested maps, never dotted keys.
     Dotted,
     /// The value is outside the values that the setting takes. `found` is shortened, and absent for secrets.
@@ -88,9 +88,9 @@ impl fmt::Display for Origin {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown { instead } => write!(f, "no such setting; known settings: {}", instead.join(", ")),
-            Self::Section { instead } => {
-                write!(f, "a section, not a value; known settings: {}", instead.join(", "))
+            Self::Unknown { known } => write!(f, "no such setting; known settings: {}", known.join(", ")),
+            Self::Section { known } => {
+                write!(f, "a section, not a value; known settings: {}", known.join(", "))
             }
             Self::Dotted => f.write_str(
                 "one key with dots in it; nest it instead, each section on a line of its own, indented below the one before",

@@ -32,7 +32,8 @@ impl Reader {
         Self { written, problems, ..Self::default() }
     }
 
-    /// The setting's value. A setting that was not written, or is malformed, has its default; the latter is a problem.
+    /// The setting's value. A setting that was not written has its default; so has a malformed one, which is recorded as
+    /// a problem.
     pub(super) fn take<T>(&mut self, key: &'static str, default: &'static str, parser: Parser<T>) -> T {
         let written = self.written.remove(key);
         self.settings.push(Setting {
@@ -73,7 +74,7 @@ impl Reader {
         self.written.get(key).map_or(Origin::Default, |written| written.origin.clone())
     }
 
-    /// Adds a problem between values that are valid alone.
+    /// Adds a problem of values that are valid alone, but not together.
     pub(super) fn refuse(&mut self, problem: SettingProblem) {
         self.problems.push(problem);
     }
@@ -89,8 +90,8 @@ impl Reader {
             let fault = match written.value {
                 // `section:` with all its keys commented out.
                 RawValue::Empty | RawValue::Null if !inside.is_empty() => continue,
-                _ if !inside.is_empty() => Fault::Section { instead: inside },
-                _ => Fault::Unknown { instead: self.names_near(&key) },
+                _ if !inside.is_empty() => Fault::Section { known: inside },
+                _ => Fault::Unknown { known: self.names_near(&key) },
             };
             self.problems.push(SettingProblem { key, origin: written.origin, fault });
         }
