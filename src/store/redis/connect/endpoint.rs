@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::task::spawn_blocking;
 
 use super::dial::{self, RawConnection};
 use super::dns::CachedResolver;
@@ -21,13 +23,15 @@ pub(crate) struct Endpoint {
     server: ConnectionInfo,
     is_tls: bool,
     config: Arc<ConnectConfig>,
-    /// Of the server's host; unused for a Unix socket.
+    /// For the server's host; not used for a Unix socket.
     resolver: Arc<CachedResolver>,
 }
 
 /// What the endpoints of a store share.
 struct ConnectConfig {
     credentials: Credentials,
+    /// Held while a thread reads the password file: a file system that hangs holds one thread, not one per connection.
+    password_file_lock: Arc<AsyncMutex<()>>,
     tls: Option<Tls>,
 }
 
@@ -53,20 +57,39 @@ pub(crate) fn endpoints(
     options: &RedisOptions,
     credentials: &Credentials,
 ) -> Result<Vec<Endpoint>, OptionsError> {
-    // Only a check: a password file is read again for every connection.
-    read_password(&credentials.password)?;
+    // Only a check: the password file is read again for every connection.
+    if let Password::File(path) = &credentials.password {
+        first_line(path)?;
+    }
     let uses_tls = options.urls.iter().any(RedisUrl::is_tls);
     let tls = uses_tls.then(|| Tls::new(&options.tls)).transpose()?;
-    let config = Arc::new(ConnectConfig { credentials: credentials.clone(), tls });
+    let config = Arc::new(ConnectConfig::new(credentials.clone(), tls));
     options.urls.iter().map(|url| Endpoint::new(url, &config)).collect()
 }
 
-/// The password; `None` for the one in the URL, if any. Reads the file at every call.
-fn read_password(password: &Password) -> Result<Option<String>, OptionsError> {
-    match password {
-        Password::FromUrl => Ok(None),
-        Password::Text(text) => Ok(Some(text.clone())),
-        Password::File(path) => first_line(path).map(Some),
+impl ConnectConfig {
+    fn new(credentials: Credentials, tls: Option<Tls>) -> Self {
+        Self { credentials, password_file_lock: Arc::default(), tls }
+    }
+
+    /// The password; `None` for the one in the URL, if any. Reads the file at every call, on a thread of its own.
+    async fn password(&self) -> Result<Option<String>, OptionsError> {
+        let path = match &self.credentials.password {
+            Password::FromUrl => return Ok(None),
+            Password::Text(text) => return Ok(Some(text.clone())),
+            Password::File(path) => path.clone(),
+        };
+        let permit = Arc::clone(&self.password_file_lock).lock_owned().await;
+        let reading = spawn_blocking({
+            let path = path.clone();
+            move || {
+                let line = first_line(&path);
+                drop(permit);
+                line
+            }
+        });
+        let line = reading.await.unwrap_or_else(|error| Err(password_file_unusable(&path, error)));
+        line.map(Some)
     }
 }
 
@@ -107,7 +130,7 @@ impl Endpoint {
 
     /// Connects and authenticates. Has no deadline of its own.
     pub(crate) async fn connect(&self) -> Result<RawConnection, StoreError> {
-        let identity = self.identity()?;
+        let identity = self.identity().await?;
         match self.server.addr() {
             ConnectionAddr::Tcp(host, port) => {
                 #[cfg(test)]
@@ -126,13 +149,13 @@ impl Endpoint {
     }
 
     /// User, password and database of the handshake.
-    fn identity(&self) -> Result<RedisConnectionInfo, StoreError> {
+    async fn identity(&self) -> Result<RedisConnectionInfo, StoreError> {
         let credentials = &self.config.credentials;
         let mut identity = self.server.redis_settings().clone().set_skip_set_lib_name();
         if let Some(username) = &credentials.username {
             identity = identity.set_username(username);
         }
-        if let Some(password) = read_password(&credentials.password)? {
+        if let Some(password) = self.config.password().await? {
             identity = identity.set_password(password);
         }
         Ok(identity)
@@ -141,11 +164,15 @@ impl Endpoint {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
     use super::*;
 
     #[test]
     fn a_url_names_a_server_a_database_and_a_user() {
-        let config = Arc::new(ConnectConfig { credentials: Credentials::default(), tls: None });
+        let config = Arc::new(ConnectConfig::new(Credentials::default(), None));
         for url in
             ["redis://u:p@host:1/2", "rediss://u:p@host:1/2", "unix:///run/redis.sock?db=2&user=u&pass=p"]
         {
@@ -154,5 +181,24 @@ mod tests {
             assert_eq!((settings.db(), settings.username(), settings.password()), (2, Some("u"), Some("p")));
             assert_eq!(endpoint.is_tls, url.starts_with("rediss"));
         }
+    }
+
+    #[tokio::test]
+    async fn a_password_file_that_hangs_fails_the_connection_at_its_deadline() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("password");
+        // A reader of a FIFO waits until a writer opens it.
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.expect("mkfifo is installed").success());
+        let credentials = Credentials { username: None, password: Password::File(path.clone()) };
+        let config = Arc::new(ConnectConfig::new(credentials, None));
+        let endpoint = Endpoint::new(&"redis://host:1".parse().expect("a URL"), &config).expect("a good URL");
+        for _ in 0..2 {
+            let connecting = timeout(Duration::from_millis(10), endpoint.connect());
+            connecting.await.expect_err("the password cannot be read");
+        }
+        assert!(config.password_file_lock.try_lock().is_err(), "the first thread still reads");
+        fs::write(&path, "secret\n").expect("the reader waits");
+        let _released = config.password_file_lock.lock().await;
     }
 }
