@@ -1,6 +1,4 @@
 //! The background work: watches the rule files, waits for the remote store, removes expired counters and denials.
-//!
-//! Redis is the only remote store so far, so the log lines name it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +12,7 @@ use crate::engine::StoreError;
 use crate::store::remote::{RemoteStore, ServerReport};
 use crate::transport::{NotReadyReason, Readiness};
 
-/// One sweep removes a share of the expired entries; at this interval all of them are removed within half a minute.
+/// One sweep removes a fraction of the expired entries; at this interval all are removed within half a minute.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time between two pings, until the remote store answers for the first time.
@@ -61,32 +59,37 @@ async fn sweep_forever(stores: &Stores) {
 }
 
 /// Pings the remote store until it answers, then reports ready and describes its servers.
-async fn wait_for_store(remote: &impl RemoteStore, readiness: &Readiness, stores: &Stores) {
+async fn wait_for_store<R: RemoteStore>(remote: &R, readiness: &Readiness, stores: &Stores) {
+    let product = R::PRODUCT;
     let mut is_forbidden = false;
     while let Err(error) = remote.ping().await {
-        tracing::debug!(%error, "Redis does not answer yet");
+        tracing::debug!(%error, "{product} does not answer yet");
         let was_forbidden = is_forbidden;
         is_forbidden = matches!(error.root(), StoreError::Forbidden(_));
         if is_forbidden && !was_forbidden {
-            tracing::error!(error = %error.root(), "Redis rejects the credentials, permissions or database of this process: not ready");
+            let error = error.root();
+            tracing::error!(
+                %error,
+                "{product} rejects the credentials, permissions or database of this process: not ready"
+            );
             readiness.set(NotReadyReason::StoreForbidden);
         }
         tokio::time::sleep(PING_INTERVAL).await;
     }
-    tracing::info!("Redis answers");
+    tracing::info!("{product} answers");
     readiness.clear(NotReadyReason::StoreNotReached);
     readiness.clear(NotReadyReason::StoreForbidden);
     let servers = remote.servers().await;
-    servers.iter().for_each(log_server);
+    servers.iter().for_each(|report| log_server(product, report));
     stores.set_servers(servers);
 }
 
-fn log_server(report: &ServerReport) {
+fn log_server(product: &str, report: &ServerReport) {
     let address = &report.address;
     let description = match &report.description {
         Ok(description) => description,
         Err(error) => {
-            tracing::warn!(%error, address, "the Redis server did not describe itself");
+            tracing::warn!(%error, address, "the {product} server did not describe itself");
             return;
         }
     };
@@ -95,9 +98,9 @@ fn log_server(report: &ServerReport) {
         server = description.server,
         eviction = description.eviction,
         clock = description.clock,
-        "Redis server"
+        "{product} server"
     );
     for concern in &description.concerns {
-        tracing::warn!(address, "Redis: {concern}");
+        tracing::warn!(address, "{product}: {concern}");
     }
 }

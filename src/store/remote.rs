@@ -1,4 +1,5 @@
-//! What the process needs of a store outside of it, besides decisions: to reach it, describe it, watch it and close it.
+//! What the process needs of a store on other machines, besides decisions: to reach it, describe it, watch it and close
+//! it.
 
 use std::error::Error;
 use std::future::Future;
@@ -8,6 +9,9 @@ use crate::engine::{Reset, Store, StoreError};
 
 /// A store on other machines. Clones share its connections and its tasks.
 pub trait RemoteStore: Store + Reset + Clone + 'static {
+    /// The product, for log lines.
+    const PRODUCT: &'static str;
+
     /// Whether the store answers: calls it as a decision does, but without charges, so that nothing changes. Does not
     /// show whether the store can write. Of several servers, one that answers is enough.
     ///
@@ -22,7 +26,7 @@ pub trait RemoteStore: Store + Reset + Clone + 'static {
     /// cluster.
     fn nodes(&self) -> Vec<(String, BreakerState)>;
 
-    /// Resolves with the reason when a task of the store dies; pending for as long as all tasks run.
+    /// Resolves with the reason when a task of the store dies; pending while all tasks run.
     fn died(&self) -> impl Future<Output = Box<dyn Error + Send + Sync>> + Send + 'static;
 
     /// Refuses further decisions, answers those that wait, and returns when the tasks of the store have ended.

@@ -12,6 +12,8 @@ use crate::store::breaker::BreakerState;
 use crate::store::remote::{RemoteStore, ServerDescription, ServerReport};
 
 impl RemoteStore for RedisStore {
+    const PRODUCT: &'static str = "Redis";
+
     async fn ping(&self) -> Result<(), StoreError> {
         Self::ping(self).await
     }
