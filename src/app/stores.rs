@@ -29,7 +29,7 @@ pub(super) struct Stores {
     redis: RedisOptions,
     local_share: NonZeroU32,
     metrics: Metrics,
-    /// All counters, or those with which limits with the policy `local` decide while Redis is down.
+    /// All counters; beside a remote store, only the counters of the failure policy `local`.
     memory: Arc<MemoryStore<SystemClock>>,
     /// `None` if the deny cache is disabled.
     denials: Option<Denials>,
@@ -99,7 +99,7 @@ impl Stores {
         AuthoritativeStore { remote, memory: Arc::clone(&self.memory), denials }
     }
 
-    /// Removes a share of the expired counters and denials.
+    /// Removes a fraction of the expired counters, and all expired denials.
     pub(super) fn sweep(&self) {
         self.memory.sweep();
         if let Some(denials) = &self.denials {

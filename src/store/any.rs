@@ -1,4 +1,4 @@
-//! The stores of a process, whichever kind the settings choose.
+//! The store of a worker, and the store of the operators, of the kind that the settings choose.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl<R: Store, O: Observer> Store for AnyStore<R, O> {
 pub struct AuthoritativeStore<R> {
     /// `None` where the counters are in `memory`.
     pub remote: Option<R>,
-    /// All counters. Beside a remote store: those with which limits with the policy `local` decide during its outages.
+    /// All counters; beside a remote store, only the counters of the failure policy `local`.
     pub memory: Arc<MemoryStore<SystemClock>>,
     /// Denials of a reset counter are removed from here.
     pub denials: Option<Arc<DenyCache>>,

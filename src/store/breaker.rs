@@ -27,8 +27,8 @@ pub struct BreakerOptions {
     pub error_percent: u32,
     /// The length of the window, at least 10 us.
     pub window: Duration,
-    /// The longest pause before a probe (the setting `pause`). The first pause is a quarter of it; each is shortened by
-    /// a random part of its half.
+    /// The longest pause before a probe (the setting `pause`). The first pause is a quarter of it, and each further pause
+    /// is twice as long. A random time of at most half the pause is subtracted.
     pub pause: Duration,
 }
 
@@ -168,7 +168,8 @@ impl Breaker {
         self.state = State::Open { cause, pauses, probe_at };
     }
 
-    /// The pause doubles from a quarter of the longest one. A random part of its half is subtracted.
+    /// The pause after this many pauses: doubles from a quarter of the longest. A random time of at most half of it is
+    /// subtracted.
     fn pause(&mut self, pauses: u32) -> Duration {
         let doubled = (self.options.pause / FIRST_PAUSE_DIVISOR).saturating_mul(1 << pauses.min(8));
         let longest = doubled.min(self.options.pause);
@@ -203,8 +204,8 @@ impl Window {
         let start = *self.start.get_or_insert(now);
         let number = now.saturating_duration_since(start).as_micros() / self.interval.as_micros();
         // Clears the buckets of the intervals that began since the last result.
-        let passed = number.saturating_sub(self.newest).min(BUCKETS as u128);
-        for back in 0..passed {
+        let begun = number.saturating_sub(self.newest).min(BUCKETS as u128);
+        for back in 0..begun {
             self.buckets[bucket_index(number - back)] = ResultCounts::default();
         }
         self.newest = self.newest.max(number);
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn it_opens_on_consecutive_failures_and_a_success_resets_their_count() {
+    fn consecutive_failures_open_the_breaker_and_a_success_resets_their_count() {
         let mut case = case();
         assert_eq!(case.fails(4), BreakerState::Closed);
         case.succeeds(1);
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn it_opens_on_a_percentage_of_failures_once_there_are_enough_results() {
+    fn a_percentage_of_failures_opens_the_breaker_once_there_are_enough_results() {
         let mut case = case();
         for _ in 0..9 {
             case.succeeds(1);
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn results_of_calls_that_were_sent_before_it_opened_are_ignored() {
+    fn results_of_calls_from_before_the_breaker_opened_are_ignored() {
         let mut case = case();
         case.fails(5);
         let due = case.breaker.probe_at();

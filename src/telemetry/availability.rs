@@ -34,7 +34,7 @@ pub struct Availability {
 pub struct Outage {
     /// Its start, microseconds since the epoch.
     pub at_us: u64,
-    /// The first worker's error.
+    /// The error of its first failed decision.
     pub error: String,
     pub is_over: bool,
 }

@@ -29,7 +29,7 @@ pub struct Fallback<S, C> {
 pub struct Local<C> {
     /// Shared by all workers of a process.
     pub store: Arc<MemoryStore<C>>,
-    /// Processes that share each limit: each process enforces one part in this many.
+    /// The number of processes that share each limit: each process enforces the limit divided by this number.
     pub instances: NonZeroU32,
 }
 

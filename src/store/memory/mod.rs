@@ -24,7 +24,7 @@ use shard::{EntryIndex, Shard};
 
 /// More shards than cores, so that two cores seldom need the same one.
 const MAX_SHARDS: usize = 64;
-/// With fewer keys than this per shard, which keys are evicted depends on how keys are spread over shards.
+/// With fewer keys than this per shard, evictions depend too much on how the keys are spread over the shards.
 const MIN_KEYS_PER_SHARD: usize = 256;
 
 /// How much a memory store may hold, and for how long.
@@ -135,7 +135,7 @@ struct PendingCharge<'c> {
     charge: &'c Charge,
     key: &'c str,
     shard_index: usize,
-    slot: Option<EntryIndex>,
+    entry: Option<EntryIndex>,
     attempt: Attempt,
     verdict: Verdict,
 }
@@ -149,23 +149,23 @@ impl<'c> PendingCharge<'c> {
     ) -> Self {
         let attempt = Attempt { now_us, cost: charge.cost };
         let shard = locked_shard(shards, shard_index);
-        let slot = shard.find(key);
-        let verdict = charge.kernel.verdict(slot.and_then(|slot| shard.state(slot)), attempt);
-        Self { charge, key, shard_index, slot, attempt, verdict }
+        let entry = shard.find(key);
+        let verdict = charge.kernel.verdict(entry.and_then(|entry| shard.state(entry)), attempt);
+        Self { charge, key, shard_index, entry, attempt, verdict }
     }
 
-    /// Records the charge if it is to be recorded, and reports.
+    /// Records the charge if it must be recorded, and reports.
     fn finish(&self, request_denied: bool, shards: &mut LockedShards<'_>) -> Outcome {
         let (kernel, shard) = (&self.charge.kernel, locked_shard(shards, self.shard_index));
-        let mut slot = self.slot;
+        let mut entry = self.entry;
         if self.charge.is_recorded(self.verdict, request_denied) {
-            let before = slot.and_then(|slot| shard.take(slot));
+            let before = entry.and_then(|entry| shard.take(entry));
             if let Some(after) = kernel.recorded(before, self.attempt) {
                 let unused_from_us = kernel.unused_from_us(&after);
-                slot = Some(shard.put(slot, self.key, after, unused_from_us));
+                entry = Some(shard.put(entry, self.key, after, unused_from_us));
             }
         }
-        let facts = kernel.facts(slot.and_then(|slot| shard.state(slot)), self.attempt);
+        let facts = kernel.facts(entry.and_then(|entry| shard.state(entry)), self.attempt);
         let report = kernel.report(&facts, self.attempt, self.verdict);
         let snapshot = CounterSnapshot { now_us: self.attempt.now_us, facts };
         Outcome { verdict: self.verdict, report, decided_by: DecidedBy::Store(snapshot) }

@@ -1,14 +1,14 @@
-//! One part of the map: keys with their states, bounded. A cursor moves over the slots and removes expired ones.
+//! One part of the map: counters by key, bounded. A cursor moves over the entries and removes expired ones.
 
 use indexmap::IndexMap;
 
 use crate::engine::algorithm::State;
 
-/// Slots that the cursor passes after each decision.
-const SLOTS_PER_DECISION: usize = 2;
-/// Slots that are compared to find the one to evict; Redis samples the same way for `volatile-ttl`.
+/// Entries over which the cursor moves after each decision.
+const ENTRIES_PER_DECISION: usize = 2;
+/// Entries that are compared to find the one to evict; Redis samples the same way for `volatile-ttl`.
 const EVICTION_SAMPLE: usize = 16;
-/// A sweep passes one in this many slots.
+/// A sweep moves the cursor over one in this many entries.
 const SWEEP_FRACTION: usize = 16;
 
 /// What a memory store holds.
@@ -20,7 +20,7 @@ pub struct MemoryStats {
     pub evictions: u64,
 }
 
-/// The position of a key; valid until a key is removed.
+/// The position of an entry; valid until an entry is removed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryIndex(usize);
 
@@ -35,8 +35,8 @@ struct CounterEntry {
 
 #[derive(Debug)]
 pub(super) struct Shard {
-    slots: IndexMap<Box<str>, CounterEntry>,
-    /// Sum over all slots.
+    entries: IndexMap<Box<str>, CounterEntry>,
+    /// Sum over all entries.
     weight: usize,
     max_weight: usize,
     grace_us: u64,
@@ -46,33 +46,33 @@ pub(super) struct Shard {
 
 impl Shard {
     pub(super) fn new(max_weight: usize, grace_us: u64) -> Self {
-        Self { slots: IndexMap::new(), weight: 0, max_weight, grace_us, cursor: 0, evictions: 0 }
+        Self { entries: IndexMap::new(), weight: 0, max_weight, grace_us, cursor: 0, evictions: 0 }
     }
 
     pub(super) fn find(&self, key: &str) -> Option<EntryIndex> {
-        self.slots.get_index_of(key).map(EntryIndex)
+        self.entries.get_index_of(key).map(EntryIndex)
     }
 
-    pub(super) fn state(&self, slot: EntryIndex) -> Option<&State> {
-        self.slots[slot.0].state.as_ref()
+    pub(super) fn state(&self, entry: EntryIndex) -> Option<&State> {
+        self.entries[entry.0].state.as_ref()
     }
 
-    pub(super) fn take(&mut self, slot: EntryIndex) -> Option<State> {
-        self.slots[slot.0].state.take()
+    pub(super) fn take(&mut self, entry: EntryIndex) -> Option<State> {
+        self.entries[entry.0].state.take()
     }
 
     /// Removes a key. Returns whether it existed.
     pub(super) fn remove(&mut self, key: &str) -> bool {
-        self.slots.get_index_of(key).is_some_and(|index| {
+        self.entries.get_index_of(key).is_some_and(|index| {
             self.remove_at(index);
             true
         })
     }
 
-    /// Removes a slot; the last slot takes its index.
+    /// Removes an entry; the last entry takes its index.
     fn remove_at(&mut self, index: usize) {
-        if let Some((_, slot)) = self.slots.swap_remove_index(index) {
-            self.weight -= slot.weight;
+        if let Some((_, entry)) = self.entries.swap_remove_index(index) {
+            self.weight -= entry.weight;
         }
     }
 
@@ -85,39 +85,39 @@ impl Shard {
     ) -> EntryIndex {
         let weight = state.weight();
         self.weight += weight;
-        let slot = CounterEntry { state: Some(state), unused_from_us, weight };
+        let entry = CounterEntry { state: Some(state), unused_from_us, weight };
         if let Some(index) = index {
-            self.weight -= self.slots[index.0].weight;
-            self.slots[index.0] = slot;
+            self.weight -= self.entries[index.0].weight;
+            self.entries[index.0] = entry;
             return index;
         }
-        EntryIndex(self.slots.insert_full(key.into(), slot).0)
+        EntryIndex(self.entries.insert_full(key.into(), entry).0)
     }
 
     /// Moves the cursor, and evicts until the weight is within its bound. The last counter always stays: a counter
     /// that is evicted after every request would admit every request. Invalidates every [`EntryIndex`].
     pub(super) fn maintain(&mut self, now_us: u64) {
-        self.remove_expired(SLOTS_PER_DECISION, now_us);
-        while self.weight > self.max_weight && self.slots.len() > 1 {
+        self.remove_expired(ENTRIES_PER_DECISION, now_us);
+        while self.weight > self.max_weight && self.entries.len() > 1 {
             self.evict();
         }
     }
 
     pub(super) fn sweep(&mut self, now_us: u64) {
-        self.remove_expired(self.slots.len().div_ceil(SWEEP_FRACTION), now_us);
-        if self.slots.len() < self.slots.capacity() / 4 {
-            self.slots.shrink_to(self.slots.len() * 2);
+        self.remove_expired(self.entries.len().div_ceil(SWEEP_FRACTION), now_us);
+        if self.entries.len() < self.entries.capacity() / 4 {
+            self.entries.shrink_to(self.entries.len() * 2);
         }
     }
 
-    /// Moves the cursor over the next `count` slots and removes the expired ones.
+    /// Moves the cursor over the next `count` entries and removes the expired ones.
     fn remove_expired(&mut self, count: usize, now_us: u64) {
-        for _ in 0..count.min(self.slots.len()) {
-            if self.cursor >= self.slots.len() {
+        for _ in 0..count.min(self.entries.len()) {
+            if self.cursor >= self.entries.len() {
                 self.cursor = 0;
             }
-            if self.slots[self.cursor].unused_from_us.saturating_add(self.grace_us) <= now_us {
-                // The last slot moves to the cursor and is the next one.
+            if self.entries[self.cursor].unused_from_us.saturating_add(self.grace_us) <= now_us {
+                // The last entry moves to the cursor and is the next one.
                 self.remove_at(self.cursor);
             } else {
                 self.cursor += 1;
@@ -125,11 +125,11 @@ impl Shard {
         }
     }
 
-    /// Removes the key that loses least: of the next few at the cursor, the one that will equal an unused one first.
+    /// Removes the entry that loses least: of the next few at the cursor, the one that will equal an unused one first.
     fn evict(&mut self) {
-        let len = self.slots.len();
+        let len = self.entries.len();
         let sample = (0..EVICTION_SAMPLE.min(len)).map(|step| (self.cursor + step) % len);
-        if let Some(victim) = sample.min_by_key(|&index| self.slots[index].unused_from_us) {
+        if let Some(victim) = sample.min_by_key(|&index| self.entries[index].unused_from_us) {
             self.remove_at(victim);
             self.evictions += 1;
         }
@@ -137,6 +137,6 @@ impl Shard {
     }
 
     pub(super) fn stats(&self) -> MemoryStats {
-        MemoryStats { keys: self.slots.len() as u64, evictions: self.evictions }
+        MemoryStats { keys: self.entries.len() as u64, evictions: self.evictions }
     }
 }

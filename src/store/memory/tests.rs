@@ -102,7 +102,7 @@ fn expired_keys_are_removed() {
 }
 
 #[test]
-fn a_full_store_evicts_the_key_nearest_to_fresh() {
+fn a_full_store_evicts_the_counter_that_will_be_unused_first() {
     let store = store(64);
     let gcra = Kernel::Gcra(Gcra::new(100, 60_000_000, 100, Pacing::Meter));
     for n in 0..8 {

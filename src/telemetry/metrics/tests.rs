@@ -124,15 +124,15 @@ async fn prepaid_hits_that_would_cross_the_limit_are_split_alike() {
 
 #[tokio::test]
 async fn a_request_without_an_answer_is_an_error_of_each_of_its_limits() {
-    struct Away;
-    impl Store for Away {
+    struct FailingStore;
+    impl Store for FailingStore {
         async fn decide(&self, _: &crate::engine::Charges) -> std::result::Result<Outcomes, StoreError> {
             Err(StoreError::Timeout)
         }
     }
     let metrics = metrics();
     let failing = LimitSpec { on_store_failure: FailurePolicy::Error, ..limit(5, None) };
-    let limiter = limiter(&metrics, rules(&[("tenant", failing, false)]), Away);
+    let limiter = limiter(&metrics, rules(&[("tenant", failing, false)]), FailingStore);
     assert!(limiter.decide(&request("tenant", 1)).await.is_err());
     assert_eq!(outcome(&metrics, "edge.tenant", "error"), Some(1));
     let by_policy = r#"ratelimitd_policy_decisions_total{domain="edge",policy="error",rule="edge.tenant"}"#;
