@@ -180,6 +180,11 @@ pub(crate) fn shut_down() -> StoreError {
 /// A server's error as the server sent it, `READONLY You can't write ...`: operators search for this text.
 fn server_message(error: &RedisError) -> String {
     match (error.kind(), error.code(), error.detail()) {
+/// The error of requests whose task ended before it answered them: it panicked, or its runtime ended.
+pub(crate) fn ended_without_answer() -> StoreError {
+    StoreError::Unreachable("the task of the request ended without an answer".to_owned())
+}
+
         (ErrorKind::Server(_) | ErrorKind::Extension, Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
     }

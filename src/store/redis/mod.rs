@@ -209,19 +209,8 @@ mod tests {
 
     use tokio::time::timeout;
 
-    use super::testing::FakeServer;
+    use super::testing::{FakeServer, PanickingObserver};
     use super::*;
-
-    struct PanicsOnBatch;
-
-    impl RedisObserver for PanicsOnBatch {
-        fn batch(&self, requests: usize) {
-            assert!(requests < 1, "a batch of {requests}");
-        }
-        fn queue_depth(&self, _requests: usize) {}
-        fn lost_undo(&self) {}
-        fn breaker(&self, _transition: BreakerTransition<'_>) {}
-    }
 
     fn store(observer: impl RedisObserver) -> RedisStore {
         FakeServer::listen("redis.test", 6_379, |_| None);
@@ -232,7 +221,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_panic_of_a_batcher_is_reported_at_once_and_by_shutdown() {
-        let store = store(PanicsOnBatch);
+        let store = store(PanickingObserver::AtBatch);
         let (died, started) = (store.died(), Instant::now());
         store.ping().await.expect_err("its batcher panics");
         let panicked = TaskError::Panicked { task: "batcher", message: "a batch of 1".to_owned() };

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::engine::StoreError;
+use crate::store::redis::observer::{BreakerTransition, RedisObserver};
 
 /// The words of a command, `["PING"]`. Bytes that are not UTF-8 are replaced.
 pub(crate) type Words = Vec<String>;
@@ -198,4 +199,22 @@ fn take_header(bytes: &[u8], at: &mut usize, sign: u8) -> Option<usize> {
     assert_eq!(line[0], sign, "a client sends arrays of bulk strings");
     *at += end + 2;
     Some(std::str::from_utf8(&line[1..end]).expect("ASCII").parse().expect("a length"))
+}
+
+/// Panics at one event, in the task that reports it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PanickingObserver {
+    AtBatch,
+    AtLostUndo,
+}
+
+impl RedisObserver for PanickingObserver {
+    fn batch(&self, requests: usize) {
+        assert!(*self != Self::AtBatch, "a batch of {requests}");
+    }
+    fn queue_depth(&self, _requests: usize) {}
+    fn lost_undo(&self) {
+        assert!(*self != Self::AtLostUndo, "a lost undo");
+    }
+    fn breaker(&self, _transition: BreakerTransition<'_>) {}
 }

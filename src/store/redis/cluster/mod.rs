@@ -29,7 +29,7 @@ use crate::engine::{Charges, Outcomes, StoreError};
 use crate::store::breaker::BreakerState;
 use crate::store::redis::address::Address;
 use crate::store::redis::connect::{Target, endpoints};
-use crate::store::redis::error::{OptionsError, shut_down};
+use crate::store::redis::error::{OptionsError, ended_without_answer};
 use crate::store::redis::node::CallMode;
 use crate::store::redis::observer::{QueueDepth, RedisObserver};
 use crate::store::redis::options::RedisOptions;
@@ -132,6 +132,6 @@ impl Cluster {
         let (reply, outcomes) = oneshot::channel();
         let request = CrossSlotRequest::new(Arc::clone(&self.router), charges.clone(), deadline);
         self.requests.spawn("request over several slots", request.run(parts, reply));
-        outcomes.await.unwrap_or_else(|_| Err(shut_down()))
+        outcomes.await.unwrap_or_else(|_| Err(ended_without_answer()))
     }
 }

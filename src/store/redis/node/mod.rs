@@ -29,7 +29,7 @@ use self::state::NodeState;
 use crate::engine::StoreError;
 use crate::store::breaker::BreakerState;
 use crate::store::redis::connect::{Target, connection_pool};
-use crate::store::redis::error::shut_down;
+use crate::store::redis::error::{ended_without_answer, shut_down};
 use crate::store::redis::observer::QueueDepth;
 use crate::store::redis::options::{RedisOptions, Topology};
 use crate::store::redis::script::{Answer, Encoded};
@@ -102,8 +102,8 @@ impl Node {
         }
         match timeout_at(deadline, answer).await {
             Ok(Ok(answer)) => answer,
-            // A job is dropped without an answer after its deadline, or with its batcher.
-            Ok(Err(_)) if Instant::now() < deadline => Err(CallError::Failed(shut_down())),
+            // A job is dropped without an answer after its deadline, or when its batcher panics.
+            Ok(Err(_)) if Instant::now() < deadline => Err(CallError::Failed(ended_without_answer())),
             Ok(Err(_)) | Err(_) => Err(CallError::Failed(StoreError::Timeout)),
         }
     }

@@ -12,7 +12,7 @@ use crate::store::redis::address::Address;
 use crate::store::redis::error::Redirect;
 use crate::store::redis::observer::{BreakerTransition, NoopObserver, RedisObserver};
 use crate::store::redis::tasks::TaskError;
-use crate::store::redis::testing::{FakeServer, Reply};
+use crate::store::redis::testing::{FakeServer, PanickingObserver, Reply};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -361,23 +361,12 @@ async fn a_closed_node_answers_what_waits_and_ends_its_tasks() {
     timeout(60_000 * MS, case.tasks.died()).await.expect_err("no task has died");
 }
 
-struct Panics;
-
-impl RedisObserver for Panics {
-    fn batch(&self, requests: usize) {
-        assert!(requests < 1, "a batch of {requests}");
-    }
-    fn queue_depth(&self, _requests: usize) {}
-    fn lost_undo(&self) {}
-    fn breaker(&self, _transition: BreakerTransition<'_>) {}
-}
-
 #[tokio::test(start_paused = true)]
-async fn a_batcher_that_panics_is_reported_at_once() {
+async fn a_batcher_that_panics_fails_its_requests_and_is_reported_at_once() {
     let _server = deciding(Reply::granted);
-    let case = case(&options(), Panics);
+    let case = case(&options(), PanickingObserver::AtBatch);
     let asked = Instant::now();
-    case.decide().await.expect_err("its batcher panics");
+    assert_eq!(case.decide().await, Err(ended_without_answer()));
     let message = "a batch of 1".to_owned();
     assert_eq!(case.tasks.died().await, TaskError::Panicked { task: "batcher", message });
     assert_eq!(asked.elapsed(), Duration::ZERO);

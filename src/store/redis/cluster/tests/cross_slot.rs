@@ -1,6 +1,8 @@
 //! Requests over several slots.
 
 use super::*;
+use crate::store::redis::error::shut_down;
+use crate::store::redis::testing::PanickingObserver;
 
 #[tokio::test(start_paused = true)]
 async fn a_request_over_several_slots_is_one_call_per_slot() {
@@ -53,6 +55,20 @@ async fn an_undo_that_fails_is_reported() {
     let outcomes = case.decide(&charges(&[(LOW, Cost::take(1)), (HIGH, Cost::take(1))])).await;
     assert_eq!(verdicts(&outcomes.expect("an answer")), [Verdict::Fits, Verdict::Over]);
     assert_eq!(case.lost_undos.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_task_panics_fails_although_the_store_is_open() {
+    let mut case = case(|call| match (call.host, call.is_undo()) {
+        ("a.test", true) => Some(Reply::Error("OOM command not allowed")),
+        ("b.test", _) => Some(call.denied()),
+        _ => None,
+    });
+    let cluster = Cluster::start(&options(), Arc::new(PanickingObserver::AtLostUndo));
+    case.cluster = Arc::new(cluster.expect("good options"));
+    let failure = case.decide(&charges(&[(LOW, Cost::take(1)), (HIGH, Cost::take(1))])).await;
+    assert_eq!(failure, Err(ended_without_answer()));
+    case.hit(LOW).await.expect("other requests are answered");
 }
 
 #[tokio::test(start_paused = true)]
