@@ -10,7 +10,7 @@ use crate::store::breaker::BreakerState;
 pub trait RedisObserver: Send + Sync + 'static {
     /// A batch of this many requests is sent.
     fn batch(&self, requests: usize);
-    /// This many requests wait in the queues of all nodes, after a batch was taken from one of them.
+    /// This many requests wait in the queues of all nodes, after requests left one of the queues.
     fn queue_depth(&self, requests: usize);
     /// The undo of a recorded charge failed, so the charge may stay until the counter expires. Until then its limit
     /// denies early.
@@ -103,6 +103,41 @@ impl QueueDepth {
 
 impl Drop for QueueDepth {
     fn drop(&mut self) {
-        self.total.fetch_sub(*self.node.get_mut(), Ordering::Relaxed);
+        if *self.node.get_mut() > 0 {
+            self.set(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct LastDepth(Mutex<usize>);
+
+    impl RedisObserver for LastDepth {
+        fn batch(&self, _requests: usize) {}
+        fn queue_depth(&self, requests: usize) {
+            *self.0.lock() = requests;
+        }
+        fn lost_undo(&self) {}
+        fn breaker(&self, _transition: BreakerTransition<'_>) {}
+    }
+
+    #[test]
+    fn the_queue_depth_is_the_sum_over_the_nodes_that_exist() {
+        let last = Arc::new(LastDepth::default());
+        let first = QueueDepth::new(Arc::clone(&last) as Arc<dyn RedisObserver>);
+        let second = first.for_node();
+        first.set(1);
+        second.set(3);
+        assert_eq!(*last.0.lock(), 4);
+        first.set(2);
+        assert_eq!(*last.0.lock(), 5);
+        drop(second);
+        assert_eq!(*last.0.lock(), 2, "the queue of a node ends with the node");
     }
 }

@@ -68,7 +68,7 @@ impl StoreFamilies {
         let watched = Arc::clone(&workers);
         let depth = Opts::new(
             "ratelimitd_redis_queue_depth",
-            "Requests that wait for a script call, summed over the workers; each worker sets it at its last call",
+            "Requests that wait for a script call, summed over the workers; updated when requests leave a queue",
         );
         pulled(registry, depth, move || Reading::Gauge(sum(&watched, |gauges| &gauges.queued)))?;
         let open =

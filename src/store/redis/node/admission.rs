@@ -1,8 +1,8 @@
 //! Admission control: how many requests may wait for a server, from its service time, an exponentially weighted
 //! moving average (EWMA), and its throughput, the quotient of two sums that decay alike. Pure: time is an argument.
 //!
-//! Deciding a request after its deadline is wasted work, at the cost of requests that are still in time. So
-//! the queue holds as many requests as the server decides in time, and no more.
+//! Deciding a request after its deadline is wasted work, at the cost of requests that are still in time. So the queue
+//! holds as many requests as the server decides in time, and no more.
 
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn taken(requests: usize, left: usize) -> Taken<()> {
-        Taken { items: vec![(); requests], passed: vec![], left, overflowed: false }
+        Taken { items: vec![(); requests], stale: vec![], left, overflowed: false }
     }
 
     /// An estimate for a timeout of 15 ms, and the time of its last dequeue.

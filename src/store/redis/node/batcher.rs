@@ -71,9 +71,7 @@ async fn send_next(node: &NodeState) -> bool {
         },
         Err(failure) => {
             // Requests that arrived during the attempt may still be in time for the next one.
-            let now = Instant::now();
-            node.queue.drop_stale(|job| job.deadline <= now);
-            node.admission.lock().record_interruption();
+            node.drop_late();
             node.record_result(Err(&failure));
         }
     }

@@ -24,10 +24,10 @@ struct Waiting<T> {
 /// The result of one [`Queue::take`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Taken<T> {
-    /// The oldest items that have a weight.
+    /// The oldest items that are not stale.
     pub(super) items: Vec<T>,
-    /// Older items without a weight. They are not in the queue any more.
-    pub(super) passed: Vec<T>,
+    /// Stale items that were older than the last of `items`. They are not in the queue any more.
+    pub(super) stale: Vec<T>,
     /// How many items still wait.
     pub(super) left: usize,
     /// Whether the queue refused an item since the last call.
@@ -84,16 +84,16 @@ impl<T> Queue<T> {
         false
     }
 
-    /// Takes the oldest items until the sum of their weights reaches `budget`, but at least one. Items without a weight
-    /// are removed and returned apart.
+    /// Takes the oldest items until the sum of their weights reaches `budget`, but at least one. `weigh` returns `None` for
+    /// a stale item, which is removed and returned apart.
     pub(super) fn take(&self, budget: usize, weigh: impl Fn(&T) -> Option<usize>) -> Taken<T> {
         let mut waiting = self.waiting.lock();
         let mut items = Vec::with_capacity(budget.min(waiting.items.len()));
-        let mut passed = Vec::new();
+        let mut stale = Vec::new();
         let mut budget = budget;
         while let Some(item) = waiting.items.pop_front() {
             let Some(weight) = weigh(&item) else {
-                passed.push(item);
+                stale.push(item);
                 continue;
             };
             if weight > budget && !items.is_empty() {
@@ -113,15 +113,16 @@ impl<T> Queue<T> {
             // One notification may stand for many arrivals.
             self.arrived.notify_one();
         }
-        Taken { items, passed, left, overflowed }
+        Taken { items, stale, left, overflowed }
     }
 
-    /// Drops items from the front while they are stale.
-    pub(super) fn drop_stale(&self, is_stale: impl Fn(&T) -> bool) {
+    /// Drops items from the front while they are stale. Returns how many items still wait.
+    pub(super) fn drop_stale(&self, is_stale: impl Fn(&T) -> bool) -> usize {
         let mut waiting = self.waiting.lock();
         while waiting.items.front().is_some_and(&is_stale) {
             waiting.items.pop_front();
         }
+        waiting.items.len()
     }
 
     /// Changes how many items may wait. Items beyond the bound stay.
@@ -148,30 +149,30 @@ mod tests {
         assert!(queue.ready().await);
         assert_eq!(
             queue.take(1, |_| Some(1)),
-            Taken { items: vec![1], passed: vec![], left: 1, overflowed: true }
+            Taken { items: vec![1], stale: vec![], left: 1, overflowed: true }
         );
         assert_eq!(
             queue.take(9, |_| Some(1)),
-            Taken { items: vec![2], passed: vec![], left: 0, overflowed: false }
+            Taken { items: vec![2], stale: vec![], left: 0, overflowed: false }
         );
         queue.set_bound(1);
         assert_eq!((queue.push(4), queue.push(5)), (Ok(()), Err((Refusal::Full, 5))));
     }
 
     #[tokio::test]
-    async fn items_without_a_weight_are_passed_over_and_do_not_count() {
+    async fn stale_items_are_removed_and_do_not_use_the_budget() {
         let queue = Queue::new(9);
         for item in 0..6 {
             assert_eq!(queue.push(item), Ok(()));
         }
         let taken = queue.take(2, |item| (item % 2 == 1).then_some(1));
-        assert_eq!(taken, Taken { items: vec![1, 3], passed: vec![0, 2], left: 2, overflowed: false });
-        queue.drop_stale(|item| *item < 5);
+        assert_eq!(taken, Taken { items: vec![1, 3], stale: vec![0, 2], left: 2, overflowed: false });
+        assert_eq!(queue.drop_stale(|item| *item < 5), 1);
         assert_eq!(queue.take(9, |_| Some(1)).items, vec![5]);
     }
 
     #[tokio::test]
-    async fn an_item_over_the_budget_goes_alone_and_keeps_its_turn() {
+    async fn an_item_over_the_budget_is_taken_alone_and_in_its_turn() {
         let queue = Queue::new(9);
         for item in [2, 3, 9, 1] {
             assert_eq!(queue.push(item), Ok(()));

@@ -51,7 +51,7 @@ impl NodeState {
             self.queue.set_bound(capacity.max(self.max_batch).min(self.max_queue));
         }
         self.queue_depth.set(taken.left);
-        for job in taken.passed.into_iter().filter(|job| job.deadline > now) {
+        for job in taken.stale.into_iter().filter(|job| job.deadline > now) {
             job.answer(Err(CallError::Failed(StoreError::Overloaded)));
         }
         taken.items
@@ -62,6 +62,14 @@ impl NodeState {
         if let Err(open) = self.breaker.record(result) {
             fail_all(self.drain(), &open);
         }
+    }
+
+    /// Drops the oldest requests whose deadline has passed: nothing was sent for a while.
+    pub(super) fn drop_late(&self) {
+        let now = Instant::now();
+        let left = self.queue.drop_stale(|job| job.deadline <= now);
+        self.queue_depth.set(left);
+        self.admission.lock().record_interruption();
     }
 
     /// Empties the queue without deciding the requests.

@@ -85,6 +85,20 @@ async fn of_several_calls_only_those_with_noscript_are_sent_again() {
     assert_eq!(again, ["1"]);
 }
 
+/// The reported depths of the queue.
+#[derive(Clone, Default)]
+struct QueueDepths(Arc<Mutex<Vec<usize>>>);
+
+impl RedisObserver for QueueDepths {
+    fn batch(&self, _requests: usize) {}
+    fn queue_depth(&self, requests: usize) {
+        self.0.lock().push(requests);
+    }
+    fn lost_undo(&self) {}
+    fn breaker(&self, _transition: BreakerTransition<'_>) {}
+}
+
+/// The reported states of the breaker.
 #[derive(Clone, Default)]
 struct Transitions(Arc<Mutex<Vec<BreakerState>>>);
 
@@ -311,6 +325,21 @@ async fn a_full_queue_refuses_further_requests() {
     let (_, late) = tokio::join!(case.decide(), late);
     let overloaded = late.iter().filter(|answer| **answer == Err(StoreError::Overloaded)).count();
     assert_eq!(overloaded, 1, "one in flight, two in the queue: {late:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_are_dropped_without_a_connection_leave_the_queue_depth() {
+    let server = deciding(|_| Reply::Silence);
+    let depths = QueueDepths::default();
+    let case = case(&RedisOptions { max_batch: 1, breaker: None, ..options() }, depths.clone());
+    for answer in join_all((0..3).map(|_| case.decide())).await {
+        assert_eq!(answer, Err(StoreError::Timeout));
+    }
+    // The first call still waits for its reply, and after it there is no connection.
+    assert_eq!(*depths.0.lock(), [2]);
+    server.handle(|_| Some(Reply::Silence));
+    sleep(100 * MS).await;
+    assert_eq!(depths.0.lock().last(), Some(&0));
 }
 
 #[tokio::test(start_paused = true)]
