@@ -1,41 +1,6 @@
-//! Where a node of a cluster or the primary of sentinels listens, and which slot a key has. Knows nothing of
-//! connections.
+//! Where a node of a cluster or the primary of sentinels listens. Knows nothing of connections.
 
 use std::fmt;
-use std::sync::LazyLock;
-
-use crc::{CRC_16_XMODEM, Crc};
-
-/// The number of slots of a cluster.
-pub(crate) const SLOTS: u16 = 16_384;
-
-const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
-
-/// The slot of a key: the checksum of the text between its first `{` and the next `}`, or of the whole key if there is
-/// no such text.
-pub(crate) fn slot_of_key(key: &str) -> u16 {
-    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
-    let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
-    CRC.checksum(hashed.as_bytes()) % SLOTS
-}
-
-/// A hash tag for keys of this slot: a number whose decimal text has the slot.
-pub(crate) fn tag_for_slot(slot: u16) -> u32 {
-    static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
-        let (mut tags, mut found) = (vec![None; usize::from(SLOTS)], 0);
-        // A test shows that every slot has a number below 10^6.
-        for number in 0..1_000_000 {
-            let tag = &mut tags[usize::from(slot_of_key(&number.to_string()))];
-            found += usize::from(tag.is_none());
-            tag.get_or_insert(number);
-            if found == usize::from(SLOTS) {
-                break;
-            }
-        }
-        tags.into_iter().map(Option::unwrap_or_default).collect()
-    });
-    TAGS[usize::from(slot % SLOTS)]
-}
 
 /// The address at which a node listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -80,31 +45,6 @@ impl fmt::Display for Address {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn slots_are_those_of_redis() {
-        // As `CLUSTER KEYSLOT` of Redis 7.0 gives them.
-        let table = [
-            ("", 0),
-            ("123456789", 12_739),
-            ("foo", 12_182),
-            ("foo{bar}", 5_061),
-            ("bar", 5_061),
-            ("{bar}#x", 5_061),
-            ("foo{}{bar}", 8_363), // an empty tag is none
-            ("foo{{bar}}zap", 4_015),
-        ];
-        for (key, expected) in table {
-            assert_eq!(slot_of_key(key), expected, "{key}");
-        }
-    }
-
-    #[test]
-    fn every_slot_has_a_tag() {
-        assert!(
-            (0..SLOTS).all(|number| slot_of_key(&format!("any{{{}}}thing", tag_for_slot(number))) == number)
-        );
-    }
 
     #[test]
     fn addresses_are_parsed_as_nodes_write_them() {

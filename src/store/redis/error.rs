@@ -42,6 +42,9 @@ pub enum OptionsError {
     /// TLS cannot be set up.
     #[error("TLS cannot be used: {0}")]
     Tls(String),
+    /// There is no URL.
+    #[error("no Redis URL is given")]
+    NoUrl,
     /// A number that must be at least 1 is 0.
     #[error("{0} must be at least 1")]
     Zero(&'static str),
@@ -64,7 +67,7 @@ pub(crate) enum CommandError {
 pub(crate) enum Redirect {
     /// `MOVED`: another node has the slot. An empty host means the host of the answering node.
     Moved(Address),
-    /// `ASK`: the slot is migrating; ask the other node for this request only.
+    /// `ASK`: the slot is migrating; only this request goes to the other node.
     Ask(Address),
     /// `TRYAGAIN`: the slot is migrating, and the keys of the command are on both nodes.
     TryAgain,
@@ -91,7 +94,7 @@ impl From<Redirect> for StoreError {
     fn from(redirect: Redirect) -> Self {
         Self::Refused(match redirect {
             Redirect::Moved(_) | Redirect::Ask(_) => "another node of the cluster has the slot".to_owned(),
-            Redirect::TryAgain => "the keys are just being moved to another node".to_owned(),
+            Redirect::TryAgain => "the keys are being moved to another node".to_owned(),
             Redirect::Down => "the cluster does not serve the slot".to_owned(),
         })
     }
@@ -177,14 +180,14 @@ pub(crate) fn shut_down() -> StoreError {
     StoreError::Unreachable("the store has been shut down".to_owned())
 }
 
-/// A server's error as the server sent it, `READONLY You can't write ...`: operators search for this text.
-fn server_message(error: &RedisError) -> String {
-    match (error.kind(), error.code(), error.detail()) {
 /// The error of requests whose task ended before it answered them: it panicked, or its runtime ended.
 pub(crate) fn ended_without_answer() -> StoreError {
     StoreError::Unreachable("the task of the request ended without an answer".to_owned())
 }
 
+/// A server's error as the server sent it, `READONLY You can't write ...`: operators search for this text.
+fn server_message(error: &RedisError) -> String {
+    match (error.kind(), error.code(), error.detail()) {
         (ErrorKind::Server(_) | ErrorKind::Extension, Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
     }

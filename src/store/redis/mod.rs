@@ -17,6 +17,7 @@ mod remote;
 mod replay;
 mod script;
 mod server_info;
+mod slot;
 mod tasks;
 #[cfg(test)]
 mod testing;
@@ -45,7 +46,7 @@ pub use observer::{BreakerTransition, NoopObserver, RedisObserver};
 pub use options::{Credentials, Password, RedisOptions, SentinelOptions, TlsOptions, Topology};
 pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
 pub use script::script_sha1;
-pub use server_info::{Recommendation, ServerInfo, ServerVersion, Skew};
+pub use server_info::{Concern, ServerInfo, ServerVersion, Skew};
 pub use tasks::TaskError;
 pub use url::{RedisUrl, RedisUrlError};
 

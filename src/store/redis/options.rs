@@ -131,11 +131,10 @@ impl fmt::Debug for Password {
 }
 
 impl RedisOptions {
-    /// Checks that there is a URL, and the numbers that must be at least 1. The settings check the other ranges of the
-    /// breaker's options.
+    /// Checks the numbers that must be at least 1. The settings check the other ranges of the breaker's options.
+    /// `Target` and `Cluster` check that there is a URL.
     pub(super) fn check(&self) -> Result<(), OptionsError> {
         let at_least_one = [
-            ("urls", !self.urls.is_empty()),
             ("connections", self.connections > 0),
             ("max_batch", self.max_batch > 0),
             ("max_queue", self.max_queue > 0),

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use super::connect::{Connection, Target};
 use super::error::OptionsError;
 use super::options::RedisOptions;
-use super::script::{self, By, Encoded, When};
+use super::script::{self, Encoded, ScriptRef, When};
 use crate::engine::{Charges, Outcomes, StoreError};
 
 /// Long, because no caller's request waits for the reply.
@@ -24,7 +24,7 @@ pub struct TimedBatch<'a> {
     pub requests: &'a [&'a Charges],
 }
 
-/// A client that decides at given times. Counters are kept for an hour of real time after they are as if never used.
+/// A client that decides at given times. Counters are kept for an hour of real time after they equal unused counters.
 #[derive(Debug)]
 pub struct ReplayClient {
     connection: Connection,
@@ -67,7 +67,7 @@ impl ReplayClient {
         let encoded: Vec<_> = batches.iter().map(encode).collect();
         let mut calls = Pipeline::with_capacity(batches.len());
         for (batch, requests) in batches.iter().zip(&encoded) {
-            calls.add_command(script::call(requests.iter(), When::At(batch.now_us), By::Hash));
+            calls.add_command(script::call(requests.iter(), When::At(batch.now_us), ScriptRef::Sha1));
         }
         let deadline = Instant::now() + REPLY_TIMEOUT;
         let replies: Vec<Vec<i64>> =
@@ -101,7 +101,7 @@ impl ReplayClient {
                 outcomes.by_charge.push(*before);
                 continue;
             };
-            let call = script::call(std::iter::once(&undo), When::At(now_us), By::Hash);
+            let call = script::call(std::iter::once(&undo), When::At(now_us), ScriptRef::Sha1);
             let deadline = Instant::now() + REPLY_TIMEOUT;
             let numbers: Vec<i64> = self.connection.query(&call, deadline).await.map_err(StoreError::from)?;
             for answer in script::split_reply(std::iter::once(&undo), &numbers)? {

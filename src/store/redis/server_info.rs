@@ -60,7 +60,7 @@ pub struct Skew {
 
 /// A fact about a server that operators should change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Recommendation {
+pub enum Concern {
     /// The version is older than the tested ones.
     #[error("{0} is older than version {OLDEST_TESTED}, the oldest that is tested")]
     Old(ServerVersion),
@@ -96,9 +96,10 @@ impl fmt::Display for Skew {
 }
 
 impl ServerInfo {
-    /// What operators should change. An unknown fact is no concern, except that scripts must be able to read the clock.
+    /// The facts that operators should change. An unknown fact is no concern, except that scripts must be able to read
+    /// the clock.
     #[must_use]
-    pub fn concerns(&self) -> Vec<Recommendation> {
+    pub fn concerns(&self) -> Vec<Concern> {
         let old =
             self.server.iter().filter(|server| server.major().is_some_and(|major| major < OLDEST_TESTED));
         let eviction = self.eviction.iter().filter(|policy| !SAFE_EVICTION.contains(&policy.as_str()));
@@ -108,10 +109,10 @@ impl ServerInfo {
             .filter(|skew| skew.ahead_us.unsigned_abs() > MAX_SKEW_US.saturating_add(skew.uncertainty_us));
         let no_time = self.scripts_read_the_clock.as_ref().err();
         old.cloned()
-            .map(Recommendation::Old)
-            .chain(eviction.cloned().map(Recommendation::Eviction))
-            .chain(skew.copied().map(Recommendation::Skew))
-            .chain(no_time.cloned().map(Recommendation::NoTime))
+            .map(Concern::Old)
+            .chain(eviction.cloned().map(Concern::Eviction))
+            .chain(skew.copied().map(Concern::Skew))
+            .chain(no_time.cloned().map(Concern::NoTime))
             .collect()
     }
 }
@@ -244,16 +245,16 @@ mod tests {
         let cases = [
             (
                 ServerInfo { server: Ok(server("Redis", "6.2.14")), ..good_info() },
-                Recommendation::Old(server("Redis", "6.2.14")),
+                Concern::Old(server("Redis", "6.2.14")),
             ),
             (
                 ServerInfo { eviction: Ok("allkeys-lru".to_owned()), ..good_info() },
-                Recommendation::Eviction("allkeys-lru".to_owned()),
+                Concern::Eviction("allkeys-lru".to_owned()),
             ),
-            (ServerInfo { clock: Ok(far), ..good_info() }, Recommendation::Skew(far)),
+            (ServerInfo { clock: Ok(far), ..good_info() }, Concern::Skew(far)),
             (
                 ServerInfo { scripts_read_the_clock: Err(forbidden()), ..good_info() },
-                Recommendation::NoTime(forbidden()),
+                Concern::NoTime(forbidden()),
             ),
         ];
         for (info, concern) in cases {

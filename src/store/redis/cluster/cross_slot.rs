@@ -29,7 +29,7 @@ pub(super) struct CrossSlotRequest {
 
 /// The request after its parts were sent.
 struct Reservation {
-    /// By charge of the request.
+    /// One for each charge of the request, in the same order.
     charges: Vec<ReservedCharge>,
     failure: Option<StoreError>,
 }
@@ -38,7 +38,7 @@ struct Reservation {
 struct ReservedCharge {
     /// `None` until the part is answered.
     outcome: Option<Outcome>,
-    /// Whether its part was admitted, and so recorded the charges that fit.
+    /// Whether its part was admitted: then the charges of the part that fit are recorded.
     is_recorded: bool,
 }
 

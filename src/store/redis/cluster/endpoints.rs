@@ -29,7 +29,7 @@ impl Endpoints {
     }
 }
 
-/// The address that stands in for a host that the seed does not know.
+/// The address of a seed. Replies of the seed may have an empty host, which then means the host of this address.
 fn seed_address(seed: &Endpoint) -> Address {
     // The server behind a Unix socket runs on this machine.
     let (host, port) = seed.address().unwrap_or(("localhost", 0));

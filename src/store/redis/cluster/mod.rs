@@ -1,15 +1,15 @@
 //! A Redis Cluster: which node decides a request.
 //!
 //! A request whose keys share a slot goes to the primary that serves the slot (`router`). A request over several slots
-//! is decided slot by slot (`cross_slot`). Replicas are never asked.
+//! is decided slot by slot (`cross_slot`). Replicas are never used.
 
 mod cross_slot;
 mod endpoints;
-mod layout;
 mod refresh;
 mod refresh_signal;
 mod router;
 mod slot_map;
+mod slot_ranges;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -39,7 +39,7 @@ use crate::store::redis::tasks::{TaskError, Tasks};
 /// All nodes of a cluster as one store.
 pub(super) struct Cluster {
     router: Arc<Router>,
-    /// The layout refresh, and the tasks of all nodes.
+    /// The refresh of the slot map, and the tasks of all nodes.
     tasks: Arc<Tasks>,
     /// Requests over several slots. They finish even if the caller is gone, so that no charge stays recorded by
     /// mistake.
@@ -47,17 +47,17 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts to load the layout. The nodes need not run yet.
+    /// Starts to load the slot map. The nodes need not run yet.
     pub(super) fn start(
         options: &RedisOptions,
         observer: Arc<dyn RedisObserver>,
     ) -> Result<Self, OptionsError> {
         let seeds = endpoints(options, &options.credentials)?;
-        let endpoints = Endpoints::new(seeds).ok_or(OptionsError::Zero("urls"))?;
+        let endpoints = Endpoints::new(seeds).ok_or(OptionsError::NoUrl)?;
         let tasks = Arc::new(Tasks::new());
         let router = Router::new(options, endpoints, QueueDepth::new(observer), Arc::clone(&tasks));
         let router = Arc::new(router);
-        tasks.spawn_loop("layout refresh", router.closing(), refresh::run(Arc::clone(&router)));
+        tasks.spawn_loop("slot map refresh", router.closing(), refresh::run(Arc::clone(&router)));
         Ok(Self { router, tasks, requests: Tasks::new() })
     }
 

@@ -1,5 +1,5 @@
-//! Keeps the layout current: loads it at the start, after a request for a refresh, and for a while after that. Asks one
-//! node at a time.
+//! Keeps the slot map up to date: loads it at the start, after a request for a refresh, and for a while after that. Asks
+//! one node at a time.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use std::time::Duration;
 use redis::Value;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::layout::{SlotRange, parse_layout};
 use super::refresh_signal::{POLL_INTERVAL, jittered};
 use super::router::Router;
+use super::slot_ranges::{SlotRange, parse_slot_ranges};
 use crate::engine::StoreError;
 use crate::store::redis::address::Address;
 use crate::store::redis::connect::Target;
@@ -19,25 +19,26 @@ use crate::store::redis::error::store_error;
 /// How long one node may take to connect and reply.
 const NODE_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Minimum time between two refreshes while the layout changes...
+/// The pause after a refresh that found new or lost primaries.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-/// ...and its maximum while the layout stays the same. It bounds how late the end of a failover is noticed.
+/// While refreshes find no change, the pause doubles up to this length. It bounds how late the end of a failover is
+/// noticed.
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
-/// Refreshes the layout for ever.
+/// Refreshes the slot map for ever.
 pub(super) async fn run(router: Arc<Router>) -> Infallible {
     let mut pause = SHORTEST_PAUSE;
     loop {
-        let has_changed = match load_layout(&router).await {
-            Ok(layout) => router.set_layout(&layout),
+        let has_changed = match query_nodes(&router).await {
+            Ok(reported) => router.update_slots(&reported),
             Err(failure) => {
-                router.layout_failed(failure);
+                router.refresh_failed(failure);
                 false
             }
         };
         pause = if has_changed { SHORTEST_PAUSE } else { LONGEST_PAUSE.min(2 * pause) };
         sleep(jittered(pause)).await;
-        if !router.has_layout() {
+        if !router.is_loaded() {
             continue;
         }
         let idle_since = Instant::now();
@@ -48,8 +49,8 @@ pub(super) async fn run(router: Arc<Router>) -> Infallible {
     }
 }
 
-/// The layout that the first node to reply reports. Nodes that failed are asked last.
-async fn load_layout(router: &Router) -> Result<Vec<SlotRange>, StoreError> {
+/// The slots as the first node that replies reports them. Nodes that failed are asked last.
+async fn query_nodes(router: &Router) -> Result<Vec<SlotRange>, StoreError> {
     let failed = router.refresh_signal().take_failed_nodes();
     let mut nodes = router.targets();
     fastrand::shuffle(&mut nodes);
@@ -57,8 +58,8 @@ async fn load_layout(router: &Router) -> Result<Vec<SlotRange>, StoreError> {
     nodes.sort_by_key(|(address, _)| failed.contains(address));
     let mut failure = StoreError::Unreachable("no node is known".to_owned());
     for (address, target) in nodes {
-        match timeout(NODE_TIMEOUT, query_layout(&address, &target)).await {
-            Ok(Ok(layout)) => return Ok(layout),
+        match timeout(NODE_TIMEOUT, query_slots(&address, &target)).await {
+            Ok(Ok(reported)) => return Ok(reported),
             Ok(Err(reason)) => failure = reason,
             Err(_elapsed) => failure = StoreError::Timeout,
         }
@@ -66,9 +67,9 @@ async fn load_layout(router: &Router) -> Result<Vec<SlotRange>, StoreError> {
     Err(failure)
 }
 
-async fn query_layout(address: &Address, target: &Target) -> Result<Vec<SlotRange>, StoreError> {
+async fn query_slots(address: &Address, target: &Target) -> Result<Vec<SlotRange>, StoreError> {
     let (mut raw, _) = target.connect().await?;
     let command = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
     let reply: Value = command.query_async(&mut raw.connection).await.map_err(store_error)?;
-    parse_layout(&reply, address)
+    parse_slot_ranges(&reply, address)
 }

@@ -1,4 +1,4 @@
-//! When the layout is to be refreshed. Knows nothing of how.
+//! When to refresh the slot map. Knows nothing of how.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::store::redis::address::Address;
 
-/// After the last request for a refresh, the layout is polled for this long, because a failover takes time...
+/// How long the slot map is polled after the last request for a refresh, because a failover takes time.
 const POLL_FOR: Duration = Duration::from_secs(30);
-/// ...at this interval.
+/// The interval of these polls.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Requests for a refresh, from the requests that met an error or a redirect.
@@ -28,13 +28,13 @@ struct SignalState {
 }
 
 impl RefreshSignal {
-    /// Requests a refresh, because the layout may have changed.
+    /// Requests a refresh, because the slot map may have changed.
     pub(super) fn request(&self) {
         self.state.lock().last_request = Some(Instant::now());
         self.requested.notify_one();
     }
 
-    /// Requests a refresh, because a node failed. Other nodes are asked first.
+    /// Requests a refresh, because a node failed. The refresh asks the other nodes first.
     pub(super) fn request_after_failure(&self, failed: &Address) {
         let mut state = self.state.lock();
         if !state.failed_nodes.contains(failed) {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_request_the_layout_is_polled_for_a_while() {
+    async fn after_a_request_the_slot_map_is_polled_for_a_while() {
         let signal = RefreshSignal::default();
         signal.request();
         assert!(signal.next().await, "the request itself");

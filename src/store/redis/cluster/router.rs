@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::endpoints::Endpoints;
-use super::layout::SlotRange;
 use super::refresh_signal::RefreshSignal;
 use super::slot_map::{Primary, SlotMap};
+use super::slot_ranges::SlotRange;
 use crate::engine::StoreError;
 use crate::store::redis::address::Address;
 use crate::store::redis::connect::Target;
@@ -23,8 +23,8 @@ use crate::store::redis::options::RedisOptions;
 use crate::store::redis::script::{Answer, Encoded};
 use crate::store::redis::tasks::Tasks;
 
-/// How many times a request is sent at most. Each redirect comes from a node that knows the layout better, so more than
-/// a few mean that the nodes disagree.
+/// How many times a request is sent at most. Each redirect comes from a node that knows the slots better, so more than a
+/// few mean that the nodes disagree.
 const MAX_ATTEMPTS: usize = 5;
 
 /// Pause before a request for a key that is being migrated is sent again.
@@ -36,8 +36,8 @@ pub(super) struct Router {
     endpoints: Endpoints,
     map: Mutex<SlotMap<Node>>,
     refresh_signal: RefreshSignal,
-    /// `Ok` after the first layout; before, the last error of a refresh, if any.
-    first_layout: watch::Sender<Option<Result<(), StoreError>>>,
+    /// `Ok` after the first successful refresh. Until then the error of the last refresh, or `None`.
+    first_refresh: watch::Sender<Option<Result<(), StoreError>>>,
     queue_depth: QueueDepth,
     closing: CancellationToken,
     /// The tasks of all nodes.
@@ -73,7 +73,7 @@ impl Router {
             endpoints,
             map: Mutex::default(),
             refresh_signal: RefreshSignal::default(),
-            first_layout: watch::Sender::new(None),
+            first_refresh: watch::Sender::new(None),
             queue_depth,
             closing: CancellationToken::new(),
             tasks,
@@ -122,7 +122,7 @@ impl Router {
         seeds.map(|(address, endpoint)| (address.clone(), Target::Server(endpoint.clone())))
     }
 
-    /// Has a request decided whose keys share this slot. Follows redirects.
+    /// Sends a request whose keys share this slot, and returns its answer. Follows redirects.
     pub(super) async fn call(
         &self,
         request: Encoded,
@@ -159,7 +159,7 @@ impl Router {
         )))
     }
 
-    /// The primary that serves the slot. Waits for the first layout.
+    /// The primary that serves the slot. Waits for the first refresh of the slot map.
     pub(super) async fn owner(
         &self,
         slot: Option<u16>,
@@ -168,8 +168,8 @@ impl Router {
         if let Some(owner) = self.map.lock().owner(slot) {
             return Ok(owner);
         }
-        let mut first_layout = self.first_layout.subscribe();
-        let loaded = timeout_at(deadline, first_layout.wait_for(Option::is_some)).await;
+        let mut first_refresh = self.first_refresh.subscribe();
+        let loaded = timeout_at(deadline, first_refresh.wait_for(Option::is_some)).await;
         match loaded.map(|loaded| loaded.map(|loaded| loaded.clone())) {
             Ok(Ok(Some(Err(failure)))) => return Err(failure),
             Ok(_) => {}
@@ -182,7 +182,7 @@ impl Router {
         })
     }
 
-    /// The primary that serves the slot now, after `failed` could not be reached. An error if it still is `failed`.
+    /// The primary that serves the slot now, after `failed` could not be reached; `failure` if it still is `failed`.
     fn new_owner(
         &self,
         failed: &Arc<Primary<Node>>,
@@ -212,11 +212,12 @@ impl Router {
                 Ok((primary, CallMode::Batched(sent.slot)))
             }
             Redirect::Ask(to) => Ok((self.redirect_target(to.reported_by(&from.address)), CallMode::Asking)),
-            // A key of the call is on the other node, perhaps the key of another request: retry in a call of its own.
+            // A key of the call is on the other node, perhaps the key of another request: retry this request in a call of
+            // its own.
             Redirect::TryAgain if matches!(sent.mode, CallMode::Batched(_)) => {
                 Ok((Arc::clone(from), CallMode::Single))
             }
-            // The keys of this request are on both nodes, perhaps for long.
+            // The keys of this request are on both nodes, perhaps for a long time.
             Redirect::TryAgain if sent.key_count > 1 => Err(RouteError::SlotMigrating),
             Redirect::TryAgain => {
                 sleep(MIGRATION_PAUSE).await;
@@ -242,19 +243,19 @@ impl Router {
         node
     }
 
-    /// Whether there has been a layout.
-    pub(super) fn has_layout(&self) -> bool {
-        self.map.lock().has_layout()
+    /// Whether a refresh of the slot map has succeeded.
+    pub(super) fn is_loaded(&self) -> bool {
+        self.map.lock().is_loaded()
     }
 
-    /// Replaces the layout. Returns whether a primary joined or left.
-    pub(super) fn set_layout(&self, layout: &[SlotRange]) -> bool {
+    /// Replaces the slots by those that a node reported. Returns whether a primary joined or left.
+    pub(super) fn update_slots(&self, reported: &[SlotRange]) -> bool {
         let mut map = self.map.lock();
         let before = map.primaries().len();
-        let left = map.set_layout(layout, |address| self.open(address));
+        let left = map.update(reported, |address| self.open(address));
         let has_changed = !left.is_empty() || map.primaries().len() != before;
         for primary in map.primaries() {
-            if let Some(range) = layout.iter().find(|range| range.primary == primary.address) {
+            if let Some(range) = reported.iter().find(|range| range.primary == primary.address) {
                 let slot = Some(*range.slots.start());
                 primary.node.set_probe(probe_request(&self.options.key_prefix, slot));
             }
@@ -263,14 +264,14 @@ impl Router {
         for primary in left {
             primary.node.retire();
         }
-        self.first_layout.send_replace(Some(Ok(())));
+        self.first_refresh.send_replace(Some(Ok(())));
         has_changed
     }
 
-    /// Records that no node reported the layout. Before the first layout, requests fail with this error.
-    pub(super) fn layout_failed(&self, failure: StoreError) {
-        if !self.has_layout() {
-            self.first_layout.send_replace(Some(Err(failure)));
+    /// Records that no node reported the slots. Before the first successful refresh, requests fail with this error.
+    pub(super) fn refresh_failed(&self, failure: StoreError) {
+        if !self.is_loaded() {
+            self.first_refresh.send_replace(Some(Err(failure)));
         }
     }
 }

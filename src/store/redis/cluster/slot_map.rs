@@ -1,10 +1,11 @@
-//! Which primary serves which slot. Primaries and their clients are kept while a layout or a redirect names them.
-//! Generic over the client `N`, so that it knows nothing of connections.
+//! Which primary serves which slot, as the nodes last reported it. A primary and its client are kept while a report or a
+//! redirect names the primary. Generic over the client `N`, so that it knows nothing of connections.
 
 use std::sync::Arc;
 
-use super::layout::SlotRange;
-use crate::store::redis::address::{Address, SLOTS};
+use super::slot_ranges::SlotRange;
+use crate::store::redis::address::Address;
+use crate::store::redis::slot::SLOTS;
 
 /// A primary and its client.
 pub(super) struct Primary<N> {
@@ -16,15 +17,16 @@ pub(super) struct Primary<N> {
 pub(super) struct SlotMap<N> {
     primaries: Vec<Arc<Primary<N>>>,
     /// For each slot 1 + an index of `primaries`, or 0 for a slot that no primary serves. Empty before the first
-    /// layout.
+    /// report.
     owners: Vec<u16>,
-    /// Primaries that redirects named since the last layout. They stay although the layout may not have them yet.
+    /// Primaries that redirects named since the last report. They are kept although the next report may be older than
+    /// the redirect.
     redirect_targets: Vec<Address>,
 }
 
 impl<N> SlotMap<N> {
-    /// Whether there has been a layout.
-    pub(super) fn has_layout(&self) -> bool {
+    /// Whether a node has reported the slots.
+    pub(super) fn is_loaded(&self) -> bool {
         !self.owners.is_empty()
     }
 
@@ -60,21 +62,21 @@ impl<N> SlotMap<N> {
         }
     }
 
-    /// Replaces the layout; `open` makes the clients of new primaries. Returns the primaries that left.
-    pub(super) fn set_layout(
+    /// Takes over a report; `open` makes the clients of new primaries. Returns the primaries that left.
+    pub(super) fn update(
         &mut self,
-        layout: &[SlotRange],
+        reported: &[SlotRange],
         open: impl Fn(&Address) -> N,
     ) -> Vec<Arc<Primary<N>>> {
         let redirect_targets = std::mem::take(&mut self.redirect_targets);
         let stays = |primary: &Arc<Primary<N>>| {
             redirect_targets.contains(&primary.address)
-                || layout.iter().any(|range| range.primary == primary.address)
+                || reported.iter().any(|range| range.primary == primary.address)
         };
         let (kept, left) = std::mem::take(&mut self.primaries).into_iter().partition(stays);
         self.primaries = kept;
         self.owners = vec![0; usize::from(SLOTS)];
-        for range in layout {
+        for range in reported {
             let owner = owner_number(self.index_of(&range.primary, &open));
             for slot in range.slots.clone() {
                 self.owners[usize::from(slot)] = owner;
@@ -98,7 +100,7 @@ impl<N> Default for SlotMap<N> {
     }
 }
 
-/// How `owners` writes an index. A cluster has at most as many primaries as slots.
+/// The number of an index in `owners`. A cluster has at most as many primaries as slots.
 fn owner_number(index: usize) -> u16 {
     u16::try_from(index + 1).unwrap_or(0)
 }
@@ -111,7 +113,7 @@ mod tests {
         Address { host: host.to_owned(), port: 7_000 }
     }
 
-    fn layout(ranges: &[(u16, u16, &str)]) -> Vec<SlotRange> {
+    fn report(ranges: &[(u16, u16, &str)]) -> Vec<SlotRange> {
         let range = |&(first, last, host): &(u16, u16, &str)| SlotRange {
             slots: first..=last,
             primary: address(host),
@@ -133,24 +135,24 @@ mod tests {
     }
 
     #[test]
-    fn before_the_first_layout_no_slot_has_an_owner() {
+    fn before_the_first_report_no_slot_has_an_owner() {
         let mut map = SlotMap::<()>::default();
-        assert!(!map.has_layout() && map.owner(None).is_none());
+        assert!(!map.is_loaded() && map.owner(None).is_none());
         assert_eq!(owners(&map), hosts(["", "", "", ""]));
         map.redirect_target(&address("a"), |_| ());
         map.assign_slot(5, &address("a"));
-        assert!(!map.has_layout(), "a redirect is not a layout");
+        assert!(!map.is_loaded(), "a redirect is not a report");
     }
 
     #[test]
-    fn a_layout_assigns_ranges_and_reports_the_primaries_that_left() {
+    fn an_update_assigns_ranges_and_returns_the_primaries_that_left() {
         let mut map = SlotMap::<()>::default();
-        assert!(map.set_layout(&layout(&[(0, 5, "a"), (6, 100, "b")]), |_| ()).is_empty());
-        assert!(map.has_layout());
+        assert!(map.update(&report(&[(0, 5, "a"), (6, 100, "b")]), |_| ()).is_empty());
+        assert!(map.is_loaded());
         assert_eq!(owners(&map), hosts(["a", "a", "b", ""]));
         assert!(host(map.owner(None)).is_some_and(|host| ["a", "b"].contains(&host.as_str())));
 
-        let left = map.set_layout(&layout(&[(0, SLOTS - 1, "b")]), |_| ());
+        let left = map.update(&report(&[(0, SLOTS - 1, "b")]), |_| ());
         assert_eq!(left.iter().map(|primary| primary.address.host.as_str()).collect::<Vec<_>>(), ["a"]);
         assert_eq!(owners(&map), hosts(["b", "b", "b", "b"]));
     }
@@ -158,26 +160,26 @@ mod tests {
     #[test]
     fn a_primary_that_stays_keeps_its_client() {
         let mut map = SlotMap::<u32>::default();
-        map.set_layout(&layout(&[(0, 5, "a"), (6, 100, "b")]), |_| 1);
-        map.set_layout(&layout(&[(0, 5, "c"), (6, 100, "b")]), |_| 2);
+        map.update(&report(&[(0, 5, "a"), (6, 100, "b")]), |_| 1);
+        map.update(&report(&[(0, 5, "c"), (6, 100, "b")]), |_| 2);
         let clients = [5, 6].map(|slot| map.owner(Some(slot)).map(|primary| primary.node));
         assert_eq!(clients, [Some(2), Some(1)]);
     }
 
     #[test]
-    fn a_redirect_moves_one_slot_until_the_next_layout() {
+    fn a_redirect_moves_one_slot_until_the_next_report() {
         let mut map = SlotMap::<()>::default();
-        map.set_layout(&layout(&[(0, SLOTS - 1, "a")]), |_| ());
+        map.update(&report(&[(0, SLOTS - 1, "a")]), |_| ());
         map.redirect_target(&address("b"), |_| ());
         map.assign_slot(5, &address("b"));
         assert_eq!(owners(&map), hosts(["a", "b", "a", "a"]));
         map.assign_slot(6, &address("unknown"));
         assert_eq!(owners(&map), hosts(["a", "b", "a", "a"]), "only a known primary can own a slot");
 
-        // A layout that is older than the redirect does not have its target.
-        assert!(map.set_layout(&layout(&[(0, SLOTS - 1, "a")]), |_| ()).is_empty(), "the target stays");
+        // A report that is older than the redirect does not name its target.
+        assert!(map.update(&report(&[(0, SLOTS - 1, "a")]), |_| ()).is_empty(), "the target stays");
         assert_eq!(owners(&map), hosts(["a", "a", "a", "a"]));
-        let left = map.set_layout(&layout(&[(0, SLOTS - 1, "a")]), |_| ());
-        assert_eq!(left.len(), 1, "the second layout without it removes the target");
+        let left = map.update(&report(&[(0, SLOTS - 1, "a")]), |_| ());
+        assert_eq!(left.len(), 1, "the second report without it removes the target");
     }
 }

@@ -1,11 +1,12 @@
-//! The layout of a cluster, parsed from the reply to `CLUSTER SLOTS`. Knows nothing of connections.
+//! The reply to `CLUSTER SLOTS`: ranges of slots with their primaries. Knows nothing of connections.
 
 use std::ops::RangeInclusive;
 
 use redis::Value;
 
 use crate::engine::StoreError;
-use crate::store::redis::address::{Address, SLOTS, known_host};
+use crate::store::redis::address::{Address, known_host};
+use crate::store::redis::slot::SLOTS;
 
 /// A range of slots and the primary that serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,11 +15,11 @@ pub(super) struct SlotRange {
     pub(super) primary: Address,
 }
 
-/// Parses the reply of the node at `sender` to `CLUSTER SLOTS`.
+/// Parses the reply of the node at `sender`.
 ///
 /// # Errors
 /// [`StoreError::Malformed`] for any other reply; [`StoreError::Refused`] if the node knows no slots.
-pub(super) fn parse_layout(reply: &Value, sender: &Address) -> Result<Vec<SlotRange>, StoreError> {
+pub(super) fn parse_slot_ranges(reply: &Value, sender: &Address) -> Result<Vec<SlotRange>, StoreError> {
     let Value::Array(ranges) = reply else { return Err(malformed()) };
     if ranges.is_empty() {
         return Err(StoreError::Refused("the node knows no slots".to_owned()));
@@ -26,7 +27,7 @@ pub(super) fn parse_layout(reply: &Value, sender: &Address) -> Result<Vec<SlotRa
     ranges.iter().map(|range| parse_range(range, sender).ok_or_else(malformed)).collect()
 }
 
-/// Parses a range: first slot, last slot, the primary, then the replicas. A node is a host, a port and more.
+/// Parses a range: first slot, last slot, the primary, then the replicas. A node is a host, a port and further fields.
 fn parse_range(range: &Value, sender: &Address) -> Option<SlotRange> {
     let Value::Array(parts) = range else { return None };
     let [first, last, Value::Array(primary), ..] = parts.as_slice() else { return None };
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layout_is_parsed_and_further_fields_are_ignored() {
+    fn slot_ranges_are_parsed_and_further_fields_are_ignored() {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let node = |host: Value, port| {
             Value::Array(vec![host, Value::Int(port), text("id"), Value::Array(vec![text("ip"), text("x")])])
@@ -69,14 +70,14 @@ mod tests {
             range(0, 5, vec![node(text("a"), 7_000), node(text("b"), 7_001)]),
             range(6, 16_383, vec![node(Value::Nil, 7_002)]),
         ]);
-        let primaries: Vec<_> = parse_layout(&reply, &sender)
+        let primaries: Vec<_> = parse_slot_ranges(&reply, &sender)
             .expect("a good reply")
             .into_iter()
             .map(|range| (range.slots, range.primary.to_string()))
             .collect();
         assert_eq!(primaries, [(0..=5, "a:7000".to_owned()), (6..=16_383, "seed:7002".to_owned())]);
 
-        assert!(matches!(parse_layout(&Value::Array(vec![]), &sender), Err(StoreError::Refused(_))));
+        assert!(matches!(parse_slot_ranges(&Value::Array(vec![]), &sender), Err(StoreError::Refused(_))));
         let node = || vec![node(text("a"), 7_000)];
         let malformed_replies = [
             Value::Nil,
@@ -89,7 +90,7 @@ mod tests {
         ];
         for malformed in malformed_replies {
             assert!(
-                matches!(parse_layout(&malformed, &sender), Err(StoreError::Malformed(_))),
+                matches!(parse_slot_ranges(&malformed, &sender), Err(StoreError::Malformed(_))),
                 "{malformed:?}"
             );
         }

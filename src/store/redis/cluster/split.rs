@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use crate::engine::algorithm::Kernel;
 use crate::engine::{Charge, Charges, Charging, Cost, Outcome, Outcomes, Role};
-use crate::store::redis::address;
 use crate::store::redis::script::Encoded;
+use crate::store::redis::slot::slot_of_key;
 
 /// The slots of a request's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) enum RequestSlots {
 
 impl RequestSlots {
     pub(super) fn of_keys(request: &Encoded) -> Self {
-        let mut slots = request.keys().map(address::slot_of_key);
+        let mut slots = request.keys().map(slot_of_key);
         let first = slots.next();
         if slots.all(|slot| Some(slot) == first) { Self::Same(first) } else { Self::Different }
     }
@@ -26,7 +26,7 @@ impl RequestSlots {
 
 /// The slot of the first key; `None` without a key.
 pub(super) fn first_slot(request: &Encoded) -> Option<u16> {
-    request.keys().next().map(address::slot_of_key)
+    request.keys().next().map(slot_of_key)
 }
 
 /// Some charges of a request, which are decided together.
@@ -40,7 +40,7 @@ impl RequestPart {
     /// One part for each slot. Charges without a key, and so without a slot, go with the first part. `request` is the
     /// encoding of `charges`.
     pub(super) fn by_slot(charges: &Charges, request: &Encoded) -> Vec<Self> {
-        let mut key_slots = request.keys().map(address::slot_of_key);
+        let mut key_slots = request.keys().map(slot_of_key);
         let mut slots: SmallVec<[u16; 4]> = SmallVec::new();
         let mut parts: Vec<Self> = Vec::new();
         for (index, charge) in charges.values().enumerate() {
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_hash_tags_of_all_keys_decide_whether_a_request_has_one_slot() {
-        let slot = Some(address::slot_of_key("a"));
+        let slot = Some(slot_of_key("a"));
         assert_eq!(slots(&taken(&["x{a}", "y{a}"])), RequestSlots::Same(slot));
         assert_eq!(
             slots(&taken(&["x{a}", "", "y{a}"])),

@@ -11,7 +11,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::dial::RawConnection;
-use super::sentinel::MasterEpoch;
+use super::sentinel::PrimaryEpoch;
 use super::target::Target;
 use crate::engine::StoreError;
 use crate::store::redis::error::{CommandError, store_error};
@@ -56,7 +56,7 @@ pub(crate) struct Connector {
 pub(crate) struct Connection {
     raw: RawConnection,
     /// With sentinels, the epoch in which it leads to the primary.
-    epoch: Option<MasterEpoch>,
+    epoch: Option<PrimaryEpoch>,
     is_broken: bool,
     last_used: Instant,
     /// The error of a server that answers but cannot decide: a replica, or a server that is still loading.
@@ -79,7 +79,7 @@ impl ManageConnection for Connector {
     type Error = Infallible;
 
     async fn connect(&self) -> Result<ConnectResult, Infallible> {
-        if let Some(failure) = self.last_failure.lock().clone().filter(|failure| !failure.is_stale()) {
+        if let Some(failure) = self.last_failure.lock().clone().filter(|failure| !failure.is_expired()) {
             return Ok(Err(failure));
         }
         let opened = timeout(CONNECT_TIMEOUT, Connection::open(&self.target)).await;
@@ -109,7 +109,7 @@ impl ConnectFailure {
     }
 
     /// Whether the next attempt is due.
-    fn is_stale(&self) -> bool {
+    fn is_expired(&self) -> bool {
         Instant::now() >= self.retry_at
     }
 }
@@ -127,8 +127,8 @@ pub(crate) async fn checkout(
         let Ok(Ok(pooled)) = timeout_at(deadline, pool.get()).await else {
             return Err(StoreError::Timeout);
         };
-        // Skips stale failures: they are from attempts before this call.
-        if !pooled.as_ref().is_err_and(ConnectFailure::is_stale) {
+        // Skips failures of earlier attempts, which no longer count.
+        if !pooled.as_ref().is_err_and(ConnectFailure::is_expired) {
             return Ok(pooled);
         }
     }
@@ -160,7 +160,7 @@ impl Connection {
 
     /// Whether the connection is open and leads to the primary.
     fn is_usable(&mut self) -> bool {
-        let is_usable = self.raw.is_open() && self.epoch.as_ref().is_none_or(MasterEpoch::is_current);
+        let is_usable = self.raw.is_open() && self.epoch.as_ref().is_none_or(PrimaryEpoch::is_current);
         self.is_broken |= !is_usable;
         is_usable
     }
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_stands_for_a_short_pause_and_then_there_is_one_new_attempt() {
+    async fn a_failed_attempt_is_repeated_once_after_a_pause() {
         let server = server(|_| None);
         server.set_refuses(true);
         let pool = pool(1);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_replica_is_left_but_not_sooner_than_after_a_failed_attempt() {
+    async fn a_connection_to_a_replica_is_replaced_after_the_pause_of_a_failed_attempt() {
         let server = server(|command| (command[0] == "ECHO").then_some(Reply::Error("READONLY a replica")));
         let pool = pool(1);
         let readonly = Err(StoreError::Refused("READONLY a replica".to_owned()));

@@ -1,4 +1,5 @@
-//! Which server is the primary. Each new connection asks a sentinel, and then the server itself (`ROLE`).
+//! Which server is the primary; `master` in the Sentinel protocol and in the settings. Each new connection asks a
+//! sentinel, and then the server itself (`ROLE`).
 //!
 //! That is enough when a failover breaks the connections to the old primary, or makes it answer as a replica. A planned
 //! failover or a network partition can leave the old primary answering as before: polling the sentinels detects it.
@@ -27,7 +28,7 @@ const SENTINEL_TIMEOUT: Duration = LOOKUP_TIMEOUT.saturating_add(Duration::from_
 
 /// How long the reported primary may take to accept a connection, before the next sentinel is asked: it may report
 /// another server.
-const MASTER_TIMEOUT: Duration = Duration::from_millis(150);
+const PRIMARY_TIMEOUT: Duration = Duration::from_millis(150);
 
 /// The pause between two polls of the sentinels, in milliseconds. Random, so that workers do not poll in step.
 const POLL_PAUSE_MS: RangeInclusive<u64> = 400..=800;
@@ -36,48 +37,51 @@ const POLL_PAUSE_MS: RangeInclusive<u64> = 400..=800;
 #[derive(Debug)]
 pub(crate) struct Sentinels {
     endpoints: Vec<Endpoint>,
-    master: String,
+    /// The name of the primary in the configuration of the sentinels.
+    master_name: String,
     /// How connections to the servers are made; its address is not used.
     server: Endpoint,
-    /// The sentinel to ask first: the last one that answered, or the one after the last that did not.
+    /// Index of the sentinel to ask first: the last one that answered, or the one after the last that did not.
     first: AtomicUsize,
-    /// The primary of the last connection.
-    current: Mutex<Option<Address>>,
+    /// The primary of the last connection; `None` before the first connection, and after the sentinels reported
+    /// another primary.
+    primary: Mutex<Option<Address>>,
     /// The endpoint of the last primary. It is kept because it has the last known addresses of the host.
-    endpoint: Mutex<Option<(Address, Endpoint)>>,
+    last_endpoint: Mutex<Option<(Address, Endpoint)>>,
     /// The number of the current epoch.
     epoch: Arc<AtomicU64>,
 }
 
 /// The epoch in which a connection was opened. An epoch ends when the primary changes.
 #[derive(Debug)]
-pub(crate) struct MasterEpoch {
+pub(crate) struct PrimaryEpoch {
     number: u64,
-    current: Arc<AtomicU64>,
+    /// The number of the current epoch.
+    current_number: Arc<AtomicU64>,
 }
 
-impl MasterEpoch {
+impl PrimaryEpoch {
     pub(super) fn is_current(&self) -> bool {
-        self.current.load(Ordering::Relaxed) == self.number
+        self.current_number.load(Ordering::Relaxed) == self.number
     }
 }
 
 impl Sentinels {
     /// `endpoints` must not be empty.
-    pub(super) fn new(endpoints: Vec<Endpoint>, master: String, server: Endpoint) -> Self {
+    pub(super) fn new(endpoints: Vec<Endpoint>, master_name: String, server: Endpoint) -> Self {
         Self {
             endpoints,
-            master,
+            master_name,
             server,
             first: AtomicUsize::new(0),
-            current: Mutex::default(),
-            endpoint: Mutex::default(),
+            primary: Mutex::default(),
+            last_endpoint: Mutex::default(),
             epoch: Arc::default(),
         }
     }
 
     /// Connects to the primary: asks the sentinels in turn until one reports a server that accepts the connection.
-    pub(super) async fn connect(&self) -> Result<(RawConnection, MasterEpoch), StoreError> {
+    pub(super) async fn connect(&self) -> Result<(RawConnection, PrimaryEpoch), StoreError> {
         let first = self.first.load(Ordering::Relaxed);
         let number = self.epoch.load(Ordering::Relaxed);
         let mut last = StoreError::Unreachable("no sentinel is configured".to_owned());
@@ -98,35 +102,35 @@ impl Sentinels {
 
     /// Connects to the primary that this sentinel reports.
     async fn connect_by(&self, sentinel: usize) -> Result<(RawConnection, Address), StoreError> {
-        let address = self.reported_master(sentinel, &mut None).await?;
-        let connected = timeout(MASTER_TIMEOUT, self.connect_master(&address)).await;
+        let address = self.reported_primary(sentinel, &mut None).await?;
+        let connected = timeout(PRIMARY_TIMEOUT, self.connect_primary(&address)).await;
         Ok((connected.unwrap_or(Err(StoreError::Timeout))?, address))
     }
 
     /// The epoch of a new connection to `address`, which was begun in epoch `number`. If the last connection has
     /// another address, a new epoch begins: connections of earlier epochs are replaced.
-    fn epoch_of(&self, number: u64, address: Address) -> MasterEpoch {
-        let mut current = self.current.lock();
-        let has_changed = current.as_ref().is_some_and(|current| *current != address);
-        *current = Some(address);
+    fn epoch_of(&self, number: u64, address: Address) -> PrimaryEpoch {
+        let mut primary = self.primary.lock();
+        let has_changed = primary.as_ref().is_some_and(|known| *known != address);
+        *primary = Some(address);
         let number = if has_changed { self.epoch.fetch_add(1, Ordering::Relaxed) + 1 } else { number };
-        MasterEpoch { number, current: Arc::clone(&self.epoch) }
+        PrimaryEpoch { number, current_number: Arc::clone(&self.epoch) }
     }
 
-    /// Polls the sentinels. Begins a new epoch when a majority reports another primary than the current one.
+    /// Polls the sentinels. Begins a new epoch when a majority reports another primary than the last connection has.
     pub(super) async fn watch(&self) -> Infallible {
         let mut connections: Vec<Option<RawConnection>> = self.endpoints.iter().map(|_| None).collect();
         loop {
             sleep(Duration::from_millis(fastrand::u64(POLL_PAUSE_MS))).await;
-            let Some(current) = self.current.lock().clone() else { continue };
+            let Some(known) = self.primary.lock().clone() else { continue };
             let polls = connections.iter_mut().enumerate();
-            let reports = join_all(polls.map(|(sentinel, open)| self.reported_master(sentinel, open))).await;
-            let mut latest = self.current.lock();
-            if let Some(sentinel) = dissenting_majority(&reports, &current)
-                && latest.as_ref() == Some(&current)
+            let reports = join_all(polls.map(|(sentinel, open)| self.reported_primary(sentinel, open))).await;
+            let mut primary = self.primary.lock();
+            if let Some(sentinel) = dissenting_majority(&reports, &known)
+                && primary.as_ref() == Some(&known)
             {
                 // The next connection asks a sentinel of the majority first.
-                *latest = None;
+                *primary = None;
                 self.first.store(sentinel, Ordering::Relaxed);
                 self.epoch.fetch_add(1, Ordering::Relaxed);
             }
@@ -135,7 +139,7 @@ impl Sentinels {
 
     /// The primary that a sentinel reports. Uses the connection in `open` if there is one, and leaves one there after
     /// an answer.
-    async fn reported_master(
+    async fn reported_primary(
         &self,
         sentinel: usize,
         open: &mut Option<RawConnection>,
@@ -148,7 +152,7 @@ impl Sentinels {
                 None => endpoint.connect().await?,
             };
             let mut command = redis::cmd("SENTINEL");
-            command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
+            command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master_name);
             let reported: Option<(String, u16)> =
                 command.query_async(&mut connection.connection).await.map_err(store_error)?;
             Ok((connection, reported))
@@ -156,13 +160,13 @@ impl Sentinels {
         let (connection, reported) =
             timeout(SENTINEL_TIMEOUT, query).await.unwrap_or(Err(StoreError::Timeout))?;
         *open = Some(connection);
-        let unknown = || format!("the sentinel {endpoint} knows no master {:?}", self.master);
+        let unknown = || format!("the sentinel {endpoint} knows no master {:?}", self.master_name);
         let (host, port) = reported.ok_or_else(|| StoreError::Refused(unknown()))?;
         Ok(Address { host, port })
     }
 
     /// Connects to a server and checks its role: the sentinel may not have noticed a failover yet.
-    async fn connect_master(&self, address: &Address) -> Result<RawConnection, StoreError> {
+    async fn connect_primary(&self, address: &Address) -> Result<RawConnection, StoreError> {
         let mut connection = self.endpoint_at(address).connect().await?;
         let role: Value =
             redis::cmd("ROLE").query_async(&mut connection.connection).await.map_err(store_error)?;
@@ -180,7 +184,7 @@ impl Sentinels {
     }
 
     fn endpoint_at(&self, address: &Address) -> Endpoint {
-        let mut last = self.endpoint.lock();
+        let mut last = self.last_endpoint.lock();
         match &*last {
             Some((known, endpoint)) if known == address => endpoint.clone(),
             _ => last.insert((address.clone(), self.server.at(&address.host, address.port))).1.clone(),
@@ -188,15 +192,15 @@ impl Sentinels {
     }
 }
 
-/// The first sentinel of a majority of all sentinels that report the same primary, if that is not `current`.
-fn dissenting_majority(reports: &[Result<Address, StoreError>], current: &Address) -> Option<usize> {
+/// If a majority of all sentinels reports the same primary, and it is not `known`: the first sentinel of this majority.
+fn dissenting_majority(reports: &[Result<Address, StoreError>], known: &Address) -> Option<usize> {
     let has_majority = |address: &Address| {
         let agreeing = reports.iter().flatten().filter(|reported| *reported == address).count();
         2 * agreeing > reports.len()
     };
-    reports.iter().position(|reported| {
-        reported.as_ref().is_ok_and(|address| address != current && has_majority(address))
-    })
+    reports
+        .iter()
+        .position(|reported| reported.as_ref().is_ok_and(|address| address != known && has_majority(address)))
 }
 
 #[cfg(test)]

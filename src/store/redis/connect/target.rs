@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::dial::RawConnection;
 use super::endpoint::{Endpoint, endpoints};
-use super::sentinel::{MasterEpoch, Sentinels};
+use super::sentinel::{PrimaryEpoch, Sentinels};
 use crate::engine::StoreError;
 use crate::store::redis::error::OptionsError;
 use crate::store::redis::options::{RedisOptions, Topology};
@@ -16,44 +16,41 @@ pub(crate) enum Target {
     /// Always the same server.
     Server(Endpoint),
     /// The primary that the sentinels report.
-    Master(Arc<Sentinels>),
+    Primary(Arc<Sentinels>),
 }
 
 impl Target {
     /// The server that the options name. Connects to nothing.
     pub(crate) fn new(options: &RedisOptions) -> Result<Self, OptionsError> {
-        let mut servers = endpoints(options, &options.credentials)?;
-        if servers.is_empty() {
-            return Err(OptionsError::Zero("urls"));
-        }
-        let server = servers.swap_remove(0);
+        let servers = endpoints(options, &options.credentials)?;
+        let server = servers.into_iter().next().ok_or(OptionsError::NoUrl)?;
         match &options.topology {
             Topology::Standalone | Topology::Cluster => Ok(Self::Server(server)),
             Topology::Sentinel(sentinel) => {
                 let sentinels = endpoints(options, &sentinel.credentials)?;
                 let sentinels = sentinels.iter().map(Endpoint::as_sentinel).collect();
-                Ok(Self::Master(Arc::new(Sentinels::new(sentinels, sentinel.master.clone(), server))))
+                Ok(Self::Primary(Arc::new(Sentinels::new(sentinels, sentinel.master.clone(), server))))
             }
         }
     }
 
     /// Connects. With sentinels, also returns the epoch in which the connection leads to the primary. Has no deadline
     /// of its own.
-    pub(crate) async fn connect(&self) -> Result<(RawConnection, Option<MasterEpoch>), StoreError> {
+    pub(crate) async fn connect(&self) -> Result<(RawConnection, Option<PrimaryEpoch>), StoreError> {
         match self {
             Self::Server(endpoint) => Ok((endpoint.connect().await?, None)),
-            Self::Master(sentinels) => {
+            Self::Primary(sentinels) => {
                 let (connection, epoch) = sentinels.connect().await?;
                 Ok((connection, Some(epoch)))
             }
         }
     }
 
-    /// Watches for a change of the primary for ever; `None` where the target never changes.
+    /// A task that watches for a change of the primary for ever; `None` where the target never changes.
     pub(crate) fn watch(&self) -> Option<impl Future<Output = Infallible> + Send + use<>> {
         match self {
             Self::Server(_) => None,
-            Self::Master(sentinels) => {
+            Self::Primary(sentinels) => {
                 let sentinels = Arc::clone(sentinels);
                 Some(async move { sentinels.watch().await })
             }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::calls::{self, Calls};
-use super::job::{Job, fail_all};
+use super::calls::{self, FinishedCalls};
+use super::job::{Job, fail_unsent};
 use super::state::NodeState;
 use crate::engine::StoreError;
 use crate::store::redis::connect::{CHECKOUT_TIMEOUT, Connection, checkout};
@@ -38,7 +38,7 @@ pub(super) async fn run(node: Arc<NodeState>) {
     }
 }
 
-/// PINGs the connection that was idle longest. Gives way as soon as a request arrives: the next batch detects a dead
+/// PINGs the connection that was idle longest. Stops as soon as a request arrives: the next batch detects a dead
 /// connection itself.
 async fn keep_alive(node: &NodeState) {
     let ping = async {
@@ -84,7 +84,7 @@ fn fail_waiting(node: &NodeState, failure: &StoreError) {
     if !waiting.is_empty() {
         node.record_result(Err(failure));
     }
-    fail_all(waiting, failure);
+    fail_unsent(waiting, failure);
 }
 
 async fn send_batch(node: &NodeState, connection: &mut Connection) {
@@ -97,11 +97,11 @@ async fn send_batch(node: &NodeState, connection: &mut Connection) {
 }
 
 /// Sends a batch, and records how long it took and whether it failed.
-async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<Job>) -> Calls {
+async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<Job>) -> FinishedCalls {
     let sent = Instant::now();
     let deadline = jobs.iter().map(|job| job.deadline).max().unwrap_or(sent);
-    // Reads a late reply although no caller waits for it: that costs less than a new connection, and a slow server has
-    // no time to spare for one.
+    // Reads a late reply although no caller waits for it: this costs less than a new connection, which would be more
+    // work for a slow server.
     let mut sending = pin!(calls::send(connection, jobs, deadline + node.timeout));
     let calls = if let Ok(calls) = timeout_at(deadline, &mut sending).await {
         node.record_result(calls::health(&calls));

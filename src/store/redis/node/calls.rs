@@ -9,70 +9,89 @@ use super::job::{CallMode, Job, answer_all};
 use crate::engine::StoreError;
 use crate::store::redis::connect::Connection;
 use crate::store::redis::error::CommandError;
-use crate::store::redis::script::{self, Answer, By, When};
+use crate::store::redis::script::{self, Answer, ScriptRef, When};
 
-/// Requests that share one script call, and its result.
-pub(super) struct Call {
+/// Requests that share one script call.
+struct Call {
     jobs: Vec<Job>,
-    result: Result<Vec<Answer>, CommandError>,
 }
 
+/// A call and its result.
+pub(super) struct FinishedCall {
+    call: Call,
+    result: CallResult,
+}
+
+/// The answers to the requests of a call.
+type CallResult = Result<Vec<Answer>, CommandError>;
+
 /// The calls of a batch: one, on a standalone server.
-pub(super) type Calls = SmallVec<[Call; 1]>;
+pub(super) type FinishedCalls = SmallVec<[FinishedCall; 1]>;
 
 /// The numbers that a call returned.
 type Numbers = Result<Vec<i64>, CommandError>;
 
 impl Call {
-    fn new(jobs: Vec<Job>) -> Self {
-        Self { jobs, result: Err(CommandError::NoScript) }
-    }
-
-    /// Requests of the same slot share a call; a call of a request in another mode has just that one.
+    /// Requests of the same slot share a call; a request in another mode has a call of its own.
     fn mode(&self) -> CallMode {
         self.jobs[0].mode
     }
 
-    /// Whether the call has not run: it was not sent yet, or the server answered NOSCRIPT.
-    fn is_unsettled(&self) -> bool {
+    fn command(&self, script: ScriptRef) -> Cmd {
+        script::call(self.jobs.iter().map(|job| &job.request), When::Now, script)
+    }
+
+    /// Splits the numbers into answers. A reply of the wrong shape breaks the connection: the next reply may belong to
+    /// another call.
+    fn result(&self, numbers: Numbers, connection: &mut Connection) -> CallResult {
+        let requests = self.jobs.iter().map(|job| &job.request);
+        script::split_reply(requests, &numbers?).map_err(|malformed| {
+            connection.mark_broken();
+            CommandError::Failed(malformed)
+        })
+    }
+}
+
+impl FinishedCall {
+    /// Whether the server did not have the script, and so executed nothing.
+    fn met_noscript(&self) -> bool {
         matches!(self.result, Err(CommandError::NoScript))
-    }
-
-    fn command(&self, by: By) -> Cmd {
-        script::call(self.jobs.iter().map(|job| &job.request), When::Now, by)
-    }
-
-    /// Takes the result over. A reply of the wrong shape breaks the connection: the next reply may belong to another
-    /// call.
-    fn set_result(&mut self, numbers: Numbers, connection: &mut Connection) {
-        self.result = numbers.and_then(|numbers| {
-            let requests = self.jobs.iter().map(|job| &job.request);
-            script::split_reply(requests, &numbers).map_err(|malformed| {
-                connection.mark_broken();
-                CommandError::Failed(malformed)
-            })
-        });
     }
 }
 
 /// Sends a batch of at least one request, and waits for the results until `deadline`.
-pub(super) async fn send(connection: &mut Connection, jobs: Vec<Job>, deadline: Instant) -> Calls {
-    let mut calls = group_by_slot(jobs);
-    round_trip(connection, &mut calls, By::Hash, deadline).await;
+pub(super) async fn send(connection: &mut Connection, jobs: Vec<Job>, deadline: Instant) -> FinishedCalls {
+    let calls = group_by_slot(jobs);
+    let results = {
+        let sent: SmallVec<[&Call; 1]> = calls.iter().collect();
+        round_trip(connection, &sent, ScriptRef::Sha1, deadline).await
+    };
+    let mut finished: FinishedCalls =
+        calls.into_iter().zip(results).map(|(call, result)| FinishedCall { call, result }).collect();
     // NOSCRIPT: the server was restarted or flushed. The script did not run, so this retry, the only one, decides
     // nothing twice.
-    if calls.iter().any(Call::is_unsettled) {
-        round_trip(connection, &mut calls, By::Text, deadline).await;
+    if finished.iter().any(FinishedCall::met_noscript) {
+        repeat_with_text(connection, &mut finished, deadline).await;
     }
-    calls
+    finished
+}
+
+/// Repeats the calls that met NOSCRIPT, with the text of the script.
+async fn repeat_with_text(connection: &mut Connection, finished: &mut FinishedCalls, deadline: Instant) {
+    let repeated: Vec<&Call> =
+        finished.iter().filter(|call| call.met_noscript()).map(|finished| &finished.call).collect();
+    let results = round_trip(connection, &repeated, ScriptRef::Text, deadline).await;
+    for (finished, result) in finished.iter_mut().filter(|call| call.met_noscript()).zip(results) {
+        finished.result = result;
+    }
 }
 
 /// Healthy unless every call failed. A redirect is the answer of a healthy cluster node; without slots there is no
 /// other server, and it is a failure.
-pub(super) fn health(calls: &[Call]) -> Result<(), &StoreError> {
+pub(super) fn health(calls: &[FinishedCall]) -> Result<(), &StoreError> {
     let mut health = Ok(());
-    for call in calls {
-        match &call.result {
+    for FinishedCall { call, result } in calls {
+        match result {
             Err(CommandError::Failed(error)) => health = Err(error),
             Err(CommandError::Redirected { error, .. }) if call.mode() == CallMode::Batched(None) => {
                 health = Err(error);
@@ -84,53 +103,54 @@ pub(super) fn health(calls: &[Call]) -> Result<(), &StoreError> {
 }
 
 /// Answers all requests.
-pub(super) fn answer_calls(calls: Calls) {
-    for call in calls {
-        answer_all(call.jobs, call.result);
+pub(super) fn answer_calls(calls: FinishedCalls) {
+    for FinishedCall { call, result } in calls {
+        answer_all(call.jobs, result);
     }
 }
 
 /// Requests of a slot share a call and keep their order.
-fn group_by_slot(jobs: Vec<Job>) -> Calls {
+fn group_by_slot(jobs: Vec<Job>) -> SmallVec<[Call; 1]> {
     let is_batched = |job: &Job| matches!(job.mode, CallMode::Batched(_));
-    // The usual case, and the only one of a standalone server: nothing to sort.
+    // The usual case, and the only case of a standalone server: one call.
     if jobs.iter().all(|job| is_batched(job) && job.mode == jobs[0].mode) {
-        return Calls::from_iter([Call::new(jobs)]);
+        return SmallVec::from_iter([Call { jobs }]);
     }
     let (mut batched, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_batched);
     batched.sort_by_key(|job| if let CallMode::Batched(slot) = job.mode { slot } else { None });
-    let mut calls = Calls::new();
+    let mut calls: SmallVec<[Call; 1]> = SmallVec::new();
     for job in batched {
         match calls.last_mut() {
             Some(call) if call.mode() == job.mode => call.jobs.push(job),
-            _ => calls.push(Call::new(vec![job])),
+            _ => calls.push(Call { jobs: vec![job] }),
         }
     }
-    calls.extend(others.into_iter().map(|job| Call::new(vec![job])));
+    calls.extend(others.into_iter().map(|job| Call { jobs: vec![job] }));
     calls
 }
 
-/// Sends the calls that have not run, and sets their results.
-async fn round_trip(connection: &mut Connection, calls: &mut Calls, by: By, deadline: Instant) {
-    if let [call] = calls.as_mut_slice()
+/// Sends calls and returns a result for each.
+async fn round_trip(
+    connection: &mut Connection,
+    calls: &[&Call],
+    script: ScriptRef,
+    deadline: Instant,
+) -> SmallVec<[CallResult; 1]> {
+    if let &[call] = calls
         && call.mode() != CallMode::Asking
     {
-        let numbers = connection.query(&call.command(by), deadline).await;
-        call.set_result(numbers, connection);
-        return;
+        let numbers = connection.query(&call.command(script), deadline).await;
+        return SmallVec::from_iter([call.result(numbers, connection)]);
     }
-    let unsettled: Vec<_> = calls.iter_mut().filter(|call| call.is_unsettled()).collect();
-    let results = query_calls(connection, &unsettled, by, deadline).await;
-    for (call, numbers) in unsettled.into_iter().zip(results) {
-        call.set_result(numbers, connection);
-    }
+    let replies = query_calls(connection, calls, script, deadline).await;
+    calls.iter().zip(replies).map(|(call, numbers)| call.result(numbers, connection)).collect()
 }
 
-/// Sends calls as one pipeline: a result for each.
+/// Sends calls as one pipeline. Returns the reply to each.
 async fn query_calls(
     connection: &mut Connection,
-    calls: &[&mut Call],
-    by: By,
+    calls: &[&Call],
+    script: ScriptRef,
     deadline: Instant,
 ) -> Vec<Numbers> {
     let mut pipeline = Pipeline::with_capacity(calls.len());
@@ -139,7 +159,7 @@ async fn query_calls(
         if call.mode() == CallMode::Asking {
             pipeline.cmd("ASKING").ignore();
         }
-        pipeline.add_command(call.command(by));
+        pipeline.add_command(call.command(script));
     }
     let failure = match connection.query_each(&pipeline, deadline).await {
         Ok(results) if results.len() == calls.len() => return results,

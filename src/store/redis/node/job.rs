@@ -1,4 +1,4 @@
-//! A request in the queue of a node, and why it got no answer. Knows nothing of which node should decide it.
+//! A request in the queue of a node, and the reasons why a request has no answer. Knows nothing of which node should decide it.
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -96,7 +96,7 @@ pub(super) fn answer_all(jobs: Vec<Job>, result: Result<Vec<Answer>, CommandErro
 }
 
 /// Tells callers that their requests were not sent.
-pub(super) fn fail_all(jobs: Vec<Job>, failure: &StoreError) {
+pub(super) fn fail_unsent(jobs: Vec<Job>, failure: &StoreError) {
     for job in jobs {
         job.not_executed(Cause::NotSent(failure.clone()));
     }

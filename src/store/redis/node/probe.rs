@@ -11,9 +11,9 @@ use super::job::Job;
 use super::state::NodeState;
 use crate::engine::algorithm::{FixedWindow, Kernel};
 use crate::engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, StoreError};
-use crate::store::redis::address;
 use crate::store::redis::connect::{CHECKOUT_TIMEOUT, checkout};
 use crate::store::redis::script::Encoded;
+use crate::store::redis::slot::tag_for_slot;
 
 /// The shortest window. Redis keeps the probe's counter for one to two seconds.
 const PROBE_WINDOW_US: u64 = 1;
@@ -57,7 +57,7 @@ pub(crate) fn probe_request(key_prefix: &str, slot: Option<u16>) -> Encoded {
         on_store_failure: FailurePolicy::Error,
     };
     charges.push(hit, |key| match slot {
-        Some(slot) => key.push_str(&format!("probe{{{}}}", address::tag_for_slot(slot))),
+        Some(slot) => key.push_str(&format!("probe{{{}}}", tag_for_slot(slot))),
         None => key.push_str("probe"),
     });
     Encoded::new(&charges, key_prefix)

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::admission::Admission;
-use super::job::{CallError, CallMode, Job, fail_all};
+use super::job::{CallError, CallMode, Job, fail_unsent};
 use super::queue::Queue;
 use super::shared_breaker::SharedBreaker;
 use crate::engine::StoreError;
@@ -14,7 +14,7 @@ use crate::store::redis::connect::{ConnectionPool, Target};
 use crate::store::redis::observer::QueueDepth;
 use crate::store::redis::script::Encoded;
 
-/// See the module documentation.
+/// The state of one node.
 pub(super) struct NodeState {
     pub(super) target: Target,
     pub(super) pool: ConnectionPool,
@@ -32,14 +32,14 @@ pub(super) struct NodeState {
 }
 
 impl NodeState {
-    /// Takes up to `max_batch` counters from the queue: the cost of a call grows with its counters, not its requests.
-    /// Requests whose answer would come too late fail now.
+    /// Takes requests for up to `max_batch` counters from the queue: the cost of a call grows with its counters, not its
+    /// requests. Requests whose answer would come too late fail now.
     pub(super) fn take_batch(&self) -> Vec<Job> {
         let mut admission = self.admission.lock();
         let now = Instant::now();
-        let latest = now + admission.service_time();
+        let answered_at = now + admission.service_time();
         let weight = |job: &Job| {
-            let is_in_time = !job.is_abandoned() && job.deadline > latest;
+            let is_in_time = !job.is_abandoned() && job.deadline > answered_at;
             is_in_time.then(|| job.request.key_count().max(1))
         };
         let taken = self.queue.take(self.max_batch, weight);
@@ -60,7 +60,7 @@ impl NodeState {
     /// Records the result of a call. If it opens the breaker, all waiting requests fail.
     pub(super) fn record_result(&self, result: Result<(), &StoreError>) {
         if let Err(open) = self.breaker.record(result) {
-            fail_all(self.drain(), &open);
+            fail_unsent(self.drain(), &open);
         }
     }
 

@@ -28,7 +28,7 @@ const KERNELS: [KernelLayout; 7] = [
     KernelLayout::new("blocked", 7, 0, 1),
 ];
 
-// By these names only: a kernel without a row does not compile.
+// Other code uses the rows by these names only, so a kernel without a row does not compile.
 const FIXED_WINDOW: &KernelLayout = &KERNELS[0];
 const SLIDING_WINDOW: &KernelLayout = &KERNELS[1];
 const SLIDING_LOG: &KernelLayout = &KERNELS[2];

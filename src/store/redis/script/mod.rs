@@ -27,7 +27,7 @@ const TEXT: &str = concat!(
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(TEXT));
 
-/// At which time a batch is decided, and how long its counters are kept after they are as if never used.
+/// At which time a batch is decided, and how long its counters are kept after they equal unused counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     /// The server's time. Counters are kept a second longer, because a counter that expired early would admit too much.
@@ -38,7 +38,7 @@ pub(crate) enum When {
 }
 
 impl When {
-    /// The argument of the script: below 0 for the server's time.
+    /// The time argument of the script: negative for the server's time.
     fn now_us(self) -> i64 {
         match self {
             Self::Now => -1,
@@ -67,25 +67,29 @@ pub(crate) fn load() -> Cmd {
     command
 }
 
-/// How a call refers to the script.
+/// How a call names the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum ScriptRef {
     /// `EVALSHA`: short, but a server that has not loaded the script answers NOSCRIPT.
-    Hash,
+    Sha1,
     /// `EVAL`: sends the whole text, and loads it.
     Text,
 }
 
 /// The command that decides these requests.
-pub(crate) fn call<'a>(requests: impl Iterator<Item = &'a Encoded> + Clone, when: When, by: By) -> Cmd {
+pub(crate) fn call<'a>(
+    requests: impl Iterator<Item = &'a Encoded> + Clone,
+    when: When,
+    script: ScriptRef,
+) -> Cmd {
     let keys: usize = requests.clone().map(Encoded::key_count).sum();
     let bytes: usize = requests.clone().map(Encoded::size).sum();
     let features = requests.clone().fold(0, |features, request| features | request.features());
     let mut record = Vec::with_capacity(bytes);
     let mut command = Cmd::with_capacity(keys + 7, bytes + 112);
-    match by {
-        By::Hash => command.arg("EVALSHA").arg(SCRIPT.get_hash()),
-        By::Text => command.arg("EVAL").arg(TEXT),
+    match script {
+        ScriptRef::Sha1 => command.arg("EVALSHA").arg(SCRIPT.get_hash()),
+        ScriptRef::Text => command.arg("EVAL").arg(TEXT),
     };
     command.arg(keys);
     for request in requests {

@@ -276,8 +276,8 @@ fn a_reply_of_another_length_is_malformed() {
 #[test]
 fn a_batch_is_one_command() {
     let requests = [Encoded::new(&charges([taken(window())]), "p:"), Encoded::reset("r", "p:")];
-    let words = |when, by| {
-        let command = call(requests.iter(), when, by);
+    let words = |when, script| {
+        let command = call(requests.iter(), when, script);
         let words = command.args_iter().map(|word| match word {
             redis::Arg::Simple(word) => word.to_vec(),
             redis::Arg::Cursor => panic!("no cursor"),
@@ -288,8 +288,8 @@ fn a_batch_is_one_command() {
     let record = [requests[0].record(), requests[1].record()].concat();
     let start = [b"EVALSHA".as_slice(), script_sha1().as_bytes(), b"2", b"p:k0", b"p:r"];
     let end = [b"-1".as_slice(), b"1000", &record, b"6"];
-    assert_eq!(words(When::Now, By::Hash), [start.as_slice(), &end].concat());
-    let timed = words(When::At(5), By::Text);
+    assert_eq!(words(When::Now, ScriptRef::Sha1), [start.as_slice(), &end].concat());
+    let timed = words(When::At(5), ScriptRef::Text);
     assert_eq!(timed[..2], [b"EVAL".as_slice(), TEXT.as_bytes()]);
     assert_eq!(timed[5..7], [b"5".as_slice(), b"3600000"]);
 }

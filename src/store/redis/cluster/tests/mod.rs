@@ -13,9 +13,9 @@ use tokio::time::{sleep, timeout};
 use super::*;
 use crate::engine::algorithm::{FixedWindow, Kernel, Verdict};
 use crate::engine::{Charge, Charging, Cost, FailurePolicy, Role};
-use crate::store::redis::address::{SLOTS, tag_for_slot};
 use crate::store::redis::observer::{BreakerTransition, NoopObserver};
 use crate::store::redis::options::Topology;
+use crate::store::redis::slot::{SLOTS, tag_for_slot};
 use crate::store::redis::testing::{FakeServer, Reply};
 
 const MS: Duration = Duration::from_millis(1);
@@ -24,9 +24,9 @@ const LOW: u16 = 100;
 const HIGH: u16 = SLOTS - 100;
 
 /// First slot, last slot and host of each primary.
-type Layout = Vec<(u16, u16, &'static str)>;
+type Slots = Vec<(u16, u16, &'static str)>;
 
-fn halves() -> Layout {
+fn halves() -> Slots {
     vec![(0, SLOTS / 2 - 1, "a.test"), (SLOTS / 2, SLOTS - 1, "b.test")]
 }
 
@@ -69,7 +69,7 @@ impl ScriptCall {
 
 /// The nodes and a client of them.
 struct TestCluster {
-    layout: Arc<Mutex<Layout>>,
+    slots: Arc<Mutex<Slots>>,
     nodes: [FakeServer; 2],
     cluster: Arc<Cluster>,
     lost_undos: Arc<AtomicUsize>,
@@ -95,20 +95,20 @@ fn options() -> RedisOptions {
     }
 }
 
-fn slots_reply(layout: &Layout) -> Reply {
+fn slots_reply(slots: &Slots) -> Reply {
     let range = |&(first, last, host): &(u16, u16, &str)| {
         let node = Reply::Array(vec![Reply::Bulk(host.to_owned()), Reply::Int(7_000)]);
         Reply::Array(vec![Reply::Int(first.into()), Reply::Int(last.into()), node])
     };
-    Reply::Array(layout.iter().map(range).collect())
+    Reply::Array(slots.iter().map(range).collect())
 }
 
 fn case(answering: impl Fn(&ScriptCall) -> Option<Reply> + Send + Sync + 'static) -> TestCluster {
-    let (layout, answering): (_, Arc<Answering>) = (Arc::new(Mutex::new(halves())), Arc::new(answering));
+    let (slots, answering): (_, Arc<Answering>) = (Arc::new(Mutex::new(halves())), Arc::new(answering));
     let nodes = ["a.test", "b.test"].map(|host| {
-        let (layout, answering) = (Arc::clone(&layout), Arc::clone(&answering));
+        let (slots, answering) = (Arc::clone(&slots), Arc::clone(&answering));
         FakeServer::listen(host, 7_000, move |command| match command[0].as_str() {
-            "CLUSTER" => Some(slots_reply(&layout.lock())),
+            "CLUSTER" => Some(slots_reply(&slots.lock())),
             "EVALSHA" => answering(&ScriptCall { host, words: command.to_vec() }),
             _ => None,
         })
@@ -116,7 +116,7 @@ fn case(answering: impl Fn(&ScriptCall) -> Option<Reply> + Send + Sync + 'static
     let lost_undos = Arc::default();
     let observer = Arc::new(LostUndos(Arc::clone(&lost_undos)));
     let cluster = Arc::new(Cluster::start(&options(), observer).expect("good options"));
-    TestCluster { layout, nodes, cluster, lost_undos }
+    TestCluster { slots, nodes, cluster, lost_undos }
 }
 
 /// The keys are unique, also within a slot.
@@ -151,7 +151,7 @@ impl TestCluster {
         self.nodes.each_ref().map(|node| node.commands("EVALSHA").len())
     }
 
-    /// How many times the layout was loaded.
+    /// How many times the slot map was loaded.
     fn refreshes(&self) -> usize {
         self.nodes.iter().map(|node| node.commands("CLUSTER").len()).sum()
     }

@@ -1,4 +1,4 @@
-//! The layout, redirects and failover.
+//! The slot map, redirects and failover.
 
 use super::*;
 
@@ -19,11 +19,11 @@ async fn a_request_goes_to_the_primary_that_serves_its_slot() {
     assert_eq!(case.calls(), [1, 0]);
     case.hit(HIGH).await.expect("an answer");
     assert_eq!(case.calls(), [1, 1]);
-    assert_eq!(case.refreshes(), 1, "the first layout is enough");
+    assert_eq!(case.refreshes(), 1, "the slot map is loaded once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn moved_is_followed_remembered_and_refreshes_the_layout() {
+async fn after_moved_the_slot_belongs_to_the_named_node_and_the_slot_map_is_refreshed() {
     let case = case(|call| (call.host == "a.test").then(|| redirect("MOVED", call)));
     case.hit(LOW).await.expect("an answer");
     assert_eq!(case.calls(), [1, 1]);
@@ -34,7 +34,7 @@ async fn moved_is_followed_remembered_and_refreshes_the_layout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ask_is_followed_for_one_request() {
+async fn ask_redirects_one_request_and_the_slot_stays_with_its_node() {
     let case = case(|call| (call.host == "a.test").then(|| redirect("ASK", call)));
     case.hit(LOW).await.expect("an answer");
     assert_eq!(case.nodes[1].commands("ASKING").len(), 1);
@@ -44,7 +44,7 @@ async fn ask_is_followed_for_one_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_disagree_are_asked_five_times() {
+async fn a_request_is_sent_five_times_at_most_when_the_nodes_disagree() {
     let case = case(|call| Some(redirect("MOVED", call)));
     let refused = "the nodes disagree which one serves the slot".to_owned();
     assert_eq!(case.hit(LOW).await, Err(StoreError::Refused(refused)));
@@ -66,7 +66,7 @@ async fn after_tryagain_the_keys_of_a_request_are_decided_one_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_being_migrated_is_asked_for_again() {
+async fn a_request_for_one_key_is_repeated_until_the_key_has_migrated() {
     let refused = AtomicUsize::new(0);
     let case = case(move |_| {
         let is_first = refused.fetch_add(1, Ordering::Relaxed) < 2;
@@ -78,7 +78,7 @@ async fn a_key_that_is_being_migrated_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clusterdown_is_an_error_and_refreshes_the_layout() {
+async fn clusterdown_fails_the_request_and_the_slot_map_is_refreshed() {
     let case = case(|_| Some(Reply::Error("CLUSTERDOWN Hash slot not served")));
     let down = StoreError::Refused("the cluster does not serve the slot".to_owned());
     assert_eq!(case.hit(LOW).await, Err(down));
@@ -88,7 +88,7 @@ async fn clusterdown_is_an_error_and_refreshes_the_layout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_wait_for_the_first_layout() {
+async fn requests_wait_until_the_slot_map_is_loaded() {
     let case = case(|_| None);
     case.nodes[0].handle(|command| match command[0].as_str() {
         "CLUSTER" => Some(Reply::After(5 * MS, Box::new(slots_reply(&halves())))),
@@ -100,7 +100,7 @@ async fn requests_wait_for_the_first_layout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_layout_requests_fail_with_the_reason() {
+async fn without_a_slot_map_requests_fail_with_the_reason() {
     let case = case(|_| None);
     case.nodes[0].handle(|command| match command[0].as_str() {
         "CLUSTER" => Some(Reply::Error("ERR This instance has cluster support disabled")),
@@ -111,25 +111,25 @@ async fn without_a_layout_requests_fail_with_the_reason() {
     assert_eq!(case.cluster.ping(Instant::now() + 15 * MS).await, Err(reason));
     case.nodes[0].handle(|command| (command[0] == "CLUSTER").then(|| slots_reply(&halves())));
     sleep(1_000 * MS).await;
-    case.hit(LOW).await.expect("the layout is known now");
+    case.hit(LOW).await.expect("the slot map is loaded now");
     case.cluster.ping(Instant::now() + 15 * MS).await.expect("a primary answers");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_without_a_primary_is_an_error() {
+async fn a_request_for_a_slot_without_a_primary_fails() {
     let case = case(|_| None);
-    case.layout.lock().truncate(1);
+    case.slots.lock().truncate(1);
     case.hit(LOW).await.expect("an answer");
     assert_eq!(case.hit(HIGH).await, Err(StoreError::Unreachable("no primary has the slot".to_owned())));
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_failover_the_new_primary_is_found() {
+async fn after_a_failover_requests_go_to_the_new_primary() {
     let case = case(|_| None);
     case.hit(HIGH).await.expect("an answer");
     case.nodes[1].set_refuses(true);
     case.nodes[1].handle(|_| Some(Reply::Close));
-    *case.layout.lock() = vec![(0, SLOTS - 1, "a.test")];
+    *case.slots.lock() = vec![(0, SLOTS - 1, "a.test")];
     case.hit(HIGH).await.expect_err("the call was sent, so it is not repeated");
     sleep(1_000 * MS).await;
     case.hit(HIGH).await.expect("the new primary answers");
@@ -137,8 +137,8 @@ async fn after_a_failover_the_new_primary_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_without_a_seed_is_an_error() {
+async fn a_cluster_without_a_seed_does_not_start() {
     let options = RedisOptions { urls: Vec::new(), ..options() };
     let refused = Cluster::start(&options, Arc::new(NoopObserver)).err();
-    assert_eq!(refused, Some(OptionsError::Zero("urls")));
+    assert_eq!(refused, Some(OptionsError::NoUrl));
 }
