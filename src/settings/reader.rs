@@ -32,8 +32,8 @@ impl Reader {
         Self { written, problems, ..Self::default() }
     }
 
-    /// The setting's value. A setting that was not written has its default; so has a malformed one, which is recorded as
-    /// a problem.
+    /// The setting's value. A setting that was not written has its default; so has a malformed one, which is recorded
+    /// as a problem.
     pub(super) fn take<T>(&mut self, key: &'static str, default: &'static str, parser: Parser<T>) -> T {
         let written = self.written.remove(key);
         self.settings.push(Setting {

@@ -27,8 +27,8 @@ pub struct BreakerOptions {
     pub error_percent: u32,
     /// The length of the window, at least 10 us.
     pub window: Duration,
-    /// The longest pause before a probe (the setting `pause`). The first pause is a quarter of it, and each further pause
-    /// is twice as long. A random time of at most half the pause is subtracted.
+    /// The longest pause before a probe (the setting `pause`). The first pause is a quarter of it, and each further
+    /// pause is twice as long. A random time of at most half the pause is subtracted.
     pub pause: Duration,
 }
 

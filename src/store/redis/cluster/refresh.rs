@@ -1,5 +1,5 @@
-//! Keeps the slot map up to date: loads it at the start, after a request for a refresh, and for a while after that. Asks
-//! one node at a time.
+//! Keeps the slot map up to date: loads it at the start, after a request for a refresh, and for a while after that.
+//! Asks one node at a time.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -23,8 +23,8 @@ use crate::store::redis::options::RedisOptions;
 use crate::store::redis::script::{Answer, Encoded};
 use crate::store::redis::tasks::Tasks;
 
-/// How many times a request is sent at most. Each redirect comes from a node that knows the slots better, so more than a
-/// few mean that the nodes disagree.
+/// How many times a request is sent at most. Each redirect comes from a node that knows the slots better, so more than
+/// a few mean that the nodes disagree.
 const MAX_ATTEMPTS: usize = 5;
 
 /// Pause before a request for a key that is being migrated is sent again.
@@ -212,8 +212,8 @@ impl Router {
                 Ok((primary, CallMode::Batched(sent.slot)))
             }
             Redirect::Ask(to) => Ok((self.redirect_target(to.reported_by(&from.address)), CallMode::Asking)),
-            // A key of the call is on the other node, perhaps the key of another request: retry this request in a call of
-            // its own.
+            // A key of the call is on the other node, perhaps the key of another request: retry this request in a
+            // call of its own.
             Redirect::TryAgain if matches!(sent.mode, CallMode::Batched(_)) => {
                 Ok((Arc::clone(from), CallMode::Single))
             }

@@ -1,5 +1,5 @@
-//! Which primary serves which slot, as the nodes last reported it. A primary and its client are kept while a report or a
-//! redirect names the primary. Generic over the client `N`, so that it knows nothing of connections.
+//! Which primary serves which slot, as the nodes last reported it. A primary and its client are kept while a report or
+//! a redirect names the primary. Generic over the client `N`, so that it knows nothing of connections.
 
 use std::sync::Arc;
 

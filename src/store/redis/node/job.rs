@@ -1,4 +1,5 @@
-//! A request in the queue of a node, and the reasons why a request has no answer. Knows nothing of which node should decide it.
+//! A request in the queue of a node, and the reasons why a request has no answer. Knows nothing of which node should
+//! decide it.
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;

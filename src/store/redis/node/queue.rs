@@ -84,8 +84,8 @@ impl<T> Queue<T> {
         false
     }
 
-    /// Takes the oldest items until the sum of their weights reaches `budget`, but at least one. `weigh` returns `None` for
-    /// a stale item, which is removed and returned apart.
+    /// Takes the oldest items until the sum of their weights reaches `budget`, but at least one. `weigh` returns `None`
+    /// for a stale item, which is removed and returned apart.
     pub(super) fn take(&self, budget: usize, weigh: impl Fn(&T) -> Option<usize>) -> Taken<T> {
         let mut waiting = self.waiting.lock();
         let mut items = Vec::with_capacity(budget.min(waiting.items.len()));

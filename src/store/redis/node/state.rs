@@ -32,8 +32,8 @@ pub(super) struct NodeState {
 }
 
 impl NodeState {
-    /// Takes requests for up to `max_batch` counters from the queue: the cost of a call grows with its counters, not its
-    /// requests. Requests whose answer would come too late fail now.
+    /// Takes requests for up to `max_batch` counters from the queue: the cost of a call grows with its counters, not
+    /// its requests. Requests whose answer would come too late fail now.
     pub(super) fn take_batch(&self) -> Vec<Job> {
         let mut admission = self.admission.lock();
         let now = Instant::now();

@@ -85,29 +85,21 @@ async fn of_several_calls_only_those_with_noscript_are_sent_again() {
     assert_eq!(again, ["1"]);
 }
 
-/// The reported depths of the queue.
+/// The events that a node reported.
 #[derive(Clone, Default)]
-struct QueueDepths(Arc<Mutex<Vec<usize>>>);
-
-impl RedisObserver for QueueDepths {
-    fn batch(&self, _requests: usize) {}
-    fn queue_depth(&self, requests: usize) {
-        self.0.lock().push(requests);
-    }
-    fn lost_undo(&self) {}
-    fn breaker(&self, _transition: BreakerTransition<'_>) {}
+struct Events {
+    queue_depths: Arc<Mutex<Vec<usize>>>,
+    breaker_states: Arc<Mutex<Vec<BreakerState>>>,
 }
 
-/// The reported states of the breaker.
-#[derive(Clone, Default)]
-struct Transitions(Arc<Mutex<Vec<BreakerState>>>);
-
-impl RedisObserver for Transitions {
+impl RedisObserver for Events {
     fn batch(&self, _requests: usize) {}
-    fn queue_depth(&self, _requests: usize) {}
+    fn queue_depth(&self, requests: usize) {
+        self.queue_depths.lock().push(requests);
+    }
     fn lost_undo(&self) {}
     fn breaker(&self, transition: BreakerTransition<'_>) {
-        self.0.lock().push(transition.to);
+        self.breaker_states.lock().push(transition.to);
     }
 }
 
@@ -263,8 +255,8 @@ async fn each_slot_has_a_call_of_its_own_and_an_error_of_its_own() {
 #[tokio::test(start_paused = true)]
 async fn the_breaker_opens_on_failures_and_a_probe_closes_it() {
     let server = deciding(|_| Reply::Error("READONLY You can't write against a read only replica."));
-    let transitions = Transitions::default();
-    let case = case(&options(), transitions.clone());
+    let events = Events::default();
+    let case = case(&options(), events.clone());
     // A replica's connection is replaced after a pause, so the failures take some time.
     while case.node.breaker_state() == BreakerState::Closed {
         case.decide().await.expect_err("a replica");
@@ -279,9 +271,9 @@ async fn the_breaker_opens_on_failures_and_a_probe_closes_it() {
     server.handle(script_calls(Reply::granted));
     sleep(300 * MS).await;
     case.decide().await.expect("the probe has closed the breaker");
-    let transitions = transitions.0.lock();
-    assert_eq!(transitions[..2], [BreakerState::Open, BreakerState::HalfOpen]);
-    assert_eq!(transitions.last(), Some(&BreakerState::Closed));
+    let states = events.breaker_states.lock();
+    assert_eq!(states[..2], [BreakerState::Open, BreakerState::HalfOpen]);
+    assert_eq!(states.last(), Some(&BreakerState::Closed));
 }
 
 #[tokio::test(start_paused = true)]
@@ -330,16 +322,16 @@ async fn a_full_queue_refuses_further_requests() {
 #[tokio::test(start_paused = true)]
 async fn requests_that_are_dropped_without_a_connection_leave_the_queue_depth() {
     let server = deciding(|_| Reply::Silence);
-    let depths = QueueDepths::default();
-    let case = case(&RedisOptions { max_batch: 1, breaker: None, ..options() }, depths.clone());
+    let events = Events::default();
+    let case = case(&RedisOptions { max_batch: 1, breaker: None, ..options() }, events.clone());
     for answer in join_all((0..3).map(|_| case.decide())).await {
         assert_eq!(answer, Err(StoreError::Timeout));
     }
     // The first call still waits for its reply, and after it there is no connection.
-    assert_eq!(*depths.0.lock(), [2]);
+    assert_eq!(*events.queue_depths.lock(), [2]);
     server.handle(|_| Some(Reply::Silence));
     sleep(100 * MS).await;
-    assert_eq!(depths.0.lock().last(), Some(&0));
+    assert_eq!(events.queue_depths.lock().last(), Some(&0));
 }
 
 #[tokio::test(start_paused = true)]
