@@ -39,7 +39,7 @@ pub struct CountersArgs {
 enum Action {
     /// Show the counters; changes nothing
     Show(CounterArgs),
-    /// Reset the counters, as if they were never used; the service logs each reset
+    /// Reset the counters to unused; the service logs each reset
     Reset(CounterArgs),
 }
 

@@ -21,7 +21,7 @@ pub struct TokenState {
     /// Tokens left; negative for a debt of postpaid hits.
     pub tokens: i64,
     /// Start of the current interval, microseconds since the epoch.
-    pub last_us: u64,
+    pub start_us: u64,
 }
 
 impl IntervalBucket {
@@ -65,17 +65,17 @@ impl IntervalBucket {
     /// The state at `now_us`, advanced by whole intervals only.
     pub(super) fn advanced_to(&self, state: Option<TokenState>, now_us: u64) -> TokenState {
         let Some(state) = state else {
-            return TokenState { tokens: self.full(), last_us: now_us };
+            return TokenState { tokens: self.full(), start_us: now_us };
         };
-        let effective_us = now_us.max(state.last_us);
-        let passed = (effective_us - state.last_us) / self.interval_us;
+        let effective_us = now_us.max(state.start_us);
+        let passed = (effective_us - state.start_us) / self.interval_us;
         // Compare before multiplying: after a long time without hits the product would overflow.
         if passed >= self.intervals(state, self.full()) {
-            return TokenState { tokens: self.full(), last_us: now_us };
+            return TokenState { tokens: self.full(), start_us: now_us };
         }
         TokenState {
             tokens: state.tokens + (passed * self.refill).cast_signed(),
-            last_us: state.last_us + passed * self.interval_us,
+            start_us: state.start_us + passed * self.interval_us,
         }
     }
 
@@ -91,7 +91,7 @@ impl IntervalBucket {
 
     /// The instant at which the bucket holds `tokens`.
     fn holds_at_us(&self, state: TokenState, tokens: i64) -> u64 {
-        state.last_us + self.intervals(state, tokens) * self.interval_us
+        state.start_us + self.intervals(state, tokens) * self.interval_us
     }
 
     pub(super) fn unused_from_us(&self, state: TokenState) -> u64 {

@@ -182,7 +182,7 @@ impl Counters<'_> {
         let Kernel::IntervalBucket(bucket) = self.undone.kernel else { return false };
         let last = |outcome: &Outcome| match outcome.decided_by {
             DecidedBy::Store(snapshot) => match snapshot.facts {
-                Facts::Tokens(state) => state.last_us,
+                Facts::Tokens(state) => state.start_us,
                 _ => panic!("no interval bucket: {snapshot:?}"),
             },
             _ => panic!("not from the store: {outcome:?}"),

@@ -2,7 +2,6 @@
 
 use smallvec::SmallVec;
 
-use crate::engine::algorithm::Kernel;
 use crate::engine::{Charge, Charges, Charging, Cost, Outcome, Outcomes, Role};
 use crate::store::redis::script::Encoded;
 use crate::store::redis::slot::slot_of_key;
@@ -44,7 +43,7 @@ impl RequestPart {
         let mut slots: SmallVec<[u16; 4]> = SmallVec::new();
         let mut parts: Vec<Self> = Vec::new();
         for (index, charge) in charges.values().enumerate() {
-            let slot = if has_key(charge) { key_slots.next() } else { None };
+            let slot = if charge.kernel.has_counter() { key_slots.next() } else { None };
             let part = slot.map_or(0, |slot| position_or_push(&mut slots, slot));
             if part == parts.len() {
                 parts.push(Self { indices: SmallVec::new(), charges: Charges::default() });
@@ -95,10 +94,6 @@ pub(super) fn is_deferred(charge: &Charge) -> bool {
     charge.cost.refunded() > 0 && charge.charging == Charging::Prepaid
 }
 
-fn has_key(charge: &Charge) -> bool {
-    !matches!(charge.kernel, Kernel::Blocked(_))
-}
-
 fn position_or_push(slots: &mut SmallVec<[u16; 4]>, slot: u16) -> usize {
     slots.iter().position(|known| *known == slot).unwrap_or_else(|| {
         slots.push(slot);
@@ -110,7 +105,7 @@ fn position_or_push(slots: &mut SmallVec<[u16; 4]>, slot: u16) -> usize {
 mod tests {
     use super::*;
     use crate::engine::FailurePolicy;
-    use crate::engine::algorithm::{Blocked, FixedWindow};
+    use crate::engine::algorithm::{Blocked, FixedWindow, Kernel};
 
     const ENFORCE: Role = Role::Enforce;
 

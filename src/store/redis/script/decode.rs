@@ -110,9 +110,9 @@ fn tat(kernel: &Gcra, numbers: &[i64]) -> Option<Tat> {
 }
 
 fn token_state(kernel: &IntervalBucket, numbers: &[i64]) -> Option<TokenState> {
-    let &[last_us, tokens] = numbers else { return None };
+    let &[start_us, tokens] = numbers else { return None };
     let tokens = Some(tokens).filter(|tokens| tokens.unsigned_abs() <= kernel.capacity())?;
-    Some(TokenState { tokens, last_us: exact(last_us)? })
+    Some(TokenState { tokens, start_us: exact(start_us)? })
 }
 
 /// A quantity: what a double holds exactly.

@@ -162,7 +162,7 @@ fn grant_id(granted: &CounterSnapshot) -> Option<u64> {
         Facts::Buckets(state) => Some(state.index),
         Facts::Log(log) => Some(log.newest_us),
         Facts::Tat(_) => Some(granted.now_us),
-        Facts::Tokens(state) => Some(state.last_us),
+        Facts::Tokens(state) => Some(state.start_us),
         Facts::Nothing => None,
     }
 }

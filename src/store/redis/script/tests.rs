@@ -193,7 +193,7 @@ fn numbers(facts: &Facts) -> Vec<i64> {
             vec![used, newest_us, next_us, retry_us]
         }
         Facts::Tat(Tat { whole_us, fraction }) => vec![whole_us, fraction],
-        Facts::Tokens(state) => return vec![state.last_us.cast_signed(), state.tokens],
+        Facts::Tokens(state) => return vec![state.start_us.cast_signed(), state.tokens],
         Facts::Nothing => vec![0],
     };
     numbers.into_iter().map(u64::cast_signed).collect()

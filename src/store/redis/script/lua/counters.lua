@@ -4,7 +4,7 @@
 -- KEYS     counters, in the order of the charges that use them. Two requests may use one counter; the charges of one
 --          request and different limits never do. A blocked limit has no counter and no key.
 -- ARGV[1]  time in us since the epoch, or -1 for the server's clock
--- ARGV[2]  time in ms for which a counter is kept after it is as if never used
+-- ARGV[2]  time in ms for which a counter is kept after it is unused
 -- ARGV[3]  requests, one after the other, little endian; decide.lua describes the layout
 -- ARGV[4]  features of the requests, added up: 1 several charges, 2 reset, 2 ^ (1 + kernel) for each kernel. Only the
 --          functions for these are defined: to define all functions takes as long as two decisions
@@ -69,11 +69,11 @@ end
 local TEXT, COUNTER_OF = read_counters(KEYS), {}
 local A, B, C = {}, {}, {}
 
--- For each counter to write: its kernel, and the time in us from which it is as if never used. STORED_FRESH_AT is this
+-- For each counter to write: its kernel, and the time in us from which it is unused. STORED_UNUSED_FROM is this
 -- time for the stored value.
-local KERNEL_OF, FRESH_AT, STORED_FRESH_AT = {}, {}, {}
+local KERNEL_OF, UNUSED_FROM, STORED_UNUSED_FROM = {}, {}, {}
 
 -- A kernel is a function of a counter, a mode and the kernel's parameters in the request. It returns whether the charge
 -- fits. If the charge changes the counter when the request is admitted, the kernel also returns the time in us from
--- which the counter is then as if never used, and the new A, B and C. A log returns only the time, and is recorded by
+-- which the counter is then unused, and the new A, B and C. A log returns only the time, and is recorded by
 -- record_log.

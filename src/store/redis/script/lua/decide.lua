@@ -32,9 +32,9 @@ if FEATURES % 4 >= 2 then
     KEYS_USED, REPLY_SIZE = KEYS_USED + 1, REPLY_SIZE + 1
     local key = KEYS[KEYS_USED]
     local counter = COUNTER_OF[key] or KEYS_USED
-    local is_to_write = FRESH_AT[counter] ~= nil
+    local is_to_write = UNUSED_FROM[counter] ~= nil
     COUNTER_OF[key], TEXT[counter], A[counter], B[counter], C[counter] = counter, false, nil, nil, nil
-    FRESH_AT[counter], STORED_FRESH_AT[counter] = nil, nil
+    UNUSED_FROM[counter], STORED_UNUSED_FROM[counter] = nil, nil
     REPLY[REPLY_SIZE] = (call('DEL', key) == 1 or is_to_write) and 0 or -1
   end
 end
@@ -76,7 +76,7 @@ if FEATURES % 2 >= 1 then
   end
 
   -- The charges of the current request, by index. ATS has where their parameters start.
-  local COUNTERS, CHARGE_KERNELS, MODES, ATS, FITS, FRESH_ATS, AS, BS, CS = {}, {}, {}, {}, {}, {}, {}, {}, {}
+  local COUNTERS, CHARGE_KERNELS, MODES, ATS, FITS, UNUSED_FROMS, AS, BS, CS = {}, {}, {}, {}, {}, {}, {}, {}, {}
 
   -- All charges are decided on the counters as they are before any charge is recorded.
   function decide_several(at)
@@ -88,8 +88,8 @@ if FEATURES % 2 >= 1 then
       local counter = next_counter(kernel)
       at = at + 4
       COUNTERS[i], CHARGE_KERNELS[i], MODES[i], ATS[i] = counter, kernel, mode, at
-      local fits, fresh_at, a, b, c = KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at))
-      FITS[i], FRESH_ATS[i], AS[i] = fits, fresh_at, a
+      local fits, unused_from, a, b, c = KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at))
+      FITS[i], UNUSED_FROMS[i], AS[i] = fits, unused_from, a
       if b then
         BS[i], CS[i] = b, c
       end
@@ -112,9 +112,9 @@ if FEATURES % 2 >= 1 then
       local mode, kernel, counter, a = MODES[i], CHARGE_KERNELS[i], COUNTERS[i], AS[i]
       local is_recorded = not denied or mode == RECORD or mode == REFUND_RECORDED
       if not (a and is_recorded) then
-        reply_unchanged(counter, kernel, mode, ATS[i], FITS[i], is_recorded and FRESH_ATS[i])
+        reply_unchanged(counter, kernel, mode, ATS[i], FITS[i], is_recorded and UNUSED_FROMS[i])
       else
-        KERNEL_OF[counter], FRESH_AT[counter], A[counter] = kernel, FRESH_ATS[i], a
+        KERNEL_OF[counter], UNUSED_FROM[counter], A[counter] = kernel, UNUSED_FROMS[i], a
         REPLY_SIZE = REPLY_SIZE + 1
         REPLY[REPLY_SIZE] = FITS[i] and a or -1 - a
         local width = WIDTHS[kernel]
@@ -154,11 +154,11 @@ while at <= length do
         COUNTER_OF[key] = counter
       end
     end
-    local fits, fresh_at, a, b, c = KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at))
+    local fits, unused_from, a, b, c = KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at))
     if not a then -- nothing to record, or a log
-      reply_unchanged(counter, kernel, mode, at, fits, fresh_at)
+      reply_unchanged(counter, kernel, mode, at, fits, unused_from)
     else
-      KERNEL_OF[counter], FRESH_AT[counter], A[counter] = kernel, fresh_at, a
+      KERNEL_OF[counter], UNUSED_FROM[counter], A[counter] = kernel, unused_from, a
       REPLY_SIZE = REPLY_SIZE + 1
       REPLY[REPLY_SIZE] = fits and a or -1 - a
       if b then
@@ -187,8 +187,8 @@ end
 local EXPIRY_STEP = 1000000
 
 for counter = 1, #KEYS do
-  local fresh_at = FRESH_AT[counter]
-  if fresh_at then
+  local unused_from = UNUSED_FROM[counter]
+  if unused_from then
     local key, value = KEYS[counter], nil
     local width = WIDTHS[KERNEL_OF[counter]]
     if width == 1 then
@@ -198,9 +198,9 @@ for counter = 1, #KEYS do
     elseif width == 3 then
       value = pack('<ddd', A[counter], B[counter], C[counter])
     end
-    local expires, stored_fresh_at = fresh_at + -fresh_at % EXPIRY_STEP, STORED_FRESH_AT[counter]
+    local expires, stored = unused_from + -unused_from % EXPIRY_STEP, STORED_UNUSED_FROM[counter]
     -- Whether the stored time is rounded up to the same second.
-    local keeps_expiry = stored_fresh_at and stored_fresh_at <= expires and stored_fresh_at > expires - EXPIRY_STEP
+    local keeps_expiry = stored and stored <= expires and stored > expires - EXPIRY_STEP
     if value and keeps_expiry then
       call('SET', key, value, 'KEEPTTL')
     elseif not keeps_expiry and (value or A[counter].stored) then

@@ -14,7 +14,7 @@ if FEATURES % 8 >= 4 then
       end
       if index and index >= now_index and index * window < EXACT and index % 1 == 0
         and count >= 0 and count <= 2 * limit and count % 1 == 0 then
-        STORED_FRESH_AT[counter] = (index + 1) * window
+        STORED_UNUSED_FROM[counter] = (index + 1) * window
       else
         index, count = now_index, 0
       end

@@ -13,7 +13,7 @@ if FEATURES % 64 >= 32 then
       local text = TEXT[counter]
       arrival = text and tonumber(text) or 0
       if arrival > 0 and arrival < EXACT and arrival % 1 == 0 then
-        STORED_FRESH_AT[counter] = arrival
+        STORED_UNUSED_FROM[counter] = arrival
       else
         arrival = 0
       end
@@ -54,7 +54,7 @@ if FEATURES % 128 >= 64 then
     end
     if whole and whole >= 0 and whole < EXACT and whole % 1 == 0
       and fraction >= 0 and fraction < denominator and fraction % 1 == 0 then
-      STORED_FRESH_AT[counter] = fraction > 0 and whole + 1 or whole
+      STORED_UNUSED_FROM[counter] = fraction > 0 and whole + 1 or whole
     else
       whole, fraction = 0, 0
     end

@@ -16,7 +16,7 @@ if FEATURES % 256 >= 128 then
     end
     if last and last >= 0 and last < EXACT and last % 1 == 0
       and tokens >= -capacity and tokens <= capacity and tokens % 1 == 0 then
-      STORED_FRESH_AT[counter] = last + ceil_div(capacity - tokens, refill) * interval
+      STORED_UNUSED_FROM[counter] = last + ceil_div(capacity - tokens, refill) * interval
     else
       tokens, last = capacity, NOW
     end

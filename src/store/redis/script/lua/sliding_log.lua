@@ -39,7 +39,7 @@ if FEATURES % 32 >= 16 then
 
   -- The first grant in the window, from pair `from` on. Few grants have expired since the last one was recorded, so the
   -- steps grow from 1 before the binary search.
-  local function first_live(key, from, grants, oldest_live)
+  local function first_in_window(key, from, grants, oldest_live)
     local low, step = from, 1
     while low + step - 1 <= grants and time_of(key, low + step - 1) < oldest_live do
       low, step = low + step, step * 2
@@ -61,7 +61,7 @@ if FEATURES % 32 >= 16 then
   -- Expired grants are removed when there are at least this many, so that not every grant costs an LTRIM.
   local TRIM_AT = 2
 
-  -- Fills in `log` from the start of its list, and returns the time from which the log is as if never used. Changes
+  -- Fills in `log` from the start of its list, and returns the time from which the log is unused. Changes
   -- nothing and returns nil if the list is not a log of this limit.
   local function read_log(log, key, head, limit, window)
     local is_whole = #head < HEAD
@@ -84,7 +84,7 @@ if FEATURES % 32 >= 16 then
     if newest < oldest_live then
       first, first_at, base = count(key, log) + 1, 0, total
     elseif first == #head then
-      first = first_live(key, first, count(key, log), oldest_live)
+      first = first_in_window(key, first, count(key, log), oldest_live)
       base, first_at = total_of(key, first - 1), time_of(key, first)
     end
     if base >= 0 and total >= base and total - base <= 2 * limit then
@@ -109,7 +109,7 @@ if FEATURES % 32 >= 16 then
     local log = { newest = 0, total = 0, first = 1, first_at = 0, base = 0, stored = false, foreign = true }
     A[counter] = log
     if #head >= 2 then
-      STORED_FRESH_AT[counter] = read_log(log, key, head, limit, window)
+      STORED_UNUSED_FROM[counter] = read_log(log, key, head, limit, window)
     elseif #head == 0 and not head.err then
       log.foreign = false
     end
@@ -125,13 +125,13 @@ if FEATURES % 32 >= 16 then
     if mode == PEEK or not fits and mode == TAKE then
       return fits
     end
-    return fits, NOW -- a placeholder: record_log sets FRESH_AT
+    return fits, NOW -- a placeholder: record_log sets UNUSED_FROM
   end
 
   local function clear(counter, log)
     call('DEL', KEYS[counter])
     log.grants, log.newest, log.total, log.base, log.stored = 0, 0, 0, 0, false
-    STORED_FRESH_AT[counter] = nil -- a new list has no expiry
+    STORED_UNUSED_FROM[counter] = nil -- a new list has no expiry
   end
 
   -- A grant to undo is searched among this many newest grants.
@@ -228,7 +228,7 @@ if FEATURES % 32 >= 16 then
         append(key, log, at, units < room and units or room)
       end
     end
-    KERNEL_OF[counter], FRESH_AT[counter] = SLIDING_LOG, log.newest + window
+    KERNEL_OF[counter], UNUSED_FROM[counter] = SLIDING_LOG, log.newest + window
   end
 
   -- The four integers of the reply, see counters.lua.

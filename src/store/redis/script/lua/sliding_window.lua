@@ -27,7 +27,7 @@ if FEATURES % 16 >= 8 then
     return left_high < right_high or left_high == right_high and left_low <= right_low
   end
 
-  local function fresh_from(index, current, previous, window)
+  local function end_of_use(index, current, previous, window)
     return (index + (current > 0 and 2 or previous > 0 and 1 or 0)) * window
   end
 
@@ -40,7 +40,7 @@ if FEATURES % 16 >= 8 then
     if index and index >= now_index - 1 and index * window < EXACT and index % 1 == 0
       and current >= 0 and current <= 2 * limit and current % 1 == 0
       and previous >= 0 and previous <= 2 * limit and previous % 1 == 0 then
-      STORED_FRESH_AT[counter] = fresh_from(index, current, previous, window)
+      STORED_UNUSED_FROM[counter] = end_of_use(index, current, previous, window)
       if index < now_index then
         index, current, previous = now_index, 0, current
       end
@@ -83,6 +83,6 @@ if FEATURES % 16 >= 8 then
         after = 2 * limit
       end
     end
-    return fits, fresh_from(index, after, previous, window), index, after, previous
+    return fits, end_of_use(index, after, previous, window), index, after, previous
   end
 end
