@@ -33,7 +33,7 @@ async fn a_server_without_memory_left_oom() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_runs_somebody_elses_script_busy() {
+async fn a_server_that_runs_a_long_script_busy() {
     let redis = Redis::start();
     let mut fixture = Fixture::start(&redis.url(), PATIENT).await;
     redis.run::<()>(&["CONFIG", "SET", "busy-reply-threshold", "50"]).expect("CONFIG SET");
@@ -88,7 +88,7 @@ async fn a_server_that_asks_for_a_password_noauth() {
     let redis = Redis::start();
     let mut fixture = Fixture::start(&redis.url(), PATIENT).await;
     redis.run::<()>(&["CONFIG", "SET", "requirepass", "hunter2"]).expect("CONFIG SET");
-    // Whoever is in stays in.
+    // An open connection stays authenticated.
     assert_eq!(fixture.ask().await, Ok(Code::Ok));
     redis.run_with_password::<()>("hunter2", &["CLIENT", "KILL", "TYPE", "normal"]).expect("CLIENT KILL");
     fixture.first_failure().await;

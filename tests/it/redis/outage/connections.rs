@@ -19,7 +19,8 @@ fn url(proxy: &Proxy) -> String {
     format!("redis://{}/", proxy.address())
 }
 
-/// What happens to the way to a server, until it is as before: who is told what, and that nothing is charged twice.
+/// A fault of the connection to a server, and its end: which answers the callers get, and that no call is charged
+/// twice.
 async fn comes_and_goes(timeout: &str, symptoms: &Symptoms, fault: impl FnOnce(&Proxy)) {
     let redis = Redis::start();
     let proxy = Proxy::start(redis.address());

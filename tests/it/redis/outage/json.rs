@@ -1,4 +1,4 @@
-//! A call to `/json` while Redis is away.
+//! A call to `/json` while Redis is unavailable.
 
 use reqwest::StatusCode;
 
@@ -8,7 +8,7 @@ use crate::support::process::Plan;
 use crate::support::redis::Redis;
 
 #[tokio::test]
-async fn a_store_that_is_away_is_told_from_a_bad_request() {
+async fn an_unavailable_store_and_a_bad_request_have_different_answers() {
     let mut redis = Redis::start();
     let service = Plan::new(RULES).redis(&redis.url()).start();
     assert_eq!(post(&service, json_request("user")).await.0, StatusCode::OK);

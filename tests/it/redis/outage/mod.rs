@@ -162,7 +162,7 @@ impl Fixture {
         assert!(logged.await.is_some(), "the end is not logged: {}", self.service.log());
     }
 
-    /// What Redis has charged: units of those who were admitted, and at most once those who got no answer.
+    /// The units that Redis has charged: those of admitted calls, and each call without an answer at most once.
     async fn charged(&mut self) -> u32 {
         let (code, status) = self.rls.send_one("d", &[("error", "x")]).await;
         assert_eq!(code, Code::Ok);

@@ -59,7 +59,7 @@ async fn a_name_that_is_gone_leads_where_it_led() {
     hosts.clear();
     for _ in 0..5 {
         old.run::<()>(&["CLIENT", "KILL", "TYPE", "normal"]).expect("CLIENT KILL");
-        // Who was under way when the connection broke may be told so.
+        // A call that was in flight when the connection broke may fail.
         let answer = wait::until_async(wait::PATIENCE, async || fixture.ask().await.ok()).await;
         assert_eq!(answer, Some(Code::Ok));
     }
@@ -68,7 +68,7 @@ async fn a_name_that_is_gone_leads_where_it_led() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_nobody_knows_yet() {
+async fn a_name_without_an_address_yet() {
     let redis = Redis::start();
     let mut hosts = Hosts::new();
     hosts.clear();

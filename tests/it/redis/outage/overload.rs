@@ -38,14 +38,14 @@ fn charges() -> Charges {
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     decided: u32,
-    /// Refused for want of room, or of time.
+    /// Refused because of overload.
     surplus: u32,
     late: u32,
 }
 
-/// So many callers, each asking again as soon as it has an answer or, if it was refused, after as long as its answer
-/// would have taken: a client that goes on. Each asks `times` times.
-async fn press(store: &RedisStore, callers: usize, times: usize) -> Tally {
+/// Each caller sends `times` requests one after the other: the next one after an answer, or after a refusal when an
+/// answer would have come.
+async fn call_repeatedly(store: &RedisStore, callers: usize, times: usize) -> Tally {
     let caller = || async {
         let mut tally = Tally::default();
         for _ in 0..times {
@@ -104,7 +104,7 @@ async fn what_redis_decides_reaches_callers_in_time_however_many_ask() {
     // times that and ten times.
     for (callers, times) in [(60, 20), (360, 20), (1_200, 20)] {
         let started = monotonic();
-        let tally = press(&store, callers, times).await;
+        let tally = call_repeatedly(&store, callers, times).await;
         let after = charged(&redis).await;
         let decided_by_redis = after - before;
         before = after;

@@ -76,7 +76,7 @@ async fn a_stopped_redis_costs_callers_little_and_its_return_is_noticed() {
         // The first decisions learn of it the hard way; they must not wait beyond their deadline for it.
         let answers = join_all((0..200).map(|_| decide(&store))).await;
         for (answer, took) in answers {
-            assert!(answer.is_err(), "Redis is away");
+            assert!(answer.is_err(), "Redis is unavailable");
             assert!(took < DEADLINE + SLUGGISHNESS, "{answer:?} took {took:?}");
         }
         for _ in 0..5 {
