@@ -1,6 +1,7 @@
 # syntax=docker/dockerfile:1
 
-FROM rust:1.95-slim-bookworm AS build
+# Versions, not floating tags; docs/supply-chain.md says how they are renewed.
+FROM rust:1.95.0-slim-bookworm AS build
 WORKDIR /src
 COPY . .
 # The cache mounts keep compiled dependencies between builds.
@@ -9,7 +10,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cargo build --release --locked --bin ratelimitd \
     && install -D target/release/ratelimitd /out/ratelimitd
 
-FROM debian:bookworm-slim
+FROM debian:12.12-slim
 COPY --from=build /out/ratelimitd /usr/local/bin/ratelimitd
 # The system's certificate authorities, for rediss:// without `ca_file`.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
@@ -19,5 +20,7 @@ COPY config config
 USER 65532:65532
 # gRPC, and HTTP (/json, /metrics, probes). The admin port 6070 listens on loopback only.
 EXPOSE 8081 8080
+HEALTHCHECK --interval=5s --timeout=3s --start-period=30s --retries=3 \
+    CMD ["ratelimitd", "health", "--config", "config/ratelimitd.yaml"]
 ENTRYPOINT ["ratelimitd"]
 CMD ["serve", "--config", "config/ratelimitd.yaml"]

@@ -3,11 +3,13 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
+# The pinned compiler under the name that this machine has for it.
+export RUSTUP_TOOLCHAIN ?= $(shell scripts/pick-toolchain)
 
 # Integration tests that need a server are in modules of these names.
 NEEDS_A_SERVER := --skip redis:: --skip envoy::
 
-.PHONY: help run test test-fast lint bench outage tools toolchain
+.PHONY: help run test test-fast lint audit bench outage tools toolchain
 
 help: ## list the make targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -27,6 +29,9 @@ lint: toolchain ## formatting, clippy, rustdoc, and the dependencies' licences a
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --document-private-items
 	$(CARGO) test --locked --quiet --test dependencies
+
+audit: toolchain ## compare the dependencies with the advisories of rustsec.org (needs the network)
+	@scripts/audit
 
 bench: toolchain ## run the benchmarks
 	$(CARGO) bench --locked

@@ -1,6 +1,7 @@
 # Sourced by the scripts beside it: messages, privileged commands and the project's own Python environment.
 
 tools_dir="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/.tools"
+requirements_dir="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/requirements"
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 
@@ -41,8 +42,15 @@ ensure_venv() {
   fi
 }
 
-# pip_install REQUIREMENT: installs a binary wheel into .tools/venv; fails where there is none for this platform.
+# pip_install NAME: installs the wheel that scripts/requirements/NAME.txt names, if it has one of the hashes there, into
+# .tools/venv. Fails where there is no wheel for this platform.
 pip_install() {
   ensure_venv
-  "$tools_dir/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --only-binary :all: "$1"
+  "$tools_dir/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --no-deps \
+    --only-binary :all: --require-hashes --requirement "$requirements_dir/$1.txt"
+}
+
+# pinned_version NAME: the version of the wheel in scripts/requirements/NAME.txt, without the number of the packaging.
+pinned_version() {
+  sed -nE 's/^[a-z-]+==([0-9]+\.[0-9]+\.[0-9]+).*/\1/p' "$requirements_dir/$1.txt"
 }

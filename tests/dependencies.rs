@@ -195,3 +195,71 @@ fn a_crate_is_used_where_a_path_starts_with_it() {
         assert_eq!(names_crate(text, "bb8"), expected, "{text}");
     }
 }
+
+fn project_file(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect(path)
+}
+
+/// What follows `start` in the lines of a file.
+fn values_after<'t>(text: &'t str, start: &str) -> Vec<&'t str> {
+    text.lines().filter_map(|line| line.trim().strip_prefix(start)).map(str::trim).collect()
+}
+
+/// Whether an image has a digest, or a tag with at least two numbers: `:1`, `:latest` and no tag change silently.
+fn is_pinned_image(image: &str) -> bool {
+    let tag = image.rsplit_once(':').map_or("", |(_, tag)| tag);
+    let version = tag.trim_start_matches('v').split('-').next().unwrap_or_default();
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    image.contains("@sha256:") || version.split('.').filter(|part| is_number(part)).count() >= 2
+}
+
+#[test]
+fn images_are_pinned() {
+    let (dockerfile, compose) = (project_file("Dockerfile"), project_file("docker-compose.yml"));
+    let images = [values_after(&dockerfile, "FROM "), values_after(&compose, "image:")].concat();
+    assert!(images.len() >= 5, "{images:?}");
+    for image in images {
+        let name = image.split_whitespace().next().unwrap_or_default();
+        assert!(is_pinned_image(name), "`{image}` has no version");
+    }
+    assert!(
+        !is_pinned_image("redis:7-bookworm") && !is_pinned_image("debian") && !is_pinned_image("x:latest")
+    );
+}
+
+#[test]
+fn actions_are_pinned_by_commit() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(".github/workflows");
+    let mut actions = 0;
+    for entry in std::fs::read_dir(folder).expect("a readable folder") {
+        let text = std::fs::read_to_string(entry.expect("a readable entry").path()).expect("UTF-8");
+        for action in values_after(&text, "- uses:") {
+            let commit = action.split_once('@').and_then(|(_, rest)| rest.split_whitespace().next());
+            let is_commit = commit.is_some_and(|c| c.len() == 40 && c.bytes().all(|b| b.is_ascii_hexdigit()));
+            assert!(is_commit, "`{action}` is not pinned by a commit");
+            actions += 1;
+        }
+    }
+    assert!(actions > 0);
+}
+
+#[test]
+fn one_compiler_is_pinned_everywhere() {
+    let toolchain = project_file("rust-toolchain.toml");
+    let channel = values_after(&toolchain, "channel = ")[0].trim_matches('"');
+    assert!(is_pinned_image(&format!("rust:{channel}")), "`{channel}` is not a version");
+    let image = format!("rust:{channel}-");
+    let dockerfile = project_file("Dockerfile");
+    assert!(
+        values_after(&dockerfile, "FROM ").iter().any(|from| from.starts_with(&image)),
+        "no FROM {image}"
+    );
+}
+
+#[test]
+fn test_tools_of_pypi_are_pinned_by_hash() {
+    for name in ["envoy", "valkey"] {
+        let text = project_file(&format!("scripts/requirements/{name}.txt"));
+        assert!(text.contains("==") && text.contains("--hash=sha256:"), "{name}: {text}");
+    }
+}

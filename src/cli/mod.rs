@@ -5,6 +5,7 @@ mod client;
 pub mod counters;
 pub mod descriptor;
 pub mod explain;
+pub mod health;
 mod http_url;
 pub mod replay;
 pub mod rule_options;
@@ -19,6 +20,7 @@ use clap::{Parser, Subcommand};
 use check::CheckArgs;
 use counters::CountersArgs;
 use explain::ExplainArgs;
+use health::HealthArgs;
 use replay::ReplayArgs;
 use serve::ServeArgs;
 use validate::ValidateArgs;
@@ -54,6 +56,7 @@ enum Command {
     Explain(ExplainArgs),
     Check(Box<CheckArgs>),
     Counters(CountersArgs),
+    Health(HealthArgs),
     Replay(ReplayArgs),
 }
 
@@ -67,6 +70,7 @@ pub fn run() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Counters(args) => counters::run(&args),
+        Command::Health(args) => health::run(&args),
         Command::Replay(args) => replay::run(&args),
     }
 }

@@ -3,5 +3,6 @@
 pub(crate) mod answers_corpus;
 mod check;
 pub(crate) mod counters;
+mod health;
 pub(crate) mod replay;
 mod rules;

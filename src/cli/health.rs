@@ -1,0 +1,143 @@
+//! `health`: asks a running service whether it is ready, for container images without an HTTP client.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use http::uri::PathAndQuery;
+use http::{StatusCode, Uri};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+
+use super::client::{block_on, root_cause};
+use super::http_url::parse_http_url;
+use crate::settings::{Settings, SettingsError};
+
+/// Far above the length of the answer, which is one line.
+const MAX_ANSWER_BYTES: usize = 64 << 10;
+
+/// Ask a running service whether it is ready.
+///
+/// Calls /readyz on the HTTP port and prints the answer. Without --address the settings name the port: the same
+/// environment variables and the same file as those of the service.
+///
+/// Exit code 0: ready. 1: not ready, no answer in time, or settings that cannot be read. For a HEALTHCHECK of an image.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  ratelimitd health --config config/ratelimitd.yaml
+  ratelimitd health --live --address http://127.0.0.1:8080")]
+pub struct HealthArgs {
+    /// The HTTP port of the service, instead of the settings' server.http.address
+    #[arg(long, value_name = "URL", value_parser = parse_http_url)]
+    address: Option<Uri>,
+
+    /// The settings file (YAML) of the service
+    #[arg(long, value_name = "FILE", conflicts_with = "address")]
+    config: Option<PathBuf>,
+
+    /// Call /livez instead: whether the process answers at all
+    #[arg(long)]
+    live: bool,
+
+    /// How long to wait for the answer
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+}
+
+/// Why the service is not known to be ready.
+#[derive(Debug, thiserror::Error)]
+enum HealthError {
+    #[error("no runtime: {0}")]
+    Runtime(#[from] std::io::Error),
+    #[error("{0}")]
+    Settings(#[from] SettingsError),
+    #[error("no answer from {address}: {}", root_cause(cause))]
+    Call { address: Uri, cause: hyper_util::client::legacy::Error },
+    #[error("no answer from {0} in time")]
+    Timeout(Uri),
+    #[error("the answer of {address} cannot be read: {cause}")]
+    Body { address: Uri, cause: Box<dyn std::error::Error + Send + Sync> },
+    /// The status and the text of the service.
+    #[error("{status}: {}", answer.trim_end())]
+    NotReady { status: StatusCode, answer: String },
+}
+
+/// The answer of a ready service goes to standard output, every other result to standard error.
+#[must_use]
+pub fn run(args: &HealthArgs) -> ExitCode {
+    match ask(args) {
+        Ok(answer) => {
+            print!("{answer}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("ratelimitd health: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn ask(args: &HealthArgs) -> Result<String, HealthError> {
+    let address = endpoint(args)?;
+    let answer = block_on(async { tokio::time::timeout(args.timeout, get(address.clone())).await })?;
+    answer.unwrap_or(Err(HealthError::Timeout(address)))
+}
+
+fn endpoint(args: &HealthArgs) -> Result<Uri, HealthError> {
+    let server = match &args.address {
+        Some(address) => address.clone(),
+        None => url_of(reachable(Settings::load(args.config.as_deref())?.server.http_address)),
+    };
+    let mut parts = server.into_parts();
+    parts.path_and_query = Some(PathAndQuery::from_static(if args.live { "/livez" } else { "/readyz" }));
+    Ok(Uri::from_parts(parts).expect("only the path was replaced"))
+}
+
+fn url_of(address: SocketAddr) -> Uri {
+    format!("http://{address}/").parse().expect("an address and a constant path are a URL")
+}
+
+/// The loopback address, if the service listens on all addresses.
+fn reachable(mut listens_on: SocketAddr) -> SocketAddr {
+    match listens_on.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => listens_on.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => listens_on.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    listens_on
+}
+
+async fn get(address: Uri) -> Result<String, HealthError> {
+    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let answer = client.get(address.clone()).await;
+    let response = answer.map_err(|cause| HealthError::Call { address: address.clone(), cause })?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
+    let body = body.map_err(|cause| HealthError::Body { address, cause })?;
+    let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+    if status == StatusCode::OK { Ok(text) } else { Err(HealthError::NotReady { status, answer: text }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_on_all_addresses_is_called_on_loopback() {
+        let cases = [
+            ("0.0.0.0:8080", "127.0.0.1:8080"),
+            ("[::]:8080", "[::1]:8080"),
+            ("10.1.2.3:80", "10.1.2.3:80"),
+            ("[2001:db8::1]:80", "[2001:db8::1]:80"),
+        ];
+        for (listens_on, called) in cases {
+            let address = reachable(listens_on.parse().expect("an address"));
+            assert_eq!(address.to_string(), called);
+            assert_eq!(url_of(address).to_string(), format!("http://{called}/"));
+        }
+    }
+}
