@@ -2,6 +2,8 @@
 //!
 //! Limits are per year if the end of the window does not matter, so that no window ends during a test.
 
+use std::path::{Path, PathBuf};
+
 use serde_json::{Value, json};
 
 use crate::support::envoy::{Bootstrap, Envoy, per_filter_route, route};
@@ -253,35 +255,91 @@ fn the_default_timeout_of_20_ms_is_enough() {
     assert!(late <= 20 && admitted <= 3 && admitted + late >= 3, "{codes:?}");
 }
 
+/// deploy/envoy.yaml with `limiter` and `upstream` in place of the containers of docker-compose.yml.
+fn shipped_configuration(limiter: &Ratelimitd, upstream: &Envoy) -> String {
+    let path = in_project("deploy/envoy.yaml");
+    let text = std::fs::read_to_string(path).expect("Envoy's configuration");
+    let local = |port: u16| format!("address: 127.0.0.1, port_value: {port}");
+    let replacements = [
+        ("address: 127.0.0.1, port_value: 9901", local(0)),
+        ("address: 0.0.0.0, port_value: 10000", local(0)),
+        ("address: upstream, port_value: 5678", local(upstream.port("http"))),
+        ("address: ratelimitd, port_value: 8081", local(limiter.grpc_port())),
+    ];
+    replacements.iter().fold(text, |text, (from, to)| replace(&text, from, to))
+}
+
+fn in_project(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn replace(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "deploy/envoy.yaml has no `{from}`");
+    text.replace(from, to)
+}
+
+fn start_shipped(configuration: &str) -> Envoy {
+    let envoy = Envoy::start_text(configuration);
+    wait::expect("the service is healthy", || envoy.stat("cluster.ratelimitd.membership_healthy") == 1);
+    envoy
+}
+
+fn any_upstream() -> Envoy {
+    Envoy::start(&Bootstrap::new(9).route(route("/", json!([]))))
+}
+
 /// docker-compose.yml without the containers: its Envoy configuration, and the rules in the image.
 #[test]
 fn the_setup_of_docker_compose_answers_429_after_the_limit() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let rules = root.join("config/rules");
+    let rules = in_project("config/rules");
     let service = Plan::default().set("rules.path", rules.to_string_lossy()).start();
-    let upstream = Envoy::start(&Bootstrap::new(9).route(route("/", json!([]))));
-
-    let text = std::fs::read_to_string(root.join("deploy/envoy.yaml")).expect("Envoy's configuration");
-    let replacements = [
-        ("address: 0.0.0.0, port_value: 9901", "address: 127.0.0.1, port_value: 0".to_owned()),
-        ("address: 0.0.0.0, port_value: 10000", "address: 127.0.0.1, port_value: 0".to_owned()),
-        (
-            "address: upstream, port_value: 5678",
-            format!("address: 127.0.0.1, port_value: {}", upstream.port("http")),
-        ),
-        (
-            "address: ratelimitd, port_value: 8081",
-            format!("address: 127.0.0.1, port_value: {}", service.grpc_port()),
-        ),
-    ];
-    let text = replacements.iter().fold(text, |text, (from, to)| {
-        assert!(text.contains(from), "deploy/envoy.yaml has no `{from}`");
-        text.replace(from, to)
-    });
-
-    let envoy = Envoy::start_text(&text);
-    wait::expect("the service is healthy", || envoy.stat("cluster.ratelimitd.membership_healthy") == 1);
+    let upstream = any_upstream();
+    let envoy = start_shipped(&shipped_configuration(&service, &upstream));
     let codes: Vec<u16> = (0..20).map(|_| envoy.get("/").status).collect();
     assert_eq!(codes[0], 200, "{codes:?}");
     assert!(codes.contains(&429) && codes.iter().all(|code| [200, 429].contains(code)), "{codes:?}");
+}
+
+/// The limit of config/rules/edge.yaml, but per year, so that no unit returns during a test.
+const PER_ADDRESS: &str = "
+domain: edge
+descriptors:
+  - { key: remote_address, rate_limit: { unit: year, requests_per_unit: 3 } }
+  - { key: remote_address, value: 192.0.2.10, rate_limit: { unlimited: true } }
+";
+
+#[test]
+fn a_client_cannot_choose_its_address_with_x_forwarded_for() {
+    let service = Ratelimitd::start(PER_ADDRESS);
+    let upstream = any_upstream();
+    let envoy = start_shipped(&shipped_configuration(&service, &upstream));
+    let forged = (1..=8).map(|host| format!("198.51.100.{host}"));
+    let headers: Vec<String> =
+        forged.chain(["192.0.2.10".to_owned(), "192.0.2.10, 127.0.0.1".to_owned()]).collect();
+    let status = |header: &String| envoy.get_with("/", &[("x-forwarded-for", header.as_str())]).status;
+    let codes: Vec<u16> = headers.iter().map(status).collect();
+    assert_eq!(codes, [200, 200, 200, 429, 429, 429, 429, 429, 429, 429], "{headers:?}");
+    assert_eq!(envoy.get("/").status, 429, "one client, with or without the header");
+}
+
+#[test]
+fn behind_a_trusted_proxy_a_client_has_the_address_that_the_proxy_appended() {
+    let service = Ratelimitd::start(PER_ADDRESS);
+    let upstream = any_upstream();
+    let shipped = shipped_configuration(&service, &upstream);
+    let envoy = start_shipped(&replace(&shipped, "xff_num_trusted_hops: 0", "xff_num_trusted_hops: 1"));
+    let table = [
+        // (the header as the proxy sends it: what the client sent, and the address of the client; status)
+        ("198.51.100.1", 200),
+        ("192.0.2.10, 198.51.100.1", 200), // the exempt address, chosen by the client
+        ("198.51.100.7, 198.51.100.1", 200),
+        ("198.51.100.8, 198.51.100.1", 429),
+        ("192.0.2.10, 198.51.100.1", 429),
+        ("198.51.100.2", 200),             // another client
+        ("198.51.100.1, 192.0.2.10", 200), // the exempt address, appended by the proxy
+    ];
+    for (row, (header, status)) in table.into_iter().enumerate() {
+        let answer = envoy.get_with("/", &[("x-forwarded-for", header)]);
+        assert_eq!(answer.status, status, "row {row}: {header}");
+    }
 }
