@@ -104,7 +104,7 @@ impl App {
         let ports = Ports {
             grpc: bind("server.grpc.address", server.grpc.address).await?,
             http: bind("server.http.address", server.http_address).await?,
-            admin: bind("server.admin.address", server.admin_address).await?,
+            admin: bind("server.admin.address", server.admin.address).await?,
         };
         let reasons: &[_] = match settings.store.kind {
             StoreKind::Memory => &[NotReadyReason::Starting],

@@ -119,7 +119,8 @@ impl App {
             bounds: self.settings.server.bounds,
             key_prefix,
         };
-        http::admin_router(admin_endpoints(&self.rules, &self.stores), counters)
+        let endpoints = admin_endpoints(&self.rules, &self.stores);
+        http::admin_router(endpoints, counters, self.settings.server.admin.access.clone())
     }
 }
 

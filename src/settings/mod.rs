@@ -25,7 +25,7 @@ pub use error::{Fault, Origin, SettingProblem, SettingProblems, SettingsError};
 pub use log::Log;
 pub use reader::Setting;
 pub use rules::Rules;
-pub use server::{GrpcServer, Server};
+pub use server::{AdminServer, GrpcServer, Server};
 pub use store::{Store, StoreKind};
 
 use reader::Reader;

@@ -38,6 +38,18 @@ pub(super) fn address() -> Parser<SocketAddr> {
     Parser::new("an IP address and port like 0.0.0.0:8081 or [::1]:8081", |text| text.parse().ok())
 }
 
+/// Host names in lower case, without ports; empty is none.
+pub(super) fn host_names() -> Parser<Vec<String>> {
+    Parser::new("host names without ports, with commas between them, or nothing", |text| {
+        let is_name = |name: &str| {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            !name.is_empty() && name.bytes().all(is_plain)
+        };
+        let names = text.split(',').map(str::trim).filter(|_| !text.is_empty());
+        names.map(|name| is_name(name).then(|| name.to_ascii_lowercase())).collect()
+    })
+}
+
 /// `true` or `false`, in the three spellings of YAML's core schema.
 pub(super) fn flag() -> Parser<bool> {
     Parser::new("true or false", |text| match text {

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use super::parsers::{address, count, duration, duration_or_never, positive};
+use super::parsers::{address, count, duration, duration_or_never, host_names, positive};
 use super::reader::Reader;
 use crate::transport::Bounds;
+use crate::transport::http::AdminAccess;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
@@ -14,8 +15,8 @@ pub struct Server {
     pub grpc: GrpcServer,
     /// `server.http.address`: `/json`, health and metrics.
     pub http_address: SocketAddr,
-    /// `server.admin.address`
-    pub admin_address: SocketAddr,
+    /// `server.admin.*`
+    pub admin: AdminServer,
     /// `server.drain`: how long the process answers, while not ready, after it is told to stop. 0 to 1 h.
     pub drain: Duration,
     /// `server.workers`: threads that decide; `None` is one per core.
@@ -32,6 +33,14 @@ pub struct GrpcServer {
     pub max_connection_age: Option<Duration>,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminServer {
+    /// `server.admin.address`
+    pub address: SocketAddr,
+    /// `server.admin.hosts`
+    pub access: AdminAccess,
+}
+
 impl Server {
     pub(super) fn from_reader(reader: &mut Reader) -> Self {
         Self {
@@ -44,7 +53,10 @@ impl Server {
                 ),
             },
             http_address: reader.take("server.http.address", "0.0.0.0:8080", address()),
-            admin_address: reader.take("server.admin.address", "127.0.0.1:6070", address()),
+            admin: AdminServer {
+                address: reader.take("server.admin.address", "127.0.0.1:6070", address()),
+                access: AdminAccess { hosts: reader.take("server.admin.hosts", "", host_names()) },
+            },
             drain: reader.take("server.drain", "5s", duration("0s", "1h")),
             workers: NonZeroUsize::new(reader.take("server.workers", "0", count(0..=1_024))),
             bounds: Bounds {

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::header;
 
+use super::admin_access::{AdminAccess, check_access};
 use super::counters::{self, CounterEndpoints};
 use crate::engine::{Reset, Store};
 
@@ -40,6 +42,7 @@ impl fmt::Debug for Endpoint {
 pub fn admin_router<S: Store + Reset + 'static>(
     endpoints: Vec<Endpoint>,
     counters: CounterEndpoints<S>,
+    access: AdminAccess,
 ) -> Router {
     let lines = endpoints.iter().map(|endpoint| format!("{:<16} {}\n", endpoint.path, endpoint.summary));
     let index: String = lines.chain([COUNTERS.to_owned()]).collect();
@@ -54,7 +57,8 @@ pub fn admin_router<S: Store + Reset + 'static>(
         let path = endpoint.path;
         router.route(path, get(move || async move { endpoint.into_response() }))
     };
-    endpoints.into_iter().fold(counters.route("/", get(index)), add)
+    let router = endpoints.into_iter().fold(counters.route("/", get(index)), add);
+    router.layer(from_fn_with_state(Arc::new(access), check_access))
 }
 
 impl IntoResponse for Endpoint {

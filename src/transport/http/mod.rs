@@ -1,13 +1,16 @@
 //! HTTP/1.1: decisions as JSON, health, metrics, and the admin endpoints on their own port.
 
 mod admin;
+mod admin_access;
 mod counters;
 mod health;
 mod json;
 mod public;
 mod server;
+mod web_page;
 
 pub use admin::{Endpoint, admin_router};
+pub use admin_access::AdminAccess;
 pub use counters::CounterEndpoints;
 pub use public::public_router;
 pub use server::{HttpOptions, serve};

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::{StatusCode, header};
 
 use super::health::{healthcheck, livez, readyz};
 use super::json;
+use super::web_page::refuse_web_pages;
 use crate::engine::Store;
 use crate::telemetry::metrics::Metrics;
 use crate::transport::{Handler, Readiness};
@@ -24,10 +26,12 @@ pub fn public_router<S: Store + 'static>(
     metrics: Metrics,
 ) -> Router {
     let max_body_bytes = handler.bounds.max_message_bytes();
+    let handler = Arc::new(handler);
     let decisions = Router::new()
         .route("/json", post(json::decide::<S>))
         .layer(DefaultBodyLimit::max(max_body_bytes))
-        .with_state(Arc::new(handler));
+        .layer(from_fn_with_state(Arc::clone(&handler), refuse_web_pages::<S>))
+        .with_state(handler);
     let health = Router::new()
         .route("/healthcheck", get(healthcheck))
         .route("/livez", get(livez))

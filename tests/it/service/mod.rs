@@ -1,8 +1,10 @@
 //! The running service with the memory store, tested through its clients.
 
+mod admin_access;
 pub(crate) mod admission;
 pub(crate) mod drain;
 mod grpc;
 pub(crate) mod http;
 mod settings;
 pub(crate) mod store_page;
+mod web_pages;

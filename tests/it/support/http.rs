@@ -29,13 +29,34 @@ impl Response {
 /// # Errors
 /// If no server listens on the port, the connection is closed without an answer, or the answer is not HTTP.
 pub fn get(port: u16, path: &str, headers: &[(&str, &str)]) -> io::Result<Response> {
-    let mut head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
-    for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), TIMEOUT)?;
+    let mut lines = vec![format!("GET {path} HTTP/1.1"), "host: localhost".to_owned()];
+    lines.extend(headers.iter().map(|(name, value)| format!("{name}: {value}")));
+    exchange(connect(port)?, &lines, "")
+}
+
+/// Connects to a port of this machine.
+///
+/// # Errors
+/// If no server listens on the port.
+pub fn connect(port: u16) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.write_all(format!("{head}\r\n").as_bytes())?;
+    Ok(stream)
+}
+
+/// Sends a request exactly as written, and reads the answer. `lines` are the request line and the headers, except for
+/// the length of the body and the end of the connection.
+///
+/// # Errors
+/// If the connection is closed without an answer, or the answer is not HTTP.
+pub fn exchange(
+    mut stream: impl Read + Write,
+    lines: &[impl AsRef<str>],
+    body: &str,
+) -> io::Result<Response> {
+    let mut request: String = lines.iter().map(|line| format!("{}\r\n", line.as_ref())).collect();
+    request.push_str(&format!("content-length: {}\r\nconnection: close\r\n\r\n{body}", body.len()));
+    stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
