@@ -152,14 +152,16 @@ impl Charges {
         self.quota_groups
     }
 
-    /// The charges for which `keep` is true, for a store that decides only some of them.
+    /// Some of the charges, changed by `map`, for a store that decides only these. `map` gets the index of each charge.
     #[must_use]
-    pub fn filtered(&self, keep: impl Fn(&str, &Charge) -> bool) -> Self {
-        let mut kept = Self { quota_groups: self.quota_groups, ..Self::default() };
-        for (key, charge) in self.iter().filter(|(key, charge)| keep(key, charge)) {
-            kept.push(charge.clone(), |text| text.push_str(key));
+    pub fn filter_map(&self, map: impl Fn(usize, &Charge) -> Option<Charge>) -> Self {
+        let mut mapped = Self { quota_groups: self.quota_groups, ..Self::default() };
+        for (index, (key, charge)) in self.iter().enumerate() {
+            if let Some(charge) = map(index, charge) {
+                mapped.push(charge, |text| text.push_str(key));
+            }
         }
-        kept
+        mapped
     }
 
     /// Whether the request is denied; prepaid charges are then not recorded.

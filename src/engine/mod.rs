@@ -48,4 +48,4 @@ pub use rule::{Rule, RuleId};
 pub use rule_set::{Defaults, DomainRules, Node, RuleSet};
 pub use shard::ShardBy;
 pub use spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
-pub use store::{Reset, Store, StoreError};
+pub use store::{PartialOutcomes, Reservation, Reset, Store, StoreError};

@@ -7,11 +7,13 @@
 //! [`Facts`](super::algorithm::Facts) from them, and computes the report with
 //! [`Kernel::report`](super::algorithm::Kernel::report).
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
+use super::algorithm::Verdict;
 use super::charge::Charges;
-use super::outcome::Outcomes;
+use super::outcome::{Outcome, Outcomes};
 
 /// Keeps the counters and decides whole requests.
 pub trait Store: Send + Sync {
@@ -35,7 +37,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError`] if there is no answer in time. It is then unknown whether the charges were recorded; the store
-    /// must not decide them a second time.
+    /// must not decide them a second time. [`StoreError::Partial`] if some charges have an answer.
     fn decide(&self, charges: &Charges) -> impl Future<Output = Result<Outcomes, StoreError>> + Send;
 }
 
@@ -78,20 +80,107 @@ pub enum StoreError {
     /// The circuit breaker is open after too many failures; this is the last of them.
     #[error("the circuit breaker is open, last failure: {0}")]
     Open(Arc<StoreError>),
+    /// Only some charges of the request have an answer.
+    #[error("no answer for a part of the request: {}", .0.failure)]
+    Partial(Box<PartialOutcomes>),
     /// A limit of the request has the failure policy `error`, so the call fails.
     #[error("no answer from the store, and the failure policy is to fail: {0}")]
     Policy(Box<StoreError>),
 }
 
+/// The outcomes of a request of which some charges have no answer.
+///
+/// Unless the known verdicts deny the request for certain, its verdict depends on the missing ones. Until that is
+/// decided, the charges that were recorded stay recorded. [`PartialOutcomes::keep`] says that the request is admitted;
+/// if all clones are dropped without it, the store undoes the charges.
+#[derive(Clone, Debug)]
+pub struct PartialOutcomes {
+    /// One per charge, in order: as in [`Outcomes`], or why there is no outcome.
+    by_charge: Vec<Result<Option<Outcome>, StoreError>>,
+    /// The first failure.
+    failure: StoreError,
+    /// `None` if nothing is recorded that the verdict could undo.
+    reservation: Option<Arc<dyn Reservation>>,
+}
+
+/// Recorded charges of a request that is not decided yet. Dropped without [`Reservation::keep`], they are undone.
+pub trait Reservation: fmt::Debug + Send + Sync {
+    /// The request is admitted: the charges stay recorded.
+    fn keep(&self);
+}
+
+impl PartialOutcomes {
+    /// The result of a request: all outcomes if there is one for each charge, the first failure if there is none at
+    /// all, [`StoreError::Partial`] otherwise.
+    ///
+    /// # Errors
+    /// As said above.
+    pub fn collect(
+        by_charge: Vec<Result<Option<Outcome>, StoreError>>,
+        reservation: Option<Arc<dyn Reservation>>,
+    ) -> Result<Outcomes, StoreError> {
+        let Some(failure) = by_charge.iter().find_map(|result| result.as_ref().err()).cloned() else {
+            return Ok(Outcomes { by_charge: by_charge.into_iter().flatten().collect() });
+        };
+        if by_charge.iter().all(Result::is_err) {
+            return Err(failure);
+        }
+        Err(StoreError::Partial(Box::new(Self { by_charge, failure, reservation })))
+    }
+
+    /// The first failure.
+    #[must_use]
+    pub fn failure(&self) -> &StoreError {
+        &self.failure
+    }
+
+    /// Keeps the recorded charges: the request is admitted.
+    pub fn keep(&self) {
+        if let Some(reservation) = &self.reservation {
+            reservation.keep();
+        }
+    }
+}
+
+/// Compares the outcomes. Two reservations are never compared: each belongs to one request.
+impl PartialEq for PartialOutcomes {
+    fn eq(&self, other: &Self) -> bool {
+        self.by_charge == other.by_charge
+    }
+}
+
+impl Eq for PartialOutcomes {}
+
 impl StoreError {
-    /// The cause inside [`StoreError::Open`] and [`StoreError::Policy`]; any other error itself.
+    /// The cause inside [`StoreError::Open`], [`StoreError::Partial`] and [`StoreError::Policy`]; any other error
+    /// itself.
     #[must_use]
     pub fn root(&self) -> &Self {
         match self {
             Self::Open(cause) => cause.root(),
+            Self::Partial(partial) => partial.failure.root(),
             Self::Policy(cause) => cause.root(),
             _ => self,
         }
+    }
+
+    /// The outcome of the charge at `index` in spite of this error.
+    ///
+    /// # Errors
+    /// Why the charge has no answer.
+    pub fn outcome(&self, index: usize) -> Result<Option<Outcome>, &Self> {
+        match self {
+            Self::Partial(partial) => partial.by_charge[index].as_ref().copied(),
+            _ => Err(self),
+        }
+    }
+
+    /// Whether the charge at `index` is over its limit; `unknown` if it has no answer.
+    #[must_use]
+    pub fn is_over(&self, index: usize, unknown: bool) -> bool {
+        let is_over =
+            |outcome: Option<Outcome>| outcome.is_some_and(|outcome| outcome.verdict == Verdict::Over);
+        self.outcome(index).map_or(unknown, is_over)
     }
 
     /// A short name for metrics.
@@ -105,6 +194,7 @@ impl StoreError {
             Self::Malformed(_) => "malformed",
             Self::Forbidden(_) => "forbidden",
             Self::Open(_) => "breaker_open",
+            Self::Partial(partial) => partial.failure.kind(),
             Self::Policy(cause) => cause.kind(),
         }
     }

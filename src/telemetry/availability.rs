@@ -73,7 +73,7 @@ impl Availability {
             Ok(()) if !is_down => {}
             Ok(()) => self.record_success(),
             // The store decides as much as it can, so this is no outage.
-            Err(StoreError::Overloaded) => self.record_overload(),
+            Err(error) if *error.root() == StoreError::Overloaded => self.record_overload(),
             Err(error) => self.record_failure(error),
         }
     }

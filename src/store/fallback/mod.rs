@@ -1,10 +1,13 @@
-//! Layer: answers by each limit's failure policy when the store below fails.
+//! Layer: answers by each limit's failure policy when the store below fails. Of a request that the store answers in
+//! part, only the rest is answered by policy.
 
 #[cfg(test)]
 mod tests;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use super::memory::MemoryStore;
 use crate::clock::Clock;
@@ -16,6 +19,16 @@ use crate::engine::{
 
 /// The retry hint of the policy `deny`. When the store recovers is unknown; 1 s is short enough to notice it soon.
 const DENIED_RETRY_US: u64 = 1_000_000;
+
+const DENIED: Report = Report {
+    remaining: 0,
+    retry_after: RetryAfter::In(DENIED_RETRY_US),
+    reset_after_us: DENIED_RETRY_US,
+    next_after_us: DENIED_RETRY_US,
+    delay_us: 0,
+    until_reset_us: DENIED_RETRY_US,
+    over_by: 0,
+};
 
 /// Answers by [`FailurePolicy`] when the store below fails.
 #[derive(Debug)]
@@ -50,90 +63,107 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
     }
 }
 
+/// How a charge is answered.
+#[derive(Clone, Copy)]
+enum ChargeAnswer {
+    /// By the store, or by a policy that needs no counter.
+    Known(Option<Outcome>),
+    /// By the process's own memory.
+    Local,
+}
+
+impl ChargeAnswer {
+    fn is_over(self) -> bool {
+        matches!(self, Self::Known(Some(Outcome { verdict: Verdict::Over, .. })))
+    }
+}
+
 impl<S: Store, C: Clock> Fallback<S, C> {
+    /// Answers by policy the charges that have no answer. If the request is then admitted, the charges that the store
+    /// has recorded stay recorded; otherwise the store undoes them when `error` is dropped.
     async fn decide_by_policy(&self, charges: &Charges, error: StoreError) -> Result<Outcomes, StoreError> {
-        if charges.values().any(|charge| policy(charge) == FailurePolicy::Error) {
-            return Err(StoreError::Policy(Box::new(error)));
+        let answers = charge_answers(charges, &error)?;
+        let mut outcomes = Outcomes::default();
+        let mut local = Outcomes::default().by_charge.into_iter();
+        if answers.iter().any(|answer| matches!(answer, ChargeAnswer::Local)) {
+            let charges = local_charges(charges, &answers, self.local.instances);
+            local = self.local.store.decide(&charges).await?.by_charge.into_iter();
         }
-        let local = self.local.store.decide(&local_charges(charges, self.local.instances)).await?;
-        let mut local = local.by_charge.into_iter().flatten();
-        let outcome = |charge| match policy_outcome(charge) {
-            // `local_charges` has a charge for this denial; its outcome is not needed.
-            Some(outcome) if outcome.verdict == Verdict::Over => {
-                local.next();
-                outcome
-            }
-            Some(outcome) => outcome,
-            // `local_charges` has a charge for every outcome that is missing here, so `allowed` is never used.
-            None => local.next().map_or_else(
-                || allowed(charge),
-                |outcome| Outcome { decided_by: decided_by_policy(charge), ..outcome },
-            ),
+        for &answer in &answers {
+            // `local_charges` has a charge for each denial too; its outcome is not needed.
+            let decided =
+                if answer.is_over() || matches!(answer, ChargeAnswer::Local) { local.next() } else { None };
+            outcomes.by_charge.push(match answer {
+                ChargeAnswer::Known(outcome) => outcome,
+                ChargeAnswer::Local => decided.flatten().map(decided_locally),
+            });
+        }
+        if let StoreError::Partial(partial) = &error
+            && !charges.is_denied(|index| outcomes.is_over(index))
+        {
+            partial.keep();
+        }
+        Ok(outcomes)
+    }
+}
+
+fn decided_locally(outcome: Outcome) -> Outcome {
+    Outcome { decided_by: DecidedBy::Policy(FailurePolicy::Local), ..outcome }
+}
+
+/// How each charge is answered.
+///
+/// # Errors
+/// [`StoreError::Policy`] if a charge without an answer has the policy `error`, and could decide the request.
+fn charge_answers(charges: &Charges, error: &StoreError) -> Result<SmallVec<[ChargeAnswer; 2]>, StoreError> {
+    let is_denied = |unknown| charges.is_denied(|index| error.is_over(index, unknown));
+    let is_undecided = is_denied(true) && !is_denied(false);
+    let answer = |(index, charge): (usize, &Charge)| {
+        let cause = match error.outcome(index) {
+            Ok(outcome) => return Ok(ChargeAnswer::Known(outcome)),
+            Err(cause) => cause,
         };
-        Ok(charges.values().map(outcome).collect())
-    }
-}
-
-/// The request to the process's own memory: the charges with the policy `local`, and for each charge that a policy
-/// denies a charge that is always over, so that the denial keeps the local ones from being recorded.
-fn local_charges(charges: &Charges, instances: NonZeroU32) -> Charges {
-    let is_denied =
-        |charge: &Charge| policy_outcome(charge).is_some_and(|outcome| outcome.verdict == Verdict::Over);
-    let is_local = |charge: &Charge| policy_outcome(charge).is_none();
-    let mut local = charges.filtered(|_, charge| is_local(charge) || is_denied(charge));
-    for charge in local.values_mut() {
-        if is_local(charge) {
-            charge.kernel = charge.kernel.share_of(instances);
-        } else {
-            charge.kernel = Kernel::Blocked(Blocked);
-            charge.charging = Charging::Prepaid;
+        match policy(charge, is_undecided) {
+            FailurePolicy::Error => Err(StoreError::Policy(Box::new(cause.clone()))),
+            FailurePolicy::Local => Ok(ChargeAnswer::Local),
+            policy => Ok(ChargeAnswer::Known(Some(policy_outcome(charge, policy)))),
         }
-    }
-    local
-}
-
-/// The outcome of a charge whose policy needs no counter; `None` for `local`. A cost that can never fit is denied by
-/// every policy.
-fn policy_outcome(charge: &Charge) -> Option<Outcome> {
-    match policy(charge) {
-        FailurePolicy::Local => None,
-        _ if charge.cost.needed() > charge.kernel.max_cost() => Some(denied_for_ever(charge)),
-        FailurePolicy::Deny if !charge.cost.is_refund() => Some(denied(charge)),
-        FailurePolicy::Allow | FailurePolicy::Deny | FailurePolicy::Error => Some(allowed(charge)),
-    }
-}
-
-fn policy(charge: &Charge) -> FailurePolicy {
-    match charge.role {
-        Role::NonBinding => charge.on_store_failure.for_non_binding(),
-        Role::Enforce | Role::Quota(_) => charge.on_store_failure,
-    }
-}
-
-fn decided_by_policy(charge: &Charge) -> DecidedBy {
-    DecidedBy::Policy(policy(charge))
-}
-
-/// The outcome that an unused counter would give.
-fn allowed(charge: &Charge) -> Outcome {
-    let report = Report::unused(charge.kernel.max_cost().saturating_sub(charge.cost.taken()));
-    Outcome { verdict: Verdict::Fits, report, decided_by: decided_by_policy(charge) }
-}
-
-fn denied(charge: &Charge) -> Outcome {
-    let report = Report {
-        remaining: 0,
-        retry_after: RetryAfter::In(DENIED_RETRY_US),
-        reset_after_us: DENIED_RETRY_US,
-        next_after_us: DENIED_RETRY_US,
-        delay_us: 0,
-        until_reset_us: DENIED_RETRY_US,
-        over_by: 0,
     };
-    Outcome { verdict: Verdict::Over, report, decided_by: decided_by_policy(charge) }
+    charges.values().enumerate().map(answer).collect()
 }
 
-fn denied_for_ever(charge: &Charge) -> Outcome {
-    let denied = denied(charge);
-    Outcome { report: Report { retry_after: RetryAfter::Never, ..denied.report }, ..denied }
+/// The request to the process's own memory: the charges that it answers, and for each charge that is over a charge that
+/// is always over, so that the denial keeps the local ones from being recorded.
+fn local_charges(charges: &Charges, answers: &[ChargeAnswer], instances: NonZeroU32) -> Charges {
+    charges.filter_map(|index, charge| match answers[index] {
+        ChargeAnswer::Local => Some(Charge { kernel: charge.kernel.share_of(instances), ..charge.clone() }),
+        known if known.is_over() => {
+            Some(Charge { kernel: Kernel::Blocked(Blocked), charging: Charging::Prepaid, ..charge.clone() })
+        }
+        ChargeAnswer::Known(_) => None,
+    })
+}
+
+/// The policy of a charge. A charge that cannot decide the request does not make it fail: because of its role, or
+/// because the answers of the store decide the request without it.
+fn policy(charge: &Charge, is_undecided: bool) -> FailurePolicy {
+    match charge.role {
+        Role::Enforce | Role::Quota(_) if is_undecided => charge.on_store_failure,
+        Role::Enforce | Role::Quota(_) | Role::NonBinding => charge.on_store_failure.for_non_binding(),
+    }
+}
+
+/// The outcome by a policy that needs no counter. A cost that can never fit is denied by every policy.
+fn policy_outcome(charge: &Charge, policy: FailurePolicy) -> Outcome {
+    let decided_by = DecidedBy::Policy(policy);
+    if charge.cost.needed() > charge.kernel.max_cost() {
+        let report = Report { retry_after: RetryAfter::Never, ..DENIED };
+        return Outcome { verdict: Verdict::Over, report, decided_by };
+    }
+    if policy == FailurePolicy::Deny && !charge.cost.is_refund() {
+        return Outcome { verdict: Verdict::Over, report: DENIED, decided_by };
+    }
+    // The outcome that an unused counter would give.
+    let report = Report::unused(charge.kernel.max_cost().saturating_sub(charge.cost.taken()));
+    Outcome { verdict: Verdict::Fits, report, decided_by }
 }

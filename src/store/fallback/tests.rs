@@ -1,9 +1,12 @@
-//! Each policy for hits, peeks and refunds; mixed policies; shares of local limits.
+//! Each policy for hits, peeks and refunds; mixed policies; requests that the store answers in part; shares of local
+//! limits.
+
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::clock::ManualClock;
 use crate::engine::algorithm::{FixedWindow, Gcra, IntervalBucket, SlidingLog, SlidingWindow};
-use crate::engine::{Cost, Pacing};
+use crate::engine::{Cost, Pacing, PartialOutcomes, Reservation};
 use crate::store::memory::MemoryOptions;
 
 const MINUTE_US: u64 = 60_000_000;
@@ -116,6 +119,83 @@ async fn limits_of_one_request_keep_their_own_policies() {
     let non_binding = Charge { role: Role::NonBinding, ..hit(FailurePolicy::Error) };
     let outcome = decide_one(&layer, non_binding).await.expect("a non-binding limit does not fail the call");
     assert_eq!(outcome.decided_by, DecidedBy::Policy(FailurePolicy::Allow));
+}
+
+/// Answers the first charge only, from its own counter; keeps count of the requests that were kept.
+struct HalfStore {
+    memory: MemoryStore<ManualClock>,
+    kept: Arc<AtomicU32>,
+}
+
+#[derive(Debug)]
+struct Kept(Arc<AtomicU32>);
+
+impl Reservation for Kept {
+    fn keep(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Store for HalfStore {
+    async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
+        let first = charges.filter_map(|index, charge| (index == 0).then(|| charge.clone()));
+        let answered = self.memory.decide(&first).await?.by_charge.into_iter().map(Ok);
+        let others = (1..charges.len()).map(|_| Err(StoreError::Timeout));
+        PartialOutcomes::collect(
+            answered.chain(others).collect(),
+            Some(Arc::new(Kept(Arc::clone(&self.kept)))),
+        )
+    }
+}
+
+#[tokio::test]
+async fn only_the_unanswered_part_of_a_request_is_left_to_its_policy() {
+    use FailurePolicy::{Allow, Deny, Error, Local};
+    use Role::{Enforce, NonBinding, Quota};
+    use Verdict::{Fits, Over};
+    let failed = || Err(StoreError::Policy(Box::new(StoreError::Timeout)));
+    let rows = [
+        // (units that the store has left, role in the store, policy and role without an answer, verdicts, kept)
+        (5, Enforce, Allow, Enforce, Ok([Fits, Fits]), true),
+        (5, Enforce, Deny, Enforce, Ok([Fits, Over]), false),
+        (5, Enforce, Local, Enforce, Ok([Fits, Fits]), true),
+        (5, Enforce, Error, Enforce, failed(), false),
+        (5, Enforce, Error, NonBinding, Ok([Fits, Fits]), true), // a shadow rule fails no request
+        (5, Enforce, Deny, NonBinding, Ok([Fits, Over]), true),
+        (0, Enforce, Allow, Enforce, Ok([Over, Fits]), false), // used up, whatever the other limit says
+        (0, Enforce, Error, Enforce, Ok([Over, Fits]), false),
+        (0, Enforce, Local, Enforce, Ok([Over, Fits]), false),
+        (0, NonBinding, Error, Enforce, failed(), false),
+        (5, Quota(0), Error, Quota(1), Ok([Fits, Fits]), true), // one quota group fits, so no other can deny
+        (0, Quota(0), Error, Quota(1), failed(), false),
+        (0, Quota(0), Deny, Quota(1), Ok([Over, Over]), false),
+        (0, Quota(0), Local, Quota(1), Ok([Over, Fits]), true),
+    ];
+    for (left, known_role, policy, role, expected, is_kept) in rows {
+        let (kept, local) = (Arc::default(), layer(1).local);
+        let memory = MemoryStore::new(MemoryOptions::default(), ManualClock::at(NOW_US));
+        let layer = Fallback::new(HalfStore { memory, kept: Arc::clone(&kept) }, local);
+        let known = Charge { role: known_role, ..charge(window(left), Cost::take(1), Error) };
+        let unknown = Charge { role, ..charge(window(10), Cost::take(1), policy) };
+        let asked = charges([known, unknown]);
+        let answer = layer.decide(&asked).await;
+        let row = format!("{left} {known_role:?} {policy:?} {role:?}");
+        let verdicts = answer.map(|outcomes| [0, 1].map(|i| outcomes.by_charge[i].expect("decided").verdict));
+        assert_eq!(verdicts, expected, "{row}");
+        assert_eq!(kept.load(Ordering::Relaxed), u32::from(is_kept), "{row}");
+    }
+}
+
+#[tokio::test]
+async fn a_local_limit_is_not_charged_for_a_request_that_the_store_denies() {
+    let local_after = async |left| {
+        let memory = MemoryStore::new(MemoryOptions::default(), ManualClock::at(NOW_US));
+        let layer = Fallback::new(HalfStore { memory, kept: Arc::default() }, layer(1).local);
+        let hit = |kernel| charge(kernel, Cost::take(1), FailurePolicy::Local);
+        let outcomes = layer.decide(&charges([hit(window(left)), hit(window(10))])).await.expect("an answer");
+        outcomes.by_charge[1].expect("decided").report.remaining
+    };
+    assert_eq!((local_after(5).await, local_after(0).await), (9, 10));
 }
 
 #[tokio::test]

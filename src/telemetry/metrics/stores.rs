@@ -209,6 +209,7 @@ pub(super) fn watch_deny_cache(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::PartialOutcomes;
 
     /// The place in [`KINDS`]. The compiler names an error that has none.
     fn place(error: &StoreError) -> usize {
@@ -220,6 +221,7 @@ mod tests {
             StoreError::Malformed(_) => 4,
             StoreError::Forbidden(_) => 5,
             StoreError::Open(_) => 6,
+            StoreError::Partial(partial) => place(partial.failure()),
             StoreError::Policy(cause) => place(cause),
         }
     }
@@ -240,8 +242,10 @@ mod tests {
         assert_eq!(kinds, KINDS);
         for error in errors {
             assert_eq!(KINDS[place(&error)], error.kind());
-            let by_policy = StoreError::Policy(Box::new(error));
-            assert_eq!(KINDS[place(&by_policy)], by_policy.kind());
+            let partial = PartialOutcomes::collect(vec![Ok(None), Err(error.clone())], None);
+            for wrapped in [StoreError::Policy(Box::new(error)), partial.expect_err("a failure")] {
+                assert_eq!(KINDS[place(&wrapped)], wrapped.kind());
+            }
         }
     }
 }

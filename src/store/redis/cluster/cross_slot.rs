@@ -1,19 +1,23 @@
 //! A request over several slots. All parts are sent at once, and each records its charges if they fit. If the whole
-//! request is then denied, or a part failed, the recorded charges are undone. Limits are therefore never exceeded; a
-//! denied request holds units for a moment that other requests could have had.
+//! request is then denied, the recorded charges are undone. Limits are therefore never exceeded; a denied request holds
+//! units for a moment that other requests could have had.
+//!
+//! A part may have no answer. If the other parts leave open whether the request is denied, the caller decides: the
+//! recorded charges wait for its word.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::router::{RouteError, Router};
 use super::split::{self, RequestPart};
 use crate::engine::algorithm::Verdict;
-use crate::engine::{Charges, Outcome, Outcomes, StoreError};
+use crate::engine::{Charges, Outcome, Outcomes, PartialOutcomes, Reservation, StoreError};
 use crate::store::redis::script::{self, Encoded};
 
 /// Minimum time for an undo. It may exceed the deadline of the request, because no caller waits for it.
@@ -27,19 +31,28 @@ pub(super) struct CrossSlotRequest {
     deadline: Instant,
 }
 
-/// The request after its parts were sent.
-struct Reservation {
-    /// One for each charge of the request, in the same order.
-    charges: Vec<ReservedCharge>,
-    failure: Option<StoreError>,
-}
+/// The charges of the request after its parts were sent, in order.
+struct SentCharges(Vec<SentCharge>);
 
-#[derive(Clone, Copy, Default)]
-struct ReservedCharge {
+#[derive(Clone)]
+struct SentCharge {
     /// `None` until the part is answered.
-    outcome: Option<Outcome>,
+    result: Option<Result<Outcome, StoreError>>,
     /// Whether its part was admitted: then the charges of the part that fit are recorded.
     is_recorded: bool,
+}
+
+/// Tells the task of a request to keep what is recorded. Without a word the task undoes it.
+#[derive(Debug)]
+struct KeepSignal(Mutex<Option<oneshot::Sender<()>>>);
+
+impl Reservation for KeepSignal {
+    fn keep(&self) {
+        let is_received = self.0.lock().take().is_none_or(|signal| signal.send(()).is_ok());
+        if !is_received {
+            tracing::debug!("a request over several slots ended before its verdict");
+        }
+    }
 }
 
 type Reply = oneshot::Sender<Result<Outcomes, StoreError>>;
@@ -51,34 +64,44 @@ impl CrossSlotRequest {
 
     /// Decides the request. Goes on when the caller is gone, so that no charge stays recorded by mistake.
     pub(super) async fn run(self, parts: Vec<RequestPart>, reply: Reply) {
-        let mut reservation = self.reserve(parts).await;
-        let is_admitted = reservation.failure.is_none() && !self.is_denied(&reservation);
-        if is_admitted {
-            self.send_deferred(&mut reservation).await;
+        let mut sent = self.send_parts(parts).await;
+        if self.charges.is_denied(|index| sent.is_over(index)) {
+            return self.undo_and_reply(sent, reply).await;
         }
-        if !is_admitted || reservation.failure.is_some() {
-            return self.undo(reservation, reply).await;
+        let is_answered = sent.is_answered();
+        if is_answered {
+            self.send_deferred(&mut sent).await;
         }
-        // It fails only when the caller is gone.
-        drop(reply.send(reservation.into_result()));
+        // Sending fails only when the caller is gone.
+        if sent.is_answered() {
+            return drop(reply.send(sent.result(None)));
+        }
+        let (keep, kept) = oneshot::channel();
+        let signal = KeepSignal(Mutex::new(Some(keep)));
+        drop(reply.send(sent.result(Some(Arc::new(signal)))));
+        match kept.await {
+            Ok(()) if is_answered => {}
+            Ok(()) => self.send_deferred(&mut sent).await,
+            Err(_dropped) => self.undos(&sent).for_each(|_| std::future::ready(())).await,
+        }
     }
 
     /// Sends all parts. Each records its charges if they fit.
-    async fn reserve(&self, parts: Vec<RequestPart>) -> Reservation {
-        let charges = vec![ReservedCharge::default(); self.charges.len()];
-        let mut reservation = Reservation { charges, failure: None };
+    async fn send_parts(&self, parts: Vec<RequestPart>) -> SentCharges {
+        let unanswered = SentCharge { result: None, is_recorded: false };
+        let mut charges = SentCharges(vec![unanswered; self.charges.len()]);
         let mut sent: FuturesUnordered<_> = parts.into_iter().map(|part| self.decide_part(part)).collect();
         while let Some((part, result)) = sent.next().await {
             match result {
-                Ok(outcomes) => reservation.add_part(&part, &outcomes),
                 Err(RouteError::SlotMigrating) => {
                     let singles = part.split_further(&self.charges);
                     sent.extend(singles.into_iter().map(|part| self.decide_part(part)));
                 }
-                Err(RouteError::Failed(failure)) => reservation.failure = Some(failure),
+                Ok(outcomes) => charges.add_part(&part, Ok(&outcomes)),
+                Err(RouteError::Failed(failure)) => charges.add_part(&part, Err(&failure)),
             }
         }
-        reservation
+        charges
     }
 
     async fn decide_part(&self, part: RequestPart) -> (RequestPart, Result<Outcomes, RouteError>) {
@@ -94,51 +117,54 @@ impl CrossSlotRequest {
         Ok(answer.outcomes(charges)?)
     }
 
-    /// Whether the whole request is denied. All parts must have been answered.
-    fn is_denied(&self, reservation: &Reservation) -> bool {
-        self.charges.is_denied(|index| {
-            reservation.charges[index].outcome.is_none_or(|outcome| outcome.verdict == Verdict::Over)
-        })
-    }
-
     /// Sends the refunds that waited until the request was known to be admitted.
-    async fn send_deferred(&self, reservation: &mut Reservation) {
-        let deferred = self.charges.iter().enumerate().filter(|(_, (_, charge))| split::is_deferred(charge));
-        let mut sent: FuturesUnordered<_> = deferred
-            .map(|(index, (key, _))| async move {
-                let refund = self.charges.filtered(|other, _| other == key);
+    async fn send_deferred(&self, sent: &mut SentCharges) {
+        let deferred = self.charges.values().enumerate().filter(|(_, charge)| split::is_deferred(charge));
+        let mut refunds: FuturesUnordered<_> = deferred
+            .map(|(index, _)| async move {
+                let refund =
+                    self.charges.filter_map(|other, charge| (other == index).then(|| charge.clone()));
                 (index, self.decide_slot(&refund).await)
             })
             .collect();
-        while let Some((index, result)) = sent.next().await {
-            match result {
-                Ok(outcomes) => {
-                    reservation.charges[index].outcome = outcomes.by_charge.first().copied().flatten();
+        while let Some((index, result)) = refunds.next().await {
+            sent.0[index].result = match result {
+                Ok(outcomes) => outcomes.by_charge.first().copied().flatten().map(Ok),
+                Err(error) => {
+                    let error = StoreError::from(error);
+                    tracing::debug!(%error, "a refund may be lost");
+                    Some(Err(error))
                 }
-                Err(error) => reservation.failure = Some(error.into()),
-            }
+            };
         }
     }
 
-    /// Undoes the recorded charges, and replies. A failure is replied at once; a denial when the outcomes show the
-    /// counters after the undo, but not later than the deadline.
-    async fn undo(&self, mut reservation: Reservation, reply: Reply) {
-        let undos = self.charges.iter().enumerate().filter_map(|(index, charge)| {
-            let reserved = reservation.charges[index];
-            let granted = reserved.outcome.filter(|_| reserved.is_recorded)?;
-            let undo = Encoded::undo(charge, &granted, self.router.key_prefix())?;
-            Some(self.undo_charge(index, undo))
-        });
-        let mut undos: FuturesUnordered<_> = undos.collect();
-        if reservation.failure.is_none() {
-            while let Ok(Some((index, undone))) = timeout_at(self.deadline, undos.next()).await {
-                let outcome = &mut reservation.charges[index].outcome;
-                *outcome = undone.or(*outcome);
+    /// Undoes the recorded charges, and replies when the outcomes show the counters after the undo, but not later than
+    /// the deadline.
+    async fn undo_and_reply(&self, mut sent: SentCharges, reply: Reply) {
+        let mut undos = self.undos(&sent);
+        while let Ok(Some((index, undone))) = timeout_at(self.deadline, undos.next()).await {
+            if let Some(outcome) = undone {
+                sent.0[index].result = Some(Ok(outcome));
             }
         }
         // It fails only when the caller is gone.
-        drop(reply.send(reservation.into_result()));
+        drop(reply.send(sent.result(None)));
         while undos.next().await.is_some() {}
+    }
+
+    /// The undo of each recorded charge.
+    fn undos(
+        &self,
+        sent: &SentCharges,
+    ) -> FuturesUnordered<impl Future<Output = (usize, Option<Outcome>)> + use<'_>> {
+        let undos = self.charges.iter().enumerate().filter_map(|(index, charge)| {
+            let sent = sent.0.get(index).filter(|sent| sent.is_recorded)?;
+            let granted = sent.result.as_ref()?.as_ref().ok()?;
+            let undo = Encoded::undo(charge, granted, self.router.key_prefix())?;
+            Some(self.undo_charge(index, undo))
+        });
+        undos.collect()
     }
 
     /// Undoes one charge. Returns its index and the outcome after the undo, or `None` if the undo failed.
@@ -159,19 +185,35 @@ impl CrossSlotRequest {
     }
 }
 
-impl Reservation {
-    fn add_part(&mut self, part: &RequestPart, outcomes: &Outcomes) {
-        let is_denied = part.charges.is_denied(|index| outcomes.is_over(index));
-        for (index, outcome) in part.with_indices(outcomes) {
-            self.charges[index] = ReservedCharge { outcome, is_recorded: !is_denied };
+impl SentCharges {
+    fn add_part(&mut self, part: &RequestPart, outcomes: Result<&Outcomes, &StoreError>) {
+        let is_recorded =
+            outcomes.is_ok_and(|outcomes| !part.charges.is_denied(|index| outcomes.is_over(index)));
+        for (place, index) in part.indices().enumerate() {
+            let result = match outcomes {
+                Ok(outcomes) => outcomes.by_charge[place].map(Ok),
+                Err(failure) => Some(Err(failure.clone())),
+            };
+            self.0[index] = SentCharge { result, is_recorded };
         }
     }
 
-    fn into_result(self) -> Result<Outcomes, StoreError> {
-        if let Some(failure) = self.failure {
-            return Err(failure);
-        }
-        let outcomes: Option<Outcomes> = self.charges.into_iter().map(|charge| charge.outcome).collect();
-        outcomes.ok_or_else(|| StoreError::Malformed("a charge without an outcome".to_owned()))
+    /// Whether the charge at `index` is known to be over its limit.
+    fn is_over(&self, index: usize) -> bool {
+        matches!(&self.0[index].result, Some(Ok(outcome)) if outcome.verdict == Verdict::Over)
+    }
+
+    /// Whether every charge has an answer.
+    fn is_answered(&self) -> bool {
+        self.0.iter().all(|charge| matches!(charge.result, Some(Ok(_))))
+    }
+
+    /// The result of the request.
+    fn result(&self, reservation: Option<Arc<dyn Reservation>>) -> Result<Outcomes, StoreError> {
+        let by_charge = self.0.iter().map(|charge| match &charge.result {
+            Some(result) => result.clone().map(Some),
+            None => Err(StoreError::Malformed("a charge without an outcome".to_owned())),
+        });
+        PartialOutcomes::collect(by_charge.collect(), reservation)
     }
 }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::engine::{Charge, Charges, Charging, Cost, Outcome, Outcomes, Role};
+use crate::engine::{Charge, Charges, Charging, Cost, Role};
 use crate::store::redis::script::Encoded;
 use crate::store::redis::slot::slot_of_key;
 
@@ -80,12 +80,9 @@ impl RequestPart {
         self.indices.push(index);
     }
 
-    /// The outcomes of this part, each with the index of its charge in the request.
-    pub(super) fn with_indices<'a>(
-        &'a self,
-        outcomes: &'a Outcomes,
-    ) -> impl Iterator<Item = (usize, Option<Outcome>)> + 'a {
-        self.indices.iter().copied().zip(outcomes.by_charge.iter().copied())
+    /// For each charge of the part, its index in the request.
+    pub(super) fn indices(&self) -> impl Iterator<Item = usize> {
+        self.indices.iter().copied()
     }
 }
 

@@ -19,6 +19,7 @@ mod overload;
 mod policies;
 mod readiness;
 mod replies;
+mod slots;
 mod store;
 
 /// After the end of a fault.

@@ -1,6 +1,7 @@
 //! Requests over several slots.
 
 use super::*;
+use crate::engine::PartialOutcomes;
 use crate::store::redis::error::shut_down;
 use crate::store::redis::testing::PanickingObserver;
 
@@ -71,19 +72,79 @@ async fn a_request_whose_task_panics_fails_although_the_store_is_open() {
     case.hit(LOW).await.expect("other requests are answered");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_failure_is_replied_at_once_and_the_other_slot_is_undone() {
+/// The result of a request of which `b.test` answers nothing, and the calls before and after its end.
+async fn decide_half(
+    charges: &Charges,
+    end: impl FnOnce(PartialOutcomes),
+) -> (Vec<Result<Verdict, StoreError>>, [[usize; 2]; 2]) {
     let case = case(|call| match (call.host, call.is_undo()) {
         ("a.test", true) => Some(Reply::After(5 * MS, Box::new(call.counts(0)))),
         ("b.test", _) => Some(Reply::Error("OOM command not allowed")),
         _ => None,
     });
     let started = Instant::now();
-    let failure = case.decide(&charges(&[(LOW, Cost::take(1)), (HIGH, Cost::take(1))])).await;
-    assert_eq!(failure, Err(StoreError::Refused("OOM command not allowed".to_owned())));
-    assert_eq!(started.elapsed(), Duration::ZERO);
+    let Err(StoreError::Partial(partial)) = case.decide(charges).await else { panic!("one slot answers") };
+    assert_eq!(started.elapsed(), Duration::ZERO, "the caller waits for no undo");
+    let error = StoreError::Partial(partial.clone());
+    let outcomes = (0..charges.len()).map(|index| match error.outcome(index) {
+        Ok(outcome) => Ok(outcome.expect("decided").verdict),
+        Err(error) => Err(error.clone()),
+    });
+    let outcomes = outcomes.collect();
+    drop(error);
     sleep(10 * MS).await;
-    assert_eq!((case.calls(), case.lost_undos.load(Ordering::Relaxed)), ([2, 1], 0));
+    let before = case.calls();
+    end(*partial);
+    sleep(10 * MS).await;
+    assert_eq!(case.lost_undos.load(Ordering::Relaxed), 0);
+    (outcomes, [before, case.calls()])
+}
+
+fn out_of_memory() -> StoreError {
+    StoreError::Refused("OOM command not allowed".to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_healthy_slot_recorded_is_kept_or_undone_by_the_final_verdict() {
+    let charges = charges(&[(LOW, Cost::take(1)), (HIGH, Cost::take(1))]);
+    let (outcomes, calls) = decide_half(&charges, |partial| partial.keep()).await;
+    assert_eq!(outcomes, [Ok(Verdict::Fits), Err(out_of_memory())]);
+    assert_eq!(calls, [[1, 1], [1, 1]], "kept");
+    let (_, calls) = decide_half(&charges, drop).await;
+    assert_eq!(calls, [[1, 1], [2, 1]], "undone, because the request was not admitted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_beside_a_slot_without_an_answer_waits_for_the_final_verdict() {
+    let charges = charges(&[(LOW, Cost::refund(1)), (HIGH, Cost::take(1))]);
+    let (outcomes, calls) = decide_half(&charges, |partial| partial.keep()).await;
+    assert_eq!(outcomes, [Ok(Verdict::Fits), Err(out_of_memory())]);
+    assert_eq!(calls, [[1, 1], [2, 1]], "a peek, then the refund");
+    let (_, calls) = decide_half(&charges, drop).await;
+    assert_eq!(calls, [[1, 1], [1, 1]], "a peek, and no refund");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_stands_although_another_slot_has_no_answer() {
+    let case = case(|call| match (call.host, call.key_count()) {
+        ("a.test", 2) => Some(call.denied()),
+        ("b.test", _) => Some(Reply::Error("OOM command not allowed")),
+        _ => None,
+    });
+    let all = charges(&[(LOW, Cost::take(1)), (HIGH, Cost::take(1)), (LOW, Cost::take(1))]);
+    let error = case.decide(&all).await.expect_err("one slot has no answer");
+    let is_over = |unknown| [0, 1, 2].map(|index| error.is_over(index, unknown));
+    assert_eq!(is_over(false), [true, false, true]);
+    assert_eq!(is_over(true), [true, true, true]);
+    assert_eq!(case.calls(), [1, 1], "nothing is recorded, so nothing is undone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_any_answer_fails_with_the_error() {
+    let case = case(|_| Some(Reply::Error("OOM command not allowed")));
+    let all = charges(&[(LOW, Cost::take(1)), (HIGH, Cost::take(1))]);
+    assert_eq!(case.decide(&all).await, Err(out_of_memory()));
+    assert_eq!(case.calls(), [1, 1]);
 }
 
 #[tokio::test(start_paused = true)]
