@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::clock::{Clock, SystemClock};
 use crate::limiter::Rulebook;
-use crate::rules::{self, LoadOptions, LoadedRules, Problems, Reloader, RulesStatus};
+use crate::rules::{self, Change, LoadOptions, LoadedRules, Problems, Reloader, RulesStatus};
 use crate::settings::Settings;
 use crate::telemetry::metrics::{self, Metrics};
 
@@ -40,13 +40,17 @@ impl RuleWatcher {
 
     /// Watches the files until `end`. Calls `on_change` after each change, once its rules are in force.
     pub(super) async fn watch(self, on_change: impl Fn(), end: impl Future<Output = ()>) {
-        let apply = |change: Result<LoadedRules, Problems>| match change {
-            Ok(loaded) => {
+        let apply = |change: Change| match change {
+            Change::Unchanged | Change::Unsettled => {}
+            Change::StillChanging => {
+                tracing::warn!("the rule files keep changing, so the rules before the change stay in force");
+            }
+            Change::Loaded(loaded) => {
                 record_load(&mut self.status.lock(), &loaded, &self.metrics);
                 self.rulebook.replace(loaded.rules);
                 on_change();
             }
-            Err(problems) => {
+            Change::Failed(problems) => {
                 tracing::error!("the changed rules cannot be used, the old ones stay in force:\n{problems}");
                 self.metrics.rules_failed();
                 self.status.lock().record_failed(problems, SystemClock.now_us());

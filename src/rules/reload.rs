@@ -8,7 +8,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::load::{LoadOptions, LoadedRules, compile};
 use super::problem::Problems;
@@ -17,8 +17,9 @@ use super::source::{Source, SourceFiles, SourceState};
 /// The polling interval of [`watch`]. A change is in force after at most two intervals and the time to load it.
 pub const CHECK_EVERY: Duration = Duration::from_millis(250);
 
-/// Files that keep changing are loaded after this many checks in a row.
-const MAX_UNSETTLED_CHECKS: u32 = 4;
+/// Files that keep changing for this long are reported once. They are still not loaded: half of a rule file is valid
+/// YAML in most cases, and would put some rules in force without the others.
+const REPORT_AFTER: Duration = Duration::from_secs(5);
 
 /// The result of one check of the files.
 #[derive(Debug)]
@@ -26,12 +27,21 @@ pub enum Change {
     /// The files are those loaded last.
     Unchanged,
     /// The files changed since the last check, so a writer may not have finished. They are loaded by the first check
-    /// that finds no further change.
+    /// that finds no further change, however long that takes.
     Unsettled,
+    /// As [`Change::Unsettled`], for five seconds without a pause. Returned once, until the files settle.
+    StillChanging,
     /// The files changed and are valid.
     Loaded(Box<LoadedRules>),
     /// The files changed and have errors. Returned once for each state of the files.
     Failed(Problems),
+}
+
+/// A series of checks of which each found a change.
+#[derive(Clone, Copy, Debug)]
+struct Unsettled {
+    since: Instant,
+    is_reported: bool,
 }
 
 /// Loads rules, and loads them again after a change.
@@ -43,8 +53,8 @@ pub struct Reloader {
     pub check_every: Duration,
     /// The state at the last check.
     last_state: SourceState,
-    /// The number of checks in a row that found a change.
-    unsettled_checks: u32,
+    /// `None` if the last check found no change.
+    unsettled: Option<Unsettled>,
     /// The state of the files loaded last. `None` after the start: a change within the same tick of the file system's
     /// clock leaves the state as it was, so the first check compares the content.
     loaded_state: Option<SourceState>,
@@ -68,29 +78,33 @@ impl Reloader {
             options,
             check_every: CHECK_EVERY,
             last_state,
-            unsettled_checks: 0,
+            unsettled: None,
             loaded_state: None,
             loaded_files,
         };
         Ok((reloader, loaded))
     }
 
-    /// Checks the files, and loads them if they changed before the last check and not since. Blocks on the file system.
-    pub fn check_files(&mut self) -> Change {
+    /// Checks the files at `now`, and loads them if they changed before the last check and not since. Blocks on the file
+    /// system.
+    pub fn check_files(&mut self, now: Instant) -> Change {
         let state = self.source.state();
-        if state != self.last_state && self.unsettled_checks < MAX_UNSETTLED_CHECKS {
-            self.last_state = state;
-            self.unsettled_checks += 1;
-            return Change::Unsettled;
+        if state != self.last_state {
+            return self.wait_for_writer(state, now);
         }
-        self.unsettled_checks = 0;
-        self.last_state = state;
-        if self.loaded_state.as_ref() == Some(&self.last_state) {
+        if self.loaded_state.as_ref() == Some(&state) {
+            self.unsettled = None;
             return Change::Unchanged;
         }
         let files = self.source.read_files();
+        // The files may have changed while they were read.
+        let state = self.source.state();
+        if state != self.last_state {
+            return self.wait_for_writer(state, now);
+        }
+        self.unsettled = None;
         let is_same = files == self.loaded_files;
-        self.loaded_state = Some(self.last_state.clone());
+        self.loaded_state = Some(state);
         self.loaded_files = files;
         if is_same {
             return Change::Unchanged;
@@ -100,28 +114,37 @@ impl Reloader {
             Err(problems) => Change::Failed(problems),
         }
     }
+
+    fn wait_for_writer(&mut self, state: SourceState, now: Instant) -> Change {
+        self.last_state = state;
+        let unsettled = self.unsettled.get_or_insert(Unsettled { since: now, is_reported: false });
+        if unsettled.is_reported || now.duration_since(unsettled.since) < REPORT_AFTER {
+            return Change::Unsettled;
+        }
+        unsettled.is_reported = true;
+        Change::StillChanging
+    }
 }
 
-/// Checks the files every [`Reloader::check_every`] until `shutdown`. Calls `on_change` with the new rules, or with the
-/// problems of files that have errors: the old rules then stay in force.
+/// Checks the files every [`Reloader::check_every`] until `shutdown`, and calls `on_check` with the result of each check.
 ///
 /// # Panics
 /// If loading panics.
 pub async fn watch(
     mut reloader: Reloader,
-    mut on_change: impl FnMut(Result<LoadedRules, Problems>),
+    mut on_check: impl FnMut(Change),
     shutdown: impl Future<Output = ()>,
 ) {
     let mut ticks = tokio::time::interval(reloader.check_every.max(Duration::from_millis(1)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     tokio::pin!(shutdown);
     loop {
-        tokio::select! {
+        let now = tokio::select! {
             () = &mut shutdown => return,
-            _ = ticks.tick() => {}
-        }
+            now = ticks.tick() => now,
+        };
         let check = move || {
-            let change = reloader.check_files();
+            let change = reloader.check_files(now);
             (reloader, change)
         };
         let change;
@@ -133,10 +156,6 @@ pub async fn watch(
                 Err(_) => return,
             },
         };
-        match change {
-            Change::Unchanged | Change::Unsettled => {}
-            Change::Loaded(loaded) => on_change(Ok(*loaded)),
-            Change::Failed(problems) => on_change(Err(problems)),
-        }
+        on_check(change);
     }
 }

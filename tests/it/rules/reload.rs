@@ -9,6 +9,7 @@ use std::time::Duration;
 use ratelimitd::engine::{Defaults, RuleSet};
 use ratelimitd::rules::{Change, LoadOptions, LoadedRules, Problems, Reloader, RulesStatus, watch};
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use super::{keys, request};
 
@@ -25,6 +26,8 @@ struct Watched {
     directory: TempDir,
     reloader: Reloader,
     rules: RuleSet,
+    /// The time of the last check.
+    now: Instant,
 }
 
 impl Watched {
@@ -39,7 +42,7 @@ impl Watched {
         let paths = [directory.path().to_path_buf()];
         let (reloader, loaded) =
             Reloader::start(&paths, OPTIONS).unwrap_or_else(|problems| panic!("{problems}"));
-        Self { directory, reloader, rules: loaded.rules }
+        Self { directory, reloader, rules: loaded.rules, now: Instant::now() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -50,10 +53,16 @@ impl Watched {
         fs::write(self.path(name), text).expect("a file");
     }
 
+    /// Checks the files a quarter of a second after the last check.
+    fn check_once(&mut self) -> Change {
+        self.now += Duration::from_millis(250);
+        self.reloader.check_files(self.now)
+    }
+
     /// Checks until the files are settled.
     fn check(&mut self) -> Change {
         loop {
-            match self.reloader.check_files() {
+            match self.check_once() {
                 Change::Unsettled => {}
                 change => return change,
             }
@@ -187,32 +196,56 @@ fn errors_are_reported_once_and_end_with_valid_files() {
     assert_eq!((status.domains.as_slice(), status.last_error), (&["d".to_owned()][..], None));
 }
 
-#[test]
-fn a_file_that_is_still_being_written_is_not_loaded() {
-    let mut watched = Watched::start();
-    let whole = text("d", 6);
-    for end in [0, 9, 30] {
-        watched.write("rules.yaml", &whole[..end]);
-        let change = watched.reloader.check_files();
-        assert!(matches!(change, Change::Unsettled), "{change:?}");
-    }
-    watched.write("rules.yaml", &whole);
-    assert_eq!(watched.new_limit(), 6);
+/// A file of 40 rules. Most of its beginnings are valid too, but have fewer rules.
+fn forty_rules() -> String {
+    let rule =
+        |name| format!("  - key: k{name}\n    rate_limit: {{ unit: minute, requests_per_unit: 1000 }}\n");
+    "domain: d\ndescriptors:\n".to_owned() + &(0..40).map(rule).collect::<String>()
 }
 
 #[test]
-fn files_that_never_settle_are_loaded_in_the_end() {
+fn a_file_that_is_still_being_written_is_not_loaded_however_long_it_takes() {
     let mut watched = Watched::start();
-    let limits: Vec<_> = (6..20)
-        .filter_map(|limit| {
-            watched.write("rules.yaml", &text("d", limit));
-            match watched.reloader.check_files() {
-                Change::Loaded(loaded) => Some(loaded.rules.limits()[0].spec.requests_per_unit),
-                _ => None,
+    let whole = forty_rules();
+    let start = watched.now;
+    let mut reported_after = Vec::new();
+    // A check after every byte: ten minutes in all.
+    for end in 1..whole.len() {
+        watched.write("rules.yaml", &whole[..end]);
+        match watched.check_once() {
+            Change::Unsettled => {}
+            Change::StillChanging => reported_after.push(watched.now - start),
+            other => panic!("{end} bytes: {other:?}"),
+        }
+    }
+    assert!(watched.now - start > Duration::from_secs(600));
+    assert_eq!(
+        reported_after,
+        [Duration::from_millis(5_250)],
+        "the first check came after a quarter of a second"
+    );
+    watched.write("rules.yaml", &whole);
+    assert_eq!(watched.loaded().rules.rules().len(), 40);
+}
+
+#[test]
+fn files_that_keep_changing_are_reported_once_until_they_settle() {
+    let mut watched = Watched::start();
+    for spell in 1..3 {
+        let mut reported = 0;
+        for limit in 1..100 {
+            // Every write changes the length: the times of two writes may be equal.
+            watched.write("rules.yaml", &(text("d", spell * limit) + &"#".repeat(limit as usize)));
+            match watched.check_once() {
+                Change::Unsettled => {}
+                Change::StillChanging => reported += 1,
+                other => panic!("{other:?}"),
             }
-        })
-        .collect();
-    assert_eq!(limits, [10, 15]);
+        }
+        assert_eq!(reported, 1);
+        assert_eq!(watched.new_limit(), spell * 99);
+        watched.assert_unchanged();
+    }
 }
 
 #[test]
@@ -264,14 +297,18 @@ async fn the_watcher_reports_changes_until_shutdown() {
     reloader.check_every = Duration::from_millis(1);
     let (changes, mut seen) = tokio::sync::mpsc::unbounded_channel();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let send = move |change| {
+        let result = match change {
+            Change::Loaded(loaded) => Ok(loaded.rules),
+            Change::Failed(problems) => Err(problems),
+            Change::Unchanged | Change::Unsettled | Change::StillChanging => return,
+        };
+        changes.send(result).expect("the receiver is alive");
+    };
     #[expect(clippy::disallowed_methods, reason = "the test joins it")]
-    let watching = tokio::spawn(watch(
-        reloader,
-        move |change| changes.send(change.map(|loaded| loaded.rules)).expect("the receiver is alive"),
-        async move {
-            let _ = stopped.await;
-        },
-    ));
+    let watching = tokio::spawn(watch(reloader, send, async move {
+        let _ = stopped.await;
+    }));
 
     fs::write(&path, text("d", 6)).expect("a file");
     let rules = seen.recv().await.expect("a change").expect("good rules");
