@@ -1,8 +1,10 @@
 //! Admission control: how many requests may wait for a server, from its service time, an exponentially weighted
 //! moving average (EWMA), and its throughput, the quotient of two sums that decay alike. Pure: time is an argument.
 //!
-//! Deciding a request after its deadline is wasted work, at the cost of requests that are still in time. So the queue
-//! holds as many requests as the server decides in time, and no more.
+//! Deciding a request after its deadline is wasted work, at the cost of requests that are still in time. So under
+//! overload the queue holds as many requests as the server decides in time, and no more. A burst is not an overload:
+//! measurements are of the current load only. A batch with room to spare has taken every request that waited, and
+//! ends the busy period; an empty queue ends the measurement of the service time too.
 
 use std::time::Duration;
 
@@ -12,8 +14,6 @@ use super::queue::Taken;
 
 /// Each measurement has a weight of 1/8: older ones fade.
 const EWMA_DIVISOR: u64 = 8;
-/// Dequeues from a queue that was never empty, before the throughput is known well enough to bound the queue.
-const MIN_SAMPLES: u64 = 8;
 
 /// The expected service time is the mean plus this many mean deviations.
 const DEVIATIONS: u64 = 2;
@@ -25,15 +25,8 @@ pub(super) struct Admission {
     timeout: Duration,
     /// EWMA of the service time of calls, and of its deviation from the mean. `None` before the first call.
     service: Option<ServiceTime>,
-    /// Sum of the time between dequeues while the queue was never empty, and the requests dequeued in it; both fade
-    /// alike.
-    busy_us: u64,
-    dequeued: u64,
-    samples: u64,
-    /// The last dequeue; `None` when the time since then says nothing of the throughput.
-    last_dequeue: Option<Instant>,
-    /// Whether the last dequeue left requests waiting.
-    was_busy: bool,
+    /// `None` unless the last batch was full.
+    busy: Option<BusyPeriod>,
 }
 
 #[derive(Debug)]
@@ -42,17 +35,19 @@ struct ServiceTime {
     deviation_us: u64,
 }
 
+/// A time in which every batch was full: more requests came than the batches could take.
+#[derive(Debug)]
+struct BusyPeriod {
+    since: Instant,
+    last_dequeue: Instant,
+    /// Sum of the time between dequeues, and the requests dequeued in it; both fade alike.
+    busy_us: u64,
+    dequeued: u64,
+}
+
 impl Admission {
     pub(super) fn new(timeout: Duration) -> Self {
-        Self {
-            timeout,
-            service: None,
-            busy_us: 0,
-            dequeued: 0,
-            samples: 0,
-            last_dequeue: None,
-            was_busy: false,
-        }
+        Self { timeout, service: None, busy: None }
     }
 
     /// Records how long a call took.
@@ -69,19 +64,19 @@ impl Admission {
 
     /// Records that requests were taken from the queue at `now`.
     pub(super) fn record_dequeue<T>(&mut self, now: Instant, taken: &Taken<T>) {
-        let last = self.last_dequeue.replace(now);
-        let was_busy = std::mem::replace(&mut self.was_busy, taken.left > 0) || taken.overflowed;
-        if let Some(last) = last.filter(|_| was_busy) {
-            self.busy_us = faded(self.busy_us) + micros(now - last);
-            self.dequeued = faded(self.dequeued) + taken.items.len() as u64;
-            self.samples = self.samples.saturating_add(1);
-        }
+        let busy = self.busy.take().filter(|_| taken.is_full);
+        // A longer pause is the stall of a server, and says nothing of its throughput.
+        let busy = busy.filter(|busy| now - busy.last_dequeue <= self.timeout);
+        self.busy = match busy {
+            Some(busy) => Some(busy.after_dequeue(now, taken.items.len())),
+            None => taken.is_full.then(|| BusyPeriod::starting(now)),
+        };
     }
 
-    /// Records that the server was not asked for a while: the time until the next dequeue must not count towards the
-    /// throughput.
-    pub(super) fn record_interruption(&mut self) {
-        self.last_dequeue = None;
+    /// Forgets every measurement: no request waits, or the server was not asked for a while.
+    pub(super) fn forget(&mut self) {
+        self.service = None;
+        self.busy = None;
     }
 
     /// How long the next call will take: requests with less time left would be answered too late. At most half of the
@@ -91,16 +86,29 @@ impl Admission {
         Duration::from_micros(expected_us).min(self.timeout / 2)
     }
 
-    /// How many requests can wait and still be decided in time. `None` until there are enough measurements: a burst is
-    /// not an overload.
+    /// How many requests can wait and still be decided in time. `None` until every batch was full for one timeout: no
+    /// request has waited for longer.
     pub(super) fn queue_capacity(&self) -> Option<usize> {
-        if self.samples < MIN_SAMPLES {
-            return None;
-        }
+        let busy = self.busy.as_ref().filter(|busy| busy.last_dequeue - busy.since >= self.timeout)?;
         let spare_us = micros(self.timeout.saturating_sub(self.service_time()));
         // Three quarters of the time: the throughput is a mean, and half of all batches are slower.
-        let capacity = (spare_us / 4 * 3).saturating_mul(self.dequeued).checked_div(self.busy_us)?;
+        let capacity = (spare_us / 4 * 3).saturating_mul(busy.dequeued).checked_div(busy.busy_us)?;
         Some(usize::try_from(capacity).unwrap_or(usize::MAX))
+    }
+}
+
+impl BusyPeriod {
+    fn starting(now: Instant) -> Self {
+        Self { since: now, last_dequeue: now, busy_us: 0, dequeued: 0 }
+    }
+
+    fn after_dequeue(self, now: Instant, requests: usize) -> Self {
+        Self {
+            since: self.since,
+            last_dequeue: now,
+            busy_us: faded(self.busy_us) + micros(now - self.last_dequeue),
+            dequeued: faded(self.dequeued) + requests as u64,
+        }
     }
 }
 
@@ -118,8 +126,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn taken(requests: usize, left: usize) -> Taken<()> {
-        Taken { items: vec![(); requests], stale: vec![], left, overflowed: false }
+    fn taken(requests: usize, is_full: bool) -> Taken<()> {
+        Taken { items: vec![(); requests], stale: vec![], left: usize::from(is_full), is_full }
     }
 
     /// An estimate for a timeout of 15 ms, and the time of its last dequeue.
@@ -131,15 +139,23 @@ mod tests {
     impl Case {
         fn new() -> Self {
             let (mut admission, now) = (Admission::new(15 * MS), Instant::now());
-            admission.record_dequeue(now, &taken(100, 1));
+            admission.record_dequeue(now, &taken(100, true));
             Self { admission, now }
         }
 
-        /// A call that took `service`, and a dequeue of 100 requests from a busy queue `pause` after the last one.
+        /// A call that took `service`, and a full batch of 100 requests `pause` after the last one.
         fn measure(&mut self, service: Duration, pause: Duration) {
             self.now += pause;
             self.admission.record_call(service);
-            self.admission.record_dequeue(self.now, &taken(100, 1));
+            self.admission.record_dequeue(self.now, &taken(100, true));
+        }
+
+        /// An overload of 100 ms: the queue holds 450.
+        fn overload(&mut self) {
+            for _ in 0..50 {
+                self.measure(3 * MS, 2 * MS);
+            }
+            assert_eq!(self.admission.queue_capacity(), Some(450));
         }
     }
 
@@ -175,10 +191,10 @@ mod tests {
     fn a_server_that_became_slow_is_still_asked_and_may_become_fast_again() {
         let mut case = Case::new();
         for _ in 0..50 {
-            case.measure(100 * MS, 100 * MS);
+            case.measure(100 * MS, 14 * MS);
         }
         assert_eq!(case.admission.service_time(), 15 * MS / 2);
-        assert!(case.admission.queue_capacity().is_some_and(|few| few < 10));
+        assert!(case.admission.queue_capacity().is_some_and(|few| few < 50));
         for _ in 0..50 {
             case.measure(MS, MS);
         }
@@ -187,34 +203,44 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_not_an_overload() {
+    fn a_burst_that_is_over_within_a_timeout_is_not_an_overload() {
         let mut case = Case::new();
-        for _ in 0..7 {
-            case.measure(100 * MS, 100 * MS);
+        for _ in 0..29 {
+            case.measure(MS, MS / 2);
         }
-        assert_eq!(case.admission.queue_capacity(), None, "seven busy dequeues are too few");
-        case.measure(100 * MS, 100 * MS);
+        assert_eq!(case.admission.queue_capacity(), None, "full batches for 14.5 ms");
+        case.measure(MS, MS / 2);
         assert!(case.admission.queue_capacity().is_some());
     }
 
     #[test]
-    fn only_time_in_which_the_queue_was_busy_and_the_server_was_asked_counts() {
+    fn a_batch_with_room_to_spare_ends_the_overload() {
+        let mut case = Case::new();
+        case.overload();
+        case.admission.record_dequeue(case.now, &taken(99, false));
+        assert_eq!(case.admission.queue_capacity(), None);
+        // The next burst comes a second later. The pause does not count towards the throughput.
+        case.now += 1_000 * MS;
+        case.admission.record_dequeue(case.now, &taken(100, true));
+        assert_eq!(case.admission.queue_capacity(), None);
+        case.overload();
+    }
+
+    #[test]
+    fn the_stall_of_a_server_does_not_count_towards_its_throughput() {
+        let mut case = Case::new();
+        case.overload();
+        case.measure(1_000 * MS, 1_000 * MS);
+        assert_eq!(case.admission.queue_capacity(), None, "the measurement begins again");
+    }
+
+    #[test]
+    fn nothing_is_remembered_of_a_slow_spell_once_no_request_waits() {
         let mut case = Case::new();
         for _ in 0..50 {
-            case.measure(3 * MS, 2 * MS);
+            case.measure(100 * MS, 14 * MS);
         }
-        let capacity = case.admission.queue_capacity();
-        case.admission.record_dequeue(case.now, &taken(0, 0));
-        let measured = case.admission.queue_capacity();
-        case.now += 1_000 * MS;
-        case.admission.record_dequeue(case.now, &taken(1, 1));
-        assert_eq!(case.admission.queue_capacity(), measured, "the queue was empty for a second");
-        case.admission.record_interruption();
-        case.now += 1_000 * MS;
-        case.admission.record_dequeue(case.now, &taken(1, 1));
-        assert_eq!(case.admission.queue_capacity(), measured, "the server was not asked for a second");
-        case.now += 1_000 * MS;
-        case.admission.record_dequeue(case.now, &taken(1, 1));
-        assert!(case.admission.queue_capacity() < capacity, "a request a second is slow");
+        case.admission.forget();
+        assert_eq!((case.admission.service_time(), case.admission.queue_capacity()), (Duration::ZERO, None));
     }
 }

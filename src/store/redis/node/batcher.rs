@@ -25,6 +25,9 @@ pub(super) async fn run(node: Arc<NodeState>) {
     // Connects before the first request arrives.
     drop(node.pool.get().await);
     loop {
+        if node.queue.is_empty() {
+            node.forget_load();
+        }
         match timeout(KEEP_ALIVE_AFTER, node.queue.ready()).await {
             Ok(true) => {}
             Ok(false) => break,

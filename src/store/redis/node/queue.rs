@@ -16,8 +16,6 @@ pub(super) struct Queue<T> {
 struct Waiting<T> {
     items: VecDeque<T>,
     bound: usize,
-    /// An item was refused for lack of room since the last call of `take`.
-    overflowed: bool,
     closed: bool,
 }
 
@@ -30,8 +28,8 @@ pub(super) struct Taken<T> {
     pub(super) stale: Vec<T>,
     /// How many items still wait.
     pub(super) left: usize,
-    /// Whether the queue refused an item since the last call.
-    pub(super) overflowed: bool,
+    /// Whether the items use up the budget. If not, no item is left.
+    pub(super) is_full: bool,
 }
 
 /// Why an item could not be added.
@@ -45,7 +43,7 @@ pub(super) enum Refusal {
 
 impl<T> Queue<T> {
     pub(super) fn new(bound: usize) -> Self {
-        let waiting = Waiting { items: VecDeque::new(), bound, overflowed: false, closed: false };
+        let waiting = Waiting { items: VecDeque::new(), bound, closed: false };
         Self { waiting: Mutex::new(waiting), arrived: Notify::new() }
     }
 
@@ -56,13 +54,16 @@ impl<T> Queue<T> {
             return Err((Refusal::Closed, item));
         }
         if waiting.items.len() >= waiting.bound {
-            waiting.overflowed = true;
             return Err((Refusal::Full, item));
         }
         waiting.items.push_back(item);
         drop(waiting);
         self.arrived.notify_one();
         Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.lock().items.is_empty()
     }
 
     /// Waits until there is something to take. False when the queue is closed and empty.
@@ -107,13 +108,12 @@ impl<T> Queue<T> {
             }
         }
         let left = waiting.items.len();
-        let overflowed = std::mem::take(&mut waiting.overflowed);
         drop(waiting);
         if left > 0 {
             // One notification may stand for many arrivals.
             self.arrived.notify_one();
         }
-        Taken { items, stale, left, overflowed }
+        Taken { items, stale, left, is_full: budget == 0 || left > 0 }
     }
 
     /// Drops items from the front while they are stale. Returns how many items still wait.
@@ -149,11 +149,11 @@ mod tests {
         assert!(queue.ready().await);
         assert_eq!(
             queue.take(1, |_| Some(1)),
-            Taken { items: vec![1], stale: vec![], left: 1, overflowed: true }
+            Taken { items: vec![1], stale: vec![], left: 1, is_full: true }
         );
         assert_eq!(
             queue.take(9, |_| Some(1)),
-            Taken { items: vec![2], stale: vec![], left: 0, overflowed: false }
+            Taken { items: vec![2], stale: vec![], left: 0, is_full: false }
         );
         queue.set_bound(1);
         assert_eq!((queue.push(4), queue.push(5)), (Ok(()), Err((Refusal::Full, 5))));
@@ -166,7 +166,7 @@ mod tests {
             assert_eq!(queue.push(item), Ok(()));
         }
         let taken = queue.take(2, |item| (item % 2 == 1).then_some(1));
-        assert_eq!(taken, Taken { items: vec![1, 3], stale: vec![0, 2], left: 2, overflowed: false });
+        assert_eq!(taken, Taken { items: vec![1, 3], stale: vec![0, 2], left: 2, is_full: true });
         assert_eq!(queue.drop_stale(|item| *item < 5), 1);
         assert_eq!(queue.take(9, |_| Some(1)).items, vec![5]);
     }
@@ -177,8 +177,12 @@ mod tests {
         for item in [2, 3, 9, 1] {
             assert_eq!(queue.push(item), Ok(()));
         }
-        let take = || queue.take(5, |item| Some(*item)).items;
-        assert_eq!([take(), take(), take(), take()], [vec![2, 3], vec![9], vec![1], vec![]]);
+        let take = || {
+            let taken = queue.take(5, |item| Some(*item));
+            (taken.items, taken.is_full)
+        };
+        let taken = [take(), take(), take(), take()];
+        assert_eq!(taken, [(vec![2, 3], true), (vec![9], true), (vec![1], false), (vec![], false)]);
     }
 
     #[tokio::test]

@@ -46,10 +46,9 @@ impl NodeState {
         admission.record_dequeue(now, &taken);
         let capacity = admission.queue_capacity();
         drop(admission);
-        if let Some(capacity) = capacity {
-            // At least a full batch may wait.
-            self.queue.set_bound(capacity.max(self.max_batch).min(self.max_queue));
-        }
+        // Under overload at least a full batch may wait.
+        let bound = capacity.map_or(self.max_queue, |capacity| capacity.max(self.max_batch));
+        self.queue.set_bound(bound.min(self.max_queue));
         self.queue_depth.set(taken.left);
         for job in taken.stale.into_iter().filter(|job| job.deadline > now) {
             job.answer(Err(CallError::Failed(StoreError::Overloaded)));
@@ -69,14 +68,20 @@ impl NodeState {
         let now = Instant::now();
         let left = self.queue.drop_stale(|job| job.deadline <= now);
         self.queue_depth.set(left);
-        self.admission.lock().record_interruption();
+        self.forget_load();
     }
 
     /// Empties the queue without deciding the requests.
     pub(super) fn drain(&self) -> Vec<Job> {
         let waiting = self.queue.take(usize::MAX, |_| Some(0)).items;
         self.queue_depth.set(0);
-        self.admission.lock().record_interruption();
+        self.forget_load();
         waiting
+    }
+
+    /// Forgets the load so far: no request waits, or the server was not asked for a while.
+    pub(super) fn forget_load(&self) {
+        self.admission.lock().forget();
+        self.queue.set_bound(self.max_queue);
     }
 }

@@ -15,6 +15,7 @@ use ratelimitd::store::redis::{NoopObserver, RedisOptions, RedisStore};
 
 use crate::support::redis::proxy::Proxy;
 use crate::support::redis::{Redis, parsed};
+use crate::support::wait;
 
 const BATCH: usize = 8;
 const TIMEOUT: Duration = Duration::from_millis(150);
@@ -83,20 +84,26 @@ async fn charged(redis: &Redis) -> u32 {
     1_000_000 - u32::try_from(answer.by_charge[0].expect("decided").report.remaining).expect("small") - 1
 }
 
-#[tokio::test]
-async fn what_redis_decides_reaches_callers_in_time_however_many_ask() {
-    let redis = Redis::start();
-    let proxy = Proxy::start(redis.address());
+/// A store that calls Redis through the proxy with one connection, in batches of eight.
+async fn store_behind(proxy: &Proxy, timeout: Duration) -> RedisStore {
     let options = RedisOptions {
         urls: parsed([format!("redis://{}/", proxy.address())]),
         key_prefix: "it:".to_owned(),
-        timeout: TIMEOUT,
+        timeout,
         connections: 1,
         max_batch: BATCH,
         ..RedisOptions::default()
     };
     let store = RedisStore::new(&options, Arc::new(NoopObserver)).expect("good options");
     store.ping().await.expect("Redis is there");
+    store
+}
+
+#[tokio::test]
+async fn what_redis_decides_reaches_callers_in_time_however_many_ask() {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    let store = store_behind(&proxy, TIMEOUT).await;
     proxy.delay(ONE_WAY, ONE_WAY);
 
     let mut before = charged(&redis).await;
@@ -120,4 +127,38 @@ async fn what_redis_decides_reaches_callers_in_time_however_many_ask() {
             assert!(tally.surplus > 0, "{callers} callers: {tally:?}");
         }
     }
+}
+
+/// Sends bursts, each when the one before is decided.
+async fn decides_bursts(store: &RedisStore, when: &str) {
+    for size in [300, 1_000, 2_000, 300] {
+        let charges = charges();
+        let answers = join_all((0..size).map(|_| store.decide(&charges))).await;
+        let failed: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
+        assert_eq!(failed, [], "{when}: a burst of {size}");
+    }
+}
+
+#[tokio::test]
+async fn bursts_are_decided_before_and_after_a_slow_spell_and_an_outage() {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    let store = store_behind(&proxy, 20 * TIMEOUT).await;
+    decides_bursts(&store, "at rest").await;
+    // A batch takes 200 ms: about 110 requests are decided within the deadline.
+    proxy.delay(20 * ONE_WAY, 20 * ONE_WAY);
+    let tally = call_repeatedly(&store, 300, 2).await;
+    assert!(tally.surplus > 0, "{tally:?}");
+    proxy.restore();
+    store.ping().await.expect("Redis is fast again");
+    decides_bursts(&store, "after the slow spell").await;
+    proxy.refuse();
+    proxy.cut();
+    for _ in 0..10 {
+        store.decide(&charges()).await.expect_err("Redis is away");
+    }
+    proxy.restore();
+    let back = wait::until_async(wait::PATIENCE, async || store.ping().await.ok()).await;
+    back.expect("Redis decides again");
+    decides_bursts(&store, "after the outage").await;
 }

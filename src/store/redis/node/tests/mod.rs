@@ -1,5 +1,7 @@
 //! A node before a scripted server, under paused time.
 
+mod load;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -307,19 +309,6 @@ async fn without_a_connection_requests_fail_at_once_until_the_server_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_queue_refuses_further_requests() {
-    let _server = deciding(|_| Reply::Silence);
-    let case = case(&RedisOptions { max_queue: 2, max_batch: 1, ..options() }, NoopObserver);
-    let late = async {
-        sleep(MS).await;
-        join_all((0..3).map(|_| case.decide())).await
-    };
-    let (_, late) = tokio::join!(case.decide(), late);
-    let overloaded = late.iter().filter(|answer| **answer == Err(StoreError::Overloaded)).count();
-    assert_eq!(overloaded, 1, "one in flight, two in the queue: {late:?}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn requests_that_are_dropped_without_a_connection_leave_the_queue_depth() {
     let server = deciding(|_| Reply::Silence);
     let events = Events::default();
@@ -332,21 +321,6 @@ async fn requests_that_are_dropped_without_a_connection_leave_the_queue_depth() 
     server.handle(|_| Some(Reply::Silence));
     sleep(100 * MS).await;
     assert_eq!(events.queue_depths.lock().last(), Some(&0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_with_less_time_left_than_a_call_takes_is_not_sent() {
-    let server = deciding(|call| Reply::After(6 * MS, Box::new(Reply::granted(call))));
-    let case = case(&options(), NoopObserver);
-    case.decide().await.expect("an answer");
-    let hurried = async {
-        sleep(MS).await;
-        case.call(CallMode::Batched(None), 8 * MS).await
-    };
-    let (answer, hurried) = tokio::join!(case.decide(), hurried);
-    answer.expect("an answer");
-    assert!(matches!(hurried, Err(CallError::Failed(StoreError::Overloaded))), "{hurried:?}");
-    assert_eq!(sizes(&server), [1, 1]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,157 @@
+//! A node under load: bursts and overload.
+
+use tokio::task::JoinSet;
+
+use super::*;
+
+/// How long a call of the server takes. It then decides 128 requests a millisecond: 1,920 within a deadline.
+const CALL: Duration = MS;
+
+/// How many requests of a burst are decided in time, when the next burst comes on a server at rest.
+const BURSTS: [usize; 3] = [300, 1_000, 1_700];
+
+/// A server whose calls take this long.
+fn calls_take(time: Duration) -> impl Fn(&[String]) -> Option<Reply> + Send + Sync + 'static {
+    script_calls(move |call| Reply::After(time, Box::new(Reply::granted(call))))
+}
+
+/// Answers by result.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    decided: usize,
+    overloaded: usize,
+    failed: usize,
+}
+
+impl Tally {
+    fn add(&mut self, answer: &Result<Answer, StoreError>) {
+        match answer {
+            Ok(_) => self.decided += 1,
+            Err(StoreError::Overloaded) => self.overloaded += 1,
+            Err(_) => self.failed += 1,
+        }
+    }
+}
+
+impl Case {
+    async fn burst(&self, requests: usize) -> Tally {
+        let mut tally = Tally::default();
+        let answers = join_all((0..requests).map(|_| self.decide())).await;
+        answers.iter().for_each(|answer| tally.add(answer));
+        tally
+    }
+
+    /// Bursts of each size, with pauses in which no request comes.
+    async fn decides_bursts(&self) {
+        for size in BURSTS {
+            for pause in [300, 1_000] {
+                let all = Tally { decided: size, ..Tally::default() };
+                assert_eq!(self.burst(size).await, all, "a burst of {size}, {pause} ms before the next");
+                sleep(pause * MS).await;
+            }
+        }
+    }
+
+    /// The same number of requests in every millisecond, for so many milliseconds. Returns the tally, and how long the
+    /// requests waited that were refused.
+    async fn steady(self: &Arc<Self>, per_ms: usize, times: usize) -> (Tally, Vec<Duration>) {
+        let mut asked = JoinSet::new();
+        for _ in 0..times {
+            for _ in 0..per_ms {
+                let case = Arc::clone(self);
+                asked.spawn(async move {
+                    let started = Instant::now();
+                    (case.decide().await, started.elapsed())
+                });
+            }
+            sleep(MS).await;
+        }
+        let (mut tally, mut waits) = (Tally::default(), Vec::new());
+        while let Some(done) = asked.join_next().await {
+            let (answer, waited) = done.expect("no request panics");
+            if answer == Err(StoreError::Overloaded) {
+                waits.push(waited);
+            }
+            tally.add(&answer);
+        }
+        (tally, waits)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bursts_on_a_server_at_rest_are_decided() {
+    let _server = server(calls_take(CALL));
+    case(&options(), NoopObserver).decides_bursts().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bursts_after_an_overload_are_decided() {
+    let _server = server(calls_take(CALL));
+    let case = Arc::new(case(&options(), NoopObserver));
+    case.steady(400, 100).await;
+    assert!(case.burst(12_000).await.overloaded > 0, "the queue holds 8,192");
+    sleep(300 * MS).await;
+    case.decides_bursts().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bursts_after_a_slow_spell_are_decided() {
+    let server = server(calls_take(6 * MS));
+    let case = Arc::new(case(&options(), NoopObserver));
+    let (tally, _) = case.steady(50, 500).await;
+    assert!(tally.decided > 0 && tally.overloaded > 0, "{tally:?}");
+    server.handle(calls_take(CALL));
+    sleep(300 * MS).await;
+    case.decides_bursts().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bursts_after_an_outage_are_decided() {
+    let server = server(script_calls(|_| Reply::Silence));
+    let case = Arc::new(case(&options(), NoopObserver));
+    let (tally, _) = case.steady(400, 100).await;
+    assert_eq!(tally.decided, 0);
+    server.handle(calls_take(CALL));
+    sleep(1_000 * MS).await;
+    case.decides_bursts().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_overload_the_server_decides_what_it_can_and_the_surplus_is_refused_at_once() {
+    let _server = server(calls_take(CALL));
+    let case = Arc::new(case(&options(), NoopObserver));
+    let (tally, mut waits) = case.steady(256, 400).await;
+    // 128 a millisecond are half of what is asked.
+    assert!(tally.decided >= 400 * 128 * 95 / 100, "{tally:?}");
+    assert_eq!(tally.failed, 0);
+    waits.sort_unstable();
+    assert_eq!(waits[waits.len() / 2], Duration::ZERO, "the median of {} refusals", waits.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_refuses_further_requests() {
+    let _server = deciding(|_| Reply::Silence);
+    let case = case(&RedisOptions { max_queue: 2, max_batch: 1, ..options() }, NoopObserver);
+    let late = async {
+        sleep(MS).await;
+        join_all((0..3).map(|_| case.decide())).await
+    };
+    let (_, late) = tokio::join!(case.decide(), late);
+    let overloaded = late.iter().filter(|answer| **answer == Err(StoreError::Overloaded)).count();
+    assert_eq!(overloaded, 1, "one in flight, two in the queue: {late:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_with_less_time_left_than_a_call_takes_is_not_sent() {
+    let server = deciding(|call| Reply::After(6 * MS, Box::new(Reply::granted(call))));
+    let case = case(&options(), NoopObserver);
+    case.decide().await.expect("an answer");
+    let hurried = async {
+        sleep(MS).await;
+        case.call(CallMode::Batched(None), 8 * MS).await
+    };
+    let (answer, hurried) = tokio::join!(case.decide(), hurried);
+    answer.expect("an answer");
+    assert!(matches!(hurried, Err(CallError::Failed(StoreError::Overloaded))), "{hurried:?}");
+    assert_eq!(sizes(&server), [1, 1]);
+}
