@@ -15,8 +15,8 @@ use crate::transport::{NotReadyReason, Readiness};
 /// One sweep removes a fraction of the expired entries; at this interval all are removed within half a minute.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time between two pings, until the remote store answers for the first time.
-const PING_INTERVAL: Duration = Duration::from_millis(100);
+/// The time between two probes, until the remote store decides for the first time.
+const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) struct Background {
     /// `None` if changes of the files are ignored.
@@ -58,30 +58,46 @@ async fn sweep_forever(stores: &Stores) {
     }
 }
 
-/// Pings the remote store until it answers, then reports ready and describes its servers.
+/// Probes the remote store until it decides, then reports ready and describes its servers.
 async fn wait_for_store<R: RemoteStore>(remote: &R, readiness: &Readiness, stores: &Stores) {
     let product = R::PRODUCT;
-    let mut is_forbidden = false;
-    while let Err(error) = remote.ping().await {
-        tracing::debug!(%error, "{product} does not answer yet");
-        let was_forbidden = is_forbidden;
-        is_forbidden = matches!(error.root(), StoreError::Forbidden(_));
-        if is_forbidden && !was_forbidden {
-            let error = error.root();
-            tracing::error!(
-                %error,
-                "{product} rejects the credentials, permissions or database of this process: not ready"
-            );
-            readiness.set(NotReadyReason::StoreForbidden);
+    let mut known = None;
+    while let Err(error) = remote.probe().await {
+        tracing::debug!(%error, "{product} does not decide yet");
+        let obstacle = obstacle(error.root());
+        if obstacle != known {
+            known.into_iter().for_each(|reason| readiness.clear(reason));
+            if let Some(reason) = obstacle {
+                log_obstacle(product, reason, error.root());
+                readiness.set(reason);
+            }
+            known = obstacle;
         }
-        tokio::time::sleep(PING_INTERVAL).await;
+        tokio::time::sleep(PROBE_INTERVAL).await;
     }
     tracing::info!("{product} answers");
+    known.into_iter().for_each(|reason| readiness.clear(reason));
     readiness.clear(NotReadyReason::StoreNotReached);
-    readiness.clear(NotReadyReason::StoreForbidden);
     let servers = remote.servers().await;
     servers.iter().for_each(|report| log_server(product, report));
     stores.set_servers(servers);
+}
+
+/// Why the store will not decide until an operator changes something; `None` for an outage.
+fn obstacle(error: &StoreError) -> Option<NotReadyReason> {
+    match error {
+        StoreError::Forbidden(_) => Some(NotReadyReason::StoreForbidden),
+        StoreError::ReadOnly(_) => Some(NotReadyReason::StoreReadOnly),
+        _ => None,
+    }
+}
+
+fn log_obstacle(product: &str, reason: NotReadyReason, error: &StoreError) {
+    let problem = match reason {
+        NotReadyReason::StoreReadOnly => "is a replica, which accepts no writes",
+        _ => "rejects the credentials, permissions or database of this process",
+    };
+    tracing::error!(%error, "{product} {problem}: not ready");
 }
 
 fn log_server(product: &str, report: &ServerReport) {

@@ -71,6 +71,9 @@ pub enum StoreError {
     /// The store answered with an error.
     #[error("the store refused: {0}")]
     Refused(String),
+    /// The store is a replica, which accepts no writes.
+    #[error("the store refused: {0}")]
+    ReadOnly(String),
     /// The store's reply cannot be decoded.
     #[error("the store's reply has the wrong shape: {0}")]
     Malformed(String),
@@ -190,7 +193,7 @@ impl StoreError {
             Self::Timeout => "timeout",
             Self::Unreachable(_) => "unreachable",
             Self::Overloaded => "overloaded",
-            Self::Refused(_) => "refused",
+            Self::Refused(_) | Self::ReadOnly(_) => "refused",
             Self::Malformed(_) => "malformed",
             Self::Forbidden(_) => "forbidden",
             Self::Open(_) => "breaker_open",

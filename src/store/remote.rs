@@ -12,12 +12,12 @@ pub trait RemoteStore: Store + Reset + Clone + 'static {
     /// The product, for log lines.
     const PRODUCT: &'static str;
 
-    /// Whether the store answers: calls it as a decision does, but without charges, so that nothing changes. Does not
-    /// show whether the store can write. Of several servers, one that answers is enough.
+    /// Whether the store decides: makes a decision on a counter that no rule uses, and records it. Of several servers,
+    /// all must decide.
     ///
     /// # Errors
     /// The error that a decision would get.
-    fn ping(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn probe(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Asks every server that decides for its description.
     fn servers(&self) -> impl Future<Output = Vec<ServerReport>> + Send;

@@ -9,24 +9,28 @@ use tokio::sync::watch;
 pub enum NotReadyReason {
     /// Not every part of the process runs yet.
     Starting,
-    /// The store has not answered since the start. Later outages are no reason, because failure policies decide then.
+    /// The store has not decided since the start. Later outages are no reason, because failure policies decide then.
     StoreNotReached,
     /// The store answers, but rejects this process: credentials, permissions or the database are wrong.
     StoreForbidden,
+    /// The store answers, but accepts no writes: it is a replica.
+    StoreReadOnly,
     /// The process was told to stop.
     Draining,
 }
 
 impl NotReadyReason {
-    const ALL: [Self; 4] = [Self::Starting, Self::StoreNotReached, Self::StoreForbidden, Self::Draining];
+    const ALL: [Self; 5] =
+        [Self::Starting, Self::StoreNotReached, Self::StoreForbidden, Self::StoreReadOnly, Self::Draining];
 
     /// The reason as text, for the health endpoints.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
             Self::Starting => "starting",
-            Self::StoreNotReached => "the store has not answered yet",
+            Self::StoreNotReached => "the store has not decided yet",
             Self::StoreForbidden => "the store rejects this process (credentials, permissions or database)",
+            Self::StoreReadOnly => "the store is a replica, which accepts no writes",
             Self::Draining => "draining",
         }
     }

@@ -13,9 +13,14 @@ use crate::engine::StoreError;
 /// Error codes that mean: this client may not use the server.
 const FORBIDDEN_CODES: [&str; 3] = ["NOAUTH", "WRONGPASS", "NOPERM"];
 
-/// The same for errors of which redis-rs keeps the message but not the code (SELECT).
-const FORBIDDEN_MESSAGES: [&str; 3] =
-    ["DB index is out of range", "Authentication required", "no permissions"];
+/// The same for errors without such a code: of SELECT redis-rs keeps only the message, and a command that the user may
+/// not use in a script has the code ERR.
+const FORBIDDEN_MESSAGES: [&str; 4] = [
+    "DB index is out of range",
+    "Authentication required",
+    "no permissions",
+    "The user executing the script",
+];
 
 /// Why no store can be made from the options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +132,7 @@ pub(crate) fn store_error(error: RedisError) -> StoreError {
         ErrorKind::Io if error.is_timeout() => StoreError::Timeout,
         ErrorKind::Io => StoreError::Unreachable(error.to_string()),
         ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Malformed(error.to_string()),
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => StoreError::ReadOnly(server_message(&error)),
         _ if is_forbidden(&error) => StoreError::Forbidden(server_message(&error)),
         _ => StoreError::Refused(server_message(&error)),
     }

@@ -33,7 +33,7 @@ use tokio::time::Instant;
 
 use self::cluster::Cluster;
 use self::connect::Target;
-use self::node::{CallMode, Node};
+use self::node::{CallMode, Node, check_writes};
 use self::observer::QueueDepth;
 use self::script::{Answer, Encoded};
 use self::tasks::Tasks;
@@ -105,19 +105,17 @@ impl RedisStore {
         Ok(Self { handle: Arc::new(Handle { options: options.clone(), servers }) })
     }
 
-    /// Calls the script without charges, to see whether Redis answers in time. In a cluster, one primary must answer.
-    /// Does not show whether Redis can write: a replica and a server with full memory answer as well.
+    /// Has Redis decide on a counter of its own, `<prefix>probe...`, which it keeps for some seconds. So an error shows
+    /// also that Redis cannot write: a replica, full memory, or missing permissions. In a cluster every primary must
+    /// decide.
     ///
     /// # Errors
     /// The [`StoreError`] that a decision would return.
-    pub async fn ping(&self) -> Result<(), StoreError> {
-        let deadline = self.deadline();
+    pub async fn probe(&self) -> Result<(), StoreError> {
+        let prefix = &self.handle.options.key_prefix;
         match &self.handle.servers {
-            Servers::One(node, _) => {
-                node.call(Encoded::default(), CallMode::Batched(None), deadline).await?;
-                Ok(())
-            }
-            Servers::Cluster(cluster) => cluster.ping(deadline).await,
+            Servers::One(..) => check_writes(prefix, None, |request| self.submit(request)).await,
+            Servers::Cluster(cluster) => cluster.probe(self.handle.options.timeout).await,
         }
     }
 
@@ -224,7 +222,7 @@ mod tests {
     async fn a_panic_of_a_batcher_is_reported_at_once_and_by_shutdown() {
         let store = store(PanickingObserver::AtBatch);
         let (died, started) = (store.died(), Instant::now());
-        store.ping().await.expect_err("its batcher panics");
+        store.probe().await.expect_err("its batcher panics");
         let panicked = TaskError::Panicked { task: "batcher", message: "a batch of 1".to_owned() };
         assert_eq!(died.await, panicked);
         assert_eq!(started.elapsed(), Duration::ZERO);
@@ -234,7 +232,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_store_that_is_dropped_or_closed_has_not_died() {
         let dropped = store(NoopObserver);
-        dropped.ping().await.expect("an answer");
+        dropped.probe().await.expect("an answer");
         let died = dropped.died();
         drop(dropped);
         timeout(Duration::from_secs(60), died).await.expect_err("it was dropped");

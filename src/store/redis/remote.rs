@@ -14,8 +14,8 @@ use crate::store::remote::{RemoteStore, ServerDescription, ServerReport};
 impl RemoteStore for RedisStore {
     const PRODUCT: &'static str = "Redis";
 
-    async fn ping(&self) -> Result<(), StoreError> {
-        Self::ping(self).await
+    async fn probe(&self) -> Result<(), StoreError> {
+        Self::probe(self).await
     }
 
     async fn servers(&self) -> Vec<ServerReport> {

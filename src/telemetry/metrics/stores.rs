@@ -217,7 +217,7 @@ mod tests {
             StoreError::Timeout => 0,
             StoreError::Unreachable(_) => 1,
             StoreError::Overloaded => 2,
-            StoreError::Refused(_) => 3,
+            StoreError::Refused(_) | StoreError::ReadOnly(_) => 3,
             StoreError::Malformed(_) => 4,
             StoreError::Forbidden(_) => 5,
             StoreError::Open(_) => 6,

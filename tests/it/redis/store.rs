@@ -228,7 +228,7 @@ async fn a_unix_socket_can_be_used() {
     let _redis = Daemon::spawn("redis-server", "make tools", &mut command);
     wait::expect("the socket of redis-server", || socket.exists());
     let store = store(&patient_options(&format!("unix://{}", socket.display())));
-    assert_eq!(store.ping().await, Ok(()));
+    assert_eq!(store.probe().await, Ok(()));
 }
 
 #[tokio::test]

@@ -15,9 +15,9 @@ mod split;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use futures_util::future::join_all;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -30,7 +30,7 @@ use crate::store::breaker::BreakerState;
 use crate::store::redis::address::Address;
 use crate::store::redis::connect::{Target, endpoints};
 use crate::store::redis::error::{OptionsError, ended_without_answer};
-use crate::store::redis::node::CallMode;
+use crate::store::redis::node::check_writes;
 use crate::store::redis::observer::{QueueDepth, RedisObserver};
 use crate::store::redis::options::RedisOptions;
 use crate::store::redis::script::{Answer, Encoded};
@@ -89,23 +89,13 @@ impl Cluster {
         primaries.iter().map(|primary| (primary.address.to_string(), primary.node.breaker_state())).collect()
     }
 
-    /// Whether a primary answers an empty batch.
-    pub(super) async fn ping(&self, deadline: Instant) -> Result<(), StoreError> {
-        self.router.owner(None, deadline).await?;
-        let primaries = self.router.primaries();
-        let calls = primaries
-            .iter()
-            .map(|primary| primary.node.call(Encoded::default(), CallMode::Batched(None), deadline));
-        let mut calls: FuturesUnordered<_> = calls.collect();
-        let mut failure = StoreError::Unreachable("no primary is known".to_owned());
-        while let Some(answer) = calls.next().await {
-            match answer {
-                Ok(_) => return Ok(()),
-                Err(error) => failure = error.into(),
-            }
-        }
-        self.router.refresh_signal().request();
-        Err(failure)
+    /// Has every primary decide on a counter of its own. `timeout` is for each call.
+    pub(super) async fn probe(&self, timeout: Duration) -> Result<(), StoreError> {
+        self.router.owner(None, Instant::now() + timeout).await?;
+        let call = |request| self.submit(request, Instant::now() + timeout);
+        let slots = self.router.probe_slots();
+        let probes = slots.iter().map(|slot| check_writes(self.router.key_prefix(), Some(*slot), call));
+        join_all(probes).await.into_iter().collect()
     }
 
     /// Sends a request with at most one key.

@@ -116,6 +116,11 @@ impl Router {
         primaries.iter().map(|primary| (primary.address.clone(), primary.node.target().clone())).collect()
     }
 
+    /// A slot of each primary that serves one.
+    pub(super) fn probe_slots(&self) -> Vec<u16> {
+        self.map.lock().first_slots()
+    }
+
     /// The nodes of the settings.
     pub(super) fn seeds(&self) -> impl Iterator<Item = (Address, Target)> {
         let seeds = self.endpoints.seeds().iter();

@@ -37,6 +37,15 @@ impl<N> SlotMap<N> {
         self.primaries.get(owner.checked_sub(1)?).cloned()
     }
 
+    /// The first slot of each primary that serves one.
+    pub(super) fn first_slots(&self) -> Vec<u16> {
+        let first_of = |index| {
+            let first = self.owners.iter().position(|owner| *owner == owner_number(index))?;
+            u16::try_from(first).ok()
+        };
+        (0..self.primaries.len()).filter_map(first_of).collect()
+    }
+
     pub(super) fn primaries(&self) -> &[Arc<Primary<N>>] {
         &self.primaries
     }
@@ -150,6 +159,7 @@ mod tests {
         assert!(map.update(&report(&[(0, 5, "a"), (6, 100, "b")]), |_| ()).is_empty());
         assert!(map.is_loaded());
         assert_eq!(owners(&map), hosts(["a", "a", "b", ""]));
+        assert_eq!(map.first_slots(), [0, 6]);
         assert!(host(map.owner(None)).is_some_and(|host| ["a", "b"].contains(&host.as_str())));
 
         let left = map.update(&report(&[(0, SLOTS - 1, "b")]), |_| ());

@@ -320,7 +320,7 @@ mod tests {
     async fn a_connection_to_a_replica_is_replaced_after_the_pause_of_a_failed_attempt() {
         let server = server(|command| (command[0] == "ECHO").then_some(Reply::Error("READONLY a replica")));
         let pool = pool(1);
-        let readonly = Err(StoreError::Refused("READONLY a replica".to_owned()));
+        let readonly = Err(StoreError::ReadOnly("READONLY a replica".to_owned()));
         assert_eq!(echo(&pool).await, readonly);
         server.handle(|_| None);
         assert_eq!(echo(&pool).await, readonly, "the failure stands for the pause");

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::admission::Admission;
 use self::job::Job;
 pub(crate) use self::job::{CallError, CallMode, Cause, NotExecuted};
-pub(crate) use self::probe::probe_request;
+pub(crate) use self::probe::{check_writes, probe_request};
 use self::queue::{Queue, Refusal};
 use self::shared_breaker::SharedBreaker;
 use self::state::NodeState;

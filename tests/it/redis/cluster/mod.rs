@@ -61,9 +61,9 @@ async fn decisions_are_spread_over_all_primaries() {
         assert_eq!(store.reset(&charges).await, Ok(vec![true]));
         assert_eq!(remaining(&store, kernel, &key).await, 3);
     }
-    assert_eq!(store.ping().await, Ok(()));
+    assert_eq!(store.probe().await, Ok(()));
     store.shutdown().await.expect("no task died");
-    assert!(matches!(store.ping().await, Err(StoreError::Unreachable(_))));
+    assert!(matches!(store.probe().await, Err(StoreError::Unreachable(_))));
 }
 
 #[test]

@@ -95,7 +95,7 @@ async fn store_behind(proxy: &Proxy, timeout: Duration) -> RedisStore {
         ..RedisOptions::default()
     };
     let store = RedisStore::new(&options, Arc::new(NoopObserver)).expect("good options");
-    store.ping().await.expect("Redis is there");
+    store.probe().await.expect("Redis is there");
     store
 }
 
@@ -150,7 +150,7 @@ async fn bursts_are_decided_before_and_after_a_slow_spell_and_an_outage() {
     let tally = call_repeatedly(&store, 300, 2).await;
     assert!(tally.surplus > 0, "{tally:?}");
     proxy.restore();
-    store.ping().await.expect("Redis is fast again");
+    store.probe().await.expect("Redis is fast again");
     decides_bursts(&store, "after the slow spell").await;
     proxy.refuse();
     proxy.cut();
@@ -158,7 +158,7 @@ async fn bursts_are_decided_before_and_after_a_slow_spell_and_an_outage() {
         store.decide(&charges()).await.expect_err("Redis is away");
     }
     proxy.restore();
-    let back = wait::until_async(wait::PATIENCE, async || store.ping().await.ok()).await;
+    let back = wait::until_async(wait::PATIENCE, async || store.probe().await.ok()).await;
     back.expect("Redis decides again");
     decides_bursts(&store, "after the outage").await;
 }

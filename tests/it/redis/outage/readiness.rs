@@ -7,6 +7,7 @@ use tonic_health::pb::health_client::HealthClient;
 use super::{Fixture, RULES};
 use crate::support::process::{Plan, Ratelimitd};
 use crate::support::redis::Redis;
+use crate::support::redis::cluster::{Cluster, run};
 use crate::support::{http, wait};
 
 /// What `/readyz` says, once every health endpoint says the same: a change may come between two looks.
@@ -51,36 +52,53 @@ async fn a_redis_that_was_never_reached_is_not() {
     let mut redis = Redis::start();
     redis.stop();
     let service = Plan::new(RULES).redis(&redis.url()).wait_for_livez().start();
-    assert_eq!(readiness(&service).await, Err("not ready: the store has not answered yet\n".to_owned()));
+    assert_eq!(readiness(&service).await, Err("not ready: the store has not decided yet\n".to_owned()));
     redis.restart();
     assert!(wait::until_async(wait::PATIENCE, async || readiness(&service).await.ok()).await.is_some());
 }
 
-/// A misconfigured instance is not ready until the server accepts it, without a restart.
-async fn assert_not_ready_until(redis: &Redis, url: &str, correct: impl FnOnce(&Redis)) {
-    let service = Plan::new(RULES).redis(url).wait_for_livez().start();
+/// What `/readyz` and the log say of a store that rejects the process.
+const REJECTED: [&str; 2] = [
+    "rejects this process",
+    "Redis rejects the credentials, permissions or database of this process: not ready",
+];
+
+/// A misconfigured instance is not ready, with the reason, until the server accepts it, without a restart.
+async fn assert_not_ready_until(plan: Plan, [reason, logged]: [&str; 2], correct: impl FnOnce()) {
+    let service = plan.wait_for_livez().start();
     let rejected = wait::until_async(wait::PATIENCE, async || {
-        readiness(&service).await.err().filter(|reasons| reasons.contains("rejects this process"))
+        readiness(&service).await.err().filter(|reasons| reasons.contains(reason))
     });
     assert!(rejected.await.is_some(), "{}", service.log());
-    assert!(
-        service
-            .log()
-            .contains("Redis rejects the credentials, permissions or database of this process: not ready"),
-        "{}",
-        service.log()
-    );
+    assert!(service.log().contains(logged), "{}", service.log());
     assert!(!service.log().contains("hunter"), "{}", service.log());
-    correct(redis);
+    correct();
     let ready = wait::until_async(wait::PATIENCE, async || readiness(&service).await.ok());
     assert!(ready.await.is_some(), "{}", service.log());
 }
+
+fn on_redis(url: &str) -> Plan {
+    Plan::new(RULES).redis(url)
+}
+
+/// The ACL user `limiter` with these rules. Returns the URL for it.
+fn with_user(redis: &Redis, rules: &[&str]) -> String {
+    set_user(redis, rules);
+    format!("redis://limiter:hunter2@{}/", redis.address())
+}
+
+fn set_user(redis: &Redis, rules: &[&str]) {
+    let user = ["ACL", "SETUSER", "limiter", "reset", "on", ">hunter2", "+@all"];
+    redis.run::<()>(&[&user, rules].concat()).expect("ACL SETUSER");
+}
+
+const OUR_KEYS: &str = "~ratelimitd:*";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_password_is_a_misconfiguration() {
     let redis = Redis::start();
     redis.run::<()>(&["CONFIG", "SET", "requirepass", "hunter2"]).expect("CONFIG SET");
-    assert_not_ready_until(&redis, &redis.url(), |redis| {
+    assert_not_ready_until(on_redis(&redis.url()), REJECTED, || {
         redis.run_with_password::<()>("hunter2", &["CONFIG", "SET", "requirepass", ""]).expect("CONFIG SET");
     })
     .await;
@@ -91,7 +109,7 @@ async fn a_wrong_password_is_a_misconfiguration() {
     let redis = Redis::start();
     redis.run::<()>(&["CONFIG", "SET", "requirepass", "hunter2"]).expect("CONFIG SET");
     let wrong = format!("redis://:hunter3@{}/", redis.address());
-    assert_not_ready_until(&redis, &wrong, |redis| {
+    assert_not_ready_until(on_redis(&wrong), REJECTED, || {
         let change = ["CONFIG", "SET", "requirepass", "hunter3"];
         redis.run_with_password::<()>("hunter2", &change).expect("CONFIG SET");
     })
@@ -102,10 +120,40 @@ async fn a_wrong_password_is_a_misconfiguration() {
 async fn a_missing_permission_is_a_misconfiguration() {
     let redis = Redis::start();
     redis.run::<()>(&["ACL", "SETUSER", "default", "-evalsha"]).expect("ACL SETUSER");
-    assert_not_ready_until(&redis, &redis.url(), |redis| {
+    assert_not_ready_until(on_redis(&redis.url()), REJECTED, || {
         redis.run::<()>(&["ACL", "SETUSER", "default", "+@all"]).expect("ACL SETUSER");
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_without_the_keys_or_a_command_of_the_script_is_a_misconfiguration() {
+    let redis = Redis::start();
+    for missing in [&["~other:*"][..], &["%R~ratelimitd:*"], &[OUR_KEYS, "-psetex"], &[OUR_KEYS, "-set"]] {
+        let url = with_user(&redis, missing);
+        assert_not_ready_until(on_redis(&url), REJECTED, || set_user(&redis, &[OUR_KEYS])).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_is_a_misconfiguration() {
+    let primary = Redis::start();
+    let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &primary.port().to_string()]);
+    let reasons = ["the store is a replica", "Redis is a replica, which accepts no writes: not ready"];
+    assert_not_ready_until(on_redis(&replica.url()), reasons, || {
+        replica.run::<()>(&["REPLICAOF", "NO", "ONE"]).expect("REPLICAOF");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_node_that_rejects_the_process_is_a_misconfiguration() {
+    let cluster = Cluster::start();
+    let plan = on_redis(&cluster.urls().join(",")).set("store.redis.topology", "cluster");
+    let node = &cluster.nodes()[1];
+    run::<()>(node, &["ACL", "SETUSER", "default", "-psetex"]);
+    let correct = || run::<()>(node, &["ACL", "SETUSER", "default", "+psetex"]);
+    assert_not_ready_until(plan, REJECTED, correct).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,7 +185,7 @@ fn a_store_that_never_answered_is_the_reason_for_not_being_ready() {
     let page = |path| http::get(service.http_port(), path, &[]).expect("an answer");
     let ready = page("/readyz");
     assert_eq!(ready.status, 503);
-    assert!(ready.body.contains("the store has not answered yet"), "{}", ready.body);
+    assert!(ready.body.contains("the store has not decided yet"), "{}", ready.body);
     let health = page("/healthcheck");
     assert_eq!((health.status, health.body.as_str()), (500, ""));
 

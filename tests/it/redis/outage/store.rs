@@ -60,10 +60,10 @@ async fn starting_without_redis_is_no_error_and_its_arrival_is_noticed() {
         assert!(is_away(&answer), "{answer:?}");
         assert!(took < SLUGGISHNESS, "{took:?}");
     }
-    assert!(store.ping().await.is_err());
+    assert!(store.probe().await.is_err());
     redis.restart();
     println!("recovered {:?} after Redis first appeared", recovery(&store).await);
-    assert_eq!(store.ping().await, Ok(()));
+    assert_eq!(store.probe().await, Ok(()));
 }
 
 #[tokio::test]

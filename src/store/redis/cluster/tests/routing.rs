@@ -108,11 +108,31 @@ async fn without_a_slot_map_requests_fail_with_the_reason() {
     });
     let reason = StoreError::Refused("ERR This instance has cluster support disabled".to_owned());
     assert_eq!(case.hit(LOW).await, Err(reason.clone()));
-    assert_eq!(case.cluster.ping(Instant::now() + 15 * MS).await, Err(reason));
+    assert_eq!(case.cluster.probe(15 * MS).await, Err(reason));
     case.nodes[0].handle(|command| (command[0] == "CLUSTER").then(|| slots_reply(&halves())));
     sleep(1_000 * MS).await;
     case.hit(LOW).await.expect("the slot map is loaded now");
-    case.cluster.ping(Instant::now() + 15 * MS).await.expect("a primary answers");
+    case.cluster.probe(15 * MS).await.expect("every primary decides");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_needs_the_decision_of_every_primary() {
+    let case = case(|_| None);
+    case.cluster.probe(15 * MS).await.expect("every primary decides");
+    for node in &case.nodes {
+        let hits = node.commands("EVALSHA");
+        let keys: Vec<_> = hits.iter().map(|hit| hit[3].as_str()).collect();
+        assert!(
+            keys.len() == 2 && keys[0] == keys[1],
+            "a hit that creates a counter and one that changes it"
+        );
+        assert!(keys[0].starts_with("ratelimitd:probe{"), "{keys:?}");
+    }
+    case.nodes[1].handle(|command| {
+        (command[0] == "EVALSHA").then_some(Reply::Error("NOPERM no permissions to access a key"))
+    });
+    let denied = StoreError::Forbidden("NOPERM no permissions to access a key".to_owned());
+    assert_eq!(case.cluster.probe(15 * MS).await, Err(denied));
 }
 
 #[tokio::test(start_paused = true)]
