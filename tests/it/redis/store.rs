@@ -1,11 +1,13 @@
 //! The Redis store on a real server: what it writes, how exact it is, and what it does with values that it did not
 //! write.
 
-use ratelimitd::engine::algorithm::{Blocked, Kernel};
+use ratelimitd::engine::algorithm::{Blocked, Kernel, SlidingLog};
 use ratelimitd::engine::{Charges, Cost, Store, StoreError, Verdict};
 use ratelimitd::store::redis::{RedisOptions, ReplayClient};
 
-use super::{add_charge, count_admitted, decide_one, kernels, one_charge, patient_options, remaining, store};
+use super::{
+    DAY_US, add_charge, count_admitted, decide_one, kernels, one_charge, patient_options, remaining, store,
+};
 use crate::support::daemon::Daemon;
 use crate::support::redis::{Redis, program};
 use crate::support::wait;
@@ -217,6 +219,20 @@ async fn passwords_and_databases_are_used_and_never_shown() {
         panic!("not refused with a wrong password: {refused:?}");
     };
     assert!(!reason.contains("hunter") && !format!("{wrong:?}").contains("hunter"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_read_is_a_failure_and_not_an_empty_log() {
+    let redis = Redis::start();
+    let user = ["ACL", "SETUSER", "limiter", "on", ">hunter2", "~it:*", "+@all", "-lrange"];
+    redis.run::<()>(&user).expect("ACL SETUSER");
+    let store = store(&patient_options(&format!("redis://limiter:hunter2@{}/", redis.address())));
+    let log = Kernel::SlidingLog(SlidingLog::new(5, DAY_US));
+    for _ in 0..3 {
+        let answer = decide_one(&store, log, "log", Cost::take(1)).await;
+        assert!(matches!(answer, Err(StoreError::Forbidden(_))), "{answer:?}");
+    }
+    assert_eq!(redis.run::<u64>(&["EXISTS", "it:log"]).expect("EXISTS"), 0);
 }
 
 #[tokio::test]

@@ -106,6 +106,10 @@ if FEATURES % 32 >= 16 then
   local function open_log(counter, limit, window)
     local key = KEYS[counter]
     local head = try('LRANGE', key, '0', HEAD_END)
+    -- Only a value of another type is foreign. Any other error, such as a missing permission, fails the call.
+    if head.err and not string.find(head.err, '^WRONGTYPE') then
+      error(head)
+    end
     local log = { newest = 0, total = 0, first = 1, first_at = 0, base = 0, stored = false, foreign = true }
     A[counter] = log
     if #head >= 2 then
