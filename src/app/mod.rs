@@ -16,14 +16,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tracing::subscriber::SetGlobalDefaultError;
 
 use crate::rules::Problems;
 use crate::settings::{Log, Settings, StoreKind};
-use crate::telemetry::logging;
+use crate::telemetry::logging::{self, LoggingError};
 use crate::telemetry::metrics::Metrics;
 use crate::transport::grpc::{BoxError, GrpcError};
 use crate::transport::{NotReadyReason, Readiness};
+
+pub use crate::telemetry::LogQueue;
 
 use rules::RuleWatcher;
 use stores::Stores;
@@ -83,21 +84,25 @@ pub struct Addresses {
     pub admin: SocketAddr,
 }
 
-/// Starts to write logs to standard error. Call it once.
+/// Starts to write logs, panics included, to standard error. Call it once, and [`LogQueue::flush`] before the process
+/// ends.
 ///
 /// # Errors
-/// When the process has a log subscriber already.
-pub fn start_logging(log: &Log) -> Result<(), SetGlobalDefaultError> {
-    logging::init(&log.level, log.format)
+/// When the process has a log already, or no thread can be started.
+pub fn start_logging(log: &Log) -> Result<LogQueue, LoggingError> {
+    let queue = logging::init(&log.level, log.format)?;
+    logging::log_panics();
+    Ok(queue)
 }
 
 impl App {
-    /// Loads the rules and binds the ports.
+    /// Loads the rules and binds the ports. `log` is the log of the process, whose losses are counted.
     ///
     /// # Errors
     /// [`AppError`] when the rules cannot be used or a port cannot be bound.
-    pub async fn prepare(settings: Settings) -> Result<Self, AppError> {
+    pub async fn prepare(settings: Settings, log: LogQueue) -> Result<Self, AppError> {
         let metrics = Metrics::new(settings.near_limit_ppm)?;
+        metrics.watch_log(move || log.lost())?;
         let rules = RuleWatcher::start(&settings, &metrics)?;
         let stores = Arc::new(Stores::new(&settings, &metrics)?);
         let server = &settings.server;

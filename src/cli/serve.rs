@@ -3,13 +3,17 @@
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::app::{self, App};
+use crate::app::{self, App, LogQueue};
 use crate::settings::Settings;
+
+/// A reader of the log that has stopped reading must not hold the end of the process.
+const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
 /// Serve decisions over gRPC and HTTP until SIGTERM, SIGINT or SIGHUP.
 ///
@@ -42,22 +46,31 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 
 fn serve(args: &ServeArgs) -> Result<ExitCode, Box<dyn Error>> {
     let settings = Settings::load(args.config.as_deref())?;
-    app::start_logging(&settings.log)?;
+    let log = app::start_logging(&settings.log)?;
+    let code = serve_with(settings, &log).unwrap_or_else(|error| {
+        log.push(format!("ratelimitd: {error}\n").as_bytes());
+        ExitCode::FAILURE
+    });
+    log.flush(FLUSH_WITHIN);
+    Ok(code)
+}
+
+fn serve_with(settings: Settings, log: &LogQueue) -> Result<ExitCode, Box<dyn Error>> {
     // For the HTTP ports and the background work. The gRPC workers have their own threads and runtimes.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("http")
         .enable_all()
         .build()?;
-    let code = runtime.block_on(serve_until_signal(settings));
+    let code = runtime.block_on(serve_until_signal(settings, log.clone()));
     // Does not wait for blocking tasks: a file system that hangs must not delay the exit.
     runtime.shutdown_background();
     code
 }
 
-async fn serve_until_signal(settings: Settings) -> Result<ExitCode, Box<dyn Error>> {
+async fn serve_until_signal(settings: Settings, log: LogQueue) -> Result<ExitCode, Box<dyn Error>> {
     let mut signals = Signals::listen()?;
-    let app = App::prepare(settings).await?;
+    let app = App::prepare(settings, log).await?;
     let stop = CancellationToken::new();
     // The first signal starts the drain; the future ends with the second one.
     let second_signal = async {

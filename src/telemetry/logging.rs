@@ -1,11 +1,15 @@
-//! The log subscriber of the process: filters lines and writes them to standard error, as text or as one JSON object
+//! The log subscriber of the process: filters lines and queues them for standard error, as text or as one JSON object
 //! per line. Each module decides what it logs; never descriptor values, counter keys or URLs with credentials.
 
-use std::io::IsTerminal;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{self, IsTerminal};
+use std::thread;
 
 use tracing::subscriber::SetGlobalDefaultError;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+
+use super::log_queue::LogQueue;
 
 /// The lines to write: a level for the process, levels by module, or both, separated by commas.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,22 +35,49 @@ impl Filter {
     }
 }
 
+/// Why there is no log.
+#[derive(Debug, thiserror::Error)]
+pub enum LoggingError {
+    #[error("the process has a log already: {0}")]
+    Started(#[from] SetGlobalDefaultError),
+    #[error("the thread of the log cannot be started: {0}")]
+    Thread(#[source] io::Error),
+}
+
 /// Starts the logs of the process.
 ///
 /// # Errors
-/// When the process has a subscriber already.
-pub fn init(filter: &Filter, format: Format) -> Result<(), SetGlobalDefaultError> {
+/// When the process has a subscriber already, or no thread can be started.
+pub fn init(filter: &Filter, format: Format) -> Result<LogQueue, LoggingError> {
+    let queue = LogQueue::default();
     let lines = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(&filter.0))
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
+        .with_ansi(io::stderr().is_terminal())
+        // The subscriber would print its errors with `eprintln!`, which panics if standard error cannot be written.
+        .log_internal_errors(false)
+        .with_writer(queue.clone());
     match format {
-        Format::Text => tracing::subscriber::set_global_default(lines.finish()),
+        Format::Text => tracing::subscriber::set_global_default(lines.finish())?,
         Format::Json => {
             let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false);
-            tracing::subscriber::set_global_default(lines.finish())
+            tracing::subscriber::set_global_default(lines.finish())?;
         }
     }
+    queue.start_writing(io::stderr()).map_err(LoggingError::Thread)?;
+    Ok(queue)
+}
+
+/// Logs panics from now on. The standard library writes them to standard error itself, and a reader that has stopped
+/// reading would hold the thread that panicked.
+pub fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = thread::current();
+        // Only if the environment asks for backtraces.
+        let backtrace =
+            Some(Backtrace::capture()).filter(|trace| trace.status() == BacktraceStatus::Captured);
+        let backtrace = backtrace.map(tracing::field::display);
+        tracing::error!(thread = thread.name(), backtrace, "{panic}");
+    }));
 }
 
 #[cfg(test)]

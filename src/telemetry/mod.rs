@@ -1,5 +1,8 @@
 //! What operators see of the process: metrics, logs, and whether the remote store decides.
 
 pub mod availability;
+mod log_queue;
 pub mod logging;
 pub mod metrics;
+
+pub use log_queue::LogQueue;

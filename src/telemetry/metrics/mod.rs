@@ -126,6 +126,18 @@ impl Metrics {
         stores::watch_deny_cache(&self.0.registry, stats)
     }
 
+    /// Registers the number of lost log lines. Call it once.
+    ///
+    /// # Errors
+    /// When it was called before.
+    pub fn watch_log(&self, lost: impl Fn() -> u64 + Send + Sync + 'static) -> Result<()> {
+        let options = Opts::new(
+            "ratelimitd_log_lines_lost_total",
+            "Log lines that were not written: the log is full, its reader is gone or too slow",
+        );
+        pulled(&self.0.registry, options, move || Reading::Counter(lost()))
+    }
+
     /// Counts a successful load of rules.
     pub fn rules_loaded(&self, loaded: Loaded) {
         self.0.rules.loaded(loaded);

@@ -5,6 +5,7 @@ pub(crate) mod admission;
 pub(crate) mod drain;
 mod grpc;
 pub(crate) mod http;
+pub(crate) mod logging;
 mod settings;
 pub(crate) mod store_page;
 mod web_pages;

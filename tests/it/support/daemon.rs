@@ -38,12 +38,22 @@ impl Daemon {
     ///
     /// `remedy` is the command that installs the program. The test failure shows it if the program does not start.
     pub fn spawn(name: &'static str, remedy: &str, command: &mut Command) -> Self {
+        Self::spawn_with_stderr(name, remedy, command, None)
+    }
+
+    /// Like [`spawn`](Self::spawn), with standard error somewhere else than in the log file.
+    pub fn spawn_with_stderr(
+        name: &'static str,
+        remedy: &str,
+        command: &mut Command,
+        stderr: Option<File>,
+    ) -> Self {
         let log = NamedTempFile::new().expect("a temporary file");
         let append = || File::options().append(true).open(log.path()).expect("the log opens");
         let child = command
             .stdin(Stdio::null())
             .stdout(append())
-            .stderr(append())
+            .stderr(stderr.unwrap_or_else(append))
             .spawn()
             .unwrap_or_else(|error| panic!("{name} does not start ({error}): run `{remedy}`"));
         Self { name, child, log }

@@ -12,4 +12,5 @@ pub mod ports;
 pub mod process;
 pub mod properties;
 pub mod redis;
+pub mod unwritable;
 pub mod wait;

@@ -13,6 +13,7 @@ use crate::support::{http, wait};
 mod answers;
 mod connections;
 mod json;
+mod log;
 mod names;
 mod nodes;
 mod overload;

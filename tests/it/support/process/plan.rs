@@ -1,5 +1,6 @@
 //! The setup of a `ratelimitd` under test: settings file, environment, rules and ports.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
@@ -22,6 +23,7 @@ pub struct Plan {
     environment: Vec<(String, String)>,
     rules: Vec<(String, String)>,
     wait_for_livez: bool,
+    stderr: Option<File>,
 }
 
 impl Plan {
@@ -58,6 +60,12 @@ impl Plan {
     /// machine that is busy with other tests can delay any process that long. A test of the timeout sets its own.
     pub fn redis(self, url: &str) -> Self {
         self.set("store.kind", "redis").set("store.redis.url", url).set("store.redis.timeout", "1s")
+    }
+
+    /// Sends the log of the process, its standard error, to this file. `Ratelimitd::log` is then empty.
+    pub fn log_to(mut self, file: File) -> Self {
+        self.stderr = Some(file);
+        self
     }
 
     /// Waits for `/livez` instead of `/readyz`: for a process that has to start while its store is down.
@@ -102,7 +110,8 @@ impl Plan {
             command.env_remove(key);
         }
         command.envs(self.environment.iter().cloned()).arg("serve").arg("--config").arg(file);
-        let mut daemon = Daemon::spawn("ratelimitd", "cargo build", &mut command);
+        let stderr = self.stderr.as_ref().map(|file| file.try_clone().expect("a file descriptor"));
+        let mut daemon = Daemon::spawn_with_stderr("ratelimitd", "cargo build", &mut command, stderr);
         let probe = if self.wait_for_livez { "/livez" } else { "/readyz" };
         daemon.wait_ready(|_| (http::get(ports.http, probe, &[]).ok()?.status == 200).then_some(()))?;
         Ok(daemon)
