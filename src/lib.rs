@@ -1,6 +1,8 @@
 //! `ratelimitd` decides whether requests may go ahead: by YAML rules and exact algorithms, with counters in memory or
 //! in Redis. docs/architecture.md describes the modules.
 #![forbid(unsafe_code)]
+// They panic when the output cannot be written: `cli/output.rs` is for results, `tracing` for the log.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod app;
 pub mod cli;

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::client::{block_on, root_cause};
 use super::descriptor::DescriptorArg;
 use super::http_url::parse_http_url;
+use super::output::{end, print, report};
 use super::seconds::decimal_seconds;
 
 const FAILED: u8 = 2;
@@ -25,7 +26,8 @@ const MAX_ANSWER_BYTES: usize = 16 << 20;
 ///
 /// Calls the admin port. Shows or resets the counters of all limits of the rule that the descriptor matches.
 ///
-/// Exit code 0: done. 2: no rule keeps a counter for the descriptor, or there was no answer.
+/// Exit code 0: done. 2: no rule keeps a counter for the descriptor, there was no answer, or the output cannot be
+/// written.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = r"Examples:
   ratelimitd counters show --domain edge tenant=acme,path=/search
@@ -97,10 +99,10 @@ pub fn run(args: &CountersArgs) -> ExitCode {
         tokio::time::timeout(args.timeout, post(args, path)).await.unwrap_or(Err(CountersError::Timeout))
     });
     let posted = posted.map_err(CountersError::from).flatten();
-    match posted.and_then(|answer| print_answer(args, &answer)) {
-        Ok(()) => ExitCode::SUCCESS,
+    match posted.and_then(|answer| answer_text(args, answer)) {
+        Ok(text) => end(print(&text), ExitCode::SUCCESS),
         Err(error) => {
-            eprintln!("ratelimitd counters: {error}");
+            report(format_args!("ratelimitd counters: {error}"));
             ExitCode::from(FAILED)
         }
     }
@@ -131,16 +133,13 @@ async fn post(args: &CounterArgs, path: &'static str) -> Result<String, Counters
     if status == StatusCode::OK { Ok(text) } else { Err(CountersError::Refused(text)) }
 }
 
-fn print_answer(args: &CounterArgs, answer: &str) -> Result<(), CountersError> {
+fn answer_text(args: &CounterArgs, answer: String) -> Result<String, CountersError> {
     if args.json {
-        print!("{answer}");
-        return Ok(());
+        return Ok(answer);
     }
-    let answer: Value = serde_json::from_str(answer)?;
-    for counter in answer["counters"].as_array().into_iter().flatten() {
-        println!("{}", counter_text(counter));
-    }
-    Ok(())
+    let answer: Value = serde_json::from_str(&answer)?;
+    let counters = answer["counters"].as_array().into_iter().flatten();
+    Ok(counters.map(|counter| counter_text(counter) + "\n").collect())
 }
 
 fn counter_text(counter: &Value) -> String {

@@ -6,13 +6,15 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::descriptor::DescriptorArg;
+use super::output::{end, print, report};
 use super::rule_options::RuleOptions;
 use crate::engine::{Descriptor, Request};
 use crate::rules::{describe, load};
 
 /// Explain which limits apply to a descriptor, and why.
 ///
-/// Exit code 0: at least one limit applies. 1: none does, or the rules or the request cannot be read.
+/// Exit code 0: at least one limit applies. 1: none does, or the rules or the request cannot be read. 2: the output
+/// cannot be written.
 #[derive(Clone, Debug, Args)]
 pub struct ExplainArgs {
     /// A rule file, or a directory with *.yaml and *.yml files; may be given several times
@@ -38,24 +40,24 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
     let options = match args.options.load() {
         Ok(options) => options,
         Err(error) => {
-            eprintln!("{error}");
+            report(error);
             return ExitCode::FAILURE;
         }
     };
     let loaded = match load(&args.rules, options) {
         Ok(loaded) => loaded,
         Err(problems) => {
-            eprintln!("{problems}");
+            report(problems);
             return ExitCode::FAILURE;
         }
     };
     match describe(&loaded.rules, &request(args)) {
         Ok(description) => {
-            print!("{}", description.text);
-            if description.matched > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            let code = if description.matched > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+            end(print(&description.text), code)
         }
         Err(error) => {
-            eprintln!("{error}");
+            report(error);
             ExitCode::FAILURE
         }
     }

@@ -15,6 +15,7 @@ use hyper_util::rt::TokioExecutor;
 
 use super::client::{block_on, root_cause};
 use super::http_url::parse_http_url;
+use super::output::{end, print, report};
 use crate::settings::{Settings, SettingsError};
 
 /// Far above the length of the answer, which is one line.
@@ -71,11 +72,12 @@ enum HealthError {
 pub fn run(args: &HealthArgs) -> ExitCode {
     match ask(args) {
         Ok(answer) => {
-            print!("{answer}");
+            // Docker knows the codes 0 and 1 only, and a service is ready whether or not its answer can be printed.
+            let _ = end(print(&answer), ExitCode::SUCCESS);
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("ratelimitd health: {error}");
+            report(format_args!("ratelimitd health: {error}"));
             ExitCode::FAILURE
         }
     }

@@ -7,6 +7,7 @@ pub mod descriptor;
 pub mod explain;
 pub mod health;
 mod http_url;
+mod output;
 pub mod replay;
 pub mod rule_options;
 mod seconds;
@@ -60,10 +61,17 @@ enum Command {
     Replay(ReplayArgs),
 }
 
-/// Runs the command of this process's command line. A malformed command line ends the process with code 2.
+/// Runs the command of this process's command line. A malformed command line has the exit code 2.
 #[must_use]
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // `--help` and `--version` arrive here too, with code 0.
+        Err(error) => {
+            let code = u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+            return output::end(error.print(), code);
+        }
+    };
     match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Serve(args) => serve::run(&args),
         Command::Validate(args) => validate::run(&args),

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::output::{end, report};
 use super::rule_options::RuleOptions;
 use crate::engine::RuleSet;
 use crate::replay::{MemoryReplay, RedisReplay, ReplayError, ReplayStore, Summary, replay};
@@ -55,17 +56,16 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
     };
     match run_replay(args, &rules) {
         Ok(summary) => {
-            eprint!("{summary}");
+            report(summary.to_string().trim_end());
             ExitCode::SUCCESS
         }
-        // The reader of the answers, such as `head`, has closed the pipe.
-        Err(ReplayError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(ReplayError::Write(error)) => end(Err(error), ExitCode::SUCCESS),
         Err(error) => fail(2, &error),
     }
 }
 
 fn fail(code: u8, problem: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("{problem}");
+    report(problem);
     ExitCode::from(code)
 }
 
@@ -75,10 +75,8 @@ fn run_replay(args: &ReplayArgs, rules: &RuleSet) -> Result<Summary, ReplayError
             let mut store = MemoryReplay::new();
             let summary = with_progress(args, rules, &mut store)?;
             if store.stats().evictions > 0 {
-                eprintln!(
-                    "warning: {} counters were evicted because the store was full",
-                    store.stats().evictions
-                );
+                let evictions = store.stats().evictions;
+                report(format_args!("warning: {evictions} counters were evicted because the store was full"));
             }
             Ok(summary)
         }

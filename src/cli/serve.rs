@@ -9,6 +9,7 @@ use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::output::report;
 use crate::app::{self, App, LogQueue};
 use crate::settings::Settings;
 
@@ -38,7 +39,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     match serve(args) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("ratelimitd: {error}");
+            report(format_args!("ratelimitd: {error}"));
             ExitCode::FAILURE
         }
     }

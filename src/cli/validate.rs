@@ -5,12 +5,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::output::{end, print, report};
 use super::rule_options::RuleOptions;
 use crate::rules::{LoadedRules, Problem, load, schema};
 
 /// Check rule files: every problem of every file, each with file, line and reason.
 ///
-/// Exit code 0: the rules can be used. 1: they cannot, or there are warnings and --strict is given.
+/// Exit code 0: the rules can be used. 1: they cannot, or there are warnings and --strict is given. 2: the output
+/// cannot be written.
 #[derive(Clone, Debug, Args)]
 pub struct ValidateArgs {
     /// Treat warnings as errors: keys in the wrong place, rules that no request can reach, names given twice
@@ -34,30 +36,29 @@ pub struct ValidateArgs {
 #[must_use]
 pub fn run(args: &ValidateArgs) -> ExitCode {
     if args.schema {
-        println!("{:#}", schema());
-        return ExitCode::SUCCESS;
+        return end(print(&format!("{:#}\n", schema())), ExitCode::SUCCESS);
     }
     let options = match args.options.load() {
         Ok(options) => options,
         Err(error) => {
-            eprintln!("{error}");
+            report(error);
             return ExitCode::FAILURE;
         }
     };
     match load(&args.paths, options) {
         Ok(loaded) => {
             for warning in &loaded.warnings {
-                eprintln!("{warning}");
+                report(warning);
             }
             if args.strict && !loaded.warnings.is_empty() {
-                eprintln!("{}", problem_counts(&loaded.warnings));
+                report(problem_counts(&loaded.warnings));
                 return ExitCode::FAILURE;
             }
-            println!("all rate limit configs ok\n{}", load_counts(&loaded));
-            ExitCode::SUCCESS
+            let counts = format!("all rate limit configs ok\n{}\n", load_counts(&loaded));
+            end(print(&counts), ExitCode::SUCCESS)
         }
         Err(problems) => {
-            eprintln!("{problems}\n{}", problem_counts(problems.all()));
+            report(format_args!("{problems}\n{}", problem_counts(problems.all())));
             ExitCode::FAILURE
         }
     }

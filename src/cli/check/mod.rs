@@ -12,6 +12,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::client::{block_on, root_cause};
 use super::descriptor::DescriptorArg;
 use super::http_url::parse_http_url;
+use super::output::{end, print, report};
 use crate::engine::Entry;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
@@ -26,8 +27,9 @@ const FAILED: u8 = 2;
 ///
 /// Every descriptor of the command line goes into one request. The answer comes with one line per descriptor.
 ///
-/// Exit code 0: every answer was OK. 1: at least one was over limit. 2: there was no answer, or the service refused
-/// the request.
+/// Exit code 0: every answer was OK. 1: at least one was over limit. 2: there was no answer, the service refused the
+/// request, or the output cannot be written. When the reader of the output leaves, the calls end, with the code of the
+/// answers so far.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = r"Examples:
   ratelimitd check --domain edge generic_key=slow
@@ -67,7 +69,7 @@ pub struct CheckArgs {
     pub descriptors: Vec<DescriptorArg>,
 }
 
-/// Why there is no answer.
+/// Why there is no answer, or none is shown.
 #[derive(Debug, thiserror::Error)]
 enum CheckError {
     #[error("no runtime: {0}")]
@@ -80,39 +82,43 @@ enum CheckError {
     },
     #[error("{:?}: {}", .0.code(), .0.message())]
     Refused(Box<tonic::Status>),
+    #[error("an answer cannot be printed: {0}")]
+    Print(#[source] std::io::Error),
 }
 
 /// Answers go to standard output, errors to standard error.
 #[must_use]
 pub fn run(args: &CheckArgs) -> ExitCode {
-    match block_on(send_requests(args)).map_err(CheckError::from).flatten() {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::from(OVER_LIMIT),
+    let mut over = 0;
+    let printed = match block_on(send_requests(args, &mut over)).map_err(CheckError::from).flatten() {
+        Ok(()) => Ok(()),
+        Err(CheckError::Print(error)) => Err(error),
         Err(error) => {
-            eprintln!("ratelimitd check: {error}");
-            ExitCode::from(FAILED)
+            report(format_args!("ratelimitd check: {error}"));
+            return ExitCode::from(FAILED);
         }
-    }
+    };
+    end(printed, if over == 0 { ExitCode::SUCCESS } else { ExitCode::from(OVER_LIMIT) })
 }
 
-/// Sends the request `--count` times, prints each answer, and returns how many were over limit.
-async fn send_requests(args: &CheckArgs) -> Result<u32, CheckError> {
+/// Sends the request `--count` times, prints each answer, and counts those over limit. Ends with the first answer that
+/// cannot be printed: a request that takes units must have a reader.
+async fn send_requests(args: &CheckArgs, over: &mut u32) -> Result<(), CheckError> {
     let mut client = RateLimitServiceClient::new(connect(args).await?);
     let request = request(args);
-    let mut over = 0;
     for _ in 0..args.count {
         let answer = client
             .should_rate_limit(request.clone())
             .await
             .map_err(|status| CheckError::Refused(Box::new(status)))?
             .into_inner();
-        over += u32::from(answer.overall_code() == Code::OverLimit);
-        print_answer(args, &request, &answer);
+        *over += u32::from(answer.overall_code() == Code::OverLimit);
+        print(&answer_text(args, &request, &answer)).map_err(CheckError::Print)?;
     }
     if args.count > 1 && !args.json {
-        println!("{} OK, {over} over limit", args.count - over);
+        print(&format!("{} OK, {over} over limit\n", args.count - *over)).map_err(CheckError::Print)?;
     }
-    Ok(over)
+    Ok(())
 }
 
 async fn connect(args: &CheckArgs) -> Result<Channel, CheckError> {
@@ -133,10 +139,10 @@ fn request(args: &CheckArgs) -> RateLimitRequest {
     RateLimitRequest { domain: args.domain.clone(), descriptors, hits_addend: args.hits }
 }
 
-fn print_answer(args: &CheckArgs, request: &RateLimitRequest, answer: &RateLimitResponse) {
+fn answer_text(args: &CheckArgs, request: &RateLimitRequest, answer: &RateLimitResponse) -> String {
     if args.json {
-        println!("{}", format::answer_json(answer));
+        format!("{}\n", format::answer_json(answer))
     } else {
-        print!("{}", format::answer_text(&request.descriptors, answer));
+        format::answer_text(&request.descriptors, answer)
     }
 }

@@ -4,5 +4,6 @@ pub(crate) mod answers_corpus;
 mod check;
 pub(crate) mod counters;
 mod health;
+mod output;
 pub(crate) mod replay;
 mod rules;
