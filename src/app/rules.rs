@@ -61,7 +61,7 @@ impl RuleWatcher {
 }
 
 fn record_load(status: &mut RulesStatus, loaded: &LoadedRules, metrics: &Metrics) {
-    for warning in &loaded.warnings {
+    for warning in loaded.warnings.all() {
         tracing::warn!("{warning}");
     }
     let now_us = SystemClock.now_us();

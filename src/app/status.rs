@@ -85,7 +85,7 @@ pub(super) fn rules_page(status: &RulesStatus) -> Value {
         let problems: Vec<_> = error.problems.all().iter().map(ToString::to_string).collect();
         json!({"at": timestamp(error.at_us), "problems": problems})
     });
-    let warnings: Vec<_> = status.warnings.iter().map(ToString::to_string).collect();
+    let warnings: Vec<_> = status.warnings.all().iter().map(ToString::to_string).collect();
     json!({
         "in_force": last_error.is_none(),
         "generation": status.loads_ok,

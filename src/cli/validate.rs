@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::output::{end, print, report};
 use super::rule_options::RuleOptions;
-use crate::rules::{LoadedRules, Problem, load, schema};
+use crate::rules::{LoadedRules, Problems, load, schema};
 
 /// Check rule files: every problem of every file, each with file, line and reason.
 ///
@@ -47,10 +47,10 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
     };
     match load(&args.paths, options) {
         Ok(loaded) => {
-            for warning in &loaded.warnings {
+            for warning in loaded.warnings.all() {
                 report(warning);
             }
-            if args.strict && !loaded.warnings.is_empty() {
+            if args.strict && loaded.warnings.warnings() > 0 {
                 report(problem_counts(&loaded.warnings));
                 return ExitCode::FAILURE;
             }
@@ -58,15 +58,15 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
             end(print(&counts), ExitCode::SUCCESS)
         }
         Err(problems) => {
-            report(format_args!("{problems}\n{}", problem_counts(problems.all())));
+            report(format_args!("{problems}
+{}", problem_counts(&problems)));
             ExitCode::FAILURE
         }
     }
 }
 
-fn problem_counts(problems: &[Problem]) -> String {
-    let errors = problems.iter().filter(|problem| problem.is_error()).count();
-    format!("{}, {}", count_of(errors, "error"), count_of(problems.len() - errors, "warning"))
+fn problem_counts(problems: &Problems) -> String {
+    format!("{}, {}", count_of(problems.errors(), "error"), count_of(problems.warnings(), "warning"))
 }
 
 fn load_counts(loaded: &LoadedRules) -> String {
@@ -75,7 +75,7 @@ fn load_counts(loaded: &LoadedRules) -> String {
         count_of(loaded.specs.len(), "domain"),
         count_of(loaded.rules.rules().len(), "rule"),
         count_of(loaded.rules.limits().len(), "limit"),
-        count_of(loaded.warnings.len(), "warning"),
+        count_of(loaded.warnings.warnings(), "warning"),
     ]
     .join(", ")
 }

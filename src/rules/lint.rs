@@ -4,43 +4,75 @@ use std::collections::HashMap;
 
 use crate::engine::Pattern;
 
-use super::problem::{Location, Problem};
+use super::problem::{Location, Problem, ProblemCollector};
 use super::read::{DomainDraft, LimitDraft, NodeDraft};
 
 /// A node is compared with at most this many wildcards of its level. That is enough for files written by hand, and
 /// keeps the check linear for generated files.
 const MAX_WILDCARDS_COMPARED: usize = 256;
 
+/// The paths of a domain's descriptors together. Each rule keeps its path as its name, and every path repeats the
+/// domain and the levels above it, so that a file of a few MiB could have gigabytes of names.
+const MAX_PATH_BYTES: usize = 32 << 20;
+
 /// Replaces a `*`, as an example of any text: a noncharacter of Unicode, which no real pattern contains.
 const ANY_TEXT: &str = "\u{10FFFF}";
 
-/// The problems of a domain as a whole.
-pub(super) fn check_domain(domain: &DomainDraft) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    check_level(&domain.nodes, &domain.name, &mut problems);
-    check_names(domain, &mut problems);
-    problems
+/// Reports the problems of a domain as a whole.
+pub(super) fn check_domain(domain: &DomainDraft, problems: &mut ProblemCollector) {
+    let mut check = LevelCheck { problems, path_bytes: 0 };
+    if check.check_level(&domain.nodes, &domain.name).is_ok() {
+        check_names(domain, problems);
+    }
 }
 
-fn check_level(nodes: &[NodeDraft], path: &str, problems: &mut Vec<Problem>) {
-    let mut firsts: HashMap<String, &Location> = HashMap::new();
-    let wildcards = Wildcards::of_level(nodes);
-    for (index, node) in nodes.iter().enumerate() {
-        let composite = node.spec.composite();
-        let path = format!("{path}.{composite}");
-        if let Some(first) = firsts.get(&composite) {
-            let reason = format!("duplicate descriptor composite key '{path}', first on {first}");
-            problems.push(Problem::error(node.location.clone(), reason));
-        } else if let Some(reason) = wildcards.unreachable_reason(index, node, &composite) {
-            problems.push(Problem::warning(node.location.clone(), reason));
+struct LevelCheck<'p> {
+    problems: &'p mut ProblemCollector,
+    /// The paths of the nodes that were checked.
+    path_bytes: usize,
+}
+
+/// The paths are too long together: reported, and not checked further.
+struct LongPaths;
+
+impl LevelCheck<'_> {
+    fn check_level(&mut self, nodes: &[NodeDraft], path: &str) -> Result<(), LongPaths> {
+        let mut firsts: HashMap<String, &Location> = HashMap::new();
+        let wildcards = Wildcards::of_level(nodes);
+        for (index, node) in nodes.iter().enumerate() {
+            let composite = node.spec.composite();
+            self.add_path(path.len() + composite.len(), &node.location)?;
+            let path = format!("{path}.{composite}");
+            if let Some(first) = firsts.get(&composite) {
+                let reason = format!("duplicate descriptor composite key '{path}', first on {first}");
+                self.problems.push(Problem::error(node.location.clone(), reason));
+            } else if let Some(reason) = wildcards.unreachable_reason(index, node, &composite) {
+                self.problems.push(Problem::warning(node.location.clone(), reason));
+            }
+            if has_no_effect(node, &composite) {
+                let reason = "this descriptor does nothing: it has no value, no limit and no descriptors";
+                self.problems.push(Problem::warning(node.location.clone(), reason));
+            }
+            if let Some(problem) = same_label(&node.limits) {
+                self.problems.push(problem);
+            }
+            firsts.entry(composite).or_insert(&node.location);
+            self.check_level(&node.nodes, &path)?;
         }
-        if has_no_effect(node, &composite) {
-            let reason = "this descriptor does nothing: it has no value, no limit and no descriptors";
-            problems.push(Problem::warning(node.location.clone(), reason));
+        Ok(())
+    }
+
+    fn add_path(&mut self, bytes: usize, location: &Location) -> Result<(), LongPaths> {
+        self.path_bytes = self.path_bytes.saturating_add(bytes);
+        if self.path_bytes <= MAX_PATH_BYTES {
+            return Ok(());
         }
-        problems.extend(same_label(&node.limits));
-        firsts.entry(composite).or_insert(&node.location);
-        check_level(&node.nodes, &path, problems);
+        let reason = format!(
+            "the paths of the descriptors, such as domain.key_value.key_value, have more than {MAX_PATH_BYTES} bytes \
+             together; shorten the domain, or the keys and values of upper levels"
+        );
+        self.problems.push(Problem::error(location.clone(), reason));
+        Err(LongPaths)
     }
 }
 
@@ -104,7 +136,7 @@ impl<'n> Wildcards<'n> {
     }
 }
 
-fn check_names(domain: &DomainDraft, problems: &mut Vec<Problem>) {
+fn check_names(domain: &DomainDraft, problems: &mut ProblemCollector) {
     let mut limits = Vec::new();
     collect_limits(&domain.nodes, &mut limits);
     let mut firsts: HashMap<&str, &Location> = HashMap::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::{Defaults, DomainSpec, RuleSet};
 
 use super::lint;
-use super::problem::{Location, Problem, Problems};
+use super::problem::{Location, Problem, ProblemCollector, Problems};
 use super::read::{DomainDraft, read_document};
 use super::source::{Source, SourceFile, SourceFiles};
 use crate::yaml;
@@ -28,7 +28,7 @@ pub struct LoadedRules {
     /// The input of the compilation, in the order of the files.
     pub specs: Vec<DomainSpec>,
     /// Probable mistakes in the files.
-    pub warnings: Vec<Problem>,
+    pub warnings: Problems,
     /// The number of files read.
     pub files: usize,
 }
@@ -42,11 +42,12 @@ pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<LoadedRules, Prob
 }
 
 pub(super) fn compile(sources: &SourceFiles, options: LoadOptions) -> Result<LoadedRules, Problems> {
-    let mut problems = sources.problems.clone();
+    let mut problems = ProblemCollector::default();
+    sources.problems.iter().cloned().for_each(|problem| problems.push(problem));
     let drafts =
         sources.files.iter().filter_map(|file| read_file(file, options.defaults, &mut problems)).collect();
     let domains = join_domains(drafts, options.merge_domains, &mut problems);
-    problems.extend(domains.iter().flat_map(lint::check_domain));
+    domains.iter().for_each(|domain| lint::check_domain(domain, &mut problems));
 
     let names: Vec<Arc<str>> = sources.files.iter().map(|file| Arc::clone(&file.name)).collect();
     let problems = Problems::sorted(problems, &names);
@@ -56,12 +57,12 @@ pub(super) fn compile(sources: &SourceFiles, options: LoadOptions) -> Result<Loa
     let specs: Vec<_> = domains.into_iter().map(DomainDraft::into_spec).collect();
     let rules = RuleSet::compile(&specs, options.defaults).map_err(|error| {
         // Only reached if the checks above miss an error that the compiler finds.
-        Problems::sorted(vec![Problem::error(Location::file("rules".into()), error.to_string())], &names)
+        Problems::one_error(Location::file("rules".into()), error.to_string())
     })?;
-    Ok(LoadedRules { rules, specs, warnings: problems.into_vec(), files: sources.files.len() })
+    Ok(LoadedRules { rules, specs, warnings: problems, files: sources.files.len() })
 }
 
-fn read_file(file: &SourceFile, defaults: Defaults, problems: &mut Vec<Problem>) -> Option<DomainDraft> {
+fn read_file(file: &SourceFile, defaults: Defaults, problems: &mut ProblemCollector) -> Option<DomainDraft> {
     let mut fail = |location, reason: String| {
         problems.push(Problem::error(location, reason));
         None
@@ -85,8 +86,8 @@ fn read_file(file: &SourceFile, defaults: Defaults, problems: &mut Vec<Problem>)
             return fail(Location::line(Arc::clone(&file.name), error.line), reason);
         }
     };
-    let (draft, mut found) = read_document(&file.name, &document, defaults);
-    problems.append(&mut found);
+    let (draft, found) = read_document(&file.name, &document, defaults);
+    problems.append(found);
     draft
 }
 
@@ -95,7 +96,7 @@ fn line_of(bytes: &[u8], offset: usize) -> u32 {
     u32::try_from(newlines + 1).unwrap_or(u32::MAX)
 }
 
-fn join_drafts(earlier: &mut DomainDraft, draft: DomainDraft, problems: &mut Vec<Problem>) {
+fn join_drafts(earlier: &mut DomainDraft, draft: DomainDraft, problems: &mut ProblemCollector) {
     if let (Some(before), Some(now)) = (earlier.shard_by, draft.shard_by)
         && before != now
     {
@@ -109,7 +110,7 @@ fn join_drafts(earlier: &mut DomainDraft, draft: DomainDraft, problems: &mut Vec
 }
 
 /// Joins the drafts of each domain. A domain in several files is an error unless `merge` is set.
-fn join_domains(drafts: Vec<DomainDraft>, merge: bool, problems: &mut Vec<Problem>) -> Vec<DomainDraft> {
+fn join_domains(drafts: Vec<DomainDraft>, merge: bool, problems: &mut ProblemCollector) -> Vec<DomainDraft> {
     let mut domains: Vec<DomainDraft> = Vec::with_capacity(drafts.len());
     for draft in drafts {
         match domains.iter_mut().find(|earlier| earlier.name == draft.name) {

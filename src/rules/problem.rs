@@ -1,7 +1,16 @@
 //! Problems of rule files: severity, file, line, path in the document, reason.
+//!
+//! A file of the wrong kind has as many problems as it has lines, and each may quote a part of the file. So the number
+//! of problems that are kept for each file is bounded, and so is the length of a reason.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+
+/// The problems of each file that are listed. Further problems are only counted.
+const MAX_LISTED: usize = 100;
+/// Characters of a reason: enough for every message that quotes names of a usual length.
+const MAX_REASON_CHARS: usize = 1_000;
 
 /// Whether a problem prevents the rules from being used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,11 +68,11 @@ pub struct Problem {
 
 impl Problem {
     pub(super) fn error(location: Location, reason: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, location, reason: reason.into() }
+        Self { severity: Severity::Error, location, reason: shortened(reason.into()) }
     }
 
     pub(super) fn warning(location: Location, reason: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, location, reason: reason.into() }
+        Self { severity: Severity::Warning, location, reason: shortened(reason.into()) }
     }
 
     /// Whether it prevents the rules from being used.
@@ -88,39 +97,156 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All problems of a set of rule files, in the order of files and lines. Displayed one per line.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Problems(Vec<Problem>);
+fn shortened(mut reason: String) -> String {
+    if let Some((end, _)) = reason.char_indices().nth(MAX_REASON_CHARS) {
+        reason.truncate(end);
+        reason.push_str("...");
+        reason.shrink_to_fit();
+    }
+    reason
+}
 
-impl Problems {
-    /// Sorts `problems` by the position of their file in `files`, then by line; equal ones stay in order.
-    pub(super) fn sorted(mut problems: Vec<Problem>, files: &[Arc<str>]) -> Self {
-        let rank = |problem: &Problem| files.iter().position(|file| *file == problem.location.file);
-        problems.sort_by_cached_key(|problem| (rank(problem), problem.location.line));
-        problems.dedup();
-        Self(problems)
+/// Collects problems in any order. Equal problems are kept once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ProblemCollector {
+    files: Vec<FileProblems>,
+    indexes: HashMap<Arc<str>, usize>,
+}
+
+#[derive(Clone, Debug)]
+struct FileProblems {
+    file: Arc<str>,
+    errors: KeptProblems,
+    warnings: KeptProblems,
+}
+
+/// The first [`MAX_LISTED`] problems of one severity, and the number of further ones.
+#[derive(Clone, Debug, Default)]
+struct KeptProblems {
+    first: Vec<Problem>,
+    further: usize,
+}
+
+impl KeptProblems {
+    fn push(&mut self, problem: Problem) {
+        if self.first.contains(&problem) {
+            return;
+        }
+        if self.first.len() < MAX_LISTED {
+            self.first.push(problem);
+        } else {
+            self.further += 1;
+        }
     }
 
-    /// The problems in order.
+    fn count(&self) -> usize {
+        self.first.len() + self.further
+    }
+}
+
+impl ProblemCollector {
+    pub fn push(&mut self, problem: Problem) {
+        let file = self.file_mut(&problem.location.file);
+        match problem.severity {
+            Severity::Error => file.errors.push(problem),
+            Severity::Warning => file.warnings.push(problem),
+        }
+    }
+
+    /// Adds the problems of `other`.
+    pub fn append(&mut self, other: Self) {
+        for FileProblems { file, errors, warnings } in other.files {
+            let into = self.file_mut(&file);
+            for (into, from) in [(&mut into.errors, errors), (&mut into.warnings, warnings)] {
+                from.first.into_iter().for_each(|problem| into.push(problem));
+                into.further += from.further;
+            }
+        }
+    }
+
+    fn file_mut(&mut self, file: &Arc<str>) -> &mut FileProblems {
+        let index = *self.indexes.entry(Arc::clone(file)).or_insert_with(|| {
+            let (errors, warnings) = (KeptProblems::default(), KeptProblems::default());
+            self.files.push(FileProblems { file: Arc::clone(file), errors, warnings });
+            self.files.len() - 1
+        });
+        &mut self.files[index]
+    }
+}
+
+impl FileProblems {
+    /// The problems by line; if not all can be listed, warnings are left out first. The last one says how many are left
+    /// out.
+    fn listed(self) -> impl Iterator<Item = Problem> {
+        let room = MAX_LISTED - self.errors.first.len();
+        let (errors, warnings) = (self.errors.further, self.warnings.count().saturating_sub(room));
+        let further = (errors + warnings > 0).then(|| {
+            let problem = if errors > 0 { Problem::error } else { Problem::warning };
+            let reason = format!("and {errors} more errors and {warnings} more warnings in this file");
+            problem(Location::file(self.file), reason)
+        });
+        let mut listed = self.errors.first;
+        listed.extend(self.warnings.first.into_iter().take(room));
+        listed.sort_by_key(|problem| problem.location.line);
+        listed.into_iter().chain(further)
+    }
+}
+
+/// The problems of a set of rule files, in the order of files and lines: at most [`MAX_LISTED`] of each file, and then
+/// one that says how many more there are. Displayed one per line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problems {
+    listed: Vec<Problem>,
+    errors: usize,
+    warnings: usize,
+}
+
+impl Problems {
+    /// Sorts the problems by the position of their file in `files`, then by line; on one line errors come first.
+    pub(super) fn sorted(collected: ProblemCollector, files: &[Arc<str>]) -> Self {
+        let ranks: HashMap<_, _> = files.iter().enumerate().map(|(rank, file)| (file, rank)).collect();
+        let mut of_files = collected.files;
+        of_files.sort_by_key(|problems| ranks.get(&problems.file));
+        Self {
+            errors: of_files.iter().map(|problems| problems.errors.count()).sum(),
+            warnings: of_files.iter().map(|problems| problems.warnings.count()).sum(),
+            listed: of_files.into_iter().flat_map(FileProblems::listed).collect(),
+        }
+    }
+
+    /// A single error.
+    pub(super) fn one_error(location: Location, reason: impl Into<String>) -> Self {
+        Self { listed: vec![Problem::error(location, reason)], errors: 1, warnings: 0 }
+    }
+
+    /// The listed problems in order.
     #[must_use]
     pub fn all(&self) -> &[Problem] {
-        &self.0
+        &self.listed
+    }
+
+    /// The number of errors, listed or not.
+    #[must_use]
+    pub fn errors(&self) -> usize {
+        self.errors
+    }
+
+    /// The number of warnings, listed or not.
+    #[must_use]
+    pub fn warnings(&self) -> usize {
+        self.warnings
     }
 
     /// Whether at least one is an error.
     #[must_use]
     pub fn has_errors(&self) -> bool {
-        self.0.iter().any(Problem::is_error)
-    }
-
-    pub(super) fn into_vec(self) -> Vec<Problem> {
-        self.0
+        self.errors > 0
     }
 }
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.0.iter().enumerate() {
+        for (index, problem) in self.listed.iter().enumerate() {
             if index > 0 {
                 f.write_str("\n")?;
             }
@@ -131,3 +257,44 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(found: impl IntoIterator<Item = Problem>, files: &[Arc<str>]) -> Problems {
+        let mut collector = ProblemCollector::default();
+        found.into_iter().for_each(|problem| collector.push(problem));
+        Problems::sorted(collector, files)
+    }
+
+    #[test]
+    fn a_file_lists_a_hundred_problems_and_counts_the_others() {
+        let file: Arc<str> = "a.yaml".into();
+        let at = |line| Location::line(Arc::clone(&file), line);
+        let found = (1..=150).map(|line| Problem::warning(at(line), format!("{line}")));
+        let found = found.chain((151..=200).map(|line| Problem::error(at(line), format!("{line}"))));
+        let all = problems(found, std::slice::from_ref(&file));
+        assert_eq!((all.errors(), all.warnings()), (50, 150));
+        let lines: Vec<_> = all.all().iter().map(ToString::to_string).collect();
+        assert_eq!(lines.len(), 101);
+        assert_eq!((&*lines[49], &*lines[50]), ("a.yaml:50: warning: 50", "a.yaml:151: 151"));
+        assert_eq!(lines[100], "a.yaml: warning: and 0 more errors and 100 more warnings in this file");
+
+        let found = (1..=2_000).map(|line| Problem::error(at(line), "x".repeat(5_000)));
+        let all = problems(found, std::slice::from_ref(&file));
+        assert_eq!(all.errors(), 2_000);
+        assert!(all.to_string().len() < 110_000);
+        assert!(all.to_string().ends_with("a.yaml: and 1900 more errors and 0 more warnings in this file"));
+    }
+
+    #[test]
+    fn equal_problems_are_listed_once_and_files_keep_their_order() {
+        let [first, second]: [Arc<str>; 2] = ["z.yaml".into(), "a.yaml".into()];
+        let error = |file: &Arc<str>, line| Problem::error(Location::line(Arc::clone(file), line), "bad");
+        let found = [error(&second, 2), error(&first, 7), error(&second, 1), error(&first, 7)];
+        let all = problems(found, &[first, second]);
+        assert_eq!(all.to_string(), "z.yaml:7: bad\na.yaml:1: bad\na.yaml:2: bad");
+        assert_eq!(all.errors(), 3);
+    }
+}

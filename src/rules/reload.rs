@@ -85,8 +85,8 @@ impl Reloader {
         Ok((reloader, loaded))
     }
 
-    /// Checks the files at `now`, and loads them if they changed before the last check and not since. Blocks on the file
-    /// system.
+    /// Checks the files at `now`, and loads them if they changed before the last check and not since. Blocks on the
+    /// file system.
     pub fn check_files(&mut self, now: Instant) -> Change {
         let state = self.source.state();
         if state != self.last_state {
@@ -126,7 +126,8 @@ impl Reloader {
     }
 }
 
-/// Checks the files every [`Reloader::check_every`] until `shutdown`, and calls `on_check` with the result of each check.
+/// Checks the files every [`Reloader::check_every`] until `shutdown`, and calls `on_check` with the result of each
+/// check.
 ///
 /// # Panics
 /// If loading panics.

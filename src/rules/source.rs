@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::problem::{Location, Problem};
 
-/// The size limit of a rule file: room for about 50,000 rules.
+/// The size limit of a rule file. `yaml` bounds the number of keys and values in it.
 const MAX_FILE_BYTES: u64 = 8 << 20;
 /// Levels of directories below a path.
 const MAX_DIRECTORY_DEPTH: usize = 32;
@@ -208,10 +208,14 @@ fn stamp(path: &Path) -> io::Result<FileStamp> {
 }
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    let too_large = || io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes"));
+    let length = fs::metadata(path)?.len();
+    let capacity = usize::try_from(length).ok().filter(|_| length <= MAX_FILE_BYTES).ok_or_else(too_large)?;
+    let mut bytes = Vec::with_capacity(capacity);
+    // The file may have grown since.
     File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
-        return Err(io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes")));
+        return Err(too_large());
     }
     Ok(bytes)
 }

@@ -1,7 +1,7 @@
 //! The state of the rules for the admin page: the rules in force, the time when they were loaded, and the last error.
 
 use super::load::LoadedRules;
-use super::problem::{Problem, Problems};
+use super::problem::Problems;
 
 /// The state of the rules. Times are microseconds since the epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct RulesStatus {
     /// Number of loads that failed.
     pub loads_failed: u64,
     /// Warnings about the files in force.
-    pub warnings: Vec<Problem>,
+    pub warnings: Problems,
 }
 
 /// Why the newest state of the files is not in force.

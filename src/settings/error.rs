@@ -3,6 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
+/// A message lists at most this many problems: a file of another kind has thousands.
+const MAX_LISTED: usize = 100;
+
 /// Why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
@@ -65,7 +68,11 @@ pub enum Fault {
 impl fmt::Display for SettingProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the settings cannot be used:")?;
-        self.0.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+        self.0.iter().take(MAX_LISTED).try_for_each(|problem| write!(f, "\n  {problem}"))?;
+        match self.0.len().saturating_sub(MAX_LISTED) {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more"),
+        }
     }
 }
 

@@ -2,11 +2,16 @@
 //! stays text, and a text means the same in the file and in the environment.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::error::{Fault, Origin, SettingProblem, SettingsError};
 use super::layers::{Layer, RawSetting, RawValue};
 use crate::yaml::{self, Content, Node, Scalar, YamlError};
+
+/// The size limit of a settings file: far above all settings with comments.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// A file as flat keys.
 #[derive(Debug, Default)]
@@ -17,8 +22,8 @@ pub(super) struct Contents {
 }
 
 pub(super) fn read_file(path: &Path) -> Result<Contents, SettingsError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|cause| SettingsError::Unreadable { path: path.to_owned(), cause })?;
+    let text =
+        read_bounded(path).map_err(|cause| SettingsError::Unreadable { path: path.to_owned(), cause })?;
     let unusable = |YamlError { line, reason }| SettingsError::Syntax { path: path.to_owned(), line, reason };
     let document = yaml::parse(&text).map_err(unusable)?;
     if let Some(line) = document.second_line {
@@ -34,6 +39,15 @@ pub(super) fn read_file(path: &Path) -> Result<Contents, SettingsError> {
         }
     }
     Ok(flattener.contents)
+}
+
+fn read_bounded(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
+        return Err(io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 struct Flattener {

@@ -9,6 +9,11 @@ use super::tree::{Node, start_line};
 
 /// The deepest nesting of lists and maps. A level of descriptors takes two of these levels.
 const MAX_DEPTH: usize = 100;
+/// The nodes of a document: keys, values, lists and maps. About 40,000 rules with one limit each; a node costs about
+/// 70 bytes, and the same again for a moment when a long list ends.
+const MAX_NODES: usize = 400_000;
+/// Anchors are kept until the end of the document.
+const MAX_ANCHORS: usize = 10_000;
 /// Nodes that aliases may add to a document: enough for any rule file, too few for an alias bomb.
 const MAX_ALIASED_NODES: usize = 200_000;
 
@@ -24,6 +29,7 @@ struct OpenNode {
 #[derive(Default)]
 pub(super) struct TreeBuilder {
     open: Vec<OpenNode>,
+    nodes: usize,
     anchors: HashMap<usize, Node>,
     aliased: usize,
     root: Option<Node>,
@@ -37,6 +43,12 @@ impl TreeBuilder {
 
     pub fn add_event(&mut self, event: Event<'_>, span: Span) -> Result<(), YamlError> {
         let line = start_line(span);
+        if matches!(
+            event,
+            Event::Scalar(..) | Event::SequenceStart(..) | Event::MappingStart(..) | Event::Alias(_)
+        ) {
+            self.count_node(line)?;
+        }
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 self.add_node(Node::scalar(line, &text, style, tag.as_deref()), anchor)
@@ -59,6 +71,15 @@ impl TreeBuilder {
         self.check_depth(0, line)
     }
 
+    fn count_node(&mut self, line: u32) -> Result<(), YamlError> {
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            let reason = format!("the document has more than {MAX_NODES} keys and values");
+            return Err(YamlError { line, reason });
+        }
+        Ok(())
+    }
+
     fn check_depth(&self, height: usize, line: u32) -> Result<(), YamlError> {
         if self.open.len() + height > MAX_DEPTH {
             let reason = format!("lists and maps may not nest deeper than {MAX_DEPTH} levels");
@@ -72,8 +93,8 @@ impl TreeBuilder {
             let reason = "an alias is inside the node that it refers to".to_owned();
             return Err(YamlError { line, reason });
         };
-        self.check_depth(node.height, line)?;
-        self.aliased += node.size;
+        self.check_depth(usize::from(node.height), line)?;
+        self.aliased += node.size as usize;
         if self.aliased > MAX_ALIASED_NODES {
             let reason = format!("aliases add more than {MAX_ALIASED_NODES} nodes to the document");
             return Err(YamlError { line, reason });
@@ -84,8 +105,12 @@ impl TreeBuilder {
 
     /// `anchor` is 0 for a node without one.
     fn add_node(&mut self, node: Node, anchor: usize) -> Result<(), YamlError> {
-        self.check_depth(node.height, node.line)?;
+        self.check_depth(usize::from(node.height), node.line)?;
         if anchor != 0 {
+            if self.anchors.len() >= MAX_ANCHORS {
+                let reason = format!("the document has more than {MAX_ANCHORS} anchors");
+                return Err(YamlError { line: node.line, reason });
+            }
             self.anchors.insert(anchor, node.clone());
         }
         match self.open.last_mut() {

@@ -1,22 +1,25 @@
 //! YAML text to a tree with line numbers. Knows neither rules nor settings, and does not interpret scalars.
 //!
-//! Only the first document is read, as in envoyproxy/ratelimit. Depth, size and alias expansion are bounded.
+//! Only the first document is read, as in envoyproxy/ratelimit. Depth, size and alias expansion are bounded, and so is
+//! the memory of the parser: a file of the wrong kind must not take the process down.
 
 mod builder;
 mod error;
+mod input;
 mod tree;
 
-use saphyr_parser::{Event, Parser, Span, StrInput};
+use saphyr_parser::{BufferedInput, Event, Parser, Span};
 
 use builder::TreeBuilder;
 pub(crate) use error::{YamlError, excerpt};
+use input::{BoundedChars, ReadAhead};
 use tree::start_line;
 pub(crate) use tree::{Content, Document, Node, Scalar};
 
 /// Reads the first document of `text`.
 pub(crate) fn parse(text: &str) -> Result<Document, YamlError> {
     let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
-    let mut events = Events { parser: Parser::new_from_str(text), text };
+    let mut events = Events::new(text);
     let mut builder = TreeBuilder::default();
     while let Some((event, span)) = events.next_event()? {
         match event {
@@ -31,13 +34,24 @@ pub(crate) fn parse(text: &str) -> Result<Document, YamlError> {
 }
 
 struct Events<'t> {
-    parser: Parser<'t, StrInput<'t>>,
+    parser: Parser<'t, BufferedInput<BoundedChars<'t>>>,
+    read_ahead: ReadAhead,
     text: &'t str,
 }
 
 impl<'t> Events<'t> {
+    fn new(text: &'t str) -> Self {
+        let read_ahead = ReadAhead::default();
+        let parser = Parser::new_from_iter(BoundedChars::new(text, read_ahead.clone()));
+        Self { parser, read_ahead, text }
+    }
+
     fn next_event(&mut self) -> Result<Option<(Event<'t>, Span)>, YamlError> {
-        self.parser.next_event().transpose().map_err(|error| YamlError::from_scan(&error, self.text))
+        self.read_ahead.restart();
+        let event = self.parser.next_event().transpose();
+        // First: the parser has seen the end of its input, which is an error of its own in most places.
+        self.read_ahead.check()?;
+        event.map_err(|error| YamlError::from_scan(&error, self.text))
     }
 
     /// The line on which another document starts. Call after the end of the first.
@@ -151,6 +165,39 @@ mod tests {
             text += &format!("- &a{level} [{aliases}]\n");
         }
         assert_eq!(reason(&text), "aliases add more than 200000 nodes to the document");
+    }
+
+    #[test]
+    fn the_number_of_nodes_is_bounded() {
+        let refused = "the document has more than 400000 keys and values";
+        let list = |nodes: usize| "- x\n".repeat(nodes);
+        // The list itself is a node.
+        assert!(parse(&list(399_999)).is_ok());
+        let error = parse(&list(400_000)).expect_err("refused");
+        assert_eq!((error.line, error.reason.as_str()), (400_000, refused));
+        let pairs: String = (0..300_000).map(|key| format!("k{key}: v\n")).collect();
+        assert_eq!(reason(&pairs), refused);
+        let aliases = "- &a x\n".to_owned() + &"- *a\n".repeat(600_000);
+        assert_eq!(reason(&aliases), "aliases add more than 200000 nodes to the document");
+        let anchors: String = (0..20_000).map(|anchor| format!("- &a{anchor} x\n")).collect();
+        assert_eq!(reason(&anchors), "the document has more than 10000 anchors");
+    }
+
+    #[test]
+    fn a_list_or_map_in_brackets_is_bounded_and_one_without_is_not() {
+        let refused = "a list or map in brackets is too long; write it without brackets";
+        let flow = |items: usize| format!("# c\n[{}]", "a, [], ".repeat(items));
+        assert!(parse(&flow(20_000)).is_ok());
+        for text in [flow(100_000), flow(100_000).replace(", ", ",\n")] {
+            assert_eq!(reason(&text), refused);
+        }
+        for item in ["'a', ", "\"a\", ", "a: b, ", "? a, ", "!a b, ", "&a b, "] {
+            assert_eq!(reason(&format!("[{}", item.repeat(300_000))), refused, "{item}");
+        }
+        let pairs: String = (0..100_000).map(|key| format!("k{key}: [a, b, c]  # {{}}\n")).collect();
+        assert!(parse(&pairs).is_err_and(|error| error.reason.contains("keys and values")));
+        let comments = "# []{},:\n".repeat(30_000) + "a: 1\n";
+        assert!(parse(&comments).is_ok());
     }
 
     #[test]

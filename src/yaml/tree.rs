@@ -14,9 +14,9 @@ pub(crate) struct Node {
     pub line: u32,
     pub content: Content,
     /// The number of nodes below and including this one; a long text counts as several.
-    pub(super) size: usize,
-    /// The number of levels below this one.
-    pub(super) height: usize,
+    pub(super) size: u32,
+    /// The number of levels below this one; the depth of a document is bounded far below 255.
+    pub(super) height: u8,
 }
 
 #[derive(Clone, Debug)]
@@ -64,15 +64,15 @@ impl Node {
         Self {
             line,
             content: Content::Scalar(Scalar { text: text.into(), is_plain }),
-            size: 1 + text.len() / TEXT_BYTES_PER_NODE,
+            size: u32::try_from(text.len() / TEXT_BYTES_PER_NODE).unwrap_or(u32::MAX).saturating_add(1),
             height: 0,
         }
     }
 
     /// A list or map that starts on `line`, with the sizes of its `children` added up.
     pub(super) fn collection(line: u32, children: Vec<Self>, is_map: bool) -> Self {
-        let size = 1 + children.iter().map(|child| child.size).sum::<usize>();
-        let height = 1 + children.iter().map(|child| child.height).max().unwrap_or(0);
+        let size = children.iter().fold(1, |size: u32, child| size.saturating_add(child.size));
+        let height = children.iter().map(|child| child.height).max().unwrap_or(0).saturating_add(1);
         let content =
             if is_map { Content::Map(into_pairs(children).into()) } else { Content::List(children.into()) };
         Self { line, content, size, height }

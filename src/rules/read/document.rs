@@ -10,7 +10,7 @@ use super::file_report::{FileReport, Position};
 use super::limits::{has_limits, read_limits};
 use super::metadata::read_metadata;
 use crate::rules::keys::Section;
-use crate::rules::problem::Problem;
+use crate::rules::problem::ProblemCollector;
 use crate::yaml::{Document, Node};
 
 /// Reads the first document of `file`. Returns `None` for a document without a domain, and every problem of the
@@ -19,7 +19,7 @@ pub(in crate::rules) fn read_document(
     file: &Arc<str>,
     document: &Document,
     defaults: Defaults,
-) -> (Option<DomainDraft>, Vec<Problem>) {
+) -> (Option<DomainDraft>, ProblemCollector) {
     let mut report = FileReport::new(file);
     let draft = read_domain(document, defaults, &mut report);
     (draft, report.problems)

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::rules::problem::{Location, Problem};
+use crate::rules::problem::{Location, Problem, ProblemCollector};
+use crate::yaml::excerpt;
 
 #[derive(Debug)]
 pub(super) struct FileReport {
     file: Arc<str>,
-    pub problems: Vec<Problem>,
+    pub problems: ProblemCollector,
 }
 
 impl FileReport {
     pub fn new(file: &Arc<str>) -> Self {
-        Self { file: Arc::clone(file), problems: Vec::new() }
+        Self { file: Arc::clone(file), problems: ProblemCollector::default() }
     }
 
     pub fn location(&self, at: &Position) -> Location {
@@ -41,11 +42,12 @@ impl Position {
         Self { line, path: String::new() }
     }
 
-    /// The value under a key of the map at this position.
+    /// The value under a key of the map at this position. A long name is shortened: every path below repeats it.
     pub fn key(&self, name: &str, line: u32) -> Self {
+        let (name, more) = excerpt(name);
         let path = match self.path.as_str() {
-            "" => name.to_owned(),
-            path => format!("{path}.{name}"),
+            "" => format!("{name}{more}"),
+            path => format!("{path}.{name}{more}"),
         };
         Self { line, path }
     }

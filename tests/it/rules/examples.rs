@@ -11,7 +11,7 @@ use super::{REFERENCE, labels, request, root};
 fn examples() -> RuleSet {
     let loaded =
         load(&[root().join("config/rules")], REFERENCE).unwrap_or_else(|problems| panic!("{problems}"));
-    assert_eq!(loaded.warnings, []);
+    assert_eq!(loaded.warnings.all(), []);
     loaded.rules
 }
 

@@ -36,9 +36,9 @@ fn problems(directory: &Path, case: &str) -> String {
     let prefix = format!("{}/", directory.display());
     let problems = match load(&[directory.join(case)], REFERENCE) {
         Ok(loaded) => loaded.warnings,
-        Err(problems) => problems.all().to_vec(),
+        Err(problems) => problems,
     };
-    let lines = problems.iter().map(|problem| problem.to_string().replace(&prefix, "") + "\n");
+    let lines = problems.all().iter().map(|problem| problem.to_string().replace(&prefix, "") + "\n");
     lines.collect()
 }
 

@@ -13,7 +13,7 @@ fn limit(keys: &str, defaults: Defaults) -> LimitSpec {
     );
     let options = LoadOptions { defaults, ..REFERENCE };
     let loaded = load_bytes(text.as_bytes(), options).unwrap_or_else(|problems| panic!("{problems}"));
-    assert_eq!(loaded.warnings, [], "{keys}");
+    assert_eq!(loaded.warnings.all(), [], "{keys}");
     loaded.rules.limits()[0].spec.clone()
 }
 
@@ -144,7 +144,7 @@ descriptors:
 ",
     )
     .unwrap_or_else(|problems| panic!("{problems}"));
-    assert_eq!(loaded.warnings, []);
+    assert_eq!(loaded.warnings.all(), []);
     let numbers: Vec<_> = loaded.rules.limits().iter().map(|limit| limit.spec.requests_per_unit).collect();
     assert_eq!(numbers, [5, 5, 6, 7]);
 }
@@ -258,8 +258,8 @@ fn domains_are_merged_on_request_in_the_order_of_the_files() {
     let loaded = load(&paths, merging).unwrap_or_else(|problems| panic!("{problems}"));
     assert_eq!((loaded.files, loaded.specs.len()), (3, 1));
     assert_eq!(labels(&loaded.rules, &request("d", &["k=abc"])), ["10-first.yaml"]);
-    assert_eq!(loaded.warnings.len(), 1, "the second wildcard never matches: {:?}", loaded.warnings);
-    assert!(loaded.warnings[0].location.file.ends_with("20/second.yml"));
+    assert_eq!(loaded.warnings.warnings(), 1, "the second wildcard never matches: {:?}", loaded.warnings);
+    assert!(loaded.warnings.all()[0].location.file.ends_with("20/second.yml"));
 
     write("40-fourth.yaml", "b");
     let problems = load(&paths, merging).expect_err("k_b twice");
@@ -282,12 +282,12 @@ fn each_file_of_a_config_map_volume_is_read_once() {
     std::os::unix::fs::symlink("..data/rules.yaml", path.join("rules.yaml")).expect("a link");
     std::fs::write(path.join(".rules.yaml.swp"), "not rules").expect("a file");
     let loaded = load(&[path.to_path_buf()], REFERENCE).unwrap_or_else(|problems| panic!("{problems}"));
-    assert_eq!((loaded.files, loaded.warnings.len()), (1, 0));
+    assert_eq!((loaded.files, loaded.warnings.warnings()), (1, 0));
     // A cycle of links is followed once, and a file with two names is read once.
     std::os::unix::fs::symlink(".", path.join("cycle")).expect("a link");
     std::os::unix::fs::symlink("rules.yaml", path.join("twice.yaml")).expect("a link");
     let loaded = load(&[path.to_path_buf()], REFERENCE).unwrap_or_else(|problems| panic!("{problems}"));
-    assert_eq!((loaded.files, loaded.warnings.len()), (1, 2));
+    assert_eq!((loaded.files, loaded.warnings.warnings()), (1, 2));
 }
 
 #[test]

@@ -49,6 +49,14 @@ impl Ratelimitd {
         self.daemon.log()
     }
 
+    /// The largest resident memory of the process so far, in KiB.
+    pub fn peak_memory_kib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.daemon.id());
+        let status = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux has the line");
+        peak.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
     /// Ends the process at once (SIGKILL).
     pub fn kill(&mut self) {
         self.daemon.kill();
