@@ -2,16 +2,14 @@
 //!
 //! `{domain|key=value}|key=value#fingerprint`. The part in braces decides the slot in a Redis Cluster: by default
 //! domain and first entry, so that all counters of one tenant, user or address are on one node ([`ShardBy`]).
-//! Characters with a meaning are escaped as `%XX`, so different descriptors never share a key. Long parts are
-//! replaced by a hash.
-
-use std::fmt::Write as _;
+//! Characters with a meaning are escaped as `%XX`, so different descriptors never share a key. A long part is replaced
+//! by a hash of the unescaped text.
 
 use sha2::{Digest, Sha256};
 
 use super::shard::ShardBy;
 
-/// A domain, key or value of more bytes than this (escaped) is hashed.
+/// A domain, key or value that takes more bytes than this when it is escaped is hashed as it is, not escaped.
 const MAX_PART_LEN: usize = 64;
 /// The entries after the first are hashed together if they take more bytes than this.
 const MAX_TAIL_LEN: usize = 192;
@@ -56,7 +54,8 @@ pub(super) fn write_key<'a>(
         write_part(out, part);
     }
     if out.len() - tail > MAX_TAIL_LEN {
-        replace_by_hash(out, tail);
+        let entries = out.split_off(tail);
+        write_hash(out, entries.as_bytes());
     }
     close_brace(out, ShardBy::Descriptor);
     out.push('#');
@@ -77,18 +76,33 @@ fn write_part(out: &mut String, part: KeyPart<'_>) {
 
 fn write_text(out: &mut String, text: &str) {
     let start = out.len();
+    // Escaping does not shorten a text, so a long one is hashed without being escaped: a crafted value of 16 KiB costs
+    // one pass, whatever its characters.
+    if text.len() <= MAX_PART_LEN {
+        write_escaped(out, text);
+        if out.len() - start <= MAX_PART_LEN {
+            return;
+        }
+        out.truncate(start);
+    }
+    write_hash(out, text.as_bytes());
+}
+
+fn write_escaped(out: &mut String, text: &str) {
     let mut rest = text;
     while let Some(index) = rest.bytes().position(|byte| IS_ESCAPED[usize::from(byte)]) {
         out.push_str(&rest[..index]);
-        // Writing to a String cannot fail.
-        let _ = write!(out, "%{:02X}", rest.as_bytes()[index]);
+        let byte = usize::from(rest.as_bytes()[index]);
+        out.extend(['%', UPPER_HEX[byte >> 4], UPPER_HEX[byte & 15]]);
         rest = &rest[index + 1..];
     }
     out.push_str(rest);
-    if out.len() - start > MAX_PART_LEN {
-        replace_by_hash(out, start);
-    }
 }
+
+const UPPER_HEX: [char; 16] =
+    ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
+const LOWER_HEX: [char; 16] =
+    ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
 
 /// Whether a byte is escaped, because it has a meaning in keys or is not printable. All are ASCII, so none is part of a
 /// longer UTF-8 character.
@@ -102,13 +116,12 @@ const IS_ESCAPED: [bool; 256] = {
     table
 };
 
-/// Replaces the text from `start` by 128 bits of its SHA-256. `%h` is not an escape, so no escaped text contains it.
-fn replace_by_hash(out: &mut String, start: usize) {
-    let digest = Sha256::digest(&out.as_bytes()[start..]);
-    out.truncate(start);
+/// Appends 128 bits of the text's SHA-256. `%h` is not an escape, so no escaped text contains it.
+fn write_hash(out: &mut String, text: &[u8]) {
+    let digest = Sha256::digest(text);
     out.push_str("%h");
     for byte in &digest[..16] {
-        let _ = write!(out, "{byte:02x}");
+        out.extend([LOWER_HEX[usize::from(byte >> 4)], LOWER_HEX[usize::from(byte & 15)]]);
     }
 }
 
@@ -159,6 +172,35 @@ mod tests {
         let many: Vec<_> = (0..50).map(|i| (format!("k{i}"), long.clone())).collect();
         assert!(key(&long, &many).len() < 512);
         assert_ne!(key("d", &entries(&[("k", &long)])), key("d", &entries(&[("k", &long[1..])])));
+    }
+
+    #[test]
+    fn a_part_that_is_too_long_when_escaped_is_hashed_as_it_is() {
+        let hash = |text: &str| {
+            let mut out = String::new();
+            write_hash(&mut out, text.as_bytes());
+            out
+        };
+        let table = [
+            // value, its text in the key
+            ("a".repeat(64), "a".repeat(64)),
+            ("a".repeat(65), hash(&"a".repeat(65))),
+            ("%".repeat(21), "%25".repeat(21)),
+            ("%".repeat(22), hash(&"%".repeat(22))),
+            ("%".repeat(16_384), hash(&"%".repeat(16_384))),
+            ("\u{fc}".repeat(33), hash(&"\u{fc}".repeat(33))),
+        ];
+        for (value, written) in table {
+            assert_eq!(key("d", &entries(&[("k", &value)])), format!("{{d|k={written}}}#fw:1/1"));
+        }
+        // SHA-256 of "abc", from FIPS 180.
+        assert_eq!(hash("abc"), "%hba7816bf8f01cfea414140de5dae2223");
+    }
+
+    #[test]
+    fn a_long_value_never_shares_a_key_with_the_escaped_form_of_another() {
+        let (short, long) = (" ".repeat(30), "%20".repeat(30));
+        assert_ne!(key("d", &entries(&[("k", &short)])), key("d", &entries(&[("k", &long)])));
     }
 
     proptest! {
