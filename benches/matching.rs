@@ -1,5 +1,6 @@
-//! The cost of one match with 1, 100 and 10,000 rules at a level, which should be equal; and with 1, 10 and 100
-//! wildcards, where it may grow with their number.
+//! The cost of one match with 1, 100 and 10,000 rules at a level, which should be equal; with 1, 10 and 100 wildcards,
+//! where it may grow with their number; and with long values, where it may grow with their length, whatever their
+//! characters and the number of wildcards.
 
 use std::hint::black_box;
 
@@ -9,6 +10,8 @@ use ratelimitd::engine::{
     RuleSpec, Unit,
 };
 
+/// Bytes of a long value.
+const LONG: usize = 16 * 1024;
 /// Different requests, matched in turn.
 const REQUESTS: usize = 128;
 
@@ -54,6 +57,24 @@ fn matching(criterion: &mut Criterion) {
         let rules = rules(count, |n| format!("prefix{n}-*"));
         let request = request(&format!("prefix{}-x", count - 1));
         group.bench_function(BenchmarkId::from_parameter(count), |bencher| {
+            bencher.iter(|| black_box(rules.plan(black_box(&request))));
+        });
+    }
+    group.finish();
+    let mut group = criterion.benchmark_group("match and key, long values");
+    let exact = rules(1, |_| String::new());
+    let infixes = rules(100, |n| format!("*/v{n}/*"));
+    let cases = [
+        ("short", &exact, "alice".to_owned()),
+        ("16 KiB of letters", &exact, "a".repeat(LONG)),
+        ("16 KiB of %", &exact, "%".repeat(LONG)),
+        ("short, 100 infix wildcards", &infixes, "/api/v99/users".to_owned()),
+        ("16 KiB of letters, 100 infix wildcards", &infixes, "a".repeat(LONG)),
+        ("16 KiB of /v, 100 infix wildcards", &infixes, "/v".repeat(LONG / 2)),
+    ];
+    for (name, rules, value) in cases {
+        let request = request(&value);
+        group.bench_function(name, |bencher| {
             bencher.iter(|| black_box(rules.plan(black_box(&request))));
         });
     }

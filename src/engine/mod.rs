@@ -20,6 +20,7 @@ mod pattern;
 mod rule;
 mod rule_set;
 mod spec;
+mod wildcards;
 
 // The vocabulary: a limit, its algorithm, its counter's key.
 pub mod algorithm;

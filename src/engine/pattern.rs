@@ -1,19 +1,29 @@
 //! Wildcards in rule values: each `*` matches zero or more characters.
 
+use std::ops::Range;
+
 /// A pattern over the whole text `key_value`, matched as `envoyproxy/ratelimit` does: prefix, suffix, and the pieces
-/// between them, each at its leftmost position after the piece before. A match is linear in the text per piece.
+/// between them, each at its leftmost position after the piece before. A match is linear in the text per piece;
+/// [`Wildcards`](super::wildcards::Wildcards) matches many patterns at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<str>,
     literal_len: usize,
+    prefix_len: usize,
+    suffix_len: usize,
 }
 
 impl Pattern {
     /// The pattern `text`; `None` if `text` has no `*`.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
-        let stars = text.matches('*').count();
-        (stars > 0).then(|| Self { text: text.into(), literal_len: text.len() - stars })
+        let (prefix_len, last) = (text.find('*')?, text.rfind('*')?);
+        Some(Self {
+            text: text.into(),
+            literal_len: text.len() - text.matches('*').count(),
+            prefix_len,
+            suffix_len: text.len() - last - 1,
+        })
     }
 
     /// The pattern as written in the rule file.
@@ -25,28 +35,34 @@ impl Pattern {
     /// Whether the pattern matches all of `candidate`.
     #[must_use]
     pub fn matches(&self, candidate: &str) -> bool {
-        // Prefix and suffix must not overlap.
-        if candidate.len() < self.literal_len {
-            return false;
-        }
-        let (prefix, rest) = self.text.split_once('*').unwrap_or((&self.text, ""));
-        let Some(unmatched) = candidate.strip_prefix(prefix) else {
+        let Some(between) = self.between(candidate) else {
             return false;
         };
-        let mut pieces = rest.split('*');
-        let Some(suffix) = pieces.next_back() else {
-            return false;
-        };
-        let Some(mut middle) = unmatched.strip_suffix(suffix) else {
-            return false;
-        };
-        for piece in pieces {
-            match middle.find(piece) {
-                Some(start) => middle = &middle[start + piece.len()..],
-                None => return false,
+        let mut rest = &candidate[between];
+        self.pieces().all(|piece| match rest.find(piece) {
+            Some(start) => {
+                rest = &rest[start + piece.len()..];
+                true
             }
-        }
-        true
+            None => false,
+        })
+    }
+
+    /// The range of `candidate` that the pieces have to match: what is left without prefix and suffix. `None` if
+    /// `candidate` does not begin and end so, or is too short for all pieces.
+    pub(super) fn between(&self, candidate: &str) -> Option<Range<usize>> {
+        // Prefix and suffix must not overlap.
+        let is_long_enough = candidate.len() >= self.literal_len;
+        let (prefix, suffix) =
+            (&self.text[..self.prefix_len], &self.text[self.text.len() - self.suffix_len..]);
+        let fits = is_long_enough && candidate.starts_with(prefix) && candidate.ends_with(suffix);
+        fits.then(|| self.prefix_len..candidate.len() - self.suffix_len)
+    }
+
+    /// The texts between stars, in order.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = &str> {
+        let inner = &self.text[self.prefix_len..self.text.len() - self.suffix_len];
+        inner.split('*').filter(|piece| !piece.is_empty())
     }
 }
 

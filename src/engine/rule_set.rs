@@ -9,6 +9,7 @@ use super::pattern::Pattern;
 use super::rule::{Rule, RuleId};
 use super::shard::ShardBy;
 use super::spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
+use super::wildcards::Wildcards;
 
 /// Values for limits that do not set them, such as limits that come with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ pub struct Node {
     pub rule: Option<Arc<Rule>>,
     children: HashMap<Box<str>, Node>,
     /// The children that are wildcards, in the order of the file.
-    wildcards: Vec<Pattern>,
+    wildcards: Wildcards,
 }
 
 impl Node {
@@ -87,7 +88,7 @@ impl Node {
     /// The first child, in the order of the file, whose wildcard matches `composite`.
     #[must_use]
     pub fn wildcard_child(&self, composite: &str) -> Option<&Self> {
-        let pattern = self.wildcards.iter().find(|pattern| pattern.matches(composite))?;
+        let pattern = self.wildcards.first_match(composite)?;
         self.children.get(pattern.text())
     }
 
@@ -141,6 +142,7 @@ impl RuleSet {
         specs: &[NodeSpec],
         parent: &Parent<'_>,
     ) -> Result<(), CompileError> {
+        let mut wildcards = Vec::new();
         for spec in specs {
             let composite = spec.composite();
             let path = format!("{}.{composite}", parent.path);
@@ -155,11 +157,12 @@ impl RuleSet {
                 child.rule = Some(self.add_rule(rule, &here)?);
             }
             self.add_level(&mut child, &spec.descriptors, &here)?;
-            node.wildcards.extend(Pattern::new(&composite));
+            wildcards.extend(Pattern::new(&composite));
             if node.children.insert(composite.into(), child).is_some() {
                 return Err(CompileError::DuplicateComposite(path));
             }
         }
+        node.wildcards = Wildcards::new(wildcards);
         Ok(())
     }
 

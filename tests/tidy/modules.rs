@@ -38,8 +38,9 @@ const ALLOWED_IMPORTS: [(&str, &[&str]); 14] = [
     ("main", &["cli"]),
 ];
 
-/// Crates that the pure engine may use: data structures and a hash, nothing that acts.
-const ENGINE_CRATES: [&str; 6] = ["std", "core", "thiserror", "hashbrown", "smallvec", "sha2"];
+/// Crates that the pure engine may use: data structures, a text search and a hash, nothing that acts.
+const ENGINE_CRATES: [&str; 7] =
+    ["std", "core", "thiserror", "aho_corasick", "hashbrown", "smallvec", "sha2"];
 
 /// The first folder or file below `src`.
 fn top_module(path: &Path) -> String {

@@ -1,0 +1,199 @@
+//! The wildcards of one level of the rule tree, matched together: one pass over the text finds the pieces of all
+//! patterns (Aho-Corasick), so a long value costs the same with one wildcard and with a hundred.
+
+use std::sync::Arc;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use super::pattern::Pattern;
+
+/// Patterns in the order of the file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wildcards {
+    patterns: Vec<Pattern>,
+    /// `None` if no pattern has pieces between its first and its last star.
+    pieces: Option<Arc<Pieces>>,
+}
+
+/// The different pieces of all patterns.
+#[derive(Debug)]
+struct Pieces {
+    automaton: AhoCorasick,
+    count: usize,
+    /// For each pattern its pieces, in order.
+    by_pattern: Vec<SmallVec<[usize; 2]>>,
+}
+
+impl Wildcards {
+    pub(super) fn new(patterns: Vec<Pattern>) -> Self {
+        let has_pieces = patterns.iter().any(|pattern| pattern.pieces().next().is_some());
+        let pieces = has_pieces.then(|| Arc::new(Pieces::new(&patterns)));
+        Self { patterns, pieces }
+    }
+
+    /// The first pattern, in the order of the file, that matches all of `candidate`.
+    pub(super) fn first_match(&self, candidate: &str) -> Option<&Pattern> {
+        let Some(pieces) = &self.pieces else {
+            return self.patterns.iter().find(|pattern| pattern.between(candidate).is_some());
+        };
+        let mut search = Search::new(pieces);
+        for (pattern, between) in self
+            .patterns
+            .iter()
+            .enumerate()
+            .filter_map(|(index, pattern)| Some((index, pattern.between(candidate)?)))
+        {
+            if pieces.by_pattern[pattern].is_empty() {
+                // A later pattern cannot be the first match.
+                search.first = Some(pattern);
+                break;
+            }
+            search.add(Waiting { pattern, matched: 0, from: between.start, until: between.end, next: None });
+        }
+        search.run(candidate).map(|index| &self.patterns[index])
+    }
+}
+
+impl Pieces {
+    fn new(patterns: &[Pattern]) -> Self {
+        let mut texts: Vec<&str> = Vec::new();
+        let mut known: HashMap<&str, usize> = HashMap::new();
+        let mut number = |piece| {
+            *known.entry(piece).or_insert_with(|| {
+                texts.push(piece);
+                texts.len() - 1
+            })
+        };
+        let by_pattern = patterns.iter().map(|pattern| pattern.pieces().map(&mut number).collect()).collect();
+        let automaton = AhoCorasick::builder()
+            // The smallest one: a level may have thousands of wildcards.
+            .kind(Some(AhoCorasickKind::ContiguousNFA))
+            .build(&texts)
+            .expect("rule files are bounded, so all pieces have far less than 2^31 bytes");
+        Self { automaton, count: texts.len(), by_pattern }
+    }
+}
+
+/// A search for the first pattern whose pieces all occur, in order and without overlap.
+struct Search<'p> {
+    pieces: &'p Pieces,
+    waiting: SmallVec<[Waiting; 8]>,
+    /// By piece: the first of a linked list of [`Search::waiting`], the patterns whose next piece this is.
+    lists: SmallVec<[Option<usize>; 8]>,
+    /// The first pattern that is known to match.
+    first: Option<usize>,
+}
+
+/// A pattern whose prefix and suffix match, and whose pieces have not all been found.
+struct Waiting {
+    pattern: usize,
+    /// Pieces found so far.
+    matched: usize,
+    /// Where the next piece may start, and where it must have ended.
+    from: usize,
+    until: usize,
+    /// The next in the same list.
+    next: Option<usize>,
+}
+
+impl<'p> Search<'p> {
+    fn new(pieces: &'p Pieces) -> Self {
+        Self { pieces, waiting: SmallVec::new(), lists: SmallVec::new(), first: None }
+    }
+
+    fn add(&mut self, waiting: Waiting) {
+        if self.lists.is_empty() {
+            self.lists.resize(self.pieces.count, None);
+        }
+        self.waiting.push(waiting);
+        self.enlist(self.waiting.len() - 1);
+    }
+
+    /// Puts a waiting pattern into the list of its next piece.
+    fn enlist(&mut self, index: usize) {
+        let waiting = &mut self.waiting[index];
+        let piece = self.pieces.by_pattern[waiting.pattern][waiting.matched];
+        waiting.next = self.lists[piece].replace(index);
+    }
+
+    /// The first pattern that matches.
+    fn run(mut self, candidate: &str) -> Option<usize> {
+        let Some(lowest) = self.waiting.first().map(|waiting| waiting.pattern) else {
+            return self.first;
+        };
+        for found in self.pieces.automaton.find_overlapping_iter(candidate) {
+            self.found(found.pattern().as_usize(), found.start(), found.end());
+            if self.first == Some(lowest) {
+                break;
+            }
+        }
+        self.first
+    }
+
+    /// Advances the patterns that wait for this piece. Pieces come in the order of their ends, so the first piece that
+    /// starts late enough is the leftmost.
+    fn found(&mut self, piece: usize, start: usize, end: usize) {
+        let mut list = self.lists[piece].take();
+        while let Some(index) = list {
+            let waiting = &mut self.waiting[index];
+            list = waiting.next;
+            if end > waiting.until {
+                continue; // and so are all later pieces: this pattern does not match
+            }
+            if start >= waiting.from {
+                waiting.from = end;
+                waiting.matched += 1;
+            }
+            let pattern = waiting.pattern;
+            if waiting.matched < self.pieces.by_pattern[pattern].len() {
+                self.enlist(index);
+            } else {
+                self.first = Some(self.first.map_or(pattern, |first| first.min(pattern)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn wildcards(texts: &[impl AsRef<str>]) -> Wildcards {
+        Wildcards::new(texts.iter().filter_map(|text| Pattern::new(text.as_ref())).collect())
+    }
+
+    fn first<'w>(wildcards: &'w Wildcards, candidate: &str) -> Option<&'w str> {
+        wildcards.first_match(candidate).map(Pattern::text)
+    }
+
+    #[test]
+    fn the_first_pattern_of_the_file_wins_wherever_its_pieces_are() {
+        let level = wildcards(&["k_*late*", "k_*early*", "k_a*", "*"]);
+        let table = [
+            ("k_early then late", "k_*late*"),
+            ("k_x early", "k_*early*"),
+            ("k_a early", "k_*early*"),
+            ("k_abc", "k_a*"),
+            ("other", "*"),
+        ];
+        for (candidate, pattern) in table {
+            assert_eq!(first(&level, candidate), Some(pattern), "{candidate}");
+        }
+        assert_eq!(first(&wildcards(&["k_*late*", "k_a*"]), "other"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn matching_together_equals_matching_one_by_one(
+            texts in proptest::collection::vec("[ab*\u{fc}]{0,7}", 0..6),
+            candidate in "[ab\u{fc}]{0,12}",
+        ) {
+            let together = wildcards(&texts);
+            let one_by_one = together.patterns.iter().find(|pattern| pattern.matches(&candidate));
+            prop_assert_eq!(together.first_match(&candidate), one_by_one);
+        }
+    }
+}
