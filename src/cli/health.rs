@@ -57,7 +57,7 @@ enum HealthError {
     #[error("{0}")]
     Settings(#[from] SettingsError),
     #[error("no answer from {address}: {}", root_cause(cause))]
-    Call { address: Uri, cause: hyper_util::client::legacy::Error },
+    Call { address: Uri, cause: Box<hyper_util::client::legacy::Error> },
     #[error("no answer from {0} in time")]
     Timeout(Uri),
     #[error("the answer of {address} cannot be read: {cause}")]
@@ -70,7 +70,7 @@ enum HealthError {
 /// The answer of a ready service goes to standard output, every other result to standard error.
 #[must_use]
 pub fn run(args: &HealthArgs) -> ExitCode {
-    match ask(args) {
+    match readiness(args) {
         Ok(answer) => {
             // Docker knows the codes 0 and 1 only, and a service is ready whether or not its answer can be printed.
             let _ = end(print(&answer), ExitCode::SUCCESS);
@@ -83,7 +83,7 @@ pub fn run(args: &HealthArgs) -> ExitCode {
     }
 }
 
-fn ask(args: &HealthArgs) -> Result<String, HealthError> {
+fn readiness(args: &HealthArgs) -> Result<String, HealthError> {
     let address = endpoint(args)?;
     let answer = block_on(async { tokio::time::timeout(args.timeout, get(address.clone())).await })?;
     answer.unwrap_or(Err(HealthError::Timeout(address)))
@@ -116,7 +116,8 @@ fn reachable(mut listens_on: SocketAddr) -> SocketAddr {
 async fn get(address: Uri) -> Result<String, HealthError> {
     let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
     let answer = client.get(address.clone()).await;
-    let response = answer.map_err(|cause| HealthError::Call { address: address.clone(), cause })?;
+    let response =
+        answer.map_err(|cause| HealthError::Call { address: address.clone(), cause: cause.into() })?;
     let status = response.status();
     let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
     let body = body.map_err(|cause| HealthError::Body { address, cause })?;
