@@ -22,6 +22,7 @@ use crate::settings::{Log, Settings, StoreKind};
 use crate::telemetry::logging::{self, LoggingError};
 use crate::telemetry::metrics::Metrics;
 use crate::transport::grpc::{BoxError, GrpcError};
+use crate::transport::http::{HttpListener, ListenAddress};
 use crate::transport::{NotReadyReason, Readiness};
 
 pub use crate::telemetry::LogQueue;
@@ -40,7 +41,7 @@ pub enum AppError {
     #[error("{setting}: cannot listen on {address}: {cause}")]
     Bind {
         setting: &'static str,
-        address: SocketAddr,
+        address: ListenAddress,
         #[source]
         cause: io::Error,
     },
@@ -69,19 +70,20 @@ pub struct App {
 #[derive(Debug)]
 struct Ports {
     grpc: TcpListener,
-    http: TcpListener,
-    admin: TcpListener,
+    http: HttpListener,
+    /// `None` where the admin port is switched off.
+    admin: Option<HttpListener>,
 }
 
 /// The addresses of the listeners.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// `ShouldRateLimit`.
     pub grpc: SocketAddr,
     /// `/json`, health, metrics.
-    pub http: SocketAddr,
-    /// The admin port.
-    pub admin: SocketAddr,
+    pub http: ListenAddress,
+    /// The admin port; `None` where it is switched off.
+    pub admin: Option<ListenAddress>,
 }
 
 /// Starts to write logs, panics included, to standard error. Call it once, and [`LogQueue::flush`] before the process
@@ -107,9 +109,12 @@ impl App {
         let stores = Arc::new(Stores::new(&settings, &metrics)?);
         let server = &settings.server;
         let ports = Ports {
-            grpc: bind("server.grpc.address", server.grpc.address).await?,
-            http: bind("server.http.address", server.http_address).await?,
-            admin: bind("server.admin.address", server.admin.address).await?,
+            grpc: bind_grpc(server.grpc.address).await?,
+            http: bind_http("server.http.address", &ListenAddress::Tcp(server.http_address)).await?,
+            admin: match &server.admin.address {
+                Some(address) => Some(bind_http("server.admin.address", address).await?),
+                None => None,
+            },
         };
         let reasons: &[_] = match settings.store.kind {
             StoreKind::Memory => &[NotReadyReason::Starting],
@@ -126,12 +131,22 @@ impl App {
     pub fn addresses(&self) -> io::Result<Addresses> {
         Ok(Addresses {
             grpc: self.ports.grpc.local_addr()?,
-            http: self.ports.http.local_addr()?,
-            admin: self.ports.admin.local_addr()?,
+            http: self.ports.http.address()?,
+            admin: self.ports.admin.as_ref().map(HttpListener::address).transpose()?,
         })
     }
 }
 
-async fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, AppError> {
-    TcpListener::bind(address).await.map_err(|cause| AppError::Bind { setting, address, cause })
+async fn bind_grpc(address: SocketAddr) -> Result<TcpListener, AppError> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|cause| AppError::Bind {
+        setting: "server.grpc.address",
+        address: ListenAddress::Tcp(address),
+        cause,
+    })
+}
+
+async fn bind_http(setting: &'static str, address: &ListenAddress) -> Result<HttpListener, AppError> {
+    let bound = HttpListener::bind(address).await;
+    bound.map_err(|cause| AppError::Bind { setting, address: address.clone(), cause })
 }

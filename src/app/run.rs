@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use futures_util::future::OptionFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::background::Background;
@@ -51,10 +52,13 @@ impl App {
             shutdown.rest.cancel();
             served.map_err(AppError::from)
         };
+        let serve_admin = OptionFuture::from(
+            ports.admin.map(|port| http::serve(port, http_options(), admin, shutdown.rest.clone())),
+        );
         let serve_rest = async {
             tokio::join!(
                 http::serve(ports.http, http_options(), public, shutdown.rest.clone()),
-                http::serve(ports.admin, http_options(), admin, shutdown.rest.clone()),
+                serve_admin,
                 background.run(&shutdown.rest),
             );
             store_closed.await;
@@ -66,7 +70,8 @@ impl App {
             shutdown.grpc.cancel();
             Ok(())
         };
-        tracing::info!(grpc = %addresses.grpc, http = %addresses.http, admin = %addresses.admin, "serving");
+        let admin = addresses.admin.map_or("off".to_owned(), |address| address.to_string());
+        tracing::info!(grpc = %addresses.grpc, http = %addresses.http, %admin, "serving");
         readiness.clear(NotReadyReason::Starting);
         tokio::try_join!(serve_grpc, serve_rest, drain, fail_with_task(store_failed, &shutdown.rest))?;
         tracing::info!("stopped");

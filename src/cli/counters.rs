@@ -4,17 +4,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use http::uri::{Authority, PathAndQuery};
-use http::{Request, StatusCode, Uri, header};
+use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
+use super::admin_port::{AdminPort, parse_admin_port};
 use super::client::{block_on, root_cause};
 use super::descriptor::DescriptorArg;
-use super::http_url::parse_http_url;
 use super::output::{end, print, report};
 use super::seconds::decimal_seconds;
 
@@ -31,7 +28,8 @@ const MAX_ANSWER_BYTES: usize = 16 << 20;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = r"Examples:
   ratelimitd counters show --domain edge tenant=acme,path=/search
-  ratelimitd counters reset --domain accounts login=ann")]
+  ratelimitd counters reset --domain accounts login=ann
+  ratelimitd counters show --admin unix:/run/ratelimitd/admin.sock --domain edge tenant=acme,path=/search")]
 pub struct CountersArgs {
     #[command(subcommand)]
     action: Action,
@@ -47,9 +45,9 @@ enum Action {
 
 #[derive(Clone, Debug, Args)]
 struct CounterArgs {
-    /// The admin port of the service
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:6070", value_parser = parse_http_url)]
-    admin: Uri,
+    /// The admin port of the service: an address like http://127.0.0.1:6070, or unix:/path/to/socket
+    #[arg(long, value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_admin_port)]
+    admin: AdminPort,
 
     /// The domain
     #[arg(long, value_name = "DOMAIN")]
@@ -74,7 +72,7 @@ enum CountersError {
     #[error("no runtime: {0}")]
     Runtime(#[from] std::io::Error),
     #[error("cannot connect to {address}: {}", root_cause(cause))]
-    Connect { address: Authority, cause: hyper_util::client::legacy::Error },
+    Connect { address: String, cause: hyper_util::client::legacy::Error },
     #[error("the admin port does not answer with HTTP: {}", root_cause(.0))]
     Http(#[source] hyper_util::client::legacy::Error),
     #[error("no answer from the admin port in time")]
@@ -109,20 +107,16 @@ pub fn run(args: &CountersArgs) -> ExitCode {
 }
 
 async fn post(args: &CounterArgs, path: &'static str) -> Result<String, CountersError> {
-    let mut parts = args.admin.clone().into_parts();
-    let address = parts.authority.clone().expect("parse_http_url demands an authority");
-    parts.path_and_query = Some(PathAndQuery::from_static(path));
     let entries = args.descriptor.0.iter().map(|entry| json!({"key": entry.key, "value": entry.value}));
     let entries: Value = entries.collect();
     let body = json!({"domain": args.domain, "descriptors": [{"entries": entries}]}).to_string();
-    let request = Request::post(Uri::from_parts(parts).expect("only the path was replaced"))
+    let request = Request::post(args.admin.endpoint(path))
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(body)))
         .expect("a valid URI and a constant header");
-    let client = Client::builder(TokioExecutor::new()).build_http();
-    let response = client.request(request).await.map_err(|cause| {
+    let response = args.admin.send(request).await.map_err(|cause| {
         if cause.is_connect() {
-            CountersError::Connect { address, cause }
+            CountersError::Connect { address: args.admin.to_string(), cause }
         } else {
             CountersError::Http(cause)
         }

@@ -1,5 +1,6 @@
 //! The command line: the sub-commands.
 
+mod admin_port;
 pub mod check;
 mod client;
 pub mod counters;

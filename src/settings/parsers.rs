@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::transport::http::ListenAddress;
+
 /// Turns the text of a value into a `T`.
 pub(super) struct Parser<T> {
     /// The accepted values, for errors and for the documentation.
@@ -36,6 +38,15 @@ impl<T> Parser<T> {
 /// A socket address. Host names are not accepted: a listening address must not depend on DNS.
 pub(super) fn address() -> Parser<SocketAddr> {
     Parser::new("an IP address and port like 0.0.0.0:8081 or [::1]:8081", |text| text.parse().ok())
+}
+
+/// A socket address or a Unix socket; `off` is `None`.
+pub(super) fn listen_address_or_off() -> Parser<Option<ListenAddress>> {
+    let expected = "an IP address and port like 127.0.0.1:6070, unix:/path/to/socket, or off";
+    Parser::new(expected, |text| match text {
+        "off" => Some(None),
+        text => ListenAddress::parse(text).map(Some),
+    })
 }
 
 /// Host names in lower case, without ports; empty is none.

@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use super::parsers::{address, count, duration, duration_or_never, host_names, positive};
+use super::parsers::{
+    address, count, duration, duration_or_never, host_names, listen_address_or_off, positive,
+};
 use super::reader::Reader;
 use crate::transport::Bounds;
-use crate::transport::http::AdminAccess;
+use crate::transport::http::{AdminAccess, ListenAddress};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
@@ -35,8 +37,8 @@ pub struct GrpcServer {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminServer {
-    /// `server.admin.address`
-    pub address: SocketAddr,
+    /// `server.admin.address`; `None` is `off`.
+    pub address: Option<ListenAddress>,
     /// `server.admin.hosts`
     pub access: AdminAccess,
 }
@@ -54,7 +56,7 @@ impl Server {
             },
             http_address: reader.take("server.http.address", "0.0.0.0:8080", address()),
             admin: AdminServer {
-                address: reader.take("server.admin.address", "127.0.0.1:6070", address()),
+                address: reader.take("server.admin.address", "127.0.0.1:6070", listen_address_or_off()),
                 access: AdminAccess { hosts: reader.take("server.admin.hosts", "", host_names()) },
             },
             drain: reader.take("server.drain", "5s", duration("0s", "1h")),

@@ -156,6 +156,7 @@ fn durations_and_numbers_outside_their_range_are_refused() {
         ("SERVER__GRPC__MAX_CONNECTION_AGE", ["0s", "1s"], ["500ms", "-1s"]),
         ("SERVER__WORKERS", ["0", "1024"], ["1025", "all"]),
         ("SERVER__ADMIN__ADDRESS", ["[::1]:6070", "0.0.0.0:0"], [":6070", "6070"]),
+        ("SERVER__ADMIN__ADDRESS", ["off", "unix:/run/admin.sock"], ["", "unix:admin.sock"]),
         ("SERVER__ADMIN__HOSTS", ["limits.internal", "a, B-1.local"], ["a,,b", "a:6070"]),
         ("RULES__PATH", ["rules", "/etc/rules.yaml"], ["", ""]),
         ("DEFAULTS__CHARGING", ["auto", "prepaid"], ["", "Prepaid"]),

@@ -15,13 +15,12 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, service_fn};
 
-use crate::transport::accept;
+use super::listener::{HttpListener, HttpStream};
 
 /// The time limit for the request line and the headers, and for a keep-alive connection without a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -41,12 +40,12 @@ pub struct HttpOptions {
 }
 
 /// Serves `listener` until `stop`, then finishes the requests in flight.
-pub async fn serve(listener: TcpListener, options: HttpOptions, router: Router, stop: CancellationToken) {
+pub async fn serve(listener: HttpListener, options: HttpOptions, router: Router, stop: CancellationToken) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            stream = accept::next_connection(&listener) => {
+            stream = listener.next_connection() => {
                 if connections.len() < options.max_connections {
                     connections.spawn(serve_connection(stream, router.clone(), stop.clone()));
                 } else {
@@ -64,7 +63,7 @@ pub async fn serve(listener: TcpListener, options: HttpOptions, router: Router, 
     }
 }
 
-async fn serve_connection(stream: TcpStream, router: Router, stop: CancellationToken) {
+async fn serve_connection(stream: HttpStream, router: Router, stop: CancellationToken) {
     let has_request = Arc::new(AtomicBool::new(false));
     let first_request = Arc::clone(&has_request);
     let service = service_fn(move |request: Request<Incoming>| {

@@ -1,6 +1,7 @@
 //! The running service with the memory store, tested through its clients.
 
 mod admin_access;
+mod admin_address;
 pub(crate) mod admission;
 pub(crate) mod drain;
 mod grpc;

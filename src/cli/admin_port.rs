@@ -1,0 +1,103 @@
+//! The admin port of a running service, on a TCP address or a Unix socket.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use http::uri::PathAndQuery;
+use http::{Request, Response, Uri};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::UnixStream;
+use tower::service_fn;
+
+use super::http_url::parse_http_url;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum AdminPort {
+    Tcp(Uri),
+    Unix(PathBuf),
+}
+
+/// Parses `unix:/path`, `host:port` or `http://host:port`.
+///
+/// # Errors
+/// A sentence for the user.
+pub(super) fn parse_admin_port(text: &str) -> Result<AdminPort, String> {
+    match text.strip_prefix("unix:") {
+        Some(path) if Path::new(path).is_absolute() => Ok(AdminPort::Unix(PathBuf::from(path))),
+        Some(_) => Err("expected an absolute path, as in unix:/path/to/socket".to_owned()),
+        None => parse_http_url(text).map(AdminPort::Tcp),
+    }
+}
+
+impl fmt::Display for AdminPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(server) => f.write_str(server.authority().map_or("", |address| address.as_str())),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl AdminPort {
+    /// The URL of an endpoint. A Unix socket has no host name; the service accepts `localhost`.
+    pub(super) fn endpoint(&self, path: &'static str) -> Uri {
+        let server = match self {
+            Self::Tcp(server) => server.clone(),
+            Self::Unix(_) => Uri::from_static("http://localhost/"),
+        };
+        let mut parts = server.into_parts();
+        parts.path_and_query = Some(PathAndQuery::from_static(path));
+        Uri::from_parts(parts).expect("only the path was replaced")
+    }
+
+    /// Sends a request to one of the [endpoints](Self::endpoint). Has no deadline of its own.
+    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
+        let client = Client::builder(TokioExecutor::new());
+        match self {
+            Self::Tcp(_) => client.build_http().request(request).await,
+            Self::Unix(path) => {
+                let path = path.clone();
+                let connect = service_fn(move |_: Uri| Box::pin(connect_unix(path.clone())));
+                client.build(connect).request(request).await
+            }
+        }
+    }
+}
+
+async fn connect_unix(path: PathBuf) -> io::Result<TokioIo<UnixStream>> {
+    Ok(TokioIo::new(UnixStream::connect(path).await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_a_socket_or_a_server() {
+        let cases = [
+            // (written, displayed, URL of an endpoint)
+            ("unix:/run/admin.sock", Ok(("unix:/run/admin.sock", "http://localhost/rules"))),
+            ("127.0.0.1:6070", Ok(("127.0.0.1:6070", "http://127.0.0.1:6070/rules"))),
+            ("http://[::1]:6070/", Ok(("[::1]:6070", "http://[::1]:6070/rules"))),
+            ("unix:admin.sock", Err("expected an absolute path")),
+            ("unix:", Err("expected an absolute path")),
+            ("https://localhost", Err("TLS is not supported")),
+        ];
+        for (written, expected) in cases {
+            match (parse_admin_port(written), expected) {
+                (Ok(port), Ok((displayed, url))) => {
+                    assert_eq!(
+                        (port.to_string().as_str(), port.endpoint("/rules").to_string().as_str()),
+                        (displayed, url)
+                    );
+                }
+                (Err(error), Err(start)) => assert!(error.starts_with(start), "{error}"),
+                (parsed, _) => panic!("{written}: {parsed:?}"),
+            }
+        }
+    }
+}
