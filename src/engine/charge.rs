@@ -146,6 +146,12 @@ impl Charges {
         self.charges.is_empty()
     }
 
+    /// Whether every charge is decided without a counter, so that no store need be asked.
+    #[must_use]
+    pub fn need_no_store(&self) -> bool {
+        self.values().all(|charge| !charge.kernel.has_counter())
+    }
+
     /// Number of quota groups.
     #[must_use]
     pub fn quota_groups(&self) -> u16 {

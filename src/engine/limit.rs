@@ -300,6 +300,12 @@ impl LimitSpec {
 fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
     let limit = u64::from(spec.requests_per_unit);
     let period_us = spec.period.us();
+    if spec.algorithm.has_burst() && spec.burst == Some(0) {
+        return Err(LimitError::ZeroBurst);
+    }
+    if limit == 0 {
+        return Ok(Kernel::Blocked(Blocked::new(period_us)));
+    }
     Ok(match spec.algorithm {
         Algorithm::FixedWindow => Kernel::FixedWindow(FixedWindow::new(limit, period_us)),
         Algorithm::SlidingWindow => Kernel::SlidingWindow(SlidingWindow::new(limit, period_us)),
@@ -312,12 +318,6 @@ fn kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
 }
 
 fn bucket_kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
-    if spec.burst == Some(0) {
-        return Err(LimitError::ZeroBurst);
-    }
-    if spec.requests_per_unit == 0 {
-        return Ok(Kernel::Blocked(Blocked));
-    }
     let (limit, burst) = (u64::from(spec.requests_per_unit), u64::from(spec.capacity()));
     let too_long = LimitError::RefillTooLong {
         burst: spec.capacity(),

@@ -83,8 +83,8 @@ pub struct AuthoritativeStore<R> {
 impl<R: Store> Store for AuthoritativeStore<R> {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         match &self.remote {
-            Some(remote) => remote.decide(charges).await,
-            None => self.memory.decide(charges).await,
+            Some(remote) if !charges.need_no_store() => remote.decide(charges).await,
+            Some(_) | None => self.memory.decide(charges).await,
         }
     }
 }

@@ -1,14 +1,39 @@
-//! A limit of 0 under an algorithm that divides by its rate. Every cost is over; there is no state.
+//! A limit of 0, whatever its algorithm. Every cost is over, and there is no counter.
 
 use std::fmt;
 
-use super::report::CounterView;
+use super::attempt::Attempt;
+use super::report::{CounterView, Report, Verdict};
 
-/// Admits nothing and keeps no state.
+/// Admits nothing and keeps no state. Reports the end of the epoch-aligned window of the limit's period, as a fixed
+/// window does: `envoyproxy/ratelimit` answers so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Blocked;
+pub struct Blocked {
+    window_us: u64,
+}
 
-impl CounterView for Blocked {
+impl Blocked {
+    /// `window_us`: the period of the limit, 1 us to 366 days.
+    #[must_use]
+    pub const fn new(window_us: u64) -> Self {
+        Self { window_us }
+    }
+
+    /// The period of the limit in microseconds.
+    #[must_use]
+    pub fn window_us(&self) -> u64 {
+        self.window_us
+    }
+
+    pub(super) fn report(&self, attempt: Attempt, verdict: Verdict) -> Report {
+        let until_reset_us = self.window_us - attempt.now_us % self.window_us;
+        Report { until_reset_us, ..BlockedView.report(attempt.cost, verdict) }
+    }
+}
+
+struct BlockedView;
+
+impl CounterView for BlockedView {
     fn max_cost(&self) -> u64 {
         0
     }
@@ -25,6 +50,6 @@ impl CounterView for Blocked {
 
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no")
+        write!(f, "no:{}", self.window_us)
     }
 }

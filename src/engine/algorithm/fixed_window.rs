@@ -23,7 +23,7 @@ pub struct WindowState {
 }
 
 impl FixedWindow {
-    /// `limit`: 0 to 2^32 - 1 units; `window_us`: 1 us to 366 days.
+    /// `limit`: 1 to 2^32 - 1 units; `window_us`: 1 us to 366 days.
     #[must_use]
     pub fn new(limit: u64, window_us: u64) -> Self {
         Self { limit, window_us }
@@ -63,11 +63,15 @@ impl FixedWindow {
     }
 
     pub(super) fn unused_from_us(&self, state: WindowState) -> u64 {
+        if state.count > 0 { self.end_us(state) } else { 0 }
+    }
+
+    fn end_us(&self, state: WindowState) -> u64 {
         (state.index + 1) * self.window_us
     }
 
     pub(super) fn report(&self, state: WindowState, attempt: Attempt, verdict: Verdict) -> Report {
-        let end_after_us = self.unused_from_us(state).saturating_sub(attempt.now_us);
+        let end_after_us = self.end_us(state).saturating_sub(attempt.now_us);
         let view = FixedWindowView { limit: self.limit, count: state.count, end_after_us };
         let over_by = state.count.saturating_sub(self.limit);
         Report { until_reset_us: end_after_us, over_by, ..view.report(attempt.cost, verdict) }

@@ -95,7 +95,7 @@ impl IntervalBucket {
     }
 
     pub(super) fn unused_from_us(&self, state: TokenState) -> u64 {
-        self.holds_at_us(state, self.full())
+        if state.tokens < self.full() { self.holds_at_us(state, self.full()) } else { 0 }
     }
 
     pub(super) fn report(&self, state: TokenState, attempt: Attempt, verdict: Verdict) -> Report {
@@ -120,9 +120,6 @@ impl CounterView for IntervalBucketView {
         self.kernel.holds_at_us(self.state, units.cast_signed()).saturating_sub(self.now_us)
     }
     fn reset_after_us(&self) -> u64 {
-        if self.state.tokens >= self.kernel.full() {
-            return 0;
-        }
         self.kernel.unused_from_us(self.state).saturating_sub(self.now_us)
     }
 }

@@ -10,10 +10,13 @@ use super::blocked::Blocked;
 use super::fixed_window::FixedWindow;
 use super::gcra::Gcra;
 use super::interval_bucket::IntervalBucket;
-use super::report::{CounterView, Report, RetryAfter, Verdict};
+use super::report::{Report, RetryAfter, Verdict};
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SlidingWindow;
 use super::state::{Facts, State};
+
+/// Reports a counter of another kernel than its limit's, which never occurs.
+const UNKNOWN: Blocked = Blocked::new(1);
 
 /// An algorithm with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +31,7 @@ pub enum Kernel {
     Gcra(Gcra),
     /// Token bucket that refills once per interval.
     IntervalBucket(IntervalBucket),
-    /// A bucket with a limit of 0.
+    /// A limit of 0.
     Blocked(Blocked),
 }
 
@@ -95,14 +98,14 @@ impl Kernel {
     /// blocked.
     #[must_use]
     pub fn report(&self, facts: &Facts, attempt: Attempt, verdict: Verdict) -> Report {
-        let blocked = || Blocked.report(attempt.cost, verdict);
+        let blocked = || UNKNOWN.report(attempt, verdict);
         match self {
             Self::FixedWindow(k) => facts.window().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
             Self::SlidingWindow(k) => facts.buckets().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
             Self::SlidingLog(k) => facts.log().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
             Self::Gcra(k) => facts.tat().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
             Self::IntervalBucket(k) => facts.tokens().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
-            Self::Blocked(_) => blocked(),
+            Self::Blocked(k) => k.report(attempt, verdict),
         }
     }
 
@@ -163,7 +166,8 @@ impl Kernel {
         self.report(facts, attempt, Verdict::Over).retry_after
     }
 
-    /// The instant (microseconds since the epoch) from which on the counter equals an unused one.
+    /// The instant (microseconds since the epoch) from which on the counter equals an unused one: not after now if
+    /// nothing is used.
     #[must_use]
     pub fn unused_from_us(&self, state: &State) -> u64 {
         let unused_from_us = match self {

@@ -26,7 +26,7 @@ pub struct BucketState {
 }
 
 impl SlidingWindow {
-    /// `limit`: 0 to 2^32 - 1 units; `window_us`: 1 us to 366 days.
+    /// `limit`: 1 to 2^32 - 1 units; `window_us`: 1 us to 366 days.
     #[must_use]
     pub fn new(limit: u64, window_us: u64) -> Self {
         Self { limit, window_us }
@@ -76,8 +76,11 @@ impl SlidingWindow {
     }
 
     pub(super) fn unused_from_us(&self, state: BucketState) -> u64 {
-        let windows = if state.current > 0 { 2 } else { u64::from(state.previous > 0) };
-        (state.index + windows) * self.window_us
+        match state {
+            BucketState { current: 0, previous: 0, .. } => 0,
+            BucketState { current: 0, .. } => (state.index + 1) * self.window_us,
+            BucketState { .. } => (state.index + 2) * self.window_us,
+        }
     }
 
     /// Time from the start of the current window to `now_us`; 0 when `now_us` is before it.

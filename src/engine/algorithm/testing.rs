@@ -91,7 +91,7 @@ pub(super) fn large_kernel() -> impl Strategy<Value = Kernel> {
 }
 
 pub(super) fn any_kernel() -> impl Strategy<Value = Kernel> {
-    prop_oneof![4 => small_kernel(), 1 => large_kernel(), 1 => Just(Kernel::Blocked(Blocked))]
+    prop_oneof![4 => small_kernel(), 1 => large_kernel(), 1 => (1..40_u64).prop_map(|window_us| Kernel::Blocked(Blocked::new(window_us)))]
 }
 
 /// One step of a history: how far the clock moves (seldom back), and the cost decided then.

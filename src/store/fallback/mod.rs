@@ -1,5 +1,6 @@
 //! Layer: answers by each limit's failure policy when the store below fails. Of a request that the store answers in
-//! part, only the rest is answered by policy.
+//! part, only the rest is answered by policy. A request that meets only limits of 0 is answered without the store
+//! below: there is no counter.
 
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,9 @@ const DENIED: Report = Report {
     over_by: 0,
 };
 
+/// The kernel that stands for a denial by policy.
+const ALWAYS_OVER: Kernel = Kernel::Blocked(Blocked::new(DENIED_RETRY_US));
+
 /// Answers by [`FailurePolicy`] when the store below fails.
 #[derive(Debug)]
 pub struct Fallback<S, C> {
@@ -40,7 +44,7 @@ pub struct Fallback<S, C> {
 /// The counters of limits with the policy `local`.
 #[derive(Debug)]
 pub struct Local<C> {
-    /// Shared by all workers of a process.
+    /// Shared by all workers of a process. Keeps nothing of a limit of 0.
     pub store: Arc<MemoryStore<C>>,
     /// The number of processes that share each limit: each process enforces the limit divided by this number.
     pub instances: NonZeroU32,
@@ -56,6 +60,9 @@ impl<S, C> Fallback<S, C> {
 
 impl<S: Store, C: Clock> Store for Fallback<S, C> {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
+        if charges.need_no_store() {
+            return self.local.store.decide(charges).await;
+        }
         match self.below.decide(charges).await {
             Ok(outcomes) => Ok(outcomes),
             Err(error) => self.decide_by_policy(charges, error).await,
@@ -89,13 +96,13 @@ impl<S: Store, C: Clock> Fallback<S, C> {
             let charges = local_charges(charges, &answers, self.local.instances);
             local = self.local.store.decide(&charges).await?.by_charge.into_iter();
         }
-        for &answer in &answers {
+        for (charge, &answer) in charges.values().zip(&answers) {
             // `local_charges` has a charge for each denial too; its outcome is not needed.
             let decided =
                 if answer.is_over() || matches!(answer, ChargeAnswer::Local) { local.next() } else { None };
             outcomes.by_charge.push(match answer {
                 ChargeAnswer::Known(outcome) => outcome,
-                ChargeAnswer::Local => decided.flatten().map(decided_locally),
+                ChargeAnswer::Local => decided.flatten().map(|outcome| decided_locally(charge, outcome)),
             });
         }
         if let StoreError::Partial(partial) = &error
@@ -107,8 +114,13 @@ impl<S: Store, C: Clock> Fallback<S, C> {
     }
 }
 
-fn decided_locally(outcome: Outcome) -> Outcome {
-    Outcome { decided_by: DecidedBy::Policy(FailurePolicy::Local), ..outcome }
+/// A charge without a counter is decided as always: by no policy.
+fn decided_locally(charge: &Charge, outcome: Outcome) -> Outcome {
+    if charge.kernel.has_counter() {
+        Outcome { decided_by: DecidedBy::Policy(FailurePolicy::Local), ..outcome }
+    } else {
+        outcome
+    }
 }
 
 /// How each charge is answered.
@@ -116,13 +128,20 @@ fn decided_locally(outcome: Outcome) -> Outcome {
 /// # Errors
 /// [`StoreError::Policy`] if a charge without an answer has the policy `error`, and could decide the request.
 fn charge_answers(charges: &Charges, error: &StoreError) -> Result<SmallVec<[ChargeAnswer; 2]>, StoreError> {
-    let is_denied = |unknown| charges.is_denied(|index| error.is_over(index, unknown));
+    let is_over = |index: usize, unknown| {
+        let charge = charges.charge(index);
+        error.is_over(index, if charge.kernel.has_counter() { unknown } else { !charge.cost.is_refund() })
+    };
+    let is_denied = |unknown| charges.is_denied(|index| is_over(index, unknown));
     let is_undecided = is_denied(true) && !is_denied(false);
     let answer = |(index, charge): (usize, &Charge)| {
         let cause = match error.outcome(index) {
             Ok(outcome) => return Ok(ChargeAnswer::Known(outcome)),
             Err(cause) => cause,
         };
+        if !charge.kernel.has_counter() {
+            return Ok(ChargeAnswer::Local);
+        }
         match policy(charge, is_undecided) {
             FailurePolicy::Error => Err(StoreError::Policy(Box::new(cause.clone()))),
             FailurePolicy::Local => Ok(ChargeAnswer::Local),
@@ -138,7 +157,7 @@ fn local_charges(charges: &Charges, answers: &[ChargeAnswer], instances: NonZero
     charges.filter_map(|index, charge| match answers[index] {
         ChargeAnswer::Local => Some(Charge { kernel: charge.kernel.share_of(instances), ..charge.clone() }),
         known if known.is_over() => {
-            Some(Charge { kernel: Kernel::Blocked(Blocked), charging: Charging::Prepaid, ..charge.clone() })
+            Some(Charge { kernel: ALWAYS_OVER, charging: Charging::Prepaid, ..charge.clone() })
         }
         ChargeAnswer::Known(_) => None,
     })

@@ -80,6 +80,26 @@ async fn hits_peeks_and_refunds_by_each_policy() {
 }
 
 #[tokio::test]
+async fn a_limit_of_0_asks_no_store_and_no_policy() {
+    use FailurePolicy::{Allow, Deny, Error, Local};
+    let blocked = |policy| charge(Kernel::Blocked(Blocked::new(MINUTE_US)), Cost::take(1), policy);
+    for policy in [Allow, Deny, Local, Error] {
+        let outcome = decide_one(&layer(1), blocked(policy)).await.expect("no store is needed");
+        assert_eq!((outcome.verdict, outcome.report.retry_after), (Verdict::Over, RetryAfter::Never));
+        assert_eq!(outcome.report.until_reset_us, MINUTE_US - NOW_US % MINUTE_US);
+        assert!(matches!(outcome.decided_by, DecidedBy::Store(_)), "{policy:?}");
+    }
+    // Beside a limit whose store fails, too: only that limit has to answer by its policy.
+    let layer = layer(1);
+    let mixed = charges([blocked(Error), charge(window(10), Cost::take(1), Local)]);
+    let outcomes = layer.decide(&mixed).await.expect("the other policy answers");
+    let remaining: Vec<_> = outcomes.decided().map(|outcome| outcome.report.remaining).collect();
+    assert_eq!(remaining, [0, 10], "the request is denied, so the other limit is not charged");
+    let decided_by: Vec<_> = outcomes.decided().map(|outcome| outcome.decided_by).collect();
+    assert!(matches!(decided_by[..], [DecidedBy::Store(_), DecidedBy::Policy(Local)]), "{decided_by:?}");
+}
+
+#[tokio::test]
 async fn a_local_refund_gives_back_what_was_taken_locally() {
     let layer = layer(1);
     let remaining = async |cost| {
@@ -208,12 +228,11 @@ async fn each_process_enforces_its_share_of_a_local_limit() {
         (window(10), 4, 3), // 2.5, rounded up
         (window(8), 4, 2),
         (window(3), 1_000, 1), // rounded up
-        (window(0), 4, 0),     // 0 stays 0
         (Kernel::SlidingWindow(SlidingWindow::new(10, MINUTE_US)), 4, 3),
         (Kernel::SlidingLog(SlidingLog::new(10, MINUTE_US)), 4, 3),
         (gcra(60, 10), 4, 3),
         (bucket, 4, 3),
-        (Kernel::Blocked(Blocked), 4, 0),
+        (Kernel::Blocked(Blocked::new(60_000_000)), 4, 0),
     ];
     for (kernel, processes, expected) in rows {
         let layer = layer(processes);

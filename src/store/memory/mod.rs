@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use crate::clock::{Clock, SystemClock};
-use crate::engine::algorithm::Attempt;
+use crate::engine::algorithm::{Attempt, State};
 use crate::engine::{
     Charge, Charges, CounterSnapshot, DecidedBy, Outcome, Outcomes, Reset, Store, StoreError, Verdict,
 };
@@ -157,18 +157,29 @@ impl<'c> PendingCharge<'c> {
     /// Records the charge if it must be recorded, and reports.
     fn finish(&self, request_denied: bool, shards: &mut LockedShards<'_>) -> Outcome {
         let (kernel, shard) = (&self.charge.kernel, locked_shard(shards, self.shard_index));
-        let mut entry = self.entry;
-        if self.charge.is_recorded(self.verdict, request_denied) {
-            let before = entry.and_then(|entry| shard.take(entry));
-            if let Some(after) = kernel.recorded(before, self.attempt) {
-                let unused_from_us = kernel.unused_from_us(&after);
-                entry = Some(shard.put(entry, self.key, after, unused_from_us));
-            }
-        }
-        let facts = kernel.facts(entry.and_then(|entry| shard.state(entry)), self.attempt);
+        let is_recorded = self.charge.is_recorded(self.verdict, request_denied);
+        let before = self.entry.filter(|_| is_recorded).and_then(|entry| shard.take(entry));
+        let after = if is_recorded { kernel.recorded(before, self.attempt) } else { None };
+        let state = after.as_ref().or_else(|| self.entry.and_then(|entry| shard.state(entry)));
+        let facts = kernel.facts(state, self.attempt);
         let report = kernel.report(&facts, self.attempt, self.verdict);
+        if let Some(after) = after {
+            self.keep(after, shard);
+        }
         let snapshot = CounterSnapshot { now_us: self.attempt.now_us, facts };
         Outcome { verdict: self.verdict, report, decided_by: DecidedBy::Store(snapshot) }
+    }
+
+    /// Stores the counter, or removes it if a refund has emptied it: an unused counter equals a missing one.
+    fn keep(&self, after: State, shard: &mut Shard) {
+        let unused_from_us = self.charge.kernel.unused_from_us(&after);
+        match self.entry {
+            entry if unused_from_us > self.attempt.now_us => {
+                shard.put(entry, self.key, after, unused_from_us)
+            }
+            Some(entry) => shard.discard(entry),
+            None => {}
+        }
     }
 }
 

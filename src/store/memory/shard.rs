@@ -42,11 +42,21 @@ pub(super) struct Shard {
     grace_us: u64,
     cursor: usize,
     evictions: u64,
+    /// Slots to remove at the end of the current decision.
+    discarded: Vec<usize>,
 }
 
 impl Shard {
     pub(super) fn new(max_weight: usize, grace_us: u64) -> Self {
-        Self { entries: IndexMap::new(), weight: 0, max_weight, grace_us, cursor: 0, evictions: 0 }
+        Self {
+            entries: IndexMap::new(),
+            weight: 0,
+            max_weight,
+            grace_us,
+            cursor: 0,
+            evictions: 0,
+            discarded: Vec::new(),
+        }
     }
 
     pub(super) fn find(&self, key: &str) -> Option<EntryIndex> {
@@ -76,27 +86,31 @@ impl Shard {
         }
     }
 
-    pub(super) fn put(
-        &mut self,
-        index: Option<EntryIndex>,
-        key: &str,
-        state: State,
-        unused_from_us: u64,
-    ) -> EntryIndex {
+    pub(super) fn put(&mut self, index: Option<EntryIndex>, key: &str, state: State, unused_from_us: u64) {
         let weight = state.weight();
         self.weight += weight;
         let entry = CounterEntry { state: Some(state), unused_from_us, weight };
         if let Some(index) = index {
             self.weight -= self.entries[index.0].weight;
             self.entries[index.0] = entry;
-            return index;
+        } else {
+            self.entries.insert(key.into(), entry);
         }
-        EntryIndex(self.entries.insert_full(key.into(), entry).0)
+    }
+
+    /// Removes an entry with the next [`Shard::maintain`], because the request may use further entries until then.
+    pub(super) fn discard(&mut self, index: EntryIndex) {
+        self.discarded.push(index.0);
     }
 
     /// Moves the cursor, and evicts until the weight is within its bound. The last counter always stays: a counter
     /// that is evicted after every request would admit every request. Invalidates every [`EntryIndex`].
     pub(super) fn maintain(&mut self, now_us: u64) {
+        // The last entry takes the place of a removed one: from the highest index down, no discarded entry moves.
+        self.discarded.sort_unstable();
+        while let Some(index) = self.discarded.pop() {
+            self.remove_at(index);
+        }
         self.remove_expired(ENTRIES_PER_DECISION, now_us);
         while self.weight > self.max_weight && self.entries.len() > 1 {
             self.evict();

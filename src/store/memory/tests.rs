@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{MemoryOptions, MemoryStore};
 use crate::clock::{Clock, ManualClock};
-use crate::engine::algorithm::{FixedWindow, Gcra, Kernel, SlidingLog};
+use crate::engine::algorithm::{
+    Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
+};
 use crate::engine::{Charge, Charges, Charging, Cost, FailurePolicy, Outcomes, Pacing, Role, Verdict};
 
 const T0: u64 = 1_700_000_040_000_000;
@@ -85,6 +87,56 @@ fn costs_on_one_counter_are_added_up() {
     let twice = request(&[("k", charge(window(5), 3)), ("k", charge(window(5), 3))]);
     assert_eq!(twice.len(), 1);
     assert_eq!(store.decide_at(&twice, T0).by_charge[0].expect("decided").verdict, Verdict::Over);
+}
+
+#[test]
+fn blocked_values_leave_the_store_as_it_was() {
+    let store = store(256);
+    let login = request(&[("login", charge(window(3), 1))]);
+    for _ in 0..4 {
+        let _ = store.decide_at(&login, T0);
+    }
+    for n in 0..10_000 {
+        let postpaid = Charge {
+            charging: Charging::Postpaid,
+            ..charge(Kernel::Blocked(Blocked::new(86_400_000_000)), 1)
+        };
+        let blocked = store.decide_at(&request(&[(&format!("path{n}"), postpaid)]), T0);
+        assert_eq!(blocked.by_charge[0].expect("decided").verdict, Verdict::Over);
+    }
+    assert_eq!((store.stats().keys, store.stats().evictions), (1, 0));
+    assert_eq!(store.decide_at(&login, T0).by_charge[0].expect("decided").verdict, Verdict::Over);
+}
+
+#[test]
+fn refunds_leave_no_key_when_nothing_is_used() {
+    const YEAR_US: u64 = 365 * 86_400_000_000;
+    let yearly = [
+        Kernel::FixedWindow(FixedWindow::new(5, YEAR_US)),
+        Kernel::SlidingWindow(SlidingWindow::new(5, YEAR_US)),
+        Kernel::SlidingLog(SlidingLog::new(5, YEAR_US)),
+        Kernel::Gcra(Gcra::new(5, YEAR_US, 5, Pacing::Meter)),
+        Kernel::IntervalBucket(IntervalBucket::new(5, 5, YEAR_US)),
+    ];
+    for kernel in yearly {
+        let store = store(10_000);
+        let decide = |keys: &[String], cost: Cost| {
+            let mut all = Charges::default();
+            for key in keys {
+                all.push(Charge { cost, ..charge(kernel, 1) }, |text| text.push_str(key));
+            }
+            remaining(&store.decide_at(&all, T0))
+        };
+        let unused: Vec<_> = (0..50).map(|n| format!("unused{n}")).collect();
+        let used: Vec<_> = (0..50).map(|n| format!("used{n}")).collect();
+        assert_eq!(decide(&unused, Cost::refund(1)), [5; 50]);
+        assert_eq!(store.stats().keys, 0, "{kernel:?}");
+        assert_eq!(decide(&used, Cost::take(2)), [3; 50]);
+        assert_eq!(decide(&["kept".to_owned()], Cost::take(2)), [3]);
+        assert_eq!(decide(&used, Cost::refund(3)), [5; 50]);
+        assert_eq!(store.stats().keys, 1, "{kernel:?}");
+        assert_eq!(decide(&["kept".to_owned()], Cost::PEEK), [3]);
+    }
 }
 
 #[test]

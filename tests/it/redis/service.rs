@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::cli::counters::{self, check_show_and_reset, counters};
 use crate::service::store_page::{SECRET, page};
 use crate::service::{drain, store_page};
-use crate::support::grpc::{Code, Rls};
+use crate::support::grpc::{Code, Rls, descriptor, request};
 use crate::support::process::Plan;
 use crate::support::redis::Redis;
 use crate::support::{http, wait};
@@ -103,4 +103,29 @@ async fn counters_in_redis_are_shown_and_reset() {
     redis.stop();
     let (code, _, error) = counters(&service, &["show", "user=ann"]);
     assert_eq!(code, Some(2), "unknown counters are an error: {error}");
+}
+
+#[tokio::test]
+async fn ten_thousand_blocked_values_never_reach_redis() {
+    const RULES: &str = "
+domain: blocked
+descriptors:
+  - { key: path, rate_limit: { unit: day, requests_per_unit: 0 } }
+  - { key: user, rate_limit: { unit: day, requests_per_unit: 0, algorithm: gcra } }
+";
+    let redis = Redis::start();
+    let service = Plan::new(RULES).redis(&redis.url()).start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    for first in (0..10_000).step_by(50) {
+        let values: Vec<_> = (first..first + 50).map(|n| format!("/{n}")).collect();
+        let keys = ["path", "user"].into_iter().cycle();
+        let descriptors = values.iter().zip(keys).map(|(value, key)| descriptor(&[(key, value)])).collect();
+        let answer = rls.send(request("blocked", descriptors)).await.expect("an answer");
+        assert!(answer.statuses.iter().all(|status| status.code() == Code::OverLimit));
+    }
+    let metrics = http::get(service.http_port(), "/metrics", &[]).expect("metrics").body;
+    let decided_by_redis =
+        metrics.lines().find(|line| line.starts_with("ratelimitd_store_duration_seconds_count"));
+    assert_eq!(decided_by_redis, Some("ratelimitd_store_duration_seconds_count{store=\"redis\"} 0"));
+    assert_eq!(redis.run::<u64>(&["DBSIZE"]).expect("DBSIZE"), 0);
 }

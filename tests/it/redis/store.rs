@@ -1,8 +1,10 @@
 //! The Redis store on a real server: what it writes, how exact it is, and what it does with values that it did not
 //! write.
 
-use ratelimitd::engine::algorithm::{Blocked, Kernel, SlidingLog};
-use ratelimitd::engine::{Charges, Cost, Store, StoreError, Verdict};
+use ratelimitd::engine::algorithm::{
+    Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
+};
+use ratelimitd::engine::{Charges, Cost, Pacing, Store, StoreError, Verdict};
 use ratelimitd::store::redis::{RedisOptions, ReplayClient};
 
 use super::{
@@ -65,7 +67,8 @@ async fn denials_and_peeks_write_nothing() {
         let too_much = decide_one(&store, kernel, name, Cost::take(4)).await;
         assert_eq!(too_much.expect("Redis answers").verdict, Verdict::Over, "{name}");
     }
-    let blocked = decide_one(&store, Kernel::Blocked(Blocked), "blocked", Cost::take(1)).await;
+    let blocked =
+        decide_one(&store, Kernel::Blocked(Blocked::new(60_000_000)), "blocked", Cost::take(1)).await;
     assert_eq!(blocked.expect("Redis answers").verdict, Verdict::Over);
     assert_eq!(redis.run::<u64>(&["DBSIZE"]).expect("DBSIZE"), 0);
 
@@ -106,11 +109,35 @@ async fn a_counter_expires_a_second_after_its_reset() {
             assert!(expires_ms == -2 && reset_after_us == 0, "{name} never expires, or expired too early");
             continue;
         };
+        assert!(reset_after_us > 0, "{name} is kept although nothing is used");
         // The server rounds its time down to whole milliseconds.
         assert!(expires_us + MS_US >= before_us + reset_after_us + SLACK_US, "{name} expires too early");
-        // A window that is empty after a refund may stay until its end.
         let latest_us = after_us + reset_after_us + SLACK_US + STEP_US + MS_US;
-        assert!(reset_after_us == 0 || expires_us <= latest_us, "{name} expires too late");
+        assert!(expires_us <= latest_us, "{name} expires too late");
+    }
+}
+
+#[tokio::test]
+async fn refunds_leave_no_key_when_nothing_is_used() {
+    const YEAR_US: u64 = 365 * 86_400 * 1_000_000;
+    let redis = Redis::start();
+    let store = store(&patient_options(&redis.url()));
+    let yearly = [
+        ("window", Kernel::FixedWindow(FixedWindow::new(5, YEAR_US))),
+        ("sliding", Kernel::SlidingWindow(SlidingWindow::new(5, YEAR_US))),
+        ("log", Kernel::SlidingLog(SlidingLog::new(5, YEAR_US))),
+        ("gcra", Kernel::Gcra(Gcra::new(5, YEAR_US, 5, Pacing::Meter))),
+        ("bucket", Kernel::IntervalBucket(IntervalBucket::new(5, 5, YEAR_US))),
+    ];
+    for (name, kernel) in yearly {
+        for n in 0..100 {
+            let key = format!("{name}{n}");
+            let first = if n % 2 == 0 { Cost::refund(1) } else { Cost::take(2) };
+            decide_one(&store, kernel, &key, first).await.expect("Redis answers");
+            decide_one(&store, kernel, &key, Cost::refund(2)).await.expect("Redis answers");
+            assert_eq!(remaining(&store, kernel, &key).await, 5, "{key}");
+        }
+        assert_eq!(redis.run::<u64>(&["DBSIZE"]).expect("DBSIZE"), 0, "{name}");
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ratelimitd::clock::ManualClock;
 use ratelimitd::engine::{
-    Applied, Code, Decision, Defaults, Descriptor, Enforcement, Entry, LimitOverride, Period, Request,
-    RetryAfter, Unit,
+    Algorithm, Applied, Code, Decision, Defaults, Descriptor, Enforcement, Entry, LimitOverride, Period,
+    Request, RetryAfter, Unit,
 };
 use ratelimitd::limiter::{Limiter, Rulebook};
 use ratelimitd::rules::{LoadOptions, load};
@@ -214,17 +214,23 @@ async fn a_refund_returns_units_up_to_the_limit() {
 
 #[tokio::test]
 async fn a_limit_of_0_denies_every_request() {
-    let fixture = Fixture::new(
-        "domain: d
-descriptors:
-  - { key: window, rate_limit: { unit: hour, requests_per_unit: 0 } }
-  - { key: bucket, rate_limit: { unit: hour, requests_per_unit: 0, algorithm: gcra } }",
-    );
-    for key in ["window", "bucket"] {
+    let node = |algorithm: Algorithm| {
+        let limit = format!("{{ unit: hour, requests_per_unit: 0, algorithm: {algorithm} }}");
+        format!("  - {{ key: {algorithm}, rate_limit: {limit} }}\n")
+    };
+    let nodes: String = Algorithm::ALL.into_iter().map(node).collect();
+    let default = "  - { key: default, rate_limit: { unit: hour, requests_per_unit: 0 } }\n";
+    let fixture = Fixture::new(&format!("domain: d\ndescriptors:\n{nodes}{default}"));
+    for key in Algorithm::ALL.map(Algorithm::name).into_iter().chain(["default"]) {
         let blocked = fixture.decide(&[descriptor(&[(key, "")])]).await;
-        assert_eq!(summary(&blocked), "X X0");
-        assert_eq!(blocked.retry_after(), RetryAfter::Never);
+        assert_eq!(summary(&blocked), "X X0", "{key}");
+        assert_eq!(blocked.retry_after(), RetryAfter::Never, "{key}");
+        let until_reset: Vec<_> =
+            blocked.limit_results().map(|result| result.outcome.report.until_reset_us).collect();
+        assert_eq!(until_reset, [3_600_000_000 - T0 % 3_600_000_000], "{key}: the end of the hour");
+        assert_eq!(summary(&fixture.decide(&[hits(&[(key, "")], 0)]).await), "X X0", "{key}: a peek");
     }
+    assert_eq!(fixture.limiter.store.stats().keys, 0);
 }
 
 #[tokio::test]

@@ -110,7 +110,7 @@ mod tests {
         let mut charges = Charges::default();
         for &(key, cost, charging, role) in all {
             let kernel = match key {
-                "" => Kernel::Blocked(Blocked),
+                "" => Kernel::Blocked(Blocked::new(1)),
                 _ => Kernel::FixedWindow(FixedWindow::new(5, 1_000_000)),
             };
             let charge = Charge { kernel, cost, charging, role, on_store_failure: FailurePolicy::Error };

@@ -24,7 +24,7 @@ const COUNTERS: usize = 6;
 fn kernel() -> impl Strategy<Value = Kernel> {
     prop_oneof![
         12 => (1..40_u64, 0..6_usize).prop_map(|(limit, which)| kernels(limit)[which].1),
-        1 => Just(Kernel::Blocked(Blocked)),
+        1 => Just(Kernel::Blocked(Blocked::new(60_000_000))),
     ]
 }
 

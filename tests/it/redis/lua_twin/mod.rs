@@ -41,7 +41,9 @@ impl Model {
         for ((key, charge), &verdict) in charges.iter().zip(&verdicts) {
             if charge.is_recorded(verdict, is_denied) {
                 let before = self.states.remove(key);
-                if let Some(after) = charge.kernel.recorded(before, attempt(charge)) {
+                let after = charge.kernel.recorded(before, attempt(charge));
+                // A counter that a refund has emptied is not kept, so that a step back of the clock does not find it.
+                if let Some(after) = after.filter(|after| charge.kernel.unused_from_us(after) > now_us) {
                     self.states.insert(key.to_owned(), after);
                 }
             }

@@ -80,15 +80,15 @@ pub(crate) fn kernel(
         let longest = u128::from(LONGEST_REFILL_US) * u128::from(rate) / u128::from(length_us);
         let burst = burst.min(u64::try_from(longest).unwrap_or(u64::MAX)).max(1);
         match kind {
-            0 => Kernel::FixedWindow(FixedWindow::new(limit, length_us)),
-            1 => Kernel::SlidingWindow(SlidingWindow::new(limit, length_us)),
-            2 => Kernel::SlidingLog(SlidingLog::new(limit.min(10_000), length_us)),
+            0 => Kernel::FixedWindow(FixedWindow::new(rate, length_us)),
+            1 => Kernel::SlidingWindow(SlidingWindow::new(rate, length_us)),
+            2 => Kernel::SlidingLog(SlidingLog::new(rate.min(10_000), length_us)),
             3 | 4 => Kernel::Gcra(Gcra::new(rate, length_us, burst, pacing)),
             5 => {
                 let capacity = burst.min(rate.saturating_mul(10).min(u64::from(u32::MAX)));
                 Kernel::IntervalBucket(IntervalBucket::new(capacity, rate, length_us))
             }
-            _ => Kernel::Blocked(Blocked),
+            _ => Kernel::Blocked(Blocked::new(length_us)),
         }
     })
 }
@@ -100,7 +100,7 @@ pub(crate) fn period_us(kernel: &Kernel) -> u64 {
         Kernel::SlidingLog(k) => k.window_us(),
         Kernel::Gcra(k) => k.period_us(),
         Kernel::IntervalBucket(k) => k.interval_us(),
-        Kernel::Blocked(_) => 1,
+        Kernel::Blocked(k) => k.window_us(),
     }
 }
 

@@ -22,7 +22,7 @@ descriptors:
   - { key: deny, rate_limit: { unit: year, requests_per_unit: 5, algorithm: gcra, on_store_failure: deny } }
   - { key: local, rate_limit: { unit: year, requests_per_unit: 4, algorithm: gcra, on_store_failure: local } }
   - { key: error, rate_limit: { unit: year, requests_per_unit: 5, algorithm: gcra } }
-  - { key: shut, rate_limit: { unit: year, requests_per_unit: 0, on_store_failure: allow } }
+  - { key: shut, rate_limit: { unit: year, requests_per_unit: 0 } }
   - { key: spare, rate_limit: { unit: year, requests_per_unit: 1, algorithm: gcra, on_store_failure: local } }
   - { key: dark, shadow_mode: true, rate_limit: { unit: year, requests_per_unit: 5, algorithm: gcra } }
 ";

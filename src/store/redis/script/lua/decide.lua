@@ -201,7 +201,11 @@ for counter = 1, #KEYS do
     local expires, stored = unused_from + -unused_from % EXPIRY_STEP, STORED_UNUSED_FROM[counter]
     -- Whether the stored time is rounded up to the same second.
     local keeps_expiry = stored and stored <= expires and stored > expires - EXPIRY_STEP
-    if value and keeps_expiry then
+    if value and unused_from <= NOW then -- a refund has emptied the counter: it leaves no key
+      if TEXT[counter] then
+        call('DEL', key)
+      end
+    elseif value and keeps_expiry then
       call('SET', key, value, 'KEEPTTL')
     elseif not keeps_expiry and (value or A[counter].stored) then
       local left = expires > NOW and expires - NOW or 0

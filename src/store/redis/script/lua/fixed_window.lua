@@ -29,7 +29,10 @@ if FEATURES % 8 >= 4 then
     end
     if mode >= REFUND then
       local after = count > units and count - units or 0
-      return true, (index + 1) * window, after > 0 and index or now_index, after
+      if after == 0 then
+        return true, NOW, now_index, 0
+      end
+      return true, (index + 1) * window, index, after
     end
     local after = count + units
     local fits = after <= limit

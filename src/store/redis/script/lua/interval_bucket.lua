@@ -62,6 +62,7 @@ if FEATURES % 256 >= 128 then
         after = -capacity
       end
     end
-    return fits, last + ceil_div(capacity - after, refill) * interval, last, after
+    local unused_from = after < capacity and last + ceil_div(capacity - after, refill) * interval or NOW
+    return fits, unused_from, last, after
   end
 end
