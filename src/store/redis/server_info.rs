@@ -24,8 +24,10 @@ const OLDEST_TESTED: u64 = 7;
 /// A larger clock skew is worth a warning. Synchronised clocks differ by far less.
 const MAX_SKEW_US: u64 = 500_000;
 
-/// Eviction policies under which a full server keeps the counters in use, or evicts the ones that expire first.
-const SAFE_EVICTION: [&str; 2] = ["noeviction", "volatile-ttl"];
+/// The eviction policy under which a full server evicts the counters that expire first.
+const BEST_EVICTION: &str = "volatile-ttl";
+/// The eviction policy under which a full server refuses to write. A server without `maxmemory` is never full.
+const NO_EVICTION: &str = "noeviction";
 
 /// Facts about a server. Each may be unknown, because ACLs can forbid the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub struct ServerInfo {
     pub server: Result<ServerVersion, StoreError>,
     /// The `maxmemory-policy`.
     pub eviction: Result<String, StoreError>,
+    /// The `maxmemory` in bytes; 0 is no bound.
+    pub max_memory: Result<u64, StoreError>,
     /// The server's clock compared with ours.
     pub clock: Result<Skew, StoreError>,
     /// Whether scripts may call `TIME`. Every decision needs it.
@@ -70,6 +74,12 @@ pub enum Concern {
          volatile-ttl loses least"
     )]
     Eviction(String),
+    /// The server refuses to write when it is full.
+    #[error(
+        "maxmemory-policy noeviction with a maxmemory of {0} bytes: when memory is full, Redis refuses every decision that \
+         writes, and every limit answers by its on_store_failure; use volatile-ttl"
+    )]
+    NoEviction(u64),
     /// The clocks differ.
     #[error(
         "the server's clock differs from ours by {0}: limits use the server's clock and stay exact, but limits that \
@@ -102,7 +112,6 @@ impl ServerInfo {
     pub fn concerns(&self) -> Vec<Concern> {
         let old =
             self.server.iter().filter(|server| server.major().is_some_and(|major| major < OLDEST_TESTED));
-        let eviction = self.eviction.iter().filter(|policy| !SAFE_EVICTION.contains(&policy.as_str()));
         let skew = self
             .clock
             .iter()
@@ -110,10 +119,21 @@ impl ServerInfo {
         let no_time = self.scripts_read_the_clock.as_ref().err();
         old.cloned()
             .map(Concern::Old)
-            .chain(eviction.cloned().map(Concern::Eviction))
+            .chain(self.eviction_concern())
             .chain(skew.copied().map(Concern::Skew))
             .chain(no_time.cloned().map(Concern::NoTime))
             .collect()
+    }
+
+    fn eviction_concern(&self) -> Option<Concern> {
+        match self.eviction.as_deref().ok()? {
+            BEST_EVICTION => None,
+            NO_EVICTION => {
+                let max_memory = *self.max_memory.as_ref().ok()?;
+                (max_memory > 0).then_some(Concern::NoEviction(max_memory))
+            }
+            other => Some(Concern::Eviction(other.to_owned())),
+        }
     }
 }
 
@@ -131,7 +151,8 @@ pub(super) async fn server_info(target: &Target, clock: &impl Clock) -> Result<S
     let mut session = InfoSession { connection, deadline };
     Ok(ServerInfo {
         server: session.server_version().await,
-        eviction: session.eviction_policy().await,
+        eviction: session.memory_setting("maxmemory-policy", "maxmemory_policy").await,
+        max_memory: session.memory_setting("maxmemory", "maxmemory").await,
         clock: session.clock_skew(clock).await,
         scripts_read_the_clock: session.call_time_in_script().await,
     })
@@ -162,14 +183,18 @@ impl InfoSession {
     }
 
     /// From CONFIG, or if CONFIG is forbidden or renamed, from INFO.
-    async fn eviction_policy(&mut self) -> Result<String, StoreError> {
-        let config: Result<Vec<String>, _> = self.query(&["CONFIG", "GET", "maxmemory-policy"]).await;
-        if let Some(policy) = config.ok().and_then(|pair| pair.into_iter().nth(1)) {
-            return Ok(policy);
+    async fn memory_setting<T: FromRedisValue>(
+        &mut self,
+        in_config: &str,
+        in_info: &str,
+    ) -> Result<T, StoreError> {
+        let config: Result<(String, T), _> = self.query(&["CONFIG", "GET", in_config]).await;
+        if let Ok((_, setting)) = config {
+            return Ok(setting);
         }
         let info: InfoDict = self.query(&["INFO", "memory"]).await?;
-        let missing = || StoreError::Malformed("INFO memory has no maxmemory_policy".to_owned());
-        info.get("maxmemory_policy").ok_or_else(missing)
+        let missing = || StoreError::Malformed(format!("INFO memory has no {in_info}"));
+        info.get(in_info).ok_or_else(missing)
     }
 
     async fn clock_skew(&mut self, clock: &impl Clock) -> Result<Skew, StoreError> {
@@ -210,6 +235,7 @@ mod tests {
         ServerInfo {
             server: Ok(server("Redis", "7.0.15")),
             eviction: Ok("noeviction".to_owned()),
+            max_memory: Ok(0),
             clock: Ok(Skew { ahead_us: 1_200, uncertainty_us: 100 }),
             scripts_read_the_clock: Ok(()),
         }
@@ -237,10 +263,14 @@ mod tests {
         let unknown = ServerInfo {
             server: Err(forbidden()),
             eviction: Err(forbidden()),
+            max_memory: Err(forbidden()),
             clock: Err(forbidden()),
             scripts_read_the_clock: Ok(()),
         };
         assert_eq!((good_info().concerns(), unknown.concerns()), (vec![], vec![]));
+        let best =
+            ServerInfo { eviction: Ok("volatile-ttl".to_owned()), max_memory: Ok(1 << 30), ..good_info() };
+        assert_eq!(best.concerns(), vec![]);
         let far = Skew { ahead_us: -500_101, uncertainty_us: 100 };
         let cases = [
             (
@@ -251,6 +281,7 @@ mod tests {
                 ServerInfo { eviction: Ok("allkeys-lru".to_owned()), ..good_info() },
                 Concern::Eviction("allkeys-lru".to_owned()),
             ),
+            (ServerInfo { max_memory: Ok(1 << 30), ..good_info() }, Concern::NoEviction(1 << 30)),
             (ServerInfo { clock: Ok(far), ..good_info() }, Concern::Skew(far)),
             (
                 ServerInfo { scripts_read_the_clock: Err(forbidden()), ..good_info() },

@@ -196,3 +196,14 @@ async fn advice_about_a_server_is_logged_once() {
     assert!(line.contains("allkeys-lru") && line.contains("ms (within"), "{line}");
     assert_eq!(log.matches("WARN").count(), 1, "{log}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_server_that_would_refuse_to_write_is_warned_of_at_the_start() {
+    let redis = Redis::start();
+    let _: String = redis.run(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).expect("CONFIG SET");
+    let _: String = redis.run(&["CONFIG", "SET", "maxmemory", "100mb"]).expect("CONFIG SET");
+    let service = Plan::new("domain: d").redis(&redis.url()).start();
+    wait::expect("a warning", || {
+        service.log().contains("maxmemory-policy noeviction with a maxmemory of 104857600 bytes")
+    });
+}
