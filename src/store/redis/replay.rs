@@ -48,7 +48,7 @@ impl ReplayClient {
     /// # Errors
     /// [`ReplayClientError`] if the options cannot be used or Redis does not answer.
     pub async fn connect(options: &RedisOptions) -> Result<Self, ReplayClientError> {
-        let target = Target::new(options)?;
+        let target = Target::new(&RedisOptions { timeout: REPLY_TIMEOUT, ..options.clone() })?;
         let connection = timeout(REPLY_TIMEOUT, Connection::open(&target)).await;
         Ok(Self {
             connection: connection.unwrap_or(Err(StoreError::Timeout))?,

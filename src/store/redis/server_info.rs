@@ -12,8 +12,11 @@ use super::error::store_error;
 use crate::clock::Clock;
 use crate::engine::StoreError;
 
-/// Timeout of all commands together, including connecting.
+/// The least time of all commands together, including connecting.
 const INFO_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Round trips of the commands: INFO, CONFIG GET, TIME for each reading, and the call of TIME in a script.
+const INFO_ROUND_TRIPS: u32 = 3 + CLOCK_READINGS as u32;
 
 /// How often both clocks are read. The reading with the shortest round trip counts.
 const CLOCK_READINGS: usize = 3;
@@ -145,7 +148,7 @@ impl ServerVersion {
 
 /// Reads all facts over a new connection.
 pub(super) async fn server_info(target: &Target, clock: &impl Clock) -> Result<ServerInfo, StoreError> {
-    let deadline = Instant::now() + INFO_TIMEOUT;
+    let deadline = Instant::now() + target.connect_time(INFO_TIMEOUT, INFO_ROUND_TRIPS);
     let connected = timeout_at(deadline, target.connect()).await;
     let (connection, _) = connected.unwrap_or(Err(StoreError::Timeout))?;
     let mut session = InfoSession { connection, deadline };

@@ -18,6 +18,7 @@ mod answers_corpus;
 mod cluster;
 mod contract;
 mod deny_cache;
+mod distance;
 mod lua_twin;
 mod outage;
 mod replay;

@@ -69,7 +69,11 @@ async fn a_password_file_is_read_for_every_connection() {
 }
 
 /// A server with a TLS port beside its plain port.
-fn tls_server(authority: &Authority, identity: &Identity, client_certificates: &str) -> (Redis, u16) {
+pub(super) fn tls_server(
+    authority: &Authority,
+    identity: &Identity,
+    client_certificates: &str,
+) -> (Redis, u16) {
     let port = ports::free();
     let path = |path: &PathBuf| path.display().to_string();
     let arguments = {

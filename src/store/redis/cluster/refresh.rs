@@ -14,9 +14,8 @@ use super::slot_ranges::{SlotRange, parse_slot_ranges};
 use crate::engine::StoreError;
 use crate::store::redis::address::Address;
 use crate::store::redis::connect::Target;
-use crate::store::redis::error::store_error;
 
-/// How long one node may take to connect and reply.
+/// The least time that one node has to connect and reply.
 const NODE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The pause after a refresh that found new or lost primaries.
@@ -58,7 +57,8 @@ async fn query_nodes(router: &Router) -> Result<Vec<SlotRange>, StoreError> {
     nodes.sort_by_key(|(address, _)| failed.contains(address));
     let mut failure = StoreError::Unreachable("no node is known".to_owned());
     for (address, target) in nodes {
-        match timeout(NODE_TIMEOUT, query_slots(&address, &target)).await {
+        let limit = target.connect_time(NODE_TIMEOUT, 1);
+        match timeout(limit, query_slots(&address, &target)).await {
             Ok(Ok(reported)) => return Ok(reported),
             Ok(Err(reason)) => failure = reason,
             Err(_elapsed) => failure = StoreError::Timeout,
@@ -70,6 +70,6 @@ async fn query_nodes(router: &Router) -> Result<Vec<SlotRange>, StoreError> {
 async fn query_slots(address: &Address, target: &Target) -> Result<Vec<SlotRange>, StoreError> {
     let (mut raw, _) = target.connect().await?;
     let command = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
-    let reply: Value = command.query_async(&mut raw.connection).await.map_err(store_error)?;
+    let reply: Value = raw.query(&command).await?;
     parse_slot_ranges(&reply, address)
 }

@@ -7,27 +7,36 @@ use std::path::Path;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisConnectionInfo};
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisConnectionInfo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::dns::CachedResolver;
+use super::budget::ConnectBudget;
+use super::dns::{CachedResolver, LOOKUP_TIMEOUT};
 use crate::engine::StoreError;
-use crate::store::redis::error::{handshake_error, unreachable_at};
+use crate::store::redis::error::{handshake_error, store_error, unreachable_at};
 
-/// How long to wait for one of several addresses of a name before the next one is tried.
+/// The least time to wait for one of several addresses of a name before the next one is tried.
 const ADDRESS_TIMEOUT: Duration = Duration::from_millis(80);
 
 /// A connection, and the task that reads and writes its bytes. The task ends with the connection.
 #[derive(Debug)]
 pub(crate) struct RawConnection {
     pub(crate) connection: MultiplexedConnection,
+    /// The times for opening connections to this server.
+    pub(super) budget: ConnectBudget,
     driver: AbortHandle,
 }
 
 impl RawConnection {
+    /// Sends a command and waits for its reply, as a step of opening the connection.
+    pub(crate) async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> Result<T, StoreError> {
+        let query = async { command.query_async(&mut self.connection).await.map_err(store_error) };
+        self.budget.wait(1, query).await
+    }
+
     /// False once the end of the connection was noticed.
     pub(super) fn is_open(&self) -> bool {
         !self.driver.is_finished()
@@ -45,18 +54,20 @@ pub(super) async fn connect_tcp(
     resolver: &CachedResolver,
     host: &str,
     port: u16,
+    budget: ConnectBudget,
 ) -> Result<TcpStream, StoreError> {
     let place = format!("{host}:{port}");
-    let addresses = resolver.addresses(host, port).await.map_err(unreachable_at(&place))?;
+    let first_lookup = budget.at_least(LOOKUP_TIMEOUT, 1);
+    let addresses = resolver.addresses(host, port, first_lookup).await.map_err(unreachable_at(&place))?;
     let mut addresses = addresses.into_iter().peekable();
     let mut last = StoreError::Unreachable(format!("{place}: the name has no address"));
     while let Some(address) = addresses.next() {
         let connecting = async { TcpStream::connect(address).await.map_err(unreachable_at(&place)) };
-        let connected = match addresses.peek() {
-            Some(_) => timeout(ADDRESS_TIMEOUT, connecting).await.unwrap_or(Err(StoreError::Timeout)),
-            None => connecting.await,
+        let limit = match addresses.peek() {
+            Some(_) => budget.at_least(ADDRESS_TIMEOUT, 1),
+            None => budget.step(1),
         };
-        match connected {
+        match timeout(limit, connecting).await.unwrap_or(Err(StoreError::Timeout)) {
             Ok(stream) => {
                 // Nagle's algorithm would delay the small batches.
                 stream.set_nodelay(true).map_err(unreachable_at(&place))?;
@@ -72,19 +83,20 @@ pub(super) async fn connect_unix(path: &Path) -> Result<UnixStream, StoreError> 
     UnixStream::connect(path).await.map_err(unreachable_at(&path.display()))
 }
 
-/// Authenticates and selects the database. Has no deadline of its own.
+/// Authenticates and selects the database.
 pub(super) async fn handshake<S>(
     identity: &RedisConnectionInfo,
     stream: S,
+    budget: ConnectBudget,
 ) -> Result<RawConnection, StoreError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    // The callers enforce both timeouts, because only they know their deadlines.
+    // The deadlines here and of the callers replace both timeouts.
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let connecting = MultiplexedConnection::new_with_config(identity, stream, config);
-    let (connection, driver) = connecting.await.map_err(handshake_error)?;
+    let (connection, driver) = budget.wait(1, async { connecting.await.map_err(handshake_error) }).await?;
     #[expect(clippy::disallowed_methods, reason = "the connection aborts its driver when it is dropped")]
     let driver = tokio::spawn(driver).abort_handle();
-    Ok(RawConnection { connection, driver })
+    Ok(RawConnection { connection, budget, driver })
 }

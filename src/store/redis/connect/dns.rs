@@ -11,7 +11,8 @@ use tokio::net::lookup_host;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
-/// How long a connection waits for a lookup. A slower lookup goes on, for the next connection.
+/// How long a connection waits for a lookup while there are addresses of an earlier one. A slower lookup goes on, for
+/// the next connection.
 pub(super) const LOOKUP_TIMEOUT: Duration = Duration::from_millis(40);
 
 /// The addresses of one host.
@@ -30,12 +31,18 @@ struct CachedAddresses {
 }
 
 impl CachedResolver {
-    /// At least one address, in the order of the DNS answer.
+    /// At least one address, in the order of the DNS answer. The first lookup may take `first`.
     ///
     /// # Errors
     /// If the lookup fails or takes too long, and no earlier lookup has succeeded.
-    pub(super) async fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        let looked_up = timeout(LOOKUP_TIMEOUT, self.look_up(host, port)).await;
+    pub(super) async fn addresses(
+        &self,
+        host: &str,
+        port: u16,
+        first: Duration,
+    ) -> io::Result<Vec<SocketAddr>> {
+        let limit = if self.cache.lock().addresses.is_empty() { first } else { LOOKUP_TIMEOUT };
+        let looked_up = timeout(limit, self.look_up(host, port)).await;
         let cache = self.cache.lock();
         match looked_up {
             _ if !cache.addresses.is_empty() => Ok(cache.addresses.clone()),
@@ -86,7 +93,7 @@ mod tests {
     #[tokio::test]
     async fn an_ip_address_resolves_to_itself() {
         let resolver = CachedResolver::default();
-        let lookup = || resolver.addresses("127.0.0.1", 6_379);
+        let lookup = || resolver.addresses("127.0.0.1", 6_379, LOOKUP_TIMEOUT);
         let (first, second) = tokio::join!(lookup(), lookup());
         assert_eq!(first.expect("an address"), [local(6_379)]);
         assert_eq!(second.expect("from the same lookup"), [local(6_379)]);
@@ -95,20 +102,27 @@ mod tests {
     #[tokio::test]
     async fn a_failed_lookup_returns_the_last_addresses() {
         let resolver = CachedResolver::default();
-        resolver.addresses(UNKNOWN, 1).await.expect_err("the name is unknown");
+        resolver.addresses(UNKNOWN, 1, LOOKUP_TIMEOUT).await.expect_err("the name is unknown");
         resolver.cache.lock().addresses = vec![local(1)];
-        assert_eq!(resolver.addresses(UNKNOWN, 1).await.expect("the last address"), [local(1)]);
+        assert_eq!(
+            resolver.addresses(UNKNOWN, 1, LOOKUP_TIMEOUT).await.expect("the last address"),
+            [local(1)]
+        );
     }
 
     #[tokio::test]
     async fn a_lookup_that_hangs_is_not_repeated() {
         let resolver = CachedResolver::default();
         let hung = Arc::clone(&resolver.lookup_lock).lock_owned().await;
-        let error = resolver.addresses("127.0.0.1", 1).await.expect_err("no lookup has succeeded");
+        let error =
+            resolver.addresses("127.0.0.1", 1, LOOKUP_TIMEOUT).await.expect_err("no lookup has succeeded");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         resolver.cache.lock().addresses = vec![local(2)];
-        assert_eq!(resolver.addresses("127.0.0.1", 1).await.expect("the last address"), [local(2)]);
+        assert_eq!(
+            resolver.addresses("127.0.0.1", 1, LOOKUP_TIMEOUT).await.expect("the last address"),
+            [local(2)]
+        );
         drop(hung);
-        assert_eq!(resolver.addresses("127.0.0.1", 1).await.expect("an address"), [local(1)]);
+        assert_eq!(resolver.addresses("127.0.0.1", 1, LOOKUP_TIMEOUT).await.expect("an address"), [local(1)]);
     }
 }

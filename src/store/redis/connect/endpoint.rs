@@ -9,6 +9,7 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionI
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::spawn_blocking;
 
+use super::budget::{ConnectBudget, TLS_ROUND_TRIPS};
 use super::dial::{self, RawConnection};
 use super::dns::CachedResolver;
 use super::tls::Tls;
@@ -33,6 +34,7 @@ struct ConnectConfig {
     /// Held while a thread reads the password file: a file system that hangs holds one thread, not one per connection.
     password_file_lock: Arc<AsyncMutex<()>>,
     tls: Option<Tls>,
+    budget: ConnectBudget,
 }
 
 /// Shows the address only: the URL may hold a password.
@@ -63,13 +65,13 @@ pub(crate) fn endpoints(
     }
     let uses_tls = options.urls.iter().any(RedisUrl::is_tls);
     let tls = uses_tls.then(|| Tls::new(&options.tls)).transpose()?;
-    let config = Arc::new(ConnectConfig::new(credentials.clone(), tls));
+    let config = Arc::new(ConnectConfig::new(credentials.clone(), tls, ConnectBudget::new(options.timeout)));
     options.urls.iter().map(|url| Endpoint::new(url, &config)).collect()
 }
 
 impl ConnectConfig {
-    fn new(credentials: Credentials, tls: Option<Tls>) -> Self {
-        Self { credentials, password_file_lock: Arc::default(), tls }
+    fn new(credentials: Credentials, tls: Option<Tls>, budget: ConnectBudget) -> Self {
+        Self { credentials, password_file_lock: Arc::default(), tls, budget }
     }
 
     /// The password; `None` for the one in the URL, if any. Reads the file at every call, on a thread of its own.
@@ -128,22 +130,32 @@ impl Endpoint {
         }
     }
 
-    /// Connects and authenticates. Has no deadline of its own.
+    /// How long its connections may take.
+    pub(super) fn budget(&self) -> ConnectBudget {
+        self.config.budget
+    }
+
+    /// Connects and authenticates. Every round trip has a deadline.
     pub(crate) async fn connect(&self) -> Result<RawConnection, StoreError> {
-        let identity = self.identity().await?;
+        let (identity, budget) = (self.identity().await?, self.budget());
         match self.server.addr() {
             ConnectionAddr::Tcp(host, port) => {
                 #[cfg(test)]
                 if let Some(pipe) = crate::store::redis::testing::dial(host, *port) {
-                    return dial::handshake(&identity, pipe?).await;
+                    return dial::handshake(&identity, pipe?, budget).await;
                 }
-                let stream = dial::connect_tcp(&self.resolver, host, *port).await?;
+                let stream = dial::connect_tcp(&self.resolver, host, *port, budget).await?;
                 match self.config.tls.as_ref().filter(|_| self.is_tls) {
-                    Some(tls) => dial::handshake(&identity, tls.connect(stream, host).await?).await,
-                    None => dial::handshake(&identity, stream).await,
+                    Some(tls) => {
+                        let stream = budget.wait(TLS_ROUND_TRIPS, tls.connect(stream, host)).await?;
+                        dial::handshake(&identity, stream, budget).await
+                    }
+                    None => dial::handshake(&identity, stream, budget).await,
                 }
             }
-            ConnectionAddr::Unix(path) => dial::handshake(&identity, dial::connect_unix(path).await?).await,
+            ConnectionAddr::Unix(path) => {
+                dial::handshake(&identity, dial::connect_unix(path).await?, budget).await
+            }
             other => Err(StoreError::Unreachable(format!("{other}: this kind of address is not supported"))),
         }
     }
@@ -172,7 +184,11 @@ mod tests {
 
     #[test]
     fn a_url_names_a_server_a_database_and_a_user() {
-        let config = Arc::new(ConnectConfig::new(Credentials::default(), None));
+        let config = Arc::new(ConnectConfig::new(
+            Credentials::default(),
+            None,
+            ConnectBudget::new(Duration::from_millis(15)),
+        ));
         for url in
             ["redis://u:p@host:1/2", "rediss://u:p@host:1/2", "unix:///run/redis.sock?db=2&user=u&pass=p"]
         {
@@ -191,7 +207,8 @@ mod tests {
         let made = std::process::Command::new("mkfifo").arg(&path).status();
         assert!(made.expect("mkfifo is installed").success());
         let credentials = Credentials { username: None, password: Password::File(path.clone()) };
-        let config = Arc::new(ConnectConfig::new(credentials, None));
+        let config =
+            Arc::new(ConnectConfig::new(credentials, None, ConnectBudget::new(Duration::from_millis(15))));
         let endpoint = Endpoint::new(&"redis://host:1".parse().expect("a URL"), &config).expect("a good URL");
         for _ in 0..2 {
             let connecting = timeout(Duration::from_millis(10), endpoint.connect());

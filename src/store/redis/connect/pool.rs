@@ -17,8 +17,11 @@ use crate::engine::StoreError;
 use crate::store::redis::error::{CommandError, store_error};
 use crate::store::redis::script;
 
-/// How long opening a connection may take, `SCRIPT LOAD` included.
+/// The least time of opening a connection, `SCRIPT LOAD` included.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Round trips of `SCRIPT LOAD`: the script is longer than the data that TCP sends at first.
+const LOAD_ROUND_TRIPS: u32 = 2;
 
 /// The pause between a failed attempt to connect and the next one, plus or minus a half so that workers do not connect
 /// in step. During the pause callers get the error at once; it is short, so that the end of an outage is noticed soon.
@@ -26,9 +29,6 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// A connection idle for this long is PINGed before use (e.g. after the process was suspended).
 const CHECK_AFTER_IDLE: Duration = Duration::from_secs(2);
-
-/// How long to wait for a connection: two attempts to connect.
-pub(crate) const CHECKOUT_TIMEOUT: Duration = CONNECT_TIMEOUT.saturating_mul(2);
 
 pub(crate) type ConnectionPool = Pool<Connector>;
 
@@ -65,13 +65,24 @@ pub(crate) struct Connection {
 
 /// At most `size` connections; none is opened yet.
 pub(crate) fn connection_pool(target: Target, size: u32) -> ConnectionPool {
+    let timeout = checkout_timeout(&target);
     Pool::builder()
         .max_size(size)
         .test_on_check_out(false)
         .max_lifetime(None)
         .idle_timeout(None)
-        .connection_timeout(CHECKOUT_TIMEOUT)
+        .connection_timeout(timeout)
         .build_unchecked(Connector { target, last_failure: Mutex::new(None) })
+}
+
+/// How long opening a connection may take: after [`Target::connect`] come PING and `SCRIPT LOAD`.
+fn connect_timeout(target: &Target) -> Duration {
+    target.connect_time(CONNECT_TIMEOUT, 1 + LOAD_ROUND_TRIPS)
+}
+
+/// How long to wait for a connection: two attempts to connect.
+pub(crate) fn checkout_timeout(target: &Target) -> Duration {
+    2 * connect_timeout(target)
 }
 
 impl ManageConnection for Connector {
@@ -82,7 +93,7 @@ impl ManageConnection for Connector {
         if let Some(failure) = self.last_failure.lock().clone().filter(|failure| !failure.is_expired()) {
             return Ok(Err(failure));
         }
-        let opened = timeout(CONNECT_TIMEOUT, Connection::open(&self.target)).await;
+        let opened = timeout(connect_timeout(&self.target), Connection::open(&self.target)).await;
         let result = opened.unwrap_or(Err(StoreError::Timeout)).map_err(ConnectFailure::new);
         *self.last_failure.lock() = result.as_ref().err().cloned();
         Ok(result)
@@ -140,8 +151,9 @@ impl Connection {
         let (mut raw, epoch) = target.connect().await?;
         // A server closes an unauthenticated connection on a large command such as SCRIPT LOAD, and its NOAUTH error is
         // lost. PING first, to see the error.
-        let _: String = redis::cmd("PING").query_async(&mut raw.connection).await.map_err(store_error)?;
-        let () = script::load().query_async(&mut raw.connection).await.map_err(store_error)?;
+        let _: String = raw.query(&redis::cmd("PING")).await?;
+        let load = async { script::load().query_async(&mut raw.connection).await.map_err(store_error) };
+        let () = raw.budget.wait(LOAD_ROUND_TRIPS, load).await?;
         Ok(Self { raw, epoch, is_broken: false, last_used: Instant::now(), cannot_decide: None })
     }
 
@@ -150,11 +162,11 @@ impl Connection {
         self.is_usable() && (self.last_used.elapsed() < CHECK_AFTER_IDLE || self.ping(limit).await)
     }
 
-    /// PINGs the server. Marks the connection as broken without an answer in `limit`, or in the time that a new
-    /// connection may take, if that is longer.
-    pub(crate) async fn keep_alive(&mut self, limit: Duration) {
+    /// PINGs the server. Marks the connection as broken without an answer in the time that a new connection has for a
+    /// round trip.
+    pub(crate) async fn keep_alive(&mut self) {
         if self.is_usable() {
-            self.ping(limit.max(CONNECT_TIMEOUT)).await;
+            self.ping(self.raw.budget.step(1)).await;
         }
     }
 
@@ -252,14 +264,19 @@ mod tests {
     }
 
     fn pool(size: u32) -> ConnectionPool {
+        pool_with(RedisOptions::default().timeout, size)
+    }
+
+    /// A pool for decisions with this timeout.
+    fn pool_with(timeout: Duration, size: u32) -> ConnectionPool {
         let urls = vec!["redis://redis.test:6379".parse().expect("a Redis URL")];
-        let target = Target::new(&RedisOptions { urls, ..RedisOptions::default() });
+        let target = Target::new(&RedisOptions { urls, timeout, ..RedisOptions::default() });
         connection_pool(target.expect("good options"), size)
     }
 
     /// Checks a connection out and asks `ECHO` on it; returns it to the pool.
     async fn echo(pool: &ConnectionPool) -> Result<(), StoreError> {
-        let mut pooled = checkout(pool, Instant::now() + CHECKOUT_TIMEOUT).await?;
+        let mut pooled = checkout(pool, Instant::now() + 60_000 * MS).await?;
         let connection = pooled.as_mut().map_err(|failure| failure.cause.clone())?;
         let () = connection.query(&redis::cmd("ECHO"), Instant::now() + 15 * MS).await?;
         Ok(())
@@ -282,7 +299,8 @@ mod tests {
         let pool = pool(1);
         assert!(matches!(echo(&pool).await, Err(StoreError::Unreachable(_))));
         server.set_refuses(false);
-        tokio::time::sleep(RETRY_PAUSE / 2 - MS).await;
+        // A timer may be late by a millisecond.
+        tokio::time::sleep(RETRY_PAUSE / 2 - 2 * MS).await;
         assert!(matches!(echo(&pool).await, Err(StoreError::Unreachable(_))), "within the pause");
         tokio::time::sleep(RETRY_PAUSE).await;
         echo(&pool).await.expect("a reply");
@@ -295,6 +313,20 @@ mod tests {
         let (pool, started) = (pool(1), Instant::now());
         assert_eq!(echo(&pool).await, Err(StoreError::Timeout));
         assert_eq!(started.elapsed(), CONNECT_TIMEOUT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_round_trip_of_a_new_connection_has_the_timeout_of_a_decision() {
+        let slow = |command: &[String]| match command[0].as_str() {
+            "PING" => Some(Reply::After(400 * MS, Box::new(Reply::Status("PONG")))),
+            "SCRIPT" => Some(Reply::After(400 * MS, Box::new(Reply::Bulk("hash".to_owned())))),
+            _ => None,
+        };
+        let _server = server(slow);
+        let started = Instant::now();
+        assert_eq!(echo(&pool_with(15 * MS, 1)).await, Err(StoreError::Timeout));
+        assert_eq!(started.elapsed(), CONNECT_TIMEOUT);
+        echo(&pool_with(410 * MS, 1)).await.expect("a reply");
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,20 +15,26 @@ use parking_lot::Mutex;
 use redis::Value;
 use tokio::time::{sleep, timeout};
 
+use super::budget::{ConnectBudget, DIAL_ROUND_TRIPS};
 use super::dial::RawConnection;
 use super::dns::LOOKUP_TIMEOUT;
 use super::endpoint::Endpoint;
 use crate::engine::StoreError;
 use crate::store::redis::address::Address;
-use crate::store::redis::error::store_error;
 
-/// How long one sentinel may take. Longer than a DNS lookup, because the last known address is used after a lookup that
-/// was too slow.
+/// The least time that one sentinel has. Longer than a DNS lookup, because the last known address is used after a
+/// lookup that was too slow.
 const SENTINEL_TIMEOUT: Duration = LOOKUP_TIMEOUT.saturating_add(Duration::from_millis(40));
 
-/// How long the reported primary may take to accept a connection, before the next sentinel is asked: it may report
-/// another server.
+/// The least time that the reported primary has to accept a connection, before the next sentinel is asked: it may
+/// report another server.
 const PRIMARY_TIMEOUT: Duration = Duration::from_millis(150);
+
+/// Round trips to connect to a sentinel and ask it.
+pub(super) const SENTINEL_ROUND_TRIPS: u32 = DIAL_ROUND_TRIPS + 1;
+
+/// Round trips to connect to the primary and ask for its role.
+pub(super) const PRIMARY_ROUND_TRIPS: u32 = DIAL_ROUND_TRIPS + 1;
 
 /// The pause between two polls of the sentinels, in milliseconds. Random, so that workers do not poll in step.
 const POLL_PAUSE_MS: RangeInclusive<u64> = 400..=800;
@@ -80,6 +86,11 @@ impl Sentinels {
         }
     }
 
+    /// How long connections may take, to the sentinels and to the primary.
+    pub(super) fn budget(&self) -> ConnectBudget {
+        self.server.budget()
+    }
+
     /// Connects to the primary: asks the sentinels in turn until one reports a server that accepts the connection.
     pub(super) async fn connect(&self) -> Result<(RawConnection, PrimaryEpoch), StoreError> {
         let first = self.first.load(Ordering::Relaxed);
@@ -103,7 +114,8 @@ impl Sentinels {
     /// Connects to the primary that this sentinel reports.
     async fn connect_by(&self, sentinel: usize) -> Result<(RawConnection, Address), StoreError> {
         let address = self.reported_primary(sentinel, &mut None).await?;
-        let connected = timeout(PRIMARY_TIMEOUT, self.connect_primary(&address)).await;
+        let limit = self.budget().at_least(PRIMARY_TIMEOUT, PRIMARY_ROUND_TRIPS);
+        let connected = timeout(limit, self.connect_primary(&address)).await;
         Ok((connected.unwrap_or(Err(StoreError::Timeout))?, address))
     }
 
@@ -153,12 +165,11 @@ impl Sentinels {
             };
             let mut command = redis::cmd("SENTINEL");
             command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master_name);
-            let reported: Option<(String, u16)> =
-                command.query_async(&mut connection.connection).await.map_err(store_error)?;
+            let reported: Option<(String, u16)> = connection.query(&command).await?;
             Ok((connection, reported))
         };
-        let (connection, reported) =
-            timeout(SENTINEL_TIMEOUT, query).await.unwrap_or(Err(StoreError::Timeout))?;
+        let limit = self.budget().at_least(SENTINEL_TIMEOUT, SENTINEL_ROUND_TRIPS);
+        let (connection, reported) = timeout(limit, query).await.unwrap_or(Err(StoreError::Timeout))?;
         *open = Some(connection);
         let unknown = || format!("the sentinel {endpoint} knows no master {:?}", self.master_name);
         let (host, port) = reported.ok_or_else(|| StoreError::Refused(unknown()))?;
@@ -168,8 +179,7 @@ impl Sentinels {
     /// Connects to a server and checks its role: the sentinel may not have noticed a failover yet.
     async fn connect_primary(&self, address: &Address) -> Result<RawConnection, StoreError> {
         let mut connection = self.endpoint_at(address).connect().await?;
-        let role: Value =
-            redis::cmd("ROLE").query_async(&mut connection.connection).await.map_err(store_error)?;
+        let role: Value = connection.query(&redis::cmd("ROLE")).await?;
         let role = match &role {
             Value::Array(parts) => {
                 parts.first().and_then(|part| redis::from_redis_value_ref::<String>(part).ok())

@@ -2,10 +2,12 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::budget::DIAL_ROUND_TRIPS;
 use super::dial::RawConnection;
 use super::endpoint::{Endpoint, endpoints};
-use super::sentinel::{PrimaryEpoch, Sentinels};
+use super::sentinel::{PRIMARY_ROUND_TRIPS, PrimaryEpoch, SENTINEL_ROUND_TRIPS, Sentinels};
 use crate::engine::StoreError;
 use crate::store::redis::error::OptionsError;
 use crate::store::redis::options::{RedisOptions, Topology};
@@ -34,8 +36,17 @@ impl Target {
         }
     }
 
-    /// Connects. With sentinels, also returns the epoch in which the connection leads to the primary. Has no deadline
-    /// of its own.
+    /// The time for [`Target::connect`] and so many further round trips, but not less than `least`.
+    pub(crate) fn connect_time(&self, least: Duration, further_round_trips: u32) -> Duration {
+        let (budget, round_trips) = match self {
+            Self::Server(endpoint) => (endpoint.budget(), DIAL_ROUND_TRIPS),
+            Self::Primary(sentinels) => (sentinels.budget(), SENTINEL_ROUND_TRIPS + PRIMARY_ROUND_TRIPS),
+        };
+        budget.at_least(least, round_trips + further_round_trips)
+    }
+
+    /// Connects. With sentinels, also returns the epoch in which the connection leads to the primary. Every round trip
+    /// has a deadline.
     pub(crate) async fn connect(&self) -> Result<(RawConnection, Option<PrimaryEpoch>), StoreError> {
         match self {
             Self::Server(endpoint) => Ok((endpoint.connect().await?, None)),

@@ -14,7 +14,7 @@ use super::calls::{self, FinishedCalls};
 use super::job::{Job, fail_unsent};
 use super::state::NodeState;
 use crate::engine::StoreError;
-use crate::store::redis::connect::{CHECKOUT_TIMEOUT, Connection, checkout};
+use crate::store::redis::connect::{Connection, checkout, checkout_timeout};
 
 /// An idle batcher PINGs a connection after this time: before the connection counts as idle and a decision must wait
 /// for the PING.
@@ -45,12 +45,12 @@ pub(super) async fn run(node: Arc<NodeState>) {
 /// connection itself.
 async fn keep_alive(node: &NodeState) {
     let ping = async {
-        let pooled = checkout(&node.pool, Instant::now() + CHECKOUT_TIMEOUT).await;
+        let pooled = checkout(&node.pool, Instant::now() + checkout_timeout(&node.target)).await;
         // A failure to connect is reported to the next request.
         if let Ok(mut pooled) = pooled
             && let Ok(connection) = pooled.as_mut()
         {
-            connection.keep_alive(node.timeout).await;
+            connection.keep_alive().await;
         }
     };
     tokio::select! {

@@ -11,7 +11,7 @@ use super::job::Job;
 use super::state::NodeState;
 use crate::engine::algorithm::{FixedWindow, Kernel};
 use crate::engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, StoreError};
-use crate::store::redis::connect::{CHECKOUT_TIMEOUT, checkout};
+use crate::store::redis::connect::{checkout, checkout_timeout};
 use crate::store::redis::script::{Answer, Encoded};
 use crate::store::redis::slot::tag_for_slot;
 
@@ -36,7 +36,7 @@ pub(super) async fn run(node: Arc<NodeState>) -> Infallible {
 /// Has the server decide one request, by the same script and connections as all requests.
 async fn probe(node: &NodeState) -> Result<(), StoreError> {
     loop {
-        let mut pooled = checkout(&node.pool, Instant::now() + CHECKOUT_TIMEOUT).await?;
+        let mut pooled = checkout(&node.pool, Instant::now() + checkout_timeout(&node.target)).await?;
         let connection = pooled.as_mut().map_err(|failure| failure.cause.clone())?;
         if !connection.is_alive(node.timeout).await {
             continue;
