@@ -22,7 +22,7 @@ use crate::settings::{Log, Settings, StoreKind};
 use crate::telemetry::logging::{self, LoggingError};
 use crate::telemetry::metrics::Metrics;
 use crate::transport::grpc::{BoxError, GrpcError};
-use crate::transport::http::{HttpListener, ListenAddress};
+use crate::transport::http::{HttpListener, ListenAddress, TokenFileError};
 use crate::transport::{NotReadyReason, Readiness};
 
 pub use crate::telemetry::LogQueue;
@@ -45,6 +45,8 @@ pub enum AppError {
         #[source]
         cause: io::Error,
     },
+    #[error("server.admin.token_file: {0}")]
+    AdminToken(#[from] TokenFileError),
     #[error("the bound ports are not known: {0}")]
     Addresses(#[source] io::Error),
     #[error("the store cannot be set up: {0}")]
@@ -108,6 +110,12 @@ impl App {
         let rules = RuleWatcher::start(&settings, &metrics)?;
         let stores = Arc::new(Stores::new(&settings, &metrics)?);
         let server = &settings.server;
+        if server.admin.address.is_some()
+            && let Some(file) = &server.admin.access.token_file
+        {
+            // Only a check: the file is read for every request.
+            file.token()?;
+        }
         let ports = Ports {
             grpc: bind_grpc(server.grpc.address).await?,
             http: bind_http("server.http.address", &ListenAddress::Tcp(server.http_address)).await?,

@@ -1,5 +1,6 @@
 //! `counters`: shows or resets the counters of a descriptor in a running service.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use super::client::{block_on, root_cause};
 use super::descriptor::DescriptorArg;
 use super::output::{end, print, report};
 use super::seconds::decimal_seconds;
+use crate::transport::http::{TokenFile, TokenFileError};
 
 const FAILED: u8 = 2;
 /// Far above the size of an answer about one request's counters.
@@ -49,6 +51,10 @@ struct CounterArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_admin_port)]
     admin: AdminPort,
 
+    /// The file with the token of the admin port, if the service has server.admin.token_file
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
     /// The domain
     #[arg(long, value_name = "DOMAIN")]
     domain: String,
@@ -75,6 +81,8 @@ enum CountersError {
     Connect { address: String, cause: hyper_util::client::legacy::Error },
     #[error("the admin port does not answer with HTTP: {}", root_cause(.0))]
     Http(#[source] hyper_util::client::legacy::Error),
+    #[error("--token-file {0}")]
+    Token(#[from] TokenFileError),
     #[error("no answer from the admin port in time")]
     Timeout,
     #[error("the answer cannot be read: {0}")]
@@ -110,10 +118,14 @@ async fn post(args: &CounterArgs, path: &'static str) -> Result<String, Counters
     let entries = args.descriptor.0.iter().map(|entry| json!({"key": entry.key, "value": entry.value}));
     let entries: Value = entries.collect();
     let body = json!({"domain": args.domain, "descriptors": [{"entries": entries}]}).to_string();
-    let request = Request::post(args.admin.endpoint(path))
+    let mut request = Request::post(args.admin.endpoint(path))
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(body)))
         .expect("a valid URI and a constant header");
+    if let Some(path) = &args.token_file {
+        let token = TokenFile(path.clone()).token()?;
+        request.headers_mut().insert(header::AUTHORIZATION, token.authorization());
+    }
     let response = args.admin.send(request).await.map_err(|cause| {
         if cause.is_connect() {
             CountersError::Connect { address: args.admin.to_string(), cause }

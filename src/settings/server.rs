@@ -5,11 +5,11 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::parsers::{
-    address, count, duration, duration_or_never, host_names, listen_address_or_off, positive,
+    address, count, duration, duration_or_never, host_names, listen_address_or_off, optional_path, positive,
 };
 use super::reader::Reader;
 use crate::transport::Bounds;
-use crate::transport::http::{AdminAccess, ListenAddress};
+use crate::transport::http::{AdminAccess, ListenAddress, TokenFile};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
@@ -39,7 +39,7 @@ pub struct GrpcServer {
 pub struct AdminServer {
     /// `server.admin.address`; `None` is `off`.
     pub address: Option<ListenAddress>,
-    /// `server.admin.hosts`
+    /// `server.admin.hosts` and `.token_file`
     pub access: AdminAccess,
 }
 
@@ -57,7 +57,10 @@ impl Server {
             http_address: reader.take("server.http.address", "0.0.0.0:8080", address()),
             admin: AdminServer {
                 address: reader.take("server.admin.address", "127.0.0.1:6070", listen_address_or_off()),
-                access: AdminAccess { hosts: reader.take("server.admin.hosts", "", host_names()) },
+                access: AdminAccess {
+                    hosts: reader.take("server.admin.hosts", "", host_names()),
+                    token_file: reader.take("server.admin.token_file", "", optional_path()).map(TokenFile),
+                },
             },
             drain: reader.take("server.drain", "5s", duration("0s", "1h")),
             workers: NonZeroUsize::new(reader.take("server.workers", "0", count(0..=1_024))),

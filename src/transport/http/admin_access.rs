@@ -1,5 +1,7 @@
-//! Which requests the admin port answers: none of foreign web pages, and none whose host name is not its own.
+//! Which requests the admin port answers: none of foreign web pages, none whose host name is not its own, and none
+//! without the token, if there is one.
 
+use std::error::Error;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -9,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
+use super::token_file::TokenFile;
 use super::web_page::SendingPage;
 
 /// Which callers the admin port answers.
@@ -16,6 +19,8 @@ use super::web_page::SendingPage;
 pub struct AdminAccess {
     /// The names of the service, without a port, in lower case; `localhost` and addresses need no entry.
     pub hosts: Vec<String>,
+    /// The token that every request must present.
+    pub token_file: Option<TokenFile>,
 }
 
 /// Why the admin port does not answer a request. No text contains a part of the request.
@@ -30,6 +35,13 @@ enum AdminRefusal {
     ForeignHost,
     #[error("the admin port does not answer web pages of other origins (Origin or Sec-Fetch-Site header)")]
     ForeignPage,
+    #[error(
+        "a request to the admin port needs the header Authorization: Bearer, with the token of server.admin.token_file"
+    )]
+    NoToken,
+    /// The log has the reason.
+    #[error("the token file of the admin port cannot be used, so no token is accepted")]
+    TokenFile,
     /// A browser sends a page's POST with some other content types without asking the server first (CORS preflight).
     #[error("a POST to the admin port needs the header Content-Type: application/json")]
     NotJson,
@@ -41,9 +53,16 @@ impl IntoResponse for AdminRefusal {
             Self::NoHost => StatusCode::BAD_REQUEST,
             Self::ForeignHost => StatusCode::MISDIRECTED_REQUEST,
             Self::ForeignPage => StatusCode::FORBIDDEN,
+            Self::NoToken => StatusCode::UNAUTHORIZED,
+            Self::TokenFile => StatusCode::SERVICE_UNAVAILABLE,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         };
-        (status, format!("{self}\n")).into_response()
+        let mut response = (status, format!("{self}\n")).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            // RFC 9110 requires it.
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }
 
@@ -53,14 +72,18 @@ pub(super) async fn check_access(
     request: Request,
     next: Next,
 ) -> Response {
-    match access.check(&request) {
+    let checked = match access.check_sender(&request) {
+        Ok(()) => access.check_token(request.headers()).await,
+        refused => refused,
+    };
+    match checked {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     }
 }
 
 impl AdminAccess {
-    fn check(&self, request: &Request) -> Result<(), AdminRefusal> {
+    fn check_sender(&self, request: &Request) -> Result<(), AdminRefusal> {
         let host = host_of(request).ok_or(AdminRefusal::NoHost)?;
         if !self.is_own(host.host()) {
             return Err(AdminRefusal::ForeignHost);
@@ -72,6 +95,19 @@ impl AdminAccess {
             return Err(AdminRefusal::NotJson);
         }
         Ok(())
+    }
+
+    async fn check_token(&self, headers: &HeaderMap) -> Result<(), AdminRefusal> {
+        let Some(file) = self.token_file.clone() else {
+            return Ok(());
+        };
+        let unusable = |error: &dyn Error| {
+            tracing::warn!(%error, "the token file of the admin port cannot be used");
+            AdminRefusal::TokenFile
+        };
+        let read = tokio::task::spawn_blocking(move || file.token()).await;
+        let token = read.map_err(|error| unusable(&error))?.map_err(|error| unusable(&error))?;
+        if token.is_in(headers) { Ok(()) } else { Err(AdminRefusal::NoToken) }
     }
 
     fn is_own(&self, host: &str) -> bool {
@@ -116,10 +152,10 @@ mod tests {
     use super::*;
 
     fn check(method: &str, target: &str, headers: &[(&str, &str)]) -> Result<(), AdminRefusal> {
-        let access = AdminAccess { hosts: vec!["limits.internal".to_owned()] };
+        let access = AdminAccess { hosts: vec!["limits.internal".to_owned()], token_file: None };
         let request = Request::builder().method(method).uri(target);
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-        access.check(&request.body(Body::empty()).expect("a request"))
+        access.check_sender(&request.body(Body::empty()).expect("a request"))
     }
 
     #[test]

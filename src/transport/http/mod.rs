@@ -8,6 +8,7 @@ mod json;
 mod listener;
 mod public;
 mod server;
+mod token_file;
 mod web_page;
 
 pub use admin::{Endpoint, admin_router};
@@ -16,3 +17,4 @@ pub use counters::CounterEndpoints;
 pub use listener::{HttpListener, ListenAddress};
 pub use public::public_router;
 pub use server::{HttpOptions, serve};
+pub use token_file::{Token, TokenFile, TokenFileError};

@@ -2,6 +2,7 @@
 
 mod admin_access;
 mod admin_address;
+mod admin_token;
 pub(crate) mod admission;
 pub(crate) mod drain;
 mod grpc;

@@ -1,0 +1,158 @@
+//! The token of the admin port, in a file that may change while the process runs.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::PathBuf;
+
+use http::{HeaderMap, HeaderValue, header};
+use subtle::ConstantTimeEq as _;
+
+/// Far above the length of a token, and below the bound of a request's headers.
+const MAX_TOKEN_BYTES: usize = 4_096;
+/// The scheme of RFC 6750, with the space that follows it.
+const SCHEME: &str = "Bearer ";
+
+/// The path of a file whose first line is a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenFile(pub PathBuf);
+
+/// A token. It is never displayed.
+pub struct Token(String);
+
+/// Why there is no token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenFileError {
+    #[error("{}: {cause}", path.display())]
+    Unreadable { path: PathBuf, cause: io::Error },
+    /// Opening a pipe could wait for ever.
+    #[error("{}: not a regular file", path.display())]
+    NotAFile { path: PathBuf },
+    #[error("{}: the first line must have 1 to {MAX_TOKEN_BYTES} visible ASCII characters", path.display())]
+    Malformed { path: PathBuf },
+}
+
+impl TokenFile {
+    /// Reads the file, at every call: a new token takes effect at once. Blocks as long as the file system does.
+    ///
+    /// # Errors
+    /// [`TokenFileError`]: it has no token.
+    pub fn token(&self) -> Result<Token, TokenFileError> {
+        let path = || self.0.clone();
+        let unreadable = |cause| TokenFileError::Unreadable { path: path(), cause };
+        if !fs::metadata(&self.0).map_err(unreadable)?.is_file() {
+            return Err(TokenFileError::NotAFile { path: path() });
+        }
+        let mut bytes = Vec::new();
+        // The longest token and `\r\n`.
+        let file = File::open(&self.0).map_err(unreadable)?;
+        file.take(MAX_TOKEN_BYTES as u64 + 2).read_to_end(&mut bytes).map_err(unreadable)?;
+        Token::from_first_line(&bytes).ok_or_else(|| TokenFileError::Malformed { path: path() })
+    }
+}
+
+impl Token {
+    fn from_first_line(bytes: &[u8]) -> Option<Self> {
+        let line = bytes.split(|byte| *byte == b'\n').next()?;
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let is_token = (1..=MAX_TOKEN_BYTES).contains(&line.len()) && line.iter().all(u8::is_ascii_graphic);
+        let token = is_token.then(|| String::from_utf8(line.to_vec()).ok());
+        token.flatten().map(Self)
+    }
+
+    /// Whether a request presents this token, exactly once. The time depends on the lengths of the tokens only, not on
+    /// the number of bytes that agree.
+    pub(super) fn is_in(&self, headers: &HeaderMap) -> bool {
+        let mut values = headers.get_all(header::AUTHORIZATION).iter();
+        match (values.next(), values.next()) {
+            (Some(value), None) => self.is_presented(value.as_bytes()),
+            _ => false,
+        }
+    }
+
+    fn is_presented(&self, authorization: &[u8]) -> bool {
+        let presented = authorization.split_at_checked(SCHEME.len());
+        presented.is_some_and(|(scheme, token)| {
+            scheme.eq_ignore_ascii_case(SCHEME.as_bytes()) && token.ct_eq(self.0.as_bytes()).into()
+        })
+    }
+
+    /// The value of the header `Authorization` that presents this token.
+    #[must_use]
+    pub fn authorization(&self) -> HeaderValue {
+        let mut value =
+            HeaderValue::try_from(format!("{SCHEME}{}", self.0)).expect("a token is visible ASCII");
+        value.set_sensitive(true);
+        value
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_text(text: &[u8]) -> Result<Token, TokenFileError> {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        fs::write(file.path(), text).expect("room for a few bytes");
+        TokenFile(file.path().to_owned()).token()
+    }
+
+    #[test]
+    fn the_first_line_is_the_token() {
+        let longest = "x".repeat(MAX_TOKEN_BYTES);
+        let table = [
+            ("s3cret", Some("s3cret")),
+            ("s3cret\n", Some("s3cret")),
+            ("s3cret\r\nsecond line\n", Some("s3cret")),
+            (&format!("{longest}\r\nsecond line\n"), Some(longest.as_str())),
+            (&format!("{longest}x"), None),
+            ("", None),
+            ("\ns3cret", None),
+            ("two words", None),
+            ("s3cret ", None),
+            ("sécret", None),
+        ];
+        for (text, token) in table {
+            let read = from_text(text.as_bytes());
+            assert_eq!(read.as_ref().ok().map(|token| token.0.as_str()), token, "{text:?}: {read:?}");
+        }
+        assert!(matches!(from_text(b"\xff"), Err(TokenFileError::Malformed { .. })));
+        let folder = TokenFile(PathBuf::from("/"));
+        assert!(matches!(folder.token(), Err(TokenFileError::NotAFile { .. })));
+        let missing = TokenFile(PathBuf::from("/nowhere/token"));
+        let message = missing.token().expect_err("there is no such file").to_string();
+        assert!(message.starts_with("/nowhere/token: No such file"), "{message}");
+    }
+
+    #[test]
+    fn a_request_presents_the_token_once_and_whole() {
+        let token = from_text(b"s3cret").expect("a token");
+        let table: [(&[&str], bool); 11] = [
+            (&["Bearer s3cret"], true),
+            (&["bearer s3cret"], true), // schemes have no case
+            (&[], false),
+            (&["s3cret"], false),
+            (&["Bearer"], false),
+            (&["Bearer "], false),
+            (&["Bearer s3cre"], false),
+            (&["Bearer s3crets"], false),
+            (&["Bearer S3CRET"], false),
+            (&["Basic s3cret"], false),
+            (&["Bearer s3cret", "Bearer s3cret"], false),
+        ];
+        for (values, accepted) in table {
+            let pair = |value: &&'static str| (header::AUTHORIZATION, HeaderValue::from_static(value));
+            let headers: HeaderMap = values.iter().map(pair).collect();
+            assert_eq!(token.is_in(&headers), accepted, "{values:?}");
+        }
+        let own = HeaderMap::from_iter([(header::AUTHORIZATION, token.authorization())]);
+        assert!(token.is_in(&own));
+        assert!(!format!("{own:?} {token:?}").contains("s3cret"));
+    }
+}

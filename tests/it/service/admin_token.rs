@@ -1,0 +1,135 @@
+//! The admin port with `server.admin.token_file`.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::NamedTempFile;
+
+use crate::support::http::{self, Response, connect, exchange};
+use crate::support::process::{Plan, Ratelimitd};
+
+const RULES: &str = "
+domain: web
+descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 3 } }]
+";
+
+const NO_TOKEN: &str = "a request to the admin port needs the header Authorization: Bearer, with the token of server.admin.token_file\n";
+
+fn token_file(text: &str) -> NamedTempFile {
+    let file = NamedTempFile::new().expect("a temporary file");
+    std::fs::write(file.path(), text).expect("room for a few bytes");
+    file
+}
+
+fn plan(file: &Path) -> Plan {
+    Plan::new(RULES).set("server.admin.token_file", file.to_string_lossy())
+}
+
+fn get(service: &Ratelimitd, authorization: &[&str]) -> Response {
+    let mut lines = vec!["GET /rules HTTP/1.1".to_owned(), "host: localhost".to_owned()];
+    lines.extend(authorization.iter().map(|value| format!("authorization: {value}")));
+    exchange(connect(service.admin_port()).expect("a connection"), &lines, "").expect("an answer")
+}
+
+fn counters(service: &Ratelimitd, arguments: &[&str]) -> Output {
+    let admin = format!("127.0.0.1:{}", service.admin_port());
+    Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+        .args(["counters", "show", "--admin", &admin, "--domain", "web", "user=ann"])
+        .args(arguments)
+        .output()
+        .expect("the binary runs")
+}
+
+#[test]
+fn only_the_token_opens_the_admin_port() {
+    let file = token_file("s3cret\n");
+    let service = plan(file.path()).start();
+    let refused: [&[&str]; 7] = [
+        &[],
+        &["s3cret"],
+        &["Basic s3cret"],
+        &["Bearer wrong!"],
+        &["Bearer s3cre"],
+        &["Bearer s3cret1"],
+        &["Bearer wrong!", "Bearer s3cret"],
+    ];
+    for authorization in refused {
+        let answer = get(&service, authorization);
+        assert_eq!((answer.status, answer.body.as_str()), (401, NO_TOKEN), "{authorization:?}");
+        assert_eq!(answer.header("www-authenticate"), Some("Bearer"), "{authorization:?}");
+    }
+    assert_eq!(get(&service, &["Bearer s3cret"]).status, 200);
+    assert_eq!(get(&service, &["bearer s3cret"]).status, 200);
+    let page = ["GET /rules HTTP/1.1", "host: localhost", "origin: null", "authorization: Bearer s3cret"];
+    let page = exchange(connect(service.admin_port()).expect("a connection"), &page, "");
+    assert_eq!(page.expect("an answer").status, 403, "a token makes no page an operator");
+    assert_eq!(
+        http::get(service.http_port(), "/metrics", &[]).expect("an answer").status,
+        200,
+        "the HTTP port"
+    );
+    assert!(!service.log().contains("s3cret"), "{}", service.log());
+}
+
+#[test]
+fn a_changed_token_file_takes_effect_at_once() {
+    let file = token_file("first");
+    let service = plan(file.path()).start();
+    assert_eq!(get(&service, &["Bearer first"]).status, 200);
+    std::fs::write(file.path(), "second").expect("a file");
+    assert_eq!(get(&service, &["Bearer first"]).status, 401);
+    assert_eq!(get(&service, &["Bearer second"]).status, 200);
+
+    for broken in ["", "two words"] {
+        std::fs::write(file.path(), broken).expect("a file");
+        for authorization in [&[][..], &["Bearer second"], &["Bearer "]] {
+            let answer = get(&service, authorization);
+            let body = "the token file of the admin port cannot be used, so no token is accepted\n";
+            assert_eq!((answer.status, answer.body.as_str()), (503, body), "{broken:?} {authorization:?}");
+        }
+    }
+    assert!(service.log().contains("the first line must have 1 to 4096 visible ASCII"), "{}", service.log());
+    std::fs::write(file.path(), "third").expect("a file");
+    assert_eq!(get(&service, &["Bearer third"]).status, 200, "without a restart");
+}
+
+#[test]
+fn counters_presents_the_token_of_a_file() {
+    let (file, wrong) = (token_file("s3cret"), token_file("guess"));
+    let service = plan(file.path()).start();
+    let path = |file: &NamedTempFile| file.path().to_str().expect("UTF-8").to_owned();
+
+    let Output { status, stdout, stderr } = counters(&service, &["--token-file", &path(&file)]);
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    assert!(String::from_utf8_lossy(&stdout).contains("3 of 3 left"));
+
+    for arguments in [vec![], vec!["--token-file".to_owned(), path(&wrong)]] {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let Output { status, stderr, .. } = counters(&service, &arguments);
+        let printed = String::from_utf8_lossy(&stderr).into_owned();
+        assert_eq!(
+            (status.code(), printed),
+            (Some(2), format!("ratelimitd counters: {NO_TOKEN}")),
+            "{arguments:?}"
+        );
+    }
+    let Output { status, stderr, .. } = counters(&service, &["--token-file", "/nowhere/token"]);
+    let printed = String::from_utf8_lossy(&stderr).into_owned();
+    assert_eq!(status.code(), Some(2));
+    assert!(printed.contains("--token-file /nowhere/token: No such file"), "{printed}");
+}
+
+#[test]
+fn a_token_file_without_a_token_ends_the_process_with_the_reason() {
+    let empty = token_file("\n");
+    for (path, reason) in
+        [(empty.path(), "the first line must"), (Path::new("/nowhere/token"), "No such file")]
+    {
+        let Err(problem) = plan(path).try_start() else { panic!("{} has no token", path.display()) };
+        assert_eq!(problem.status.and_then(|status| status.code()), Some(1), "{problem:?}");
+        let reason = format!("server.admin.token_file: {}: {reason}", path.display());
+        assert!(problem.log.contains(&reason), "{problem:?}");
+    }
+    let off = plan(empty.path()).set("server.admin.address", "off").try_start();
+    assert!(off.is_ok(), "no port needs the token");
+}
