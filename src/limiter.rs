@@ -1,6 +1,8 @@
 //! The use case: one request in, one decision out. Awaits the store and nothing else.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
@@ -31,10 +33,11 @@ impl Rulebook {
         Self { current, metrics }
     }
 
-    /// Replaces the rules. Requests in progress are still decided by the old rules.
-    pub fn replace(&self, rules: RuleSet) {
+    /// Replaces the rules. Requests in progress are still decided by the old rules. Takes milliseconds for thousands of
+    /// rules, so call it where no request waits, from one thread at a time.
+    pub fn replace(&self, rules: RuleSet) -> OldRules {
         let meters = self.metrics.limit_meters(&rules);
-        self.current.store(Arc::new(RulesInForce { meters, rules: Arc::new(rules) }));
+        OldRules(self.current.swap(Arc::new(RulesInForce { meters, rules: Arc::new(rules) })))
     }
 
     /// The current rules.
@@ -43,6 +46,10 @@ impl Rulebook {
         Arc::clone(&self.current.load().rules)
     }
 }
+
+/// Rules that are no longer in force.
+#[derive(Debug)]
+pub struct OldRules(Arc<RulesInForce>);
 
 /// Decides requests by the current rules and the counters of one store.
 #[derive(Debug)]
@@ -62,6 +69,19 @@ pub enum DecideError {
     /// The store gave no answer, and a limit has the failure policy `error`.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl OldRules {
+    /// Waits until no request uses the rules, for a second at most, then frees them on this thread. The last request
+    /// that uses thousands of rules would free them on the thread that decides, and others would wait for it.
+    pub fn free_when_unused(self) {
+        for _ in 0..100 {
+            if Arc::strong_count(&self.0) == 1 {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
 }
 
 /// Counts a failed request when it is dropped before it is disarmed: after an error of the store, and when the call is

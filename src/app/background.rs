@@ -32,7 +32,8 @@ impl Background {
         let Self { rules, stores, remote, readiness } = self;
         let watch_rules = async {
             if let Some(rules) = rules {
-                rules.watch(|| stores.purge_denials(), stop.cancelled()).await;
+                let stores = Arc::clone(&stores);
+                rules.watch(move || stores.purge_denials(), stop.cancelled()).await;
             }
         };
         let first_answer = async {

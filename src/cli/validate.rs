@@ -58,8 +58,11 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
             end(print(&counts), ExitCode::SUCCESS)
         }
         Err(problems) => {
-            report(format_args!("{problems}
-{}", problem_counts(&problems)));
+            report(format_args!(
+                "{problems}
+{}",
+                problem_counts(&problems)
+            ));
             ExitCode::FAILURE
         }
     }

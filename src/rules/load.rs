@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::engine::{Defaults, DomainSpec, RuleSet};
 
 use super::lint;
+use super::own_thread::on_own_thread;
 use super::problem::{Location, Problem, ProblemCollector, Problems};
 use super::read::{DomainDraft, read_document};
 use super::source::{Source, SourceFile, SourceFiles};
@@ -42,6 +43,17 @@ pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<LoadedRules, Prob
 }
 
 pub(super) fn compile(sources: &SourceFiles, options: LoadOptions) -> Result<LoadedRules, Problems> {
+    // Apart from the rules, which stay: the trees of the files need many times their memory.
+    let (specs, warnings) = on_own_thread(|| read_specs(sources, options))?;
+    let rules = RuleSet::compile(&specs, options.defaults).map_err(|error| {
+        // Only reached if the checks of `read_specs` miss an error that the compiler finds.
+        Problems::one_error(Location::file("rules".into()), error.to_string())
+    })?;
+    Ok(LoadedRules { rules, specs, warnings, files: sources.files.len() })
+}
+
+/// The rules of all files, and the warnings about them.
+fn read_specs(sources: &SourceFiles, options: LoadOptions) -> Result<(Vec<DomainSpec>, Problems), Problems> {
     let mut problems = ProblemCollector::default();
     sources.problems.iter().cloned().for_each(|problem| problems.push(problem));
     let drafts =
@@ -54,12 +66,8 @@ pub(super) fn compile(sources: &SourceFiles, options: LoadOptions) -> Result<Loa
     if problems.has_errors() {
         return Err(problems);
     }
-    let specs: Vec<_> = domains.into_iter().map(DomainDraft::into_spec).collect();
-    let rules = RuleSet::compile(&specs, options.defaults).map_err(|error| {
-        // Only reached if the checks above miss an error that the compiler finds.
-        Problems::one_error(Location::file("rules".into()), error.to_string())
-    })?;
-    Ok(LoadedRules { rules, specs, warnings: problems, files: sources.files.len() })
+    let specs = domains.into_iter().map(DomainDraft::into_spec).collect();
+    Ok((specs, problems))
 }
 
 fn read_file(file: &SourceFile, defaults: Defaults, problems: &mut ProblemCollector) -> Option<DomainDraft> {

@@ -8,6 +8,7 @@
 mod keys;
 mod lint;
 mod load;
+mod own_thread;
 mod problem;
 mod read;
 mod reload;
@@ -16,6 +17,7 @@ mod source;
 mod status;
 
 pub use load::{LoadOptions, LoadedRules, load};
+pub use own_thread::on_own_thread;
 pub use problem::{Problem, Problems};
 pub use reload::{Change, Reloader, watch};
 pub use show::{describe, rlconfig, schema};

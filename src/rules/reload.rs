@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::load::{LoadOptions, LoadedRules, compile};
+use super::own_thread::on_own_thread;
 use super::problem::Problems;
 use super::source::{Source, SourceFiles, SourceState};
 
@@ -127,13 +128,13 @@ impl Reloader {
 }
 
 /// Checks the files every [`Reloader::check_every`] until `shutdown`, and calls `on_check` with the result of each
-/// check.
+/// check. Both run on a thread of their own: thousands of rules take long to load and to put in force.
 ///
 /// # Panics
-/// If loading panics.
+/// If loading or `on_check` panics.
 pub async fn watch(
     mut reloader: Reloader,
-    mut on_check: impl FnMut(Change),
+    mut on_check: impl FnMut(Change) + Send + 'static,
     shutdown: impl Future<Output = ()>,
 ) {
     let mut ticks = tokio::time::interval(reloader.check_every.max(Duration::from_millis(1)));
@@ -145,11 +146,10 @@ pub async fn watch(
             now = ticks.tick() => now,
         };
         let check = move || {
-            let change = reloader.check_files(now);
-            (reloader, change)
+            on_own_thread(|| on_check(reloader.check_files(now)));
+            (reloader, on_check)
         };
-        let change;
-        (reloader, change) = match tokio::task::spawn_blocking(check).await {
+        (reloader, on_check) = match tokio::task::spawn_blocking(check).await {
             Ok(checked) => checked,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
@@ -157,6 +157,5 @@ pub async fn watch(
                 Err(_) => return,
             },
         };
-        on_check(change);
     }
 }

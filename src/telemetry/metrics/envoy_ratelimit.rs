@@ -2,84 +2,73 @@
 //!
 //! Its counters count hits, not decisions, and overlap: a hit that is near the limit is within it too.
 
-use prometheus::{IntCounter, Registry, Result};
+use std::sync::Arc;
 
 use crate::engine::{Charging, LimitResult, Rule, Verdict};
 
-use super::family::{Binding, RuleCounters};
+use super::exposition::{CounterFamily, labels};
+use super::series::{Count, SeriesBinding, SeriesTable};
+
+const TOTAL: CounterFamily = family("ratelimit_service_rate_limit_total_hits", "Hits");
+const OVER: CounterFamily = family("ratelimit_service_rate_limit_over_limit", "Hits over the limit");
+const NEAR: CounterFamily = family(
+    "ratelimit_service_rate_limit_near_limit",
+    "Hits above near_limit_ratio of the limit and not over it",
+);
+const WITHIN: CounterFamily =
+    family("ratelimit_service_rate_limit_within_limit", "Hits of requests that were not over the limit");
+const SHADOW: CounterFamily =
+    family("ratelimit_service_rate_limit_shadow_mode", "Hits of requests over the limit of a shadow rule");
+
+const fn family(name: &'static str, help: &'static str) -> CounterFamily {
+    CounterFamily { name, help }
+}
 
 /// Hits by rule. The labels are the domain and the first two keys of the rule's path; rules with the same labels are
 /// summed.
-#[derive(Debug)]
-pub(super) struct HitFamilies {
-    total: RuleCounters,
-    over: RuleCounters,
-    near: RuleCounters,
-    within: RuleCounters,
-    shadow: RuleCounters,
-}
+#[derive(Debug, Default)]
+pub(super) struct HitFamilies(SeriesTable<Box<str>, HitCounts>);
 
-pub(super) struct HitBinding<'f> {
-    total: Binding<'f>,
-    over: Binding<'f>,
-    near: Binding<'f>,
-    within: Binding<'f>,
-    shadow: Binding<'f>,
-}
+pub(super) struct HitBinding<'f>(SeriesBinding<'f, Box<str>, HitCounts>);
 
-#[derive(Debug)]
-pub(super) struct HitCounters {
-    total: IntCounter,
-    over: IntCounter,
-    near: IntCounter,
-    within: IntCounter,
-    shadow: IntCounter,
+#[derive(Debug, Default)]
+pub(super) struct HitCounts {
+    total: Count,
+    over: Count,
+    near: Count,
+    within: Count,
+    shadow: Count,
 }
 
 impl HitFamilies {
-    pub(super) fn new(registry: &Registry) -> Result<Self> {
-        let family = |name, help| {
-            let name = format!("ratelimit_service_rate_limit_{name}");
-            RuleCounters::new(registry, &name, help, &["domain", "key1", "key2"])
-        };
-        Ok(Self {
-            total: family("total_hits", "Hits")?,
-            over: family("over_limit", "Hits over the limit")?,
-            near: family("near_limit", "Hits above near_limit_ratio of the limit and not over it")?,
-            within: family("within_limit", "Hits of requests that were not over the limit")?,
-            shadow: family("shadow_mode", "Hits of requests over the limit of a shadow rule")?,
-        })
+    pub(super) fn bind(&self) -> HitBinding<'_> {
+        HitBinding(self.0.bind())
     }
 
-    pub(super) fn bind(&self) -> HitBinding<'_> {
-        HitBinding {
-            total: self.total.bind(),
-            over: self.over.bind(),
-            near: self.near.bind(),
-            within: self.within.bind(),
-            shadow: self.shadow.bind(),
-        }
+    /// Writes the series of the rules that have met a hit.
+    pub(super) fn write(&self, text: &mut String) {
+        let rules = self.0.in_force();
+        let mut write = |family: CounterFamily, count: fn(&HitCounts) -> &Count| {
+            let used = rules.iter().filter(|(_, counts)| counts.total.get() > 0);
+            family.write(text, used.map(|(labels, counts)| (labels.to_string(), count(counts).get())));
+        };
+        write(TOTAL, |counts| &counts.total);
+        write(OVER, |counts| &counts.over);
+        write(NEAR, |counts| &counts.near);
+        write(WITHIN, |counts| &counts.within);
+        write(SHADOW, |counts| &counts.shadow);
     }
 }
 
 impl HitBinding<'_> {
-    pub(super) fn counters(&mut self, rule: &Rule) -> HitCounters {
+    pub(super) fn counts(&mut self, rule: &Rule) -> Arc<HitCounts> {
         let [key1, key2] = keys(rule);
         let domain = without_separators(&rule.domain);
-        let labels = [domain.as_str(), &key1, &key2];
-        HitCounters {
-            total: self.total.counter(&labels),
-            over: self.over.counter(&labels),
-            near: self.near.counter(&labels),
-            within: self.within.counter(&labels),
-            shadow: self.shadow.counter(&labels),
-        }
+        self.0.counts(labels([("domain", &domain), ("key1", &key1), ("key2", &key2)]).into())
     }
 
     pub(super) fn finish(self) {
-        for family in [self.total, self.over, self.near, self.within, self.shadow] {
-            family.finish();
-        }
+        self.0.finish();
     }
 }
 
@@ -92,7 +81,7 @@ struct Hits {
     within: u64,
 }
 
-impl HitCounters {
+impl HitCounts {
     pub(super) fn record(&self, result: &LimitResult<'_>, near_above: u64) {
         let hits = hits(&CountBefore::from_result(result), near_above);
         let is_shadowed = result.outcome.verdict == Verdict::Over && result.is_shadow();
@@ -104,8 +93,8 @@ impl HitCounters {
             (&self.within, hits.within),
             (&self.shadow, shadow),
         ];
-        for (counter, hits) in counted.into_iter().filter(|&(_, hits)| hits > 0) {
-            counter.inc_by(hits);
+        for (count, hits) in counted.into_iter().filter(|&(_, hits)| hits > 0) {
+            count.add(hits);
         }
     }
 }

@@ -1,9 +1,5 @@
-//! The kinds of metrics: registered by name, bound to the rules in force, or read at each scrape.
+//! The kinds of metrics in the registry: registered by name, or read at each scrape.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
-use parking_lot::{Mutex, MutexGuard};
 use prometheus::core::{Collector, Desc, Describer};
 use prometheus::proto::{self, Metric, MetricFamily, MetricType};
 use prometheus::{
@@ -50,48 +46,6 @@ pub(super) fn sizes(registry: &Registry, name: &str, help: &str) -> Result<Histo
     let sizes = Histogram::with_opts(HistogramOpts::new(name, help).buckets(powers))?;
     registry.register(Box::new(sizes.clone()))?;
     Ok(sizes)
-}
-
-/// Counters whose series are added and removed with the rules. Clones share the same numbers.
-#[derive(Clone, Debug)]
-pub(super) struct RuleCounters {
-    family: IntCounterVec,
-    bound: Arc<Mutex<BTreeSet<Labels>>>,
-}
-
-type Labels = Vec<String>;
-
-impl RuleCounters {
-    pub(super) fn new(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> Result<Self> {
-        Ok(Self { family: counters(registry, name, help, labels)?, bound: Arc::default() })
-    }
-
-    /// Starts to bind the series of a new rule set. [`Binding::finish`] removes the series that the new rules do not
-    /// have.
-    pub(super) fn bind(&self) -> Binding<'_> {
-        Binding { family: &self.family, before: self.bound.lock(), now: BTreeSet::new() }
-    }
-}
-
-pub(super) struct Binding<'f> {
-    family: &'f IntCounterVec,
-    before: MutexGuard<'f, BTreeSet<Labels>>,
-    now: BTreeSet<Labels>,
-}
-
-impl Binding<'_> {
-    pub(super) fn counter(&mut self, labels: &[&str]) -> IntCounter {
-        self.now.insert(labels.iter().copied().map(str::to_owned).collect());
-        self.family.with_label_values(labels)
-    }
-
-    pub(super) fn finish(mut self) {
-        for removed in self.before.difference(&self.now) {
-            // Fails only if the series does not exist, which is the goal.
-            let _ = self.family.remove_label_values(removed);
-        }
-        *self.before = self.now;
-    }
 }
 
 /// The value of a pulled metric.

@@ -1,12 +1,14 @@
 //! Every metric's name, help and labels. Injected, no globals. Label values come from the rule files and from constants
 //! here, so the rule files bound the number of series. A meter holds handles that were looked up beforehand: counting
-//! is a few atomic additions.
+//! is a few atomic additions. The series of limits are kept apart from the registry, see `series.rs`.
 
 mod envoy_ratelimit;
+mod exposition;
 mod family;
 mod limits;
 mod requests;
 mod rules;
+mod series;
 mod stores;
 #[cfg(test)]
 mod tests;
@@ -72,7 +74,9 @@ impl Metrics {
     /// # Errors
     /// When a metric cannot be encoded.
     pub fn render(&self) -> Result<String> {
-        TextEncoder::new().encode_to_string(&self.0.registry.gather())
+        let mut text = TextEncoder::new().encode_to_string(&self.0.registry.gather())?;
+        self.0.limits.write(&mut text);
+        Ok(text)
     }
 
     /// Counts a request for a domain without rules.
@@ -80,8 +84,8 @@ impl Metrics {
         self.0.unknown_domains.inc();
     }
 
-    /// Looks up the counters of every limit of `rules`, the new rules in force. Every limit has its series from here
-    /// on; the series of other rules are removed.
+    /// Looks up the counters of every limit of `rules`, the new rules in force. A limit has series from its first
+    /// request on; the series of other rules are removed. Only one thread may call it at a time.
     #[must_use]
     pub fn limit_meters(&self, rules: &RuleSet) -> LimitMeters {
         self.0.limits.bind(rules)

@@ -162,7 +162,7 @@ fn answers_of_a_failure_policy_have_their_own_counters() {
 }
 
 #[tokio::test]
-async fn series_exist_while_their_rule_does() {
+async fn series_exist_from_the_first_request_until_the_rule_is_gone() {
     let metrics = metrics();
     let unlimited = LimitSpec { unlimited: true, ..limit(0, None) };
     let first = rules(&[
@@ -172,15 +172,54 @@ async fn series_exist_while_their_rule_does() {
     ]);
     let limiter = limiter(&metrics, first, memory());
     limiter.decide(&request("stays", 1)).await.expect("memory answers");
-    assert_eq!(outcome(&metrics, "edge.goes", "ok"), Some(0));
-    assert_eq!(outcome(&metrics, "edge.free", "ok"), None, "what is never counted has no counter");
+    limiter.decide(&request("free", 1)).await.expect("memory answers");
+    assert_eq!(outcome(&metrics, "edge.goes", "ok"), None, "no request has met it");
+    assert_eq!(outcome(&metrics, "edge.free", "ok"), None, "an unlimited rule is not counted");
+    // So that the first denial and the first answer by policy are an increase.
+    assert_eq!(outcome(&metrics, "edge.stays", "over_limit"), Some(0));
+    let by_policy = r#"ratelimitd_policy_decisions_total{domain="edge",policy="deny",rule="edge.stays"}"#;
+    assert_eq!(value(&metrics, by_policy), Some(0));
 
-    limiter.rulebook.replace(rules(&[("stays", limit(9, None), false), ("comes", limit(5, None), false)]));
+    limiter.decide(&request("goes", 1)).await.expect("memory answers");
+    assert_eq!(outcome(&metrics, "edge.goes", "ok"), Some(1));
+    let old = limiter
+        .rulebook
+        .replace(rules(&[("stays", limit(9, None), false), ("comes", limit(5, None), false)]));
     assert_eq!(outcome(&metrics, "edge.stays", "ok"), Some(1), "a counter outlives a change of its rule");
-    assert_eq!(outcome(&metrics, "edge.comes", "ok"), Some(0));
+    assert_eq!(hits(&metrics, "stays"), [1, 0, 0, 1, 0]);
     assert!(!metrics.render().expect("metrics can be encoded").contains("goes"));
-    let in_place_of_a_rule = r#"ratelimitd_decisions_total{domain="override",outcome="ok",rule="override"}"#;
-    assert_eq!(value(&metrics, in_place_of_a_rule), Some(0));
+    limiter.decide(&request("comes", 1)).await.expect("memory answers");
+    assert_eq!(outcome(&metrics, "edge.comes", "ok"), Some(1));
+    old.free_when_unused();
+}
+
+#[tokio::test]
+async fn limits_with_the_same_labels_have_one_series() {
+    let metrics = metrics();
+    let first = rules(&[("a", limit(5, Some("same")), false), ("b", limit(1, Some("same")), true)]);
+    let limiter = limiter(&metrics, first, memory());
+    for key in ["a", "b", "b"] {
+        limiter.decide(&request(key, 1)).await.expect("memory answers");
+    }
+    let counted = ["ok", "near_limit", "shadow"].map(|name| outcome(&metrics, "same", name));
+    assert_eq!(counted, [1, 1, 1].map(Some));
+    let text = metrics.render().expect("metrics can be encoded");
+    let mut series: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let written = series.len();
+    series.sort_unstable_by_key(|line| line.split(' ').next());
+    series.dedup_by_key(|line| line.split(' ').next());
+    assert_eq!(series.len(), written, "{text}");
+}
+
+#[test]
+fn limits_that_no_request_has_met_add_nothing_to_a_scrape() {
+    let metrics = metrics();
+    let text = || metrics.render().expect("metrics can be encoded");
+    let before = text();
+    let keys: Vec<_> = (0..10_000).map(|n| format!("key-{n}")).collect();
+    let nodes: Vec<_> = keys.iter().map(|key| (key.as_str(), limit(5, None), false)).collect();
+    let _meters = metrics.limit_meters(&rules(&nodes));
+    assert_eq!(text(), before);
 }
 
 #[test]

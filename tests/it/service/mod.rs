@@ -8,6 +8,7 @@ pub(crate) mod drain;
 mod grpc;
 pub(crate) mod http;
 pub(crate) mod logging;
+mod many_rules;
 mod settings;
 pub(crate) mod store_page;
 mod web_pages;
