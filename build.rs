@@ -20,7 +20,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     compiler.include_source_info(false);
     fs::write(out.join("contract.bin"), compiler.encode_file_descriptor_set())?;
     tonic_prost_build::configure()
-        .codec_path("crate::transport::grpc::codec::SmallBuffers")
+        // Decision calls are answered by transport/grpc/call.rs.
+        .build_server(false)
         .include_file("contract.rs")
         .emit_rerun_if_changed(false)
         .compile_fds(contract)?;

@@ -5,6 +5,7 @@
 
 mod background;
 mod endpoints;
+mod open_files;
 mod options;
 mod rules;
 mod run;
@@ -27,6 +28,7 @@ use crate::transport::{NotReadyReason, Readiness};
 
 pub use crate::telemetry::LogQueue;
 
+use open_files::PortBounds;
 use rules::RuleWatcher;
 use stores::Stores;
 
@@ -67,6 +69,7 @@ pub struct App {
     stores: Arc<Stores>,
     readiness: Readiness,
     ports: Ports,
+    bounds: PortBounds,
 }
 
 #[derive(Debug)]
@@ -105,6 +108,7 @@ impl App {
     /// # Errors
     /// [`AppError`] when the rules cannot be used or a port cannot be bound.
     pub async fn prepare(settings: Settings, log: LogQueue) -> Result<Self, AppError> {
+        let bounds = PortBounds::within(open_files::raise_limit(), settings.server.connections_per_address);
         let metrics = Metrics::new(settings.near_limit_ppm)?;
         metrics.watch_log(move || log.lost())?;
         let rules = RuleWatcher::start(&settings, &metrics)?;
@@ -129,7 +133,7 @@ impl App {
             StoreKind::Redis => &[NotReadyReason::Starting, NotReadyReason::StoreNotReached],
         };
         let readiness = Readiness::not_ready(reasons);
-        Ok(Self { settings, metrics, rules, stores, readiness, ports })
+        Ok(Self { settings, metrics, rules, stores, readiness, ports, bounds })
     }
 
     /// The bound addresses. Port 0 in the settings is a free port here.

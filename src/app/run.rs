@@ -10,16 +10,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::background::Background;
 use super::endpoints::admin_endpoints;
-use super::options::{grpc_options, http_options};
+use super::options::{FINISH_WITHIN, grpc_options, unfinished_bytes};
 use super::stores::{Remote, WorkerStore};
 use super::{App, AppError};
 use crate::counters::CounterService;
+use crate::engine::Enforcement;
 use crate::limiter::Limiter;
 use crate::store::any::AuthoritativeStore;
-use crate::telemetry::metrics::Transport;
+use crate::telemetry::metrics::{Port, Transport};
 use crate::transport::grpc::{self, BoxError, GrpcService, WorkerContext};
-use crate::transport::http::{self, CounterEndpoints};
-use crate::transport::{Handler, NotReadyReason, Readiness};
+use crate::transport::http::{self, CounterEndpoints, HttpService};
+use crate::transport::{Admission, Failures, Handler, NotReadyReason, OnInvalid, Readiness, UnfinishedBytes};
 
 /// The two steps of a shutdown.
 #[derive(Debug, Default)]
@@ -39,10 +40,11 @@ impl App {
         let addresses = self.addresses().map_err(AppError::Addresses)?;
         let store = self.stores.make_store().map_err(AppError::Store)?;
         let (remote, store_failed, store_closed) = (store.remote().cloned(), store.died(), store.close());
-        let admin = self.admin_router(remote.clone());
-        let public = self.public_router(store);
-        let service = self.grpc_service();
-        let Self { settings, rules, stores, readiness, ports, .. } = self;
+        let unfinished = unfinished_bytes(&self.settings.server.bounds);
+        let admin = self.http_service(Port::Admin, self.admin_router(remote.clone()), &unfinished);
+        let public = self.http_service(Port::Http, self.public_router(store), &unfinished);
+        let service = self.grpc_service(unfinished);
+        let Self { settings, rules, stores, readiness, ports, bounds, .. } = self;
         let rules = settings.rules.watch.then_some(rules);
         let background = Background { rules, stores, remote, readiness: readiness.clone() };
         let shutdown = Shutdown::default();
@@ -52,12 +54,11 @@ impl App {
             shutdown.rest.cancel();
             served.map_err(AppError::from)
         };
-        let serve_admin = OptionFuture::from(
-            ports.admin.map(|port| http::serve(port, http_options(), admin, shutdown.rest.clone())),
-        );
+        let serve_admin =
+            OptionFuture::from(ports.admin.map(|port| http::serve(port, admin, shutdown.rest.clone())));
         let serve_rest = async {
             tokio::join!(
-                http::serve(ports.http, http_options(), public, shutdown.rest.clone()),
+                http::serve(ports.http, public, shutdown.rest.clone()),
                 serve_admin,
                 background.run(&shutdown.rest),
             );
@@ -70,6 +71,12 @@ impl App {
             shutdown.grpc.cancel();
             Ok(())
         };
+        tracing::info!(
+            grpc = bounds.grpc.total,
+            http = bounds.http.total,
+            admin = bounds.admin.total,
+            "the most connections of each port"
+        );
         let admin = addresses.admin.map_or("off".to_owned(), |address| address.to_string());
         tracing::info!(grpc = %addresses.grpc, http = %addresses.http, %admin, "serving");
         readiness.clear(NotReadyReason::Starting);
@@ -81,6 +88,7 @@ impl App {
     /// The gRPC port. Every worker makes its own store and handler on its own runtime.
     fn grpc_service(
         &self,
+        unfinished: UnfinishedBytes,
     ) -> GrpcService<impl Fn() -> Result<WorkerContext<WorkerStore>, BoxError> + Clone + Send + 'static + use<>>
     {
         let stores = Arc::clone(&self.stores);
@@ -91,7 +99,22 @@ impl App {
             Ok(WorkerContext { handler: make_handler(store), close, died })
         };
         let options = grpc_options(&self.settings.server);
-        GrpcService { options, readiness: self.readiness.clone(), make_context }
+        let (readiness, admission) = (self.readiness.clone(), self.admission(Port::Grpc));
+        GrpcService { options, readiness, admission, unfinished, make_context }
+    }
+
+    fn http_service(&self, port: Port, router: Router, unfinished: &UnfinishedBytes) -> HttpService {
+        let (admission, unfinished) = (self.admission(port), unfinished.clone());
+        HttpService { router, admission, unfinished, finish_within: FINISH_WITHIN }
+    }
+
+    fn admission(&self, port: Port) -> Admission {
+        let bounds = match port {
+            Port::Grpc => self.bounds.grpc,
+            Port::Http => self.bounds.http,
+            Port::Admin => self.bounds.admin,
+        };
+        Admission::new(port, bounds, self.metrics.connections(port))
     }
 
     fn handler_factory(
@@ -101,10 +124,23 @@ impl App {
         let rulebook = Arc::clone(&self.rules.rulebook);
         let (enforcement, bounds) = (self.settings.enforcement, self.settings.server.bounds);
         let response = self.settings.response;
+        // A process in shadow mode denies nothing.
+        let on_invalid = match enforcement {
+            Enforcement::Enforce => self.settings.server.on_invalid,
+            Enforcement::Shadow => OnInvalid::Error,
+        };
         let meter = self.metrics.requests(transport);
+        let failures = Failures::new(meter.clone());
         move |store| {
             let limiter = Limiter { rulebook: Arc::clone(&rulebook), store, enforcement };
-            Handler { limiter, bounds, response, meter: meter.clone() }
+            Handler {
+                limiter,
+                bounds,
+                response,
+                meter: meter.clone(),
+                failures: failures.clone(),
+                on_invalid,
+            }
         }
     }
 

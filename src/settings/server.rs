@@ -5,11 +5,12 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::parsers::{
-    address, count, duration, duration_or_never, host_names, listen_address_or_off, optional_path, positive,
+    address, count, duration, duration_or_never, host_names, listen_address_or_off, one_of, optional_path,
+    positive,
 };
 use super::reader::Reader;
-use crate::transport::Bounds;
 use crate::transport::http::{AdminAccess, ListenAddress, TokenFile};
+use crate::transport::{Bounds, OnInvalid};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
@@ -25,6 +26,10 @@ pub struct Server {
     pub workers: Option<NonZeroUsize>,
     /// `server.max_descriptors`, `.max_entries` and `.max_value_bytes`
     pub bounds: Bounds,
+    /// `server.on_invalid`
+    pub on_invalid: OnInvalid,
+    /// `server.max_connections_per_address`, for each port; `None` is half of the port's connections.
+    pub connections_per_address: Option<NonZeroUsize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,8 +72,18 @@ impl Server {
             bounds: Bounds {
                 max_descriptors: reader.take("server.max_descriptors", "64", positive(1_024)),
                 max_entries: reader.take("server.max_entries", "32", positive(256)),
-                max_value_bytes: reader.take("server.max_value_bytes", "16384", positive(1_048_576)),
+                max_value_bytes: reader.take("server.max_value_bytes", "65536", positive(8_388_608)),
             },
+            on_invalid: reader.take(
+                "server.on_invalid",
+                "error",
+                one_of([("error", OnInvalid::Error), ("deny", OnInvalid::Deny)]),
+            ),
+            connections_per_address: NonZeroUsize::new(reader.take(
+                "server.max_connections_per_address",
+                "0",
+                count(0..=10_000),
+            )),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod availability;
 mod log_queue;
+pub mod log_throttle;
 pub mod logging;
 pub mod metrics;
 

@@ -14,6 +14,12 @@ pub struct DecisionAnswer<'d> {
     pub options: &'d ResponseOptions,
 }
 
+/// An answer in the caller's format.
+pub trait CallerAnswer: for<'a> From<DecisionAnswer<'a>> {
+    /// OVER_LIMIT, without a status per descriptor.
+    fn denial() -> Self;
+}
+
 /// One descriptor's part of the answer.
 #[derive(Clone, Copy, Debug)]
 pub struct DescriptorStatus<'d> {

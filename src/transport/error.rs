@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 
-use super::RequestError;
+use super::{MessageError, RequestError};
 use crate::engine::PlanError;
 use crate::limiter::DecideError;
+use crate::telemetry::metrics::RequestFailure;
 
 /// Why a call ends without a decision. The text is for the log and contains no value of the request;
 /// [`for_caller`](Self::for_caller) is for the caller.
@@ -13,6 +14,8 @@ pub enum DecisionCallError {
     /// serde_json's reason may quote the request, so only the caller gets it.
     #[error("the body is not a request in JSON")]
     Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Message(#[from] MessageError),
     #[error(transparent)]
     Request(#[from] RequestError),
     #[error(transparent)]
@@ -23,15 +26,33 @@ pub enum DecisionCallError {
 pub enum ErrorKind {
     /// The request can never be decided.
     InvalidRequest,
+    /// The request did not arrive completely.
+    IncompleteRequest,
+    /// The process has too many unfinished requests; the same request may be decided later.
+    Overloaded,
     /// The store did not answer; the same request may be decided later.
     StoreUnavailable,
+}
+
+impl ErrorKind {
+    pub(super) fn failure(self) -> RequestFailure {
+        match self {
+            Self::InvalidRequest => RequestFailure::Invalid,
+            Self::IncompleteRequest => RequestFailure::Incomplete,
+            Self::Overloaded => RequestFailure::Overloaded,
+            Self::StoreUnavailable => RequestFailure::Store,
+        }
+    }
 }
 
 impl DecisionCallError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
+            Self::Message(MessageError::Late(_) | MessageError::Aborted) => ErrorKind::IncompleteRequest,
+            Self::Message(MessageError::ManyBytes | MessageError::ManyCalls) => ErrorKind::Overloaded,
             Self::Json(_)
+            | Self::Message(_)
             | Self::Request(_)
             | Self::Decide(DecideError::Plan(PlanError::Override { .. })) => ErrorKind::InvalidRequest,
             Self::Decide(DecideError::Store(_)) => ErrorKind::StoreUnavailable,

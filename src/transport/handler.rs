@@ -1,8 +1,10 @@
 //! The handler of both decision calls, `ShouldRateLimit` and `/json`: validates a request, decides it, counts the call.
 //! Knows no wire format.
 
-use super::error::{DecisionCallError, ErrorKind};
-use super::{Bounds, DecisionAnswer, RawDescriptor, RawRequest, ResponseOptions};
+use super::{
+    Bounds, CallerAnswer, DecisionAnswer, DecisionCallError, ErrorKind, Failures, OnInvalid, RawDescriptor,
+    RawRequest, ResponseOptions,
+};
 use crate::engine::{Request, Store};
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::RequestMeter;
@@ -13,6 +15,8 @@ pub struct Handler<S> {
     pub bounds: Bounds,
     pub response: ResponseOptions,
     pub meter: RequestMeter,
+    pub failures: Failures,
+    pub on_invalid: OnInvalid,
 }
 
 impl<S: Store> Handler<S> {
@@ -23,14 +27,37 @@ impl<S: Store> Handler<S> {
         message: impl TryInto<RawRequest<D>, Error: Into<DecisionCallError>>,
     ) -> Result<A, DecisionCallError>
     where
-        A: for<'a> From<DecisionAnswer<'a>>,
+        A: CallerAnswer,
         D: Into<RawDescriptor>,
     {
         let _timer = self.meter.start();
-        let request = self.validate(message).inspect_err(|error| self.record_failure(error))?;
-        let decision = self.limiter.decide(&request).await.map_err(DecisionCallError::from);
-        let decision = decision.inspect_err(|error| self.record_failure(error))?;
-        Ok(A::from(DecisionAnswer { request: &request, decision: &decision, options: &self.response }))
+        let request = match self.validate(message) {
+            Ok(request) => request,
+            Err(error) => return self.refuse(error),
+        };
+        match self.limiter.decide(&request).await {
+            Ok(decision) => Ok(A::from(DecisionAnswer {
+                request: &request,
+                decision: &decision,
+                options: &self.response,
+            })),
+            Err(error) => self.refuse(error.into()),
+        }
+    }
+
+    /// Counts and logs a request without a decision.
+    pub(super) fn record(&self, error: DecisionCallError) -> DecisionCallError {
+        self.failures.record(error.kind().failure(), &error);
+        error
+    }
+
+    /// Counts and logs a request without a decision. If the settings say so, the answer to an invalid one is a denial.
+    pub(super) fn refuse<A: CallerAnswer>(&self, error: DecisionCallError) -> Result<A, DecisionCallError> {
+        let error = self.record(error);
+        match (error.kind(), self.on_invalid) {
+            (ErrorKind::InvalidRequest, OnInvalid::Deny) => Ok(A::denial()),
+            _ => Err(error),
+        }
     }
 
     fn validate<D: Into<RawDescriptor>>(
@@ -39,14 +66,5 @@ impl<S: Store> Handler<S> {
     ) -> Result<Request, DecisionCallError> {
         let raw = message.try_into().map_err(Into::into)?;
         Ok(raw.validate(&self.bounds)?)
-    }
-
-    fn record_failure(&self, error: &DecisionCallError) {
-        match error.kind() {
-            ErrorKind::InvalidRequest => self.meter.invalid(),
-            ErrorKind::StoreUnavailable => self.meter.store_error(),
-        }
-        // At debug level: an outage of the store would flood the log.
-        tracing::debug!(%error, "call failed");
     }
 }

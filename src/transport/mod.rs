@@ -5,12 +5,15 @@
 //! limiter and options.
 
 mod accept;
+mod admission;
 mod answer;
 mod error;
+mod failures;
 pub mod grpc;
 mod handler;
 mod headers;
 pub mod http;
+mod message_error;
 mod metadata;
 mod options;
 pub mod protojson;
@@ -18,11 +21,17 @@ mod raw_request;
 mod readiness;
 mod request_error;
 mod summary;
+mod unfinished;
 mod wire_unit;
 
-pub use answer::DecisionAnswer;
+pub use admission::{Admission, ConnectionBounds};
+pub use answer::{CallerAnswer, DecisionAnswer};
+pub use error::{DecisionCallError, ErrorKind};
+pub use failures::Failures;
 pub use handler::Handler;
-pub use options::{HeaderStyle, ResponseOptions};
+pub use message_error::MessageError;
+pub use options::{HeaderStyle, OnInvalid, ResponseOptions};
 pub use raw_request::{Bounds, RawDescriptor, RawRequest};
 pub use readiness::{NotReadyReason, Readiness};
 pub use request_error::{DescriptorError, RequestError};
+pub use unfinished::UnfinishedBytes;

@@ -21,3 +21,13 @@ pub enum HeaderStyle {
     /// `RateLimit-Policy` and `RateLimit` of the IETF draft.
     Ietf,
 }
+
+/// The answer to a request that cannot be decided because it is not valid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnInvalid {
+    /// An error. Envoy admits the request unless `failure_mode_deny` is set.
+    #[default]
+    Error,
+    /// OVER_LIMIT.
+    Deny,
+}

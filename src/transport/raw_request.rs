@@ -104,11 +104,11 @@ impl TryFrom<RawLimit> for LimitOverride {
 }
 
 impl Bounds {
-    /// The largest message that is accepted, in every wire format: large enough for all headers that Envoy accepts
-    /// together, and for several values of the maximum size.
+    /// The size limit of a message in any wire format: 64 values of 64 KiB, as much as envoyproxy/ratelimit takes. A
+    /// client may choose the value of a header (in Envoy 60 KiB, all headers together), and a request may repeat it.
     #[must_use]
     pub fn max_message_bytes(&self) -> usize {
-        self.max_value_bytes.saturating_mul(4).max(256 * 1024)
+        self.max_value_bytes.saturating_mul(4).max(4 * 1024 * 1024)
     }
 
     fn check(&self, request: &Request) -> Result<(), RequestError> {

@@ -31,6 +31,8 @@ descriptors:
       - key: user
         value: vip
         rate_limit: { unit: year, requests_per_unit: 4, algorithm: fixed_window }
+  - key: header
+    rate_limit: { unit: year, requests_per_unit: 2, algorithm: fixed_window }
   - key: listener
     value: tcp
     rate_limit: { unit: year, requests_per_unit: 2, algorithm: fixed_window }
@@ -49,6 +51,25 @@ fn one_route(service: &Ratelimitd, value: &str) -> Bootstrap {
 /// The status and the value of `x-ratelimit-remaining`.
 fn status_and_remaining(answer: &Response) -> (u16, Option<u64>) {
     (answer.status, answer.header("x-ratelimit-remaining").map(|value| value.parse().expect("a number")))
+}
+
+#[test]
+fn a_value_as_long_as_envoy_allows_is_limited() {
+    let service = Ratelimitd::start(RULES);
+    let header = json!({"request_headers": {"header_name": "x-key", "descriptor_key": "header"}});
+    // The same value in several entries and descriptors.
+    let rate_limits = json!([
+        {"actions": [header]},
+        {"actions": [header, header]},
+        {"actions": [generic_key("unknown"), header, header, header]},
+    ]);
+    let envoy = Envoy::start(&Bootstrap::new(service.grpc_port()).route(route("/", rate_limits)));
+    for length in [16_385, 60_000] {
+        let value = "x".repeat(length);
+        let codes = [(); 4].map(|()| envoy.get_with("/", &[("x-key", &value)]).status);
+        assert_eq!(codes, [200, 200, 429, 429], "{length} bytes");
+    }
+    assert_eq!(envoy.stat("http.ingress.ratelimit.failure_mode_allowed"), 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! here, so the rule files bound the number of series. A meter holds handles that were looked up beforehand: counting
 //! is a few atomic additions. The series of limits are kept apart from the registry, see `series.rs`.
 
+mod connections;
 mod envoy_ratelimit;
 mod exposition;
 mod family;
@@ -19,14 +20,16 @@ use prometheus::{IntCounter, Opts, Registry, Result, TextEncoder};
 
 use crate::engine::RuleSet;
 
+use connections::ConnectionFamilies;
 use family::{Reading, counter, pulled};
 use limits::LimitFamilies;
 use requests::RequestFamilies;
 use rules::RuleFamilies;
 use stores::StoreFamilies;
 
+pub use connections::{CloseReason, ConnectionMeter, Port};
 pub use limits::LimitMeters;
-pub use requests::{RequestMeter, Timer, Transport};
+pub use requests::{RequestFailure, RequestMeter, Timer, Transport};
 pub use rules::Loaded;
 pub use stores::{BatchMeter, StoreMeter};
 
@@ -40,6 +43,7 @@ struct Families {
     limits: LimitFamilies,
     unknown_domains: IntCounter,
     requests: RequestFamilies,
+    connections: ConnectionFamilies,
     stores: StoreFamilies,
     rules: RuleFamilies,
 }
@@ -63,6 +67,7 @@ impl Metrics {
                 "Requests for a domain that no rule file names",
             )?,
             requests: RequestFamilies::new(&registry)?,
+            connections: ConnectionFamilies::new(&registry)?,
             stores: StoreFamilies::new(&registry)?,
             rules: RuleFamilies::new(&registry)?,
             registry,
@@ -94,6 +99,12 @@ impl Metrics {
     #[must_use]
     pub fn requests(&self, transport: Transport) -> RequestMeter {
         self.0.requests.meter(transport)
+    }
+
+    /// The meter of one port's connections.
+    #[must_use]
+    pub fn connections(&self, port: Port) -> ConnectionMeter {
+        self.0.connections.meter(port)
     }
 
     /// The meter of one store's decisions. `store` is its name in the settings.

@@ -27,6 +27,44 @@ impl Transport {
     }
 }
 
+/// Why a request got no decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestFailure {
+    /// The request can never be decided.
+    Invalid,
+    /// The store did not answer.
+    Store,
+    /// The request did not arrive completely.
+    Incomplete,
+    /// The process has too many unfinished requests.
+    Overloaded,
+    /// The client did not take the answer.
+    Untaken,
+}
+
+impl RequestFailure {
+    pub const ALL: [Self; 5] =
+        [Self::Invalid, Self::Store, Self::Incomplete, Self::Overloaded, Self::Untaken];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Store => "store",
+            Self::Incomplete => "incomplete",
+            Self::Overloaded => "overloaded",
+            Self::Untaken => "untaken",
+        }
+    }
+
+    /// The label of envoyproxy/ratelimit.
+    fn error_type(self) -> &'static str {
+        match self {
+            Self::Store => "redis_error",
+            Self::Invalid | Self::Incomplete | Self::Overloaded | Self::Untaken => "service_error",
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct RequestFamilies {
     durations: HistogramVec,
@@ -38,8 +76,8 @@ pub(super) struct RequestFamilies {
 #[derive(Clone, Debug)]
 pub struct RequestMeter {
     duration: Histogram,
-    invalid: [IntCounter; 2],
-    store_error: [IntCounter; 2],
+    /// In the order of [`RequestFailure::ALL`].
+    failures: [[IntCounter; 2]; RequestFailure::ALL.len()],
 }
 
 /// Measures the time from [`RequestMeter::start`] until it is dropped.
@@ -61,7 +99,7 @@ impl RequestFamilies {
             errors: counters(
                 registry,
                 "ratelimitd_request_errors_total",
-                "Requests answered with an error: invalid requests (invalid), or no answer from the store (store)",
+                "Requests without a decision, by reason: invalid, store, incomplete, overloaded, untaken",
                 &["transport", "kind"],
             )?,
             envoy_ratelimit_errors: counters(
@@ -100,16 +138,15 @@ impl RequestFamilies {
     }
 
     pub(super) fn meter(&self, transport: Transport) -> RequestMeter {
-        let errors = |kind, err_type| {
+        let counters = |failure: RequestFailure| {
             [
-                self.errors.with_label_values(&[transport.name(), kind]),
-                self.envoy_ratelimit_errors.with_label_values(&[err_type]),
+                self.errors.with_label_values(&[transport.name(), failure.name()]),
+                self.envoy_ratelimit_errors.with_label_values(&[failure.error_type()]),
             ]
         };
         RequestMeter {
             duration: self.durations.with_label_values(&[transport.name()]),
-            invalid: errors("invalid", "service_error"),
-            store_error: errors("store", "redis_error"),
+            failures: RequestFailure::ALL.map(counters),
         }
     }
 }
@@ -121,14 +158,9 @@ impl RequestMeter {
         Timer { duration: &self.duration, started: monotonic() }
     }
 
-    /// Counts a request that cannot be decided: the caller's mistake.
-    pub fn invalid(&self) {
-        self.invalid.iter().for_each(IntCounter::inc);
-    }
-
-    /// Counts a request that failed because the store gave no answer.
-    pub fn store_error(&self) {
-        self.store_error.iter().for_each(IntCounter::inc);
+    /// Counts a request without a decision.
+    pub fn failed(&self, failure: RequestFailure) {
+        self.failures[failure as usize].iter().for_each(IntCounter::inc);
     }
 }
 

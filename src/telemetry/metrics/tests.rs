@@ -242,9 +242,9 @@ fn a_request_is_timed_until_its_timer_is_dropped() {
 #[test]
 fn errors_are_counted_under_both_names() {
     let metrics = metrics();
-    metrics.requests(Transport::Grpc).invalid();
-    metrics.requests(Transport::Http).invalid();
-    metrics.requests(Transport::Http).store_error();
+    metrics.requests(Transport::Grpc).failed(RequestFailure::Invalid);
+    metrics.requests(Transport::Http).failed(RequestFailure::Invalid);
+    metrics.requests(Transport::Http).failed(RequestFailure::Store);
     let cases = [
         (r#"ratelimitd_request_errors_total{kind="invalid",transport="grpc"}"#, 1),
         (r#"ratelimitd_request_errors_total{kind="store",transport="grpc"}"#, 0),

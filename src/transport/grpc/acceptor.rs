@@ -5,10 +5,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::connection::{AcceptedConnection, OpenConnections};
+use crate::telemetry::metrics::CloseReason;
 use crate::transport::accept;
+use crate::transport::admission::{Admission, Admitted};
 
-/// Connections that may wait for one worker. A longer queue means that the worker no longer runs.
-const HANDOFF_QUEUE: usize = 64;
+/// Connections that may wait for one worker, as when all callers connect anew. A longer queue means that the worker no
+/// longer runs.
+const HANDOFF_QUEUE: usize = 1_024;
 
 #[derive(Debug, Default)]
 pub(super) struct Acceptor {
@@ -33,43 +36,36 @@ impl Acceptor {
     }
 
     /// Accepts connections until it is dropped. Never returns.
-    pub(super) async fn run(&mut self, listener: &TcpListener, max_connections: usize) {
+    pub(super) async fn run(&mut self, listener: &TcpListener, admission: &Admission) {
         loop {
-            let stream = accept::next_connection(listener).await;
-            let open: usize = self.workers.iter().map(|worker| worker.open.count()).sum();
-            if open >= max_connections {
-                tracing::warn!(open, "connection closed: the maximum number of connections is open");
-                continue;
+            let (stream, client) = accept::next_connection(listener, admission).await;
+            let assigned = admission.admit(client).and_then(|admitted| self.assign(stream, admitted));
+            if let Err(reason) = assigned {
+                admission.record(reason, None);
             }
-            self.assign(stream);
         }
     }
 
     /// Assigns the connection to the worker with the fewest open connections.
-    fn assign(&mut self, stream: TcpStream) {
+    fn assign(&mut self, stream: TcpStream, admitted: Admitted) -> Result<(), CloseReason> {
         let count = self.workers.len();
         let candidates = (0..count).map(|step| (self.next + step) % count);
-        let Some(index) = candidates.min_by_key(|&index| self.workers[index].open.count()) else {
-            return;
-        };
+        let index = candidates.min_by_key(|&index| self.workers[index].open.count());
+        let index = index.ok_or(CloseReason::Handoff)?;
         self.next = index + 1;
         let worker = &self.workers[index];
-        let permit = worker.open.acquire();
-        let sent = stream
-            .into_std()
-            .map(|stream| worker.connections.try_send(AcceptedConnection { stream, permit }));
-        if !matches!(sent, Ok(Ok(()))) {
-            tracing::warn!(
-                worker = index,
-                "connection closed: the handoff queue of its worker is full or closed"
-            );
-        }
+        let permit = worker.open.acquire(admitted);
+        let stream = stream.into_std().map_err(|_| CloseReason::Handoff)?;
+        let sent = worker.connections.try_send(AcceptedConnection { stream, permit });
+        sent.map_err(|_| CloseReason::Handoff)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::metrics::{Metrics, Port};
+    use crate::transport::ConnectionBounds;
 
     /// A connection that was just accepted; its client's end is closed at once.
     async fn connection(listener: &TcpListener) -> TcpStream {
@@ -77,6 +73,13 @@ mod tests {
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         client.expect("a connection");
         accepted.expect("a connection").0
+    }
+
+    fn admitted() -> Admitted {
+        let metrics = Metrics::new(800_000).expect("different names");
+        let bounds = ConnectionBounds { total: 1, per_address: 1 };
+        let admission = Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc));
+        admission.admit([127, 0, 0, 1].into()).expect("the first connection")
     }
 
     #[tokio::test]
@@ -91,7 +94,7 @@ mod tests {
             if let Some(worker) = closes {
                 open[worker].clear();
             }
-            acceptor.assign(connection(&listener).await);
+            acceptor.assign(connection(&listener).await, admitted()).expect("a worker takes it");
             for (index, worker) in workers.iter_mut().enumerate() {
                 let received = worker.try_recv().ok();
                 assert_eq!(received.is_some(), index == expected, "step {step}, worker {index}");
@@ -105,7 +108,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let mut acceptor = Acceptor::default();
         drop(acceptor.add_worker());
-        acceptor.assign(connection(&listener).await);
+        let assigned = acceptor.assign(connection(&listener).await, admitted());
+        assert_eq!(assigned, Err(CloseReason::Handoff));
         assert_eq!(acceptor.workers[0].open.count(), 0);
     }
 }

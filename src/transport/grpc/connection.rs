@@ -1,4 +1,5 @@
-//! A client's connection: counted while it is open, closed if the client does not send the HTTP/2 preface in time.
+//! A client's connection: counted while it is open, closed if the client does not send the HTTP/2 preface in time or
+//! does not read. Reads in turns, so that the calls of one connection do not delay those of the others.
 
 use std::io;
 use std::pin::Pin;
@@ -10,8 +11,11 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::server::{Connected, TcpConnectInfo};
+
+use super::turn::Turn;
+use crate::transport::admission::Admitted;
 
 /// The number of open connections of one worker. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -19,22 +23,25 @@ pub(super) struct OpenConnections(Arc<AtomicUsize>);
 
 /// Counts one connection until it is dropped.
 #[derive(Debug)]
-pub(super) struct ConnectionPermit(OpenConnections);
+pub(super) struct ConnectionPermit {
+    worker: OpenConnections,
+    _port: Admitted,
+}
 
 impl OpenConnections {
     pub(super) fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(super) fn acquire(&self) -> ConnectionPermit {
+    pub(super) fn acquire(&self, port: Admitted) -> ConnectionPermit {
         self.0.fetch_add(1, Ordering::Relaxed);
-        ConnectionPermit(self.clone())
+        ConnectionPermit { worker: self.clone(), _port: port }
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        self.worker.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -49,6 +56,9 @@ pub(super) struct AcceptedConnection {
 pub(super) struct Connection {
     stream: TcpStream,
     preface: Preface,
+    turn: Turn,
+    /// Runs while the socket accepts no data; the connection is closed when it ends.
+    blocked: Option<Pin<Box<Sleep>>>,
     _permit: ConnectionPermit,
 }
 
@@ -67,7 +77,8 @@ enum Preface {
 const PREFACE_BYTES: usize = 24;
 /// Clients send the preface as soon as they are connected.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
-
+/// For a client that does not read from its socket.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 impl AcceptedConnection {
     /// Registers the connection with the current runtime. `stop` ends the wait for the preface.
     pub(super) fn into_connection(self, stop: CancellationToken) -> io::Result<Connection> {
@@ -80,6 +91,8 @@ impl AcceptedConnection {
         Ok(Connection {
             stream: TcpStream::from_std(self.stream)?,
             preface: Preface::Pending { bytes: PREFACE_BYTES, timeout },
+            turn: Turn::default(),
+            blocked: None,
             _permit: self.permit,
         })
     }
@@ -105,11 +118,23 @@ impl Preface {
     }
 }
 
-impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
+impl Connection {
+    pub(super) fn turn(&self) -> Turn {
+        self.turn.clone()
+    }
 
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
+    /// Replaces a write that has been pending for too long by an error.
+    fn unless_blocked(
+        &mut self,
+        cx: &mut Context<'_>,
+        polled: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if polled.is_ready() {
+            self.blocked = None;
+            return polled;
+        }
+        let timer = self.blocked.get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_TIMEOUT)));
+        timer.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -123,16 +148,26 @@ impl AsyncRead for Connection {
             // End of file: hyper closes the connection.
             return Poll::Ready(Ok(()));
         }
-        let before = buf.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.preface.record_read(buf.filled().len() - before);
+        let most = self.turn.bytes_left().min(buf.remaining());
+        if most == 0 {
+            // The runtime polls this connection again after the tasks that are ready now.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
+        let polled = Pin::new(&mut self.stream).poll_read(cx, &mut part);
+        let read = part.filled().len();
+        buf.advance(read);
+        self.turn.record_read(read);
+        self.preface.record_read(read);
         polled
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.unless_blocked(cx, polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -148,7 +183,8 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.unless_blocked(cx, polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -158,13 +194,23 @@ impl AsyncWrite for Connection {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
     use tokio::time::Instant;
 
     use super::*;
+    use crate::telemetry::metrics::{Metrics, Port};
+    use crate::transport::{Admission, ConnectionBounds};
 
     const PREFACE: &[u8; PREFACE_BYTES] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+    fn admitted() -> Admitted {
+        let metrics = Metrics::new(800_000).expect("different names");
+        let bounds = ConnectionBounds { total: 1, per_address: 1 };
+        let admission = Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc));
+        admission.admit([127, 0, 0, 1].into()).expect("the first connection")
+    }
 
     /// Both ends of a connection that was just accepted.
     async fn connect(stop: CancellationToken) -> (TcpStream, Connection) {
@@ -173,7 +219,7 @@ mod tests {
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         let (stream, _) = accepted.expect("a connection");
         let stream = stream.into_std().expect("a socket");
-        let accepted = AcceptedConnection { stream, permit: OpenConnections::default().acquire() };
+        let accepted = AcceptedConnection { stream, permit: OpenConnections::default().acquire(admitted()) };
         (client.expect("a connection"), accepted.into_connection(stop).expect("a socket"))
     }
 
@@ -210,10 +256,33 @@ mod tests {
         assert!(silence.is_err(), "{silence:?}");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_is_closed() {
+        let (client, mut server) = connect(CancellationToken::new()).await;
+        let start = Instant::now();
+        let error = server.write_all(&vec![0; 64 << 20]).await.expect_err("more than the sockets hold");
+        assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, WRITE_TIMEOUT));
+        drop(client);
+    }
+
+    #[tokio::test]
+    async fn a_turn_ends_after_some_bytes() {
+        let (mut client, mut server) = connect(CancellationToken::new()).await;
+        let turn_bytes = server.turn().bytes_left();
+        client.write_all(&vec![0; 3 * turn_bytes]).await.expect("an open connection");
+        let mut buf = vec![0; 3 * turn_bytes];
+        server.read_exact(&mut buf[..turn_bytes]).await.expect("an open connection");
+        let next = server.read(&mut buf).now_or_never();
+        assert!(next.is_none(), "the turn is over");
+        server.turn().begin();
+        let next = server.read(&mut buf).now_or_never();
+        assert_eq!(next.expect("ready").expect("an open connection"), turn_bytes);
+    }
+
     #[tokio::test]
     async fn a_connection_is_counted_until_it_is_dropped() {
         let open = OpenConnections::default();
-        let (first, second) = (open.acquire(), open.clone().acquire());
+        let (first, second) = (open.acquire(admitted()), open.clone().acquire(admitted()));
         assert_eq!(open.count(), 2);
         drop(first);
         assert_eq!(open.count(), 1);

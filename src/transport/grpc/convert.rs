@@ -6,7 +6,7 @@ use crate::transport::answer::DescriptorStatus;
 use crate::transport::headers::{Header, printable};
 use crate::transport::raw_request::RawLimit;
 use crate::transport::wire_unit::WireUnit;
-use crate::transport::{DecisionAnswer, RawDescriptor, RawRequest};
+use crate::transport::{CallerAnswer, DecisionAnswer, RawDescriptor, RawRequest};
 
 use super::pb::envoy::config::core::v3::HeaderValue;
 use super::pb::envoy::extensions::common::ratelimit::v3 as common;
@@ -50,6 +50,12 @@ impl From<DecisionAnswer<'_>> for RateLimitResponse {
             dynamic_metadata: answer.metadata().and_then(to_struct),
             ..Self::default()
         }
+    }
+}
+
+impl CallerAnswer for RateLimitResponse {
+    fn denial() -> Self {
+        Self { overall_code: wire::Code::OverLimit.into(), ..Self::default() }
     }
 }
 

@@ -1,58 +1,84 @@
-//! Sends the decision call directly to its service, and every other call through tonic's router (axum). The router
+//! Sends the decision call directly to its handler, and every other call through tonic's router (axum). The router
 //! would add about 3,800 instructions to a decision call, 7 % of a decision on Redis (callgrind, tonic 0.14).
 
 use std::convert::Infallible;
-use std::task::{Context, Poll};
+use std::future::ready;
+use std::sync::Arc;
 
-use futures_util::future::Either;
+use futures_util::future::BoxFuture;
 use http::{Request, Response};
-use tonic::body::Body;
-use tonic::codegen::Service;
-use tonic::server::NamedService;
+use http_body_util::Either;
+use hyper::body::Incoming;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
-#[derive(Clone, Debug)]
-pub(super) struct Dispatch<R> {
-    pub(super) rls: R,
+use super::answer_body::AnswerBody;
+use super::call::{self, DecisionCalls, refusal};
+use super::open_calls::ConnectionCalls;
+use super::stream_body::StreamBody;
+use crate::engine::Store;
+use crate::transport::{DecisionCallError, MessageError};
+
+/// Calls that last until the client ends them.
+const STREAMS: [&str; 3] = [
+    "/grpc.health.v1.Health/Watch",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
+
+/// The calls of one connection.
+pub(super) struct Dispatch<S> {
+    pub(super) decisions: Arc<DecisionCalls<S>>,
     pub(super) routes: Routes,
+    pub(super) calls: Arc<ConnectionCalls>,
+    /// Cancelled when the connection is to be closed.
+    pub(super) closing: CancellationToken,
 }
 
-impl<R> Service<Request<Body>> for Dispatch<R>
-where
-    R: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + NamedService,
-{
-    type Response = Response<Body>;
+type Answered = BoxFuture<'static, Result<Response<Either<AnswerBody, StreamBody>>, Infallible>>;
+
+impl<S: Store + 'static> hyper::service::Service<Request<Incoming>> for Dispatch<S> {
+    type Response = Response<Either<AnswerBody, StreamBody>>;
     type Error = Infallible;
-    type Future = Either<R::Future, <Routes as Service<Request<Body>>>::Future>;
+    type Future = Answered;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.rls.poll_ready(cx)
-    }
-
-    fn call(&mut self, call: Request<Body>) -> Self::Future {
-        if is_call_of(R::NAME, call.uri().path()) {
-            Either::Left(self.rls.call(call))
-        } else {
-            Either::Right(self.routes.call(call))
+    /// hyper passes the call to the executor right after this.
+    fn call(&self, request: Request<Incoming>) -> Answered {
+        let path = request.uri().path();
+        self.calls.announce(STREAMS.contains(&path));
+        let is_decision = path == call::PATH;
+        if !self.calls.has_room() {
+            return self.refuse();
         }
+        if is_decision { self.decide(request.into_body()) } else { self.route(request) }
     }
 }
 
-/// Whether `path` is `/service/` and a method.
-fn is_call_of(service: &str, path: &str) -> bool {
-    let method = path.strip_prefix('/').and_then(|path| path.strip_prefix(service));
-    method.is_some_and(|method| method.starts_with('/'))
-}
+impl<S: Store + 'static> Dispatch<S> {
+    fn decide(&self, body: Incoming) -> Answered {
+        let decisions = Arc::clone(&self.decisions);
+        let undecided = self.calls.decide();
+        Box::pin(async move {
+            let response = decisions.answer(body).await;
+            drop(undecided);
+            Ok(response.map(Either::Left))
+        })
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::is_call_of;
+    fn route(&self, request: Request<Incoming>) -> Answered {
+        let answered = self.routes.clone().call(request);
+        let closing = self.closing.clone();
+        Box::pin(async move {
+            let response = answered.await?;
+            Ok(response.map(|body| Either::Right(StreamBody::new(body, closing))))
+        })
+    }
 
-    #[test]
-    fn a_path_belongs_to_the_service_it_names_whole() {
-        assert!(is_call_of("a.B", "/a.B/Call"));
-        assert!(!is_call_of("a.B", "/a.Bc/Call"));
-        assert!(!is_call_of("a.B", "/a.B"));
-        assert!(!is_call_of("a.B", "a.B/Call"));
+    fn refuse(&self) -> Answered {
+        let error = DecisionCallError::from(MessageError::ManyCalls);
+        let error = self.decisions.handler.record(error);
+        Box::pin(ready(Ok(refusal(Status::from(error)).map(Either::Left))))
     }
 }

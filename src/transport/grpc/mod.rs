@@ -1,19 +1,28 @@
 //! gRPC: the contract with Envoy, served by one single-threaded runtime per core.
 //!
-//! The path of a call: `dispatch` -> `rls` -> `Handler::decide`, which calls `convert` for the request and for the
-//! answer. Outside this module only the client of the `check` command uses generated types.
+//! The path of a call: `dispatch` -> `call`, which reads the `message` -> `Handler::decide`, which calls `convert` for
+//! the request and for the answer -> `answer_body`. Outside this module only the client of the `check` command uses
+//! generated types.
 
 mod acceptor;
-pub mod codec;
+mod answer_body;
+mod call;
+mod call_executor;
 mod connection;
+mod connection_server;
 mod convert;
 mod dispatch;
 mod health;
+mod message;
+mod open_calls;
 pub mod pb;
-mod rls;
 mod server;
 mod service;
 mod status;
+mod stream_body;
+#[cfg(test)]
+mod tests;
+mod turn;
 mod worker;
 mod worker_pool;
 

@@ -26,7 +26,7 @@ where
     let (mut workers, mut acceptor) = WorkerPool::start(&service, &reporter)?;
     tokio::select! {
         error = workers.first_to_end() => return Err(error),
-        () = acceptor.run(&listener, service.options.max_connections) => {}
+        () = acceptor.run(&listener, &service.admission) => {}
         () = health::follow_readiness(&service.readiness, &reporter) => {}
         () = stop.cancelled() => {}
     }
@@ -47,20 +47,30 @@ mod tests {
     use crate::engine::{Enforcement, RuleSet};
     use crate::limiter::{Limiter, Rulebook};
     use crate::store::memory::{MemoryOptions, MemoryStore};
-    use crate::telemetry::metrics::{Metrics, Transport};
+    use crate::telemetry::metrics::{Metrics, Port, Transport};
     use crate::transport::grpc::GrpcOptions;
-    use crate::transport::{Bounds, Handler, Readiness, ResponseOptions};
+    use crate::transport::{
+        Admission, Bounds, ConnectionBounds, Failures, Handler, OnInvalid, Readiness, ResponseOptions,
+        UnfinishedBytes,
+    };
 
     type MakeContext = fn() -> Result<WorkerContext<MemoryStore>, BoxError>;
 
     fn service(make_context: MakeContext) -> GrpcService<MakeContext> {
         let options = GrpcOptions {
             workers: NonZeroUsize::MIN,
-            max_connections: 1,
             max_connection_age: None,
             finish_within: Duration::ZERO,
         };
-        GrpcService { options, readiness: Readiness::not_ready(&[]), make_context }
+        let metrics = Metrics::new(800_000).expect("metrics");
+        let bounds = ConnectionBounds { total: 1, per_address: 1 };
+        GrpcService {
+            options,
+            readiness: Readiness::not_ready(&[]),
+            admission: Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc)),
+            unfinished: UnfinishedBytes::new(0),
+            make_context,
+        }
     }
 
     async fn error_of(make_context: MakeContext) -> String {
@@ -78,6 +88,8 @@ mod tests {
             bounds: Bounds { max_descriptors: 1, max_entries: 1, max_value_bytes: 1 },
             response: ResponseOptions::default(),
             meter: metrics.requests(Transport::Grpc),
+            failures: Failures::new(metrics.requests(Transport::Grpc)),
+            on_invalid: OnInvalid::default(),
         }
     }
 

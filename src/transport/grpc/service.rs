@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use crate::transport::{Handler, Readiness};
+use crate::transport::{Admission, Handler, Readiness, UnfinishedBytes};
 
 /// An error of any type: the gRPC server does not know the errors of a store.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -16,11 +16,9 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 pub struct GrpcOptions {
     /// Threads, each with its own runtime, limiter and Redis store.
     pub workers: NonZeroUsize,
-    /// Further connections are closed at once.
-    pub max_connections: usize,
     /// The client of an older connection gets GOAWAY, so that load spreads to new processes; `None` = never.
     pub max_connection_age: Option<Duration>,
-    /// Time limit for calls in flight after the listener is closed.
+    /// Time limit for calls in flight after the listener is closed or a connection has got GOAWAY.
     pub finish_within: Duration,
 }
 
@@ -49,6 +47,10 @@ pub enum GrpcError {
 pub struct GrpcService<M> {
     pub options: GrpcOptions,
     pub readiness: Readiness,
+    /// The bounds of connections.
+    pub admission: Admission,
+    /// Shared with the HTTP ports.
+    pub unfinished: UnfinishedBytes,
     pub make_context: M,
 }
 

@@ -1,35 +1,30 @@
 //! One worker: a thread with a single-threaded runtime that serves the connections assigned to it. A worker has its own
 //! limiter and its own Redis store. Workers share the rules, the metrics, the memory store and the deny cache.
 
-use std::convert::Infallible;
 use std::io;
-use std::time::Duration;
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
-use tonic::transport::Server;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
+use super::call::DecisionCalls;
 use super::connection::AcceptedConnection;
-use super::dispatch::Dispatch;
+use super::connection_server::ConnectionServer;
+use super::message::MessageBounds;
+use super::open_calls::WorkerCalls;
 use super::pb::FILE_DESCRIPTOR_SET;
-use super::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use super::service::{BoxError, GrpcOptions, WorkerContext};
 use crate::engine::Store;
+use crate::transport::UnfinishedBytes;
 
-/// Envoy opens one connection per worker thread and allows 1,024 calls at once on each.
-const MAX_CONCURRENT_STREAMS: u32 = 1_024;
-/// Callers send few headers. The HTTP/2 layer refuses a longer list.
-const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
-/// The time limit of a call, for requests that do not arrive completely.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// After this time without a frame the server sends a PING. It closes the connection if no answer comes in time.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Open calls of one worker, more than may wait for Redis (`store.redis.max_queue`). An open call takes some 10 KB.
+const MAX_OPEN_CALLS: usize = 10_000;
+/// Of the requests for health and reflection.
+const MAX_OTHER_MESSAGE_BYTES: usize = 4 * 1024;
 
 /// Why a worker ended before it was told to stop.
 #[derive(Debug, thiserror::Error)]
@@ -40,8 +35,6 @@ pub(super) enum WorkerError {
     StoreSetup(#[source] BoxError),
     #[error("its reflection service cannot be built: {0}")]
     Reflection(#[source] tonic_reflection::server::Error),
-    #[error("it cannot serve: {0}")]
-    Serve(#[source] tonic::transport::Error),
     #[error("a task of its store died: {0}")]
     StoreTask(#[source] BoxError),
 }
@@ -50,6 +43,7 @@ pub(super) struct Worker<M> {
     pub(super) make_context: M,
     pub(super) options: GrpcOptions,
     pub(super) health: HealthReporter,
+    pub(super) unfinished: UnfinishedBytes,
     pub(super) connections: mpsc::Receiver<AcceptedConnection>,
     pub(super) stop: CancellationToken,
 }
@@ -71,63 +65,76 @@ where
         served
     }
 
-    async fn serve(self) -> Result<(), WorkerError> {
+    async fn serve(mut self) -> Result<(), WorkerError> {
         let WorkerContext { handler, close, died } =
             (self.make_context)().map_err(WorkerError::StoreSetup)?;
-        let max_message_bytes = handler.bounds.max_message_bytes();
-        let dispatch = Dispatch {
-            rls: RateLimitServiceServer::new(handler).max_decoding_message_size(max_message_bytes),
-            routes: other_services(self.health)?,
+        let bounds = MessageBounds {
+            max_bytes: handler.bounds.max_message_bytes(),
+            unfinished: self.unfinished.clone(),
         };
-        let connections = ReceiverStream::new(self.connections)
-            // If a socket cannot be registered with this runtime, it is dropped; the client connects again.
-            .filter_map(|accepted| accepted.into_connection(self.stop.clone()).ok())
-            .map(Ok::<_, Infallible>);
-        let stopped = self.stop.clone().cancelled_owned();
-        let served = server(&self.options).serve_with_incoming_shutdown(dispatch, connections, stopped);
-        let finish_deadline = async {
-            self.stop.cancelled().await;
-            tokio::time::sleep(self.options.finish_within).await;
-        };
+        let server = Arc::new(ConnectionServer {
+            calls: WorkerCalls::new(MAX_OPEN_CALLS, handler.failures.clone()),
+            decisions: Arc::new(DecisionCalls { handler, bounds }),
+            routes: other_services(self.health.clone())?,
+            options: self.options,
+            stop: self.stop.clone(),
+        });
         tokio::select! {
-            served = served => served.map_err(WorkerError::Serve)?,
+            () = self.serve_connections(&server) => {}
             reason = died => return Err(WorkerError::StoreTask(reason)),
-            () = finish_deadline => {
-                tracing::warn!("connections were still open after {:?}", self.options.finish_within);
-            }
         }
         if tokio::time::timeout(self.options.finish_within, close).await.is_err() {
             tracing::warn!("the store did not end within {:?}", self.options.finish_within);
         }
         Ok(())
     }
+
+    /// Serves until told to stop, then waits until the connections are closed.
+    async fn serve_connections(&mut self, server: &Arc<ConnectionServer<S>>) {
+        let mut open = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => break,
+                Some(accepted) = self.connections.recv() => {
+                    // If a socket cannot be registered with this runtime, it is dropped; the client connects again.
+                    if let Ok(connection) = accepted.into_connection(self.stop.clone()) {
+                        let turn = connection.turn();
+                        open.spawn(Arc::clone(server).serve(connection, turn));
+                    }
+                }
+                Some(ended) = open.join_next() => log_panic(&ended),
+                else => break,
+            }
+        }
+        let all_closed = async { while open.join_next().await.is_some() {} };
+        if tokio::time::timeout(self.options.finish_within, all_closed).await.is_err() {
+            tracing::warn!("connections were still open after {:?}", self.options.finish_within);
+        }
+    }
 }
 
-fn server(options: &GrpcOptions) -> Server {
-    let server = Server::builder()
-        .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
-        .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
-        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .timeout(CALL_TIMEOUT);
-    match options.max_connection_age {
-        Some(age) => server.max_connection_age(age),
-        None => server,
+fn log_panic(ended: &Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a connection ended by a panic");
     }
 }
 
 /// Health, and reflection for tools without a copy of the contract.
-fn other_services(health: HealthReporter) -> Result<Routes, WorkerError> {
+pub(super) fn other_services(health: HealthReporter) -> Result<Routes, WorkerError> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
+    let health = HealthServer::new(HealthService::from_health_reporter(health));
+    let health = health.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES);
+    let v1 = reflection().build_v1().map_err(WorkerError::Reflection)?;
+    let v1alpha = reflection().build_v1alpha().map_err(WorkerError::Reflection)?;
     let mut routes = Routes::builder();
     routes
-        .add_service(HealthServer::new(HealthService::from_health_reporter(health)))
-        .add_service(reflection().build_v1().map_err(WorkerError::Reflection)?)
-        .add_service(reflection().build_v1alpha().map_err(WorkerError::Reflection)?);
+        .add_service(health)
+        .add_service(v1.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES))
+        .add_service(v1alpha.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES));
     // Prepared once here, not once per connection.
     Ok(routes.routes().prepare())
 }

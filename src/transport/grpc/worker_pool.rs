@@ -46,6 +46,7 @@ impl WorkerPool {
                 make_context: service.make_context.clone(),
                 options: service.options,
                 health: health.clone(),
+                unfinished: service.unfinished.clone(),
                 connections: acceptor.add_worker(),
                 stop: stop.clone(),
             };

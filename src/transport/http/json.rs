@@ -1,28 +1,47 @@
 //! `/json`: the decision call for callers without gRPC. The answer is the protobuf JSON mapping of
 //! `RateLimitResponse`, which omits zeros.
 
+use std::error::Error;
+use std::iter::successors;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use crate::engine::{Code, Limit, Metadata, Store};
 use crate::transport::answer::DescriptorStatus;
-use crate::transport::error::{DecisionCallError, ErrorKind};
 use crate::transport::headers::printable;
 use crate::transport::wire_unit::WireUnit;
-use crate::transport::{DecisionAnswer, Handler, RawRequest};
+use crate::transport::{
+    Bounds, CallerAnswer, DecisionAnswer, DecisionCallError, ErrorKind, Handler, MessageError, RawRequest,
+};
 
-/// 200 for OK, 429 for over the limit, 400 for an invalid request, 500 when the store does not answer.
+/// 200 for OK, 429 for over the limit, 400 for an invalid request, 413 for a body that is too long, 408 for one that
+/// does not arrive, 503 for too many of these, 500 when the store does not answer.
 pub(super) async fn decide<S: Store + 'static>(
     State(handler): State<Arc<Handler<S>>>,
-    body: Bytes,
+    body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, DecisionCallError> {
-    handler.decide(JsonBody(body)).await
+    match body {
+        Ok(body) => handler.decide(JsonBody(body)).await,
+        Err(rejection) => handler.refuse(unread_body(&rejection, &handler.bounds).into()),
+    }
+}
+
+fn unread_body(rejection: &BytesRejection, bounds: &Bounds) -> MessageError {
+    match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => MessageError::LongBody { max: bounds.max_message_bytes() },
+        _ => {
+            let causes = successors(Some(rejection as &dyn Error), |&error| error.source());
+            let mut errors = causes.filter_map(|error| error.downcast_ref::<MessageError>());
+            errors.next().cloned().unwrap_or(MessageError::Aborted)
+        }
+    }
 }
 
 /// A request in the protobuf JSON mapping.
@@ -39,11 +58,22 @@ impl TryFrom<JsonBody> for RawRequest {
 impl IntoResponse for DecisionCallError {
     fn into_response(self) -> Response {
         let reason = self.for_caller();
-        match self.kind() {
-            ErrorKind::InvalidRequest => (StatusCode::BAD_REQUEST, format!("Bad Request: {reason}\n")),
-            ErrorKind::StoreUnavailable => (StatusCode::INTERNAL_SERVER_ERROR, format!("{reason}\n")),
-        }
-        .into_response()
+        let status = match (self.kind(), &self) {
+            (_, Self::Message(MessageError::LongBody { .. })) => StatusCode::PAYLOAD_TOO_LARGE,
+            (ErrorKind::InvalidRequest, _) => {
+                return (StatusCode::BAD_REQUEST, format!("Bad Request: {reason}\n")).into_response();
+            }
+            (ErrorKind::IncompleteRequest, _) => StatusCode::REQUEST_TIMEOUT,
+            (ErrorKind::Overloaded, _) => StatusCode::SERVICE_UNAVAILABLE,
+            (ErrorKind::StoreUnavailable, _) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        (status, format!("{reason}\n")).into_response()
+    }
+}
+
+impl CallerAnswer for Response {
+    fn denial() -> Self {
+        json_response(StatusCode::TOO_MANY_REQUESTS, &json!({ "overallCode": Code::OverLimit.name() }))
     }
 }
 
@@ -53,9 +83,12 @@ impl From<DecisionAnswer<'_>> for Response {
             Code::Ok => StatusCode::OK,
             Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
         };
-        let body = answer_json(&answer).to_string();
-        (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+        json_response(status, &answer_json(&answer))
     }
+}
+
+fn json_response(status: StatusCode, body: &Value) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
 fn answer_json(answer: &DecisionAnswer<'_>) -> Value {

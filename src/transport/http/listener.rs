@@ -3,13 +3,14 @@
 use std::fmt;
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream};
 use tokio_util::either::Either;
 
+use crate::transport::Admission;
 use crate::transport::accept::{next_connection, next_unix_connection};
 
 /// Read and write for the user of the process, nothing for others.
@@ -83,11 +84,18 @@ impl HttpListener {
         }
     }
 
-    /// The next connection. Does not fail: errors of the system are logged and tried again.
-    pub(super) async fn next_connection(&self) -> HttpStream {
+    /// The next connection, and the address of its client. Does not fail: errors of the system are logged and tried
+    /// again.
+    pub(super) async fn next_connection(&self, admission: &Admission) -> (HttpStream, IpAddr) {
         match &self.0 {
-            Socket::Tcp(listener) => Either::Left(next_connection(listener).await),
-            Socket::Unix(listener, _) => Either::Right(next_unix_connection(listener).await),
+            Socket::Tcp(listener) => {
+                let (stream, client) = next_connection(listener, admission).await;
+                (Either::Left(stream), client)
+            }
+            Socket::Unix(listener, _) => {
+                let (stream, client) = next_unix_connection(listener, admission).await;
+                (Either::Right(stream), client)
+            }
         }
     }
 }

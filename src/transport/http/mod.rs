@@ -2,6 +2,8 @@
 
 mod admin;
 mod admin_access;
+mod body;
+mod connections;
 mod counters;
 mod health;
 mod json;
@@ -16,5 +18,5 @@ pub use admin_access::AdminAccess;
 pub use counters::CounterEndpoints;
 pub use listener::{HttpListener, ListenAddress};
 pub use public::public_router;
-pub use server::{HttpOptions, serve};
+pub use server::{HttpService, serve};
 pub use token_file::{Token, TokenFile, TokenFileError};

@@ -15,12 +15,14 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, service_fn};
 
+use super::body::BoundedBody;
+use super::connections::{HttpConnections, IdleSince};
 use super::listener::{HttpListener, HttpStream};
+use crate::transport::{Admission, UnfinishedBytes};
 
 /// The time limit for the request line and the headers, and for a keep-alive connection without a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,44 +33,50 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The size limit of the request line and all headers together.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 
-#[derive(Clone, Copy, Debug)]
-pub struct HttpOptions {
-    /// Further connections are closed at once.
-    pub max_connections: usize,
+/// What [`serve`] needs beside the listener.
+#[derive(Clone, Debug)]
+pub struct HttpService {
+    pub router: Router,
+    /// The bounds of connections.
+    pub admission: Admission,
+    /// Shared with the other ports.
+    pub unfinished: UnfinishedBytes,
     /// Time limit for requests in flight after the listener is closed.
     pub finish_within: Duration,
 }
 
 /// Serves `listener` until `stop`, then finishes the requests in flight.
-pub async fn serve(listener: HttpListener, options: HttpOptions, router: Router, stop: CancellationToken) {
-    let mut connections = JoinSet::new();
+pub async fn serve(listener: HttpListener, service: HttpService, stop: CancellationToken) {
+    let mut connections = HttpConnections::new(service.admission.clone());
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            stream = listener.next_connection() => {
-                if connections.len() < options.max_connections {
-                    connections.spawn(serve_connection(stream, router.clone(), stop.clone()));
-                } else {
-                    tracing::warn!("HTTP connection closed: the maximum number of connections is open");
-                }
+            (stream, client) = listener.next_connection(&service.admission) => {
+                let (service, stop) = (service.clone(), stop.clone());
+                connections.spawn(client, |idle| serve_connection(stream, service, idle, stop));
             }
-            // Removes closed connections from the set.
-            Some(_) = connections.join_next() => {}
+            () = connections.next_end() => {}
         }
     }
     drop(listener);
-    let all_closed = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(options.finish_within, all_closed).await.is_err() {
-        tracing::warn!("HTTP connections were still open after {:?}", options.finish_within);
+    if tokio::time::timeout(service.finish_within, connections.all_closed()).await.is_err() {
+        tracing::warn!("HTTP connections were still open after {:?}", service.finish_within);
     }
 }
 
-async fn serve_connection(stream: HttpStream, router: Router, stop: CancellationToken) {
+async fn serve_connection(stream: HttpStream, http: HttpService, idle: IdleSince, stop: CancellationToken) {
     let has_request = Arc::new(AtomicBool::new(false));
     let first_request = Arc::clone(&has_request);
     let service = service_fn(move |request: Request<Incoming>| {
         first_request.store(true, Ordering::Relaxed);
-        answer(router.clone(), request.map(Body::new))
+        idle.request_starts();
+        let request = request.map(|body| Body::new(BoundedBody::new(body, &http.unfinished)));
+        let (answered, idle) = (answer(http.router.clone(), request), idle.clone());
+        async move {
+            let answer = answered.await;
+            idle.request_ends();
+            answer
+        }
     });
     let mut stream = Box::pin(TimeoutStream::new(stream));
     stream.as_mut().set_write_timeout_pinned(Some(WRITE_TIMEOUT));

@@ -11,6 +11,7 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use crate::engine::Store;
+use crate::telemetry::metrics::RequestFailure;
 use crate::transport::Handler;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -68,7 +69,7 @@ pub(super) async fn refuse_web_pages<S: Store + 'static>(
     match SendingPage::of_request(request.headers(), None) {
         SendingPage::None => next.run(request).await,
         SendingPage::Own | SendingPage::Foreign => {
-            handler.meter.invalid();
+            handler.failures.record(RequestFailure::Invalid, &NO_WEB_PAGES.trim_end());
             (StatusCode::FORBIDDEN, NO_WEB_PAGES).into_response()
         }
     }

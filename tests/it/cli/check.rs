@@ -68,7 +68,7 @@ fn no_answer_and_invalid_arguments_exit_with_code_2() {
     assert!(error.contains("cannot connect") && error.contains("refused"), "{error}");
 
     let service = Ratelimitd::start(RULES);
-    let long = format!("user={}", "x".repeat(20_000));
+    let long = format!("user={}", "x".repeat(70_000));
     let (code, _, error) = check(service.grpc_port(), &[&long]);
     assert_eq!(code, Some(2));
     assert!(error.contains("InvalidArgument: descriptor 0"), "{error}");

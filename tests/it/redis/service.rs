@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::cli::counters::{self, check_show_and_reset, counters};
 use crate::service::store_page::{SECRET, page};
-use crate::service::{drain, store_page};
+use crate::service::{connections, drain, store_page};
 use crate::support::grpc::{Code, Rls, descriptor, request};
 use crate::support::process::Plan;
 use crate::support::redis::Redis;
@@ -128,4 +128,20 @@ descriptors:
         metrics.lines().find(|line| line.starts_with("ratelimitd_store_duration_seconds_count"));
     assert_eq!(decided_by_redis, Some("ratelimitd_store_duration_seconds_count{store=\"redis\"} 0"));
     assert_eq!(redis.run::<u64>(&["DBSIZE"]).expect("DBSIZE"), 0);
+}
+
+#[tokio::test]
+async fn a_port_full_of_connections_leaves_open_files_for_redis() {
+    let redis = Redis::start();
+    let plan = Plan::new(connections::RULES).redis(&redis.url()).open_files(256, 256);
+    let service = plan.start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let open = connections::fill_grpc_port(&service).await;
+    redis.run::<u64>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).expect("CLIENT KILL");
+    let decided = wait::until_async(wait::PATIENCE, async || {
+        let message = request("crowd", vec![descriptor(&[("user", "u")])]);
+        rls.send(message).await.ok().map(|answer| answer.overall_code())
+    });
+    assert_eq!(decided.await, Some(Code::Ok), "new connections to Redis");
+    drop(open);
 }

@@ -80,6 +80,25 @@ fn an_idle_connection_does_not_delay_the_exit() {
     drop(silent);
 }
 
+#[tokio::test]
+async fn an_open_stream_does_not_delay_the_exit() {
+    let mut service = Plan::new(RULES).set("server.drain", "0s").start();
+    let address = format!("http://127.0.0.1:{}", service.grpc_port());
+    let channel = tonic::transport::Endpoint::from_shared(address).expect("a URL").connect().await;
+    let mut health = HealthClient::new(channel.expect("a connection"));
+    let request = HealthCheckRequest { service: String::new() };
+    let mut watch = health.watch(request).await.expect("a stream").into_inner();
+    assert_eq!(watch.message().await.expect("a message").map(|health| health.status), Some(1));
+    service.terminate();
+    let not_serving = watch.message().await.expect("a message").map(|health| health.status);
+    assert_eq!(not_serving, Some(ServingStatus::NotServing as i32));
+    let end = watch.message().await.expect_err("the end of the stream");
+    assert_eq!(end.code(), tonic::Code::Unavailable, "{end:?}");
+    let status = service.wait_exit();
+    assert!(status.success(), "{status}");
+    assert!(!service.log().contains("still open"), "the process waited for the stream: {}", service.log());
+}
+
 #[test]
 fn a_second_signal_ends_the_process_at_once() {
     let mut service = Plan::new(RULES).set("server.drain", "1h").start();

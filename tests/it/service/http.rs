@@ -1,6 +1,6 @@
 //! The HTTP port and the admin port, with the requests of curl, Kubernetes and Prometheus.
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use reqwest::{Client, StatusCode};
@@ -77,7 +77,7 @@ async fn invalid_json_is_a_bad_request_with_the_reason() {
         assert!(kind.starts_with("text/plain"), "{kind}");
         assert!(text.starts_with("Bad Request") && text.contains(reason), "{body}: {text}");
     }
-    let (status, ..) = post(&service, " ".repeat(300 * 1024)).await;
+    let (status, ..) = post(&service, " ".repeat(4 * 1024 * 1024 + 1)).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     let get = http::get(service.http_port(), "/json", &[]).expect("an answer");
     assert_eq!(get.status, 405);
@@ -153,4 +153,19 @@ async fn a_connection_whose_client_does_not_read_is_closed() {
             Err(error) => Some(error),
         });
     assert!(closed.is_some(), "the connection stays open");
+}
+
+#[test]
+fn a_body_that_does_not_arrive_is_refused_and_counted() {
+    let service = Ratelimitd::start(RULES);
+    let mut client = http::connect(service.http_port()).expect("a connection");
+    client
+        .write_all(b"POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{")
+        .expect("an open connection");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).expect("an answer, and the end");
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    let metrics = http::get(service.http_port(), "/metrics", &[]).expect("an answer").body;
+    let line = r#"ratelimitd_request_errors_total{kind="incomplete",transport="http"} 1"#;
+    assert!(metrics.lines().any(|shown| shown == line), "{metrics}");
 }

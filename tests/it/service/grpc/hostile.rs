@@ -6,8 +6,10 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code as Failure, Status};
 
 use super::{decide_one, plan, request_for, service};
+use crate::service::http::post;
 use crate::support::grpc::{Code, RateLimitDescriptor, RateLimitRequest, Rls, descriptor, request};
 use crate::support::process::Ratelimitd;
+use crate::support::{http, wait};
 
 /// A codec that sends and receives bytes without changes.
 struct Raw;
@@ -50,7 +52,7 @@ impl Decoder for Raw {
 async fn send_raw(channel: &Channel, path: &'static str, message: &[u8]) -> Result<Bytes, Status> {
     let mut client = tonic::client::Grpc::new(channel.clone());
     client.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
-    let path = http::uri::PathAndQuery::from_static(path);
+    let path = ::http::uri::PathAndQuery::from_static(path);
     let request = tonic::Request::new(Bytes::copy_from_slice(message));
     client.unary(request, path, Raw).await.map(tonic::Response::into_inner)
 }
@@ -108,7 +110,7 @@ fn with_entries(count: usize) -> RateLimitDescriptor {
 async fn the_error_names_what_is_incomplete_or_too_large() {
     let service = service();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    let (long, longest) = ("x".repeat(16_385), "x".repeat(16_384));
+    let (long, longest) = ("x".repeat(65_537), "x".repeat(65_536));
     let table: [(RateLimitRequest, &str); 8] = [
         (RateLimitRequest::default(), "rate limit domain must not be empty"),
         (request_for(vec![]), "rate limit descriptor list must not be empty"),
@@ -118,11 +120,11 @@ async fn the_error_names_what_is_incomplete_or_too_large() {
         (request_for(vec![descriptor(&[("", "v")])]), "descriptor 0: entry 0: the key must not be empty"),
         (
             request_for(vec![descriptor(&[("k", &long)])]),
-            "descriptor 0: entry 0: 16385 bytes in the value, more than the 16384 allowed",
+            "descriptor 0: entry 0: 65537 bytes in the value, more than the 65536 allowed",
         ),
         (
             request(&long, vec![with_entries(1)]),
-            "rate limit domain has 16385 bytes, more than the 16384 allowed",
+            "rate limit domain has 65537 bytes, more than the 65536 allowed",
         ),
     ];
     for (request, reason) in table {
@@ -133,7 +135,9 @@ async fn the_error_names_what_is_incomplete_or_too_large() {
     assert_eq!(rls.send(at_the_bounds).await.expect("within bounds").statuses.len(), 64);
     assert_eq!(decide_one(&mut rls, descriptor(&[("user", &longest)])).await, (Code::Ok, 2));
 
-    let huge = request_for(vec![descriptor(&[("k", &longest)]); 20]);
+    let several = request_for(vec![descriptor(&[("k", &longest), ("k", &longest)]); 16]);
+    assert_eq!(rls.send(several).await.expect("a message of 2 MiB").statuses.len(), 16);
+    let huge = request_for(vec![descriptor(&[("k", &longest)]); 65]);
     let error = rls.send(huge).await.expect_err("more bytes than a message may have");
     assert!(matches!(error.code(), Failure::OutOfRange | Failure::ResourceExhausted), "{error:?}");
     assert_eq!(decide_one(&mut rls, descriptor(&[("user", "after")])).await, (Code::Ok, 2));
@@ -167,7 +171,55 @@ async fn values_of_descriptors_are_not_logged() {
         // The answer does not matter here, only the log.
         let _ = rls.send(request).await;
     }
+    // Lines are written by their own thread.
+    wait::expect("the refused request in the log", || service.log().contains("the key must not be empty"));
     let log = service.log();
-    assert!(log.contains("the key must not be empty"), "refused requests are logged at this level: {log}");
     assert!(!log.contains("secret"), "{log}");
+}
+
+#[tokio::test]
+async fn every_refused_request_is_counted_and_one_in_a_minute_is_logged() {
+    let service = service();
+    let channel = channel(&service).await;
+    for message in [&b"\x0f"[..], b"\x0a\x7fabc", b"\x0a\x00"] {
+        send_raw(&channel, CALL, message).await.expect_err("malformed, malformed, without a domain");
+    }
+    let too_large = vec![b'x'; 5 << 20];
+    let error = send_raw(&channel, CALL, &too_large).await.expect_err("more than 4 MiB");
+    assert_eq!(error.code(), Failure::OutOfRange);
+
+    let metrics = http::get(service.http_port(), "/metrics", &[]).expect("an answer").body;
+    for line in [
+        r#"ratelimitd_request_errors_total{kind="invalid",transport="grpc"} 4"#,
+        r#"ratelimit_service_should_rate_limit_error{err_type="service_error"} 4"#,
+    ] {
+        assert!(metrics.lines().any(|shown| shown == line), "{line} is not in\n{metrics}");
+    }
+    wait::expect("a line", || service.log().contains("requests refused: not valid"));
+    let log = service.log();
+    assert_eq!(log.matches("requests refused: not valid").count(), 1, "{log}");
+}
+
+#[tokio::test]
+async fn an_invalid_request_is_denied_if_the_settings_say_so() {
+    let service = plan().set("server.on_invalid", "deny").start();
+    let channel = channel(&service).await;
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let too_long = request_for(vec![descriptor(&[("user", &"x".repeat(65_537))])]);
+    let answer = rls.send(too_long).await.expect("an answer");
+    assert_eq!((answer.overall_code(), answer.statuses.len()), (Code::OverLimit, 0));
+    let answer = send_raw(&channel, CALL, b"\x0f").await.expect("an answer");
+    assert_eq!(answer, &b"\x08\x02"[..], "overall_code OVER_LIMIT and nothing else");
+    assert_eq!(decide_one(&mut rls, descriptor(&[("user", "valid")])).await, (Code::Ok, 2));
+
+    let (status, _, body) = post(&service, "{").await;
+    assert_eq!((status.as_u16(), body.as_str()), (429, r#"{"overallCode":"OVER_LIMIT"}"#));
+    let metrics = http::get(service.http_port(), "/metrics", &[]).expect("an answer").body;
+    let line = r#"ratelimitd_request_errors_total{kind="invalid",transport="grpc"} 2"#;
+    assert!(metrics.lines().any(|shown| shown == line), "{metrics}");
+
+    let shadow = plan().set("server.on_invalid", "deny").set("shadow_mode", true).start();
+    let mut rls = Rls::connect(shadow.grpc_port()).await;
+    let error = rls.send(RateLimitRequest::default()).await.expect_err("shadow mode denies nothing");
+    assert_eq!(error.code(), Failure::InvalidArgument);
 }

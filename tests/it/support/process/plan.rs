@@ -24,6 +24,8 @@ pub struct Plan {
     rules: Vec<(String, String)>,
     wait_for_livez: bool,
     stderr: Option<File>,
+    /// Soft and hard limit of open files.
+    open_files: Option<(u64, u64)>,
 }
 
 impl Plan {
@@ -74,6 +76,12 @@ impl Plan {
         self
     }
 
+    /// Starts the process with these limits of open files.
+    pub fn open_files(mut self, soft: u64, hard: u64) -> Self {
+        self.open_files = Some((soft, hard));
+        self
+    }
+
     /// Starts the process and waits until it is ready. Fails the test if it does not become ready in time.
     pub fn start(self) -> Ratelimitd {
         self.try_start().unwrap_or_else(|problem| panic!("ratelimitd does not become ready: {problem:?}"))
@@ -103,7 +111,7 @@ impl Plan {
         let file = directory.join("ratelimitd.yaml");
         // JSON is valid YAML.
         std::fs::write(&file, self.settings(ports, directory).to_string()).expect("a settings file");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        let mut command = self.command();
         #[expect(clippy::disallowed_methods, reason = "settings of the shell must not reach the service")]
         let inherited = std::env::vars_os().map(|(key, _)| key);
         for key in inherited.filter(|key| key.to_string_lossy().starts_with(ENVIRONMENT)) {
@@ -115,6 +123,15 @@ impl Plan {
         let probe = if self.wait_for_livez { "/livez" } else { "/readyz" };
         daemon.wait_ready(|_| (http::get(ports.http, probe, &[]).ok()?.status == 200).then_some(()))?;
         Ok(daemon)
+    }
+
+    fn command(&self) -> Command {
+        let program = env!("CARGO_BIN_EXE_ratelimitd");
+        let Some((soft, hard)) = self.open_files else { return Command::new(program) };
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("ulimit -S -n {soft}; ulimit -H -n {hard}; exec \"$0\" \"$@\""));
+        command.arg(program);
+        command
     }
 
     fn settings(&self, ports: &Ports, directory: &Path) -> Value {

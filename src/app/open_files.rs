@@ -1,0 +1,87 @@
+//! The limit of open files, and its division among connections and everything else.
+
+use std::num::NonZeroUsize;
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use crate::transport::ConnectionBounds;
+
+/// Far more than a fleet of Envoys opens; each connection costs some tens of kilobytes.
+const MAX_GRPC_CONNECTIONS: usize = 10_000;
+/// For probes, scrapers and people.
+const MAX_HTTP_CONNECTIONS: usize = 1_024;
+
+/// The most connections of each port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PortBounds {
+    pub(super) grpc: ConnectionBounds,
+    pub(super) http: ConnectionBounds,
+    pub(super) admin: ConnectionBounds,
+}
+
+/// Raises the soft limit of open files to the hard one. Returns the limit in force, and logs both.
+pub(super) fn raise_limit() -> usize {
+    let before = getrlimit(Resource::Nofile);
+    let mut raised = before;
+    raised.current = before.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the soft limit of open files cannot be raised to the hard limit");
+    }
+    let now = getrlimit(Resource::Nofile);
+    // No limit is `None`.
+    let number =
+        |limit: Option<u64>| limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+    let limit = number(now.current);
+    tracing::info!(limit, soft = number(before.current), hard = number(before.maximum), "open files");
+    limit
+}
+
+impl PortBounds {
+    /// A quarter of the open files is reserved for Redis, rule files and listeners, so that no number of connections
+    /// takes it.
+    pub(super) fn within(open_files: usize, per_address: Option<NonZeroUsize>) -> Self {
+        let http = (open_files / 8).clamp(1, MAX_HTTP_CONNECTIONS);
+        let admin = (open_files / 16).clamp(1, MAX_HTTP_CONNECTIONS);
+        let taken = (open_files / 4).saturating_add(http + admin);
+        let grpc = open_files.saturating_sub(taken).clamp(1, MAX_GRPC_CONNECTIONS);
+        let bounds = |total: usize| {
+            let half = total.div_ceil(2);
+            let per_address = per_address.map_or(half, |most| most.get().min(total));
+            ConnectionBounds { total, per_address }
+        };
+        Self { grpc: bounds(grpc), http: bounds(http), admin: bounds(admin) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ports_leave_a_quarter_of_the_open_files() {
+        // Open files; connections for gRPC, HTTP and admin.
+        let table = [
+            (0, [1, 1, 1]),
+            (256, [144, 32, 16]),
+            (1_024, [576, 128, 64]),
+            (20_000, [10_000, 1_024, 1_024]),
+            (usize::MAX, [10_000, 1_024, 1_024]),
+        ];
+        for (open_files, expected) in table {
+            let bounds = PortBounds::within(open_files, None);
+            let total = [bounds.grpc, bounds.http, bounds.admin].map(|bounds| bounds.total);
+            assert_eq!(total, expected, "{open_files} open files");
+            if open_files >= 256 {
+                assert!(total.iter().sum::<usize>() <= open_files / 4 * 3, "{open_files} open files");
+            }
+        }
+    }
+
+    #[test]
+    fn one_address_gets_half_of_a_port_or_as_much_as_set() {
+        let of = |per_address| PortBounds::within(1_024, NonZeroUsize::new(per_address));
+        assert_eq!((of(0).grpc.per_address, of(0).http.per_address), (288, 64));
+        assert_eq!((of(100).grpc.per_address, of(100).http.per_address), (100, 100));
+        assert_eq!((of(9_999).grpc.per_address, of(9_999).admin.per_address), (576, 64));
+    }
+}

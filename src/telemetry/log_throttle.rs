@@ -1,0 +1,54 @@
+//! Limits the log lines about an event that a client can repeat at will: one line at once, then at most one a minute.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::clock::monotonic;
+
+/// The shortest time between two lines.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Counts the events of one kind and says when to log them.
+#[derive(Debug, Default)]
+pub struct LogThrottle(Mutex<ThrottleState>);
+
+#[derive(Debug, Default)]
+struct ThrottleState {
+    last_line: Option<Instant>,
+    /// Since the last line.
+    events: u64,
+}
+
+impl LogThrottle {
+    /// Counts an event. Returns the number of events since the last line, this one included, if a line is due.
+    pub fn count(&self) -> Option<u64> {
+        self.count_at(monotonic())
+    }
+
+    fn count_at(&self, now: Instant) -> Option<u64> {
+        let mut state = self.0.lock();
+        state.events = state.events.saturating_add(1);
+        if state.last_line.is_some_and(|last| now.saturating_duration_since(last) < INTERVAL) {
+            return None;
+        }
+        state.last_line = Some(now);
+        Some(std::mem::take(&mut state.events))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_event_is_logged_at_once_and_the_others_once_a_minute() {
+        let throttle = LogThrottle::default();
+        let start = monotonic();
+        // (seconds after the start, events in the line)
+        let table = [(0, Some(1)), (1, None), (59, None), (60, Some(3)), (61, None), (200, Some(2))];
+        for (seconds, line) in table {
+            assert_eq!(throttle.count_at(start + Duration::from_secs(seconds)), line, "after {seconds} s");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! A request body that must arrive in time, and whose bytes count as unfinished while it arrives.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use tokio::time::Sleep;
+
+use crate::transport::MessageError;
+use crate::transport::unfinished::{ARRIVES_WITHIN, HeldBytes, UnfinishedBytes};
+
+pub(super) struct BoundedBody {
+    body: Incoming,
+    received: usize,
+    held: HeldBytes,
+    /// Runs from the first time that the body keeps its reader waiting.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl BoundedBody {
+    pub(super) fn new(body: Incoming, unfinished: &UnfinishedBytes) -> Self {
+        Self { body, received: 0, held: unfinished.hold_none(), timer: None }
+    }
+}
+
+impl Body for BoundedBody {
+    type Data = Bytes;
+    type Error = MessageError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, MessageError>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(ARRIVES_WITHIN)));
+            return timer.as_mut().poll(cx).map(|()| Some(Err(MessageError::Late(ARRIVES_WITHIN))));
+        };
+        let Some(Ok(frame)) = frame else {
+            return Poll::Ready(frame.map(|frame| frame.map_err(|_| MessageError::Aborted)));
+        };
+        self.received += frame.data_ref().map_or(0, Bytes::len);
+        let received = self.received;
+        let is_held = self.held.grow_to(received);
+        Poll::Ready(Some(if is_held { Ok(frame) } else { Err(MessageError::ManyBytes) }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,31 @@
+//! Why a request could not be read from its call or body. Messages hold no value of the request.
+
+use std::time::Duration;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    #[error("the message is compressed, which is not supported")]
+    Compressed,
+    #[error("{bytes} bytes in the message, more than the {max} allowed")]
+    TooLarge { bytes: usize, max: usize },
+    /// A body of HTTP, whose length is not always known.
+    #[error("the body has more than the {max} bytes allowed")]
+    LongBody { max: usize },
+    /// `cause` names the field.
+    #[error("the message is malformed: {cause}")]
+    Malformed { cause: String },
+    #[error("the call has no message")]
+    Missing,
+    #[error("the message ends too early")]
+    Truncated,
+    #[error("the call has more than one message")]
+    Several,
+    #[error("the request did not arrive completely within {0:?}")]
+    Late(Duration),
+    #[error("the client ended the request before it was complete")]
+    Aborted,
+    #[error("unfinished requests hold too many bytes")]
+    ManyBytes,
+    #[error("too many calls are open")]
+    ManyCalls,
+}
