@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use ratelimitd::engine::algorithm::{Facts, Gcra, IntervalBucket, Kernel, SlidingLog};
-use ratelimitd::engine::{Cost, DecidedBy, Outcome, Outcomes, Pacing, Verdict};
+use ratelimitd::engine::algorithm::{Facts, Gcra, IntervalBucket, Kernel, LogFacts, SlidingLog};
+use ratelimitd::engine::{Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Pacing, Verdict};
 use ratelimitd::store::redis::{RedisOptions, ReplayClient, TimedBatch};
 use tokio::runtime::Runtime;
 
@@ -300,15 +300,27 @@ fn time_drained_since_the_grant_is_not_returned() {
 }
 
 #[test]
-fn an_undo_after_many_grants_is_dropped() {
+fn an_undo_after_many_grants_is_dropped_and_reported() {
     let fixture = Fixture::start();
-    for (others, remaining) in [(63, 37), (64, 35)] {
+    for (others, remaining, verdict) in [(63, 37, Verdict::Fits), (64, 35, Verdict::Over)] {
         let counter = fixture.counter(Kernel::SlidingLog(SlidingLog::new(100, 1_000_000)));
         let granted = counter.decide(START_US, Cost::take(1));
         for other in 1..=others {
             counter.decide(START_US + other, Cost::take(1));
         }
         let undone = counter.undo(START_US + others, Cost::take(1), granted);
-        assert_eq!(undone.report.remaining, remaining, "after {others} other grants");
+        let answer = (undone.report.remaining, undone.verdict);
+        assert_eq!(answer, (remaining, verdict), "after {others} other grants");
+        // A grant that the log no longer has needs no undo.
+        let DecidedBy::Store(snapshot) = granted.decided_by else {
+            panic!("not from the store: {granted:?}")
+        };
+        let Facts::Log(log) = snapshot.facts else { panic!("not a log: {granted:?}") };
+        let earlier = Facts::Log(LogFacts { newest_us: START_US - 1, ..log });
+        let gone = Outcome {
+            decided_by: DecidedBy::Store(CounterSnapshot { facts: earlier, ..snapshot }),
+            ..granted
+        };
+        assert_eq!(counter.undo(START_US + others, Cost::take(1), gone).verdict, Verdict::Fits);
     }
 }

@@ -171,14 +171,13 @@ impl CrossSlotRequest {
     async fn undo_charge(&self, index: usize, undo: Encoded) -> (usize, Option<Outcome>) {
         let slot = split::first_slot(&undo);
         let deadline = self.deadline.max(Instant::now() + UNDO_TIMEOUT);
-        match self.router.call(undo, slot, deadline).await {
-            Ok(answer) => {
-                let (_, charge) = self.charges.get(index);
-                (index, script::outcome(charge, &answer.numbers, answer.now_us).ok())
-            }
+        let answer = self.router.call(undo, slot, deadline).await.map_err(StoreError::from);
+        let (_, charge) = self.charges.get(index);
+        match answer.and_then(|answer| script::undone(charge, &answer)) {
+            Ok(outcome) => (index, Some(outcome)),
             Err(error) => {
                 self.router.queue_depth().observer().lost_undo();
-                tracing::debug!(error = %StoreError::from(error), "a charge of a denied request may stay recorded");
+                tracing::debug!(%error, "a charge of a denied request may stay recorded");
                 (index, None)
             }
         }

@@ -66,6 +66,19 @@ pub(crate) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<O
     Ok(Outcome { verdict, report, decided_by: DecidedBy::Store(CounterSnapshot { now_us, facts }) })
 }
 
+/// The outcome of a charge after its undo.
+///
+/// # Errors
+/// [`StoreError::Refused`] if the script could not undo the grant, [`StoreError::Malformed`] if it cannot have returned
+/// these numbers.
+pub(crate) fn undone(charge: &Charge, answer: &Answer) -> Result<Outcome, StoreError> {
+    let outcome = outcome(charge, &answer.numbers, answer.now_us)?;
+    match outcome.verdict {
+        Verdict::Fits => Ok(outcome),
+        Verdict::Over => Err(StoreError::Refused("the log has too many later grants for an undo".to_owned())),
+    }
+}
+
 /// The counter that the numbers describe; `None` where they leave the range of the kernel.
 fn facts(kernel: &Kernel, numbers: &[i64]) -> Option<Facts> {
     match kernel {

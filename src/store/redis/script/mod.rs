@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, Script};
 
-pub(crate) use self::decode::{Answer, outcome};
+pub(crate) use self::decode::{Answer, outcome, undone};
 pub(crate) use self::encode::Encoded;
 use crate::engine::StoreError;
 

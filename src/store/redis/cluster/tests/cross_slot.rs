@@ -59,6 +59,19 @@ async fn an_undo_that_fails_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_undo_that_the_script_could_not_make_is_reported() {
+    let case = case(|call| match (call.host, call.is_undo()) {
+        ("a.test", true) | ("b.test", _) => Some(call.denied()),
+        _ => None,
+    });
+    let outcomes = case.decide(&charges(&[(LOW, Cost::take(1)), (HIGH, Cost::take(1))])).await;
+    let outcomes = outcomes.expect("an answer");
+    assert_eq!(verdicts(&outcomes), [Verdict::Fits, Verdict::Over]);
+    assert_eq!(remaining(&outcomes), [4, 0], "the outcome before the undo");
+    assert_eq!(case.lost_undos.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_whose_task_panics_fails_although_the_store_is_open() {
     let mut case = case(|call| match (call.host, call.is_undo()) {
         ("a.test", true) => Some(Reply::Error("OOM command not allowed")),

@@ -16,7 +16,8 @@
 --            GCRA             theoretical arrival time (TAT) in us; with fractions also the fraction
 --            interval bucket  time of the last refill in us, tokens
 --            blocked, reset   0
---          The first integer x of a charge that does not fit is returned as -1 - x.
+--          The first integer x of a charge that does not fit, and of an undo that cannot be made, is returned as
+--          -1 - x.
 --
 -- Each counter is read once and written at most once, after all requests are decided (a log is written immediately). A
 -- peek, a charge that does not fit and a denied request write nothing, except postpaid charges. A value that cannot

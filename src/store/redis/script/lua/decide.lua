@@ -42,7 +42,7 @@ end
 -- Replies for a charge that does not change A, B and C. Records a charge of a log.
 local function reply_unchanged(counter, kernel, mode, at, fits, is_recorded)
   if is_recorded then
-    record_log(counter, mode, unpack_from('<ddd', REQUESTS, at))
+    fits = record_log(counter, mode, unpack_from('<ddd', REQUESTS, at)) and fits
   end
   local n, first, width = REPLY_SIZE + 1, A[counter], WIDTHS[kernel]
   REPLY_SIZE = REPLY_SIZE + width

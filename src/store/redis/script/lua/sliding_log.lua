@@ -141,7 +141,8 @@ if FEATURES % 32 >= 16 then
   -- A grant to undo is searched among this many newest grants.
   local UNDO_SEARCH = 64
 
-  -- Removes units from the grant at the time GRANT_ID. The later grants are written again with lower totals.
+  -- Removes units from the grant at the time GRANT_ID. The later grants are written again with lower totals. Returns
+  -- false if the log has the grant, but not among the newest UNDO_SEARCH: its units then stay recorded.
   local function undo_grant(counter, log, units)
     local key = KEYS[counter]
     local tail = call('LRANGE', key, -UNDO_SEARCH, -1)
@@ -152,14 +153,18 @@ if FEATURES % 32 >= 16 then
       time, reached = unpack_pair(tail[at])
     end
     local pair = count(key, log) - (#tail - at)
+    if pair > 1 and time > GRANT_ID then
+      return time_of(key, first_reaching(time_of, key, GRANT_ID, 1, pair - 1)) ~= GRANT_ID
+    end
     if pair < 1 or time ~= GRANT_ID then
-      return
+      return true
     end
     local before = at > 1 and select(2, unpack_pair(tail[at - 1])) or total_of(key, pair - 1)
     local granted = reached - before
     units = units < granted and units or granted
     if log.total - units == log.base then
-      return clear(counter, log)
+      clear(counter, log)
+      return true
     end
     local rest = {}
     for i = units < granted and at or at + 1, #tail do
@@ -172,6 +177,7 @@ if FEATURES % 32 >= 16 then
     end
     log.grants, log.total = pair - 1 + #rest, log.total - units
     log.newest, log.first_at = time_of(key, log.grants), time_of(key, 1)
+    return true
   end
 
   -- Removes units, from the newest grant backwards.
@@ -208,11 +214,12 @@ if FEATURES % 32 >= 16 then
     log.newest, log.total = at, total
   end
 
-  -- Records a charge, and removes expired grants: before a refund always, because the window of a log whose newest
+  -- Records a charge. Returns whether it could: see undo_grant. Also removes expired grants: before a refund always, because the window of a log whose newest
   -- grant is removed ends earlier and would include them again; else from TRIM_AT grants on.
   function record_log(counter, mode, units, limit, window)
     local key, log = KEYS[counter], A[counter]
     local at = NOW > log.newest and NOW or log.newest
+    local is_recorded = true
     if log.foreign then
       call('DEL', key)
       log.foreign = false
@@ -222,7 +229,7 @@ if FEATURES % 32 >= 16 then
       log.grants, log.first = log.grants and log.grants - log.first + 1, 1
     end
     if mode == UNDO then
-      undo_grant(counter, log, units)
+      is_recorded = undo_grant(counter, log, units)
     elseif mode >= REFUND then
       refund(counter, log, units)
     else
@@ -233,6 +240,7 @@ if FEATURES % 32 >= 16 then
       end
     end
     KERNEL_OF[counter], UNUSED_FROM[counter] = SLIDING_LOG, log.newest + window
+    return is_recorded
   end
 
   -- The four integers of the reply, see counters.lua.
