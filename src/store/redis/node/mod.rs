@@ -94,7 +94,14 @@ impl Node {
         }
         let (reply, answer) = oneshot::channel();
         let job = Job { request, mode, deadline, reply };
-        if let Err((refusal, job)) = self.state.queue.push(job) {
+        // An undo is not refused because of too many requests: its charge would stay recorded, and deny further
+        // requests. Undos may fill another `max_queue`.
+        let queued = if job.request.is_undo() {
+            self.state.queue.push_up_to(self.state.max_queue.saturating_mul(2), job)
+        } else {
+            self.state.queue.push(job)
+        };
+        if let Err((refusal, job)) = queued {
             return Err(match refusal {
                 Refusal::Full => CallError::Failed(StoreError::Overloaded),
                 Refusal::Closed => CallError::not_sent(job.request, shut_down()),

@@ -49,11 +49,16 @@ impl<T> Queue<T> {
 
     /// Adds an item, or gives it back.
     pub(super) fn push(&self, item: T) -> Result<(), (Refusal, T)> {
+        self.push_up_to(0, item)
+    }
+
+    /// Adds an item unless as many items wait as both this bound and the bound of the queue allow, or gives it back.
+    pub(super) fn push_up_to(&self, bound: usize, item: T) -> Result<(), (Refusal, T)> {
         let mut waiting = self.waiting.lock();
         if waiting.closed {
             return Err((Refusal::Closed, item));
         }
-        if waiting.items.len() >= waiting.bound {
+        if waiting.items.len() >= waiting.bound.max(bound) {
             return Err((Refusal::Full, item));
         }
         waiting.items.push_back(item);
@@ -157,6 +162,7 @@ mod tests {
         );
         queue.set_bound(1);
         assert_eq!((queue.push(4), queue.push(5)), (Ok(()), Err((Refusal::Full, 5))));
+        assert_eq!((queue.push_up_to(2, 6), queue.push_up_to(2, 7)), (Ok(()), Err((Refusal::Full, 7))));
     }
 
     #[tokio::test]

@@ -68,6 +68,11 @@ impl Encoded {
         encoded
     }
 
+    /// Whether the request undoes a charge.
+    pub(crate) fn is_undo(&self) -> bool {
+        self.record.first() == Some(&GRANT)
+    }
+
     pub(crate) fn key_count(&self) -> usize {
         self.key_ends.len()
     }

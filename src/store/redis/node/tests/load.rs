@@ -3,6 +3,9 @@
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::engine::algorithm::{FixedWindow, Kernel};
+use crate::engine::{Charge, Charging, Cost, FailurePolicy, Role};
+use crate::store::redis::script;
 
 /// How long a call of the server takes. It then decides 128 requests a millisecond: 1,920 within a deadline.
 const CALL: Duration = MS;
@@ -139,6 +142,36 @@ async fn a_full_queue_refuses_further_requests() {
     let (_, late) = tokio::join!(case.decide(), late);
     let overloaded = late.iter().filter(|answer| **answer == Err(StoreError::Overloaded)).count();
     assert_eq!(overloaded, 1, "one in flight, two in the queue: {late:?}");
+}
+
+/// The undo of a hit.
+fn undo_request() -> Encoded {
+    let charge = Charge {
+        kernel: Kernel::FixedWindow(FixedWindow::new(5, 1_000_000)),
+        cost: Cost::take(1),
+        charging: Charging::Prepaid,
+        role: Role::Enforce,
+        on_store_failure: FailurePolicy::Error,
+    };
+    let granted = script::outcome(&charge, &[0, 1], 1).expect("the numbers of a fixed window");
+    Encoded::undo(("key", &charge), &granted, "test:").expect("a recorded charge")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_is_full_of_requests_has_room_for_undos() {
+    let _server = deciding(|_| Reply::Silence);
+    let case = case(&RedisOptions { max_queue: 2, max_batch: 1, ..options() }, NoopObserver);
+    let late = async {
+        sleep(MS).await;
+        let requests = join_all((0..3).map(|_| case.decide()));
+        let undo = || case.node.call(undo_request(), CallMode::Batched(None), Instant::now() + 15 * MS);
+        tokio::join!(requests, join_all((0..3).map(|_| undo())))
+    };
+    let (_, (requests, undos)) = tokio::join!(case.decide(), late);
+    assert_eq!(requests[2], Err(StoreError::Overloaded), "two requests wait");
+    let refused: Vec<bool> =
+        undos.iter().map(|undo| matches!(undo, Err(CallError::Failed(StoreError::Overloaded)))).collect();
+    assert_eq!(refused, [false, false, true], "two undos more may wait");
 }
 
 #[tokio::test(start_paused = true)]
