@@ -18,6 +18,9 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// The time between two probes, until the remote store decides for the first time.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The time between two probes while an outage lasts.
+const OUTAGE_PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
 pub(super) struct Background {
     /// `None` if changes of the files are ignored.
     pub(super) rules: Option<RuleWatcher>,
@@ -36,14 +39,15 @@ impl Background {
                 rules.watch(move || stores.purge_denials(), stop.cancelled()).await;
             }
         };
-        let first_answer = async {
+        let watch_store = async {
             if let Some(remote) = &remote {
                 wait_for_store(remote, &readiness, &stores).await;
+                watch_outages(remote, &stores).await;
             }
         };
         tokio::join!(
             watch_rules,
-            stop.run_until_cancelled(first_answer),
+            stop.run_until_cancelled(watch_store),
             stop.run_until_cancelled(sweep_forever(&stores)),
         );
     }
@@ -82,6 +86,19 @@ async fn wait_for_store<R: RemoteStore>(remote: &R, readiness: &Readiness, store
     let servers = remote.servers().await;
     servers.iter().for_each(|report| log_server(product, report));
     stores.set_servers(servers);
+}
+
+/// Probes the remote store while an outage lasts: the end of an outage is noticed also when no request comes, or when
+/// the deny cache answers all requests. Never returns.
+async fn watch_outages(remote: &impl RemoteStore, stores: &Stores) {
+    let mut ticks = tokio::time::interval(OUTAGE_PROBE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if stores.availability().needs_probe() && remote.probe().await.is_ok() {
+            stores.availability().record_probe();
+        }
+    }
 }
 
 /// Why the store will not decide until an operator changes something; `None` for an outage.

@@ -114,6 +114,10 @@ impl Stores {
         }
     }
 
+    pub(super) fn availability(&self) -> &Availability {
+        &self.availability
+    }
+
     pub(super) fn set_servers(&self, servers: Vec<ServerReport>) {
         *self.servers.lock() = servers;
     }

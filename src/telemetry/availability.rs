@@ -66,6 +66,16 @@ impl Availability {
         self.last_outage.lock().clone()
     }
 
+    /// Whether only another decision can show that the outage is over: while a breaker is open, its own probes do.
+    pub fn needs_probe(&self) -> bool {
+        self.is_down.load(Ordering::Relaxed) && self.open_breakers.load(Ordering::Relaxed) == 0
+    }
+
+    /// Records that the store made a decision for which no caller asked.
+    pub fn record_probe(&self) {
+        self.record_result(Ok(()));
+    }
+
     fn record_result(&self, result: Result<(), &StoreError>) {
         let is_down = self.is_down.load(Ordering::Relaxed);
         match result {
@@ -171,6 +181,23 @@ mod tests {
         availability.record_transition(transition(BreakerState::HalfOpen, BreakerState::Closed));
         availability.record_result(Ok(()));
         assert_eq!(shown(&availability).map(|(_, is_over)| is_over), Some(true));
+    }
+
+    #[test]
+    fn an_outage_without_an_open_breaker_needs_a_probe_and_ends_with_it() {
+        let availability = Availability::default();
+        assert!(!availability.needs_probe());
+        availability.record_result(Err(&StoreError::Timeout));
+        assert!(availability.needs_probe());
+        availability.last_failure_us.store(0, Ordering::Relaxed);
+        availability.record_probe();
+        assert!(!availability.needs_probe());
+        assert_eq!(shown(&availability).map(|(_, is_over)| is_over), Some(true));
+
+        let transition = |from, to| BreakerTransition { from, to, cause: None };
+        availability.record_result(Err(&StoreError::Timeout));
+        availability.record_transition(transition(BreakerState::Closed, BreakerState::Open));
+        assert!(!availability.needs_probe(), "the breaker has its own probes");
     }
 
     #[test]

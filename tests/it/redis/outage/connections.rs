@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::{Fixture, Symptoms};
+use crate::service::store_page;
 use crate::support::grpc::{Code, descriptor, request};
 use crate::support::redis::Redis;
 use crate::support::redis::proxy::Proxy;
@@ -79,6 +80,21 @@ async fn a_server_that_refuses_connections() {
         proxy.cut();
     };
     comes_and_goes("1s", &symptoms, refuse).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_an_outage_is_noticed_without_requests() {
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    let mut fixture = Fixture::start(&url(&proxy), "1s").await;
+    proxy.refuse();
+    proxy.cut();
+    fixture.first_failure().await;
+    let answers = || store_page::page(&fixture.service)["redis"]["answers"].clone();
+    assert_eq!(answers(), false);
+    proxy.restore();
+    wait::expect("the store answers", || answers() == true);
+    assert_eq!(fixture.times_logged("Redis answers again"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
