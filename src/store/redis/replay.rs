@@ -84,8 +84,8 @@ impl ReplayClient {
     }
 
     /// Undoes the prepaid charges of a request, as a request over several slots of a cluster does when it is denied.
-    /// `granted` has the outcomes of the charges. Returns the outcomes after the undo, with the verdict `Over` if the undo
-    /// was lost.
+    /// `granted` has the outcomes of the charges. Returns the outcomes after the undo, with the verdict `Over` if the
+    /// undo was lost.
     ///
     /// # Errors
     /// As [`ReplayClient::decide`].
