@@ -61,6 +61,10 @@ impl ReplayClient {
     /// # Errors
     /// [`StoreError`] if a call fails. Any part of the requests may have been recorded.
     pub async fn decide(&mut self, batches: &[TimedBatch<'_>]) -> Result<Vec<Vec<Outcomes>>, StoreError> {
+        if batches.is_empty() {
+            // A pipeline without commands is an error of the client.
+            return Ok(Vec::new());
+        }
         let encode = |batch: &TimedBatch<'_>| -> Vec<Encoded> {
             batch.requests.iter().map(|charges| Encoded::new(charges, &self.key_prefix)).collect()
         };
@@ -192,6 +196,13 @@ mod tests {
         let calls = server.commands("EVALSHA");
         let keys_and_times: Vec<_> = calls.iter().map(|call| call[3..call.len() - 3].join(" ")).collect();
         assert_eq!(keys_and_times, ["a*k a*k 7", "a*k 8"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_batches_are_no_call() {
+        let server = FakeServer::listen("redis.test", 6_379, |_| None);
+        assert_eq!(client().await.decide(&[]).await, Ok(Vec::new()));
+        assert!(server.commands("EVALSHA").is_empty());
     }
 
     #[tokio::test(start_paused = true)]
