@@ -208,7 +208,7 @@ mod tests {
 
     use tokio::time::timeout;
 
-    use super::testing::{FakeServer, PanickingObserver};
+    use super::testing::{FakeServer, PanickingObserver, Reply};
     use super::*;
 
     fn store(observer: impl RedisObserver) -> RedisStore {
@@ -227,6 +227,29 @@ mod tests {
         assert_eq!(died.await, panicked);
         assert_eq!(started.elapsed(), Duration::ZERO);
         assert_eq!(store.shutdown().await, Err(panicked));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_closes_new_connections_is_asked_again_after_a_pause_and_the_store_can_stop() {
+        let server = FakeServer::listen("redis.test", 6_379, |_| None);
+        let tried = server.clone();
+        server.handle(move |command| match command[0].as_str() {
+            // After so many attempts in no time the test has failed; the silence ends it.
+            "SCRIPT" if tried.connections() > 1_000 => Some(Reply::Silence),
+            "SCRIPT" => Some(Reply::Last(Box::new(Reply::Bulk("hash".to_owned())))),
+            _ => None,
+        });
+        let urls = vec!["redis://redis.test:6379".parse().expect("a Redis URL")];
+        let options = RedisOptions { urls, breaker: None, ..RedisOptions::default() };
+        let store = RedisStore::new(&options, Arc::new(NoopObserver)).expect("good options");
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(1) {
+            store.probe().await.expect_err("no connection stays open");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // One attempt per batcher after each pause, which is at least 25 ms.
+        assert!(server.connections() <= 100, "{} connections", server.connections());
+        assert_eq!(store.shutdown().await, Ok(()));
     }
 
     #[tokio::test(start_paused = true)]

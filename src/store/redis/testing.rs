@@ -36,6 +36,8 @@ pub(crate) enum Reply {
     Silence,
     /// The server closes the connection.
     Close,
+    /// The reply, and then the server closes the connection.
+    Last(Box<Reply>),
 }
 
 impl Reply {
@@ -57,7 +59,7 @@ impl Reply {
                 items.iter().for_each(|item| item.write(out));
             }
             Self::Error(text) => out.extend_from_slice(format!("-{text}\r\n").as_bytes()),
-            Self::After(..) | Self::Silence | Self::Close => panic!("not a part of a reply"),
+            Self::After(..) | Self::Silence | Self::Close | Self::Last(_) => panic!("not a part of a reply"),
         }
     }
 }
@@ -152,13 +154,17 @@ async fn serve(state: Arc<State>, mut pipe: DuplexStream) {
                 sleep(pause).await;
                 reply = *later;
             }
+            let is_last = matches!(reply, Reply::Last(_));
+            if let Reply::Last(last) = reply {
+                reply = *last;
+            }
             match reply {
                 Reply::Close => return,
                 Reply::Silence => std::future::pending().await,
                 reply => {
                     let mut bytes = Vec::new();
                     reply.write(&mut bytes);
-                    if pipe.write_all(&bytes).await.is_err() {
+                    if pipe.write_all(&bytes).await.is_err() || is_last {
                         return;
                     }
                 }

@@ -27,6 +27,10 @@ const LOAD_ROUND_TRIPS: u32 = 2;
 /// in step. During the pause callers get the error at once; it is short, so that the end of an outage is noticed soon.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
+/// A connection that ends within this time, before it was used, counts as a failed attempt to connect: the server, or a
+/// proxy before it, takes connections and closes them.
+const CLOSED_EARLY: Duration = RETRY_PAUSE;
+
 /// A connection idle for this long is PINGed before use (e.g. after the process was suspended).
 const CHECK_AFTER_IDLE: Duration = Duration::from_secs(2);
 
@@ -58,8 +62,10 @@ pub(crate) struct Connection {
     /// With sentinels, the epoch in which it leads to the primary.
     epoch: Option<PrimaryEpoch>,
     is_broken: bool,
+    opened: Instant,
     last_used: Instant,
-    /// The error of a server that answers but cannot decide: a replica, or a server that is still loading.
+    /// The error of a server that answers but cannot decide: a replica, or a server that is still loading. Also that of
+    /// a server that closes new connections.
     cannot_decide: Option<StoreError>,
 }
 
@@ -154,7 +160,8 @@ impl Connection {
         let _: String = raw.query(&redis::cmd("PING")).await?;
         let load = async { script::load().query_async(&mut raw.connection).await.map_err(store_error) };
         let () = raw.budget.wait(LOAD_ROUND_TRIPS, load).await?;
-        Ok(Self { raw, epoch, is_broken: false, last_used: Instant::now(), cannot_decide: None })
+        let opened = Instant::now();
+        Ok(Self { raw, epoch, is_broken: false, opened, last_used: opened, cannot_decide: None })
     }
 
     /// Whether the connection can be used. After a long idle time the server has to answer a PING within `limit`.
@@ -172,9 +179,20 @@ impl Connection {
 
     /// Whether the connection is open and leads to the primary.
     fn is_usable(&mut self) -> bool {
-        let is_usable = self.raw.is_open() && self.epoch.as_ref().is_none_or(PrimaryEpoch::is_current);
+        let is_open = self.raw.is_open();
+        if !is_open && self.is_unused() && self.opened.elapsed() < CLOSED_EARLY {
+            // Without a pause, the next attempt would follow at once, and the one after it.
+            let cause = "the server closes new connections".to_owned();
+            self.cannot_decide = Some(StoreError::Unreachable(cause));
+        }
+        let is_usable = is_open && self.epoch.as_ref().is_none_or(PrimaryEpoch::is_current);
         self.is_broken |= !is_usable;
         is_usable
+    }
+
+    /// Whether no command was answered since the connection was opened.
+    fn is_unused(&self) -> bool {
+        self.last_used == self.opened
     }
 
     async fn ping(&mut self, limit: Duration) -> bool {
