@@ -2,7 +2,8 @@
 //!
 //! A path is a file with any name, or a directory: then every `*.yaml` and `*.yml` file in it and below it is read, in
 //! the order of names. Entries whose name starts with a dot are skipped: the `..data` link of a Kubernetes ConfigMap
-//! volume would load every file twice, and editors keep hidden copies. Symbolic links are followed.
+//! volume would load every file twice, and editors keep hidden copies. Each other file that is not read is a warning:
+//! it may be a rule file with a misspelt name. Symbolic links are followed.
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
@@ -17,6 +18,9 @@ use super::problem::{Location, Problem};
 const MAX_FILE_BYTES: u64 = 8 << 20;
 /// Levels of directories below a path.
 const MAX_DIRECTORY_DEPTH: usize = 32;
+
+/// Warnings about single files that are not read. Further files are counted in one warning.
+const MAX_UNREAD_LISTED: usize = 100;
 
 /// The paths of rule files and of directories with rule files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +104,7 @@ impl Source {
         for path in &self.paths {
             found.add_path(path);
         }
+        found.report_unread();
         found
     }
 }
@@ -109,6 +114,8 @@ struct FileSearch {
     files: Vec<PathBuf>,
     /// The resolved paths found so far. A file with several names is read once, and a circle of links ends.
     resolved: HashSet<PathBuf>,
+    /// Visible files in directories that are not rule files, each with the reason.
+    unread: Vec<(PathBuf, &'static str)>,
     problems: Vec<Problem>,
 }
 
@@ -151,8 +158,21 @@ impl FileSearch {
             if self.is_new(&path) {
                 self.add_directory(&path, depth + 1);
             }
-        } else if is_rule_file(&path, metadata.as_ref()) {
+        } else if let Some(reason) = unread_reason(&path, metadata.as_ref()) {
+            self.unread.push((path, reason));
+        } else {
             self.add_file(path);
+        }
+    }
+
+    fn report_unread(&mut self) {
+        let further = self.unread.split_off(self.unread.len().min(MAX_UNREAD_LISTED));
+        for (path, reason) in std::mem::take(&mut self.unread) {
+            self.problems.push(Problem::warning(Location::file(display(&path)), reason));
+        }
+        if let Some((path, _)) = further.first() {
+            let reason = format!("this file and {} others are not read either", further.len() - 1);
+            self.problems.push(Problem::warning(Location::file(display(path)), reason));
         }
     }
 
@@ -189,10 +209,14 @@ fn sorted_entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(entries)
 }
 
-/// A dangling link (without metadata) is judged by its name alone, so that it is reported like an unreadable file.
-fn is_rule_file(path: &Path, metadata: Option<&Metadata>) -> bool {
-    let has_name = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
-    has_name && metadata.is_none_or(Metadata::is_file)
+/// Why an entry of a directory is not read; `None` for a rule file. A dangling link (without metadata) is judged by its
+/// name alone, so that it is reported like an unreadable file.
+fn unread_reason(path: &Path, metadata: Option<&Metadata>) -> Option<&'static str> {
+    if path.extension().is_none_or(|extension| extension != "yaml" && extension != "yml") {
+        return Some("not read, because its name does not end in .yaml or .yml");
+    }
+    let is_read = metadata.is_none_or(Metadata::is_file);
+    (!is_read).then_some("not read, because it is not a regular file")
 }
 
 fn stamp(path: &Path) -> io::Result<FileStamp> {

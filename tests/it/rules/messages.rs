@@ -55,7 +55,11 @@ fn missing_and_unreadable_files_are_named() {
     let table = [
         // path, message
         ("missing", "missing: cannot read the path: No such file or directory (os error 2)"),
-        ("empty", "empty: no rule files (*.yaml, *.yml) in this directory"),
+        (
+            "empty",
+            "empty: no rule files (*.yaml, *.yml) in this directory\n\
+             empty/notes.txt: warning: not read, because its name does not end in .yaml or .yml",
+        ),
         ("dangling", "dangling/rules.yaml: cannot read the file: No such file or directory (os error 2)"),
         ("large.yaml", "large.yaml: cannot read the file: it is larger than 8388608 bytes"),
     ];
@@ -75,4 +79,31 @@ fn the_problems_of_several_paths_are_reported_together() {
     assert_eq!(files.len(), 3);
     assert!(files[0].ends_with("syntax.yaml") && files[1].ends_with("empty.yaml"));
     assert!(files[2].ends_with("duplicate-domain/b.yml"));
+}
+
+#[test]
+fn every_visible_file_that_is_not_read_is_a_warning() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("rules");
+    fs::create_dir_all(path.join("below")).expect("a directory");
+    fs::write(path.join("good.yaml"), "domain: d\ndescriptors: []\n").expect("a file");
+    for name in ["rules.YAML", "ratelimit", "x.json", "below/old.yaml~", ".hidden", "below/.yaml"] {
+        fs::write(path.join(name), "domain: d").expect("a file");
+    }
+    let wrong_name = "warning: not read, because its name does not end in .yaml or .yml";
+    let expected: String = ["below/old.yaml~", "ratelimit", "rules.YAML", "x.json"]
+        .iter()
+        .map(|name| format!("rules/{name}: {wrong_name}\n"))
+        .collect();
+    assert_eq!(problems(directory.path(), "rules"), expected);
+    // A file that is named itself is read, whatever its name is.
+    assert_eq!(problems(directory.path(), "rules/rules.YAML"), "");
+
+    for number in 0..300 {
+        fs::write(path.join(format!("note{number}")), "").expect("a file");
+    }
+    let loaded = load(&[path], REFERENCE).expect("one good file");
+    assert_eq!(loaded.warnings.all().len(), 101);
+    let last = loaded.warnings.all()[100].to_string();
+    assert!(last.ends_with("this file and 203 others are not read either"), "{last}");
 }

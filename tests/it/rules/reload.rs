@@ -196,6 +196,19 @@ fn errors_are_reported_once_and_end_with_valid_files() {
     assert_eq!((status.domains.as_slice(), status.last_error), (&["d".to_owned()][..], None));
 }
 
+#[test]
+fn a_new_file_that_is_not_read_is_a_warning_of_the_next_load() {
+    let mut watched = Watched::start();
+    watched.write("more.YAML", &text("more", 1));
+    let loaded = watched.loaded();
+    assert_eq!(loaded.files, 1);
+    let warnings = loaded.warnings.to_string();
+    assert!(
+        warnings.ends_with("more.YAML: warning: not read, because its name does not end in .yaml or .yml")
+    );
+    watched.assert_unchanged();
+}
+
 /// A file of 40 rules. Most of its beginnings are valid too, but have fewer rules.
 fn forty_rules() -> String {
     let rule =
