@@ -44,10 +44,14 @@ impl<'d> DecisionAnswer<'d> {
         headers::for_decision(self.decision, self.options)
     }
 
-    /// `None` unless the options ask for it.
+    /// What the options ask for. The delay of a queue in any case.
     #[must_use]
     pub fn metadata(&self) -> Option<Metadata> {
-        self.options.dynamic_metadata.then(|| metadata::for_decision(self.request, self.decision))
+        if self.options.dynamic_metadata {
+            Some(metadata::for_decision(self.request, self.decision))
+        } else {
+            metadata::for_queue(self.decision)
+        }
     }
 }
 

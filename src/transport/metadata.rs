@@ -1,11 +1,18 @@
 //! Dynamic metadata for Envoy's access log: the request, and facts about its decision. The fields are those of
 //! envoyproxy/ratelimit, and in addition `rule`, `retry_after_ms`, `delay_ms` and `on_store_failure`.
+//!
+//! `delay_ms` is a part of the decision: without it the caller of a queue would proceed at once. So it is always sent,
+//! alone if the settings do not ask for metadata.
 
 use std::collections::BTreeMap;
 
 use super::summary;
 use super::wire_unit::WireUnit;
-use crate::engine::{DecidedBy, Decision, Descriptor, Entry, LimitOverride, Metadata, Request};
+use crate::engine::{
+    Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata, Pacing, Request,
+};
+
+const DELAY: &str = "delay_ms";
 
 pub(super) fn for_decision(request: &Request, decision: &Decision) -> Metadata {
     let mut fields = BTreeMap::new();
@@ -21,9 +28,8 @@ pub(super) fn for_decision(request: &Request, decision: &Decision) -> Metadata {
     if let Some(wait_us) = decision.retry_after().us().filter(|&us| us > 0) {
         set("retry_after_ms", milliseconds(wait_us));
     }
-    let delays = decision.limit_results().map(|result| result.outcome.report.delay_us);
-    if let Some(delay_us) = delays.max().filter(|&us| us > 0) {
-        set("delay_ms", milliseconds(delay_us));
+    if let Some(delay_us) = queue_delay_us(decision) {
+        set(DELAY, milliseconds(delay_us));
     }
     let policies = failure_policies(decision);
     if !policies.is_empty() {
@@ -33,6 +39,23 @@ pub(super) fn for_decision(request: &Request, decision: &Decision) -> Metadata {
         set("metadata", merged);
     }
     Metadata::Map(fields)
+}
+
+/// The delay alone; `None` if the request meets no queue.
+pub(super) fn for_queue(decision: &Decision) -> Option<Metadata> {
+    let delay_us = queue_delay_us(decision)?;
+    Some(Metadata::Map(BTreeMap::from([(DELAY.to_owned(), milliseconds(delay_us))])))
+}
+
+/// How long an admitted request has to wait for its turn in the queues that it meets; `None` if it meets none, or is
+/// denied. Shadow rules delay nothing.
+fn queue_delay_us(decision: &Decision) -> Option<u64> {
+    if decision.overall == Code::OverLimit {
+        return None;
+    }
+    let is_queue =
+        |result: &LimitResult<'_>| result.limit.spec.pacing == Pacing::Queue && !result.is_shadow();
+    decision.limit_results().filter(is_queue).map(|result| result.outcome.report.delay_us).max()
 }
 
 /// The limits that a failure policy decided because the store did not answer, each with that policy.

@@ -6,7 +6,7 @@ pub struct ResponseOptions {
     pub headers: HeaderStyle,
     /// `Retry-After`, when denied.
     pub retry_after: bool,
-    /// Facts about the decision for Envoy's access log.
+    /// Facts about the decision for Envoy's access log. The delay of a queue is sent without this option too.
     pub dynamic_metadata: bool,
     /// Durations in microseconds instead of whole seconds. Not for Envoy, which rounds fractions down.
     pub exact_durations: bool,

@@ -41,6 +41,14 @@ pub(super) fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> 
     Ok(unit)
 }
 
+/// Numbers of a protobuf `Struct` are doubles; the whole number of one, to write it without a fraction.
+#[must_use]
+pub fn whole_number(number: f64) -> Option<i64> {
+    const EXACT_UP_TO: f64 = 9_007_199_254_740_992.0;
+    #[expect(clippy::cast_possible_truncation, reason = "whole and within 2^53")]
+    (number.fract() == 0.0 && number.abs() <= EXACT_UP_TO).then_some(number as i64)
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct EntryJson {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use prost_types::value::Kind;
 use serde_json::{Value, json};
 
 use crate::cli::seconds::decimal_seconds;
@@ -11,10 +12,11 @@ use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_respon
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
+use crate::transport::protojson::whole_number;
 
 /// One line for the request, and one indented line for each descriptor and header.
 pub(super) fn answer_text(descriptors: &[RateLimitDescriptor], answer: &RateLimitResponse) -> String {
-    let mut out = format!("{}\n", code_text(answer.overall_code()));
+    let mut out = format!("{}{}\n", code_text(answer.overall_code()), delay_text(answer));
     for (descriptor, status) in descriptors.iter().zip(&answer.statuses) {
         out.push_str(&format!("  {}: {}\n", entries_text(descriptor), status_text(status)));
     }
@@ -30,6 +32,13 @@ fn code_text(code: Code) -> &'static str {
         Code::OverLimit => "OVER LIMIT",
         Code::Unknown => "UNKNOWN",
     }
+}
+
+/// For a request that meets a queue: how long to wait before the call that the limit protects.
+fn delay_text(answer: &RateLimitResponse) -> String {
+    let fields = answer.dynamic_metadata.as_ref().map(|metadata| &metadata.fields);
+    let delay = fields.and_then(|fields| fields.get("delay_ms")).map(value_json);
+    delay.map(|delay| format!(", wait {delay} ms")).unwrap_or_default()
 }
 
 fn entries_text(descriptor: &RateLimitDescriptor) -> String {
@@ -83,7 +92,24 @@ pub(super) fn answer_json(answer: &RateLimitResponse) -> Value {
         "overall_code": answer.overall_code().as_str_name(),
         "statuses": answer.statuses.iter().map(status_json).collect::<Value>(),
         "response_headers_to_add": headers.collect::<Value>(),
+        "dynamic_metadata": answer.dynamic_metadata.as_ref().map(struct_json),
     })
+}
+
+fn struct_json(fields: &prost_types::Struct) -> Value {
+    fields.fields.iter().map(|(name, value)| (name.clone(), value_json(value))).collect()
+}
+
+/// A whole number is written without a fraction. The depth of the message is bounded by its decoder.
+fn value_json(value: &prost_types::Value) -> Value {
+    match &value.kind {
+        None | Some(Kind::NullValue(_)) => Value::Null,
+        Some(Kind::BoolValue(flag)) => (*flag).into(),
+        Some(Kind::NumberValue(number)) => whole_number(*number).map_or((*number).into(), Value::from),
+        Some(Kind::StringValue(text)) => text.as_str().into(),
+        Some(Kind::ListValue(list)) => list.values.iter().map(value_json).collect(),
+        Some(Kind::StructValue(fields)) => struct_json(fields),
+    }
 }
 
 fn status_json(status: &DescriptorStatus) -> Value {

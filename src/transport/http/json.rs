@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::engine::{Code, Limit, Metadata, Store};
 use crate::transport::answer::DescriptorStatus;
 use crate::transport::headers::printable;
+use crate::transport::protojson::whole_number;
 use crate::transport::wire_unit::WireUnit;
 use crate::transport::{
     Bounds, CallerAnswer, DecisionAnswer, DecisionCallError, ErrorKind, Handler, MessageError, RawRequest,
@@ -158,13 +159,6 @@ fn metadata_json(metadata: Metadata) -> Value {
             fields.into_iter().map(|(name, field)| (name, metadata_json(field))).collect()
         }
     }
-}
-
-/// Numbers of a protobuf `Struct` are doubles; a whole number is written without a fraction.
-fn whole_number(number: f64) -> Option<i64> {
-    const EXACT_UP_TO: f64 = 9_007_199_254_740_992.0;
-    #[expect(clippy::cast_possible_truncation, reason = "whole and within 2^53")]
-    (number.fract() == 0.0 && number.abs() <= EXACT_UP_TO).then_some(number as i64)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ domain: shop
 descriptors:
   - { key: user, rate_limit: { unit: year, requests_per_unit: 2, name: per user } }
   - { key: free, rate_limit: { unlimited: true } }
+  - { key: worker, rate_limit: { unit: hour, requests_per_unit: 1, burst: 2, algorithm: leaky_bucket, mode: queue } }
 ";
 
 fn check(port: u16, arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -76,4 +77,24 @@ fn no_answer_and_invalid_arguments_exit_with_code_2() {
     for arguments in [&["=v"][..], &[], &["--count", "0", "a=b"], &["--peek", "--hits", "2", "a=b"]] {
         assert_eq!(check(service.grpc_port(), arguments).0, Some(2), "{arguments:?}");
     }
+}
+
+#[test]
+fn the_delay_of_a_queue_is_printed() {
+    let service = Ratelimitd::start(RULES);
+    let port = service.grpc_port();
+    let (code, text, _) = check(port, &["worker=a"]);
+    assert_eq!((code, text.lines().next()), (Some(0), Some("OK, wait 0 ms")));
+    let (_, text, _) = check(port, &["worker=a"]);
+    let first = text.lines().next().expect("a line");
+    let delay = first.strip_prefix("OK, wait ").and_then(|rest| rest.strip_suffix(" ms")).expect(first);
+    assert!((3_500_000..=3_600_000).contains(&delay.parse::<u64>().expect(first)), "{first}");
+    let (code, text, _) = check(port, &["worker=a"]);
+    assert_eq!((code, text.lines().next()), (Some(1), Some("OVER LIMIT")));
+
+    let (_, line, _) = check(port, &["--json", "worker=b"]);
+    let answer: Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(answer["dynamic_metadata"], json!({"delay_ms": 0}));
+    let (_, line, _) = check(port, &["--json", "user=b"]);
+    assert!(line.contains(r#""dynamic_metadata":null"#), "{line}");
 }

@@ -54,6 +54,23 @@ async fn json_requests_are_decided_like_grpc_requests() {
 }
 
 #[tokio::test]
+async fn an_answer_in_json_has_the_delay_of_a_queue_with_default_settings() {
+    let service = Ratelimitd::start(
+        "domain: web\ndescriptors:\n  - key: queue\n    rate_limit: { unit: hour, requests_per_unit: 1, burst: 2, \
+         algorithm: leaky_bucket, mode: queue }\n",
+    );
+    let mut delays = Vec::new();
+    for _ in 0..3 {
+        let (_, _, body) = post(&service, json_request("queue")).await;
+        let answer: Value = serde_json::from_str(&body).expect("JSON");
+        delays.push(answer.get("dynamicMetadata").map(|metadata| metadata["delay_ms"].as_u64()));
+    }
+    assert_eq!(delays[0], Some(Some(0)));
+    assert!(matches!(delays[1], Some(Some(3_500_000..=3_600_000))), "{delays:?}");
+    assert_eq!(delays[2], None, "a denied hit does not wait");
+}
+
+#[tokio::test]
 async fn invalid_json_is_a_bad_request_with_the_reason() {
     let service = Ratelimitd::start(RULES);
     // Body, part of the reason.

@@ -8,6 +8,7 @@ use envoy_types::pb::google::protobuf::{Struct, Value};
 
 use super::{decide_one, plan, request_for, service, with_hits};
 use crate::support::grpc::{Code, DescriptorStatus, RateLimitResponse, Rls, descriptor, request};
+use crate::support::process::Ratelimitd;
 use crate::support::wait::unix_seconds;
 
 const DAY: u64 = 86_400;
@@ -253,6 +254,32 @@ async fn dynamic_metadata_describes_the_decision() {
     };
     // Two per hour: the second waits for half an hour.
     assert!((1_790_000.0..=1_800_000.0).contains(delay), "{delay} ms");
+}
+
+#[tokio::test]
+async fn the_delay_of_a_queue_is_sent_with_default_settings() {
+    let limit = "unit: hour, requests_per_unit: 2, burst: 2, algorithm: leaky_bucket, mode: queue";
+    let service = Ratelimitd::start(&format!(
+        "domain: test\ndescriptors:\n  - {{ key: queue, rate_limit: {{ {limit} }} }}\n  \
+         - {{ key: shadow, shadow_mode: true, rate_limit: {{ {limit} }} }}\n"
+    ));
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let mut delays = Vec::new();
+    for key in ["queue", "queue", "queue", "shadow", "shadow"] {
+        let answer = rls.send(request_for(vec![descriptor(&[(key, "v")])])).await.expect("an answer");
+        let delay = answer.dynamic_metadata.map(|metadata| {
+            assert_eq!(metadata.fields.len(), 1, "{metadata:?}");
+            field(&metadata, "delay_ms").cloned()
+        });
+        delays.push(match delay {
+            Some(Some(Kind::NumberValue(delay))) => Some(delay),
+            None => None,
+            other => panic!("{other:?}"),
+        });
+    }
+    assert_eq!(delays[0], Some(0.0));
+    assert!(matches!(delays[1], Some(1_790_000.0..=1_800_000.0)), "{delays:?}");
+    assert_eq!(delays[2..], [None, None, None], "neither a denied hit nor a shadow rule delays");
 }
 
 #[tokio::test]
