@@ -130,6 +130,8 @@ impl FileSearch {
                 }
             }
             Ok(metadata) if metadata.is_dir() => {}
+            // To open a pipe would wait for its writer, and a device may never end.
+            Ok(metadata) if !metadata.is_file() => self.error(path, "neither a regular file nor a directory"),
             Ok(_) => self.add_file(path.to_path_buf()),
             Err(error) => self.error(path, &format!("cannot read the path: {error}")),
         }
@@ -233,7 +235,11 @@ fn stamp(path: &Path) -> io::Result<FileStamp> {
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let too_large = || io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes"));
-    let length = fs::metadata(path)?.len();
+    let metadata = fs::metadata(path)?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let length = metadata.len();
     let capacity = usize::try_from(length).ok().filter(|_| length <= MAX_FILE_BYTES).ok_or_else(too_large)?;
     let mut bytes = Vec::with_capacity(capacity);
     // The file may have grown since.

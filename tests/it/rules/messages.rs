@@ -51,6 +51,8 @@ fn missing_and_unreadable_files_are_named() {
     fs::write(path.join("empty/notes.txt"), "domain: d").expect("a file");
     fs::create_dir(path.join("dangling")).expect("a directory");
     std::os::unix::fs::symlink("nowhere", path.join("dangling/rules.yaml")).expect("a link");
+    let made = std::process::Command::new("mkfifo").args(["pipe", "pipe.yaml"]).current_dir(path).status();
+    assert!(made.is_ok_and(|status| status.success()), "mkfifo is a part of coreutils");
     fs::write(path.join("large.yaml"), "#".repeat((8 << 20) + 1)).expect("a file");
     let table = [
         // path, message
@@ -61,6 +63,9 @@ fn missing_and_unreadable_files_are_named() {
              empty/notes.txt: warning: not read, because its name does not end in .yaml or .yml",
         ),
         ("dangling", "dangling/rules.yaml: cannot read the file: No such file or directory (os error 2)"),
+        // To open a pipe would wait for its writer.
+        ("pipe", "pipe: neither a regular file nor a directory"),
+        ("pipe.yaml", "pipe.yaml: neither a regular file nor a directory"),
         ("large.yaml", "large.yaml: cannot read the file: it is larger than 8388608 bytes"),
     ];
     for (name, expected) in table {
