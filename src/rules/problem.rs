@@ -68,11 +68,16 @@ pub struct Problem {
 
 impl Problem {
     pub(super) fn error(location: Location, reason: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, location, reason: shortened(reason.into()) }
+        Self::new(Severity::Error, location, reason.into())
     }
 
     pub(super) fn warning(location: Location, reason: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, location, reason: shortened(reason.into()) }
+        Self::new(Severity::Warning, location, reason.into())
+    }
+
+    fn new(severity: Severity, mut location: Location, reason: String) -> Self {
+        location.path = escaped(location.path);
+        Self { severity, location, reason: shortened(escaped(reason)) }
     }
 
     /// Whether it prevents the rules from being used.
@@ -95,6 +100,21 @@ impl fmt::Display for Problem {
         }
         Ok(())
     }
+}
+
+/// Escapes line breaks and other control characters: a problem is one line, and may quote any text of a file.
+pub(super) fn escaped(text: String) -> String {
+    if !text.contains(char::is_control) {
+        return text;
+    }
+    text.chars().fold(String::new(), |mut escaped, character| {
+        if character.is_control() {
+            escaped.extend(character.escape_debug());
+        } else {
+            escaped.push(character);
+        }
+        escaped
+    })
 }
 
 fn shortened(mut reason: String) -> String {
@@ -286,6 +306,14 @@ mod tests {
         assert_eq!(all.errors(), 2_000);
         assert!(all.to_string().len() < 110_000);
         assert!(all.to_string().ends_with("a.yaml: and 1900 more errors and 0 more warnings in this file"));
+    }
+
+    #[test]
+    fn a_problem_is_one_line_whatever_it_quotes() {
+        let location = Location { path: "a.b\r\nc".to_owned(), ..Location::line("a.yaml".into(), 1) };
+        let problem = Problem::warning(location, "key 'x\nERROR forged\u{1b}[2J' is odd");
+        let expected = r"a.yaml:1: warning: key 'x\nERROR forged\u{1b}[2J' is odd (at a.b\r\nc)";
+        assert_eq!(problem.to_string(), expected);
     }
 
     #[test]

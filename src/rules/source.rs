@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::problem::{Location, Problem};
+use super::problem::{Location, Problem, escaped};
 
 /// The size limit of a rule file. `yaml` bounds the number of keys and values in it.
 const MAX_FILE_BYTES: u64 = 8 << 20;
@@ -251,5 +251,5 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn display(path: &Path) -> Arc<str> {
-    path.to_string_lossy().into()
+    escaped(path.to_string_lossy().into_owned()).into()
 }
