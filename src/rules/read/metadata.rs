@@ -9,8 +9,20 @@ use super::merge_keys::{EntryReader, MergedValue};
 use super::yaml11::ScalarValue;
 use crate::yaml::{Content, Node, Scalar};
 
+/// Levels of maps and lists in metadata. A level takes up to three nested messages in an answer, and the decoders of
+/// callers refuse messages of 100 levels; Envoy adds some levels when it passes metadata on.
+const MAX_DEPTH: usize = 16;
+
 /// The metadata in `map`. Values that a `Struct` cannot hold are reported and left out.
 pub(super) fn read_metadata(map: &MergedValue<'_>, at: &Position, report: &mut FileReport) -> Metadata {
+    read_map(map, at, MAX_DEPTH, report)
+}
+
+/// `levels`: the number of levels that the map may have.
+fn read_map(map: &MergedValue<'_>, at: &Position, levels: usize, report: &mut FileReport) -> Metadata {
+    let Some(below) = levels.checked_sub(1) else {
+        return too_deep(at, report);
+    };
     let mut metadata = BTreeMap::new();
     // Within metadata a repeated key replaces the whole earlier value.
     let mut reader = EntryReader { is_merged: |_| false, report };
@@ -20,23 +32,34 @@ pub(super) fn read_metadata(map: &MergedValue<'_>, at: &Position, report: &mut F
             continue;
         };
         let node = entry.value.node();
-        let value = read_value(node, &at.key(&name.text, node.line), report);
+        let value = read_value(node, &at.key(&name.text, node.line), below, report);
         metadata.insert(name.text.to_string(), value);
     }
     Metadata::Map(metadata)
 }
 
-fn read_value(node: &Node, at: &Position, report: &mut FileReport) -> Metadata {
+fn read_value(node: &Node, at: &Position, levels: usize, report: &mut FileReport) -> Metadata {
     match &node.content {
         Content::Scalar(scalar) => read_scalar(scalar, at, report),
         Content::List(nodes) => {
+            let Some(below) = levels.checked_sub(1) else {
+                return too_deep(at, report);
+            };
             let elements = nodes.iter().enumerate();
             let values =
-                elements.map(|(index, node)| read_value(node, &at.element(index, node.line), report));
+                elements.map(|(index, node)| read_value(node, &at.element(index, node.line), below, report));
             Metadata::List(values.collect())
         }
-        Content::Map(_) => read_metadata(&node.into(), at, report),
+        Content::Map(_) => read_map(&node.into(), at, levels, report),
     }
+}
+
+fn too_deep(at: &Position, report: &mut FileReport) -> Metadata {
+    report.error(
+        at,
+        format!("error parsing metadata: maps and lists may not nest deeper than {MAX_DEPTH} levels"),
+    );
+    Metadata::Null
 }
 
 fn read_scalar(scalar: &Scalar, at: &Position, report: &mut FileReport) -> Metadata {

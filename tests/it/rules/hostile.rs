@@ -94,6 +94,23 @@ fn descriptors_can_nest_about_fifty_levels_deep() {
 }
 
 #[test]
+fn metadata_deeper_than_decoders_of_answers_accept_is_an_error() {
+    let nested = |levels: usize, open: &str, close: &str| {
+        let value = format!("{}1{}", open.repeat(levels - 1), close.repeat(levels - 1));
+        format!(
+            "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {{ unit: day, requests_per_unit: 1 }}\n    \
+             metadata: {{ m: {value} }}\n"
+        )
+    };
+    for (open, close) in [("{ m: ", " }"), ("[", "]")] {
+        assert!(load_text(&nested(16, open, close)).is_ok());
+        let problems = load_text(&nested(17, open, close)).expect_err("too deep");
+        let reason = &problems.all()[0].reason;
+        assert_eq!(reason, "error parsing metadata: maps and lists may not nest deeper than 16 levels");
+    }
+}
+
+#[test]
 fn a_level_of_ten_thousand_wildcards_is_loaded() {
     let mut text = "domain: d\ndescriptors:\n".to_owned();
     for index in 0..10_000 {
