@@ -38,7 +38,25 @@ pub(super) fn for_decision(request: &Request, decision: &Decision) -> Metadata {
     if let Some(merged) = rules_metadata(decision) {
         set("metadata", merged);
     }
-    Metadata::Map(fields)
+    one_line(Metadata::Map(fields))
+}
+
+/// Replaces control characters by `_`: Envoy writes metadata into access logs and headers as it is, where a line break
+/// would start another line. Every other character is kept, because metadata may be text in any language.
+fn one_line(metadata: Metadata) -> Metadata {
+    match metadata {
+        Metadata::Text(text) => Metadata::Text(one_line_text(text)),
+        Metadata::List(items) => Metadata::List(items.into_iter().map(one_line).collect()),
+        Metadata::Map(fields) => {
+            let fields = fields.into_iter().map(|(name, value)| (one_line_text(name), one_line(value)));
+            Metadata::Map(fields.collect())
+        }
+        scalar => scalar,
+    }
+}
+
+fn one_line_text(text: String) -> String {
+    if text.contains(char::is_control) { text.replace(char::is_control, "_") } else { text }
 }
 
 /// The delay alone; `None` if the request meets no queue.
@@ -121,6 +139,17 @@ fn rules_metadata(decision: &Decision) -> Option<Metadata> {
 mod tests {
     use super::*;
     use crate::engine::{Period, Unit};
+
+    #[test]
+    fn texts_and_names_have_no_control_characters() {
+        let text = |text: &str| Metadata::Text(text.to_owned());
+        let map = |name: &str, value| Metadata::Map(BTreeMap::from([(name.to_owned(), value)]));
+        let hostile =
+            map("a\r\nb", Metadata::List(vec![text("gr\u{fc}n \"x\"\nX: y\u{85}"), Metadata::Number(1.0)]));
+        let expected =
+            map("a__b", Metadata::List(vec![text("gr\u{fc}n \"x\"_X: y_"), Metadata::Number(1.0)]));
+        assert_eq!(one_line(hostile), expected);
+    }
 
     #[test]
     fn a_limit_reads_as_protobuf_text() {
