@@ -23,6 +23,8 @@ pub struct Setting {
 pub(super) struct Reader {
     written: Layer,
     settings: Vec<Setting>,
+    /// The settings whose values are secret.
+    secrets: Vec<&'static str>,
     problems: Vec<SettingProblem>,
 }
 
@@ -42,6 +44,9 @@ impl Reader {
             default,
             expected: parser.expected.clone(),
         });
+        if parser.is_secret {
+            self.secrets.push(key);
+        }
         let fallback = || parser.parse(default).expect("every default is valid: a test reads them all");
         let Some(written) = written else {
             return fallback();
@@ -98,8 +103,27 @@ impl Reader {
         if self.problems.is_empty() {
             return Ok(());
         }
+        let problems = std::mem::take(&mut self.problems);
+        self.problems = problems.into_iter().map(|problem| self.without_secrets(problem)).collect();
         self.problems.sort_by(|a, b| a.key.cmp(&b.key));
+        self.problems.dedup();
         Err(SettingsError::Invalid(SettingProblems(self.problems)))
+    }
+
+    /// `password: {SECRET: x}` makes the secret a part of a key.
+    fn without_secrets(&self, problem: SettingProblem) -> SettingProblem {
+        let is_within = |secret: &&&str| {
+            let rest = problem.key.strip_prefix(**secret);
+            rest.is_some_and(|rest| rest.starts_with('.'))
+        };
+        match self.secrets.iter().find(is_within) {
+            Some(secret) => SettingProblem {
+                key: (*secret).to_owned(),
+                origin: problem.origin,
+                fault: Fault::Malformed { expected: "text".to_owned(), found: Some("a section".to_owned()) },
+            },
+            None => problem,
+        }
     }
 
     /// The names in the innermost known section around an unknown key.
@@ -120,7 +144,11 @@ impl Reader {
     }
 }
 
+/// A value in the wrong place may be a URL with a password.
 fn quoted(text: &str) -> String {
+    if text.contains("://") || text.contains('@') {
+        return "a value that is not shown, because it may contain a password".to_owned();
+    }
     let (start, more) = excerpt(text);
     format!("{start:?}{more}")
 }

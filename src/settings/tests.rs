@@ -341,3 +341,26 @@ fn every_setting_can_be_set_by_its_variable() {
 fn the_defaults_of_redis_are_those_of_its_options() {
     assert_eq!(Settings::default().store.redis, RedisOptions::default());
 }
+
+#[test]
+fn errors_of_misplaced_values_do_not_repeat_secrets() {
+    let table = [
+        // file, variable, a part of the error
+        ("", ("RATELIMITD__STORE__KIND", "redis://u:SECRET@h"), "store.kind: expected one of memory, redis"),
+        ("", ("RATELIMITD__STORE__KIND", "u:SECRET@h"), "it may contain a password"),
+        ("", ("RATELIMITD__SERVER__GRPC__ADDRESS", "redis://:SECRET@h:1"), "server.grpc.address: expected"),
+        (
+            "store: {redis: {password: {SECRET: 1}}}",
+            ("X", ""),
+            "store.redis.password: expected text, found a section",
+        ),
+        ("store: {redis: {password: {a: {SECRET: 1}}}}", ("X", ""), "store.redis.password: expected text"),
+        ("store: {redis: {password: {SEC.SECRET: 1}}}", ("X", ""), "store.redis.password: expected text"),
+        ("store: {redis: {url: {'redis://:SECRET@h': }}}", ("X", ""), "store.redis.url: expected text"),
+    ];
+    for (file, variable, expected) in table {
+        let error = with_file(file, &[variable]).expect_err("refused").to_string();
+        assert!(error.contains(expected), "{file} {variable:?}: {error}");
+        assert!(!error.contains("SECRET"), "{error}");
+    }
+}
