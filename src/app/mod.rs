@@ -14,6 +14,7 @@ mod stores;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
@@ -37,8 +38,8 @@ use stores::Stores;
 pub enum AppError {
     #[error("the metrics cannot be set up: {0}")]
     Metrics(#[from] prometheus::Error),
-    #[error("the rules cannot be used:\n{0}")]
-    Rules(#[from] Problems),
+    #[error("rules.path: the rules at {} cannot be used:\n{problems}", path.display())]
+    Rules { path: PathBuf, problems: Problems },
     /// `setting` names the address.
     #[error("{setting}: cannot listen on {address}: {cause}")]
     Bind {
@@ -111,7 +112,8 @@ impl App {
         let bounds = PortBounds::within(open_files::raise_limit(), settings.server.connections_per_address);
         let metrics = Metrics::new(settings.near_limit_ppm)?;
         metrics.watch_log(move || log.lost())?;
-        let rules = RuleWatcher::start(&settings, &metrics)?;
+        let rules = RuleWatcher::start(&settings, &metrics)
+            .map_err(|problems| AppError::Rules { path: settings.rules.path.clone(), problems })?;
         let stores = Arc::new(Stores::new(&settings, &metrics)?);
         let server = &settings.server;
         if server.admin.address.is_some()
