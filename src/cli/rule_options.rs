@@ -25,8 +25,21 @@ impl RuleOptions {
     /// # Errors
     /// [`SettingsError`] if the settings are invalid.
     pub fn load(&self) -> Result<LoadOptions, SettingsError> {
-        let settings = Settings::load(self.config.as_deref())?;
+        Ok(self.load_options(&self.settings()?))
+    }
+
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn settings(&self) -> Result<Settings, SettingsError> {
+        Settings::load(self.config.as_deref())
+    }
+
+    /// The options of `settings`, or those of the command line where it has them.
+    #[must_use]
+    pub fn load_options(&self, settings: &Settings) -> LoadOptions {
         let merge_domains = self.merge_domains || settings.rules.merge_domains;
-        Ok(LoadOptions { merge_domains, defaults: settings.defaults })
+        LoadOptions { merge_domains, defaults: settings.defaults }
     }
 }

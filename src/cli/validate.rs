@@ -1,5 +1,6 @@
 //! `validate`: checks rule files.
 
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -7,7 +8,8 @@ use clap::Args;
 
 use super::output::{end, print, report};
 use super::rule_options::RuleOptions;
-use crate::rules::{LoadedRules, Problems, load, schema};
+use crate::rules::{LoadedRules, Problems, load, load_stream, schema};
+use crate::settings::Settings;
 
 /// Check rule files: every problem of every file, each with file, line and reason.
 ///
@@ -27,8 +29,9 @@ pub struct ValidateArgs {
     #[arg(long)]
     pub schema: bool,
 
-    /// Rule files, or directories with *.yaml and *.yml files
-    #[arg(value_name = "PATH", required_unless_present = "schema")]
+    /// Rule files, or directories with *.yaml and *.yml files; `-` alone is standard input. Without a PATH: rules.path
+    /// of the settings
+    #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 }
 
@@ -38,14 +41,14 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
     if args.schema {
         return end(print(&format!("{:#}\n", schema())), ExitCode::SUCCESS);
     }
-    let options = match args.options.load() {
-        Ok(options) => options,
+    let settings = match args.options.settings() {
+        Ok(settings) => settings,
         Err(error) => {
             report(error);
             return ExitCode::FAILURE;
         }
     };
-    match load(&args.paths, options) {
+    match load_rules(args, &settings) {
         Ok(loaded) => {
             for warning in loaded.warnings.all() {
                 report(warning);
@@ -65,6 +68,16 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
             ));
             ExitCode::FAILURE
         }
+    }
+}
+
+fn load_rules(args: &ValidateArgs, settings: &Settings) -> Result<LoadedRules, Problems> {
+    let options = args.options.load_options(settings);
+    match args.paths.as_slice() {
+        [] => load(std::slice::from_ref(&settings.rules.path), options)
+            .inspect_err(|_| report(format_args!("rules.path: {}", settings.rules.path.display()))),
+        [path] if path.as_os_str() == "-" => load_stream("-", io::stdin().lock(), options),
+        paths => load(paths, options),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Turns the bytes of rule files into compiled rules, or into the list of all their problems.
 
+use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -40,6 +41,14 @@ pub struct LoadedRules {
 /// All problems of all files, warnings included, if at least one is an error.
 pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<LoadedRules, Problems> {
     compile(&Source::new(paths).read_files(), options)
+}
+
+/// Loads the rules of one file that is read from `stream`; messages call it `name`.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_stream(name: &str, stream: impl Read, options: LoadOptions) -> Result<LoadedRules, Problems> {
+    compile(&SourceFiles::from_stream(name, stream), options)
 }
 
 pub(super) fn compile(sources: &SourceFiles, options: LoadOptions) -> Result<LoadedRules, Problems> {

@@ -16,7 +16,7 @@ mod show;
 mod source;
 mod status;
 
-pub use load::{LoadOptions, LoadedRules, load};
+pub use load::{LoadOptions, LoadedRules, load, load_stream};
 pub use own_thread::on_own_thread;
 pub use problem::{Problem, Problems};
 pub use reload::{Change, Reloader, watch};

@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read as _};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,6 +61,20 @@ pub(super) struct SourceFile {
     pub bytes: Result<Vec<u8>, String>,
 }
 
+impl SourceFiles {
+    /// One file from a stream.
+    pub fn from_stream(name: &str, stream: impl Read) -> Self {
+        let file = SourceFile::new(name.into(), read_stream(stream, Vec::new()));
+        Self { files: vec![file], problems: Vec::new() }
+    }
+}
+
+impl SourceFile {
+    fn new(name: Arc<str>, bytes: io::Result<Vec<u8>>) -> Self {
+        Self { name, bytes: bytes.map_err(|error| format!("cannot read the file: {error}")) }
+    }
+}
+
 impl Source {
     /// Files are read in the order of `paths`.
     #[must_use]
@@ -85,14 +99,8 @@ impl Source {
 
     pub(super) fn read_files(&self) -> SourceFiles {
         let found = self.find_files();
-        let files = found
-            .files
-            .iter()
-            .map(|path| SourceFile {
-                name: display(path),
-                bytes: read_bounded(path).map_err(|error| format!("cannot read the file: {error}")),
-            })
-            .collect();
+        let files =
+            found.files.iter().map(|path| SourceFile::new(display(path), read_bounded(path))).collect();
         SourceFiles { files, problems: found.problems }
     }
 
@@ -234,20 +242,26 @@ fn stamp(path: &Path) -> io::Result<FileStamp> {
 }
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let too_large = || io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes"));
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
     let length = metadata.len();
     let capacity = usize::try_from(length).ok().filter(|_| length <= MAX_FILE_BYTES).ok_or_else(too_large)?;
-    let mut bytes = Vec::with_capacity(capacity);
     // The file may have grown since.
-    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    read_stream(File::open(path)?, Vec::with_capacity(capacity))
+}
+
+fn read_stream(stream: impl Read, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+    stream.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
         return Err(too_large());
     }
     Ok(bytes)
+}
+
+fn too_large() -> io::Error {
+    io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes"))
 }
 
 fn display(path: &Path) -> Arc<str> {

@@ -1,7 +1,8 @@
 //! `validate` and `explain`: arguments and exit codes.
 
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::rules::root;
 
@@ -23,6 +24,7 @@ fn validate_and_explain_exit_with_the_documented_code() {
         ("validate --strict @config/rules", true),
         ("validate @config/rules/edge.yaml @config/rules/llm.yaml", true),
         ("validate --schema", true),
+        ("validate", true), // rules.path of the settings: config/rules
         ("validate @tests/data/rules/bad", false),
         ("validate @tests/data/rules/bad/unreachable.yaml", true), // warnings only
         ("validate --strict @tests/data/rules/bad/unreachable.yaml", false),
@@ -41,12 +43,45 @@ fn validate_and_explain_exit_with_the_documented_code() {
 
 #[test]
 fn missing_or_invalid_arguments_are_refused() {
-    for line in [
-        "validate",
-        "explain --domain d a=b",
-        "explain --rules r --domain d",
-        "explain --rules r --domain d =b",
-    ] {
+    for line in ["explain --domain d a=b", "explain --rules r --domain d", "explain --rules r --domain d =b"]
+    {
         assert_eq!(exit_code(line), Some(2), "{line}");
     }
+}
+
+fn validate_with(arguments: &[&str], input: &str) -> (Option<i32>, String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+        .arg("validate")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("the binary reads its input");
+    let output = child.wait_with_output().expect("an end");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn validate_reads_rules_from_standard_input() {
+    let (code, out, error) = validate_with(&["-"], "domain: d\ndescriptors: [{ key: a, value: b }]\n");
+    assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
+    assert!(out.contains("1 file, 1 domain, 0 rules"), "{out}");
+    let (code, _, error) = validate_with(&["-"], "domain: d\nnonsense: 1\n");
+    assert_eq!(code, Some(1));
+    assert_eq!(error, "-:2: config error, unknown key 'nonsense'\n1 error, 0 warnings\n");
+}
+
+#[test]
+fn validate_without_a_path_reads_the_path_of_the_settings() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let settings = directory.path().join("settings.yaml");
+    let rules = directory.path().join("nowhere");
+    std::fs::write(&settings, format!("rules: {{ path: {} }}\n", rules.display())).expect("a file");
+    let (code, _, error) = validate_with(&["--config", settings.to_str().expect("UTF-8")], "");
+    assert_eq!(code, Some(1));
+    let first = format!("rules.path: {}\n{}: cannot read the path", rules.display(), rules.display());
+    assert!(error.starts_with(&first), "{error}");
 }
