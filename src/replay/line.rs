@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::algorithm::MAX_TIME_US;
 use crate::engine::{Applied, Code, Decision, Limit, LimitResult, PlanError, Request, Status};
-use crate::transport::protojson::{Number, default_if_null, unsigned_number};
+use crate::transport::protojson::{Number, Object, default_if_null, objects, unsigned_number};
 use crate::transport::{Bounds, RawDescriptor, RawRequest, RequestError};
 
 /// Wider than for the network, because the operator chose the file.
@@ -41,7 +41,7 @@ struct RecordedJson {
     t_us: Number<u64>,
     #[serde(default, deserialize_with = "default_if_null")]
     domain: String,
-    #[serde(default, deserialize_with = "default_if_null")]
+    #[serde(default, deserialize_with = "objects")]
     descriptors: Vec<RawDescriptor>,
     #[serde(default, deserialize_with = "unsigned_number", alias = "hitsAddend")]
     hits_addend: u32,
@@ -49,7 +49,7 @@ struct RecordedJson {
 
 impl Recorded {
     pub fn parse(text: &str) -> Result<Self, LineError> {
-        let RecordedJson { t_us: Number(t_us), domain, descriptors, hits_addend } =
+        let Object(RecordedJson { t_us: Number(t_us), domain, descriptors, hits_addend }) =
             serde_json::from_str(text)?;
         if t_us > MAX_TIME_US {
             return Err(LineError::Time(t_us));

@@ -4,7 +4,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Error, Unexpected, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::wire_unit;
@@ -30,8 +31,50 @@ pub fn optional_number<'de, D: Deserializer<'de>, T: TryFrom<u64>>(from: D) -> R
 
 /// Reads the entries of a descriptor; null is none.
 pub(super) fn entries<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Entry>, D::Error> {
-    let entries: Vec<EntryJson> = default_if_null(from)?;
+    let entries: Vec<EntryJson> = objects(from)?;
     Ok(entries.into_iter().map(|EntryJson { key, value }| Entry { key, value }).collect())
+}
+
+/// Reads a list of messages; null is none.
+///
+/// # Errors
+/// Where an element is not an object.
+pub fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    let objects: Vec<Object<T>> = default_if_null(from)?;
+    Ok(objects.into_iter().map(|Object(message)| message).collect())
+}
+
+/// Reads a message; null is `None`.
+pub(super) fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    let object: Option<Object<T>> = Option::deserialize(from)?;
+    Ok(object.map(|Object(message)| message))
+}
+
+/// A message, written as an object. serde reads a struct from a list of its fields, too, which the mapping does not
+/// know.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, fields: M) -> Result<Self::Value, M::Error> {
+        T::deserialize(MapAccessDeserializer::new(fields)).map(Object)
+    }
 }
 
 /// Reads an `envoy.type.v3.RateLimitUnit`, by name or number; null is 0. An undefined number is kept: the validation
@@ -103,8 +146,9 @@ impl<T: TryFrom<u64>> Visitor<'_> for NumberVisitor<T> {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
         match text.parse() {
-            Ok(number) => self.visit_u64(number),
-            Err(_) => Err(E::invalid_value(Unexpected::Str(text), &self)),
+            // Rust reads a sign, too; JSON has none.
+            Ok(number) if !text.starts_with('+') => self.visit_u64(number),
+            _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
         }
     }
 }
@@ -145,13 +189,15 @@ impl Visitor<'_> for UnitVisitor {
 
 #[cfg(test)]
 mod tests {
+    use super::Object;
     use crate::engine::{Period, Request, Unit};
     use crate::transport::{Bounds, RawDescriptor, RawRequest};
 
     const BOUNDS: Bounds = Bounds { max_descriptors: 8, max_entries: 8, max_value_bytes: 64 };
 
     fn parse(text: &str) -> Result<Request, String> {
-        let raw: RawRequest = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let Object(raw): Object<RawRequest> =
+            serde_json::from_str(text).map_err(|error| error.to_string())?;
         raw.validate(&BOUNDS).map_err(|error| error.to_string())
     }
 
@@ -183,6 +229,11 @@ mod tests {
             (r#"{"hitsAddend":-1}"#, "unsigned whole number of 32 bits"),
             (r#"{"hitsAddend":4294967296}"#, "unsigned whole number of 32 bits"),
             (r#"{"hitsAddend":1.5}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":"+3"}"#, "unsigned whole number"),
+            (r#"["d",[]]"#, "invalid type: sequence, expected an object"),
+            (r#"{"domain":"d","descriptors":[[[]]]}"#, "invalid type: sequence, expected an object"),
+            (r#"{"descriptors":[{"entries":[["k","v"]]}]}"#, "invalid type: sequence, expected an object"),
+            (r#"{"descriptors":[{"limit":[5,"MINUTE"]}]}"#, "invalid type: sequence, expected an object"),
             (r#"{"descriptors":[{"limit":{"unit":"FORTNIGHT"}}]}"#, "one of UNKNOWN, SECOND"),
             (
                 r#"{"descriptors":[{"limit":{"unit":"UNKNOWN"}}]}"#,

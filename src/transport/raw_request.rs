@@ -3,7 +3,9 @@
 
 use serde::Deserialize;
 
-use super::protojson::{default_if_null, entries, optional_number, unit, unsigned_number};
+use super::protojson::{
+    default_if_null, entries, objects, optional_number, optional_object, unit, unsigned_number,
+};
 use super::{DescriptorError, RequestError, wire_unit};
 use crate::engine::{Descriptor, Entry, LimitOverride, Period, Request};
 
@@ -24,7 +26,7 @@ pub struct Bounds {
 pub struct RawRequest<D = RawDescriptor> {
     #[serde(deserialize_with = "default_if_null")]
     pub domain: String,
-    #[serde(deserialize_with = "default_if_null")]
+    #[serde(deserialize_with = "objects")]
     pub descriptors: Vec<D>,
     /// 0 means 1.
     #[serde(deserialize_with = "unsigned_number", alias = "hits_addend")]
@@ -37,6 +39,7 @@ pub struct RawRequest<D = RawDescriptor> {
 pub struct RawDescriptor {
     #[serde(deserialize_with = "entries")]
     pub entries: Vec<Entry>,
+    #[serde(deserialize_with = "optional_object")]
     pub limit: Option<RawLimit>,
     #[serde(deserialize_with = "optional_number", alias = "hits_addend")]
     pub hits_addend: Option<u64>,

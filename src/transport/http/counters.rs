@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::counters::{CounterError, CounterService, CounterStatus};
 use crate::engine::{Request, Reset, Store};
+use crate::transport::protojson::Object;
 use crate::transport::{Bounds, RawRequest, RequestError};
 
 #[derive(Debug)]
@@ -90,7 +91,7 @@ impl<S: Store + Reset> CounterEndpoints<S> {
     }
 
     fn request(&self, body: &[u8]) -> Result<Request, CounterCallError> {
-        let raw: RawRequest = serde_json::from_slice(body)?;
+        let Object(raw): Object<RawRequest> = serde_json::from_slice(body)?;
         Ok(raw.validate(&self.bounds)?)
     }
 

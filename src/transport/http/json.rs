@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::engine::{Code, Limit, Metadata, Store};
 use crate::transport::answer::DescriptorStatus;
 use crate::transport::headers::printable;
-use crate::transport::protojson::whole_number;
+use crate::transport::protojson::{Object, whole_number};
 use crate::transport::wire_unit::WireUnit;
 use crate::transport::{
     Bounds, CallerAnswer, DecisionAnswer, DecisionCallError, ErrorKind, Handler, MessageError, RawRequest,
@@ -52,7 +52,7 @@ impl TryFrom<JsonBody> for RawRequest {
     type Error = serde_json::Error;
 
     fn try_from(JsonBody(body): JsonBody) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(&body)
+        serde_json::from_slice(&body).map(|Object(request)| request)
     }
 }
 
