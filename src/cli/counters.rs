@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::admin_port::{AdminPort, parse_admin_port};
 use super::client::{block_on, root_cause};
 use super::descriptor::DescriptorArg;
+use super::limit_arg::LimitArg;
 use super::output::{end, print, report};
 use super::seconds::decimal_seconds;
 use crate::transport::http::{TokenFile, TokenFileError};
@@ -59,6 +60,10 @@ struct CounterArgs {
     #[arg(long, value_name = "DOMAIN")]
     domain: String,
 
+    /// The limit that requests bring with this descriptor, such as 5/minute or 100/15minute: names its counter
+    #[arg(long, value_name = "N/UNIT")]
+    limit: Option<LimitArg>,
+
     /// Print the JSON answer of the service
     #[arg(long)]
     json: bool,
@@ -90,6 +95,12 @@ enum CountersError {
     /// The text of the admin port.
     #[error("{}", .0.trim_end())]
     Refused(String),
+    /// An error without a text, as every HTTP server gives for an unknown path.
+    #[error(
+        "{address} answers {status}: it is not the admin port of ratelimitd (setting server.admin.address, port 6070 \
+         by default)"
+    )]
+    NotAdmin { address: String, status: StatusCode },
     #[error("the answer is not that of an admin port of ratelimitd: {0}")]
     Json(#[from] serde_json::Error),
 }
@@ -117,7 +128,9 @@ pub fn run(args: &CountersArgs) -> ExitCode {
 async fn post(args: &CounterArgs, path: &'static str) -> Result<String, CountersError> {
     let entries = args.descriptor.0.iter().map(|entry| json!({"key": entry.key, "value": entry.value}));
     let entries: Value = entries.collect();
-    let body = json!({"domain": args.domain, "descriptors": [{"entries": entries}]}).to_string();
+    let limit = args.limit.as_ref().map(LimitArg::json);
+    let descriptor = json!({"entries": entries, "limit": limit});
+    let body = json!({"domain": args.domain, "descriptors": [descriptor]}).to_string();
     let mut request = Request::post(args.admin.endpoint(path))
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(body)))
@@ -136,7 +149,13 @@ async fn post(args: &CounterArgs, path: &'static str) -> Result<String, Counters
     let status = response.status();
     let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
     let text = String::from_utf8_lossy(&body.map_err(CountersError::Body)?.to_bytes()).into_owned();
-    if status == StatusCode::OK { Ok(text) } else { Err(CountersError::Refused(text)) }
+    match status {
+        StatusCode::OK => Ok(text),
+        _ if text.trim().is_empty() => {
+            Err(CountersError::NotAdmin { address: args.admin.to_string(), status })
+        }
+        _ => Err(CountersError::Refused(text)),
+    }
 }
 
 fn answer_text(args: &CounterArgs, answer: String) -> Result<String, CountersError> {

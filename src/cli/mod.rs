@@ -8,6 +8,7 @@ pub mod descriptor;
 pub mod explain;
 pub mod health;
 mod http_url;
+mod limit_arg;
 mod output;
 pub mod replay;
 pub mod rule_options;

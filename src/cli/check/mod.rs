@@ -2,6 +2,7 @@
 
 mod format;
 
+use std::error::Error as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::client::{block_on, root_cause};
 use super::descriptor::DescriptorArg;
 use super::http_url::parse_http_url;
+use super::limit_arg::LimitArg;
 use super::output::{end, print, report};
 use crate::engine::Entry;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -34,6 +36,8 @@ const FAILED: u8 = 2;
 #[command(after_help = r"Examples:
   ratelimitd check --domain edge generic_key=slow
   ratelimitd check --domain edge --count 6 tenant=acme,path=/search
+  ratelimitd check --domain edge --limit 5/minute tenant=acme
+  ratelimitd check --domain edge --hits 3 --refund tenant=acme,path=/search
   ratelimitd check --domain edge --peek --json generic_key=slow remote_address=10.0.0.1")]
 pub struct CheckArgs {
     /// The gRPC port of the service: host:port, or http://host:port
@@ -55,6 +59,14 @@ pub struct CheckArgs {
     /// Read the limits without taking units
     #[arg(long, conflicts_with = "hits")]
     pub peek: bool,
+
+    /// Give the units back instead of taking them
+    #[arg(long, conflicts_with = "peek")]
+    pub refund: bool,
+
+    /// A limit for every descriptor in place of the rules, such as 5/minute or 100/15minute
+    #[arg(long, value_name = "N/UNIT")]
+    pub limit: Option<LimitArg>,
 
     /// Print each answer as one line of JSON
     #[arg(long)]
@@ -82,6 +94,16 @@ enum CheckError {
     },
     #[error("{:?}: {}", .0.code(), .0.message())]
     Refused(Box<tonic::Status>),
+    #[error(
+        "{address} does not answer with gRPC: {}; check needs the gRPC port (setting server.grpc.address, port 8081 \
+         by default)",
+        root_cause(cause)
+    )]
+    NotGrpc {
+        address: String,
+        #[source]
+        cause: Box<tonic::Status>,
+    },
     #[error("an answer cannot be printed: {0}")]
     Print(#[source] std::io::Error),
 }
@@ -110,7 +132,7 @@ async fn send_requests(args: &CheckArgs, over: &mut u32) -> Result<(), CheckErro
         let answer = client
             .should_rate_limit(request.clone())
             .await
-            .map_err(|status| CheckError::Refused(Box::new(status)))?
+            .map_err(|status| call_error(args, status))?
             .into_inner();
         *over += u32::from(answer.overall_code() == Code::OverLimit);
         print(&answer_text(args, &request, &answer)).map_err(CheckError::Print)?;
@@ -121,6 +143,15 @@ async fn send_requests(args: &CheckArgs, over: &mut u32) -> Result<(), CheckErro
     Ok(())
 }
 
+/// tonic turns an error of the connection into a status of its own.
+fn call_error(args: &CheckArgs, status: tonic::Status) -> CheckError {
+    let cause = Box::new(status);
+    if cause.code() == tonic::Code::Unknown && cause.source().is_some() {
+        return CheckError::NotGrpc { address: args.address.to_string(), cause };
+    }
+    CheckError::Refused(cause)
+}
+
 async fn connect(args: &CheckArgs) -> Result<Channel, CheckError> {
     let endpoint = Endpoint::from(args.address.clone());
     let endpoint = endpoint.connect_timeout(args.timeout).timeout(args.timeout);
@@ -129,11 +160,21 @@ async fn connect(args: &CheckArgs) -> Result<Channel, CheckError> {
 }
 
 fn request(args: &CheckArgs) -> RateLimitRequest {
-    let hits_addend = args.peek.then_some(0);
+    let hits_addend = match (args.peek, args.refund) {
+        (true, _) => Some(0),
+        // The number of units to give back is the descriptor's own.
+        (false, true) => Some(u64::from(args.hits)),
+        (false, false) => None,
+    };
     let descriptor = |DescriptorArg(entries): &DescriptorArg| {
         let entries =
             entries.iter().map(|Entry { key, value }| wire::Entry { key: key.clone(), value: value.clone() });
-        RateLimitDescriptor { entries: entries.collect(), hits_addend, ..RateLimitDescriptor::default() }
+        RateLimitDescriptor {
+            entries: entries.collect(),
+            limit: args.limit.as_ref().map(LimitArg::message),
+            hits_addend,
+            is_negative_hits: args.refund,
+        }
     };
     let descriptors = args.descriptors.iter().map(descriptor).collect();
     RateLimitRequest { domain: args.domain.clone(), descriptors, hits_addend: args.hits }

@@ -98,3 +98,29 @@ fn the_delay_of_a_queue_is_printed() {
     let (_, line, _) = check(port, &["--json", "user=b"]);
     assert!(line.contains(r#""dynamic_metadata":null"#), "{line}");
 }
+
+#[test]
+fn limits_and_refunds_can_be_sent() {
+    let service = Ratelimitd::start(RULES);
+    let port = service.grpc_port();
+    let (code, text, _) = check(port, &["--limit", "3/15minute", "any=x"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("any=x: OK, 2 of 3 per 15 minutes left"), "{text}");
+    let (_, text, _) = check(port, &["--hits", "2", "user=ann"]);
+    assert!(text.contains("user=ann: OK, 0 of 2 per year left"), "{text}");
+    let (code, text, _) = check(port, &["--hits", "2", "--refund", "user=ann"]);
+    assert_eq!(code, Some(0), "{text}");
+    let (_, text, _) = check(port, &["--peek", "user=ann"]);
+    assert!(text.contains("user=ann: OK, 2 of 2 per year left"), "{text}");
+    for arguments in [&["--limit", "5", "a=b"][..], &["--peek", "--refund", "a=b"]] {
+        assert_eq!(check(port, arguments).0, Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_port_that_is_not_grpc_is_named() {
+    let service = Ratelimitd::start(RULES);
+    let (code, _, error) = check(service.http_port(), &["user=ann"]);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("does not answer with gRPC") && error.contains("server.grpc.address"), "{error}");
+}

@@ -89,3 +89,31 @@ fn a_request_without_a_counter_is_an_error() {
     }
     drop(service);
 }
+
+fn run(port: u16, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+        .args(["counters", "show", "--admin", &format!("127.0.0.1:{port}"), "--domain", "shop"])
+        .args(arguments)
+        .output()
+        .expect("the binary runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn a_port_that_is_not_the_admin_port_is_named() {
+    let service = Ratelimitd::start(RULES);
+    let (code, _, error) = run(service.http_port(), &["user=ann"]);
+    assert_eq!(code, Some(2));
+    let expected =
+        format!("127.0.0.1:{} answers 404 Not Found: it is not the admin port", service.http_port());
+    assert!(error.contains(&expected), "{error}");
+}
+
+#[test]
+fn counters_of_limits_that_requests_bring_can_be_named() {
+    let service = Ratelimitd::start(RULES);
+    let (code, text, error) = run(service.admin_port(), &["--limit", "7/15minute", "any=x"]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(text.contains("7 of 7 left"), "{text}");
+}
