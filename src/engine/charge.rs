@@ -56,6 +56,7 @@ pub struct Charges {
     text: String,
     charges: SmallVec<[KeyedCharge; 2]>,
     quota_groups: u16,
+    is_known_denied: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,10 +159,22 @@ impl Charges {
         self.quota_groups
     }
 
+    /// Says that the request is denied, whatever the verdicts on these charges: prepaid charges are only asked.
+    pub fn set_denied(&mut self) {
+        self.is_known_denied = true;
+    }
+
+    /// Whether the request is denied whatever the verdicts.
+    #[must_use]
+    pub fn is_known_denied(&self) -> bool {
+        self.is_known_denied
+    }
+
     /// Some of the charges, changed by `map`, for a store that decides only these. `map` gets the index of each charge.
     #[must_use]
     pub fn filter_map(&self, map: impl Fn(usize, &Charge) -> Option<Charge>) -> Self {
-        let mut mapped = Self { quota_groups: self.quota_groups, ..Self::default() };
+        let (text, charges) = (String::new(), SmallVec::new());
+        let mut mapped = Self { text, charges, ..*self };
         for (index, (key, charge)) in self.iter().enumerate() {
             if let Some(charge) = map(index, charge) {
                 mapped.push(charge, |text| text.push_str(key));
@@ -172,10 +185,13 @@ impl Charges {
 
     /// Whether the request is denied; prepaid charges are then not recorded.
     ///
-    /// A request is denied when a charge that enforces is over, or when there are quota groups and each has a charge
-    /// over. `is_over` tells whether the charge at an index is over.
+    /// A request is denied when it is known to be ([`Charges::set_denied`]), when a charge that enforces is over, or
+    /// when there are quota groups and each has a charge over. `is_over` tells whether the charge at an index is over.
     #[must_use]
     pub fn is_denied(&self, is_over: impl Fn(usize) -> bool) -> bool {
+        if self.is_known_denied {
+            return true;
+        }
         let mut over_groups: SmallVec<[bool; 8]> = SmallVec::from_elem(false, usize::from(self.quota_groups));
         for (index, charge) in self.values().enumerate() {
             match charge.role {

@@ -5,7 +5,7 @@ use super::reader::Reader;
 use super::redis::redis_from_reader;
 use crate::store::deny_cache::DenyCacheOptions;
 use crate::store::memory::MemoryOptions;
-use crate::store::redis::RedisOptions;
+use crate::store::redis::{RedisOptions, Topology};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
@@ -39,19 +39,20 @@ impl Store {
         Self {
             kind,
             memory: MemoryOptions { max_keys, ..MemoryOptions::default() },
+            deny_cache: deny_cache(reader, redis.topology == Topology::Cluster),
             redis,
-            deny_cache: deny_cache(reader),
         }
     }
 }
 
-fn deny_cache(reader: &mut Reader) -> Option<DenyCacheOptions> {
+fn deny_cache(reader: &mut Reader, store_reserves: bool) -> Option<DenyCacheOptions> {
     let enabled = reader.take("store.redis.deny_cache.enabled", "true", flag());
     let options = DenyCacheOptions {
         max_age: reader.take("store.redis.deny_cache.max_age", "1s", duration("1ms", "60s")),
         max_keys: reader.take("store.redis.deny_cache.max_keys", "100000", positive(100_000_000)),
         // Follows from `response.*`, which is read later.
         require_all_limits: false,
+        store_reserves,
     };
     enabled.then_some(options)
 }

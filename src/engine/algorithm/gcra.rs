@@ -132,6 +132,13 @@ impl Gcra {
         Some(Tat { whole_us: a.whole_us - b.whole_us - borrow, fraction })
     }
 
+    /// The TAT before a grant of `units`, or the time of the grant if that was later, given the TAT after it; in whole
+    /// microseconds, rounded down. Before this time the bucket is not full even without the grant.
+    #[must_use]
+    pub fn grant_base_us(&self, after: Tat, units: u64) -> u64 {
+        self.minus(after, self.drain(units)).map_or(0, |base| base.whole_us)
+    }
+
     pub(super) fn fits(&self, tat: Tat, now_us: u64, needed: u64) -> bool {
         let now = tat_at(now_us);
         let after = self.plus(tat.max(now), self.drain(needed));

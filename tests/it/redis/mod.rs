@@ -21,10 +21,12 @@ mod deny_cache;
 mod distance;
 mod lua_twin;
 mod outage;
+mod overlapping_undos;
 mod replay;
 mod security;
 mod sentinel;
 mod service;
+mod shared_limits;
 mod store;
 mod undo;
 

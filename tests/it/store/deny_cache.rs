@@ -1,7 +1,7 @@
 //! Every answer of the deny cache is the answer that the store would give.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -26,49 +26,62 @@ const COUNTERS: usize = 4;
 type Memory = Arc<MemoryStore<Arc<ManualClock>>>;
 
 /// A store with latency: time passes before and after its decision.
-struct DelayedStore {
+pub(super) struct DelayedStore {
     memory: Memory,
     clock: Arc<ManualClock>,
     delay_us: AtomicU64,
-    calls: AtomicU64,
+    pub(super) calls: AtomicU64,
+    pub(super) is_down: AtomicBool,
+    /// Whether the last request was known to be denied.
+    pub(super) was_known_denied: AtomicBool,
 }
 
 impl Store for DelayedStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         let delay_us = self.delay_us.load(Ordering::Relaxed);
         self.calls.fetch_add(1, Ordering::Relaxed);
+        self.was_known_denied.store(charges.is_known_denied(), Ordering::Relaxed);
         self.clock.set(self.clock.now_us() + delay_us);
+        if self.is_down.load(Ordering::Relaxed) {
+            return Err(StoreError::Timeout);
+        }
         let outcomes = self.memory.decide(charges).await;
         self.clock.set(self.clock.now_us() + delay_us);
         outcomes
     }
 }
 
-struct Fixture {
-    layered: DenyCached<Arc<DelayedStore>, Arc<ManualClock>>,
-    below: Arc<DelayedStore>,
-    cache: Arc<DenyCache>,
-    clock: Arc<ManualClock>,
+pub(super) struct Fixture {
+    pub(super) layered: DenyCached<Arc<DelayedStore>, Arc<ManualClock>>,
+    pub(super) below: Arc<DelayedStore>,
+    pub(super) cache: Arc<DenyCache>,
+    pub(super) clock: Arc<ManualClock>,
 }
 
 impl Fixture {
     fn new(max_age_us: u64, max_keys: usize) -> Self {
-        let clock = Arc::new(ManualClock::at(T0));
-        let memory = Arc::new(MemoryStore::new(MemoryOptions::default(), Arc::clone(&clock)));
-        let below = DelayedStore { memory, clock: Arc::clone(&clock), delay_us: 0.into(), calls: 0.into() };
-        let below = Arc::new(below);
-        let options = DenyCacheOptions {
+        Self::with(DenyCacheOptions {
             max_age: Duration::from_micros(max_age_us),
             max_keys,
             require_all_limits: false,
-        };
+            store_reserves: false,
+        })
+    }
+
+    pub(super) fn with(options: DenyCacheOptions) -> Self {
+        let clock = Arc::new(ManualClock::at(T0));
+        let memory = Arc::new(MemoryStore::new(MemoryOptions::default(), Arc::clone(&clock)));
+        let (delay_us, calls, is_down, was_known_denied) = Default::default();
+        let below =
+            DelayedStore { memory, clock: Arc::clone(&clock), delay_us, calls, is_down, was_known_denied };
+        let below = Arc::new(below);
         let cache = Arc::new(DenyCache::new(options));
         let layered = DenyCached::new(Arc::clone(&below), Some((Arc::clone(&cache), Arc::clone(&clock))));
         Self { layered, below, cache, clock }
     }
 
     /// The outcomes, and whether the store was called.
-    fn decide_through_layer(&self, charges: &Charges) -> (Outcomes, bool) {
+    pub(super) fn decide_through_layer(&self, charges: &Charges) -> (Outcomes, bool) {
         let before = self.below.calls.load(Ordering::Relaxed);
         let outcomes = self.layered.decide(charges).now_or_never().expect("memory answers at once");
         let called = self.below.calls.load(Ordering::Relaxed) > before;
@@ -77,15 +90,15 @@ impl Fixture {
 }
 
 #[derive(Clone, Debug)]
-struct RequestedCharge {
-    counter: usize,
-    cost: Cost,
-    role: Role,
+pub(super) struct RequestedCharge {
+    pub(super) counter: usize,
+    pub(super) cost: Cost,
+    pub(super) role: Role,
 }
 
 /// The kernel and the charging of each counter: the rule sets them, not the request.
 #[derive(Clone, Debug)]
-struct Rules(Vec<(Kernel, Charging)>);
+pub(super) struct Rules(pub(super) Vec<(Kernel, Charging)>);
 
 #[derive(Clone, Debug)]
 struct Step {
@@ -96,7 +109,7 @@ struct Step {
 }
 
 impl Rules {
-    fn charges(&self, requested: &[RequestedCharge]) -> Charges {
+    pub(super) fn charges(&self, requested: &[RequestedCharge]) -> Charges {
         let mut charges = Charges::default();
         for requested in requested {
             let (kernel, charging) = self.0[requested.counter];
@@ -184,8 +197,15 @@ fn comparable(outcome: &Outcome) -> (Verdict, Report) {
 
 #[test]
 fn as_the_only_client_the_layer_answers_like_the_store() {
-    let hits = run((rules(), steps(2), 1..400_u64), |(rules, steps, max_age_us)| {
-        let (fixture, plain) = (Fixture::new(max_age_us, 1_000), Fixture::new(1, 0));
+    let options = (1..400_u64, any::<bool>(), any::<bool>());
+    let options = options.prop_map(|(max_age_us, require_all_limits, store_reserves)| DenyCacheOptions {
+        max_age: Duration::from_micros(max_age_us),
+        max_keys: 1_000,
+        require_all_limits,
+        store_reserves,
+    });
+    let hits = run((rules(), steps(2), options), |(rules, steps, options)| {
+        let (fixture, plain) = (Fixture::with(options), Fixture::new(1, 0));
         for step in steps {
             let now_us = fixture.clock.now_us() + step.pass_us;
             fixture.clock.set(now_us);
@@ -199,7 +219,10 @@ fn as_the_only_client_the_layer_answers_like_the_store() {
             {
                 let expected = expected.as_ref().expect("memory decides every charge");
                 match answered {
-                    None => prop_assert!(denied && !charge.is_recorded(expected.verdict, true), "{charge:?}"),
+                    None => {
+                        prop_assert!(denied && !charge.is_recorded(expected.verdict, true), "{charge:?}");
+                        prop_assert!(!options.require_all_limits || charge.role == Role::NonBinding);
+                    }
                     Some(answered) => {
                         prop_assert_eq!(
                             comparable(answered),
@@ -247,7 +270,7 @@ fn beside_other_clients_the_layer_denies_only_what_the_store_denies() {
     assert!(hits > 1_000, "{hits} answers without a call are too few for this test");
 }
 
-fn one(cost: Cost) -> Charges {
+pub(super) fn one(cost: Cost) -> Charges {
     Rules(vec![(Kernel::Gcra(Gcra::new(1, 1_000_000, 1, Pacing::Meter)), Charging::Prepaid)])
         .charges(&[RequestedCharge { counter: 0, cost, role: Role::Enforce }])
 }

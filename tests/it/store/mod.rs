@@ -3,3 +3,4 @@
 pub(crate) mod contract;
 mod deny_cache;
 mod map_store;
+mod reservations;

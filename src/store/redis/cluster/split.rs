@@ -46,7 +46,7 @@ impl RequestPart {
             let slot = if charge.kernel.has_counter() { key_slots.next() } else { None };
             let part = slot.map_or(0, |slot| position_or_push(&mut slots, slot));
             if part == parts.len() {
-                parts.push(Self { indices: SmallVec::new(), charges: Charges::default() });
+                parts.push(Self::of_request(charges));
             }
             parts[part].push(charges, index);
         }
@@ -59,9 +59,18 @@ impl RequestPart {
     }
 
     fn single(charges: &Charges, index: usize) -> Self {
-        let mut part = Self { indices: SmallVec::new(), charges: Charges::default() };
+        let mut part = Self::of_request(charges);
         part.push(charges, index);
         part
+    }
+
+    /// A part without charges. A request that is known to be denied records nothing prepaid in any part.
+    fn of_request(request: &Charges) -> Self {
+        let mut charges = Charges::default();
+        if request.is_known_denied() {
+            charges.set_denied();
+        }
+        Self { indices: SmallVec::new(), charges }
     }
 
     /// One part for each charge of this part. `request` has all charges.

@@ -34,7 +34,7 @@ impl Encoded {
             encoded.push_u16(charges.quota_groups());
         }
         for (key, charge) in charges.iter() {
-            encoded.push_kernel(&charge.kernel, charge_mode(charge));
+            encoded.push_kernel(&charge.kernel, charge_mode(charge, charges.is_known_denied()));
             if !is_single {
                 encoded.push_u16(role_number(charge));
             }
@@ -50,7 +50,7 @@ impl Encoded {
         if !is_recorded || charge.cost.taken() == 0 {
             return None;
         }
-        let grant_id = grant_id(snapshot)?;
+        let grant_id = grant_id(charge, snapshot)?;
         let reply_width = KernelLayout::for_kernel(&charge.kernel).reply_width;
         let mut encoded = Self { reply_width, ..Self::default() };
         encoded.record.push(GRANT);
@@ -160,20 +160,21 @@ fn reply_width(charges: &Charges) -> usize {
     charges.values().map(|charge| KernelLayout::for_kernel(&charge.kernel).reply_width).sum()
 }
 
-/// What the script calls the grant that left the counter like this.
-fn grant_id(granted: &CounterSnapshot) -> Option<u64> {
-    match granted.facts {
-        Facts::Window(state) => Some(state.index),
-        Facts::Buckets(state) => Some(state.index),
-        Facts::Log(log) => Some(log.newest_us),
-        Facts::Tat(_) => Some(granted.now_us),
-        Facts::Tokens(state) => Some(state.start_us),
-        Facts::Nothing => None,
+/// What the script calls the grant of this charge that left the counter like this.
+fn grant_id(charge: &Charge, granted: &CounterSnapshot) -> Option<u64> {
+    match (granted.facts, charge.kernel) {
+        (Facts::Window(state), _) => Some(state.index),
+        (Facts::Buckets(state), _) => Some(state.index),
+        (Facts::Log(log), _) => Some(log.newest_us),
+        (Facts::Tat(tat), Kernel::Gcra(kernel)) => Some(kernel.grant_base_us(tat, charge.cost.taken())),
+        (Facts::Tokens(state), _) => Some(state.start_us),
+        (Facts::Tat(_) | Facts::Nothing, _) => None,
     }
 }
 
-fn charge_mode(charge: &Charge) -> ChargeMode {
-    if !charge.cost.changes_counter() {
+/// `is_denied`: whether the request is known to be denied. Its prepaid charges are then not recorded.
+fn charge_mode(charge: &Charge, is_denied: bool) -> ChargeMode {
+    if !charge.cost.changes_counter() || is_denied && charge.charging == Charging::Prepaid {
         return ChargeMode::Peek;
     }
     match (charge.cost.is_refund(), charge.charging) {

@@ -107,6 +107,22 @@ fn a_single_charge_is_its_kernel_its_mode_and_its_parameters() {
 }
 
 #[test]
+fn prepaid_charges_of_a_request_that_is_known_to_be_denied_are_only_asked() {
+    let cases = [
+        (Cost::take(3), Charging::Prepaid, 0, 3.0),
+        (Cost::take(3), Charging::Postpaid, 2, 3.0),
+        (Cost::refund(3), Charging::Prepaid, 0, 3.0),
+        (Cost::refund(3), Charging::Postpaid, 4, 3.0),
+    ];
+    for (cost, charging, mode, units) in cases {
+        let mut denied = charges([charge(window(), cost, charging, Role::Enforce)]);
+        denied.set_denied();
+        let encoded = Encoded::new(&denied, "");
+        assert_eq!(encoded.record(), record(&[1, mode], &[units, 60.0, 60e6]), "{cost:?} {charging:?}");
+    }
+}
+
+#[test]
 fn several_charges_have_roles() {
     let blocked = kernel(Algorithm::Gcra, 0, Refill::Continuous);
     let several = charges([
@@ -147,7 +163,7 @@ fn an_undo_names_its_grant() {
         (Algorithm::FixedWindow, vec![28_333_334, 1], 28_333_334.0),
         (Algorithm::SlidingWindow, vec![28_333_334, 1, 0], 28_333_334.0),
         (Algorithm::SlidingLog, vec![1, T0 as i64 - 5, 0, 0], T0 as f64 - 5.0),
-        (Algorithm::Gcra, vec![T0 as i64 + 5], T0 as f64),
+        (Algorithm::Gcra, vec![T0 as i64 + 5], T0 as f64 + 5.0 - 1e6), // 1 s a unit
     ];
     for (algorithm, numbers, grant_id) in cases {
         let charge = taken(kernel(algorithm, 60, Refill::Continuous));

@@ -44,8 +44,11 @@ pub(super) enum TimeStep {
 #[derive(Clone, Debug)]
 pub(super) struct Sequence {
     pub(super) kernels: Vec<Kernel>,
-    pub(super) batches: Vec<(TimeStep, Vec<Vec<RandomCharge>>)>,
+    pub(super) batches: Vec<(TimeStep, Vec<RandomRequest>)>,
 }
+
+/// A request, and whether it is known to be denied.
+pub(super) type RandomRequest = (Vec<RandomCharge>, bool);
 
 /// The longest period that a rule can have.
 pub(crate) const LONGEST_US: u64 = 366 * 86_400 * 1_000_000;
@@ -157,7 +160,8 @@ pub(super) fn time_step() -> impl Strategy<Value = TimeStep> {
 }
 
 pub(super) fn sequence(kernels: impl Strategy<Value = Kernel>) -> impl Strategy<Value = Sequence> {
-    let request = prop_oneof![3 => vec(random_charge(4), 1), 2 => vec(random_charge(4), 2..5)];
+    let charges = prop_oneof![3 => vec(random_charge(4), 1), 2 => vec(random_charge(4), 2..5)];
+    let request = (charges, prop_oneof![9 => Just(false), 1 => Just(true)]);
     let batch = prop_oneof![3 => vec(request.clone(), 1..3), 1 => vec(request, 3..20)];
     (vec(kernels, 4), vec((time_step(), batch), 1..40))
         .prop_map(|(kernels, batches)| Sequence { kernels, batches })
@@ -177,8 +181,11 @@ impl RandomCharge {
 }
 
 impl Sequence {
-    pub(super) fn charges(&self, random_charges: &[RandomCharge], case: u64) -> Charges {
+    pub(super) fn charges(&self, (random_charges, is_denied): &RandomRequest, case: u64) -> Charges {
         let mut charges = Charges::default();
+        if *is_denied {
+            charges.set_denied();
+        }
         for random in random_charges {
             let charge = random.charge(self.kernels[random.counter]);
             charges.push(charge, |key| key.push_str(&format!("{case}/{}", random.counter)));

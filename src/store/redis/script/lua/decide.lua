@@ -6,7 +6,7 @@
 -- Several charges are recorded together or not at all. The role of a charge tells what follows if it does not fit: 0
 -- the request is denied, 1 nothing, 2 + g quota group g is over; if all groups are over, the request is denied. The id
 -- of a grant is: of a window its index, of an interval bucket the time of the last refill, of a log the time of its
--- entry, of GCRA the time of the grant.
+-- entry, of GCRA the theoretical arrival time before the grant or the time of the grant, whichever is later.
 local SEVERAL, RESET, GRANT = 0, 100, 101
 
 local function blocked(_, mode)

@@ -19,7 +19,7 @@ if FEATURES % 64 >= 32 then
       end
       A[counter] = arrival
     end
-    if mode == UNDO then -- GRANT_ID is the time of the grant; the bucket may have drained since
+    if mode == UNDO then -- GRANT_ID is the arrival time before the grant: without it the bucket may be full since then
       cost = NOW > GRANT_ID and cost - (NOW - GRANT_ID) or cost
       if cost <= 0 then
         return true
