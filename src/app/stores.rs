@@ -95,7 +95,7 @@ impl Stores {
 
     /// The counters themselves, for the admin port.
     pub(super) fn authoritative(&self, remote: Option<Remote>) -> AuthoritativeStore<Remote> {
-        let denials = self.denials.as_ref().map(|denials| Arc::clone(&denials.cache));
+        let denials = self.denials.as_ref().map(|denials| (Arc::clone(&denials.cache), denials.clock));
         AuthoritativeStore { remote, memory: Arc::clone(&self.memory), denials }
     }
 

@@ -10,7 +10,7 @@ use super::fallback::Fallback;
 use super::memory::MemoryStore;
 use super::observed::{Observed, Observer};
 use super::remote::RemoteStore;
-use crate::clock::{MonotonicClock, SystemClock};
+use crate::clock::{Clock, MonotonicClock, SystemClock};
 use crate::engine::{Charges, Outcomes, Reset, Store, StoreError};
 
 /// A remote store below its layers. The deny cache is above the observer, so that only calls to the store are measured.
@@ -76,8 +76,8 @@ pub struct AuthoritativeStore<R> {
     pub remote: Option<R>,
     /// All counters; beside a remote store, only the counters of the failure policy `local`.
     pub memory: Arc<MemoryStore<SystemClock>>,
-    /// Denials of a reset counter are removed from here.
-    pub denials: Option<Arc<DenyCache>>,
+    /// Denials of a reset counter are removed from here. With the clock of the layers over this cache.
+    pub denials: Option<(Arc<DenyCache>, MonotonicClock)>,
 }
 
 impl<R: Store> Store for AuthoritativeStore<R> {
@@ -89,16 +89,24 @@ impl<R: Store> Store for AuthoritativeStore<R> {
     }
 }
 
+impl<R> AuthoritativeStore<R> {
+    fn forget_denials(&self, charges: &Charges) {
+        if let Some((denials, clock)) = &self.denials {
+            let now_us = clock.now_us();
+            charges.keys().for_each(|key| denials.forget(key, now_us));
+        }
+    }
+}
+
 impl<R: RemoteStore> Reset for AuthoritativeStore<R> {
     async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
         let had_units = self.memory.reset(charges).await?;
         let Some(remote) = &self.remote else {
             return Ok(had_units);
         };
+        self.forget_denials(charges);
         let had_units = remote.reset(charges).await;
-        if let Some(denials) = &self.denials {
-            charges.keys().for_each(|key| denials.remove(key));
-        }
+        self.forget_denials(charges);
         had_units
     }
 }

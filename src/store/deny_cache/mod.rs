@@ -3,13 +3,14 @@
 //! A denial is kept with the counter that caused it. Unless units are given back, other requests only use up more of
 //! that counter, and only time frees units. So while the counter, advanced in time, has no room for a cost, the
 //! store's counter has none either. The age of a denial counts from before the store was called, so a denial expires
-//! early rather than late. Refunds and resets through this process remove a denial at once; those elsewhere, and
-//! counters that the store lost, take effect within [`DenyCacheOptions::max_age`].
+//! early rather than late. Refunds and resets through this process remove a denial at once, also one that is still
+//! under way; those elsewhere, and counters that the store lost, take effect within [`DenyCacheOptions::max_age`].
 //!
 //! A request that is known to be denied, but not in every number, is sent to the store as denied
 //! ([`Charges::set_denied`]): the store then reserves no units for it.
 
 mod denial;
+mod forgotten;
 
 use std::hash::RandomState;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use quick_cache::{OptionsBuilder, UnitWeighter};
 use smallvec::SmallVec;
 
 use self::denial::{Denial, Repeated};
+use self::forgotten::ForgottenDenials;
 use crate::clock::Clock;
 use crate::engine::{
     Charge, Charges, DecidedBy, Outcomes, PartialOutcomes, Role, Store, StoreError, Verdict,
@@ -46,6 +48,7 @@ pub struct DenyCacheOptions {
 #[derive(Debug)]
 pub struct DenyCache {
     denials: Cache<Box<str>, Denial, UnitWeighter, RandomState>,
+    forgotten: ForgottenDenials,
     max_age_us: u64,
     require_all_limits: bool,
     store_reserves: bool,
@@ -76,6 +79,7 @@ impl DenyCache {
         let hasher = RandomState::new();
         Self {
             denials: Cache::with_options(bounds, UnitWeighter, hasher, DefaultLifecycle::default()),
+            forgotten: ForgottenDenials::new(),
             max_age_us: u64::try_from(options.max_age.as_micros()).unwrap_or(u64::MAX),
             require_all_limits: options.require_all_limits,
             store_reserves: options.store_reserves,
@@ -89,8 +93,11 @@ impl DenyCache {
         self.denials.clear();
     }
 
-    /// Removes the denial of one counter.
-    pub fn remove(&self, key: &str) {
+    /// Removes the denial of a counter to which units are given back, and voids the denials that are still under way.
+    /// To be called before the units are given back, and again after. `now_us` is of the clock given to [`DenyCached`].
+    pub fn forget(&self, key: &str, now_us: u64) {
+        // In this order: `insert` looks at `forgotten` after it has written.
+        self.forgotten.record(key, now_us);
         self.denials.remove(key);
     }
 
@@ -133,6 +140,9 @@ impl DenyCache {
         let in_row = known.filter(|known| denial.sent_us - known.sent_us < self.keep_us());
         let first_sent_us = in_row.map_or(denial.sent_us, |known| known.first_sent_us);
         self.denials.insert(key.into(), Denial { first_sent_us, ..denial });
+        if self.forgotten.is_void(key, denial.sent_us) {
+            self.denials.remove(key);
+        }
         self.expires_us.fetch_max(denial.sent_us.saturating_add(self.keep_us()), Ordering::Relaxed);
     }
 
@@ -181,17 +191,11 @@ impl DenyCache {
         for (index, (key, charge)) in charges.iter().enumerate() {
             let outcome = match result {
                 Ok(outcomes) => outcomes.by_charge[index],
-                // A charge without an answer may have given units back.
-                Err(error) => error.outcome(index).unwrap_or_else(|_| {
-                    if charge.cost.is_refund() {
-                        self.remove(key);
-                    }
-                    None
-                }),
+                Err(error) => error.outcome(index).unwrap_or(None),
             };
             let Some(outcome) = outcome else { continue };
             if outcome.verdict == Verdict::Fits && has_denials {
-                self.remove(key);
+                self.denials.remove(key);
             }
             if let (Verdict::Over, DecidedBy::Store(snapshot)) = (outcome.verdict, outcome.decided_by)
                 && (self.store_reserves || denial::is_repeatable(charge, &outcome.report))
@@ -200,6 +204,39 @@ impl DenyCache {
                 self.insert(key, Denial { snapshot, needed, sent_us, received_us, first_sent_us: sent_us });
             }
         }
+    }
+}
+
+/// Forgets the denials of the counters to which a request gives units back: before it is sent, and when it ends,
+/// however that is.
+struct RefundGuard<'d, C: Clock> {
+    cache: &'d DenyCache,
+    clock: &'d C,
+    charges: &'d Charges,
+}
+
+impl<'d, C: Clock> RefundGuard<'d, C> {
+    /// `None` for a request that gives nothing back.
+    fn new(cache: &'d DenyCache, clock: &'d C, charges: &'d Charges) -> Option<Self> {
+        let gives_back = charges.values().any(|charge| charge.cost.refunded() > 0);
+        gives_back.then(|| {
+            let guard = Self { cache, clock, charges };
+            guard.forget_denials();
+            guard
+        })
+    }
+
+    fn forget_denials(&self) {
+        let now_us = self.clock.now_us();
+        for (key, _) in self.charges.iter().filter(|(_, charge)| charge.cost.refunded() > 0) {
+            self.cache.forget(key, now_us);
+        }
+    }
+}
+
+impl<C: Clock> Drop for RefundGuard<'_, C> {
+    fn drop(&mut self) {
+        self.forget_denials();
     }
 }
 
@@ -270,6 +307,7 @@ impl<S: Store, C: Clock> Store for DenyCached<S, C> {
             return self.below.decide(charges).await;
         };
         let sent_us = clock.now_us();
+        let _refund = RefundGuard::new(cache, clock, charges);
         if let Some(answer) = cache.answer(charges, sent_us) {
             if answer.asked.is_empty() {
                 cache.hits.fetch_add(1, Ordering::Relaxed);

@@ -2,5 +2,6 @@
 
 pub(crate) mod contract;
 mod deny_cache;
+mod late_denials;
 mod map_store;
 mod reservations;
