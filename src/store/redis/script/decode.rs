@@ -60,7 +60,7 @@ pub(crate) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<O
         *first = -1 - *first;
         verdict = if charge.cost.is_refund() { Verdict::Fits } else { Verdict::Over };
     }
-    let facts = facts(&charge.kernel, &numbers).ok_or_else(|| malformed("a number out of range"))?;
+    let facts = facts(&charge.kernel, &numbers, now_us).ok_or_else(|| malformed("a number out of range"))?;
     let attempt = Attempt { now_us, cost: charge.cost };
     let report = charge.kernel.report(&facts, attempt, verdict);
     Ok(Outcome { verdict, report, decided_by: DecidedBy::Store(CounterSnapshot { now_us, facts }) })
@@ -80,10 +80,10 @@ pub(crate) fn undone(charge: &Charge, answer: &Answer) -> Result<Outcome, StoreE
 }
 
 /// The counter that the numbers describe; `None` where they leave the range of the kernel.
-fn facts(kernel: &Kernel, numbers: &[i64]) -> Option<Facts> {
+fn facts(kernel: &Kernel, numbers: &[i64], now_us: u64) -> Option<Facts> {
     match kernel {
         Kernel::FixedWindow(kernel) => window_state(kernel, numbers).map(Facts::Window),
-        Kernel::SlidingWindow(kernel) => bucket_state(kernel, numbers).map(Facts::Buckets),
+        Kernel::SlidingWindow(kernel) => bucket_state(kernel, numbers, now_us).map(Facts::Buckets),
         Kernel::SlidingLog(_) => log_facts(numbers).map(Facts::Log),
         Kernel::Gcra(kernel) => tat(kernel, numbers).map(Facts::Tat),
         Kernel::IntervalBucket(kernel) => token_state(kernel, numbers).map(Facts::Tokens),
@@ -96,9 +96,11 @@ fn window_state(kernel: &FixedWindow, numbers: &[i64]) -> Option<WindowState> {
     Some(WindowState { index: window_index(index, kernel.window_us())?, count: exact(count)? })
 }
 
-fn bucket_state(kernel: &SlidingWindow, numbers: &[i64]) -> Option<BucketState> {
+/// The script moves the counts to the window of its time, so the window has not ended then.
+fn bucket_state(kernel: &SlidingWindow, numbers: &[i64], now_us: u64) -> Option<BucketState> {
     let &[index, current, previous] = numbers else { return None };
-    let index = window_index(index, kernel.window_us())?;
+    let index =
+        window_index(index, kernel.window_us()).filter(|&index| index >= now_us / kernel.window_us())?;
     Some(BucketState { index, current: exact(current)?, previous: exact(previous)? })
 }
 

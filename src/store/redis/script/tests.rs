@@ -250,12 +250,14 @@ fn a_refund_fits_whatever_the_reply_says() {
 fn numbers_out_of_range_are_malformed() {
     let too_large = 1 << 53;
     let far_window = (too_large / MINUTE_US.cast_signed()) + 1;
+    let ended_window = (T0 / MINUTE_US).cast_signed() - 1;
     let cases = [
         (Algorithm::FixedWindow, 60, Refill::Continuous, vec![1, -1]),
         (Algorithm::FixedWindow, 60, Refill::Continuous, vec![far_window, 1]),
         (Algorithm::FixedWindow, 60, Refill::Continuous, vec![1, 1, 1]),
         (Algorithm::SlidingWindow, 60, Refill::Continuous, vec![1, 1, too_large]),
         (Algorithm::SlidingWindow, 60, Refill::Continuous, vec![1, 1]),
+        (Algorithm::SlidingWindow, 60, Refill::Continuous, vec![ended_window, 1, 1]), // the script moves it to T0
         (Algorithm::SlidingLog, 60, Refill::Continuous, vec![1, -1, 0, 0]),
         (Algorithm::SlidingLog, 60, Refill::Continuous, vec![1, 1, 0]),
         (Algorithm::Gcra, 60, Refill::Continuous, vec![too_large]),
