@@ -20,18 +20,19 @@ use crate::engine::{
 };
 
 pub use shard::MemoryStats;
-use shard::{EntryIndex, Shard};
+use shard::{EXHAUSTED, EntryIndex, Shard, Worth};
 
 /// More shards than cores, so that two cores seldom need the same one.
 const MAX_SHARDS: usize = 64;
-/// With fewer keys than this per shard, evictions depend too much on how the keys are spread over the shards.
-const MIN_KEYS_PER_SHARD: usize = 256;
+/// With fewer keys than this per shard, one counter could evict all others of its shard while other shards are empty:
+/// the heaviest counter, a postpaid log with room for 32,768 grants, counts as 2,049 keys.
+const MIN_KEYS_PER_SHARD: usize = 5_000;
 
 /// How much a memory store may hold, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOptions {
-    /// Maximum number of keys, at least 1; a sliding log counts as one more key per 16 grants. A full store evicts the
-    /// key whose counter will equal an unused one first.
+    /// Maximum number of keys, at least 1; a sliding log counts as one more key per 16 grants. A full store evicts
+    /// counters of which the smallest share of the limit is used.
     pub max_keys: usize,
     /// How long a key is kept after its counter equals an unused one, microseconds. A clock that steps back by less
     /// than this loses nothing.
@@ -164,23 +165,31 @@ impl<'c> PendingCharge<'c> {
         let facts = kernel.facts(state, self.attempt);
         let report = kernel.report(&facts, self.attempt, self.verdict);
         if let Some(after) = after {
-            self.keep(after, shard);
+            self.keep(after, report.remaining, shard);
         }
         let snapshot = CounterSnapshot { now_us: self.attempt.now_us, facts };
         Outcome { verdict: self.verdict, report, decided_by: DecidedBy::Store(snapshot) }
     }
 
     /// Stores the counter, or removes it if a refund has emptied it: an unused counter equals a missing one.
-    fn keep(&self, after: State, shard: &mut Shard) {
-        let unused_from_us = self.charge.kernel.unused_from_us(&after);
+    fn keep(&self, after: State, remaining: u64, shard: &mut Shard) {
+        let kernel = &self.charge.kernel;
+        let worth = Worth {
+            unused_from_us: kernel.unused_from_us(&after),
+            used: used_share(kernel.max_cost(), remaining),
+        };
         match self.entry {
-            entry if unused_from_us > self.attempt.now_us => {
-                shard.put(entry, self.key, after, unused_from_us)
-            }
+            entry if worth.unused_from_us > self.attempt.now_us => shard.put(entry, self.key, after, worth),
             Some(entry) => shard.discard(entry),
             None => {}
         }
     }
+}
+
+/// The used share of a limit, in parts of [`EXHAUSTED`].
+fn used_share(limit: u64, remaining: u64) -> u16 {
+    let used = limit.saturating_sub(remaining);
+    u16::try_from(u128::from(used) * u128::from(EXHAUSTED) / u128::from(limit.max(1))).unwrap_or(EXHAUSTED)
 }
 
 fn locked_shard<'l>(shards: &'l mut LockedShards<'_>, index: usize) -> &'l mut Shard {

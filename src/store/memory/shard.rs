@@ -28,9 +28,35 @@ pub(super) struct EntryIndex(usize);
 struct CounterEntry {
     /// `None` only while a decision has taken it.
     state: Option<State>,
-    unused_from_us: u64,
+    worth: Worth,
     /// [`State::weight`] when the state was put here.
     weight: usize,
+}
+
+/// What is lost if a counter is evicted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Worth {
+    /// From this time on nothing is lost.
+    pub(super) unused_from_us: u64,
+    /// The used share of the limit when the counter was recorded, in parts of [`EXHAUSTED`].
+    pub(super) used: u16,
+}
+
+/// [`Worth::used`] of a counter that has nothing left.
+pub(super) const EXHAUSTED: u16 = u16::MAX;
+
+impl Worth {
+    /// The counter with the lowest rank is evicted. First of all, counters of which little is used: evicting one
+    /// returns few units. Of two such counters, the one that is unused sooner. Of two exhausted counters, the one that
+    /// is unused later: otherwise a flood of values that each use up a limit of a day would evict, and so lift, all
+    /// limits of a minute.
+    fn rank(self, now_us: u64) -> (u16, u64) {
+        match self {
+            Self { unused_from_us, .. } if unused_from_us <= now_us => (0, 0),
+            Self { unused_from_us, used: EXHAUSTED } => (EXHAUSTED, u64::MAX - unused_from_us),
+            Self { unused_from_us, used } => (used, unused_from_us),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -42,7 +68,7 @@ pub(super) struct Shard {
     grace_us: u64,
     cursor: usize,
     evictions: u64,
-    /// Slots to remove at the end of the current decision.
+    /// Entries to remove at the end of the current decision.
     discarded: Vec<usize>,
 }
 
@@ -86,10 +112,10 @@ impl Shard {
         }
     }
 
-    pub(super) fn put(&mut self, index: Option<EntryIndex>, key: &str, state: State, unused_from_us: u64) {
+    pub(super) fn put(&mut self, index: Option<EntryIndex>, key: &str, state: State, worth: Worth) {
         let weight = state.weight();
         self.weight += weight;
-        let entry = CounterEntry { state: Some(state), unused_from_us, weight };
+        let entry = CounterEntry { state: Some(state), worth, weight };
         if let Some(index) = index {
             self.weight -= self.entries[index.0].weight;
             self.entries[index.0] = entry;
@@ -113,7 +139,7 @@ impl Shard {
         }
         self.remove_expired(ENTRIES_PER_DECISION, now_us);
         while self.weight > self.max_weight && self.entries.len() > 1 {
-            self.evict();
+            self.evict(now_us);
         }
     }
 
@@ -130,7 +156,7 @@ impl Shard {
             if self.cursor >= self.entries.len() {
                 self.cursor = 0;
             }
-            if self.entries[self.cursor].unused_from_us.saturating_add(self.grace_us) <= now_us {
+            if self.entries[self.cursor].worth.unused_from_us.saturating_add(self.grace_us) <= now_us {
                 // The last entry moves to the cursor and is the next one.
                 self.remove_at(self.cursor);
             } else {
@@ -139,11 +165,11 @@ impl Shard {
         }
     }
 
-    /// Removes the entry that loses least: of the next few at the cursor, the one that will equal an unused one first.
-    fn evict(&mut self) {
+    /// Removes the entry that loses least, of the next few at the cursor.
+    fn evict(&mut self, now_us: u64) {
         let len = self.entries.len();
         let sample = (0..EVICTION_SAMPLE.min(len)).map(|step| (self.cursor + step) % len);
-        if let Some(victim) = sample.min_by_key(|&index| self.entries[index].unused_from_us) {
+        if let Some(victim) = sample.min_by_key(|&index| self.entries[index].worth.rank(now_us)) {
             self.remove_at(victim);
             self.evictions += 1;
         }

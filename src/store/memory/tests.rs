@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures_util::FutureExt;
+
 use super::{MemoryOptions, MemoryStore};
 use crate::clock::{Clock, ManualClock};
 use crate::engine::algorithm::{
     Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
 };
-use crate::engine::{Charge, Charges, Charging, Cost, FailurePolicy, Outcomes, Pacing, Role, Verdict};
+use crate::engine::{Charge, Charges, Charging, Cost, FailurePolicy, Outcomes, Pacing, Reset, Role, Verdict};
 
 const T0: u64 = 1_700_000_040_000_000;
 
@@ -169,6 +171,45 @@ fn a_full_store_evicts_the_counter_that_will_be_unused_first() {
         let peek = request(&[(&format!("heavy{n}"), charge(gcra, 0))]);
         assert_eq!(remaining(&store.decide_at(&peek, T0)), [10], "heavy{n} was evicted");
     }
+}
+
+#[test]
+fn a_flood_of_values_of_a_long_limit_does_not_lift_a_used_up_short_limit() {
+    const YEAR_US: u64 = 365 * 86_400_000_000;
+    let long = Kernel::FixedWindow(FixedWindow::new(100, YEAR_US));
+    for (name, units) in [("hardly used", 1), ("used up", 100)] {
+        let store = store(512);
+        let flood = |values: std::ops::Range<u32>, now_us| {
+            for n in values {
+                let _ = store.decide_at(&request(&[(&format!("v{n}"), charge(long, units))]), now_us);
+            }
+        };
+        let login = request(&[("login", charge(window(3), 1))]);
+        for _ in 0..3 {
+            let _ = store.decide_at(&login, T0);
+        }
+        flood(0..5_000, T0);
+        assert_eq!(store.stats().keys, 512, "{name}");
+        let verdict = store.decide_at(&login, T0).by_charge[0].expect("decided").verdict;
+        assert_eq!(verdict, Verdict::Over, "{name}");
+        // Once its window has passed, nothing keeps it.
+        flood(5_000..6_000, T0 + 60_000_000);
+        let existed = store.reset(&login).now_or_never().expect("memory does not wait");
+        assert_eq!(existed, Ok(vec![false]), "{name}");
+    }
+}
+
+#[test]
+fn a_long_log_evicts_nothing_while_the_store_has_room() {
+    let store = store(20_000);
+    for n in 0..600 {
+        let _ = store.decide_at(&request(&[(&format!("user{n}"), charge(window(3), 1))]), T0);
+    }
+    let log = Kernel::SlidingLog(SlidingLog::new(10_000, 60_000_000));
+    for n in 0..9_000 {
+        let _ = store.decide_at(&request(&[("log", charge(log, 1))]), T0 + n);
+    }
+    assert_eq!((store.stats().keys, store.stats().evictions), (601, 0));
 }
 
 #[test]
