@@ -7,18 +7,19 @@ use serde_json::{Value, json};
 
 use crate::cli::seconds::decimal_seconds;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use crate::transport::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
+use crate::transport::grpc::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::transport::protojson::whole_number;
 
 /// One line for the request, and one indented line for each descriptor and header.
-pub(super) fn answer_text(descriptors: &[RateLimitDescriptor], answer: &RateLimitResponse) -> String {
+pub(super) fn answer_text(request: &RateLimitRequest, answer: &RateLimitResponse) -> String {
     let mut out = format!("{}{}\n", code_text(answer.overall_code()), delay_text(answer));
-    for (descriptor, status) in descriptors.iter().zip(&answer.statuses) {
-        out.push_str(&format!("  {}: {}\n", entries_text(descriptor), status_text(status)));
+    for (descriptor, status) in request.descriptors.iter().zip(&answer.statuses) {
+        let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
+        out.push_str(&format!("  {}: {}\n", entries_text(descriptor), status_text(status, hits)));
     }
     for header in &answer.response_headers_to_add {
         out.push_str(&format!("  {}: {}\n", header.key, header.value));
@@ -48,7 +49,7 @@ fn entries_text(descriptor: &RateLimitDescriptor) -> String {
 }
 
 /// Such as `OK, 4 of 5 per minute left, resets in 32 s (rule per-user)`.
-fn status_text(status: &DescriptorStatus) -> String {
+fn status_text(status: &DescriptorStatus, hits: u64) -> String {
     let code = code_text(status.code());
     let Some(limit) = &status.current_limit else {
         return match status.limit_remaining {
@@ -62,7 +63,26 @@ fn status_text(status: &DescriptorStatus) -> String {
         more if more > limit.requests_per_unit => format!("{more} left at {}", limit_text(limit)),
         left => format!("{left} of {} left", limit_text(limit)),
     };
-    format!("{code}, {left}{}{rule}", reset_text(status))
+    let wait = never_text(status, limit, hits).unwrap_or_else(|| reset_text(status));
+    format!("{code}, {left}{wait}{rule}")
+}
+
+/// Why waiting does not help. The answer does not tell the limit's burst: if units are missing from the limit, a burst
+/// above the limit could hold the cost.
+fn never_text(status: &DescriptorStatus, limit: &RateLimit, hits: u64) -> Option<String> {
+    if status.code() != Code::OverLimit || hits <= u64::from(limit.requests_per_unit) {
+        return None;
+    }
+    Some(if limit.requests_per_unit == 0 {
+        ", always blocked".to_owned()
+    } else if status.limit_remaining == limit.requests_per_unit {
+        format!(", {hits} is more than the limit can ever hold")
+    } else {
+        format!(
+            ", {hits} is more than the limit can ever hold, unless its burst is as large{}",
+            reset_text(status)
+        )
+    })
 }
 
 fn limit_text(limit: &RateLimit) -> String {
@@ -149,6 +169,26 @@ mod tests {
     }
 
     #[test]
+    fn a_cost_above_the_limit_is_not_told_to_wait_for_a_reset() {
+        let over =
+            |remaining| DescriptorStatus { code: Code::OverLimit.into(), ..status(remaining, (60, 0), None) };
+        let unless = "OVER LIMIT, 2 of 5 per minute left, 6 is more than the limit can ever hold, unless its burst is as \
+                      large, resets in 60 s";
+        let table = [
+            (over(5), 6, "OVER LIMIT, 5 of 5 per minute left, 6 is more than the limit can ever hold"),
+            (over(2), 6, unless),
+            (over(2), 5, "OVER LIMIT, 2 of 5 per minute left, resets in 60 s"),
+            (status(8, (0, 0), None), 6, "OK, 8 left at 5 per minute"),
+        ];
+        for (status, hits, sentence) in table {
+            assert_eq!(status_text(&status, hits), sentence);
+        }
+        let mut blocked = over(0);
+        blocked.current_limit.as_mut().expect("a limit").requests_per_unit = 0;
+        assert_eq!(status_text(&blocked, 1), "OVER LIMIT, 0 of 0 per minute left, always blocked");
+    }
+
+    #[test]
     fn a_status_reads_as_a_sentence() {
         let over = DescriptorStatus { code: Code::OverLimit.into(), ..status(0, (1, 500_000_000), Some(10)) };
         let bare = |remaining| DescriptorStatus {
@@ -165,7 +205,7 @@ mod tests {
             (bare(u32::MAX), "OK, unlimited"),
         ];
         for (status, sentence) in table {
-            assert_eq!(status_text(&status), sentence);
+            assert_eq!(status_text(&status, 1), sentence);
         }
     }
 }

@@ -184,6 +184,6 @@ fn answer_text(args: &CheckArgs, request: &RateLimitRequest, answer: &RateLimitR
     if args.json {
         format!("{}\n", format::answer_json(answer))
     } else {
-        format::answer_text(&request.descriptors, answer)
+        format::answer_text(request, answer)
     }
 }

@@ -46,6 +46,9 @@ impl CounterView for BlockedView {
     fn reset_after_us(&self) -> u64 {
         0
     }
+    fn longest_wait_us(&self) -> u64 {
+        0
+    }
 }
 
 impl fmt::Display for Blocked {

@@ -97,6 +97,9 @@ impl CounterView for FixedWindowView {
     fn reset_after_us(&self) -> u64 {
         if self.count > 0 { self.end_after_us } else { 0 }
     }
+    fn longest_wait_us(&self) -> u64 {
+        self.end_after_us
+    }
 }
 
 impl fmt::Display for FixedWindow {

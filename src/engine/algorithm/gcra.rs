@@ -219,6 +219,10 @@ impl CounterView for GcraView {
     fn reset_after_us(&self) -> u64 {
         self.whole_us(self.backlog)
     }
+
+    fn longest_wait_us(&self) -> u64 {
+        self.whole_us(u128::from(self.kernel.burst) * u128::from(self.kernel.numerator))
+    }
 }
 
 impl fmt::Display for Gcra {

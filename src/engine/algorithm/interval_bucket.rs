@@ -122,6 +122,10 @@ impl CounterView for IntervalBucketView {
     fn reset_after_us(&self) -> u64 {
         self.kernel.unused_from_us(self.state).saturating_sub(self.now_us)
     }
+    fn longest_wait_us(&self) -> u64 {
+        let empty = TokenState { tokens: 0, ..self.state };
+        self.kernel.holds_at_us(empty, self.kernel.full()).saturating_sub(self.now_us)
+    }
 }
 
 impl fmt::Display for IntervalBucket {

@@ -52,6 +52,16 @@ proptest! {
     }
 
     #[test]
+    fn a_cost_that_never_fits_is_told_no_shorter_wait_than_one_that_does((counter, now) in counter_with_past(any_kernel(), any_charging()), units in 1..30_u64) {
+        let until_reset = |units| counter.clone().take(now, units).1.until_reset_us;
+        let largest = counter.kernel.max_cost();
+        prop_assume!(largest > 0);
+        prop_assert!(until_reset(largest + units) >= until_reset(largest.min(units)));
+        prop_assert!(until_reset(largest + units) >= until_reset(largest));
+        prop_assert!(until_reset(largest + units) >= 1);
+    }
+
+    #[test]
     fn retry_after_is_exact((counter, now) in counter_with_past(any_kernel(), any_charging()), units in 1..30_u64) {
         let mut asked = counter;
         let (verdict, report) = asked.take(now, units);

@@ -48,8 +48,8 @@ pub struct Report {
     /// How long an admitted hit has to wait in a queue; 0 for all other kernels.
     pub delay_us: u64,
     /// The value of the wire field `duration_until_reset`. Fixed window: time until the window ends, also when it is
-    /// unused. Other kernels: `retry_after` when over, else `reset_after_us` (`reset_after_us` also if the cost never
-    /// fits).
+    /// unused. Other kernels: `retry_after` when over, else `reset_after_us`. If the cost never fits: the longest wait
+    /// that the kernel tells any cost.
     pub until_reset_us: u64,
     /// Units that a fixed window has recorded beyond its limit (postpaid hits); 0 for all other kernels.
     pub over_by: u64,
@@ -81,6 +81,8 @@ pub(super) trait CounterView {
     fn wait_us(&self, units: u64) -> u64;
     /// Wait until the counter equals an unused one.
     fn reset_after_us(&self) -> u64;
+    /// The longest wait of a cost that fits an unused counter, if the counter has no debt.
+    fn longest_wait_us(&self) -> u64;
 
     /// The report after a decision about `cost` with this verdict.
     fn report(&self, cost: Cost, verdict: Verdict) -> Report {
@@ -94,7 +96,9 @@ pub(super) trait CounterView {
         let next_after_us = if remaining >= max_cost { 0 } else { self.wait_us(remaining + 1) };
         let until_reset_us = match retry_after {
             RetryAfter::In(us) => us,
-            RetryAfter::Now | RetryAfter::Never => reset_after_us,
+            RetryAfter::Now => reset_after_us,
+            // Never less than for a smaller cost: callers that cannot read "never" would otherwise retry at once.
+            RetryAfter::Never => reset_after_us.max(self.longest_wait_us()),
         };
         Report {
             remaining,

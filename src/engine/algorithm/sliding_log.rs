@@ -214,6 +214,9 @@ impl CounterView for SlidingLogView {
     fn reset_after_us(&self) -> u64 {
         if self.facts.used == 0 { 0 } else { self.expires_after_us(self.facts.newest_us) }
     }
+    fn longest_wait_us(&self) -> u64 {
+        self.kernel.window_us
+    }
 }
 
 impl fmt::Display for SlidingLog {

@@ -153,6 +153,10 @@ impl CounterView for SlidingWindowView {
         }
         self.kernel.unused_from_us(self.state).saturating_sub(self.now_us)
     }
+
+    fn longest_wait_us(&self) -> u64 {
+        self.until_us(2, 0)
+    }
 }
 
 impl fmt::Display for SlidingWindow {
