@@ -67,6 +67,8 @@ impl<D: Into<RawDescriptor>> RawRequest<D> {
     /// # Errors
     /// [`RequestError`] for the first mistake.
     pub fn validate(self, bounds: &Bounds) -> Result<Request, RequestError> {
+        // Before the conversion: a message may hold a hundred thousand empty descriptors.
+        bounds.check_count(self.descriptors.len())?;
         let indexed = self.descriptors.into_iter().enumerate();
         let descriptors = indexed
             .map(|(index, raw)| Descriptor::try_from(raw.into()).map_err(|cause| cause.at(index)))
@@ -122,17 +124,18 @@ impl Bounds {
         if bytes > max {
             return Err(RequestError::LongDomain { bytes, max });
         }
-        let (count, max) = (request.descriptors.len(), self.max_descriptors);
-        if count == 0 {
+        if request.descriptors.is_empty() {
             return Err(RequestError::NoDescriptors);
-        }
-        if count > max {
-            return Err(RequestError::ManyDescriptors { count, max });
         }
         for (index, descriptor) in request.descriptors.iter().enumerate() {
             self.check_descriptor(descriptor).map_err(|cause| cause.at(index))?;
         }
         Ok(())
+    }
+
+    fn check_count(&self, count: usize) -> Result<(), RequestError> {
+        let max = self.max_descriptors;
+        if count > max { Err(RequestError::ManyDescriptors { count, max }) } else { Ok(()) }
     }
 
     fn check_descriptor(&self, descriptor: &Descriptor) -> Result<(), DescriptorError> {
