@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::engine::Pattern;
 
+use super::credentials::is_like_credential;
 use super::problem::{Location, Problem, ProblemCollector};
 use super::read::{DomainDraft, LimitDraft, NodeDraft};
 
@@ -14,6 +15,9 @@ const MAX_WILDCARDS_COMPARED: usize = 256;
 /// The paths of a domain's descriptors together. Each rule keeps its path as its name, and every path repeats the
 /// domain and the levels above it, so that a file of a few MiB could have gigabytes of names.
 const MAX_PATH_BYTES: usize = 32 << 20;
+
+const CREDENTIAL_REASON: &str = "the value looks like a credential, and values of rules are public: in metrics, on the \
+    admin pages and in counter keys; let the caller send the name of the client instead";
 
 /// Replaces a `*`, as an example of any text: a noncharacter of Unicode, which no real pattern contains.
 const ANY_TEXT: &str = "\u{10FFFF}";
@@ -52,6 +56,9 @@ impl LevelCheck<'_> {
             if has_no_effect(node, &composite) {
                 let reason = "this descriptor does nothing: it has no value, no limit and no descriptors";
                 self.problems.push(Problem::warning(node.location.clone(), reason));
+            }
+            if is_like_credential(&node.spec.key, &node.spec.value) {
+                self.problems.push(Problem::warning(node.location.clone(), CREDENTIAL_REASON));
             }
             if let Some(problem) = same_label(&node.limits) {
                 self.problems.push(problem);

@@ -5,6 +5,7 @@
 //! turns the tree into drafts of rules, `lint` compares the drafts with each other, `load` compiles them.
 //! [`Reloader`] repeats this when the files change. `show` prints the result.
 
+mod credentials;
 mod keys;
 mod lint;
 mod load;
