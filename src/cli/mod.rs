@@ -14,6 +14,7 @@ pub mod replay;
 pub mod rule_options;
 mod seconds;
 pub mod serve;
+mod stop_signals;
 pub mod validate;
 
 use std::process::ExitCode;

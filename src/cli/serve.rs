@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::output::report;
+use super::stop_signals::StopSignals;
 use crate::app::{self, App, LogQueue};
 use crate::settings::Settings;
 
@@ -19,7 +19,7 @@ const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 /// Serve decisions over gRPC and HTTP until SIGTERM, SIGINT or SIGHUP.
 ///
 /// Settings come from environment variables RATELIMITD__SECTION__KEY, then from the file, then from the defaults. The
-/// first signal drains (see server.drain), a second one ends the process at once.
+/// first signal drains (see server.drain); a second one, more than a second later, ends the process at once.
 ///
 /// Exit code 0: stopped by a signal, and all calls in flight were finished. 1: it could not start or continue; the
 /// reason is on standard error.
@@ -70,14 +70,14 @@ fn serve_with(settings: Settings, log: &LogQueue) -> Result<ExitCode, Box<dyn Er
 }
 
 async fn serve_until_signal(settings: Settings, log: LogQueue) -> Result<ExitCode, Box<dyn Error>> {
-    let mut signals = Signals::listen()?;
+    let mut signals = StopSignals::listen()?;
     let app = App::prepare(settings, log).await?;
     let stop = CancellationToken::new();
     // The first signal starts the drain; the future ends with the second one.
     let second_signal = async {
-        signals.next().await;
+        signals.first().await;
         stop.cancel();
-        signals.next().await;
+        signals.second().await;
     };
     tokio::select! {
         ended = app.run(stop.cancelled()) => {
@@ -87,32 +87,6 @@ async fn serve_until_signal(settings: Settings, log: LogQueue) -> Result<ExitCod
         () = second_signal => {
             tracing::warn!("told to stop a second time: ending at once");
             Ok(ExitCode::FAILURE)
-        }
-    }
-}
-
-/// The signals that stop the process.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    /// envoyproxy/ratelimit stops on SIGHUP, so scripts may send it.
-    hang_up: Signal,
-}
-
-impl Signals {
-    fn listen() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-            _ = self.hang_up.recv() => {}
         }
     }
 }

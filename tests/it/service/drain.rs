@@ -104,10 +104,42 @@ fn a_second_signal_ends_the_process_at_once() {
     let mut service = Plan::new(RULES).set("server.drain", "1h").start();
     service.terminate();
     wait::expect("draining", || !is_ready(&service));
-    service.terminate();
+    // Signals within a second of the first one are the same stop.
+    wait::expect("the end", || {
+        if !service.has_ended() {
+            service.terminate();
+        }
+        service.has_ended()
+    });
     let status = service.wait_exit();
     assert_eq!(status.code(), Some(1), "{status}");
     assert!(service.log().contains("a second time"), "{}", service.log());
+}
+
+#[test]
+fn a_signal_that_is_repeated_at_once_does_not_cut_the_drain() {
+    for signals in [&["TERM", "INT", "TERM"][..], &["TERM", "TERM"]] {
+        let mut service = Plan::new(RULES).set("server.drain", "2s").start();
+        service.signal(signals);
+        let status = service.wait_exit();
+        assert!(status.success(), "{signals:?}: {status}");
+        assert!(service.log().contains("stopped"), "{}", service.log());
+    }
+}
+
+#[test]
+fn signals_that_were_ignored_at_the_start_stop_nothing() {
+    let mut service = Plan::new(RULES).set("server.drain", "0s").ignore("HUP").ignore("INT").start();
+    service.signal(&["HUP", "INT"]);
+    assert!(is_ready(&service));
+    assert!(!service.log().contains("asked to stop"), "{}", service.log());
+    for name in ["SIGHUP", "SIGINT"] {
+        let line = format!("{name} was ignored at the start");
+        assert!(service.log().contains(&line), "{}", service.log());
+    }
+    service.terminate();
+    let status = service.wait_exit();
+    assert!(status.success(), "{status}");
 }
 
 #[test]

@@ -94,8 +94,14 @@ impl Daemon {
 
     /// Sends the signal `name`, written without SIG.
     pub fn signal(&self, name: &str) {
+        self.signals(&[name]);
+    }
+
+    /// Sends several signals, one right after the other.
+    pub fn signals(&self, names: &[&str]) {
         // The standard library sends only SIGKILL. The `kill` of the shell sends any signal.
-        let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.id())).status();
+        let each: Vec<_> = names.iter().map(|name| format!("kill -{name} {}", self.id())).collect();
+        let sent = Command::new("sh").arg("-c").arg(each.join(" && ")).status();
         assert!(sent.is_ok_and(|status| status.success()), "{} does not accept the signal", self.name);
     }
 

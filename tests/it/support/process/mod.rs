@@ -67,6 +67,15 @@ impl Ratelimitd {
         self.daemon.terminate();
     }
 
+    /// Sends these signals at once, written without SIG.
+    pub fn signal(&self, names: &[&str]) {
+        self.daemon.signals(names);
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.daemon.exit_status().is_some()
+    }
+
     /// Waits until the process has ended without SIGKILL.
     pub fn wait_exit(&mut self) -> ExitStatus {
         self.daemon.wait_exit()

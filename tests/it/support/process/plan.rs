@@ -26,6 +26,7 @@ pub struct Plan {
     stderr: Option<File>,
     /// Soft and hard limit of open files.
     open_files: Option<(u64, u64)>,
+    ignored_signals: Vec<&'static str>,
 }
 
 impl Plan {
@@ -67,6 +68,12 @@ impl Plan {
     /// Sends the log of the process, its standard error, to this file. `Ratelimitd::log` is then empty.
     pub fn log_to(mut self, file: File) -> Self {
         self.stderr = Some(file);
+        self
+    }
+
+    /// Starts the process with this signal ignored, as `nohup` does for HUP.
+    pub fn ignore(mut self, signal: &'static str) -> Self {
+        self.ignored_signals.push(signal);
         self
     }
 
@@ -127,10 +134,17 @@ impl Plan {
 
     fn command(&self) -> Command {
         let program = env!("CARGO_BIN_EXE_ratelimitd");
-        let Some((soft, hard)) = self.open_files else { return Command::new(program) };
+        // A program inherits the limits and the ignored signals of its shell.
+        let mut before = String::new();
+        if let Some((soft, hard)) = self.open_files {
+            before += &format!("ulimit -S -n {soft}; ulimit -H -n {hard}; ");
+        }
+        before.extend(self.ignored_signals.iter().map(|name| format!("trap '' {name}; ")));
+        if before.is_empty() {
+            return Command::new(program);
+        }
         let mut command = Command::new("sh");
-        command.arg("-c").arg(format!("ulimit -S -n {soft}; ulimit -H -n {hard}; exec \"$0\" \"$@\""));
-        command.arg(program);
+        command.arg("-c").arg(format!("{before}exec \"$0\" \"$@\"")).arg(program);
         command
     }
 
