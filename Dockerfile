@@ -16,7 +16,9 @@ COPY --from=build /out/ratelimitd /usr/local/bin/ratelimitd
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 # The files belong to root: the service only reads settings and rules, and writes no file.
 WORKDIR /ratelimitd
-COPY config config
+COPY config/ratelimitd.yaml config/ratelimitd.yaml
+# Not at the default rules.path, config/rules: a service whose own rules were forgotten must not become ready with these.
+COPY config/rules examples/rules
 USER 65532:65532
 # gRPC, and HTTP (/json, /metrics, probes). The admin port 6070 listens on loopback only.
 EXPOSE 8081 8080

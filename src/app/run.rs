@@ -78,7 +78,14 @@ impl App {
             "the most connections of each port"
         );
         let admin = addresses.admin.map_or("off".to_owned(), |address| address.to_string());
-        tracing::info!(grpc = %addresses.grpc, http = %addresses.http, %admin, "serving");
+        tracing::info!(
+            grpc = %addresses.grpc,
+            http = %addresses.http,
+            %admin,
+            store = settings.store.kind.name(),
+            rules = %settings.rules.path.display(),
+            "serving"
+        );
         readiness.clear(NotReadyReason::Starting);
         tokio::try_join!(serve_grpc, serve_rest, drain, fail_with_task(store_failed, &shutdown.rest))?;
         tracing::info!("stopped");

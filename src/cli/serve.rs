@@ -48,6 +48,9 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 fn serve(args: &ServeArgs) -> Result<ExitCode, Box<dyn Error>> {
     let settings = Settings::load(args.config.as_deref())?;
     let log = app::start_logging(&settings.log)?;
+    for variable in Settings::unread_variables() {
+        tracing::warn!("{variable}");
+    }
     let code = serve_with(settings, &log).unwrap_or_else(|error| {
         log.push(format!("ratelimitd: {error}\n").as_bytes());
         ExitCode::FAILURE

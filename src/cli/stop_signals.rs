@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Signals that follow the first one within this time mean the same stop: `timeout` of coreutils signals the process and
+/// Signals that follow the first one within this time mean the same stop: `timeout` of coreutils signals a process and
 /// then its group, and some supervisors repeat their signal.
 const SAME_STOP: Duration = Duration::from_secs(1);
 

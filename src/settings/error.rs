@@ -57,6 +57,8 @@ pub enum Fault {
     Unknown { known: Vec<String> },
     /// A section was given a value. `known`: the names in the section.
     Section { known: Vec<String> },
+    /// The variable has too few or too many underscores. `variable`: the right name.
+    Underscores { variable: String },
     /// The key contains dots. Sections are nested maps, never dotted keys.
     Dotted,
     /// The value is outside the values that the setting takes. `found` is shortened, and absent for secrets.
@@ -98,6 +100,9 @@ impl fmt::Display for Fault {
             Self::Unknown { known } => write!(f, "no such setting; known settings: {}", known.join(", ")),
             Self::Section { known } => {
                 write!(f, "a section, not a value; known settings: {}", known.join(", "))
+            }
+            Self::Underscores { variable } => {
+                write!(f, "two underscores separate the levels of a key: {variable}")
             }
             Self::Dotted => f.write_str(
                 "one key with dots in it; nest it instead, each section on a line of its own, indented below the one before",

@@ -1,14 +1,15 @@
 //! A layer of settings: flat dotted keys with the text of each value and its origin. Reads the environment's layer.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
 
 use config::{Environment, Source};
 
 use super::{Origin, SettingsError};
 
 /// Every variable of ours starts with this prefix. Two underscores separate levels, one is part of a name.
-const PREFIX: &str = "RATELIMITD";
-const SEPARATOR: &str = "__";
+pub(super) const PREFIX: &str = "RATELIMITD";
+pub(super) const SEPARATOR: &str = "__";
 
 /// By dotted key. A later layer replaces an earlier one key by key.
 pub(super) type Layer = BTreeMap<String, RawSetting>;
@@ -57,16 +58,35 @@ pub(super) fn environment(
     Ok(settings.collect())
 }
 
-/// The variables of this process that have our prefix.
+/// Whether only the number of underscores keeps `name` from being `variable`, the variable of a setting.
+pub(super) fn is_misspelled(name: &str, variable: &str) -> bool {
+    let words = |name: &str| {
+        let words = name.split('_').filter(|word| !word.is_empty());
+        words.map(str::to_uppercase).collect::<Vec<_>>()
+    };
+    !name.eq_ignore_ascii_case(variable) && words(name) == words(variable)
+}
+
+/// The key that a variable sets, if it has our prefix.
+pub(super) fn key(variable: &str) -> Option<String> {
+    let name = variable.to_lowercase();
+    let prefix = format!("{PREFIX}{SEPARATOR}").to_lowercase();
+    name.strip_prefix(&prefix).map(|key| key.replace(SEPARATOR, "."))
+}
+
+/// The variables of this process that have our prefix, or part of it.
 pub(super) fn process_environment() -> Result<Vec<(String, String)>, SettingsError> {
-    #[expect(clippy::disallowed_methods, reason = "the only reader of the environment")]
-    let ours = std::env::vars_os().filter_map(|(name, value)| {
-        let name = name.into_string().ok()?;
-        name.to_uppercase().starts_with(&format!("{PREFIX}{SEPARATOR}")).then_some((name, value))
-    });
+    let ours = process_variables().filter(|(name, _)| name.to_uppercase().starts_with(&format!("{PREFIX}_")));
     ours.map(|(name, value)| match value.into_string() {
         Ok(value) => Ok((name, value)),
         Err(_) => Err(SettingsError::NotText { variable: name }),
     })
     .collect()
+}
+
+/// The variables of this process whose names are text.
+pub(super) fn process_variables() -> impl Iterator<Item = (String, OsString)> {
+    #[expect(clippy::disallowed_methods, reason = "the only reader of the environment")]
+    let all = std::env::vars_os();
+    all.filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
 }

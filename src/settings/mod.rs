@@ -14,6 +14,7 @@ mod response;
 mod rules;
 mod server;
 mod store;
+mod unread;
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -27,6 +28,7 @@ pub use reader::Setting;
 pub use rules::Rules;
 pub use server::{AdminServer, GrpcServer, Server};
 pub use store::{Store, StoreKind};
+pub use unread::UnreadVariable;
 
 use reader::Reader;
 
@@ -63,7 +65,7 @@ impl Settings {
     }
 
     /// Like [`load`](Self::load), with the given environment variables. Variables that do not start with
-    /// `RATELIMITD__` are ignored.
+    /// `RATELIMITD__` are ignored, unless only their underscores keep them from being a setting.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -72,11 +74,21 @@ impl Settings {
         environment: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, SettingsError> {
         let mut written = file.map(file::read_file).transpose()?.unwrap_or_default();
+        let environment: Vec<(String, String)> = environment.into_iter().collect();
+        let names: Vec<String> = environment.iter().map(|(name, _)| name.clone()).collect();
         written.layer.extend(layers::environment(environment)?);
         let mut reader = Reader::new(written.layer, written.problems);
         let settings = Self::from_reader(&mut reader);
+        names.iter().for_each(|name| reader.refuse_misspelled(name));
         reader.finish()?;
         Ok(settings)
+    }
+
+    /// The variables of this process that look like settings and have no effect.
+    #[must_use]
+    pub fn unread_variables() -> Vec<UnreadVariable> {
+        let variables = layers::process_variables();
+        unread::unread_variables(variables.map(|(name, value)| (name, value.to_string_lossy().into_owned())))
     }
 
     /// Every setting, in the order of the documentation.

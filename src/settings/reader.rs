@@ -84,6 +84,19 @@ impl Reader {
         self.problems.push(problem);
     }
 
+    /// Refuses a variable if only its underscores keep it from being a setting. Call it after the last
+    /// [`Self::take`].
+    pub(super) fn refuse_misspelled(&mut self, name: &str) {
+        let meant = self.settings.iter().find(|setting| layers::is_misspelled(name, &setting.variable));
+        if let Some(Setting { key, variable, .. }) = meant {
+            let fault = Fault::Underscores { variable: variable.clone() };
+            let origin = Origin::Variable(name.to_owned());
+            self.problems.push(SettingProblem { key: (*key).to_owned(), origin, fault });
+            // Not an unknown key as well.
+            layers::key(name).and_then(|key| self.written.remove(&key));
+        }
+    }
+
     pub(super) fn into_settings(self) -> Vec<Setting> {
         self.settings
     }

@@ -27,9 +27,20 @@ pub enum StoreKind {
     Redis,
 }
 
+impl StoreKind {
+    /// The name in the settings.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Redis => "redis",
+        }
+    }
+}
+
 impl Store {
     pub(super) fn from_reader(reader: &mut Reader) -> Self {
-        let kinds = [("memory", StoreKind::Memory), ("redis", StoreKind::Redis)];
+        let kinds = [StoreKind::Memory, StoreKind::Redis].map(|kind| (kind.name(), kind));
         let kind = reader.take("store.kind", "memory", one_of(kinds));
         let max_keys = reader.take("store.memory.max_keys", "1000000", positive(1_000_000_000));
         let (redis, conflicts) = redis_from_reader(reader);

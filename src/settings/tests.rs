@@ -106,6 +106,29 @@ log:
 }
 
 #[test]
+fn a_variable_with_the_wrong_number_of_underscores_is_refused_with_the_right_name() {
+    let cases = [
+        ("RATELIMITD_STORE_KIND", "RATELIMITD__STORE__KIND", "store.kind"),
+        ("RATELIMITD_STORE__KIND", "RATELIMITD__STORE__KIND", "store.kind"),
+        ("RATELIMITD__STORE_KIND", "RATELIMITD__STORE__KIND", "store.kind"),
+        ("ratelimitd_shadow_mode", "RATELIMITD__SHADOW_MODE", "shadow_mode"),
+        (
+            "RATELIMITD__STORE__REDIS_KEY__PREFIX",
+            "RATELIMITD__STORE__REDIS__KEY_PREFIX",
+            "store.redis.key_prefix",
+        ),
+    ];
+    for (written, right, key) in cases {
+        let told = format!("{written}: {key}: two underscores separate the levels of a key: {right}");
+        assert_eq!(problems(with(&[(written, "redis")])), [told]);
+    }
+    for setting in Settings::catalogue() {
+        let single = setting.variable.replace("__", "_");
+        assert_eq!(problems(with(&[(&single, setting.default)])).len(), 1, "{single}");
+    }
+}
+
+#[test]
 fn an_error_reads_as_a_list_of_what_to_put_right() {
     let error = with(&[("RATELIMITD__STORE__KIND", "redi"), ("RATELIMITD__LOG__FORMAT", "xml")]);
     let expected = "the settings cannot be used:

@@ -11,5 +11,6 @@ pub(crate) mod http;
 pub(crate) mod logging;
 mod many_rules;
 mod settings;
+mod start;
 pub(crate) mod store_page;
 mod web_pages;

@@ -1,0 +1,69 @@
+//! What the log of a start tells: where the counters and the rules are, and which variables have no effect.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::process::Plan;
+
+const RULES: &str = "{ domain: start, descriptors: [] }";
+
+#[test]
+fn the_log_names_the_store_and_the_rules() {
+    let service = Plan::new(RULES).start();
+    let log = service.log();
+    let line = log.lines().find(|line| line.contains(" serving ")).expect("a line");
+    assert!(line.contains("store=\"memory\""), "{line}");
+    assert!(line.contains(&format!("rules={}", service.rules().display())), "{line}");
+}
+
+#[test]
+fn variables_without_effect_are_named_and_their_values_are_not() {
+    let service = Plan::new(RULES)
+        .variable("REDIS_URL", "redis://hunter2@redis:6379")
+        .variable("RATELIMITD_STORE_KNID", "hunter2")
+        .variable("RATELIMITD_PORT", "tcp://10.0.0.1:8081")
+        .start();
+    let log = service.log();
+    let told: Vec<_> = log.lines().filter(|line| line.contains("environment variable")).collect();
+    let lines_with = |text: &str| told.iter().filter(|line| line.contains(text)).count();
+    assert_eq!(lines_with("REDIS_URL of envoyproxy/ratelimit is not read: set store.redis.url"), 1, "{log}");
+    assert_eq!(lines_with("RATELIMITD_STORE_KNID is not read"), 1, "{log}");
+    assert!(told.iter().all(|line| line.contains(" WARN ")), "{log}");
+    assert!(!log.contains("RATELIMITD_PORT") && !log.contains("hunter2"), "{log}");
+}
+
+#[test]
+fn a_setting_with_single_underscores_ends_the_start() {
+    let Err(problem) = Plan::new(RULES).variable("RATELIMITD_STORE_KIND", "redis").try_start() else {
+        panic!("the store would be memory");
+    };
+    assert_eq!(problem.status.and_then(|status| status.code()), Some(1), "{problem:?}");
+    assert!(problem.log.contains("RATELIMITD__STORE__KIND"), "{problem:?}");
+}
+
+/// Copies what the last stage of the Dockerfile copies from the repository, and starts what the image starts.
+#[test]
+fn the_image_does_not_start_without_rules_of_its_own() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let dockerfile = std::fs::read_to_string(repository.join("Dockerfile")).expect("a Dockerfile");
+    let image = tempfile::tempdir().expect("a directory");
+    let (_, last_stage) = dockerfile.rsplit_once("FROM ").expect("a stage");
+    let copies = last_stage.lines().filter_map(|line| line.strip_prefix("COPY "));
+    for copy in copies.filter(|copy| !copy.starts_with("--from")) {
+        let (from, to) = copy.split_once(' ').expect("one source");
+        let to = image.path().join(to);
+        std::fs::create_dir_all(to.parent().expect("below the image")).expect("a directory");
+        let copied = Command::new("cp").arg("-r").arg(repository.join(from)).arg(to).status();
+        assert!(copied.is_ok_and(|status| status.success()), "{copy}");
+    }
+    assert!(last_stage.contains(r#"CMD ["serve", "--config", "config/ratelimitd.yaml"]"#));
+    let start = |command: &str| {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        process.args(command.split(' ')).current_dir(image.path()).output().expect("the binary runs")
+    };
+    let output = start("serve --config config/ratelimitd.yaml");
+    let reason = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{reason}");
+    assert!(reason.contains("config/rules"), "{reason}");
+    assert!(start("validate examples/rules").status.success(), "the image has the examples");
+}
