@@ -9,7 +9,7 @@ export RUSTUP_TOOLCHAIN ?= $(shell scripts/pick-toolchain)
 # Integration tests that need a server are in modules of these names.
 NEEDS_A_SERVER := --skip redis:: --skip envoy::
 
-.PHONY: help run test test-fast lint audit bench outage tools toolchain
+.PHONY: help run test test-fast lint audit bench outage soak fuzz tools toolchain
 
 help: ## list the make targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -22,7 +22,7 @@ test: toolchain tools ## install the missing test tools, run every test, print a
 
 test-fast: toolchain ## run every test that needs no redis-server and no Envoy
 	$(CARGO) test --locked --lib --bins --test tidy --test dependencies --test docs
-	$(CARGO) test --locked --test it -- $(NEEDS_A_SERVER)
+	$(CARGO) test --locked --test it --test fuzz -- $(NEEDS_A_SERVER)
 
 lint: toolchain ## formatting, clippy, rustdoc, and the dependencies' licences and sources
 	$(CARGO) fmt --all --check
@@ -34,10 +34,16 @@ audit: toolchain ## compare the dependencies with the advisories of rustsec.org 
 	@scripts/audit
 
 bench: toolchain ## run the benchmarks
-	$(CARGO) bench --locked
+	$(CARGO) bench --locked --bench matching --bench kernels --bench served --bench outage
 
 outage: toolchain ## kill, stop and demote a Redis under load, and draw docs/outage.svg
 	$(CARGO) bench --locked --bench outage -- --svg docs/outage.svg
+
+soak: toolchain ## run for MINUTES=30 with faults, and draw memory, descriptors and threads in docs/soak.svg
+	$(CARGO) bench --locked --bench soak -- --minutes $(or $(MINUTES),30) --svg docs/soak.svg
+
+fuzz: toolchain ## run each fuzz target for SECONDS=20 on changed inputs
+	@scripts/fuzz $(or $(SECONDS),20) $(TARGETS)
 
 tools: ## install the missing test tools: redis-server, nss_wrapper, Valkey and Envoy
 	@scripts/install-test-tools

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use ratelimitd::engine::algorithm::{Gcra, Kernel};
 use ratelimitd::engine::{Cost, Outcome, Pacing};
 
-use crate::redis::lua_twin::sequence::{everyday, small};
+use crate::redis::lua_twin::strategies::{everyday, small};
 use crate::redis::undo::{Comparable, Fixture, TimeStep, Units, request, time_step};
 use crate::support::properties;
 

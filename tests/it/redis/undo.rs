@@ -12,7 +12,8 @@ use ratelimitd::store::redis::{RedisOptions, ReplayClient, TimedBatch};
 use tokio::runtime::Runtime;
 
 use crate::redis::lua_twin::assert_ttls;
-use crate::redis::lua_twin::sequence::{everyday, largest, period_us, small};
+use crate::redis::lua_twin::sequence::period_us;
+use crate::redis::lua_twin::strategies::{everyday, largest, small};
 use crate::redis::one_charge;
 use crate::support::properties;
 use crate::support::redis::{Redis, parsed};

@@ -12,7 +12,8 @@ use ratelimitd::store::redis::RedisStore;
 
 use super::cluster_store;
 use crate::redis::kernels;
-use crate::redis::lua_twin::sequence::{RandomCharge, random_charge};
+use crate::redis::lua_twin::sequence::RandomCharge;
+use crate::redis::lua_twin::strategies::random_charge;
 use crate::support::properties;
 use crate::support::redis::cluster::Cluster;
 use crate::support::wait;

@@ -7,18 +7,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use ratelimitd::engine::algorithm::{Attempt, Kernel, SlidingWindow, State};
-use ratelimitd::engine::{
-    Charge, Charges, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Report, RetryAfter, Verdict,
-};
+use ratelimitd::engine::{Charge, Charges, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Verdict};
 use ratelimitd::store::redis::{RedisOptions, ReplayClient, TimedBatch};
 use tokio::runtime::Runtime;
 
 use crate::redis::one_charge;
 use crate::support::properties;
 use crate::support::redis::{Redis, parsed};
-use sequence::{LONGEST_US, Sequence, everyday, largest, sequence, small};
+use observable::observable;
+use sequence::{LONGEST_US, Sequence};
+use strategies::{everyday, largest, sequence, small};
 
+mod observable;
 pub(crate) mod sequence;
+pub(crate) mod strategies;
 
 /// A minute boundary of recent time, so that numbers are as large as in production.
 const START_US: u64 = 1_700_000_040_000_000;
@@ -109,19 +111,6 @@ impl Fixture {
         }
         Ok(())
     }
-}
-
-/// The observable part of outcomes. Expired counters with different states are equal.
-fn observable(charges: &Charges, outcomes: &Outcomes) -> Vec<(Verdict, Report, RetryAfter)> {
-    let each = charges.values().zip(outcomes.decided());
-    each.map(|(charge, outcome)| {
-        let DecidedBy::Store(CounterSnapshot { now_us, facts }) = outcome.decided_by else {
-            panic!("not from a store")
-        };
-        let retry_after = charge.kernel.wait(&facts, Attempt { now_us, cost: charge.cost });
-        (outcome.verdict, outcome.report, retry_after)
-    })
-    .collect()
 }
 
 fn compare(kernels: impl Strategy<Value = Kernel>) {

@@ -1,0 +1,74 @@
+//! The text of rule files; a form feed separates the files.
+//!
+//! Holds: the same files give the same rules or the same problems; a problem has a reason; rules that load compile again
+//! from their specs, and every rule of them can be planned and decided.
+
+use std::path::PathBuf;
+
+use ratelimitd::engine::{Defaults, Descriptor, DomainSpec, Entry, NodeSpec, Request, RuleSet};
+use ratelimitd::replay::{MemoryReplay, ReplayStore};
+use ratelimitd::rules::{LoadOptions, LoadedRules, describe, load, rlconfig};
+
+/// Files of one input.
+const MAX_FILES: usize = 3;
+const NOW_US: u64 = 1_700_000_040_000_000;
+
+/// Loads the files in `data`.
+pub fn run(data: &[u8]) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut paths = Vec::new();
+    for (number, text) in data.splitn(MAX_FILES, |&byte| byte == b'\x0c').enumerate() {
+        let path = folder.path().join(format!("{number}.yaml"));
+        std::fs::write(&path, text).expect("a rule file");
+        paths.push(path);
+    }
+    for merge_domains in [false, true] {
+        check(&paths, LoadOptions { merge_domains, defaults: Defaults::ENVOY_RATELIMIT });
+    }
+}
+
+fn check(paths: &[PathBuf], options: LoadOptions) {
+    match (load(paths, options), load(paths, options)) {
+        (Ok(loaded), Ok(again)) => {
+            assert_eq!((&loaded.specs, rlconfig(&loaded.rules)), (&again.specs, rlconfig(&again.rules)));
+            check_rules(&loaded, options.defaults);
+        }
+        (Err(problems), Err(again)) => {
+            let text = problems.to_string();
+            assert_eq!(text, again.to_string());
+            assert!(text.contains(".yaml"), "no file is named: {text}");
+        }
+        (Ok(_), Err(problems)) | (Err(problems), Ok(_)) => panic!("only one of two loads failed: {problems}"),
+    }
+}
+
+fn check_rules(loaded: &LoadedRules, defaults: Defaults) {
+    let again = RuleSet::compile(&loaded.specs, defaults).expect("they compiled before");
+    assert_eq!(rlconfig(&loaded.rules), rlconfig(&again));
+    let mut store = MemoryReplay::new();
+    for domain in &loaded.specs {
+        for node in &domain.descriptors {
+            check_node(&loaded.rules, &mut store, domain, (node, &[]));
+        }
+    }
+}
+
+/// Plans and decides a request for each rule at `node` and below it, whose parents match `above`.
+fn check_node(
+    rules: &RuleSet,
+    store: &mut MemoryReplay,
+    domain: &DomainSpec,
+    (node, above): (&NodeSpec, &[Entry]),
+) {
+    let value = if node.value.is_empty() { "x".to_owned() } else { node.value.clone() };
+    let entries = [above, &[Entry { key: node.key.clone(), value }]].concat();
+    let descriptor = Descriptor { entries: entries.clone(), ..Descriptor::default() };
+    let request = Request { domain: domain.domain.clone(), hits_addend: 1, descriptors: vec![descriptor] };
+    let plan = rules.plan(&request).expect("a rule without an override");
+    let outcomes = store.decide(&[(NOW_US, &plan.charges)]).expect("memory decides");
+    assert_eq!(outcomes[0].by_charge.len(), plan.charges.len());
+    describe(rules, &request).expect("what can be planned can be described");
+    for child in &node.descriptors {
+        check_node(rules, store, domain, (child, &entries));
+    }
+}

@@ -1,0 +1,17 @@
+//! What two decisions of the same requests are compared by.
+
+use ratelimitd::engine::algorithm::Attempt;
+use ratelimitd::engine::{Charges, CounterSnapshot, DecidedBy, Outcomes, Report, RetryAfter, Verdict};
+
+/// The observable part of outcomes. Expired counters with different states are equal.
+pub(super) fn observable(charges: &Charges, outcomes: &Outcomes) -> Vec<(Verdict, Report, RetryAfter)> {
+    let each = charges.values().zip(outcomes.decided());
+    each.map(|(charge, outcome)| {
+        let DecidedBy::Store(CounterSnapshot { now_us, facts }) = outcome.decided_by else {
+            panic!("not from a store")
+        };
+        let retry_after = charge.kernel.wait(&facts, Attempt { now_us, cost: charge.cost });
+        (outcome.verdict, outcome.report, retry_after)
+    })
+    .collect()
+}

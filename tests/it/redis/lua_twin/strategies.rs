@@ -1,0 +1,81 @@
+//! Random sequences of requests.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use ratelimitd::engine::algorithm::Kernel;
+use ratelimitd::engine::{Charging, Pacing, Role};
+
+use super::sequence::{Amount, LONGEST_US, RandomCharge, Sequence, TimeStep, kernel_of};
+
+/// Small limits and periods, so that limits and periods end often. No limit is below `least`.
+pub(crate) fn small(least: u64) -> impl Strategy<Value = Kernel> {
+    kernel(least..12, 1..=40_u64)
+}
+
+/// Limits and periods as in typical rules.
+pub(crate) fn everyday(least: u64) -> impl Strategy<Value = Kernel> {
+    let unit_s = prop_oneof![Just(1_u64), Just(60), Just(3_600), Just(86_400)];
+    kernel(least..100_000, unit_s.prop_map(|seconds| seconds * 1_000_000))
+}
+
+/// The largest allowed numbers, and numbers near them.
+pub(crate) fn largest() -> impl Strategy<Value = Kernel> {
+    let limit = prop_oneof![Just(u64::from(u32::MAX)), 1..=u64::from(u32::MAX), 1..1_000_u64];
+    kernel(limit, prop_oneof![Just(LONGEST_US), 1..=LONGEST_US, LONGEST_US - 1_000..=LONGEST_US])
+}
+
+/// Kernels with these limits and periods, within the bounds of the engine.
+pub(crate) fn kernel(
+    limit: impl Strategy<Value = u64> + Clone + 'static,
+    length_us: impl Strategy<Value = u64> + Clone + 'static,
+) -> impl Strategy<Value = Kernel> {
+    let numbers = (limit.clone(), limit, length_us);
+    (0..7_u8, numbers, any::<bool>()).prop_map(|(kind, numbers, queue)| {
+        kernel_of(kind, numbers, if queue { Pacing::Queue } else { Pacing::Meter })
+    })
+}
+
+fn amount() -> impl Strategy<Value = Amount> {
+    prop_oneof![
+        10 => Just(Amount::Peek),
+        5 => (0.0..1.2).prop_map(Amount::Refund),
+        5 => (1..4_u64).prop_map(|units| Amount::Refund(units as f64 * 1e-9)),
+        2 => Just(Amount::Saturated),
+        2 => Just(Amount::Nothing),
+        38 => (1..4_u64).prop_map(Amount::Few),
+        40 => (0.0..2.1).prop_map(Amount::Take),
+    ]
+}
+
+pub(crate) fn random_charge(counters: usize) -> impl Strategy<Value = RandomCharge> {
+    let charging = prop_oneof![3 => Just(Charging::Prepaid), 1 => Just(Charging::Postpaid)];
+    let role = prop_oneof![
+        5 => Just(Role::Enforce),
+        2 => Just(Role::NonBinding),
+        3 => (0..3_u16).prop_map(Role::Quota),
+    ];
+    (0..counters, amount(), charging, role).prop_map(|(counter, amount, charging, role)| RandomCharge {
+        counter,
+        amount,
+        charging,
+        role,
+    })
+}
+
+fn time_step() -> impl Strategy<Value = TimeStep> {
+    prop_oneof![
+        25 => (0..60_u64).prop_map(TimeStep::Us),
+        25 => (0.0..1.3).prop_map(TimeStep::Periods),
+        5 => (1.3..4.0).prop_map(TimeStep::Periods),
+        35 => (-1..=1_i64).prop_map(TimeStep::Due),
+        8 => (1..80_u64).prop_map(TimeStep::Back),
+    ]
+}
+
+pub(super) fn sequence(kernels: impl Strategy<Value = Kernel>) -> impl Strategy<Value = Sequence> {
+    let charges = prop_oneof![3 => vec(random_charge(4), 1), 2 => vec(random_charge(4), 2..5)];
+    let request = (charges, prop_oneof![9 => Just(false), 1 => Just(true)]);
+    let batch = prop_oneof![3 => vec(request.clone(), 1..3), 1 => vec(request, 3..20)];
+    (vec(kernels, 4), vec((time_step(), batch), 1..40))
+        .prop_map(|(kernels, batches)| Sequence { kernels, batches })
+}
