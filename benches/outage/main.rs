@@ -8,21 +8,33 @@
 
 mod callers;
 mod picture;
+#[path = "../common/processes.rs"]
 mod processes;
+#[path = "../common/svg.rs"]
+mod svg;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 
 use callers::{Answer, Outcome};
-use processes::{Redis, Service};
+use processes::{Plan, Redis, Service, free_port};
 
 /// Calls per second, a quarter for each failure policy.
 const RATE: u64 = 2_000;
 
 /// The length of a bin: the answers to calls that were due in it are counted together.
 const BIN_MS: u64 = 100;
+
+const RULES: &str = "
+domain: outage
+descriptors:
+  - { key: allow, rate_limit: { unit: second, requests_per_unit: 400, algorithm: gcra, burst: 20, on_store_failure: allow } }
+  - { key: deny, rate_limit: { unit: second, requests_per_unit: 400, algorithm: gcra, burst: 20, on_store_failure: deny } }
+  - { key: local, rate_limit: { unit: second, requests_per_unit: 400, algorithm: gcra, burst: 20, on_store_failure: local } }
+  - { key: error, rate_limit: { unit: second, requests_per_unit: 400, algorithm: gcra, burst: 20, on_store_failure: error } }
+";
 
 #[derive(Parser)]
 struct Options {
@@ -76,14 +88,20 @@ impl Bin {
 fn main() {
     let options = Options::parse();
     let mut redis = Redis::start();
-    let service = Service::start(redis.port);
-    let started = Instant::now();
-    let callers = std::thread::spawn(move || callers::call(service.port, RATE, DURATION_MS));
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let rules = directory.path().join("rules.yaml");
+    std::fs::write(&rules, RULES).expect("a rule file");
+    let program = Path::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    let plan = Plan { program, redis_port: redis.port, http_port: free_port(), rules: &rules };
+    let mut service = Service::start(&plan);
+    let (port, started) = (service.port, Instant::now());
+    let callers = std::thread::spawn(move || callers::call(port, RATE, DURATION_MS));
     for event in events() {
         std::thread::sleep(Duration::from_millis(event.at_ms).saturating_sub(started.elapsed()));
         (event.act)(&mut redis);
     }
     let answers = callers.join().expect("no caller panics");
+    assert!(service.process.runs(), "the service ended");
     let bins = bins(&answers);
     print(&bins);
     if let Some(path) = options.svg {

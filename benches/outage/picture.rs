@@ -1,8 +1,7 @@
 //! The picture: answers per second, stacked by source, above the p99 latency.
 
-use std::fmt::Write as _;
-
 use super::callers::Outcome;
+use super::svg::{self, Svg};
 use super::{BIN_MS, Bin, RATE, events};
 
 const LEFT: u64 = 60;
@@ -32,39 +31,24 @@ fn x(at_ms: u64) -> u64 {
 /// The picture as SVG.
 pub fn draw(bins: &[Bin]) -> String {
     let width = LEFT + bins.len() as u64 * BIN_WIDTH + 20;
-    let mut svg = String::new();
-    let mut line = |text: String| writeln!(svg, "{text}").expect("a String takes any text");
-    line(format!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} 450" font-family="sans-serif" font-size="12">"#
-    ));
-    line(format!(r#"<rect width="{width}" height="450" fill="white"/>"#));
+    let mut svg = Svg::new(width, 450);
+    let mut line = |text: String| svg.line(&text);
     line(format!(
         r#"<text x="{LEFT}" y="16">answers per second to {RATE} calls per second, by source</text>"#
     ));
     for event in events() {
-        let x = x(event.at_ms);
-        line(format!(
-            r##"<path d="M{x} 42V410" stroke="#333" stroke-dasharray="2 3"/><text x="{}" y="38">{}</text>"##,
-            x + 2,
-            event.name
-        ));
+        line(svg::event(x(event.at_ms), (42, 410), event.name));
     }
     for share in 0..=2 {
         let y = TOP + HEIGHT - HEIGHT * share / 2;
-        line(format!(
-            r##"<text x="{}" y="{}" text-anchor="end" fill="#555">{}</text>"##,
-            LEFT - 6,
-            y + 4,
-            RATE * share / 2
-        ));
+        line(svg::scale_label(LEFT, y, &(RATE * share / 2).to_string()));
     }
     for (place, bin) in bins.iter().enumerate() {
         column(place as u64, bin).into_iter().for_each(&mut line);
     }
     latencies(bins).into_iter().for_each(&mut line);
     legend().into_iter().for_each(&mut line);
-    svg.push_str("</svg>\n");
-    svg
+    svg.finish()
 }
 
 /// The column of one bin.
@@ -91,24 +75,17 @@ fn latencies(bins: &[Bin]) -> Vec<String> {
     for (step, label) in STEPS.iter().enumerate() {
         let y = LATENCY_TOP + step as u64 * STEP;
         let end = LEFT + bins.len() as u64 * BIN_WIDTH;
-        lines.push(format!(
-            r##"<path d="M{LEFT} {y}H{end}" stroke="#ddd"/><text x="{}" y="{}" text-anchor="end" fill="#555">{label}</text>"##,
-            LEFT - 6,
-            y + 4
-        ));
+        lines.push(svg::grid_line(y, (LEFT, end)));
+        lines.push(svg::scale_label(LEFT, y, label));
     }
-    let mut path = String::new();
-    for (place, bin) in bins.iter().enumerate() {
+    let point = |(place, bin): (usize, &Bin)| {
         let tenths = bin.p99().as_secs_f64().max(1e-5) / 0.1;
         let y = LATENCY_TOP as f64 - tenths.log10() * STEP as f64;
-        let x = LEFT + place as u64 * BIN_WIDTH + BIN_WIDTH / 2;
-        let command = if place == 0 { 'M' } else { 'L' };
-        write!(path, "{command}{x} {y:.0}").expect("a String takes any text");
-    }
-    lines.push(format!(r##"<path d="{path}" fill="none" stroke="#337" stroke-width="1.5"/>"##));
+        ((LEFT + place as u64 * BIN_WIDTH + BIN_WIDTH / 2) as f64, y)
+    };
+    lines.push(svg::curve(bins.iter().enumerate().map(point)));
     for second in (0..=bins.len() as u64 * BIN_MS / 1_000).step_by(2) {
-        let x = x(second * 1_000);
-        lines.push(format!(r##"<text x="{x}" y="424" text-anchor="middle" fill="#555">{second} s</text>"##));
+        lines.push(svg::time_label(x(second * 1_000), 424, &format!("{second} s")));
     }
     lines
 }

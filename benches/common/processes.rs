@@ -1,28 +1,28 @@
-//! The processes of the benchmark, killed when dropped.
+//! The processes of a benchmark, killed when dropped.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
 const PATIENCE: Duration = Duration::from_secs(20);
 
-const RULES: &str = "
-domain: outage
-descriptors:
-  - { key: allow, rate_limit: { unit: second, requests_per_unit: 400, algorithm: gcra, burst: 20, on_store_failure: allow } }
-  - { key: deny, rate_limit: { unit: second, requests_per_unit: 400, algorithm: gcra, burst: 20, on_store_failure: deny } }
-  - { key: local, rate_limit: { unit: second, requests_per_unit: 400, algorithm: gcra, burst: 20, on_store_failure: local } }
-  - { key: error, rate_limit: { unit: second, requests_per_unit: 400, algorithm: gcra, burst: 20, on_store_failure: error } }
-";
-
-struct Process(Child);
+/// A child process.
+pub struct Process(Child);
 
 impl Process {
     fn spawn(command: &mut Command) -> Self {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         Self(child.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")))
+    }
+
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Whether the process has not ended.
+    pub fn runs(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
     }
 }
 
@@ -34,7 +34,7 @@ impl Drop for Process {
     }
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     listener.local_addr().expect("an address").port()
 }
@@ -88,7 +88,7 @@ impl Redis {
     }
 
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.process.0.id())).status();
+        let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.process.id())).status();
         assert!(sent.is_ok_and(|status| status.success()), "redis-server accepts no signal");
     }
 
@@ -97,32 +97,38 @@ impl Redis {
     }
 }
 
-/// The binary with its default settings, and dynamic metadata in its answers.
+/// What a service is started with.
+pub struct Plan<'a> {
+    /// The binary.
+    pub program: &'a Path,
+    pub redis_port: u16,
+    pub http_port: u16,
+    /// The rule file.
+    pub rules: &'a Path,
+}
+
+/// The service with its default settings, and dynamic metadata in its answers.
 pub struct Service {
     pub port: u16,
-    _process: Process,
-    _directory: TempDir,
+    pub process: Process,
 }
 
 impl Service {
-    pub fn start(redis_port: u16) -> Self {
-        let directory = TempDir::new().expect("a temporary directory");
-        let rules = directory.path().join("rules.yaml");
-        std::fs::write(&rules, RULES).expect("a rule file");
-        let (port, http) = (free_port(), free_port());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    pub fn start(plan: &Plan<'_>) -> Self {
+        let port = free_port();
+        let mut command = Command::new(plan.program);
         command
             .arg("serve")
             .env("RATELIMITD__SERVER__GRPC__ADDRESS", format!("127.0.0.1:{port}"))
-            .env("RATELIMITD__SERVER__HTTP__ADDRESS", format!("127.0.0.1:{http}"))
+            .env("RATELIMITD__SERVER__HTTP__ADDRESS", format!("127.0.0.1:{}", plan.http_port))
             .env("RATELIMITD__SERVER__ADMIN__ADDRESS", format!("127.0.0.1:{}", free_port()))
-            .env("RATELIMITD__RULES__PATH", &rules)
+            .env("RATELIMITD__RULES__PATH", plan.rules)
             .env("RATELIMITD__STORE__KIND", "redis")
-            .env("RATELIMITD__STORE__REDIS__URL", format!("redis://127.0.0.1:{redis_port}"))
+            .env("RATELIMITD__STORE__REDIS__URL", format!("redis://127.0.0.1:{}", plan.redis_port))
             .env("RATELIMITD__RESPONSE__DYNAMIC_METADATA", "true");
         let process = Process::spawn(&mut command);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         wait_until("ratelimitd listens", || TcpStream::connect(address).is_ok());
-        Self { port, _process: process, _directory: directory }
+        Self { port, process }
     }
 }

@@ -1,0 +1,61 @@
+//! The parts of the benchmarks' pictures: scales, grid lines, events, curves.
+
+use std::fmt::Write as _;
+
+const GREY: &str = "#555";
+
+/// A picture under construction.
+pub struct Svg(String);
+
+impl Svg {
+    /// An empty white picture.
+    pub fn new(width: u64, height: u64) -> Self {
+        let mut svg = Self(String::new());
+        svg.line(&format!(
+            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">"#
+        ));
+        svg.line(&format!(r#"<rect width="{width}" height="{height}" fill="white"/>"#));
+        svg
+    }
+
+    pub fn line(&mut self, element: &str) {
+        writeln!(self.0, "{element}").expect("a String takes any text");
+    }
+
+    pub fn finish(mut self) -> String {
+        self.line("</svg>");
+        self.0
+    }
+}
+
+/// A dashed line from the top to the bottom, with its name above.
+pub fn event(x: u64, (top, bottom): (u64, u64), name: &str) -> String {
+    let name_at = (x + 2, top - 4);
+    format!(
+        r##"<path d="M{x} {top}V{bottom}" stroke="#333" stroke-dasharray="2 3"/><text x="{}" y="{}">{name}</text>"##,
+        name_at.0, name_at.1
+    )
+}
+
+/// A number beside the left end of a panel.
+pub fn scale_label(left: u64, y: u64, text: &str) -> String {
+    format!(r#"<text x="{}" y="{}" text-anchor="end" fill="{GREY}">{text}</text>"#, left - 6, y + 4)
+}
+
+pub fn grid_line(y: u64, (left, right): (u64, u64)) -> String {
+    format!(r##"<path d="M{left} {y}H{right}" stroke="#ddd"/>"##)
+}
+
+pub fn time_label(x: u64, y: u64, text: &str) -> String {
+    format!(r#"<text x="{x}" y="{y}" text-anchor="middle" fill="{GREY}">{text}</text>"#)
+}
+
+/// A line through all points.
+pub fn curve(points: impl Iterator<Item = (f64, f64)>) -> String {
+    let mut path = String::new();
+    for (place, (x, y)) in points.enumerate() {
+        let command = if place == 0 { 'M' } else { 'L' };
+        write!(path, "{command}{x:.0} {y:.0}").expect("a String takes any text");
+    }
+    format!(r##"<path d="{path}" fill="none" stroke="#337" stroke-width="1.5"/>"##)
+}
