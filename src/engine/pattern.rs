@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// A pattern over the whole text `key_value`, matched as `envoyproxy/ratelimit` does: prefix, suffix, and the pieces
 /// between them, each at its leftmost position after the piece before. A match is linear in the text per piece;
-/// [`Wildcards`](super::wildcards::Wildcards) matches many patterns at once.
+/// `Wildcards` matches many patterns at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<str>,

@@ -212,7 +212,7 @@ impl FileProblems {
     }
 }
 
-/// The problems of a set of rule files, in the order of files and lines: at most [`MAX_LISTED`] of each file, and then
+/// The problems of a set of rule files, in the order of files and lines: at most `MAX_LISTED` of each file, and then
 /// one that says how many more there are. Displayed one per line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems {
