@@ -123,7 +123,10 @@ impl CounterView for IntervalBucketView {
         self.kernel.unused_from_us(self.state).saturating_sub(self.now_us)
     }
     fn longest_wait_us(&self) -> u64 {
-        let empty = TokenState { tokens: 0, ..self.state };
+        // The intervals of a full bucket start when it is next used, whatever its state says.
+        let is_full = self.state.tokens >= self.kernel.full();
+        let empty =
+            TokenState { tokens: 0, start_us: if is_full { self.now_us } else { self.state.start_us } };
         self.kernel.holds_at_us(empty, self.kernel.full()).saturating_sub(self.now_us)
     }
 }
