@@ -27,9 +27,12 @@ const LOAD_ROUND_TRIPS: u32 = 2;
 /// in step. During the pause callers get the error at once; it is short, so that the end of an outage is noticed soon.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A connection that ends within this time, before it was used, counts as a failed attempt to connect: the server, or a
-/// proxy before it, takes connections and closes them.
+/// A connection that ends within this time, before it was used, is closed early. If its replacement is closed early too,
+/// that counts as a failed attempt to connect: the server, or a proxy before it, takes connections and closes them.
 const CLOSED_EARLY: Duration = RETRY_PAUSE;
+
+/// A connection that was opened within this time after one that was closed early is its replacement.
+const REPLACED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A connection idle for this long is PINGed before use (e.g. after the process was suspended).
 const CHECK_AFTER_IDLE: Duration = Duration::from_secs(2);
@@ -53,6 +56,8 @@ pub(crate) struct ConnectFailure {
 pub(crate) struct Connector {
     target: Target,
     last_failure: Mutex<Option<ConnectFailure>>,
+    /// When a connection that was closed early was noticed: since the last failure, the first one.
+    closed_early: Mutex<Option<Instant>>,
 }
 
 /// A connection that knows whether it can still be used.
@@ -64,8 +69,9 @@ pub(crate) struct Connection {
     is_broken: bool,
     opened: Instant,
     last_used: Instant,
-    /// The error of a server that answers but cannot decide: a replica, or a server that is still loading. Also that of
-    /// a server that closes new connections.
+    /// Closed within [`CLOSED_EARLY`], before it was used.
+    is_closed_early: bool,
+    /// The error of a server that answers but cannot decide: a replica, or a server that is still loading.
     cannot_decide: Option<StoreError>,
 }
 
@@ -78,7 +84,7 @@ pub(crate) fn connection_pool(target: Target, size: u32) -> ConnectionPool {
         .max_lifetime(None)
         .idle_timeout(None)
         .connection_timeout(timeout)
-        .build_unchecked(Connector { target, last_failure: Mutex::new(None) })
+        .build_unchecked(Connector { target, last_failure: Mutex::default(), closed_early: Mutex::default() })
 }
 
 /// How long opening a connection may take: after [`Target::connect`] come PING and `SCRIPT LOAD`.
@@ -116,7 +122,28 @@ impl ManageConnection for Connector {
             *self.last_failure.lock() = Some(ConnectFailure::new(failure));
             return true;
         }
+        if connection.is_closed_early {
+            self.record_early_close(connection.opened);
+        }
         connection.is_broken
+    }
+}
+
+impl Connector {
+    /// Records that a connection was closed early. One alone may be chance, such as a `CLIENT KILL`. But if its
+    /// replacement is closed early too, the next attempt would follow at once, and the one after it: there has to be a
+    /// pause.
+    fn record_early_close(&self, opened: Instant) {
+        let mut closed_early = self.closed_early.lock();
+        let is_replacement =
+            closed_early.is_some_and(|noticed| opened >= noticed && opened - noticed < REPLACED_WITHIN);
+        if is_replacement {
+            let cause = StoreError::Unreachable("the server closes new connections".to_owned());
+            *self.last_failure.lock() = Some(ConnectFailure::new(cause));
+        }
+        if is_replacement || closed_early.is_none_or(|noticed| noticed.elapsed() >= REPLACED_WITHIN) {
+            *closed_early = Some(Instant::now());
+        }
     }
 }
 
@@ -161,7 +188,15 @@ impl Connection {
         let load = async { script::load().query_async(&mut raw.connection).await.map_err(store_error) };
         let () = raw.budget.wait(LOAD_ROUND_TRIPS, load).await?;
         let opened = Instant::now();
-        Ok(Self { raw, epoch, is_broken: false, opened, last_used: opened, cannot_decide: None })
+        Ok(Self {
+            raw,
+            epoch,
+            is_broken: false,
+            opened,
+            last_used: opened,
+            is_closed_early: false,
+            cannot_decide: None,
+        })
     }
 
     /// Whether the connection can be used. After a long idle time the server has to answer a PING within `limit`.
@@ -180,11 +215,7 @@ impl Connection {
     /// Whether the connection is open and leads to the primary.
     fn is_usable(&mut self) -> bool {
         let is_open = self.raw.is_open();
-        if !is_open && self.is_unused() && self.opened.elapsed() < CLOSED_EARLY {
-            // Without a pause, the next attempt would follow at once, and the one after it.
-            let cause = "the server closes new connections".to_owned();
-            self.cannot_decide = Some(StoreError::Unreachable(cause));
-        }
+        self.is_closed_early = !is_open && self.is_unused() && self.opened.elapsed() < CLOSED_EARLY;
         let is_usable = is_open && self.epoch.as_ref().is_none_or(PrimaryEpoch::is_current);
         self.is_broken |= !is_usable;
         is_usable
