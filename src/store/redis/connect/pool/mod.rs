@@ -27,8 +27,9 @@ const LOAD_ROUND_TRIPS: u32 = 2;
 /// in step. During the pause callers get the error at once; it is short, so that the end of an outage is noticed soon.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A connection that ends within this time, before it was used, is closed early. If its replacement is closed early too,
-/// that counts as a failed attempt to connect: the server, or a proxy before it, takes connections and closes them.
+/// A connection that ends within this time, before it was used, is closed early. If its replacement is closed early
+/// too, that counts as a failed attempt to connect: the server, or a proxy before it, takes connections and closes
+/// them.
 const CLOSED_EARLY: Duration = RETRY_PAUSE;
 
 /// A connection that was opened within this time after one that was closed early is its replacement.
