@@ -50,7 +50,7 @@ fn check_failover(monitored: &mut Monitored, replace: impl FnOnce(&mut Monitored
             });
         });
         wait::expect("decisions", || seen.admitted() > 5 * BURST);
-        wait::expect("the tight limit to be used up", || tight.admitted() >= 100);
+        wait::expect("the tight limit to be used up", || tight.denied.load(Ordering::Relaxed) > 0);
         replace(monitored);
         let begun = monotonic();
         wait::expect("the replica's promotion", || is_primary(&monitored.replica));
@@ -71,7 +71,9 @@ fn check_failover(monitored: &mut Monitored, replace: impl FnOnce(&mut Monitored
         end.store(true, Ordering::Relaxed);
     });
     // The replica may not have the last grants of the primary: it admits at most the limit once more.
-    assert!((100..=200).contains(&tight.admitted()), "{} admitted of 100", tight.admitted());
+    // A call that got no answer in time may have been charged.
+    let (admitted, failed) = (tight.admitted(), tight.failed.load(Ordering::Relaxed));
+    assert!(admitted <= 200 && admitted + failed >= 100, "{admitted} admitted of 100, {failed} failed");
 }
 
 /// The number of script calls of a server.

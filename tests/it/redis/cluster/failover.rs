@@ -28,6 +28,7 @@ const LIMIT: u64 = 100;
 #[derive(Default)]
 pub(crate) struct CallResults {
     admitted: AtomicUsize,
+    pub(crate) denied: AtomicUsize,
     pub(crate) failed: AtomicUsize,
     /// The longest answer, in microseconds.
     slowest_us: AtomicUsize,
@@ -51,7 +52,9 @@ pub(crate) async fn load(store: &RedisStore, key: &str, limit: u64, seen: &CallR
             Ok(outcomes) if outcomes.by_charge[0].expect("decided").verdict == Verdict::Fits => {
                 seen.admitted.fetch_add(1, Ordering::Relaxed);
             }
-            Ok(_) => {}
+            Ok(_) => {
+                seen.denied.fetch_add(1, Ordering::Relaxed);
+            }
             Err(_) => {
                 seen.failed.fetch_add(1, Ordering::Relaxed);
             }
