@@ -15,6 +15,8 @@ const ATTEMPTS: usize = 5;
 
 /// The prefix of settings in the environment. Those of the developer's shell must not reach the process under test.
 const ENVIRONMENT: &str = "RATELIMITD__";
+/// Variables of the shell that must not reach the service: settings, and those that only the tests read.
+const NOT_INHERITED: &str = "RATELIMITD_";
 
 /// The configuration of a process. Each absent setting has its default.
 #[derive(Default)]
@@ -121,7 +123,7 @@ impl Plan {
         let mut command = self.command();
         #[expect(clippy::disallowed_methods, reason = "settings of the shell must not reach the service")]
         let inherited = std::env::vars_os().map(|(key, _)| key);
-        for key in inherited.filter(|key| key.to_string_lossy().starts_with(ENVIRONMENT)) {
+        for key in inherited.filter(|key| key.to_string_lossy().starts_with(NOT_INHERITED)) {
             command.env_remove(key);
         }
         command.envs(self.environment.iter().cloned()).arg("serve").arg("--config").arg(file);
