@@ -42,6 +42,9 @@ impl FromStr for LimitArg {
 }
 
 impl LimitArg {
+    pub(super) const ONE_PER_SECOND: Self =
+        Self { requests_per_unit: 1, unit: RateLimitUnit::Second, multiplier: 1 };
+
     pub(super) fn message(&self) -> RateLimitOverride {
         RateLimitOverride {
             requests_per_unit: self.requests_per_unit,

@@ -18,7 +18,9 @@ use super::output::{end, print, report};
 use crate::engine::Entry;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
-use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus,
+};
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
@@ -128,7 +130,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
 async fn send_requests(args: &CheckArgs, over: &mut u32) -> Result<(), CheckError> {
     let mut client = RateLimitServiceClient::new(connect(args).await?);
     let request = request(args);
-    for _ in 0..args.count {
+    for call in 0..args.count {
         let answer = client
             .should_rate_limit(request.clone())
             .await
@@ -136,11 +138,37 @@ async fn send_requests(args: &CheckArgs, over: &mut u32) -> Result<(), CheckErro
             .into_inner();
         *over += u32::from(answer.overall_code() == Code::OverLimit);
         print(&answer_text(args, &request, &answer)).map_err(CheckError::Print)?;
+        if call == 0 && is_without_limit(&answer) && !is_domain_known(&mut client, &request).await {
+            let domain = &args.domain;
+            report(format_args!(
+                "ratelimitd check: no rule file has the domain {domain:?}, so no limit applies"
+            ));
+        }
     }
     if args.count > 1 && !args.json {
         print(&format!("{} OK, {over} over limit\n", args.count - *over)).map_err(CheckError::Print)?;
     }
     Ok(())
+}
+
+/// Whether no limit applies to any descriptor: a misspelt domain looks like a value without a limit.
+fn is_without_limit(answer: &RateLimitResponse) -> bool {
+    let is_bare = |status: &DescriptorStatus| status.current_limit.is_none() && status.limit_remaining == 0;
+    !answer.statuses.is_empty() && answer.statuses.iter().all(is_bare)
+}
+
+/// Whether a rule file has the domain of the request. A limit that a request brings applies in every domain that has
+/// rules, and in no other one. So this sends such a limit and takes no units. A call that fails does not tell, and
+/// counts as known.
+async fn is_domain_known(client: &mut RateLimitServiceClient<Channel>, request: &RateLimitRequest) -> bool {
+    let mut peek = request.clone();
+    for descriptor in &mut peek.descriptors {
+        descriptor.limit = Some(LimitArg::ONE_PER_SECOND.message());
+        descriptor.hits_addend = Some(0);
+        descriptor.is_negative_hits = false;
+    }
+    let answered = client.should_rate_limit(peek).await;
+    answered.map_or(true, |answer| !is_without_limit(answer.get_ref()))
 }
 
 /// tonic turns an error of the connection into a status of its own.

@@ -18,7 +18,8 @@ descriptors:
 fn check(port: u16, arguments: &[&str]) -> (Option<i32>, String, String) {
     let address = format!("127.0.0.1:{port}");
     let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
-        .args(["check", "--address", &address, "--domain", "shop", "--timeout", "10s"])
+        .args(["check", "--address", &address, "--timeout", "10s"])
+        .args(if arguments.contains(&"--domain") { &[][..] } else { &["--domain", "shop"] })
         .args(arguments)
         .output()
         .expect("the binary runs");
@@ -123,4 +124,24 @@ fn a_port_that_is_not_grpc_is_named() {
     let (code, _, error) = check(service.http_port(), &["user=ann"]);
     assert_eq!(code, Some(2));
     assert!(error.contains("does not answer with gRPC") && error.contains("server.grpc.address"), "{error}");
+}
+
+#[test]
+fn an_unknown_domain_is_named_on_standard_error() {
+    let service = Ratelimitd::start(RULES);
+    let port = service.grpc_port();
+    for arguments in
+        [&["user=ann"][..], &["--json", "user=ann"], &["--count", "3", "--limit", "5/minute", "user=ann"]]
+    {
+        let (code, _, error) = check(port, &[&["--domain", "typo"], arguments].concat());
+        let expected = "ratelimitd check: no rule file has the domain \"typo\", so no limit applies\n";
+        assert_eq!((code, error.as_str()), (Some(0), expected), "{arguments:?}");
+    }
+    // Of the domain `shop`: no limit for the descriptor, an unlimited one, a used one.
+    for arguments in [["other=y"], ["free=x"], ["user=ann"]] {
+        let (code, _, error) = check(port, &[&["--domain", "shop"][..], &arguments].concat());
+        assert_eq!((code, error.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+    let (_, text, _) = check(port, &["--domain", "shop", "--peek", "user=ann"]);
+    assert!(text.contains("1 of 2 per year left"), "the question takes no units: {text}");
 }
