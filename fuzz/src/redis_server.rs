@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ratelimitd::replay::RedisReplay;
+use ratelimitd::replay::{RedisAccess, RedisReplay};
 use tempfile::TempDir;
 
 /// The path of the server program: another version of Redis, or Valkey.
@@ -39,7 +39,7 @@ impl RedisServer {
     pub fn connect(&self) -> RedisReplay {
         let url = format!("unix://{}", self.socket);
         for _ in 0..ATTEMPTS {
-            match RedisReplay::connect(&url) {
+            match RedisReplay::connect(RedisAccess { url: url.clone(), ..RedisAccess::default() }) {
                 Ok(client) => return client,
                 // Not a wait for time to pass: the server has just been started.
                 Err(_) => drop(std::sync::mpsc::channel::<()>().1.recv_timeout(PAUSE)),

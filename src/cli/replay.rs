@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::output::{end, report};
 use super::rule_options::RuleOptions;
 use crate::engine::RuleSet;
-use crate::replay::{MemoryReplay, RedisReplay, ReplayError, ReplayStore, Summary, replay};
+use crate::replay::{MemoryReplay, RedisAccess, RedisReplay, ReplayError, ReplayStore, Summary, replay};
 use crate::rules::load;
 
 const BUFFER_BYTES: usize = 1 << 20;
@@ -37,6 +37,22 @@ pub struct ReplayArgs {
     /// Decide in Redis, by the script the service uses, under a key prefix of its own that is removed afterwards
     #[arg(long, value_name = "URL")]
     pub redis: Option<String>,
+
+    /// A file whose first line is the password of Redis: a password in the URL can be seen in the list of processes
+    #[arg(long, value_name = "FILE", requires = "redis")]
+    pub redis_password_file: Option<PathBuf>,
+
+    /// For rediss://, a PEM file with the trusted authorities; without it those of the system are trusted
+    #[arg(long, value_name = "FILE", requires = "redis")]
+    pub redis_ca_file: Option<PathBuf>,
+
+    /// For a Redis that asks for a certificate: a PEM file with ours
+    #[arg(long, value_name = "FILE", requires = "redis", requires = "redis_key_file")]
+    pub redis_cert_file: Option<PathBuf>,
+
+    /// A PEM file with the key of --redis-cert-file
+    #[arg(long, value_name = "FILE", requires = "redis", requires = "redis_cert_file")]
+    pub redis_key_file: Option<PathBuf>,
 
     /// How the rule files are read
     #[command(flatten)]
@@ -81,12 +97,21 @@ fn run_replay(args: &ReplayArgs, rules: &RuleSet) -> Result<Summary, ReplayError
             Ok(summary)
         }
         Some(url) => {
-            let mut store = RedisReplay::connect(url)?;
+            let mut store = RedisReplay::connect(redis_access(args, url))?;
             let result = with_progress(args, rules, &mut store);
             // Removes the keys also after an error.
             store.remove_keys()?;
             result
         }
+    }
+}
+
+fn redis_access(args: &ReplayArgs, url: &str) -> RedisAccess {
+    RedisAccess {
+        url: url.to_owned(),
+        password_file: args.redis_password_file.clone(),
+        ca_file: args.redis_ca_file.clone(),
+        identity: args.redis_cert_file.clone().zip(args.redis_key_file.clone()),
     }
 }
 

@@ -9,7 +9,7 @@ mod summary;
 use std::io::{BufRead, Write};
 
 pub use line::LineError;
-pub use store::{MemoryReplay, RedisReplay, ReplayStore, ReplayStoreError};
+pub use store::{MemoryReplay, RedisAccess, RedisReplay, ReplayStore, ReplayStoreError};
 pub use summary::Summary;
 
 use crate::engine::{Charges, Decision, Enforcement, Plan, RuleSet};

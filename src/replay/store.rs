@@ -1,9 +1,14 @@
 //! The stores that a replay can decide on: memory, or Redis with explicit time.
 
+use std::path::PathBuf;
+
 use crate::clock::{Clock, SystemClock};
 use crate::engine::{Charges, Outcomes, StoreError};
 use crate::store::memory::{MemoryOptions, MemoryStats, MemoryStore};
-use crate::store::redis::{OptionsError, RedisOptions, ReplayClient, ReplayClientError, TimedBatch};
+use crate::store::redis::{
+    Credentials, OptionsError, Password, RedisOptions, ReplayClient, ReplayClientError, TimedBatch,
+    TlsOptions,
+};
 
 /// The maximum number of keys of a replay in memory: enough for a day of a large site.
 const MAX_KEYS: usize = 10_000_000;
@@ -66,6 +71,31 @@ impl ReplayStore for MemoryReplay {
     }
 }
 
+/// The Redis of a replay, and the files that its connection needs.
+#[derive(Clone, Debug, Default)]
+pub struct RedisAccess {
+    /// May have a user and a password.
+    pub url: String,
+    /// The first line is the password, in place of one in the URL.
+    pub password_file: Option<PathBuf>,
+    /// PEM files of the trusted authorities, and of our certificate and its key.
+    pub ca_file: Option<PathBuf>,
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl RedisAccess {
+    fn options(self) -> Result<RedisOptions, ReplayClientError> {
+        let url = self.url.parse().map_err(OptionsError::from)?;
+        let password = self.password_file.map_or(Password::FromUrl, Password::File);
+        Ok(RedisOptions {
+            urls: vec![url],
+            credentials: Credentials { username: None, password },
+            tls: TlsOptions { ca_file: self.ca_file, identity: self.identity, server_name: None },
+            ..RedisOptions::default()
+        })
+    }
+}
+
 /// Replays through the Lua script, under a key prefix of its own. The caller removes the keys with
 /// [`RedisReplay::remove_keys`].
 #[derive(Debug)]
@@ -75,19 +105,15 @@ pub struct RedisReplay {
 }
 
 impl RedisReplay {
-    /// Connects to the Redis at `url`.
+    /// Connects to the Redis.
     ///
     /// # Errors
     /// [`ReplayStoreError`] when Redis cannot be reached.
-    pub fn connect(url: &str) -> Result<Self, ReplayStoreError> {
-        let url = url.parse().map_err(|error| ReplayClientError::from(OptionsError::from(error)))?;
+    pub fn connect(access: RedisAccess) -> Result<Self, ReplayStoreError> {
+        let options = access.options()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let unique = format!("{}-{}", std::process::id(), SystemClock.now_us());
-        let options = RedisOptions {
-            urls: vec![url],
-            key_prefix: format!("ratelimitd:replay:{unique}:"),
-            ..RedisOptions::default()
-        };
+        let options = RedisOptions { key_prefix: format!("ratelimitd:replay:{unique}:"), ..options };
         let client = runtime.block_on(ReplayClient::connect(&options))?;
         Ok(Self { runtime, client })
     }

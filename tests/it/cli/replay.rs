@@ -119,7 +119,7 @@ fn memory_gives_the_known_answers() {
 }
 
 /// Runs the sub-command with `requests` on standard input.
-fn command(requests: &str, more: &[&str]) -> Output {
+pub(crate) fn command(requests: &str, more: &[&str]) -> Output {
     let rules = file(RULES, ".yaml");
     let mut child = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
         .arg("replay")

@@ -1,17 +1,59 @@
-//! `replay` on Redis: the known answers, and the same bytes as from memory.
+//! `replay` on Redis: how it connects, the known answers, and the same bytes as from memory.
+
+use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use ratelimitd::replay::{MemoryReplay, RedisReplay};
+use ratelimitd::replay::{MemoryReplay, RedisAccess, RedisReplay};
 
-use crate::cli::replay::{KEYS, T0, known_answers, line, replayed};
+use crate::cli::replay::{KEYS, T0, command, known_answers, line, replayed};
+use crate::redis::security::tls_server;
+use crate::support::certificates::Authority;
 use crate::support::properties;
 use crate::support::redis::Redis;
+
+fn access(url: String) -> RedisAccess {
+    RedisAccess { url, ..RedisAccess::default() }
+}
+
+#[test]
+fn the_command_connects_with_a_password_file_and_certificates() {
+    let authority = Authority::new();
+    let (redis, port) = tls_server(&authority, &authority.certificate_for(&["127.0.0.1"]), "yes");
+    redis.run::<()>(&["CONFIG", "SET", "requirepass", "in a file"]).expect("CONFIG");
+    let password = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(password.path(), "in a file\n").expect("room for a password");
+    let client = authority.certificate_for(&["replay"]);
+    let url = format!("rediss://127.0.0.1:{port}");
+    let path = |path: &Path| path.display().to_string();
+    let files = [
+        ("--redis-password-file", path(password.path())),
+        ("--redis-ca-file", path(&authority.file())),
+        ("--redis-cert-file", path(&client.certificate)),
+        ("--redis-key-file", path(&client.key)),
+    ];
+    let run = |without: &[&str]| {
+        let options = files.iter().filter(|(option, _)| !without.contains(option));
+        let options = options.flat_map(|(option, file)| [*option, file]);
+        let arguments: Vec<_> = ["--redis", &url].into_iter().chain(options).collect();
+        let output = command(&line(T0, &[("gcra", 1, false)]), &arguments);
+        (output.status.code(), String::from_utf8(output.stderr).expect("text"))
+    };
+    assert_eq!(run(&[]), (Some(0), "1 requests, 0 over limit\n  d.gcra: 0 of 1 over limit\n".to_owned()));
+    for without in
+        [&["--redis-password-file"][..], &["--redis-ca-file"], &["--redis-cert-file", "--redis-key-file"]]
+    {
+        let (code, error) = run(without);
+        assert!(code == Some(2) && error.starts_with("redis: "), "without {without:?}: {code:?} {error}");
+    }
+    let (code, error) = run(&["--redis-key-file"]);
+    assert!(code == Some(2) && error.contains("--redis-key-file"), "a certificate without its key: {error}");
+}
 
 #[test]
 fn redis_gives_the_known_answers() {
     let redis = Redis::start();
-    known_answers(&mut RedisReplay::connect(&redis.url()).expect("Redis answers"));
+    known_answers(&mut RedisReplay::connect(access(redis.url())).expect("Redis answers"));
 }
 
 /// A descriptor: the index of its key in [`KEYS`], its hits, and whether it is a refund.
@@ -39,7 +81,7 @@ fn memory_and_redis_write_the_same_bytes() {
             line(now_us, &named)
         });
         let requests = lines.collect::<Vec<_>>().join("\n");
-        let mut on_redis = RedisReplay::connect(&redis.url()).expect("Redis answers");
+        let mut on_redis = RedisReplay::connect(access(redis.url())).expect("Redis answers");
         prop_assert_eq!(replayed(&mut MemoryReplay::new(), &requests), replayed(&mut on_redis, &requests));
         on_redis.remove_keys().expect("Redis answers");
         Ok(())
