@@ -25,7 +25,7 @@ use crate::telemetry::logging::{self, LoggingError};
 use crate::telemetry::metrics::Metrics;
 use crate::transport::grpc::{BoxError, GrpcError};
 use crate::transport::http::{HttpListener, ListenAddress, TokenFileError};
-use crate::transport::{NotReadyReason, Readiness};
+use crate::transport::{ListenOptions, NotReadyReason, Readiness, listen};
 
 pub use crate::telemetry::LogQueue;
 
@@ -122,11 +122,12 @@ impl App {
             // Only a check: the file is read for every request.
             file.token()?;
         }
+        let http_address = ListenAddress::Tcp(server.http_address);
         let ports = Ports {
-            grpc: bind_grpc(server.grpc.address).await?,
-            http: bind_http("server.http.address", &ListenAddress::Tcp(server.http_address)).await?,
+            grpc: bind_grpc(server.grpc.address, server.listen)?,
+            http: bind_http("server.http.address", &http_address, server.listen).await?,
             admin: match &server.admin.address {
-                Some(address) => Some(bind_http("server.admin.address", address).await?),
+                Some(address) => Some(bind_http("server.admin.address", address, server.listen).await?),
                 None => None,
             },
         };
@@ -151,16 +152,19 @@ impl App {
     }
 }
 
-async fn bind_grpc(address: SocketAddr) -> Result<TcpListener, AppError> {
-    let bound = TcpListener::bind(address).await;
-    bound.map_err(|cause| AppError::Bind {
+fn bind_grpc(address: SocketAddr, options: ListenOptions) -> Result<TcpListener, AppError> {
+    listen(address, options).map_err(|cause| AppError::Bind {
         setting: "server.grpc.address",
         address: ListenAddress::Tcp(address),
         cause,
     })
 }
 
-async fn bind_http(setting: &'static str, address: &ListenAddress) -> Result<HttpListener, AppError> {
-    let bound = HttpListener::bind(address).await;
+async fn bind_http(
+    setting: &'static str,
+    address: &ListenAddress,
+    options: ListenOptions,
+) -> Result<HttpListener, AppError> {
+    let bound = HttpListener::bind(address, options).await;
     bound.map_err(|cause| AppError::Bind { setting, address: address.clone(), cause })
 }

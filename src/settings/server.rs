@@ -5,12 +5,12 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::parsers::{
-    address, count, duration, duration_or_never, host_names, listen_address_or_off, one_of, optional_path,
-    positive,
+    address, count, duration, duration_or_never, flag, host_names, listen_address_or_off, one_of,
+    optional_path, positive,
 };
 use super::reader::Reader;
 use crate::transport::http::{AdminAccess, ListenAddress, TokenFile};
-use crate::transport::{Bounds, OnInvalid};
+use crate::transport::{Bounds, ListenOptions, OnInvalid};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
@@ -20,6 +20,8 @@ pub struct Server {
     pub http_address: SocketAddr,
     /// `server.admin.*`
     pub admin: AdminServer,
+    /// `server.reuse_port`
+    pub listen: ListenOptions,
     /// `server.drain`: how long the process answers, while not ready, after it is told to stop. 0 to 1 h.
     pub drain: Duration,
     /// `server.workers`: threads that decide; `None` is one per core.
@@ -67,6 +69,7 @@ impl Server {
                     token_file: reader.take("server.admin.token_file", "", optional_path()).map(TokenFile),
                 },
             },
+            listen: ListenOptions { reuse_port: reader.take("server.reuse_port", "false", flag()) },
             drain: reader.take("server.drain", "5s", duration("0s", "1h")),
             workers: NonZeroUsize::new(reader.take("server.workers", "0", count(0..=1_024))),
             bounds: Bounds {

@@ -24,6 +24,7 @@ mod summary;
 mod unfinished;
 mod wire_unit;
 
+pub use accept::{ListenOptions, listen};
 pub use admission::{Admission, ConnectionBounds};
 pub use answer::{CallerAnswer, DecisionAnswer};
 pub use error::{DecisionCallError, ErrorKind};

@@ -11,12 +11,10 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream};
 use tokio_util::either::Either;
 
 use crate::transport::Admission;
-use crate::transport::accept::{next_connection, next_unix_connection};
+use crate::transport::accept::{BACKLOG, ListenOptions, listen, next_connection, next_unix_connection};
 
 /// Read and write for the user of the process, nothing for others.
 const SOCKET_MODE: u32 = 0o600;
-/// Connections that wait to be accepted. The system has a limit of its own, mostly lower.
-const BACKLOG: u32 = 1_024;
 const SOCKET_SCHEME: &str = "unix:";
 
 /// Where an HTTP port listens.
@@ -61,11 +59,13 @@ enum Socket {
 }
 
 impl HttpListener {
+    /// Listens on the address. The options are for TCP: a Unix socket has one listener.
+    ///
     /// # Errors
     /// When the address is in use, or the system refuses it.
-    pub async fn bind(address: &ListenAddress) -> io::Result<Self> {
+    pub async fn bind(address: &ListenAddress, options: ListenOptions) -> io::Result<Self> {
         Ok(Self(match address {
-            ListenAddress::Tcp(address) => Socket::Tcp(TcpListener::bind(address).await?),
+            ListenAddress::Tcp(address) => Socket::Tcp(listen(*address, options)?),
             ListenAddress::Unix(path) => {
                 let (listener, file) = bind_unix(path).await?;
                 Socket::Unix(listener, file)
@@ -170,6 +170,10 @@ mod tests {
         (path.clone(), ListenAddress::Unix(path))
     }
 
+    async fn bind(address: &ListenAddress) -> io::Result<HttpListener> {
+        HttpListener::bind(address, ListenOptions::default()).await
+    }
+
     #[test]
     fn an_address_is_displayed_as_it_is_written() {
         for text in ["127.0.0.1:6070", "[::1]:0", "unix:/run/ratelimitd/admin.sock"] {
@@ -186,7 +190,7 @@ mod tests {
         let (path, address) = socket_in(&folder);
         // The standard library leaves the file, as a killed process does.
         drop(StdListener::bind(&path).expect("a socket"));
-        let listener = HttpListener::bind(&address).await.expect("a stale socket is replaced");
+        let listener = bind(&address).await.expect("a stale socket is replaced");
         assert_eq!(listener.address().expect("an address"), address);
         assert_eq!(fs::metadata(&path).expect("a file").permissions().mode() & 0o777, SOCKET_MODE);
         drop(listener);
@@ -198,12 +202,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, address) = socket_in(&folder);
         let other = StdListener::bind(&path).expect("a socket");
-        let error = HttpListener::bind(&address).await.expect_err("the socket is in use");
+        let error = bind(&address).await.expect_err("the socket is in use");
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
         drop(other);
         fs::remove_file(&path).expect("a socket");
         fs::write(&path, "precious").expect("a file");
-        let error = HttpListener::bind(&address).await.expect_err("a file is there");
+        let error = bind(&address).await.expect_err("a file is there");
         assert_eq!(error.kind(), ErrorKind::AlreadyExists);
         assert_eq!(fs::read_to_string(&path).expect("a file"), "precious");
     }
@@ -212,10 +216,10 @@ mod tests {
     async fn the_socket_of_a_later_process_stays() {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, address) = socket_in(&folder);
-        let first = HttpListener::bind(&address).await.expect("a socket");
+        let first = bind(&address).await.expect("a socket");
         let moved = folder.path().join("moved.sock");
         fs::rename(&path, &moved).expect("a socket");
-        let second = HttpListener::bind(&address).await.expect("another socket");
+        let second = bind(&address).await.expect("another socket");
         drop(first);
         assert!(path.exists() && moved.exists());
         drop(second);

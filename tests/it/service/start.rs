@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::grpc::{Code, Rls};
 use crate::support::process::Plan;
 
 const RULES: &str = "{ domain: start, descriptors: [] }";
@@ -39,6 +40,24 @@ fn a_setting_with_single_underscores_ends_the_start() {
     };
     assert_eq!(problem.status.and_then(|status| status.code()), Some(1), "{problem:?}");
     assert!(problem.log.contains("RATELIMITD__STORE__KIND"), "{problem:?}");
+}
+
+#[tokio::test]
+async fn two_processes_share_a_port_only_with_the_setting() {
+    let mut old = Plan::new(RULES).set("server.reuse_port", true).set("server.drain", "0s").start();
+    let address = format!("127.0.0.1:{}", old.grpc_port());
+    let on_the_same_port = || Plan::new(RULES).set("server.grpc.address", address.as_str());
+    let Err(problem) = on_the_same_port().try_start() else {
+        panic!("a second process must not take half of the connections unasked");
+    };
+    assert_eq!(problem.status.and_then(|status| status.code()), Some(1), "{problem:?}");
+    assert!(problem.log.contains("server.grpc.address: cannot listen on"), "{problem:?}");
+
+    let _new = on_the_same_port().set("server.reuse_port", true).start();
+    old.terminate();
+    assert!(old.wait_exit().success());
+    let (code, _) = Rls::connect(old.grpc_port()).await.send_one("start", &[("user", "ann")]).await;
+    assert_eq!(code, Code::Ok, "the new process answers on the port of the old one");
 }
 
 /// Copies what the last stage of the Dockerfile copies from the repository, and starts what the image starts.
