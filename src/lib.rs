@@ -16,4 +16,5 @@ pub mod settings;
 pub mod store;
 pub mod telemetry;
 pub mod transport;
+pub mod xds;
 mod yaml;

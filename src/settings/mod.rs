@@ -15,6 +15,7 @@ mod rules;
 mod server;
 mod store;
 mod unread;
+mod xds;
 
 use std::num::NonZeroU32;
 use std::path::Path;
