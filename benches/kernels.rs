@@ -6,7 +6,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use ratelimitd::clock::{Clock, SystemClock};
 use ratelimitd::engine::{
     Algorithm, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Period, Plan, Request, RuleSet,
-    RuleSpec, Unit,
+    RuleSpec, Unit, ValueHashing,
 };
 use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 
@@ -15,7 +15,8 @@ fn plan(algorithm: Algorithm) -> Plan {
     let rule = RuleSpec { limits: vec![limit], ..RuleSpec::default() };
     let node = NodeSpec { key: "user".to_owned(), rule: Some(rule), ..NodeSpec::default() };
     let domain = DomainSpec { domain: "bench".to_owned(), descriptors: vec![node], ..DomainSpec::default() };
-    let rules = RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT).expect("the rules are valid");
+    let rules = RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE)
+        .expect("the rules are valid");
     let entry = Entry { key: "user".to_owned(), value: "alice".to_owned() };
     let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
     let request = Request { domain: "bench".to_owned(), hits_addend: 0, descriptors: vec![descriptor] };

@@ -1,13 +1,13 @@
 //! The cost of one match with 1, 100 and 10,000 rules at a level, which should be equal; with 1, 10 and 100 wildcards,
-//! where it may grow with their number; and with long values, where it may grow with their length, whatever their
-//! characters and the number of wildcards.
+//! where it may grow with their number; with long values, where it may grow with their length, whatever their
+//! characters and the number of wildcards; and with secret values, which are hashed.
 
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use ratelimitd::engine::{
-    Algorithm, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Period, Request, RuleSet,
-    RuleSpec, Unit,
+    Algorithm, Defaults, Descriptor, DomainSpec, Entry, HashKey, LimitSpec, NodeSpec, Period, Request,
+    RuleSet, RuleSpec, Unit, ValueHashing,
 };
 
 /// Bytes of a long value.
@@ -20,9 +20,14 @@ fn limit() -> LimitSpec {
 }
 
 fn rules(count: usize, value: impl Fn(usize) -> String) -> RuleSet {
+    rules_with(count, value, false)
+}
+
+fn rules_with(count: usize, value: impl Fn(usize) -> String, secret: bool) -> RuleSet {
     let node = |n| NodeSpec {
         key: "tenant".to_owned(),
         value: value(n),
+        secret,
         rule: Some(RuleSpec { limits: vec![limit()], ..RuleSpec::default() }),
         ..NodeSpec::default()
     };
@@ -31,7 +36,8 @@ fn rules(count: usize, value: impl Fn(usize) -> String) -> RuleSet {
         descriptors: (0..count).map(node).collect(),
         ..DomainSpec::default()
     };
-    RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT).expect("the rules are valid")
+    let hashing = ValueHashing { key: Some(HashKey::new(b"the key of a bench")), all_values: false };
+    RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, hashing).expect("the rules are valid")
 }
 
 fn request(value: &str) -> Request {
@@ -61,12 +67,15 @@ fn matching(criterion: &mut Criterion) {
         });
     }
     group.finish();
-    let mut group = criterion.benchmark_group("match and key, long values");
+    let mut group = criterion.benchmark_group("match and key, long values and secret values");
     let exact = rules(1, |_| String::new());
+    let secret = rules_with(1, |_| String::new(), true);
     let infixes = rules(100, |n| format!("*/v{n}/*"));
     let cases = [
         ("short", &exact, "alice".to_owned()),
+        ("short, secret", &secret, "alice".to_owned()),
         ("16 KiB of letters", &exact, "a".repeat(LONG)),
+        ("16 KiB of letters, secret", &secret, "a".repeat(LONG)),
         ("16 KiB of %", &exact, "%".repeat(LONG)),
         ("short, 100 infix wildcards", &infixes, "/api/v99/users".to_owned()),
         ("16 KiB of letters, 100 infix wildcards", &infixes, "a".repeat(LONG)),

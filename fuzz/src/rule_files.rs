@@ -5,7 +5,9 @@
 
 use std::path::PathBuf;
 
-use ratelimitd::engine::{Defaults, Descriptor, DomainSpec, Entry, NodeSpec, Request, RuleSet};
+use ratelimitd::engine::{
+    Defaults, Descriptor, DomainSpec, Entry, HashKey, NodeSpec, Request, RuleSet, ValueHashing,
+};
 use ratelimitd::replay::{MemoryReplay, ReplayStore};
 use ratelimitd::rules::{LoadOptions, LoadedRules, describe, load, rlconfig};
 
@@ -23,7 +25,8 @@ pub fn run(data: &[u8]) {
         paths.push(path);
     }
     for merge_domains in [false, true] {
-        check(&paths, LoadOptions { merge_domains, defaults: Defaults::ENVOY_RATELIMIT });
+        let hashing = ValueHashing { key: Some(HashKey::new(b"fuzz")), all_values: merge_domains };
+        check(&paths, LoadOptions { merge_domains, defaults: Defaults::ENVOY_RATELIMIT, hashing });
     }
 }
 
@@ -31,7 +34,7 @@ fn check(paths: &[PathBuf], options: LoadOptions) {
     match (load(paths, options), load(paths, options)) {
         (Ok(loaded), Ok(again)) => {
             assert_eq!((&loaded.specs, rlconfig(&loaded.rules)), (&again.specs, rlconfig(&again.rules)));
-            check_rules(&loaded, options.defaults);
+            check_rules(&loaded, options);
         }
         (Err(problems), Err(again)) => {
             let text = problems.to_string();
@@ -42,8 +45,9 @@ fn check(paths: &[PathBuf], options: LoadOptions) {
     }
 }
 
-fn check_rules(loaded: &LoadedRules, defaults: Defaults) {
-    let again = RuleSet::compile(&loaded.specs, defaults).expect("they compiled before");
+fn check_rules(loaded: &LoadedRules, options: LoadOptions) {
+    let again =
+        RuleSet::compile(&loaded.specs, options.defaults, options.hashing).expect("they compiled before");
     assert_eq!(rlconfig(&loaded.rules), rlconfig(&again));
     let mut store = MemoryReplay::new();
     for domain in &loaded.specs {

@@ -53,6 +53,7 @@ fn pretty(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::ValueHashing;
     use crate::settings::Settings;
     use crate::telemetry::metrics::Metrics;
 
@@ -60,7 +61,7 @@ mod tests {
     fn the_index_lists_every_page_of_the_admin_port() {
         let settings = Settings::default();
         let metrics = Metrics::new(settings.near_limit_ppm).expect("different names");
-        let rules = RuleWatcher::start(&settings, &metrics).expect("the shipped rules");
+        let rules = RuleWatcher::start(&settings, ValueHashing::NONE, &metrics).expect("the shipped rules");
         let stores = Arc::new(Stores::new(&settings, &metrics).expect("different names"));
         let endpoints = admin_endpoints(&rules, &stores);
         let listed: Vec<_> = endpoints.iter().map(|endpoint| (endpoint.path, endpoint.summary)).collect();

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 
 use crate::rules::Problems;
-use crate::settings::{Log, Settings, StoreKind};
+use crate::settings::{KeyFileError, Log, Settings, StoreKind};
 use crate::telemetry::logging::{self, LoggingError};
 use crate::telemetry::metrics::Metrics;
 use crate::transport::grpc::{BoxError, GrpcError};
@@ -40,6 +40,8 @@ pub enum AppError {
     Metrics(#[from] prometheus::Error),
     #[error("rules.path: the rules at {} cannot be used:\n{problems}", path.display())]
     Rules { path: PathBuf, problems: Problems },
+    #[error(transparent)]
+    HashKey(#[from] KeyFileError),
     /// `setting` names the address.
     #[error("{setting}: cannot listen on {address}: {cause}")]
     Bind {
@@ -112,7 +114,8 @@ impl App {
         let bounds = PortBounds::within(open_files::raise_limit(), settings.server.connections_per_address);
         let metrics = Metrics::new(settings.near_limit_ppm)?;
         metrics.watch_log(move || log.lost())?;
-        let rules = RuleWatcher::start(&settings, &metrics)
+        let hashing = settings.secrets.value_hashing()?;
+        let rules = RuleWatcher::start(&settings, hashing, &metrics)
             .map_err(|problems| AppError::Rules { path: settings.rules.path.clone(), problems })?;
         let stores = Arc::new(Stores::new(&settings, &metrics)?);
         let server = &settings.server;

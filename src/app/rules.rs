@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, SystemClock};
+use crate::engine::ValueHashing;
 use crate::limiter::Rulebook;
 use crate::rules::{self, Change, LoadOptions, Problems, Reloader, RulesStatus};
 use crate::settings::Settings;
@@ -24,9 +25,13 @@ pub(super) struct RuleWatcher {
 
 impl RuleWatcher {
     /// Loads the first rules.
-    pub(super) fn start(settings: &Settings, metrics: &Metrics) -> Result<Self, Problems> {
+    pub(super) fn start(
+        settings: &Settings,
+        hashing: ValueHashing,
+        metrics: &Metrics,
+    ) -> Result<Self, Problems> {
         let options =
-            LoadOptions { merge_domains: settings.rules.merge_domains, defaults: settings.defaults };
+            LoadOptions { merge_domains: settings.rules.merge_domains, defaults: settings.defaults, hashing };
         rules::on_own_thread(|| {
             let (reloader, loaded) = Reloader::start(std::slice::from_ref(&settings.rules.path), options)?;
             let mut status = RulesStatus::default();

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::rules::LoadOptions;
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{KeyFileError, Settings, SettingsError};
 
 /// Options of `validate`, `explain` and `replay`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RuleOptions {
-    /// Settings file whose `defaults` and `rules.merge_domains` apply
+    /// Settings file whose `defaults`, `secrets` and `rules.merge_domains` apply
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
@@ -19,27 +19,39 @@ pub struct RuleOptions {
     pub merge_domains: bool,
 }
 
+/// Why rule files cannot be read as a service would read them.
+#[derive(Debug, thiserror::Error)]
+pub enum RuleOptionsError {
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error(transparent)]
+    HashKey(#[from] KeyFileError),
+}
+
 impl RuleOptions {
     /// Reads the settings from the file, if `--config` names one, and from the environment.
     ///
     /// # Errors
-    /// [`SettingsError`] if the settings are invalid.
-    pub fn load(&self) -> Result<LoadOptions, SettingsError> {
-        Ok(self.load_options(&self.settings()?))
+    /// [`RuleOptionsError`] if the settings are invalid, or `secrets.key_file` has no key.
+    pub fn load(&self) -> Result<LoadOptions, RuleOptionsError> {
+        Ok(self.load_options(&self.settings()?)?)
     }
 
     /// Reads the settings.
     ///
     /// # Errors
-    /// As [`Self::load`].
+    /// [`SettingsError`] if the settings are invalid.
     pub fn settings(&self) -> Result<Settings, SettingsError> {
         Settings::load(self.config.as_deref())
     }
 
     /// The options of `settings`, or those of the command line where it has them.
-    #[must_use]
-    pub fn load_options(&self, settings: &Settings) -> LoadOptions {
+    ///
+    /// # Errors
+    /// [`KeyFileError`] if `secrets.key_file` has no key.
+    pub fn load_options(&self, settings: &Settings) -> Result<LoadOptions, KeyFileError> {
         let merge_domains = self.merge_domains || settings.rules.merge_domains;
-        LoadOptions { merge_domains, defaults: settings.defaults }
+        let hashing = settings.secrets.value_hashing()?;
+        Ok(LoadOptions { merge_domains, defaults: settings.defaults, hashing })
     }
 }

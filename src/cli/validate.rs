@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::output::{end, print, report};
 use super::rule_options::RuleOptions;
-use crate::rules::{LoadedRules, Problems, load, load_stream, schema};
+use crate::rules::{LoadOptions, LoadedRules, Problems, load, load_stream, schema};
 use crate::settings::Settings;
 
 /// Check rule files: every problem of every file, each with file, line and reason.
@@ -48,7 +48,14 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match load_rules(args, &settings) {
+    let options = match args.options.load_options(&settings) {
+        Ok(options) => options,
+        Err(error) => {
+            report(error);
+            return ExitCode::FAILURE;
+        }
+    };
+    match load_rules(args, &settings, options) {
         Ok(loaded) => {
             for warning in loaded.warnings.all() {
                 report(warning);
@@ -71,8 +78,11 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
     }
 }
 
-fn load_rules(args: &ValidateArgs, settings: &Settings) -> Result<LoadedRules, Problems> {
-    let options = args.options.load_options(settings);
+fn load_rules(
+    args: &ValidateArgs,
+    settings: &Settings,
+    options: LoadOptions,
+) -> Result<LoadedRules, Problems> {
     match args.paths.as_slice() {
         [] => load(std::slice::from_ref(&settings.rules.path), options)
             .inspect_err(|_| report(format_args!("rules.path: {}", settings.rules.path.display()))),

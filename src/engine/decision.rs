@@ -145,6 +145,13 @@ impl Decision {
         Some(LimitResult { rule, limit, cost: self.plan.charges.charge(index).cost, outcome })
     }
 
+    /// The hash that is shown in place of the value of an entry of the request, by the indexes of descriptor and entry;
+    /// `None` if the value is not secret.
+    #[must_use]
+    pub fn hidden_value(&self, descriptor: usize, entry: usize) -> Option<&str> {
+        self.plan.hidden.get(descriptor, entry)
+    }
+
     /// Every counter once, with the limit of the first descriptor that is charged to it. The result is `None` if the
     /// charge was skipped: nothing is known of the counter.
     pub fn counters(&self) -> impl Iterator<Item = (&Limit, Option<LimitResult<'_>>)> {

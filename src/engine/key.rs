@@ -3,7 +3,8 @@
 //! `{domain|key=value}|key=value#fingerprint`. The part in braces decides the slot in a Redis Cluster: by default
 //! domain and first entry, so that all counters of one tenant, user or address are on one node ([`ShardBy`]).
 //! Characters with a meaning are escaped as `%XX`, so different descriptors never share a key. A long part is replaced
-//! by a hash of the unescaped text.
+//! by a hash of the unescaped text, `%h` and hexadecimal digits; a secret value by a keyed hash, `%k` and such digits
+//! (`secret/`).
 
 use sha2::{Digest, Sha256};
 
@@ -21,6 +22,8 @@ pub(super) enum KeyPart<'a> {
     FromRequest(&'a str, &'a str),
     /// Key and value of the rule file: a wildcard whose values share the counter.
     FromRule(&'a str, &'a str),
+    /// Key of the request, and the hash of a secret value.
+    Hidden(&'a str, &'a str),
 }
 
 /// The rest of a counter's key.
@@ -63,14 +66,18 @@ pub(super) fn write_key<'a>(
 }
 
 fn write_part(out: &mut String, part: KeyPart<'_>) {
-    let (KeyPart::FromRequest(key, value) | KeyPart::FromRule(key, value)) = part;
+    let (KeyPart::FromRequest(key, _) | KeyPart::FromRule(key, _) | KeyPart::Hidden(key, _)) = part;
     out.push('|');
     write_text(out, key);
     out.push('=');
-    write_text(out, value);
-    if let KeyPart::FromRule(..) = part {
-        // `%*` is not an escape, so no entry of a request produces it.
-        out.push_str("%*");
+    match part {
+        KeyPart::FromRequest(_, value) => write_text(out, value),
+        KeyPart::FromRule(_, value) => {
+            write_text(out, value);
+            // `%*` is not an escape, so no entry of a request produces it.
+            out.push_str("%*");
+        }
+        KeyPart::Hidden(_, hash) => out.push_str(hash),
     }
 }
 
@@ -120,7 +127,12 @@ const IS_ESCAPED: [bool; 256] = {
 fn write_hash(out: &mut String, text: &[u8]) {
     let digest = Sha256::digest(text);
     out.push_str("%h");
-    for byte in &digest[..16] {
+    push_hex(out, &digest[..16]);
+}
+
+/// Appends two digits for each byte.
+pub(super) fn push_hex(out: &mut String, bytes: &[u8]) {
+    for byte in bytes {
         out.extend([LOWER_HEX[usize::from(byte >> 4)], LOWER_HEX[usize::from(byte & 15)]]);
     }
 }

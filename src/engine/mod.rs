@@ -19,6 +19,7 @@ mod metadata;
 mod pattern;
 mod rule;
 mod rule_set;
+mod secret;
 mod spec;
 mod wildcards;
 
@@ -47,6 +48,7 @@ pub use plan::{Plan, PlanError};
 pub use request::{Descriptor, Entry, LimitOverride, Request};
 pub use rule::{Rule, RuleId};
 pub use rule_set::{Defaults, DomainRules, Node, RuleSet};
+pub use secret::{HashKey, ValueHashing};
 pub use shard::ShardBy;
 pub use spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
 pub use store::{PartialOutcomes, Reservation, Reset, Store, StoreError};

@@ -12,6 +12,7 @@ use super::matcher::Walk;
 use super::request::{Descriptor, Entry, LimitOverride, Request};
 use super::rule::Rule;
 use super::rule_set::{Defaults, DomainRules, RuleSet};
+use super::secret::HiddenValues;
 
 /// Bytes of a `key_value` text that is matched without a second allocation: most are shorter.
 const MATCH_TEXT_CAPACITY: usize = 64;
@@ -36,6 +37,8 @@ pub struct Plan {
     pub charges: Charges,
     /// One per descriptor, in order.
     pub(super) descriptors: SmallVec<[Planned; 2]>,
+    /// What is shown in place of the request's secret values.
+    pub(super) hidden: HiddenValues,
 }
 
 /// The limits of one descriptor.
@@ -83,7 +86,8 @@ impl RuleSet {
     pub fn plan(&self, request: &Request) -> Result<Plan, PlanError> {
         let Some(domain) = self.domain(&request.domain) else {
             let descriptors = request.descriptors.iter().map(|_| Planned::Nothing).collect();
-            return Ok(Plan { charges: Charges::default(), descriptors });
+            let hidden = self.hidden_values(None, request);
+            return Ok(Plan { charges: Charges::default(), descriptors, hidden });
         };
         let matches = self.matches(domain, request)?;
         let replaced: SmallVec<[&str; 2]> = matches
@@ -99,8 +103,8 @@ impl RuleSet {
         let is_shadow_quota = |matched: &Match<'_>| matched.is_quota() && matched.is_shadow();
         let quota_can_deny =
             !matches.iter().any(|matched| is_shadow_quota(matched) && has_counted_limit(matched));
-        let mut plan = Plan::default();
-        for (descriptor, matched) in request.descriptors.iter().zip(&matches) {
+        let mut plan = Plan { hidden: self.hidden_values(Some(domain), request), ..Plan::default() };
+        for (index, (descriptor, matched)) in request.descriptors.iter().zip(&matches).enumerate() {
             let role = match (matched.is_shadow(), matched.is_quota()) {
                 (true, _) => Role::NonBinding,
                 (false, true) if quota_can_deny => Role::Quota(plan.charges.quota_groups()),
@@ -108,7 +112,7 @@ impl RuleSet {
                 (false, false) => Role::Enforce,
             };
             let cost = request.cost(descriptor);
-            let context = DescriptorContext { domain, entries: &descriptor.entries, cost, role };
+            let context = DescriptorContext { domain, index, entries: &descriptor.entries, cost, role };
             let planned = plan.add(matched, &context, &replaced);
             plan.descriptors.push(planned);
         }
@@ -167,6 +171,8 @@ fn override_spec(limit_override: LimitOverride, defaults: Defaults) -> LimitSpec
 /// What the charges of one descriptor have in common.
 struct DescriptorContext<'a> {
     domain: &'a DomainRules,
+    /// The index of the descriptor.
+    index: usize,
     entries: &'a [Entry],
     cost: Cost,
     role: Role,
@@ -187,6 +193,7 @@ impl Plan {
     fn add(&mut self, matched: &Match<'_>, context: &DescriptorContext<'_>, replaced: &[&str]) -> Planned {
         let mut unlimited = None;
         let mut limits = SmallVec::new();
+        let hidden = &self.hidden;
         for limit in matched.limits() {
             if is_replaced(limit, replaced) {
                 continue;
@@ -202,7 +209,8 @@ impl Plan {
                 role: context.role,
                 on_store_failure: limit.spec.on_store_failure,
             };
-            let index = self.charges.push(charge, |text| write_key(text, matched, context, limit));
+            let write_key = |text: &mut String| write_key(text, matched, context, limit, hidden);
+            let index = self.charges.push(charge, write_key);
             limits.push((Arc::clone(limit), index));
         }
         match (limits.is_empty(), unlimited) {
@@ -213,11 +221,20 @@ impl Plan {
     }
 }
 
-fn write_key(text: &mut String, matched: &Match<'_>, context: &DescriptorContext<'_>, limit: &Limit) {
+fn write_key(
+    text: &mut String,
+    matched: &Match<'_>,
+    context: &DescriptorContext<'_>,
+    limit: &Limit,
+    hidden: &HiddenValues,
+) {
     let parts = context.entries.iter().enumerate().map(|(index, entry)| {
         match matched.walk.steps.get(index).map(|step| step.node()) {
             Some(node) if node.shares_counter => KeyPart::FromRule(&node.key, node.value()),
-            _ => KeyPart::FromRequest(&entry.key, &entry.value),
+            _ => match hidden.get(context.index, index) {
+                Some(hash) => KeyPart::Hidden(&entry.key, hash),
+                None => KeyPart::FromRequest(&entry.key, &entry.value),
+            },
         }
     });
     let key_context = KeyContext {

@@ -6,7 +6,9 @@ use hashbrown::HashMap;
 
 use super::limit::{Algorithm, Charging, FailurePolicy, Limit, LimitId};
 use super::pattern::Pattern;
+use super::request::{Entry, Request};
 use super::rule::{Rule, RuleId};
+use super::secret::{HiddenValues, SecretValues, ValueHashing};
 use super::shard::ShardBy;
 use super::spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
 use super::wildcards::Wildcards;
@@ -43,6 +45,8 @@ pub struct RuleSet {
     rules: Vec<Arc<Rule>>,
     limits: Vec<Arc<Limit>>,
     defaults: Defaults,
+    /// The secret values of requests for other domains: keys that are secret in any domain are secret there.
+    secrets_elsewhere: Option<SecretValues>,
 }
 
 /// The tree of one domain.
@@ -54,12 +58,14 @@ pub struct DomainRules {
     pub shard_by: ShardBy,
     /// The parent of the first level: a node without a rule.
     pub root: Node,
+    /// `None` if no value is secret.
+    pub(super) secrets: Option<SecretValues>,
 }
 
 /// One node of the tree.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    /// `key_value` or `key`, as in the rule file.
+    /// `key_value` or `key`, as in the rule file; with a hash in place of a secret value.
     pub composite: Box<str>,
     /// The key alone.
     pub key: Box<str>,
@@ -73,7 +79,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// The value as in the rule file, or empty.
+    /// The value as in the rule file, or empty; the hash of a secret value.
     #[must_use]
     pub fn value(&self) -> &str {
         self.composite.get(self.key.len() + 1..).unwrap_or_default()
@@ -109,19 +115,26 @@ impl RuleSet {
     ///
     /// # Errors
     /// [`CompileError`] for the first spec that is not valid. To report every problem, check the specs before.
-    pub fn compile(specs: &[DomainSpec], defaults: Defaults) -> Result<Self, CompileError> {
-        let mut set = Self { domains: HashMap::new(), rules: Vec::new(), limits: Vec::new(), defaults };
+    pub fn compile(
+        specs: &[DomainSpec],
+        defaults: Defaults,
+        hashing: ValueHashing,
+    ) -> Result<Self, CompileError> {
+        let mut set = Self { defaults, ..Self::empty() };
         for spec in specs {
             let name: Arc<str> = spec.domain.as_str().into();
             let mut root = Node::default();
             let shard_by = spec.shard_by;
-            let top = Parent { domain: &name, path: &spec.domain, shard_by };
+            let secrets = SecretValues::new([spec.descriptors.as_slice()], hashing)?;
+            let top = Parent { domain: &name, path: &spec.domain, shard_by, secrets: secrets.as_ref() };
             set.add_level(&mut root, &spec.descriptors, &top)?;
-            let rules = DomainRules { name, shard_by, root };
+            let rules = DomainRules { name, shard_by, root, secrets };
             if set.domains.insert(spec.domain.as_str().into(), rules).is_some() {
                 return Err(CompileError::DuplicateDomain(spec.domain.clone()));
             }
         }
+        let levels = specs.iter().map(|spec| spec.descriptors.as_slice());
+        set.secrets_elsewhere = SecretValues::new(levels, hashing)?;
         Ok(set)
     }
 
@@ -133,6 +146,7 @@ impl RuleSet {
             rules: Vec::new(),
             limits: Vec::new(),
             defaults: Defaults::ENVOY_RATELIMIT,
+            secrets_elsewhere: None,
         }
     }
 
@@ -145,12 +159,10 @@ impl RuleSet {
         let mut wildcards = Vec::new();
         for spec in specs {
             let composite = spec.composite();
-            let path = format!("{}.{composite}", parent.path);
-            let mut child = Node {
-                composite: composite.as_str().into(),
-                key: spec.key.as_str().into(),
-                ..Node::default()
-            };
+            let shown = parent.shown_composite(spec);
+            let path = format!("{}.{shown}", parent.path);
+            let mut child =
+                Node { composite: shown.into(), key: spec.key.as_str().into(), ..Node::default() };
             child.shares_counter = spec.share_threshold;
             let here = Parent { path: &path, ..*parent };
             if let Some(rule) = &spec.rule {
@@ -219,6 +231,22 @@ impl RuleSet {
         self.next_limit_id()
     }
 
+    /// The hash that is shown in place of the entry's value in a request for `domain`; `None` if the value is not
+    /// secret.
+    #[must_use]
+    pub fn hidden_value(&self, domain: &str, entry: &Entry) -> Option<Box<str>> {
+        self.secrets(self.domain(domain))?.hidden_value(domain, entry, &mut String::new())
+    }
+
+    /// The hashes of a request's secret values; `domain` has the rules of its domain.
+    pub(super) fn hidden_values(&self, domain: Option<&DomainRules>, request: &Request) -> HiddenValues {
+        self.secrets(domain).map(|secrets| secrets.hidden_values(request)).unwrap_or_default()
+    }
+
+    fn secrets<'s>(&'s self, domain: Option<&'s DomainRules>) -> Option<&'s SecretValues> {
+        domain.map_or(&self.secrets_elsewhere, |rules| &rules.secrets).as_ref()
+    }
+
     /// Values for limits that do not set them.
     #[must_use]
     pub fn defaults(&self) -> Defaults {
@@ -236,4 +264,13 @@ struct Parent<'a> {
     domain: &'a Arc<str>,
     path: &'a str,
     shard_by: ShardBy,
+    secrets: Option<&'a SecretValues>,
+}
+
+impl Parent<'_> {
+    /// The name of a node below, with a hash in place of a secret value.
+    fn shown_composite(&self, spec: &NodeSpec) -> String {
+        let hash = self.secrets.and_then(|secrets| secrets.hidden_rule_value(self.domain, spec));
+        hash.map_or_else(|| spec.composite(), |hash| format!("{}_{hash}", spec.key))
+    }
 }

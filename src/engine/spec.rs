@@ -24,6 +24,8 @@ pub struct NodeSpec {
     pub value: String,
     /// Whether all values that match the wildcard share one counter.
     pub share_threshold: bool,
+    /// Whether the values of the entries that match are secret, and all other values of the key in this domain.
+    pub secret: bool,
     /// The rule of descriptors that end here.
     pub rule: Option<RuleSpec>,
     /// The next level.
@@ -63,6 +65,9 @@ pub enum CompileError {
     /// Two nodes with the same name at one level.
     #[error("duplicate descriptor composite key '{0}'")]
     DuplicateComposite(String),
+    /// Values are secret, but there is no [`HashKey`](super::HashKey).
+    #[error("secret values need a key for their hashes")]
+    NoHashKey,
     /// A limit is not valid.
     #[error("{path}: {cause}")]
     Limit {

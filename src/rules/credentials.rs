@@ -1,5 +1,7 @@
-//! Values of rules that look like credentials. A value of a rule file is public: it is in metrics, on the admin pages
-//! and in counter keys.
+//! Values of rules that are credentials or look like ones. A value of a rule file is public unless the rule says
+//! `secret: true`: it is in metrics, on the admin pages and in counter keys.
+
+use crate::engine::NodeSpec;
 
 /// Keys whose values are credentials, without case, `-` and `_`.
 const SECRET_KEYS: [&str; 12] = [
@@ -24,8 +26,8 @@ const TOKEN_PREFIXES: [&str; 10] =
 /// A value of fewer characters than this is a name, such as `anonymous` or `v2`, rather than a credential.
 const SHORTEST_SECRET: usize = 12;
 
-/// Whether an entry of a rule file looks like a credential. A wildcard is none: it does not have the whole value.
-pub(super) fn is_like_credential(key: &str, value: &str) -> bool {
+/// Whether an entry looks like a credential. A wildcard is none: it does not have the whole value.
+pub fn is_like_credential(key: &str, value: &str) -> bool {
     if value.contains('*') {
         return false;
     }
@@ -40,6 +42,11 @@ pub(super) fn is_like_credential(key: &str, value: &str) -> bool {
     // Words are no credentials, digits alone are numbers of clients.
     let is_mixed = has(char::is_ascii_digit) && has(char::is_ascii_alphabetic);
     is_mixed && (is_token || is_secret_key)
+}
+
+/// The name of a node with a secret value, for messages.
+pub(super) fn without_value(spec: &NodeSpec) -> String {
+    format!("{}_(secret)", spec.key)
 }
 
 #[cfg(test)]

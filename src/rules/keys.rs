@@ -188,6 +188,12 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         Section::Descriptor,
+        "secret",
+        ValueType::Flag,
+        "The values of this key are secret (tokens, API keys): everywhere in this domain a keyed hash stands in place of the value, in counter keys, on pages, in metadata and in names of rules. Needs the setting secrets.key or secrets.key_file. A change starts fresh counters.",
+    ),
+    key(
+        Section::Descriptor,
         "shard_by",
         ValueType::Choice(shard_bys),
         "The part of a descriptor that selects the slot of its counters in a Redis Cluster. first_entry: domain and first entry (default). domain: the domain alone, so that one node has all its counters. descriptor: all entries. Counters of one slot are decided in one step. A change starts fresh counters.",

@@ -1,10 +1,10 @@
 //! Checks that compare descriptors with each other: repeated nodes, unreachable nodes, names of limits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use crate::engine::Pattern;
+use crate::engine::{NodeSpec, Pattern};
 
-use super::credentials::is_like_credential;
+use super::credentials::{is_like_credential, without_value};
 use super::problem::{Location, Problem, ProblemCollector};
 use super::read::{DomainDraft, LimitDraft, NodeDraft};
 
@@ -17,21 +17,34 @@ const MAX_WILDCARDS_COMPARED: usize = 256;
 const MAX_PATH_BYTES: usize = 32 << 20;
 
 const CREDENTIAL_REASON: &str = "the value looks like a credential, and values of rules are public: in metrics, on the \
-    admin pages and in counter keys; let the caller send the name of the client instead";
+    admin pages and in counter keys; let the caller send the name of the client instead, or set secret: true";
 
 /// Replaces a `*`, as an example of any text: a noncharacter of Unicode, which no real pattern contains.
 const ANY_TEXT: &str = "\u{10FFFF}";
 
 /// Reports the problems of a domain as a whole.
 pub(super) fn check_domain(domain: &DomainDraft, problems: &mut ProblemCollector) {
-    let mut check = LevelCheck { problems, path_bytes: 0 };
+    let mut secret_keys = HashSet::new();
+    collect_secret_keys(&domain.nodes, &mut secret_keys);
+    let mut check = LevelCheck { problems, secret_keys, path_bytes: 0 };
     if check.check_level(&domain.nodes, &domain.name).is_ok() {
         check_names(domain, problems);
     }
 }
 
-struct LevelCheck<'p> {
+fn collect_secret_keys<'n>(nodes: &'n [NodeDraft], keys: &mut HashSet<&'n str>) {
+    for node in nodes {
+        if node.spec.secret {
+            keys.insert(node.spec.key.as_str());
+        }
+        collect_secret_keys(&node.nodes, keys);
+    }
+}
+
+struct LevelCheck<'p, 'n> {
     problems: &'p mut ProblemCollector,
+    /// Keys whose values no problem may quote.
+    secret_keys: HashSet<&'n str>,
     /// The paths of the nodes that were checked.
     path_bytes: usize,
 }
@@ -39,14 +52,14 @@ struct LevelCheck<'p> {
 /// The paths are too long together: reported, and not checked further.
 struct LongPaths;
 
-impl LevelCheck<'_> {
+impl LevelCheck<'_, '_> {
     fn check_level(&mut self, nodes: &[NodeDraft], path: &str) -> Result<(), LongPaths> {
         let mut firsts: HashMap<String, &Location> = HashMap::new();
         let wildcards = Wildcards::of_level(nodes);
         for (index, node) in nodes.iter().enumerate() {
             let composite = node.spec.composite();
             self.add_path(path.len() + composite.len(), &node.location)?;
-            let path = format!("{path}.{composite}");
+            let path = format!("{path}.{}", self.shown_composite(&node.spec));
             if let Some(first) = firsts.get(&composite) {
                 let reason = format!("duplicate descriptor composite key '{path}', first on {first}");
                 self.problems.push(Problem::error(node.location.clone(), reason));
@@ -57,7 +70,8 @@ impl LevelCheck<'_> {
                 let reason = "this descriptor does nothing: it has no value, no limit and no descriptors";
                 self.problems.push(Problem::warning(node.location.clone(), reason));
             }
-            if is_like_credential(&node.spec.key, &node.spec.value) {
+            let NodeSpec { key, value, .. } = &node.spec;
+            if is_like_credential(key, value) && !self.secret_keys.contains(key.as_str()) {
                 self.problems.push(Problem::warning(node.location.clone(), CREDENTIAL_REASON));
             }
             if let Some(problem) = same_label(&node.limits) {
@@ -67,6 +81,12 @@ impl LevelCheck<'_> {
             self.check_level(&node.nodes, &path)?;
         }
         Ok(())
+    }
+
+    fn shown_composite(&self, spec: &NodeSpec) -> String {
+        let is_value = !spec.value.is_empty() && !spec.value.contains('*');
+        let is_secret = is_value && self.secret_keys.contains(spec.key.as_str());
+        if is_secret { without_value(spec) } else { spec.composite() }
     }
 
     fn add_path(&mut self, bytes: usize, location: &Location) -> Result<(), LongPaths> {
@@ -84,10 +104,10 @@ impl LevelCheck<'_> {
 }
 
 /// Whether the node can be removed without effect. A node with a value, or with a star in its key, exempts the entries
-/// that it matches.
+/// that it matches; a secret node says that the values of its key are secret.
 fn has_no_effect(node: &NodeDraft, composite: &str) -> bool {
     let is_empty = node.spec.value.is_empty() && !node.names_limits && node.nodes.is_empty();
-    is_empty && !composite.contains('*') && !node.has_errors
+    is_empty && !node.spec.secret && !composite.contains('*') && !node.has_errors
 }
 
 /// Limits without a name are labelled with the path of their rule, so two of them in one rule have the same label.

@@ -4,12 +4,12 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::engine::{Defaults, DomainSpec, RuleSet};
+use crate::engine::{Defaults, DomainSpec, RuleSet, ValueHashing};
 
 use super::lint;
 use super::own_thread::on_own_thread;
 use super::problem::{Location, Problem, ProblemCollector, Problems};
-use super::read::{DomainDraft, read_document};
+use super::read::{DomainDraft, ReadContext, read_document};
 use super::source::{Source, SourceFile, SourceFiles};
 use crate::yaml;
 
@@ -20,6 +20,8 @@ pub struct LoadOptions {
     pub merge_domains: bool,
     /// Defaults for limits that do not set a key.
     pub defaults: Defaults,
+    /// The key of the hashes of secret values.
+    pub hashing: ValueHashing,
 }
 
 /// Rules without errors.
@@ -54,7 +56,7 @@ pub fn load_stream(name: &str, stream: impl Read, options: LoadOptions) -> Resul
 pub(super) fn compile(sources: &SourceFiles, options: LoadOptions) -> Result<LoadedRules, Problems> {
     // Apart from the rules, which stay: the trees of the files need many times their memory.
     let (specs, warnings) = on_own_thread(|| read_specs(sources, options))?;
-    let rules = RuleSet::compile(&specs, options.defaults).map_err(|error| {
+    let rules = RuleSet::compile(&specs, options.defaults, options.hashing).map_err(|error| {
         // Only reached if the checks of `read_specs` miss an error that the compiler finds.
         Problems::one_error(Location::file("rules".into()), error.to_string())
     })?;
@@ -65,8 +67,7 @@ pub(super) fn compile(sources: &SourceFiles, options: LoadOptions) -> Result<Loa
 fn read_specs(sources: &SourceFiles, options: LoadOptions) -> Result<(Vec<DomainSpec>, Problems), Problems> {
     let mut problems = ProblemCollector::default();
     sources.problems.iter().cloned().for_each(|problem| problems.push(problem));
-    let drafts =
-        sources.files.iter().filter_map(|file| read_file(file, options.defaults, &mut problems)).collect();
+    let drafts = sources.files.iter().filter_map(|file| read_file(file, options, &mut problems)).collect();
     let domains = join_domains(drafts, options.merge_domains, &mut problems);
     domains.iter().for_each(|domain| lint::check_domain(domain, &mut problems));
 
@@ -79,7 +80,11 @@ fn read_specs(sources: &SourceFiles, options: LoadOptions) -> Result<(Vec<Domain
     Ok((specs, problems))
 }
 
-fn read_file(file: &SourceFile, defaults: Defaults, problems: &mut ProblemCollector) -> Option<DomainDraft> {
+fn read_file(
+    file: &SourceFile,
+    options: LoadOptions,
+    problems: &mut ProblemCollector,
+) -> Option<DomainDraft> {
     let mut fail = |location, reason: String| {
         problems.push(Problem::error(location, reason));
         None
@@ -103,7 +108,8 @@ fn read_file(file: &SourceFile, defaults: Defaults, problems: &mut ProblemCollec
             return fail(Location::line(Arc::clone(&file.name), error.line), reason);
         }
     };
-    let (draft, found) = read_document(&file.name, &document, defaults);
+    let context = ReadContext { defaults: options.defaults, hashing: options.hashing };
+    let (draft, found) = read_document(&file.name, &document, context);
     problems.append(found);
     draft
 }

@@ -17,6 +17,7 @@ mod show;
 mod source;
 mod status;
 
+pub use credentials::is_like_credential;
 pub use load::{LoadOptions, LoadedRules, load, load_stream};
 pub use own_thread::on_own_thread;
 pub use problem::{Problem, Problems};

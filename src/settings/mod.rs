@@ -12,6 +12,7 @@ mod reader;
 mod redis;
 mod response;
 mod rules;
+mod secrets;
 mod server;
 mod store;
 mod unread;
@@ -27,6 +28,7 @@ pub use error::{Fault, Origin, SettingProblem, SettingProblems, SettingsError};
 pub use log::Log;
 pub use reader::Setting;
 pub use rules::Rules;
+pub use secrets::{HashKeySource, KeyFileError, Secrets};
 pub use server::{AdminServer, GrpcServer, Server};
 pub use store::{Store, StoreKind};
 pub use unread::UnreadVariable;
@@ -40,6 +42,8 @@ pub struct Settings {
     pub server: Server,
     /// `rules.*`
     pub rules: Rules,
+    /// `secrets.*`
+    pub secrets: Secrets,
     /// `store.*`
     pub store: Store,
     /// `failure.local_share`: during an outage, a limit with the policy `local` is divided by this number.
@@ -104,6 +108,7 @@ impl Settings {
         let mut settings = Self {
             server: Server::from_reader(reader),
             rules: Rules::from_reader(reader),
+            secrets: Secrets::from_reader(reader),
             store: Store::from_reader(reader),
             local_share: reader.take("failure.local_share", "1", parsers::nonzero_u32(1_000)),
             defaults: defaults_from_reader(reader),

@@ -18,7 +18,9 @@ pub(super) fn for_decision(request: &Request, decision: &Decision) -> Metadata {
     let mut fields = BTreeMap::new();
     let mut set = |name: &str, value| fields.insert(name.to_owned(), value);
     set("domain", Metadata::Text(request.domain.clone()));
-    set("descriptors", Metadata::List(request.descriptors.iter().map(descriptor_metadata).collect()));
+    let descriptors = request.descriptors.iter().enumerate();
+    let descriptors = descriptors.map(|(index, descriptor)| descriptor_metadata(index, descriptor, decision));
+    set("descriptors", Metadata::List(descriptors.collect()));
     if request.hits_addend != 0 {
         set("hitsAddend", Metadata::Number(f64::from(request.hits_addend)));
     }
@@ -87,10 +89,15 @@ fn failure_policies(decision: &Decision) -> BTreeMap<String, Metadata> {
     policies.collect()
 }
 
-fn descriptor_metadata(descriptor: &Descriptor) -> Metadata {
-    let entry = |entry: &Entry| Metadata::Text(format!("{}={}", entry.key, entry.value));
+/// A secret value is not shown, but the hash that also stands in the key of its counter.
+fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decision) -> Metadata {
+    let entry = |(place, Entry { key, value }): (usize, &Entry)| {
+        let shown = decision.hidden_value(index, place).unwrap_or(value);
+        Metadata::Text(format!("{key}={shown}"))
+    };
+    let entries = descriptor.entries.iter().enumerate().map(entry).collect();
     let mut fields = BTreeMap::new();
-    fields.insert("entries".to_owned(), Metadata::List(descriptor.entries.iter().map(entry).collect()));
+    fields.insert("entries".to_owned(), Metadata::List(entries));
     if let Some(limit) = descriptor.limit {
         fields.insert("limit".to_owned(), Metadata::Text(limit_text(limit)));
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ratelimitd::clock::ManualClock;
 use ratelimitd::engine::{
     Algorithm, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Pacing, Period, Plan, Refill,
-    Request, RuleSet, RuleSpec, Unit, Verdict,
+    Request, RuleSet, RuleSpec, Unit, ValueHashing, Verdict,
 };
 use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 
@@ -78,7 +78,8 @@ fn plan(limit: LimitSpec) -> Plan {
     let rule = RuleSpec { limits: vec![limit], ..RuleSpec::default() };
     let node = NodeSpec { key: "user".to_owned(), rule: Some(rule), ..NodeSpec::default() };
     let domain = DomainSpec { domain: "docs".to_owned(), descriptors: vec![node], ..DomainSpec::default() };
-    let rules = RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT).expect("the limit is valid");
+    let rules = RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE)
+        .expect("the limit is valid");
     let entry = Entry { key: "user".to_owned(), value: "alice".to_owned() };
     let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
     let request = Request { domain: "docs".to_owned(), hits_addend: 1, descriptors: vec![descriptor] };

@@ -40,8 +40,8 @@ const ALLOWED_IMPORTS: [(&str, &[&str]); 15] = [
 ];
 
 /// Crates that the pure engine may use: data structures, a text search and a hash, nothing that acts.
-const ENGINE_CRATES: [&str; 7] =
-    ["std", "core", "thiserror", "aho_corasick", "hashbrown", "smallvec", "sha2"];
+const ENGINE_CRATES: [&str; 8] =
+    ["std", "core", "thiserror", "aho_corasick", "hashbrown", "hmac", "smallvec", "sha2"];
 
 /// The first folder or file below `src`.
 fn top_module(path: &Path) -> String {

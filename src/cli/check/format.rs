@@ -6,7 +6,9 @@ use prost_types::value::Kind;
 use serde_json::{Value, json};
 
 use crate::cli::seconds::decimal_seconds;
+use crate::rules::is_like_credential;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
@@ -17,9 +19,10 @@ use crate::transport::protojson::whole_number;
 /// One line for the request, and one indented line for each descriptor and header.
 pub(super) fn answer_text(request: &RateLimitRequest, answer: &RateLimitResponse) -> String {
     let mut out = format!("{}{}\n", code_text(answer.overall_code()), delay_text(answer));
-    for (descriptor, status) in request.descriptors.iter().zip(&answer.statuses) {
+    for (index, (descriptor, status)) in request.descriptors.iter().zip(&answer.statuses).enumerate() {
         let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
-        out.push_str(&format!("  {}: {}\n", entries_text(descriptor), status_text(status, hits)));
+        let entries = entries_in_metadata(answer, index).unwrap_or_else(|| entries_text(descriptor));
+        out.push_str(&format!("  {entries}: {}\n", status_text(status, hits)));
     }
     for header in &answer.response_headers_to_add {
         out.push_str(&format!("  {}: {}\n", header.key, header.value));
@@ -42,10 +45,28 @@ fn delay_text(answer: &RateLimitResponse) -> String {
     delay.map(|delay| format!(", wait {delay} ms")).unwrap_or_default()
 }
 
+/// The entries of a descriptor as the service shows them, if the answer has metadata: with hashes in place of secret
+/// values.
+fn entries_in_metadata(answer: &RateLimitResponse, index: usize) -> Option<String> {
+    let metadata = answer.dynamic_metadata.as_ref()?;
+    let Some(Kind::ListValue(descriptors)) = &metadata.fields.get("descriptors")?.kind else { return None };
+    let Some(Kind::StructValue(descriptor)) = &descriptors.values.get(index)?.kind else { return None };
+    let Some(Kind::ListValue(entries)) = &descriptor.fields.get("entries")?.kind else { return None };
+    let texts = entries.values.iter().map(|entry| match &entry.kind {
+        Some(Kind::StringValue(text)) => Some(text.as_str()),
+        _ => None,
+    });
+    Some(texts.collect::<Option<Vec<_>>>()?.join(","))
+}
+
+/// The entries as given. Only the service knows which values are secret, so values that look like credentials are left
+/// out.
 fn entries_text(descriptor: &RateLimitDescriptor) -> String {
-    let entries: Vec<_> =
-        descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
-    entries.join(",")
+    let shown = |entry: &Entry| match is_like_credential(&entry.key, &entry.value) {
+        true => format!("{}=(not shown)", entry.key),
+        false => format!("{}={}", entry.key, entry.value),
+    };
+    descriptor.entries.iter().map(shown).collect::<Vec<_>>().join(",")
 }
 
 /// Such as `OK, 4 of 5 per minute left, resets in 32 s (rule per-user)`.

@@ -2,30 +2,38 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Defaults, NodeSpec, RuleSpec, ShardBy};
+use crate::engine::{Defaults, NodeSpec, RuleSpec, ShardBy, ValueHashing};
 
 use super::draft::{DomainDraft, NodeDraft};
 use super::fields::Fields;
 use super::file_report::{FileReport, Position};
 use super::limits::{has_limits, read_limits};
 use super::metadata::read_metadata;
+use crate::rules::credentials::without_value;
 use crate::rules::keys::Section;
 use crate::rules::problem::ProblemCollector;
 use crate::yaml::{Document, Node};
+
+/// Settings that a document is read with.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rules) struct ReadContext {
+    pub defaults: Defaults,
+    pub hashing: ValueHashing,
+}
 
 /// Reads the first document of `file`. Returns `None` for a document without a domain, and every problem of the
 /// document in both cases.
 pub(in crate::rules) fn read_document(
     file: &Arc<str>,
     document: &Document,
-    defaults: Defaults,
+    context: ReadContext,
 ) -> (Option<DomainDraft>, ProblemCollector) {
     let mut report = FileReport::new(file);
-    let draft = read_domain(document, defaults, &mut report);
+    let draft = read_domain(document, context, &mut report);
     (draft, report.problems)
 }
 
-fn read_domain(document: &Document, defaults: Defaults, report: &mut FileReport) -> Option<DomainDraft> {
+fn read_domain(document: &Document, context: ReadContext, report: &mut FileReport) -> Option<DomainDraft> {
     if let Some(line) = document.second_line {
         let reason = "only the first YAML document of a file is read; this one is ignored";
         report.warn(&Position::document(line), reason);
@@ -35,7 +43,7 @@ fn read_domain(document: &Document, defaults: Defaults, report: &mut FileReport)
         return None;
     };
     let fields = Fields::from_map(&root.into(), Section::File, Position::document(root.line), report);
-    let nodes = NodeReader { defaults, report }.read_level(&fields);
+    let nodes = NodeReader { context, report }.read_level(&fields);
     let name = required_text(&fields, "domain", NO_DOMAIN, report)?;
     let location = report.location(&fields.position_of("domain"));
     Some(DomainDraft { location, name: name.to_owned(), shard_by: read_shard_by(&fields), nodes })
@@ -46,6 +54,8 @@ fn read_shard_by(fields: &Fields<'_>) -> Option<ShardBy> {
 }
 
 const NO_DOMAIN: &str = "config file cannot have empty domain";
+const NO_HASH_KEY: &str = "a secret value needs a key for its hash: set secrets.key_file or secrets.key, to the same key \
+    for all instances";
 
 /// The text of a key that may not be missing or empty, else `reason` is reported.
 fn required_text<'n>(
@@ -62,7 +72,7 @@ fn required_text<'n>(
 }
 
 struct NodeReader<'r> {
-    defaults: Defaults,
+    context: ReadContext,
     report: &'r mut FileReport,
 }
 
@@ -74,7 +84,7 @@ impl NodeReader<'_> {
 
     fn read_node(&mut self, node: &Node, at: Position) -> Option<NodeDraft> {
         let fields = Fields::from_map(&node.into(), Section::Descriptor, at, self.report);
-        let limits = read_limits(&fields, self.defaults, self.report);
+        let limits = read_limits(&fields, self.context.defaults, self.report);
         let rule = self.read_rule(&fields);
         let nodes = self.read_level(&fields);
         let key = required_text(&fields, "key", "descriptor has empty key", self.report)?;
@@ -82,8 +92,12 @@ impl NodeReader<'_> {
             key: key.to_owned(),
             value: fields.text("value").unwrap_or_default().to_owned(),
             share_threshold: fields.flag("share_threshold"),
+            secret: fields.flag("secret"),
             ..NodeSpec::default()
         };
+        if spec.secret && self.context.hashing.key.is_none() {
+            self.report.error(&fields.position_of("secret"), NO_HASH_KEY);
+        }
         self.check_wildcard(&spec, &fields);
         let names_limits = has_limits(&fields);
         self.check_effect(&fields, names_limits);
@@ -105,7 +119,7 @@ impl NodeReader<'_> {
 
     fn check_wildcard(&mut self, spec: &NodeSpec, fields: &Fields<'_>) {
         if spec.share_threshold && !spec.value.contains('*') {
-            let composite = spec.composite();
+            let composite = if spec.secret { without_value(spec) } else { spec.composite() };
             self.report.error(
                 &fields.position_of("share_threshold"),
                 format!(

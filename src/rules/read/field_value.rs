@@ -42,9 +42,11 @@ impl<'n> FieldValue<'n> {
     fn of_scalar(name: &str, value_type: ValueType, scalar: &'n Scalar, node: &Node) -> Result<Self, String> {
         match (value_type, scalar.yaml11_value()) {
             (ValueType::Text | ValueType::Unit | ValueType::Choice(_), ScalarValue::Float(_)) => {
+                // A value may be secret, and a token of hexadecimal digits may look like 12e34.
+                let what =
+                    if name == "value" { "what".to_owned() } else { format!("{}, which", scalar.text) };
                 Err(format!(
-                    "error checking config: '{name}' is {}, which YAML reads as a floating-point number; put text in quotes",
-                    scalar.text
+                    "error checking config: '{name}' is {what} YAML reads as a floating-point number; put text in quotes"
                 ))
             }
             (ValueType::Choice(choices), _) if !choices().contains(&&*scalar.text) => {

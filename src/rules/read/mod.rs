@@ -11,5 +11,5 @@ mod merge_keys;
 mod metadata;
 mod yaml11;
 
-pub(super) use document::read_document;
+pub(super) use document::{ReadContext, read_document};
 pub(super) use draft::{DomainDraft, LimitDraft, NodeDraft};

@@ -33,7 +33,8 @@ pub fn describe(rules: &RuleSet, request: &Request) -> Result<Description, PlanE
     let replaced = Replacements::in_request(domain, request);
     for descriptor in &request.descriptors {
         let keys = counter_keys(rules, request, descriptor)?;
-        let explanation = Explanation { domain, descriptor, keys };
+        let entries = descriptor.entries.iter().map(|entry| shown_entry(rules, domain, entry)).collect();
+        let explanation = Explanation { domain, descriptor, entries, keys };
         if explanation.explain_descriptor(&mut description.text, &replaced) {
             description.matched += 1;
         }
@@ -105,18 +106,18 @@ fn counter_keys(
 struct Explanation<'r> {
     domain: &'r DomainRules,
     descriptor: &'r Descriptor,
+    /// The entries as they are shown.
+    entries: Vec<String>,
     keys: Vec<(LimitId, String)>,
 }
 
 impl Explanation<'_> {
     /// Appends the matched nodes and the limits of the last one. Returns whether a limit applies.
     fn explain_descriptor(&self, out: &mut String, replaced: &Replacements) -> bool {
-        let entries = &self.descriptor.entries;
-        let shown: Vec<_> = entries.iter().map(entry_text).collect();
-        push_line!(out, "Domain '{}', descriptor {}", self.domain.name, shown.join(","));
-        let found = self.domain.walk(entries, &mut String::new());
-        for (index, (step, entry)) in found.steps.iter().zip(entries).enumerate() {
-            push_line!(out, "  entry {}  {}  {}", index + 1, entry_text(entry), match_kind(*step));
+        push_line!(out, "Domain '{}', descriptor {}", self.domain.name, self.entries.join(","));
+        let found = self.domain.walk(&self.descriptor.entries, &mut String::new());
+        for (index, (step, entry)) in found.steps.iter().zip(&self.entries).enumerate() {
+            push_line!(out, "  entry {}  {entry}  {}", index + 1, match_kind(*step));
         }
         let Some(end) = found.end else {
             self.explain_mismatch(out, &found);
@@ -137,12 +138,12 @@ impl Explanation<'_> {
 
     fn explain_mismatch(&self, out: &mut String, found: &Walk<'_>) {
         let place = found.steps.len();
-        let Some(entry) = self.descriptor.entries.get(place) else {
+        let Some(entry) = self.entries.get(place) else {
             push_line!(out, "No limit: the descriptor has no entries.");
             return;
         };
         let node = found.steps.last().map_or(&self.domain.root, |step| step.node());
-        let (number, entry) = (place + 1, entry_text(entry));
+        let number = place + 1;
         if node.is_leaf() && place > 0 {
             push_line!(
                 out,
@@ -180,8 +181,10 @@ impl Explanation<'_> {
     }
 }
 
-fn entry_text(entry: &Entry) -> String {
-    format!("{}={}", entry.key, entry.value)
+/// `key=value`; of a secret value the hash that stands in the key of its counter.
+fn shown_entry(rules: &RuleSet, domain: &DomainRules, entry: &Entry) -> String {
+    let hidden = rules.hidden_value(&domain.name, entry);
+    format!("{}={}", entry.key, hidden.as_deref().unwrap_or(&entry.value))
 }
 
 fn match_kind(step: Step<'_>) -> String {

@@ -5,7 +5,7 @@ use crate::clock::ManualClock;
 use crate::engine::{
     Algorithm, Charging, Code, DecidedBy, Decision, Defaults, Descriptor, DomainSpec, Enforcement, Entry,
     FailurePolicy, LimitSpec, NodeSpec, Outcomes, Pacing, Period, Refill, Request, RuleSet, RuleSpec, Store,
-    StoreError, Unit,
+    StoreError, Unit, ValueHashing,
 };
 use crate::limiter::{Limiter, Rulebook};
 use crate::store::breaker::BreakerState;
@@ -43,7 +43,7 @@ fn rules(nodes: &[(&str, LimitSpec, bool)]) -> RuleSet {
     });
     let spec =
         DomainSpec { domain: "edge".to_owned(), descriptors: descriptors.collect(), ..DomainSpec::default() };
-    RuleSet::compile(&[spec], Defaults::ENVOY_RATELIMIT).expect("the rules are valid")
+    RuleSet::compile(&[spec], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("the rules are valid")
 }
 
 fn request(key: &str, hits: u32) -> Request {

@@ -19,11 +19,19 @@ descriptors:
 ";
 
 pub(crate) fn counters(service: &Ratelimitd, arguments: &[&str]) -> (Option<i32>, String, String) {
+    counters_of(service, "shop", arguments)
+}
+
+pub(crate) fn counters_of(
+    service: &Ratelimitd,
+    domain: &str,
+    arguments: &[&str],
+) -> (Option<i32>, String, String) {
     let admin = format!("http://127.0.0.1:{}", service.admin_port());
     let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
         .arg("counters")
         .args(&arguments[..1])
-        .args(["--admin", &admin, "--domain", "shop"])
+        .args(["--admin", &admin, "--domain", domain])
         .args(&arguments[1..])
         .output()
         .expect("the binary runs");

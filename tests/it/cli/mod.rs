@@ -7,3 +7,4 @@ mod health;
 mod output;
 pub(crate) mod replay;
 mod rules;
+mod secrets;

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
-use ratelimitd::engine::{Defaults, RuleSet};
+use ratelimitd::engine::{Defaults, RuleSet, ValueHashing};
 use ratelimitd::replay::{MemoryReplay, ReplayStore, replay};
 use ratelimitd::rules::{LoadOptions, load};
 use tempfile::NamedTempFile;
@@ -53,7 +53,11 @@ fn file(text: &str, suffix: &str) -> NamedTempFile {
 
 fn rules() -> RuleSet {
     let file = file(RULES, ".yaml");
-    let options = LoadOptions { merge_domains: false, defaults: Defaults::ENVOY_RATELIMIT };
+    let options = LoadOptions {
+        merge_domains: false,
+        defaults: Defaults::ENVOY_RATELIMIT,
+        hashing: ValueHashing::NONE,
+    };
     load(&[file.path().to_owned()], options).unwrap_or_else(|problems| panic!("{problems}")).rules
 }
 

@@ -23,6 +23,7 @@ mod lua_twin;
 mod outage;
 mod overlapping_undos;
 mod replay;
+mod secrets;
 mod security;
 mod sentinel;
 mod service;

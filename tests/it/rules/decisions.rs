@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ratelimitd::clock::ManualClock;
 use ratelimitd::engine::{
     Algorithm, Applied, Code, Decision, Defaults, Descriptor, Enforcement, Entry, LimitOverride, Period,
-    Request, RetryAfter, Unit,
+    Request, RetryAfter, Unit, ValueHashing,
 };
 use ratelimitd::limiter::{Limiter, Rulebook};
 use ratelimitd::rules::{LoadOptions, load};
@@ -29,7 +29,11 @@ impl Fixture {
     fn with(rules: &str, enforcement: Enforcement) -> Self {
         let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().expect("a temporary file");
         file.write_all(rules.as_bytes()).expect("room for the rules");
-        let options = LoadOptions { merge_domains: false, defaults: Defaults::ENVOY_RATELIMIT };
+        let options = LoadOptions {
+            merge_domains: false,
+            defaults: Defaults::ENVOY_RATELIMIT,
+            hashing: ValueHashing::NONE,
+        };
         let loaded = load(&[file.path().to_owned()], options).unwrap_or_else(|problems| panic!("{problems}"));
         let metrics = Metrics::new(800_000).expect("the metrics have different names");
         let clock = Arc::new(ManualClock::at(T0));

@@ -11,10 +11,11 @@ mod shards;
 
 use std::path::{Path, PathBuf};
 
-use ratelimitd::engine::{Defaults, Descriptor, Entry, Request, RuleSet};
+use ratelimitd::engine::{Defaults, Descriptor, Entry, Request, RuleSet, ValueHashing};
 use ratelimitd::rules::{LoadOptions, LoadedRules, Problems, load};
 
-pub const REFERENCE: LoadOptions = LoadOptions { merge_domains: false, defaults: Defaults::ENVOY_RATELIMIT };
+pub const REFERENCE: LoadOptions =
+    LoadOptions { merge_domains: false, defaults: Defaults::ENVOY_RATELIMIT, hashing: ValueHashing::NONE };
 
 /// Loads the one file `text`.
 pub fn load_text(text: &str) -> Result<LoadedRules, Problems> {

@@ -6,14 +6,15 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ratelimitd::engine::{Defaults, RuleSet};
+use ratelimitd::engine::{Defaults, RuleSet, ValueHashing};
 use ratelimitd::rules::{Change, LoadOptions, LoadedRules, Problems, Reloader, RulesStatus, watch};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
 use super::{keys, request};
 
-const OPTIONS: LoadOptions = LoadOptions { merge_domains: false, defaults: Defaults::ENVOY_RATELIMIT };
+const OPTIONS: LoadOptions =
+    LoadOptions { merge_domains: false, defaults: Defaults::ENVOY_RATELIMIT, hashing: ValueHashing::NONE };
 
 fn text(domain: &str, limit: u32) -> String {
     format!(

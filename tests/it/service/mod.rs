@@ -10,6 +10,7 @@ mod grpc;
 pub(crate) mod http;
 pub(crate) mod logging;
 mod many_rules;
+pub(crate) mod secrets;
 mod settings;
 mod start;
 pub(crate) mod store_page;

@@ -1,0 +1,180 @@
+//! `secrets.*`: which values are hashed besides those that rules mark, and the key of the hashes.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use super::error::{Fault, SettingProblem};
+use super::parsers::{Parser, flag, optional_path};
+use super::reader::Reader;
+use crate::engine::{HashKey, ValueHashing};
+
+const ALL_VALUES: &str = "secrets.hash_all_values";
+const KEY_FILE: &str = "secrets.key_file";
+
+/// A key of this many hexadecimal digits has 128 bits: too many to try them all on a known value and its hash.
+const MIN_KEY_BYTES: usize = 32;
+/// Far above the length of a key.
+const MAX_KEY_BYTES: usize = 4_096;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Secrets {
+    /// `secrets.hash_all_values`: whether every value of every request is hashed.
+    pub hash_all_values: bool,
+    /// `secrets.key` or `secrets.key_file`
+    pub key: HashKeySource,
+}
+
+/// Where the key of the hashes is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HashKeySource {
+    /// There is none, so no value can be secret.
+    None,
+    Given(HashKey),
+    /// The first line of this file.
+    File(PathBuf),
+}
+
+/// Why `secrets.key_file` has no key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    #[error("{KEY_FILE}: {}: {cause}", path.display())]
+    Unreadable { path: PathBuf, cause: io::Error },
+    /// Opening a pipe could wait for ever.
+    #[error("{KEY_FILE}: {}: not a regular file", path.display())]
+    NotAFile { path: PathBuf },
+    #[error("{KEY_FILE}: {}: the first line must have {} visible ASCII characters", path.display(), key_lengths())]
+    Malformed { path: PathBuf },
+}
+
+impl Secrets {
+    pub(super) fn from_reader(reader: &mut Reader) -> Self {
+        let [all_values_origin, file_origin] = [ALL_VALUES, KEY_FILE].map(|key| reader.origin(key));
+        let hash_all_values = reader.take(ALL_VALUES, "false", flag());
+        let given = reader.take("secrets.key", "", hash_key());
+        let file = reader.take(KEY_FILE, "", optional_path());
+        let mut refuse = |key: &str, origin, reason| {
+            let fault = Fault::Unsupported(reason);
+            reader.refuse(SettingProblem { key: key.to_owned(), origin, fault });
+        };
+        if given.is_some() && file.is_some() {
+            refuse(KEY_FILE, file_origin, "the key is set already; leave one of the two out");
+        }
+        if hash_all_values && given.is_none() && file.is_none() {
+            refuse(
+                ALL_VALUES,
+                all_values_origin,
+                "the hashes need a key: set secrets.key_file or secrets.key",
+            );
+        }
+        let key = match (given, file) {
+            (Some(key), _) => HashKeySource::Given(key),
+            (None, Some(path)) => HashKeySource::File(path),
+            (None, None) => HashKeySource::None,
+        };
+        Self { hash_all_values, key }
+    }
+
+    /// What the rules need to hash values. Reads the key file, if one is set.
+    ///
+    /// # Errors
+    /// [`KeyFileError`]: the file has no key.
+    pub fn value_hashing(&self) -> Result<ValueHashing, KeyFileError> {
+        let key = match &self.key {
+            HashKeySource::None => None,
+            HashKeySource::Given(key) => Some(*key),
+            HashKeySource::File(path) => Some(read_key_file(path)?),
+        };
+        Ok(ValueHashing { key, all_values: self.hash_all_values })
+    }
+}
+
+/// A key as text; empty is `None`.
+fn hash_key() -> Parser<Option<HashKey>> {
+    let expected = format!("{} visible ASCII characters, or nothing", key_lengths());
+    let parser = Parser::new(expected, |text| match text {
+        "" => Some(None),
+        text => key_of(text.as_bytes()).map(Some),
+    });
+    parser.secret()
+}
+
+fn key_lengths() -> String {
+    format!("{MIN_KEY_BYTES} to {MAX_KEY_BYTES}")
+}
+
+fn key_of(text: &[u8]) -> Option<HashKey> {
+    let is_key =
+        (MIN_KEY_BYTES..=MAX_KEY_BYTES).contains(&text.len()) && text.iter().all(u8::is_ascii_graphic);
+    is_key.then(|| HashKey::new(text))
+}
+
+fn read_key_file(path: &Path) -> Result<HashKey, KeyFileError> {
+    let unreadable = |cause| KeyFileError::Unreadable { path: path.to_owned(), cause };
+    if !fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(KeyFileError::NotAFile { path: path.to_owned() });
+    }
+    let mut bytes = Vec::new();
+    // The longest key and `\r\n`.
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(MAX_KEY_BYTES as u64 + 2).read_to_end(&mut bytes).map_err(unreadable)?;
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    key_of(line).ok_or_else(|| KeyFileError::Malformed { path: path.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_text(text: &str) -> Result<HashKey, KeyFileError> {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        fs::write(file.path(), text).expect("room for a few bytes");
+        read_key_file(file.path())
+    }
+
+    #[test]
+    fn the_first_line_of_the_file_is_the_key() {
+        let (shortest, longest) = ("k".repeat(MIN_KEY_BYTES), "k".repeat(MAX_KEY_BYTES));
+        let table = [
+            // content of the file, the key
+            (shortest.clone(), Some(&shortest)),
+            (format!("{shortest}\n"), Some(&shortest)),
+            (format!("{shortest}\r\nsecond line\n"), Some(&shortest)),
+            (format!("{longest}\r\n"), Some(&longest)),
+            (format!("{longest}k"), None),
+            (String::new(), None),
+            (shortest[1..].to_owned(), None),
+            (format!("\n{shortest}"), None),
+            (format!("{shortest} {shortest}"), None),
+            (format!("{shortest}\u{e9}"), None),
+        ];
+        for (text, key) in table {
+            let read = from_text(&text);
+            let expected = key.map(|key| HashKey::new(key.as_bytes()));
+            assert_eq!(read.as_ref().ok(), expected.as_ref(), "{text:?}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn an_unusable_file_is_named_with_its_setting() {
+        let short = tempfile::NamedTempFile::new().expect("a temporary file");
+        fs::write(short.path(), "hunter2").expect("room for a few bytes");
+        let table = [
+            // path, message
+            ("/nowhere/key".to_owned(), "/nowhere/key: No such file or directory (os error 2)".to_owned()),
+            ("/".to_owned(), "/: not a regular file".to_owned()),
+            (
+                short.path().display().to_string(),
+                format!(
+                    "{}: the first line must have 32 to 4096 visible ASCII characters",
+                    short.path().display()
+                ),
+            ),
+        ];
+        for (path, message) in table {
+            let error = read_key_file(Path::new(&path)).expect_err(&path).to_string();
+            assert_eq!(error, format!("secrets.key_file: {message}"));
+        }
+    }
+}
