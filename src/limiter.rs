@@ -20,16 +20,26 @@ pub struct Rulebook {
 struct RulesInForce {
     rules: Arc<RuleSet>,
     meters: LimitMeters,
+    /// False until the first rules are loaded: then there is no rule that could say what to decide.
+    are_loaded: bool,
 }
 
 impl Rulebook {
     /// Starts with these rules.
     #[must_use]
     pub fn new(rules: RuleSet, metrics: Metrics) -> Self {
-        let current = ArcSwap::from_pointee(RulesInForce {
-            meters: metrics.limit_meters(&rules),
-            rules: Arc::new(rules),
-        });
+        Self::with(rules, true, metrics)
+    }
+
+    /// Starts without rules: every request is an error until [`replace`](Self::replace).
+    #[must_use]
+    pub fn without_rules(metrics: Metrics) -> Self {
+        Self::with(RuleSet::empty(), false, metrics)
+    }
+
+    fn with(rules: RuleSet, are_loaded: bool, metrics: Metrics) -> Self {
+        let meters = metrics.limit_meters(&rules);
+        let current = ArcSwap::from_pointee(RulesInForce { meters, rules: Arc::new(rules), are_loaded });
         Self { current, metrics }
     }
 
@@ -37,7 +47,8 @@ impl Rulebook {
     /// rules, so call it where no request waits, from one thread at a time.
     pub fn replace(&self, rules: RuleSet) -> OldRules {
         let meters = self.metrics.limit_meters(&rules);
-        OldRules(self.current.swap(Arc::new(RulesInForce { meters, rules: Arc::new(rules) })))
+        let rules = RulesInForce { meters, rules: Arc::new(rules), are_loaded: true };
+        OldRules(self.current.swap(Arc::new(rules)))
     }
 
     /// The current rules.
@@ -69,6 +80,9 @@ pub enum DecideError {
     /// The store gave no answer, and a limit has the failure policy `error`.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// No rules were loaded yet.
+    #[error("no rate limit configuration loaded")]
+    NoRules,
 }
 
 impl OldRules {
@@ -119,6 +133,10 @@ impl<S: Store> Limiter<S> {
         let current = self.rulebook.current.load_full();
         let plan = current.rules.plan(request)?;
         if plan.charges.is_empty() {
+            // Rules that are not loaded plan no charges.
+            if !current.are_loaded {
+                return Err(DecideError::NoRules);
+            }
             self.count_unknown_domain(&current.rules, request);
             return Ok(Decision::merge(plan, Outcomes::default(), self.enforcement));
         }

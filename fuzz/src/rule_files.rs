@@ -9,7 +9,7 @@ use ratelimitd::engine::{
     Defaults, Descriptor, DomainSpec, Entry, HashKey, NodeSpec, Request, RuleSet, ValueHashing,
 };
 use ratelimitd::replay::{MemoryReplay, ReplayStore};
-use ratelimitd::rules::{LoadOptions, LoadedRules, describe, load, rlconfig};
+use ratelimitd::rules::{DirectoryOptions, LoadOptions, LoadedRules, describe, load, rlconfig};
 
 /// Files of one input.
 const MAX_FILES: usize = 3;
@@ -26,7 +26,8 @@ pub fn run(data: &[u8]) {
     }
     for merge_domains in [false, true] {
         let hashing = ValueHashing { key: Some(HashKey::new(b"fuzz")), all_values: merge_domains };
-        check(&paths, LoadOptions { merge_domains, defaults: Defaults::ENVOY_RATELIMIT, hashing });
+        let (defaults, directory) = (Defaults::ENVOY_RATELIMIT, DirectoryOptions::YAML_FILES);
+        check(&paths, LoadOptions { merge_domains, defaults, hashing, directory });
     }
 }
 

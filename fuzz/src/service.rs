@@ -90,7 +90,9 @@ pub fn grpc() -> SocketAddr {
 pub fn http() -> SocketAddr {
     match addresses().http {
         ListenAddress::Tcp(address) => address,
-        ListenAddress::Unix(_) => unreachable!("the settings name a TCP address"),
+        ListenAddress::Name(..) | ListenAddress::Unix(_) => {
+            unreachable!("the settings name a TCP address")
+        }
     }
 }
 

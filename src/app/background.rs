@@ -27,12 +27,14 @@ pub(super) struct Background {
     pub(super) stores: Arc<Stores>,
     pub(super) remote: Option<Remote>,
     pub(super) readiness: Readiness,
+    /// Whether the process stays ready while the remote store does not answer.
+    pub(super) ready_in_outage: bool,
 }
 
 impl Background {
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: &CancellationToken) {
-        let Self { rules, stores, remote, readiness } = self;
+        let Self { rules, stores, remote, readiness, ready_in_outage } = self;
         let watch_rules = async {
             if let Some(rules) = rules {
                 let stores = Arc::clone(&stores);
@@ -42,7 +44,8 @@ impl Background {
         let watch_store = async {
             if let Some(remote) = &remote {
                 wait_for_store(remote, &readiness, &stores).await;
-                watch_outages(remote, &stores).await;
+                let follow = (!ready_in_outage).then_some(&readiness);
+                watch_outages(remote, &stores, follow).await;
             }
         };
         tokio::join!(
@@ -74,7 +77,7 @@ async fn wait_for_store<R: RemoteStore>(remote: &R, readiness: &Readiness, store
             known.into_iter().for_each(|reason| readiness.clear(reason));
             if let Some(reason) = obstacle {
                 log_obstacle(product, reason, error.root());
-                readiness.set(reason);
+                report_obstacle(readiness, reason, error.root());
             }
             known = obstacle;
         }
@@ -89,14 +92,19 @@ async fn wait_for_store<R: RemoteStore>(remote: &R, readiness: &Readiness, store
 }
 
 /// Probes the remote store while an outage lasts: the end of an outage is noticed also when no request comes, or when
-/// the deny cache answers all requests. Never returns.
-async fn watch_outages(remote: &impl RemoteStore, stores: &Stores) {
+/// the deny cache answers all requests. `readiness` reports the outage, if it is given. Never returns.
+async fn watch_outages(remote: &impl RemoteStore, stores: &Stores, readiness: Option<&Readiness>) {
     let mut ticks = tokio::time::interval(OUTAGE_PROBE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         if stores.availability().needs_probe() && remote.probe().await.is_ok() {
             stores.availability().record_probe();
+        }
+        match readiness {
+            Some(readiness) if stores.availability().is_down() => readiness.set(NotReadyReason::StoreOutage),
+            Some(readiness) => readiness.clear(NotReadyReason::StoreOutage),
+            None => {}
         }
     }
 }
@@ -106,13 +114,22 @@ fn obstacle(error: &StoreError) -> Option<NotReadyReason> {
     match error {
         StoreError::Forbidden(_) => Some(NotReadyReason::StoreForbidden),
         StoreError::ReadOnly(_) => Some(NotReadyReason::StoreReadOnly),
+        StoreError::Tls { .. } => Some(NotReadyReason::StoreTls),
         _ => None,
+    }
+}
+
+fn report_obstacle(readiness: &Readiness, reason: NotReadyReason, error: &StoreError) {
+    match error {
+        StoreError::Tls { reason: detail, .. } => readiness.set_with_detail(reason, detail.clone()),
+        _ => readiness.set(reason),
     }
 }
 
 fn log_obstacle(product: &str, reason: NotReadyReason, error: &StoreError) {
     let problem = match reason {
         NotReadyReason::StoreReadOnly => "is a replica, which accepts no writes",
+        NotReadyReason::StoreTls => "and this process do not agree about certificates",
         _ => "rejects the credentials, permissions or database of this process",
     };
     tracing::error!(%error, "{product} {problem}: not ready");

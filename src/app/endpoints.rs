@@ -53,15 +53,20 @@ fn pretty(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::rules::load_options;
     use crate::engine::ValueHashing;
     use crate::settings::Settings;
     use crate::telemetry::metrics::Metrics;
+    use crate::transport::Readiness;
 
     #[test]
     fn the_index_lists_every_page_of_the_admin_port() {
         let settings = Settings::default();
         let metrics = Metrics::new(settings.near_limit_ppm).expect("different names");
-        let rules = RuleWatcher::start(&settings, ValueHashing::NONE, &metrics).expect("the shipped rules");
+        let readiness = Readiness::not_ready(&[]);
+        let rules =
+            RuleWatcher::start(&settings, load_options(&settings, ValueHashing::NONE), &metrics, &readiness);
+        let rules = rules.expect("the shipped rules");
         let stores = Arc::new(Stores::new(&settings, &metrics).expect("different names"));
         let endpoints = admin_endpoints(&rules, &stores);
         let listed: Vec<_> = endpoints.iter().map(|endpoint| (endpoint.path, endpoint.summary)).collect();

@@ -24,10 +24,11 @@ use crate::settings::{KeyFileError, Log, Settings, StoreKind};
 use crate::telemetry::logging::{self, LoggingError};
 use crate::telemetry::metrics::Metrics;
 use crate::transport::grpc::{BoxError, GrpcError};
-use crate::transport::http::{HttpListener, ListenAddress, TokenFileError};
-use crate::transport::{ListenOptions, NotReadyReason, Readiness, listen};
+use crate::transport::http::{HttpListener, ListenAddress, TokenFileError, listen_tcp};
+use crate::transport::{ListenOptions, NotReadyReason, Readiness};
 
 pub use crate::telemetry::LogQueue;
+pub use rules::load_options;
 
 use open_files::PortBounds;
 use rules::RuleWatcher;
@@ -114,8 +115,13 @@ impl App {
         let bounds = PortBounds::within(open_files::raise_limit(), settings.server.connections_per_address);
         let metrics = Metrics::new(settings.near_limit_ppm)?;
         metrics.watch_log(move || log.lost())?;
-        let hashing = settings.secrets.value_hashing()?;
-        let rules = RuleWatcher::start(&settings, hashing, &metrics)
+        let reasons: &[_] = match settings.store.kind {
+            StoreKind::Memory => &[NotReadyReason::Starting],
+            StoreKind::Redis => &[NotReadyReason::Starting, NotReadyReason::StoreNotReached],
+        };
+        let readiness = Readiness::not_ready(reasons);
+        let options = load_options(&settings, settings.secrets.value_hashing()?);
+        let rules = RuleWatcher::start(&settings, options, &metrics, &readiness)
             .map_err(|problems| AppError::Rules { path: settings.rules.path.clone(), problems })?;
         let stores = Arc::new(Stores::new(&settings, &metrics)?);
         let server = &settings.server;
@@ -125,20 +131,14 @@ impl App {
             // Only a check: the file is read for every request.
             file.token()?;
         }
-        let http_address = ListenAddress::Tcp(server.http_address);
         let ports = Ports {
-            grpc: bind_grpc(server.grpc.address, server.listen)?,
-            http: bind_http("server.http.address", &http_address, server.listen).await?,
+            grpc: bind_grpc(&server.grpc.address, server.listen).await?,
+            http: bind_http("server.http.address", &server.http_address, server.listen).await?,
             admin: match &server.admin.address {
                 Some(address) => Some(bind_http("server.admin.address", address, server.listen).await?),
                 None => None,
             },
         };
-        let reasons: &[_] = match settings.store.kind {
-            StoreKind::Memory => &[NotReadyReason::Starting],
-            StoreKind::Redis => &[NotReadyReason::Starting, NotReadyReason::StoreNotReached],
-        };
-        let readiness = Readiness::not_ready(reasons);
         Ok(Self { settings, metrics, rules, stores, readiness, ports, bounds })
     }
 
@@ -155,10 +155,10 @@ impl App {
     }
 }
 
-fn bind_grpc(address: SocketAddr, options: ListenOptions) -> Result<TcpListener, AppError> {
-    listen(address, options).map_err(|cause| AppError::Bind {
+async fn bind_grpc(address: &ListenAddress, options: ListenOptions) -> Result<TcpListener, AppError> {
+    listen_tcp(address, options).await.map_err(|cause| AppError::Bind {
         setting: "server.grpc.address",
-        address: ListenAddress::Tcp(address),
+        address: address.clone(),
         cause,
     })
 }

@@ -46,7 +46,8 @@ impl App {
         let service = self.grpc_service(unfinished);
         let Self { settings, rules, stores, readiness, ports, bounds, .. } = self;
         let rules = settings.rules.watch.then_some(rules);
-        let background = Background { rules, stores, remote, readiness: readiness.clone() };
+        let ready_in_outage = settings.store.ready_in_outage;
+        let background = Background { rules, stores, remote, readiness: readiness.clone(), ready_in_outage };
         let shutdown = Shutdown::default();
 
         let serve_grpc = async {

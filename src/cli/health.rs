@@ -1,6 +1,6 @@
 //! `health`: asks a running service whether it is ready, for container images without an HTTP client.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use super::client::{block_on, root_cause};
 use super::http_url::parse_http_url;
 use super::output::{end, print, report};
 use crate::settings::{Settings, SettingsError};
+use crate::transport::http::ListenAddress;
 
 /// Far above the length of the answer, which is one line.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
@@ -92,25 +93,26 @@ fn readiness(args: &HealthArgs) -> Result<String, HealthError> {
 fn endpoint(args: &HealthArgs) -> Result<Uri, HealthError> {
     let server = match &args.address {
         Some(address) => address.clone(),
-        None => url_of(reachable(Settings::load(args.config.as_deref())?.server.http_address)),
+        None => url_of(&reachable(Settings::load(args.config.as_deref())?.server.http_address)),
     };
     let mut parts = server.into_parts();
     parts.path_and_query = Some(PathAndQuery::from_static(if args.live { "/livez" } else { "/readyz" }));
     Ok(Uri::from_parts(parts).expect("only the path was replaced"))
 }
 
-fn url_of(address: SocketAddr) -> Uri {
+fn url_of(address: &ListenAddress) -> Uri {
     format!("http://{address}/").parse().expect("an address and a constant path are a URL")
 }
 
 /// The loopback address, if the service listens on all addresses.
-fn reachable(mut listens_on: SocketAddr) -> SocketAddr {
-    match listens_on.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => listens_on.set_ip(Ipv4Addr::LOCALHOST.into()),
-        IpAddr::V6(ip) if ip.is_unspecified() => listens_on.set_ip(Ipv6Addr::LOCALHOST.into()),
-        _ => {}
+fn reachable(listens_on: ListenAddress) -> ListenAddress {
+    match listens_on {
+        // `[::]` is every address of both families, and on a system without IPv6 those of IPv4.
+        ListenAddress::Tcp(address) if address.ip().is_unspecified() => {
+            ListenAddress::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), address.port()))
+        }
+        other => other,
     }
-    listens_on
 }
 
 async fn get(address: Uri) -> Result<String, HealthError> {
@@ -133,14 +135,15 @@ mod tests {
     fn a_port_on_all_addresses_is_called_on_loopback() {
         let cases = [
             ("0.0.0.0:8080", "127.0.0.1:8080"),
-            ("[::]:8080", "[::1]:8080"),
+            ("[::]:8080", "127.0.0.1:8080"),
+            ("limits:8080", "limits:8080"),
             ("10.1.2.3:80", "10.1.2.3:80"),
             ("[2001:db8::1]:80", "[2001:db8::1]:80"),
         ];
         for (listens_on, called) in cases {
-            let address = reachable(listens_on.parse().expect("an address"));
+            let address = reachable(ListenAddress::parse(listens_on).expect("an address"));
             assert_eq!(address.to_string(), called);
-            assert_eq!(url_of(address).to_string(), format!("http://{called}/"));
+            assert_eq!(url_of(&address).to_string(), format!("http://{called}/"));
         }
     }
 }

@@ -10,10 +10,12 @@ pub mod health;
 mod http_url;
 mod limit_arg;
 mod output;
+mod program;
 pub mod replay;
 pub mod rule_options;
 mod seconds;
 pub mod serve;
+pub mod settings;
 mod stop_signals;
 pub mod validate;
 
@@ -25,8 +27,10 @@ use check::CheckArgs;
 use counters::CountersArgs;
 use explain::ExplainArgs;
 use health::HealthArgs;
+use program::Program;
 use replay::ReplayArgs;
 use serve::ServeArgs;
+use settings::SettingsArgs;
 use validate::ValidateArgs;
 
 /// Decides whether requests may go ahead: from YAML rules, for Envoy and for internal services.
@@ -62,12 +66,17 @@ enum Command {
     Counters(CountersArgs),
     Health(HealthArgs),
     Replay(ReplayArgs),
+    Settings(SettingsArgs),
 }
 
 /// Runs the command of this process's command line. A malformed command line has the exit code 2.
 #[must_use]
 pub fn run() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let (program, line) = Program::of_command_line(std::env::args_os().collect());
+    if let Some(name) = program.reference_name() {
+        return serve::run_as(name, line.len() > 1);
+    }
+    let cli = match Cli::try_parse_from(line) {
         Ok(cli) => cli,
         // `--help` and `--version` arrive here too, with code 0.
         Err(error) => {
@@ -83,6 +92,7 @@ pub fn run() -> ExitCode {
         Command::Counters(args) => counters::run(&args),
         Command::Health(args) => health::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Settings(args) => settings::run(&args),
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::app::load_options;
 use crate::rules::LoadOptions;
 use crate::settings::{KeyFileError, Settings, SettingsError};
 
@@ -50,8 +51,7 @@ impl RuleOptions {
     /// # Errors
     /// [`KeyFileError`] if `secrets.key_file` has no key.
     pub fn load_options(&self, settings: &Settings) -> Result<LoadOptions, KeyFileError> {
-        let merge_domains = self.merge_domains || settings.rules.merge_domains;
-        let hashing = settings.secrets.value_hashing()?;
-        Ok(LoadOptions { merge_domains, defaults: settings.defaults, hashing })
+        let options = load_options(settings, settings.secrets.value_hashing()?);
+        Ok(LoadOptions { merge_domains: self.merge_domains || options.merge_domains, ..options })
     }
 }

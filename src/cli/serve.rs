@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::output::report;
 use super::stop_signals::StopSignals;
 use crate::app::{self, App, LogQueue};
-use crate::settings::Settings;
+use crate::settings::{EnvironmentUse, SettingInForce, Settings, SettingsError, SettingsReport};
 
 /// A reader of the log that has stopped reading must not hold the end of the process.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
@@ -36,7 +36,17 @@ pub struct ServeArgs {
 /// The reason of a failure goes to standard error.
 #[must_use]
 pub fn run(args: &ServeArgs) -> ExitCode {
-    match serve(args) {
+    end(Settings::load_with_report(args.config.as_deref(), None), false)
+}
+
+/// Serves as the program `name` of `envoyproxy/ratelimit`, which takes no arguments and passes over any.
+#[must_use]
+pub fn run_as(name: &str, has_arguments: bool) -> ExitCode {
+    end(Settings::load_with_report(None, Some(name)), has_arguments)
+}
+
+fn end(loaded: Result<(Settings, SettingsReport), SettingsError>, ignores_arguments: bool) -> ExitCode {
+    match serve(loaded, ignores_arguments) {
         Ok(code) => code,
         Err(error) => {
             report(format_args!("ratelimitd: {error}"));
@@ -45,11 +55,15 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     }
 }
 
-fn serve(args: &ServeArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let settings = Settings::load(args.config.as_deref())?;
+fn serve(
+    loaded: Result<(Settings, SettingsReport), SettingsError>,
+    ignores_arguments: bool,
+) -> Result<ExitCode, Box<dyn Error>> {
+    let (settings, report) = loaded?;
     let log = app::start_logging(&settings.log)?;
-    for variable in Settings::unread_variables() {
-        tracing::warn!("{variable}");
+    log_settings(&report);
+    if ignores_arguments {
+        tracing::warn!("the arguments of the command line are not used, as by envoyproxy/ratelimit");
     }
     let code = serve_with(settings, &log).unwrap_or_else(|error| {
         log.push(format!("ratelimitd: {error}\n").as_bytes());
@@ -57,6 +71,22 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Box<dyn Error>> {
     });
     log.flush(FLUSH_WITHIN);
     Ok(code)
+}
+
+/// How the environment was read, values without effect, and one line for each setting that is not the default.
+fn log_settings(report: &SettingsReport) {
+    match &report.environment {
+        EnvironmentUse::Absent => {}
+        environment @ EnvironmentUse::Common(_) => tracing::warn!("{environment}"),
+        environment => tracing::info!("{environment}"),
+    }
+    for warning in &report.warnings {
+        tracing::warn!("{warning}");
+    }
+    for setting in report.settings.iter().filter(|setting| !setting.is_default) {
+        let SettingInForce { key, value, origin, .. } = setting;
+        tracing::info!(value, source = %origin, "setting {key}");
+    }
 }
 
 fn serve_with(settings: Settings, log: &LogQueue) -> Result<ExitCode, Box<dyn Error>> {

@@ -65,6 +65,14 @@ pub enum StoreError {
     /// No connection to the store: it does not accept one, the password file cannot be read, or the store is closed.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
+    /// The TLS handshake failed: one side does not accept the other's certificate. An outage has other errors.
+    #[error("the TLS handshake with {address} failed: {reason}")]
+    Tls {
+        /// Of the server.
+        address: String,
+        /// Without the address.
+        reason: String,
+    },
     /// The queue of waiting requests is full, or the request would miss its deadline in the queue.
     #[error("too many requests wait for the store")]
     Overloaded,
@@ -191,7 +199,7 @@ impl StoreError {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
-            Self::Unreachable(_) => "unreachable",
+            Self::Unreachable(_) | Self::Tls { .. } => "unreachable",
             Self::Overloaded => "overloaded",
             Self::Refused(_) | Self::ReadOnly(_) => "refused",
             Self::Malformed(_) => "malformed",

@@ -90,7 +90,7 @@ impl RedisAccess {
         Ok(RedisOptions {
             urls: vec![url],
             credentials: Credentials { username: None, password },
-            tls: TlsOptions { ca_file: self.ca_file, identity: self.identity, server_name: None },
+            tls: TlsOptions { ca_file: self.ca_file, identity: self.identity, ..TlsOptions::default() },
             ..RedisOptions::default()
         })
     }

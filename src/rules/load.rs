@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use crate::engine::{Defaults, DomainSpec, RuleSet, ValueHashing};
 
+use super::likeness::looks_like_rules;
 use super::lint;
 use super::own_thread::on_own_thread;
 use super::problem::{Location, Problem, ProblemCollector, Problems};
 use super::read::{DomainDraft, ReadContext, read_document};
-use super::source::{Source, SourceFile, SourceFiles};
+use super::source::{DirectoryOptions, Source, SourceFile, SourceFiles};
 use crate::yaml;
 
 /// Settings that change the meaning of rule files.
@@ -22,6 +23,8 @@ pub struct LoadOptions {
     pub defaults: Defaults,
     /// The key of the hashes of secret values.
     pub hashing: ValueHashing,
+    /// Which files of a directory are read.
+    pub directory: DirectoryOptions,
 }
 
 /// Rules without errors.
@@ -33,8 +36,10 @@ pub struct LoadedRules {
     pub specs: Vec<DomainSpec>,
     /// Probable mistakes in the files.
     pub warnings: Problems,
-    /// The number of files read.
+    /// The number of files with rules.
     pub files: usize,
+    /// Their names.
+    pub(super) names: Vec<Arc<str>>,
 }
 
 /// Loads the rules at `paths`: files, or directories with `*.yaml` and `*.yml` files.
@@ -42,7 +47,7 @@ pub struct LoadedRules {
 /// # Errors
 /// All problems of all files, warnings included, if at least one is an error.
 pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<LoadedRules, Problems> {
-    compile(&Source::new(paths).read_files(), options)
+    compile(&Source::new(paths, options.directory).read_files(), options, &[])
 }
 
 /// Loads the rules of one file that is read from `stream`; messages call it `name`.
@@ -50,24 +55,47 @@ pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<LoadedRules, Prob
 /// # Errors
 /// As [`load`].
 pub fn load_stream(name: &str, stream: impl Read, options: LoadOptions) -> Result<LoadedRules, Problems> {
-    compile(&SourceFiles::from_stream(name, stream), options)
+    compile(&SourceFiles::from_stream(name, stream), options, &[])
 }
 
-pub(super) fn compile(sources: &SourceFiles, options: LoadOptions) -> Result<LoadedRules, Problems> {
+/// `in_force`: the names of the files with the rules in force. Such a file must go on holding rules, whatever its name:
+/// otherwise a mistake in it would remove its limits without an error.
+pub(super) fn compile(
+    sources: &SourceFiles,
+    options: LoadOptions,
+    in_force: &[Arc<str>],
+) -> Result<LoadedRules, Problems> {
     // Apart from the rules, which stay: the trees of the files need many times their memory.
-    let (specs, warnings) = on_own_thread(|| read_specs(sources, options))?;
+    let (specs, warnings, names) = on_own_thread(|| read_specs(sources, options, in_force))?;
     let rules = RuleSet::compile(&specs, options.defaults, options.hashing).map_err(|error| {
         // Only reached if the checks of `read_specs` miss an error that the compiler finds.
         Problems::one_error(Location::file("rules".into()), error.to_string())
     })?;
-    Ok(LoadedRules { rules, specs, warnings, files: sources.files.len() })
+    Ok(LoadedRules { rules, specs, warnings, files: names.len(), names })
 }
 
-/// The rules of all files, and the warnings about them.
-fn read_specs(sources: &SourceFiles, options: LoadOptions) -> Result<(Vec<DomainSpec>, Problems), Problems> {
+/// The rules of all files, the warnings about them, and the names of the files with rules.
+type ReadSpecs = (Vec<DomainSpec>, Problems, Vec<Arc<str>>);
+
+fn read_specs(
+    sources: &SourceFiles,
+    options: LoadOptions,
+    in_force: &[Arc<str>],
+) -> Result<ReadSpecs, Problems> {
     let mut problems = ProblemCollector::default();
     sources.problems.iter().cloned().for_each(|problem| problems.push(problem));
-    let drafts = sources.files.iter().filter_map(|file| read_file(file, options, &mut problems)).collect();
+    let (rule_files, others): (Vec<_>, Vec<_>) = sources
+        .files
+        .iter()
+        .partition(|file| in_force.contains(&file.name) || holds_rules(file, options.directory));
+    for file in others {
+        let reason = match &file.bytes {
+            Ok(_) => "not read, because it does not look like rules (there is no domain or descriptors key)",
+            Err(reason) => reason.as_str(),
+        };
+        problems.push(Problem::warning(Location::file(Arc::clone(&file.name)), reason));
+    }
+    let drafts = rule_files.iter().filter_map(|file| read_file(file, options, &mut problems)).collect();
     let domains = join_domains(drafts, options.merge_domains, &mut problems);
     domains.iter().for_each(|domain| lint::check_domain(domain, &mut problems));
 
@@ -77,7 +105,17 @@ fn read_specs(sources: &SourceFiles, options: LoadOptions) -> Result<(Vec<Domain
         return Err(problems);
     }
     let specs = domains.into_iter().map(DomainDraft::into_spec).collect();
-    Ok((specs, problems))
+    let names = rule_files.iter().map(|file| Arc::clone(&file.name)).collect();
+    Ok((specs, problems, names))
+}
+
+/// Whether the file is to be read as rules, so that its mistakes are errors.
+fn holds_rules(file: &SourceFile, options: DirectoryOptions) -> bool {
+    match &file.bytes {
+        Ok(bytes) => file.is_rules || looks_like_rules(bytes),
+        // As envoyproxy/ratelimit, which leaves out a dangling link.
+        Err(_) => !options.any_name,
+    }
 }
 
 fn read_file(

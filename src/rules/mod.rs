@@ -7,6 +7,7 @@
 
 mod credentials;
 mod keys;
+mod likeness;
 mod lint;
 mod load;
 mod own_thread;
@@ -23,4 +24,5 @@ pub use own_thread::on_own_thread;
 pub use problem::{Problem, Problems};
 pub use reload::{Change, Reloader, watch};
 pub use show::{describe, rlconfig, schema};
+pub use source::DirectoryOptions;
 pub use status::RulesStatus;

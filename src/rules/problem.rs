@@ -245,6 +245,13 @@ impl Problems {
         &self.listed
     }
 
+    /// The first error as text.
+    #[must_use]
+    pub fn first_error(&self) -> Option<String> {
+        let first = self.listed.iter().find(|problem| problem.severity == Severity::Error);
+        first.map(ToString::to_string)
+    }
+
     /// The number of errors, listed or not.
     #[must_use]
     pub fn errors(&self) -> usize {

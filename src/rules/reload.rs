@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior};
@@ -61,19 +62,20 @@ pub struct Reloader {
     loaded_state: Option<SourceState>,
     /// The content of the files loaded last.
     loaded_files: SourceFiles,
+    /// The names of the files whose rules are in force.
+    in_force: Vec<Arc<str>>,
 }
 
 impl Reloader {
-    /// Loads the rules at `paths` for the first time.
-    ///
-    /// # Errors
-    /// As [`load`](super::load()).
-    pub fn start(paths: &[PathBuf], options: LoadOptions) -> Result<(Self, LoadedRules), Problems> {
-        let source = Source::new(paths);
+    /// Loads the rules at `paths` for the first time. The result is that of [`load`](super::load()); whatever it is,
+    /// the files can be checked for changes.
+    pub fn start(paths: &[PathBuf], options: LoadOptions) -> (Self, Result<LoadedRules, Problems>) {
+        let source = Source::new(paths, options.directory);
         // Before the files are read, so that a later change differs from this state.
         let last_state = source.state();
         let loaded_files = source.read_files();
-        let loaded = compile(&loaded_files, options)?;
+        let loaded = compile(&loaded_files, options, &[]);
+        let in_force = loaded.as_ref().map(|loaded| loaded.names.clone()).unwrap_or_default();
         let reloader = Self {
             source,
             options,
@@ -82,8 +84,9 @@ impl Reloader {
             unsettled: None,
             loaded_state: None,
             loaded_files,
+            in_force,
         };
-        Ok((reloader, loaded))
+        (reloader, loaded)
     }
 
     /// Checks the files at `now`, and loads them if they changed before the last check and not since. Blocks on the
@@ -110,8 +113,11 @@ impl Reloader {
         if is_same {
             return Change::Unchanged;
         }
-        match compile(&self.loaded_files, self.options) {
-            Ok(loaded) => Change::Loaded(Box::new(loaded)),
+        match compile(&self.loaded_files, self.options, &self.in_force) {
+            Ok(loaded) => {
+                self.in_force.clone_from(&loaded.names);
+                Change::Loaded(Box::new(loaded))
+            }
             Err(problems) => Change::Failed(problems),
         }
     }

@@ -4,6 +4,8 @@
 //! the order of names. Entries whose name starts with a dot are skipped: the `..data` link of a Kubernetes ConfigMap
 //! volume would load every file twice, and editors keep hidden copies. Each other file that is not read is a warning:
 //! it may be a rule file with a misspelt name. Symbolic links are followed.
+//!
+//! [`DirectoryOptions`] can relax this to what `envoyproxy/ratelimit` reads: every file, whatever its name.
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
@@ -26,6 +28,21 @@ const MAX_UNREAD_LISTED: usize = 100;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     paths: Vec<PathBuf>,
+    options: DirectoryOptions,
+}
+
+/// Which files of a directory are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirectoryOptions {
+    /// Whether files of any name are read if their text looks like rules. A directory without rules is then no error.
+    pub any_name: bool,
+    /// Whether the files beside the directory are read whose names begin with its name and a dot.
+    pub beside: bool,
+    /// Whether files and directories are read whose names begin with one dot. Two dots begin the names that Kubernetes
+    /// gives to the inside of a ConfigMap volume: they are never read.
+    pub dot_files: bool,
+    /// Whether a directory that does not exist is one without rules.
+    pub may_be_missing: bool,
 }
 
 /// The state of the rule files as far as the file system shows it without reading them: the paths, and for each file
@@ -59,27 +76,35 @@ pub(super) struct SourceFiles {
 pub(super) struct SourceFile {
     pub name: Arc<str>,
     pub bytes: Result<Vec<u8>, String>,
+    /// Whether the file must hold rules: its path was given, or its name ends in `.yaml` or `.yml`.
+    pub is_rules: bool,
+}
+
+impl DirectoryOptions {
+    /// Only `*.yaml` and `*.yml`, of which there must be one.
+    pub const YAML_FILES: Self =
+        Self { any_name: false, beside: false, dot_files: false, may_be_missing: false };
 }
 
 impl SourceFiles {
     /// One file from a stream.
     pub fn from_stream(name: &str, stream: impl Read) -> Self {
-        let file = SourceFile::new(name.into(), read_stream(stream, Vec::new()));
+        let file = SourceFile::new(name.into(), true, read_stream(stream, Vec::new()));
         Self { files: vec![file], problems: Vec::new() }
     }
 }
 
 impl SourceFile {
-    fn new(name: Arc<str>, bytes: io::Result<Vec<u8>>) -> Self {
-        Self { name, bytes: bytes.map_err(|error| format!("cannot read the file: {error}")) }
+    fn new(name: Arc<str>, is_rules: bool, bytes: io::Result<Vec<u8>>) -> Self {
+        Self { name, is_rules, bytes: bytes.map_err(|error| format!("cannot read the file: {error}")) }
     }
 }
 
 impl Source {
     /// Files are read in the order of `paths`.
     #[must_use]
-    pub fn new(paths: &[PathBuf]) -> Self {
-        Self { paths: paths.to_vec() }
+    pub fn new(paths: &[PathBuf], options: DirectoryOptions) -> Self {
+        Self { paths: paths.to_vec(), options }
     }
 
     /// The current state of the files.
@@ -99,13 +124,16 @@ impl Source {
 
     pub(super) fn read_files(&self) -> SourceFiles {
         let found = self.find_files();
-        let files =
-            found.files.iter().map(|path| SourceFile::new(display(path), read_bounded(path))).collect();
+        let read = |path: &PathBuf| {
+            let is_rules = self.paths.contains(path) || has_rule_name(path);
+            SourceFile::new(display(path), is_rules, read_bounded(path))
+        };
+        let files = found.files.iter().map(read).collect();
         SourceFiles { files, problems: found.problems }
     }
 
     fn find_files(&self) -> FileSearch {
-        let mut found = FileSearch::default();
+        let mut found = FileSearch { options: self.options, ..FileSearch::default() };
         if self.paths.is_empty() {
             found.error(Path::new("rules"), "no path to rule files is given");
         }
@@ -119,6 +147,7 @@ impl Source {
 
 #[derive(Default)]
 struct FileSearch {
+    options: DirectoryOptions,
     files: Vec<PathBuf>,
     /// The resolved paths found so far. A file with several names is read once, and a circle of links ends.
     resolved: HashSet<PathBuf>,
@@ -133,7 +162,10 @@ impl FileSearch {
             Ok(metadata) if metadata.is_dir() && self.is_new(path) => {
                 let before = self.files.len();
                 self.add_directory(path, 0);
-                if self.files.len() == before {
+                if self.options.beside {
+                    self.add_files_beside(path);
+                }
+                if self.files.len() == before && !self.options.any_name {
                     self.error(path, "no rule files (*.yaml, *.yml) in this directory");
                 }
             }
@@ -141,6 +173,11 @@ impl FileSearch {
             // To open a pipe would wait for its writer, and a device may never end.
             Ok(metadata) if !metadata.is_file() => self.error(path, "neither a regular file nor a directory"),
             Ok(_) => self.add_file(path.to_path_buf()),
+            Err(error) if self.options.may_be_missing && error.kind() == io::ErrorKind::NotFound => {
+                let location = Location::file(display(path));
+                self.problems.push(Problem::warning(location, "this directory does not exist"));
+                self.add_files_beside(path);
+            }
             Err(error) => self.error(path, &format!("cannot read the path: {error}")),
         }
     }
@@ -150,7 +187,7 @@ impl FileSearch {
             self.error(directory, &format!("directories nest deeper than {MAX_DIRECTORY_DEPTH} levels"));
             return;
         }
-        let entries = match sorted_entries(directory) {
+        let entries = match sorted_entries(directory, self.options.dot_files) {
             Ok(entries) => entries,
             Err(error) => {
                 self.error(directory, &format!("cannot list the directory: {error}"));
@@ -168,10 +205,23 @@ impl FileSearch {
             if self.is_new(&path) {
                 self.add_directory(&path, depth + 1);
             }
-        } else if let Some(reason) = unread_reason(&path, metadata.as_ref()) {
+        } else if let Some(reason) = unread_reason(&path, metadata.as_ref(), self.options.any_name) {
             self.unread.push((path, reason));
         } else {
             self.add_file(path);
+        }
+    }
+
+    /// Adds the files `config.x.yaml` beside the directory `config`.
+    fn add_files_beside(&mut self, directory: &Path) {
+        let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else { return };
+        let prefix = [name.as_encoded_bytes(), b"."].concat();
+        // A parent that cannot be listed has no files beside the directory, which was listed.
+        for path in sorted_entries(parent, true).unwrap_or_default() {
+            let is_beside = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(&prefix));
+            if is_beside && fs::metadata(&path).is_ok_and(|metadata| metadata.is_file()) {
+                self.add_entry(path, 0);
+            }
         }
     }
 
@@ -207,11 +257,13 @@ impl FileSearch {
     }
 }
 
-fn sorted_entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
+fn sorted_entries(directory: &Path, dot_files: bool) -> io::Result<Vec<PathBuf>> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+        let name = entry.file_name();
+        let hidden: &[u8] = if dot_files { b".." } else { b"." };
+        if !name.as_encoded_bytes().starts_with(hidden) {
             entries.push(entry.path());
         }
     }
@@ -221,12 +273,31 @@ fn sorted_entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Why an entry of a directory is not read; `None` for a rule file. A dangling link (without metadata) is judged by its
 /// name alone, so that it is reported like an unreadable file.
-fn unread_reason(path: &Path, metadata: Option<&Metadata>) -> Option<&'static str> {
-    if path.extension().is_none_or(|extension| extension != "yaml" && extension != "yml") {
+fn unread_reason(path: &Path, metadata: Option<&Metadata>, any_name: bool) -> Option<&'static str> {
+    if any_name && is_left_by_an_editor(path) {
+        return Some("not read, because editors give such names to their own copies");
+    }
+    if !any_name && !has_rule_name(path) {
         return Some("not read, because its name does not end in .yaml or .yml");
     }
     let is_read = metadata.is_none_or(Metadata::is_file);
     (!is_read).then_some("not read, because it is not a regular file")
+}
+
+fn has_rule_name(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+/// A copy beside the file would make its domain a duplicate as long as the editor is open.
+fn is_left_by_an_editor(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let ends = |end: &[u8]| name.ends_with(end);
+    // vim tests with the last name whether it may create files.
+    ends(b"~")
+        || name.starts_with(b"#") && ends(b"#")
+        || name.starts_with(b".#")
+        || name == b"4913"
+        || [b".swp", b".swo", b".swx"].iter().any(|end| ends(*end))
 }
 
 fn stamp(path: &Path) -> io::Result<FileStamp> {

@@ -46,8 +46,10 @@ pub enum Origin {
     Default,
     /// The settings file, at the line of the key.
     File { path: PathBuf, line: u32 },
-    /// The environment variable of that name.
+    /// The environment variable of that name; for a value that several variables make up, their names with commas.
     Variable(String),
+    /// What suits an environment of `envoyproxy/ratelimit` in which these variables are not set.
+    ReferenceDefault(String),
 }
 
 /// What is wrong with one key.
@@ -65,6 +67,8 @@ pub enum Fault {
     Malformed { expected: String, found: Option<String> },
     /// The value is valid alone, but not together with other settings.
     Unsupported(&'static str),
+    /// A variable of `envoyproxy/ratelimit` asks for what does not exist here. The reason.
+    NotSupported(String),
 }
 
 impl fmt::Display for SettingProblems {
@@ -90,6 +94,7 @@ impl fmt::Display for Origin {
             Self::Default => f.write_str("the default"),
             Self::File { path, line } => write!(f, "file {}:{line}", path.display()),
             Self::Variable(name) => write!(f, "environment variable {name}"),
+            Self::ReferenceDefault(names) => write!(f, "as envoyproxy/ratelimit without {names}"),
         }
     }
 }
@@ -112,6 +117,7 @@ impl fmt::Display for Fault {
             }
             Self::Malformed { expected, found: None } => write!(f, "expected {expected}"),
             Self::Unsupported(reason) => f.write_str(reason),
+            Self::NotSupported(reason) => write!(f, "refused: {reason}"),
         }
     }
 }

@@ -74,10 +74,14 @@ pub(super) fn key(variable: &str) -> Option<String> {
     name.strip_prefix(&prefix).map(|key| key.replace(SEPARATOR, "."))
 }
 
-/// The variables of this process that have our prefix, or part of it.
-pub(super) fn process_environment() -> Result<Vec<(String, String)>, SettingsError> {
-    let ours = process_variables().filter(|(name, _)| name.to_uppercase().starts_with(&format!("{PREFIX}_")));
-    ours.map(|(name, value)| match value.into_string() {
+/// The variables of this process that have our prefix, or part of it, and those that `is_known`.
+pub(super) fn process_environment(
+    is_known: impl Fn(&str) -> bool,
+) -> Result<Vec<(String, String)>, SettingsError> {
+    let prefix = format!("{PREFIX}_");
+    let read =
+        process_variables().filter(|(name, _)| name.to_uppercase().starts_with(&prefix) || is_known(name));
+    read.map(|(name, value)| match value.into_string() {
         Ok(value) => Ok((name, value)),
         Err(_) => Err(SettingsError::NotText { variable: name }),
     })
@@ -85,7 +89,7 @@ pub(super) fn process_environment() -> Result<Vec<(String, String)>, SettingsErr
 }
 
 /// The variables of this process whose names are text.
-pub(super) fn process_variables() -> impl Iterator<Item = (String, OsString)> {
+fn process_variables() -> impl Iterator<Item = (String, OsString)> {
     #[expect(clippy::disallowed_methods, reason = "the only reader of the environment")]
     let all = std::env::vars_os();
     all.filter_map(|(name, value)| Some((name.into_string().ok()?, value)))

@@ -19,7 +19,8 @@ impl Log {
             "one of off, error, warn, info, debug, trace, or levels by module like info,ratelimitd=debug",
             Filter::parse,
         );
-        let formats = [("text", Format::Text), ("json", Format::Json)];
+        let formats =
+            [("text", Format::Text), ("json", Format::Json), ("envoy_ratelimit", Format::EnvoyRatelimit)];
         Self {
             level: reader.take("log.level", "info", level),
             format: reader.take("log.format", "text", one_of(formats)),

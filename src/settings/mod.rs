@@ -1,8 +1,10 @@
-//! The settings: compiled-in defaults, then a YAML file, then environment variables `RATELIMITD__SECTION__KEY`.
+//! The settings: compiled-in defaults, then a YAML file, then environment variables `RATELIMITD__SECTION__KEY`. The
+//! variables of `envoyproxy/ratelimit` are read as well, where they are meant.
 //!
 //! Holds every key with its default and range, and parses text into the option types of the modules that use them. The
 //! only reader of the environment. Knows the path of the rule files, but not their content.
 
+mod envoy_ratelimit;
 mod error;
 mod file;
 mod layers;
@@ -10,10 +12,12 @@ mod log;
 mod parsers;
 mod reader;
 mod redis;
+mod report;
 mod response;
 mod rules;
 mod secrets;
 mod server;
+mod service_link;
 mod store;
 mod unread;
 mod xds;
@@ -24,14 +28,15 @@ use std::path::Path;
 use crate::engine::{Algorithm, Charging, Defaults, Enforcement, FailurePolicy};
 use crate::transport::{HeaderStyle, ResponseOptions};
 
+pub use envoy_ratelimit::{EnvironmentUse, ReferenceVariable};
 pub use error::{Fault, Origin, SettingProblem, SettingProblems, SettingsError};
 pub use log::Log;
 pub use reader::Setting;
-pub use rules::Rules;
+pub use report::{SettingInForce, SettingsReport};
+pub use rules::{RuleDirectory, Rules};
 pub use secrets::{HashKeySource, KeyFileError, Secrets};
 pub use server::{AdminServer, GrpcServer, Server};
 pub use store::{Store, StoreKind};
-pub use unread::UnreadVariable;
 
 use reader::Reader;
 
@@ -66,11 +71,25 @@ impl Settings {
     /// # Errors
     /// [`SettingsError`]: the file that cannot be read, or every key that is unknown or malformed.
     pub fn load(file: Option<&Path>) -> Result<Self, SettingsError> {
-        Self::from_layers(file, layers::process_environment()?)
+        Ok(Self::load_with_report(file, None)?.0)
+    }
+
+    /// Like [`load`](Self::load), with the origin of each setting. `called_as`: the name of the program, which decides
+    /// whether the variables of `envoyproxy/ratelimit` are read.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_with_report(
+        file: Option<&Path>,
+        called_as: Option<&str>,
+    ) -> Result<(Self, SettingsReport), SettingsError> {
+        let environment = layers::process_environment(envoy_ratelimit::is_known)?;
+        Self::read_layers(file, environment, called_as)
     }
 
     /// Like [`load`](Self::load), with the given environment variables. Variables that do not start with
-    /// `RATELIMITD__` are ignored, unless only their underscores keep them from being a setting.
+    /// `RATELIMITD__` are ignored, unless only their underscores keep them from being a setting, or they are those of
+    /// `envoyproxy/ratelimit`.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -78,22 +97,45 @@ impl Settings {
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, SettingsError> {
-        let mut written = file.map(file::read_file).transpose()?.unwrap_or_default();
-        let environment: Vec<(String, String)> = environment.into_iter().collect();
-        let names: Vec<String> = environment.iter().map(|(name, _)| name.clone()).collect();
-        written.layer.extend(layers::environment(environment)?);
-        let mut reader = Reader::new(written.layer, written.problems);
-        let settings = Self::from_reader(&mut reader);
-        names.iter().for_each(|name| reader.refuse_misspelled(name));
-        reader.finish()?;
-        Ok(settings)
+        Ok(Self::read_layers(file, environment, None)?.0)
     }
 
-    /// The variables of this process that look like settings and have no effect.
+    /// Like [`load_with_report`](Self::load_with_report), with the given environment variables.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn read_layers(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        called_as: Option<&str>,
+    ) -> Result<(Self, SettingsReport), SettingsError> {
+        let mut written = file.map(file::read_file).transpose()?.unwrap_or_default();
+        let variables: Vec<(String, String)> = environment.into_iter().collect();
+        written.layer.extend(layers::environment(variables.iter().cloned())?);
+        let environment = EnvironmentUse::decide(called_as, &written.layer, &variables);
+        let mut warnings = Vec::new();
+        if environment.is_read() {
+            let texts = variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            let translation = envoy_ratelimit::translate(texts);
+            written.problems.extend(translation.problems);
+            warnings.extend(translation.warnings);
+            let catalogue = Self::catalogue();
+            let layer = &mut written.layer;
+            warnings.extend(envoy_ratelimit::add_translated(layer, translation.layer, &catalogue));
+        }
+        warnings.extend(unread::unread_variables(&variables).iter().map(ToString::to_string));
+        let mut reader = Reader::new(written.layer, written.problems);
+        let settings = Self::from_reader(&mut reader);
+        variables.iter().for_each(|(name, _)| reader.refuse_misspelled(name));
+        let report = SettingsReport { environment, warnings, settings: reader.take_in_force() };
+        reader.finish()?;
+        Ok((settings, report))
+    }
+
+    /// Every variable of `envoyproxy/ratelimit`, in the order of the documentation.
     #[must_use]
-    pub fn unread_variables() -> Vec<UnreadVariable> {
-        let variables = layers::process_variables();
-        unread::unread_variables(variables.map(|(name, value)| (name, value.to_string_lossy().into_owned())))
+    pub fn reference_variables() -> Vec<ReferenceVariable> {
+        envoy_ratelimit::variables()
     }
 
     /// Every setting, in the order of the documentation.
@@ -105,6 +147,8 @@ impl Settings {
     }
 
     fn from_reader(reader: &mut Reader) -> Self {
+        // `read_layers` has decided by it already; here it is checked, and listed.
+        reader.take(envoy_ratelimit::ASKED, "auto", parsers::one_of(envoy_ratelimit::asked_values()));
         let mut settings = Self {
             server: Server::from_reader(reader),
             rules: Rules::from_reader(reader),

@@ -1,7 +1,6 @@
 //! Parsers of setting values. Each describes the values that it accepts, for errors and for the documentation.
 
 use std::fmt::Display;
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -10,12 +9,17 @@ use std::time::Duration;
 
 use crate::transport::http::ListenAddress;
 
+/// What is shown of a secret.
+const MASKED: &str = "(secret)";
+
 /// Turns the text of a value into a `T`.
 pub(super) struct Parser<T> {
     /// The accepted values, for errors and for the documentation.
     pub(super) expected: String,
     /// Whether an error must not quote the value.
     pub(super) is_secret: bool,
+    /// A secret value as it may be shown.
+    mask: Option<fn(&str) -> String>,
     parse: ParseText<T>,
 }
 
@@ -23,11 +27,24 @@ type ParseText<T> = Box<dyn Fn(&str) -> Option<T>>;
 
 impl<T> Parser<T> {
     pub(super) fn new(expected: impl Into<String>, parse: impl Fn(&str) -> Option<T> + 'static) -> Self {
-        Self { expected: expected.into(), is_secret: false, parse: Box::new(parse) }
+        Self { expected: expected.into(), is_secret: false, mask: None, parse: Box::new(parse) }
     }
 
     pub(super) fn secret(self) -> Self {
-        Self { is_secret: true, ..self }
+        self.secret_shown_as(|_| MASKED.to_owned())
+    }
+
+    /// `mask` makes a text without the secret of a valid value.
+    pub(super) fn secret_shown_as(self, mask: fn(&str) -> String) -> Self {
+        Self { is_secret: true, mask: Some(mask), ..self }
+    }
+
+    /// A valid value as it may be shown.
+    pub(super) fn shown(&self, text: &str) -> String {
+        match self.mask {
+            Some(mask) if !text.is_empty() => mask(text),
+            _ => text.to_owned(),
+        }
     }
 
     pub(super) fn parse(&self, text: &str) -> Option<T> {
@@ -35,14 +52,19 @@ impl<T> Parser<T> {
     }
 }
 
-/// A socket address. Host names are not accepted: a listening address must not depend on DNS.
-pub(super) fn address() -> Parser<SocketAddr> {
-    Parser::new("an IP address and port like 0.0.0.0:8081 or [::1]:8081", |text| text.parse().ok())
+/// An address of a TCP port.
+pub(super) fn tcp_address() -> Parser<ListenAddress> {
+    let expected = "an IP address or a host name, and a port, like 0.0.0.0:8081, [::]:8081 or localhost:8081";
+    Parser::new(expected, |text| match ListenAddress::parse(text) {
+        Some(ListenAddress::Unix(_)) => None,
+        parsed => parsed,
+    })
 }
 
-/// A socket address or a Unix socket; `off` is `None`.
+/// An address of a TCP port, or a Unix socket; `off` is `None`.
 pub(super) fn listen_address_or_off() -> Parser<Option<ListenAddress>> {
-    let expected = "an IP address and port like 127.0.0.1:6070, unix:/path/to/socket, or off";
+    let expected =
+        "an IP address or a host name, and a port, like 127.0.0.1:6070, unix:/path/to/socket, or off";
     Parser::new(expected, |text| match text {
         "off" => Some(None),
         text => ListenAddress::parse(text).map(Some),

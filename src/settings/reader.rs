@@ -3,6 +3,7 @@
 use super::error::{Fault, Origin, SettingProblem, SettingProblems, SettingsError};
 use super::layers::{self, Layer, RawValue};
 use super::parsers::Parser;
+use super::report::SettingInForce;
 use crate::yaml::excerpt;
 
 /// One setting, as the documentation lists it.
@@ -26,6 +27,7 @@ pub(super) struct Reader {
     /// The settings whose values are secret.
     secrets: Vec<&'static str>,
     problems: Vec<SettingProblem>,
+    in_force: Vec<SettingInForce>,
 }
 
 impl Reader {
@@ -48,7 +50,10 @@ impl Reader {
             self.secrets.push(key);
         }
         let fallback = || parser.parse(default).expect("every default is valid: a test reads them all");
+        let mut in_force =
+            SettingInForce { key, value: parser.shown(default), origin: Origin::Default, is_default: true };
         let Some(written) = written else {
+            self.in_force.push(in_force);
             return fallback();
         };
         let text = match &written.value {
@@ -56,7 +61,11 @@ impl Reader {
             RawValue::Empty if default.is_empty() => Some(default),
             RawValue::Empty | RawValue::Null | RawValue::List => None,
         };
-        if let Some(value) = text.and_then(|text| parser.parse(text)) {
+        if let Some((text, value)) = text.and_then(|text| Some((text, parser.parse(text)?))) {
+            in_force.value = parser.shown(text);
+            in_force.is_default = text == default;
+            in_force.origin = written.origin;
+            self.in_force.push(in_force);
             return value;
         }
         let found = match &written.value {
@@ -95,6 +104,11 @@ impl Reader {
             // Not an unknown key as well.
             layers::key(name).and_then(|key| self.written.remove(&key));
         }
+    }
+
+    /// The values taken so far.
+    pub(super) fn take_in_force(&mut self) -> Vec<SettingInForce> {
+        std::mem::take(&mut self.in_force)
     }
 
     pub(super) fn into_settings(self) -> Vec<Setting> {
@@ -158,7 +172,7 @@ impl Reader {
 }
 
 /// A value in the wrong place may be a URL with a password.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     if text.contains("://") || text.contains('@') {
         return "a value that is not shown, because it may contain a password".to_owned();
     }

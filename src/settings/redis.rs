@@ -135,8 +135,13 @@ fn tls(reader: &mut Reader) -> TlsOptions {
         let fault = Fault::Unsupported("cert_file and key_file belong together: set both or none");
         reader.refuse(SettingProblem { key: CERT_FILE.to_owned(), origin, fault });
     }
-    let server_name = reader.take("store.redis.tls.server_name", "", optional_text("a host name"));
-    TlsOptions { ca_file, identity: certificate.zip(key), server_name }
+    TlsOptions {
+        ca_file,
+        trust_system: reader.take("store.redis.tls.system_authorities", "false", flag()),
+        identity: certificate.zip(key),
+        server_name: reader.take("store.redis.tls.server_name", "", optional_text("a host name")),
+        skip_name: !reader.take("store.redis.tls.verify_name", "true", flag()),
+    }
 }
 
 fn breaker(reader: &mut Reader) -> Option<BreakerOptions> {
@@ -153,7 +158,11 @@ fn breaker(reader: &mut Reader) -> Option<BreakerOptions> {
 fn urls() -> Parser<Vec<RedisUrl>> {
     let expected = "redis://[user:password@]host[:port][/database], rediss:// for TLS, or redis+unix:///path; \
                     several, for sentinels and clusters, with commas between them";
-    Parser::new(expected, |text| text.split(',').map(|url| url.trim().parse().ok()).collect()).secret()
+    Parser::new(expected, |text| text.split(',').map(|url| url.trim().parse().ok()).collect())
+        .secret_shown_as(|text| {
+            let urls = text.split(',').filter_map(|url| url.trim().parse::<RedisUrl>().ok());
+            urls.map(|url| url.to_string()).collect::<Vec<_>>().join(",")
+        })
 }
 
 /// Braces would make Redis hash the prefix instead of the counter's own hash tag; control characters would break

@@ -1,12 +1,11 @@
 //! `server.*`: the listening addresses, the threads, the drain, and the bounds of a request.
 
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::parsers::{
-    address, count, duration, duration_or_never, flag, host_names, listen_address_or_off, one_of,
-    optional_path, positive,
+    count, duration, duration_or_never, flag, host_names, listen_address_or_off, one_of, optional_path,
+    positive, tcp_address,
 };
 use super::reader::Reader;
 use crate::transport::http::{AdminAccess, ListenAddress, TokenFile};
@@ -17,7 +16,7 @@ pub struct Server {
     /// `server.grpc.*`
     pub grpc: GrpcServer,
     /// `server.http.address`: `/json`, health and metrics.
-    pub http_address: SocketAddr,
+    pub http_address: ListenAddress,
     /// `server.admin.*`
     pub admin: AdminServer,
     /// `server.reuse_port`
@@ -37,7 +36,7 @@ pub struct Server {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrpcServer {
     /// `server.grpc.address`
-    pub address: SocketAddr,
+    pub address: ListenAddress,
     /// `server.grpc.max_connection_age`: when the client is asked to open another connection; `None` is never.
     pub max_connection_age: Option<Duration>,
 }
@@ -46,7 +45,7 @@ pub struct GrpcServer {
 pub struct AdminServer {
     /// `server.admin.address`; `None` is `off`.
     pub address: Option<ListenAddress>,
-    /// `server.admin.hosts` and `.token_file`
+    /// `server.admin.hosts`, `.token_file` and `.read_by_any_host`
     pub access: AdminAccess,
 }
 
@@ -54,19 +53,20 @@ impl Server {
     pub(super) fn from_reader(reader: &mut Reader) -> Self {
         Self {
             grpc: GrpcServer {
-                address: reader.take("server.grpc.address", "0.0.0.0:8081", address()),
+                address: reader.take("server.grpc.address", "0.0.0.0:8081", tcp_address()),
                 max_connection_age: reader.take(
                     "server.grpc.max_connection_age",
                     "24h",
                     duration_or_never("1s", "365d"),
                 ),
             },
-            http_address: reader.take("server.http.address", "0.0.0.0:8080", address()),
+            http_address: reader.take("server.http.address", "0.0.0.0:8080", tcp_address()),
             admin: AdminServer {
                 address: reader.take("server.admin.address", "127.0.0.1:6070", listen_address_or_off()),
                 access: AdminAccess {
                     hosts: reader.take("server.admin.hosts", "", host_names()),
                     token_file: reader.take("server.admin.token_file", "", optional_path()).map(TokenFile),
+                    read_by_any_host: reader.take("server.admin.read_by_any_host", "false", flag()),
                 },
             },
             listen: ListenOptions { reuse_port: reader.take("server.reuse_port", "false", flag()) },

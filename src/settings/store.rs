@@ -15,6 +15,8 @@ pub struct Store {
     pub memory: MemoryOptions,
     /// `store.redis.*`
     pub redis: RedisOptions,
+    /// `store.redis.ready_in_outage`: whether the process stays ready while Redis does not answer.
+    pub ready_in_outage: bool,
     /// `store.redis.deny_cache.*`; `None` where `store.redis.deny_cache.enabled` is false.
     pub deny_cache: Option<DenyCacheOptions>,
 }
@@ -50,6 +52,7 @@ impl Store {
         Self {
             kind,
             memory: MemoryOptions { max_keys, ..MemoryOptions::default() },
+            ready_in_outage: reader.take("store.redis.ready_in_outage", "true", flag()),
             deny_cache: deny_cache(reader, redis.topology == Topology::Cluster),
             redis,
         }

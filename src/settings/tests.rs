@@ -27,7 +27,9 @@ fn problems(result: Result<Settings, SettingsError>) -> Vec<String> {
     let line = |problem: &SettingProblem| match &problem.origin {
         Origin::File { line, .. } => format!("file:{line}: {}: {}", problem.key, problem.fault),
         Origin::Variable(name) => format!("{name}: {}: {}", problem.key, problem.fault),
-        Origin::Default => format!("default: {}: {}", problem.key, problem.fault),
+        Origin::Default | Origin::ReferenceDefault(_) => {
+            format!("default: {}: {}", problem.key, problem.fault)
+        }
     };
     problems.0.iter().map(line).collect()
 }
@@ -74,7 +76,7 @@ server:
   drain: 5
   max_descriptors: 0
   grpc:
-    address: localhost:8081
+    address: localhost
 rules:
   path:
 store:
@@ -91,11 +93,11 @@ log:
         ("RATELIMITD__NEAR_LIMIT_RATIO", "80%"),
     ];
     let expected = [
-        r#"file:14: logg.level: no such setting; known settings: server, rules, secrets, store, failure, defaults, near_limit_ratio, shadow_mode, response, log"#,
+        r#"file:14: logg.level: no such setting; known settings: envoy_ratelimit_environment, server, rules, secrets, store, failure, defaults, near_limit_ratio, shadow_mode, response, log"#,
         r#"RATELIMITD__NEAR_LIMIT_RATIO: near_limit_ratio: expected a number from 0 to 1 with at most six decimals, found "80%""#,
         r#"file:8: rules.path: expected the path of a file or directory, found nothing"#,
         r#"file:3: server.drain: expected a duration from 0s to 1h, found "5""#,
-        r#"file:6: server.grpc.address: expected an IP address and port like 0.0.0.0:8081 or [::1]:8081, found "localhost:8081""#,
+        r#"file:6: server.grpc.address: expected an IP address or a host name, and a port, like 0.0.0.0:8081, [::]:8081 or localhost:8081, found "localhost""#,
         r#"file:4: server.max_descriptors: expected a whole number from 1 to 1024, found "0""#,
         r#"RATELIMITD__STORE__KIDN: store.kidn: no such setting; known settings: kind, memory, redis"#,
         r#"file:10: store.kind: expected one of memory, redis, found a list"#,
@@ -132,7 +134,7 @@ fn a_variable_with_the_wrong_number_of_underscores_is_refused_with_the_right_nam
 fn an_error_reads_as_a_list_of_what_to_put_right() {
     let error = with(&[("RATELIMITD__STORE__KIND", "redi"), ("RATELIMITD__LOG__FORMAT", "xml")]);
     let expected = "the settings cannot be used:
-  log.format: expected one of text, json, found \"xml\" (environment variable RATELIMITD__LOG__FORMAT)
+  log.format: expected one of text, json, envoy_ratelimit, found \"xml\" (environment variable RATELIMITD__LOG__FORMAT)
   store.kind: expected one of memory, redis, found \"redi\" (environment variable RATELIMITD__STORE__KIND)";
     assert_eq!(error.map_err(|error| error.to_string()), Err(expected.to_owned()));
 }

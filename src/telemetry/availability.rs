@@ -66,6 +66,11 @@ impl Availability {
         self.last_outage.lock().clone()
     }
 
+    /// Whether an outage lasts.
+    pub fn is_down(&self) -> bool {
+        self.is_down.load(Ordering::Relaxed)
+    }
+
     /// Whether only another decision can show that the outage is over: while a breaker is open, its own probes do.
     pub fn needs_probe(&self) -> bool {
         self.is_down.load(Ordering::Relaxed) && self.open_breakers.load(Ordering::Relaxed) == 0

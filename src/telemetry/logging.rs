@@ -9,6 +9,7 @@ use tracing::subscriber::SetGlobalDefaultError;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+use super::envoy_ratelimit_log::EnvoyRatelimitLines;
 use super::log_queue::LogQueue;
 
 /// The lines to write: a level for the process, levels by module, or both, separated by commas.
@@ -22,6 +23,8 @@ pub enum Format {
     Text,
     /// One JSON object per line.
     Json,
+    /// One JSON object per line, with the keys of envoyproxy/ratelimit.
+    EnvoyRatelimit,
 }
 
 impl Filter {
@@ -60,6 +63,10 @@ pub fn init(filter: &Filter, format: Format) -> Result<LogQueue, LoggingError> {
         Format::Text => tracing::subscriber::set_global_default(lines.finish())?,
         Format::Json => {
             let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false);
+            tracing::subscriber::set_global_default(lines.finish())?;
+        }
+        Format::EnvoyRatelimit => {
+            let lines = lines.with_ansi(false).event_format(EnvoyRatelimitLines);
             tracing::subscriber::set_global_default(lines.finish())?;
         }
     }

@@ -1,6 +1,7 @@
 //! What operators see of the process: metrics, logs, and whether the remote store decides.
 
 pub mod availability;
+mod envoy_ratelimit_log;
 mod log_queue;
 pub mod log_throttle;
 pub mod logging;

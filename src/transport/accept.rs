@@ -1,7 +1,7 @@
 //! Listens on an address, and accepts connections: goes on after errors.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
@@ -26,6 +26,21 @@ pub struct ListenOptions {
 /// # Errors
 /// When the address is in use, or the system refuses it.
 pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<TcpListener> {
+    match bind(address, options) {
+        // A system without IPv6 has no `[::]`, which stands for every address.
+        Err(error) if is_without_ipv6(&error) && address.ip() == IpAddr::from(Ipv6Addr::UNSPECIFIED) => {
+            bind(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port()), options)
+        }
+        bound => bound,
+    }
+}
+
+fn is_without_ipv6(error: &io::Error) -> bool {
+    let codes = [rustix::io::Errno::AFNOSUPPORT, rustix::io::Errno::ADDRNOTAVAIL];
+    codes.iter().any(|code| error.raw_os_error() == Some(code.raw_os_error()))
+}
+
+fn bind(address: SocketAddr, options: ListenOptions) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // A port whose last connections are in TIME_WAIT can be bound: a restart does not wait for them.
     socket.set_reuseaddr(true)?;

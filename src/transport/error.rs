@@ -32,6 +32,8 @@ pub enum ErrorKind {
     Overloaded,
     /// The store did not answer; the same request may be decided later.
     StoreUnavailable,
+    /// No rules are loaded yet; the same request may be decided later.
+    NoRules,
 }
 
 impl ErrorKind {
@@ -41,6 +43,7 @@ impl ErrorKind {
             Self::IncompleteRequest => RequestFailure::Incomplete,
             Self::Overloaded => RequestFailure::Overloaded,
             Self::StoreUnavailable => RequestFailure::Store,
+            Self::NoRules => RequestFailure::NoRules,
         }
     }
 }
@@ -56,6 +59,7 @@ impl DecisionCallError {
             | Self::Request(_)
             | Self::Decide(DecideError::Plan(PlanError::Override { .. })) => ErrorKind::InvalidRequest,
             Self::Decide(DecideError::Store(_)) => ErrorKind::StoreUnavailable,
+            Self::Decide(DecideError::NoRules) => ErrorKind::NoRules,
         }
     }
 

@@ -20,6 +20,7 @@ struct Lines {
     incomplete: LogThrottle,
     overloaded: LogThrottle,
     untaken: LogThrottle,
+    no_rules: LogThrottle,
 }
 
 impl Failures {
@@ -41,6 +42,7 @@ impl Failures {
             RequestFailure::Overloaded => {
                 (&self.lines.overloaded, "requests refused: too many are unfinished")
             }
+            RequestFailure::NoRules => (&self.lines.no_rules, "requests refused: no rules are loaded yet"),
             RequestFailure::Untaken => (&self.lines.untaken, "calls reset: the client takes no answers"),
         };
         if let Some(requests) = throttle.count() {

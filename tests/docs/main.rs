@@ -5,6 +5,7 @@
 mod pages;
 mod pictures;
 mod readme;
+mod variables;
 
 use std::path::Path;
 

@@ -2,9 +2,11 @@
 //! an [`OptionsError`]; other modules only report what they find out themselves, such as a timeout.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
+use tokio_rustls::rustls;
 
 use super::address::Address;
 use super::url::RedisUrlError;
@@ -150,6 +152,14 @@ pub(crate) fn handshake_error(error: RedisError) -> StoreError {
         StoreError::Unreachable(text) => StoreError::Unreachable(redact_args(text)),
         StoreError::Malformed(text) => StoreError::Malformed(redact_args(text)),
         other => other,
+    }
+}
+
+/// Why a TLS handshake failed: the certificates of the two sides, or the connection.
+pub(crate) fn handshake_failed(host: &str, error: io::Error) -> StoreError {
+    match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
+        Some(reason) => StoreError::Tls { address: host.to_owned(), reason: reason.to_string() },
+        None => unreachable_at(&host)(error),
     }
 }
 

@@ -84,10 +84,14 @@ pub enum Password {
 pub struct TlsOptions {
     /// PEM file of the trusted certificate authorities; `None` for those of the system.
     pub ca_file: Option<PathBuf>,
+    /// Whether the authorities of the system are trusted beside those of `ca_file`.
+    pub trust_system: bool,
     /// PEM files of the client certificate and its key, for servers that require one.
     pub identity: Option<(PathBuf, PathBuf)>,
     /// The name that the server's certificate must have, where it is not the host of the URL.
     pub server_name: Option<String>,
+    /// Whether the server's certificate may have any name.
+    pub skip_name: bool,
 }
 
 impl Topology {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use redis::IntoConnectionInfo as _;
 use url::Url;
 
 /// `redis://` and `rediss://` with a host, `redis+unix://` and `unix://` with an absolute path.
@@ -63,6 +64,24 @@ impl RedisUrl {
         url
     }
 
+    /// The user and the password of the URL, decoded.
+    #[must_use]
+    pub fn credentials(&self) -> (Option<String>, Option<String>) {
+        let info = self.to_plain().into_connection_info();
+        let settings = info.as_ref().ok().map(redis::ConnectionInfo::redis_settings);
+        let text = |part: Option<&str>| part.filter(|text| !text.is_empty()).map(str::to_owned);
+        (
+            settings.and_then(|settings| text(settings.username())),
+            settings.and_then(|settings| text(settings.password())),
+        )
+    }
+
+    /// The URL as it was written, with user and password. Not for logs or errors.
+    #[must_use]
+    pub fn with_credentials(&self) -> String {
+        self.0.as_str().to_owned()
+    }
+
     fn is_server(&self) -> bool {
         // An unencoded `?` or `#` in a password ends the URL's authority too early.
         let has_at = |part: Option<&str>| part.is_some_and(|part| part.contains('@'));
@@ -99,8 +118,6 @@ impl fmt::Debug for RedisUrl {
 
 #[cfg(test)]
 mod tests {
-    use redis::IntoConnectionInfo;
-
     use super::*;
 
     #[test]
@@ -142,6 +159,7 @@ mod tests {
             let settings = info.redis_settings();
             let found = (settings.db(), settings.username(), settings.password());
             assert_eq!(found, (2, Some("u"), Some(password)), "{written}");
+            assert_eq!(url.credentials(), (Some("u".to_owned()), Some(password.to_owned())), "{written}");
             assert_eq!(url.is_tls(), is_tls, "{written}");
         }
     }

@@ -40,11 +40,13 @@ pub enum RequestFailure {
     Overloaded,
     /// The client did not take the answer.
     Untaken,
+    /// No rules are loaded yet.
+    NoRules,
 }
 
 impl RequestFailure {
-    pub const ALL: [Self; 5] =
-        [Self::Invalid, Self::Store, Self::Incomplete, Self::Overloaded, Self::Untaken];
+    pub const ALL: [Self; 6] =
+        [Self::Invalid, Self::Store, Self::Incomplete, Self::Overloaded, Self::Untaken, Self::NoRules];
 
     fn name(self) -> &'static str {
         match self {
@@ -53,6 +55,7 @@ impl RequestFailure {
             Self::Incomplete => "incomplete",
             Self::Overloaded => "overloaded",
             Self::Untaken => "untaken",
+            Self::NoRules => "no_rules",
         }
     }
 
@@ -60,7 +63,9 @@ impl RequestFailure {
     fn error_type(self) -> &'static str {
         match self {
             Self::Store => "redis_error",
-            Self::Invalid | Self::Incomplete | Self::Overloaded | Self::Untaken => "service_error",
+            Self::Invalid | Self::Incomplete | Self::Overloaded | Self::Untaken | Self::NoRules => {
+                "service_error"
+            }
         }
     }
 }
@@ -99,7 +104,7 @@ impl RequestFamilies {
             errors: counters(
                 registry,
                 "ratelimitd_request_errors_total",
-                "Requests without a decision, by reason: invalid, store, incomplete, overloaded, untaken",
+                "Requests without a decision, by reason: invalid, store, incomplete, overloaded, untaken, no_rules",
                 &["transport", "kind"],
             )?,
             envoy_ratelimit_errors: counters(

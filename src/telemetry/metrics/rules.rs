@@ -9,6 +9,7 @@ use super::family::{counter, counters, gauge};
 pub struct Loaded {
     pub rules: usize,
     pub files: usize,
+    pub domains: usize,
     /// Microseconds since the epoch.
     pub now_us: u64,
 }
@@ -17,6 +18,7 @@ pub struct Loaded {
 pub(super) struct RuleFamilies {
     rules: IntGauge,
     files: IntGauge,
+    domains: IntGauge,
     loaded_at: IntGauge,
     /// Under our name, and under the name of envoyproxy/ratelimit.
     succeeded: [IntCounter; 2],
@@ -41,6 +43,11 @@ impl RuleFamilies {
         Ok(Self {
             rules: gauge(registry, "ratelimitd_rules", "Rules in force")?,
             files: gauge(registry, "ratelimitd_rule_files", "Files of the rules in force")?,
+            domains: gauge(
+                registry,
+                "ratelimitd_rule_domains",
+                "Domains of the rules in force; with 0, every request is admitted",
+            )?,
             loaded_at: gauge(
                 registry,
                 "ratelimitd_rules_loaded_timestamp_seconds",
@@ -55,6 +62,7 @@ impl RuleFamilies {
         // All of them are far below 2^63.
         self.rules.set(i64::try_from(loaded.rules).unwrap_or(i64::MAX));
         self.files.set(i64::try_from(loaded.files).unwrap_or(i64::MAX));
+        self.domains.set(i64::try_from(loaded.domains).unwrap_or(i64::MAX));
         self.loaded_at.set((loaded.now_us / 1_000_000).cast_signed());
         self.succeeded.iter().for_each(IntCounter::inc);
     }

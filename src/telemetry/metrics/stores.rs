@@ -215,7 +215,7 @@ mod tests {
     fn place(error: &StoreError) -> usize {
         match error {
             StoreError::Timeout => 0,
-            StoreError::Unreachable(_) => 1,
+            StoreError::Unreachable(_) | StoreError::Tls { .. } => 1,
             StoreError::Overloaded => 2,
             StoreError::Refused(_) | StoreError::ReadOnly(_) => 3,
             StoreError::Malformed(_) => 4,

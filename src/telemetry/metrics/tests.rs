@@ -327,12 +327,13 @@ fn every_kind_of_store_error_has_a_counter() {
 #[test]
 fn loads_of_rules_are_counted() {
     let metrics = metrics();
-    metrics.rules_loaded(Loaded { rules: 12, files: 2, now_us: 1_700_000_000_999_999 });
+    metrics.rules_loaded(Loaded { rules: 12, files: 2, domains: 3, now_us: 1_700_000_000_999_999 });
     metrics.rules_failed();
     metrics.rules_failed();
     let cases = [
         ("ratelimitd_rules", 12),
         ("ratelimitd_rule_files", 2),
+        ("ratelimitd_rule_domains", 3),
         ("ratelimitd_rules_loaded_timestamp_seconds", 1_700_000_000),
         (r#"ratelimitd_rule_loads_total{result="success"}"#, 1),
         (r#"ratelimitd_rule_loads_total{result="failure"}"#, 2),

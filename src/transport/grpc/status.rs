@@ -15,7 +15,9 @@ impl From<DecisionCallError> for Status {
                 DecisionCallError::Message(MessageError::TooLarge { .. } | MessageError::LongBody { .. }),
             ) => Self::out_of_range(text),
             (ErrorKind::InvalidRequest, _) => Self::invalid_argument(text),
-            (ErrorKind::StoreUnavailable | ErrorKind::Overloaded, _) => Self::unavailable(text),
+            (ErrorKind::StoreUnavailable | ErrorKind::Overloaded | ErrorKind::NoRules, _) => {
+                Self::unavailable(text)
+            }
             (ErrorKind::IncompleteRequest, _) => Self::deadline_exceeded(text),
         }
     }

@@ -21,6 +21,9 @@ pub struct AdminAccess {
     pub hosts: Vec<String>,
     /// The token that every request must present.
     pub token_file: Option<TokenFile>,
+    /// Whether requests that change nothing are answered under any host name, as envoyproxy/ratelimit answers them.
+    /// The port is then reachable for many, so all other requests need a token.
+    pub read_by_any_host: bool,
 }
 
 /// Why the admin port does not answer a request. No text contains a part of the request.
@@ -39,6 +42,11 @@ enum AdminRefusal {
         "a request to the admin port needs the header Authorization: Bearer, with the token of server.admin.token_file"
     )]
     NoToken,
+    /// No token is known that a request could present.
+    #[error(
+        "the counters need a token while server.admin.read_by_any_host is true: set server.admin.token_file"
+    )]
+    TokenNeeded,
     /// The log has the reason.
     #[error("the token file of the admin port cannot be used, so no token is accepted")]
     TokenFile,
@@ -52,7 +60,7 @@ impl IntoResponse for AdminRefusal {
         let status = match self {
             Self::NoHost => StatusCode::BAD_REQUEST,
             Self::ForeignHost => StatusCode::MISDIRECTED_REQUEST,
-            Self::ForeignPage => StatusCode::FORBIDDEN,
+            Self::ForeignPage | Self::TokenNeeded => StatusCode::FORBIDDEN,
             Self::NoToken => StatusCode::UNAUTHORIZED,
             Self::TokenFile => StatusCode::SERVICE_UNAVAILABLE,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -85,11 +93,15 @@ pub(super) async fn check_access(
 impl AdminAccess {
     fn check_sender(&self, request: &Request) -> Result<(), AdminRefusal> {
         let host = host_of(request).ok_or(AdminRefusal::NoHost)?;
-        if !self.is_own(host.host()) {
+        let is_only_read = self.read_by_any_host && request.method().is_safe();
+        if !is_only_read && !self.is_own(host.host()) {
             return Err(AdminRefusal::ForeignHost);
         }
         if SendingPage::of_request(request.headers(), Some(&host)) == SendingPage::Foreign {
             return Err(AdminRefusal::ForeignPage);
+        }
+        if !request.method().is_safe() && self.read_by_any_host && self.token_file.is_none() {
+            return Err(AdminRefusal::TokenNeeded);
         }
         if !request.method().is_safe() && !is_json(request.headers()) {
             return Err(AdminRefusal::NotJson);
@@ -152,7 +164,17 @@ mod tests {
     use super::*;
 
     fn check(method: &str, target: &str, headers: &[(&str, &str)]) -> Result<(), AdminRefusal> {
-        let access = AdminAccess { hosts: vec!["limits.internal".to_owned()], token_file: None };
+        check_with(false, method, target, headers)
+    }
+
+    fn check_with(
+        read_by_any_host: bool,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<(), AdminRefusal> {
+        let hosts = vec!["limits.internal".to_owned()];
+        let access = AdminAccess { hosts, token_file: None, read_by_any_host };
         let request = Request::builder().method(method).uri(target);
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         access.check_sender(&request.body(Body::empty()).expect("a request"))
@@ -185,6 +207,17 @@ mod tests {
         assert_eq!(check("GET", "/rules", &twice), Err(AdminRefusal::NoHost));
         let target = "http://evil.example/rules";
         assert_eq!(check("GET", target, &[("host", "localhost")]), Err(AdminRefusal::ForeignHost));
+    }
+
+    #[test]
+    fn a_port_that_any_host_may_read_changes_nothing_without_a_token() {
+        let foreign = [("host", "ratelimit:6070"), ("content-type", "application/json")];
+        assert_eq!(check_with(true, "GET", "/rlconfig", &foreign), Ok(()));
+        assert_eq!(check_with(true, "POST", "/counters/reset", &foreign), Err(AdminRefusal::ForeignHost));
+        let own = [("host", "localhost"), ("content-type", "application/json")];
+        assert_eq!(check_with(true, "POST", "/counters/reset", &own), Err(AdminRefusal::TokenNeeded));
+        let page = [("host", "ratelimit:6070"), ("origin", "http://evil.example")];
+        assert_eq!(check_with(true, "GET", "/rlconfig", &page), Err(AdminRefusal::ForeignPage));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 
-use crate::transport::{NotReadyReason, Readiness};
+use crate::transport::Readiness;
 
 /// 200 from every process that runs, ready or not.
 pub(super) async fn livez() -> &'static str {
@@ -17,8 +17,7 @@ pub(super) async fn readyz(State(readiness): State<Readiness>) -> Response {
     if reasons.is_empty() {
         return "ready\n".into_response();
     }
-    let texts: Vec<_> = reasons.iter().map(NotReadyReason::text).collect();
-    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", texts.join(", "))).into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", readiness.describe())).into_response()
 }
 
 /// Status and body as envoyproxy/ratelimit sends them.

@@ -65,7 +65,7 @@ impl IntoResponse for DecisionCallError {
                 return (StatusCode::BAD_REQUEST, format!("Bad Request: {reason}\n")).into_response();
             }
             (ErrorKind::IncompleteRequest, _) => StatusCode::REQUEST_TIMEOUT,
-            (ErrorKind::Overloaded, _) => StatusCode::SERVICE_UNAVAILABLE,
+            (ErrorKind::Overloaded | ErrorKind::NoRules, _) => StatusCode::SERVICE_UNAVAILABLE,
             (ErrorKind::StoreUnavailable, _) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         (status, format!("{reason}\n")).into_response()

@@ -1,4 +1,4 @@
-//! The listener of an HTTP port: on a TCP address, or on a Unix socket that only its own user can open.
+//! The listener of an HTTP port: on a TCP address or a host name, or on a Unix socket that only its own user can open.
 
 use std::fmt;
 use std::fs::{self, Permissions};
@@ -6,8 +6,10 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream, lookup_host};
+use tokio::time::timeout;
 use tokio_util::either::Either;
 
 use crate::transport::Admission;
@@ -15,31 +17,75 @@ use crate::transport::accept::{BACKLOG, ListenOptions, listen, next_connection, 
 
 /// Read and write for the user of the process, nothing for others.
 const SOCKET_MODE: u32 = 0o600;
+/// For the addresses of a host name.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 const SOCKET_SCHEME: &str = "unix:";
 
 /// Where an HTTP port listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
     Tcp(SocketAddr),
+    /// A host name, resolved when the port is bound, and a port.
+    Name(String, u16),
     /// The absolute path of a Unix socket.
     Unix(PathBuf),
 }
 
 impl ListenAddress {
-    /// Parses an IP address with a port, or `unix:` and an absolute path.
+    /// Parses an IP address or a host name with a port, or `unix:` and an absolute path.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.strip_prefix(SOCKET_SCHEME) {
             Some(path) => Path::new(path).is_absolute().then(|| Self::Unix(PathBuf::from(path))),
-            None => text.parse().ok().map(Self::Tcp),
+            None => text.parse().ok().map(Self::Tcp).or_else(|| parse_name(text)),
         }
     }
+
+    /// The TCP addresses to try in turn; none for a Unix socket.
+    ///
+    /// # Errors
+    /// When the name cannot be resolved.
+    pub async fn tcp_addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        match self {
+            Self::Tcp(address) => Ok(vec![*address]),
+            Self::Name(host, port) => {
+                let found = timeout(LOOKUP_TIMEOUT, lookup_host((host.as_str(), *port))).await;
+                Ok(found.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))?.collect())
+            }
+            Self::Unix(_) => Ok(Vec::new()),
+        }
+    }
+}
+
+/// A host name and a port. Digits and dots alone would be an IP address with a mistake.
+fn parse_name(text: &str) -> Option<ListenAddress> {
+    let (host, port) = text.rsplit_once(':')?;
+    let is_name = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+        && host.bytes().any(|byte| byte.is_ascii_alphabetic());
+    let port = port.parse().ok().filter(|_| is_name)?;
+    Some(ListenAddress::Name(host.to_owned(), port))
+}
+
+/// Listens on the first of the addresses that can be bound.
+///
+/// # Errors
+/// When the name cannot be resolved, or why the last address cannot be bound.
+pub async fn listen_tcp(address: &ListenAddress, options: ListenOptions) -> io::Result<TcpListener> {
+    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for candidate in address.tcp_addresses().await? {
+        match listen(candidate, options) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
+            Self::Name(host, port) => write!(f, "{host}:{port}"),
             Self::Unix(path) => write!(f, "{SOCKET_SCHEME}{}", path.display()),
         }
     }
@@ -65,7 +111,9 @@ impl HttpListener {
     /// When the address is in use, or the system refuses it.
     pub async fn bind(address: &ListenAddress, options: ListenOptions) -> io::Result<Self> {
         Ok(Self(match address {
-            ListenAddress::Tcp(address) => Socket::Tcp(listen(*address, options)?),
+            ListenAddress::Tcp(_) | ListenAddress::Name(..) => {
+                Socket::Tcp(listen_tcp(address, options).await?)
+            }
             ListenAddress::Unix(path) => {
                 let (listener, file) = bind_unix(path).await?;
                 Socket::Unix(listener, file)
@@ -176,10 +224,12 @@ mod tests {
 
     #[test]
     fn an_address_is_displayed_as_it_is_written() {
-        for text in ["127.0.0.1:6070", "[::1]:0", "unix:/run/ratelimitd/admin.sock"] {
+        for text in ["127.0.0.1:6070", "[::1]:0", "localhost:6070", "unix:/run/ratelimitd/admin.sock"] {
             assert_eq!(ListenAddress::parse(text).map(|address| address.to_string()).as_deref(), Some(text));
         }
-        for text in ["", "localhost:6070", ":6070", "unix:", "unix:admin.sock", "/run/admin.sock"] {
+        for text in
+            ["", "localhost", ":6070", "1.2.3:1", "::1:1", "unix:", "unix:admin.sock", "/run/admin.sock"]
+        {
             assert_eq!(ListenAddress::parse(text), None, "{text}");
         }
     }

@@ -16,7 +16,7 @@ mod web_page;
 pub use admin::{Endpoint, admin_router};
 pub use admin_access::AdminAccess;
 pub use counters::CounterEndpoints;
-pub use listener::{HttpListener, ListenAddress};
+pub use listener::{HttpListener, ListenAddress, listen_tcp};
 pub use public::public_router;
 pub use server::{HttpService, serve};
 pub use token_file::{Token, TokenFile, TokenFileError};

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use http::{StatusCode, header};
 
 use super::health::{healthcheck, livez, readyz};
@@ -33,7 +33,8 @@ pub fn public_router<S: Store + 'static>(
         .layer(from_fn_with_state(Arc::clone(&handler), refuse_web_pages::<S>))
         .with_state(handler);
     let health = Router::new()
-        .route("/healthcheck", get(healthcheck))
+        // As envoyproxy/ratelimit: load balancers may POST.
+        .route("/healthcheck", any(healthcheck))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .with_state(readiness);

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use ratelimitd::engine::{Defaults, RuleSet, ValueHashing};
 use ratelimitd::replay::{MemoryReplay, ReplayStore, replay};
-use ratelimitd::rules::{LoadOptions, load};
+use ratelimitd::rules::{DirectoryOptions, LoadOptions, load};
 use tempfile::NamedTempFile;
 
 /// A minute boundary.
@@ -57,6 +57,7 @@ fn rules() -> RuleSet {
         merge_domains: false,
         defaults: Defaults::ENVOY_RATELIMIT,
         hashing: ValueHashing::NONE,
+        directory: DirectoryOptions::YAML_FILES,
     };
     load(&[file.path().to_owned()], options).unwrap_or_else(|problems| panic!("{problems}")).rules
 }

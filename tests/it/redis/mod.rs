@@ -19,6 +19,7 @@ mod cluster;
 mod contract;
 mod deny_cache;
 mod distance;
+mod drop_in;
 mod lua_twin;
 mod outage;
 mod overlapping_undos;

@@ -118,7 +118,7 @@ async fn the_certificate_of_the_server_must_have_the_right_name() {
         tls: TlsOptions {
             ca_file: Some(authority.file()),
             server_name: server_name.map(str::to_owned),
-            identity: None,
+            ..TlsOptions::default()
         },
         ..options(format!("rediss://127.0.0.1:{port}"))
     };
@@ -130,12 +130,57 @@ async fn the_certificate_of_the_server_must_have_the_right_name() {
 }
 
 #[tokio::test]
+async fn the_name_is_not_checked_if_the_options_say_so_but_the_chain_is() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (_redis, port) = tls_server(&authority, &authority.certificate_for(&["redis.internal"]), "no");
+    let trusting = |authority: &Authority| RedisOptions {
+        tls: TlsOptions { ca_file: Some(authority.file()), skip_name: true, ..TlsOptions::default() },
+        ..options(format!("rediss://127.0.0.1:{port}"))
+    };
+    decide(&store(&trusting(&authority))).await.expect("any name");
+    let error = failure(&trusting(&other)).await;
+    assert!(error.contains("UnknownIssuer") || error.contains("BadSignature"), "{error}");
+}
+
+#[tokio::test]
+async fn a_self_signed_authority_in_the_file_is_trusted_as_the_server() {
+    let (ours, theirs) = (Authority::for_server(&["127.0.0.1"]), Authority::for_server(&["127.0.0.1"]));
+    let (_redis, port) = tls_server(&ours, &ours.own_identity(), "no");
+    let trusting = |file: PathBuf| RedisOptions {
+        tls: TlsOptions { ca_file: Some(file), ..TlsOptions::default() },
+        ..options(format!("rediss://127.0.0.1:{port}"))
+    };
+    decide(&store(&trusting(ours.file()))).await.expect("the certificate is in the file");
+    let error = failure(&trusting(theirs.file())).await;
+    assert!(error.contains("CaUsedAsEndEntity"), "{error}");
+
+    let named = Authority::for_server(&["redis.internal"]);
+    let (_redis, port) = tls_server(&named, &named.own_identity(), "no");
+    let trusting = |skip_name| RedisOptions {
+        tls: TlsOptions { ca_file: Some(named.file()), skip_name, ..TlsOptions::default() },
+        ..options(format!("rediss://127.0.0.1:{port}"))
+    };
+    let error = failure(&trusting(false)).await;
+    assert!(error.contains("not valid for name"), "{error}");
+    decide(&store(&trusting(true))).await.expect("any name");
+
+    let expired = Authority::expired_for_server(&["127.0.0.1"]);
+    let (_redis, port) = tls_server(&expired, &expired.own_identity(), "no");
+    let options = RedisOptions {
+        tls: TlsOptions { ca_file: Some(expired.file()), ..TlsOptions::default() },
+        ..options(format!("rediss://127.0.0.1:{port}"))
+    };
+    let error = failure(&options).await;
+    assert!(error.to_lowercase().contains("expired"), "{error}");
+}
+
+#[tokio::test]
 async fn a_server_can_require_a_client_certificate() {
     let authority = Authority::new();
     let (_redis, port) = tls_server(&authority, &authority.certificate_for(&["127.0.0.1"]), "yes");
     let client = authority.certificate_for(&["limiter"]);
     let with = |identity| RedisOptions {
-        tls: TlsOptions { ca_file: Some(authority.file()), identity, server_name: None },
+        tls: TlsOptions { ca_file: Some(authority.file()), identity, ..TlsOptions::default() },
         ..options(format!("rediss://127.0.0.1:{port}"))
     };
     decide(&store(&with(Some((client.certificate, client.key)))))

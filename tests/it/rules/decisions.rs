@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use ratelimitd::clock::ManualClock;
 use ratelimitd::engine::{
-    Algorithm, Applied, Code, Decision, Defaults, Descriptor, Enforcement, Entry, LimitOverride, Period,
-    Request, RetryAfter, Unit, ValueHashing,
+    Algorithm, Applied, Code, Decision, Descriptor, Enforcement, Entry, LimitOverride, Period, Request,
+    RetryAfter, Unit,
 };
 use ratelimitd::limiter::{Limiter, Rulebook};
-use ratelimitd::rules::{LoadOptions, load};
+use ratelimitd::rules::load;
 use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 use ratelimitd::telemetry::metrics::Metrics;
+
+use super::REFERENCE;
 
 /// A minute boundary.
 const T0: u64 = 1_700_000_040_000_000;
@@ -29,12 +31,8 @@ impl Fixture {
     fn with(rules: &str, enforcement: Enforcement) -> Self {
         let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().expect("a temporary file");
         file.write_all(rules.as_bytes()).expect("room for the rules");
-        let options = LoadOptions {
-            merge_domains: false,
-            defaults: Defaults::ENVOY_RATELIMIT,
-            hashing: ValueHashing::NONE,
-        };
-        let loaded = load(&[file.path().to_owned()], options).unwrap_or_else(|problems| panic!("{problems}"));
+        let loaded =
+            load(&[file.path().to_owned()], REFERENCE).unwrap_or_else(|problems| panic!("{problems}"));
         let metrics = Metrics::new(800_000).expect("the metrics have different names");
         let clock = Arc::new(ManualClock::at(T0));
         let store = Arc::new(MemoryStore::new(MemoryOptions::default(), Arc::clone(&clock)));

@@ -12,10 +12,14 @@ mod shards;
 use std::path::{Path, PathBuf};
 
 use ratelimitd::engine::{Defaults, Descriptor, Entry, Request, RuleSet, ValueHashing};
-use ratelimitd::rules::{LoadOptions, LoadedRules, Problems, load};
+use ratelimitd::rules::{DirectoryOptions, LoadOptions, LoadedRules, Problems, load};
 
-pub const REFERENCE: LoadOptions =
-    LoadOptions { merge_domains: false, defaults: Defaults::ENVOY_RATELIMIT, hashing: ValueHashing::NONE };
+pub const REFERENCE: LoadOptions = LoadOptions {
+    merge_domains: false,
+    defaults: Defaults::ENVOY_RATELIMIT,
+    hashing: ValueHashing::NONE,
+    directory: DirectoryOptions::YAML_FILES,
+};
 
 /// Loads the one file `text`.
 pub fn load_text(text: &str) -> Result<LoadedRules, Problems> {

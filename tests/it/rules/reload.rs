@@ -6,15 +6,14 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ratelimitd::engine::{Defaults, RuleSet, ValueHashing};
+use ratelimitd::engine::RuleSet;
 use ratelimitd::rules::{Change, LoadOptions, LoadedRules, Problems, Reloader, RulesStatus, watch};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
 use super::{keys, request};
 
-const OPTIONS: LoadOptions =
-    LoadOptions { merge_domains: false, defaults: Defaults::ENVOY_RATELIMIT, hashing: ValueHashing::NONE };
+const OPTIONS: LoadOptions = super::REFERENCE;
 
 fn text(domain: &str, limit: u32) -> String {
     format!(
@@ -41,8 +40,8 @@ impl Watched {
 
     fn on(directory: TempDir) -> Self {
         let paths = [directory.path().to_path_buf()];
-        let (reloader, loaded) =
-            Reloader::start(&paths, OPTIONS).unwrap_or_else(|problems| panic!("{problems}"));
+        let (reloader, loaded) = Reloader::start(&paths, OPTIONS);
+        let loaded = loaded.unwrap_or_else(|problems| panic!("{problems}"));
         Self { directory, reloader, rules: loaded.rules, now: Instant::now() }
     }
 
@@ -266,7 +265,8 @@ fn files_that_keep_changing_are_reported_once_until_they_settle() {
 fn errors_in_the_first_files_are_returned() {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("rules.yaml"), "domain: ''\n").expect("a file");
-    let problems = Reloader::start(&[directory.path().to_path_buf()], OPTIONS).expect_err("bad rules");
+    let (_, loaded) = Reloader::start(&[directory.path().to_path_buf()], OPTIONS);
+    let problems = loaded.expect_err("bad rules");
     assert!(problems.to_string().ends_with("rules.yaml:1: config file cannot have empty domain"));
 }
 
@@ -307,7 +307,8 @@ async fn the_watcher_reports_changes_until_shutdown() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("rules.yaml");
     fs::write(&path, text("d", 5)).expect("a file");
-    let (mut reloader, _) = Reloader::start(std::slice::from_ref(&path), OPTIONS).expect("rules");
+    let (mut reloader, loaded) = Reloader::start(std::slice::from_ref(&path), OPTIONS);
+    loaded.expect("rules");
     reloader.check_every = Duration::from_millis(1);
     let (changes, mut seen) = tokio::sync::mpsc::unbounded_channel();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -2,8 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use tempfile::TempDir;
+
+fn named(names: &[&str]) -> CertificateParams {
+    CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()).expect("good names")
+}
 
 /// A certificate authority and its files.
 pub struct Authority {
@@ -19,7 +23,23 @@ pub struct Identity {
 
 impl Authority {
     pub fn new() -> Self {
-        let mut parameters = CertificateParams::new(Vec::new()).expect("no names");
+        Self::with(CertificateParams::new(Vec::new()).expect("no names"))
+    }
+
+    /// An authority whose own certificate has these names, so that a server can show it.
+    pub fn for_server(names: &[&str]) -> Self {
+        Self::with(named(names))
+    }
+
+    /// The same, valid in the past only.
+    pub fn expired_for_server(names: &[&str]) -> Self {
+        let mut parameters = named(names);
+        parameters.not_before = date_time_ymd(2020, 1, 1);
+        parameters.not_after = date_time_ymd(2021, 1, 1);
+        Self::with(parameters)
+    }
+
+    fn with(mut parameters: CertificateParams) -> Self {
         parameters.distinguished_name.push(DnType::CommonName, "authority of the test");
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
@@ -27,6 +47,13 @@ impl Authority {
         let directory = TempDir::new().expect("a temporary directory");
         std::fs::write(directory.path().join("ca.pem"), issuer.as_ref().pem()).expect("room for a file");
         Self { directory, issuer }
+    }
+
+    /// The certificate of the authority and its key, for a server that shows it.
+    pub fn own_identity(&self) -> Identity {
+        let key = self.path("ca", "key");
+        std::fs::write(&key, self.issuer.key().serialize_pem()).expect("room for a file");
+        Identity { certificate: self.file(), key }
     }
 
     /// The certificate of the authority.

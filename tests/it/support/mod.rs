@@ -11,6 +11,7 @@ pub mod http;
 pub mod ports;
 pub mod process;
 pub mod properties;
+pub mod ratelimit;
 pub mod redis;
 pub mod unwritable;
 pub mod wait;

@@ -9,6 +9,7 @@ mod pool;
 mod sentinel;
 mod target;
 mod tls;
+mod trust;
 
 pub(crate) use self::dial::RawConnection;
 pub(crate) use self::endpoint::{Endpoint, endpoints};

@@ -2,19 +2,21 @@
 //! renewed certificates need a restart.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, ServerName};
 
+use super::trust::{ServerTrust, certificates};
 use crate::engine::StoreError;
-use crate::store::redis::error::{OptionsError, certificate_unusable, tls_unusable, unreachable_at};
+use crate::store::redis::error::{
+    OptionsError, certificate_unusable, handshake_failed, tls_unusable, unreachable_at,
+};
 use crate::store::redis::options::TlsOptions;
 
 /// A TLS configuration whose files have been read.
@@ -33,10 +35,13 @@ impl Tls {
     /// Reads the certificates and the key.
     pub(super) fn new(options: &TlsOptions) -> Result<Self, OptionsError> {
         // An explicit provider: with two providers among the dependencies, the process-wide default panics.
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let provider = Arc::new(ring::default_provider());
+        let trust = ServerTrust::new(options, Arc::clone(&provider))?;
+        let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(tls_unusable)?
-            .with_root_certificates(authorities(options.ca_file.as_deref())?);
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(trust));
         let config = match &options.identity {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
@@ -65,31 +70,6 @@ impl Tls {
             Some(name) => name.clone(),
             None => ServerName::try_from(host.to_owned()).map_err(unreachable_at(&host))?,
         };
-        self.connector.connect(name, stream).await.map_err(unreachable_at(&host))
-    }
-}
-
-fn authorities(file: Option<&Path>) -> Result<RootCertStore, OptionsError> {
-    let mut trusted = RootCertStore::empty();
-    let Some(path) = file else {
-        let system = rustls_native_certs::load_native_certs();
-        let (added, _) = trusted.add_parsable_certificates(system.certs);
-        if added == 0 {
-            let why = system.errors.first().map_or("it is empty".to_owned(), ToString::to_string);
-            return Err(tls_unusable(format!("the system's trust store cannot be used: {why}")));
-        }
-        return Ok(trusted);
-    };
-    for certificate in certificates(path)? {
-        trusted.add(certificate).map_err(|error| certificate_unusable(path, error))?;
-    }
-    Ok(trusted)
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OptionsError> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match read {
-        Ok(chain) if chain.is_empty() => Err(certificate_unusable(path, "it contains no certificate")),
-        read => read.map_err(|error| certificate_unusable(path, error)),
+        self.connector.connect(name, stream).await.map_err(|error| handshake_failed(host, error))
     }
 }

@@ -1,0 +1,55 @@
+//! `settings`: prints the settings in force, and where each comes from.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::output::{end, print, report};
+use crate::settings::{Settings, SettingsReport};
+
+/// Print the settings in force with the source of each: default, file or environment variable.
+///
+/// Reads what `serve` reads, and starts nothing. Passwords are masked. Lines that begin with # say how the environment
+/// was read, and which values have no effect.
+///
+/// Exit code 0: printed. 1: the settings cannot be used; the reasons are on standard error. 2: the output cannot be
+/// written.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  ratelimitd settings --config config/ratelimitd.yaml
+  ratelimitd settings --changed")]
+pub struct SettingsArgs {
+    /// The settings file (YAML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Only the settings that do not have their default
+    #[arg(long)]
+    changed: bool,
+}
+
+#[must_use]
+pub fn run(args: &SettingsArgs) -> ExitCode {
+    match Settings::load_with_report(args.config.as_deref(), None) {
+        Ok((_, found)) => end(print(&text(&found, args.changed)), ExitCode::SUCCESS),
+        Err(error) => {
+            report(format_args!("ratelimitd settings: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn text(found: &SettingsReport, changed: bool) -> String {
+    let mut text = String::new();
+    let environment = found.environment.to_string();
+    for line in Some(environment).filter(|line| !line.is_empty()).iter().chain(&found.warnings) {
+        let _ = writeln!(text, "# {line}");
+    }
+    for setting in found.settings.iter().filter(|setting| !(changed && setting.is_default)) {
+        let value = if setting.value.is_empty() { "\"\"" } else { &setting.value };
+        let _ = writeln!(text, "{}: {value}  # {}", setting.key, setting.origin);
+    }
+    text
+}

@@ -1,0 +1,111 @@
+//! A translation in progress.
+
+use super::go_syntax::{parse_flag, parse_whole};
+use super::table;
+use super::values::Values;
+use super::variable::{Effect, ReferenceVariable, ValueKind};
+use crate::settings::error::{Fault, Origin, SettingProblem};
+use crate::settings::layers::{Layer, RawSetting, RawValue};
+
+/// Variables that estates set and that `envoyproxy/ratelimit` does not read, each with the reason.
+pub(super) const NOT_READ_THERE: [(&str, &str); 3] = [
+    (
+        "GRPC_SERVER_TLS_CA_CERT",
+        "envoyproxy/ratelimit does not read it either; client certificates are not asked for",
+    ),
+    ("REDIS_POOL_ON_EMPTY_WAIT_DURATION", "envoyproxy/ratelimit no longer reads it"),
+    ("REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION", "envoyproxy/ratelimit no longer reads it"),
+];
+
+/// The settings that an environment of `envoyproxy/ratelimit` means.
+#[derive(Debug, Default)]
+pub(in crate::settings) struct Translation {
+    pub(in crate::settings) layer: Layer,
+    pub(in crate::settings) problems: Vec<SettingProblem>,
+    pub(in crate::settings) warnings: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) values: Values,
+    layer: Layer,
+}
+
+impl Draft {
+    pub(super) fn new(values: Values) -> Self {
+        Self { values, layer: Layer::default() }
+    }
+
+    /// Sets a setting of ours. `variables`: where the value comes from.
+    pub(super) fn set(&mut self, key: &str, text: impl Into<String>, variables: &[&'static str]) {
+        let set: Vec<_> = variables.iter().copied().filter(|name| self.values.is_set(name)).collect();
+        let origin = if set.is_empty() {
+            Origin::ReferenceDefault(variables.join(", "))
+        } else {
+            Origin::Variable(set.join(", "))
+        };
+        self.layer.insert(key.to_owned(), RawSetting { value: RawValue::Text(text.into()), origin });
+    }
+
+    /// Sets a setting of ours to what suits the environment; `missing` is not there.
+    pub(super) fn set_default(&mut self, key: &str, text: &str, missing: &str) {
+        let origin = Origin::ReferenceDefault(missing.to_owned());
+        self.layer.insert(key.to_owned(), RawSetting { value: RawValue::Text(text.to_owned()), origin });
+    }
+
+    /// Sets a setting of ours if the variable is set.
+    pub(super) fn set_if_given(&mut self, key: &str, text: impl Into<String>, variable: &'static str) {
+        if self.values.is_set(variable) {
+            self.set(key, text, &[variable]);
+        }
+    }
+
+    /// Adds a warning for each variable that is set without a meaning here, and a problem for each whose effect there
+    /// is missing here.
+    pub(super) fn add_effects_of_the_table(&mut self) {
+        let set: Vec<_> = self.values.names().filter_map(table::find).collect();
+        for variable in set {
+            let name = variable.name;
+            match variable.effect {
+                Effect::Sets(_) => {}
+                Effect::Meaningless(reason) => {
+                    self.values.warn(format!("{name} has no meaning here: {}", plain(reason)));
+                }
+                Effect::Refused { except, .. } if self.is_one_of(variable, except) => {}
+                Effect::Refused { reason, .. } => self.values.problems.push(SettingProblem {
+                    key: name.to_owned(),
+                    origin: Origin::Variable(name.to_owned()),
+                    fault: Fault::NotSupported(plain(reason)),
+                }),
+            }
+        }
+    }
+
+    /// Whether the variable has one of these values, in any spelling of its kind.
+    fn is_one_of(&self, variable: &ReferenceVariable, values: &[&str]) -> bool {
+        let text = self.values.text(variable.name);
+        values.iter().any(|value| match variable.kind {
+            ValueKind::Flag => parse_flag(value) == parse_flag(text),
+            ValueKind::Whole => parse_whole(value) == parse_whole(text),
+            _ => *value == text,
+        })
+    }
+
+    pub(super) fn warn_about_unread<'v>(&mut self, names: impl IntoIterator<Item = &'v str>) {
+        for name in names {
+            if let Some((_, reason)) = NOT_READ_THERE.iter().find(|(unread, _)| *unread == name) {
+                self.values.warn(format!("{name} is not read: {reason}"));
+            }
+        }
+    }
+
+    pub(super) fn finish(self) -> Translation {
+        let Values { problems, warnings, .. } = self.values;
+        Translation { layer: self.layer, problems, warnings }
+    }
+}
+
+/// A reason without the marks of the documentation.
+fn plain(reason: &str) -> String {
+    reason.replace('`', "")
+}

@@ -1,0 +1,87 @@
+//! Listening addresses, the age of connections, the log.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::draft::Draft;
+use super::values::Values;
+
+/// The range of `server.grpc.max_connection_age`.
+const AGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(365 * 24 * 3_600));
+
+/// The lines that say how the environment was read, whatever the level.
+const START_LINES: &str = "ratelimitd::cli::serve=info";
+
+pub(super) fn translate(draft: &mut Draft) {
+    let ports = [
+        ("server.http.address", "HOST", "PORT"),
+        ("server.admin.address", "DEBUG_HOST", "DEBUG_PORT"),
+        ("server.grpc.address", "GRPC_HOST", "GRPC_PORT"),
+    ];
+    for (key, host, port) in ports {
+        if let Some(address) = address(&mut draft.values, host, port) {
+            draft.set(key, address, &[host, port]);
+        }
+    }
+    draft.set("server.admin.read_by_any_host", "true", &["DEBUG_HOST"]);
+    translate_age(draft);
+    translate_log(draft);
+}
+
+/// The text of a listening address; `None` after a problem.
+fn address(values: &mut Values, host: &'static str, port: &'static str) -> Option<String> {
+    let Ok(number) = u16::try_from(values.whole(port)) else {
+        values.refuse(port, "a port from 0 to 65535");
+        return None;
+    };
+    let name = values.text(host);
+    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    match name.parse::<IpAddr>() {
+        // Go listens on every address of both families, whichever of them is written.
+        Ok(ip) if ip.is_unspecified() => Some(format!("[::]:{number}")),
+        Ok(IpAddr::V6(ip)) => Some(format!("[{ip}]:{number}")),
+        Ok(IpAddr::V4(ip)) => Some(format!("{ip}:{number}")),
+        Err(_) if name.is_empty() => Some(format!("[::]:{number}")),
+        Err(_) if name.contains([':', '/']) || name.contains(char::is_whitespace) => {
+            values.refuse(host, "an IP address, a host name, or nothing");
+            None
+        }
+        Err(_) => Some(format!("{name}:{number}")),
+    }
+}
+
+fn translate_age(draft: &mut Draft) {
+    const NAME: &str = "GRPC_MAX_CONNECTION_AGE";
+    let age = draft.values.duration(NAME);
+    if age.is_zero() || (AGE.0..=AGE.1).contains(&age) {
+        let text = humantime::format_duration(age).to_string();
+        draft.set_if_given("server.grpc.max_connection_age", text, NAME);
+    } else {
+        draft.values.refuse(NAME, "a duration from 1s to 8760h, or 0 for never");
+    }
+}
+
+fn translate_log(draft: &mut Draft) {
+    let level = match draft.values.text("LOG_LEVEL").to_ascii_lowercase().as_str() {
+        "panic" | "fatal" | "error" => Some("error"),
+        "warn" | "warning" => Some("warn"),
+        "info" => Some("info"),
+        "debug" => Some("debug"),
+        "trace" => Some("trace"),
+        _ => None,
+    };
+    match level {
+        Some(level @ ("error" | "warn")) => {
+            draft.set_if_given("log.level", format!("{level},{START_LINES}"), "LOG_LEVEL");
+        }
+        Some(level) => draft.set_if_given("log.level", level, "LOG_LEVEL"),
+        None if draft.values.text("LOG_LEVEL").is_empty() => {
+            draft.values.warn("LOG_LEVEL is empty, so the level is info");
+        }
+        None => {
+            draft.values.refuse("LOG_LEVEL", "one of panic, fatal, error, warn, warning, info, debug, trace");
+        }
+    }
+    let is_json = draft.values.text("LOG_FORMAT").eq_ignore_ascii_case("json");
+    draft.set_if_given("log.format", if is_json { "envoy_ratelimit" } else { "text" }, "LOG_FORMAT");
+}

@@ -1,0 +1,139 @@
+//! The variables of the two Redis servers.
+
+use super::variable::Effect::{Meaningless, Refused, Sets};
+use super::variable::ReferenceVariable;
+use super::variable::ValueKind::{Duration, Flag, Text, Whole};
+
+const SERVERS: &[&str] = &["store.redis.url"];
+
+pub(super) static REDIS: [ReferenceVariable; 20] = [
+    ReferenceVariable::own("REDIS_SOCKET_TYPE", Text, "unix", Sets(SERVERS))
+        .but("`tcp` or `unix`; unless set, the form of `REDIS_URL` decides"),
+    ReferenceVariable::common("REDIS_TYPE", Text, "SINGLE", Sets(&["store.redis.topology"])),
+    ReferenceVariable::common(
+        "REDIS_URL",
+        Text,
+        "/var/run/nutcracker/ratelimit.sock",
+        Sets(&["store.redis.url", "store.redis.sentinel.master"]),
+    )
+    .but("`rediss://` and `host:port/database` work; never logged with its password")
+    .secret(),
+    ReferenceVariable::common(
+        "REDIS_POOL_SIZE",
+        Whole,
+        "10",
+        Meaningless("requests share calls, so `store.redis.connections` (2 for each worker) is enough"),
+    ),
+    ReferenceVariable::common(
+        "REDIS_AUTH",
+        Text,
+        "",
+        Sets(&["store.redis.username", "store.redis.password"]),
+    )
+    .secret(),
+    ReferenceVariable::common("REDIS_TLS", Flag, "false", Sets(SERVERS)).but("`rediss://` in the URL"),
+    ReferenceVariable::common(
+        "REDIS_TLS_CLIENT_CERT",
+        Text,
+        "",
+        Sets(&["store.redis.tls.cert_file", "store.redis.tls.key_file"]),
+    ),
+    ReferenceVariable::common(
+        "REDIS_TLS_CLIENT_KEY",
+        Text,
+        "",
+        Sets(&["store.redis.tls.cert_file", "store.redis.tls.key_file"]),
+    ),
+    ReferenceVariable::common(
+        "REDIS_TLS_CACERT",
+        Text,
+        "",
+        Sets(&["store.redis.tls.ca_file", "store.redis.tls.system_authorities"]),
+    ),
+    ReferenceVariable::own(
+        "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
+        Flag,
+        "false",
+        Sets(&["store.redis.tls.verify_name"]),
+    ),
+    ReferenceVariable::own(
+        "REDIS_PIPELINE_WINDOW",
+        Duration,
+        "0",
+        Meaningless("requests that arrive during a call are sent together after it, without a window"),
+    ),
+    ReferenceVariable::own(
+        "REDIS_PIPELINE_LIMIT",
+        Whole,
+        "0",
+        Meaningless("it has no effect there either; `store.redis.max_batch` bounds a batch"),
+    ),
+    ReferenceVariable::own(
+        "REDIS_CLUSTER_PIPELINE_PARALLELISM",
+        Whole,
+        "1",
+        Meaningless("the nodes of a cluster are always asked at the same time"),
+    ),
+    ReferenceVariable::own(
+        "REDIS_PERSECOND",
+        Flag,
+        "false",
+        Refused {
+            except: &["false"],
+            reason: "there is no second Redis for limits of one second; without the variable all limits are in the \
+                     Redis of REDIS_URL",
+        },
+    ),
+    ReferenceVariable::common(
+        "REDIS_SENTINEL_AUTH",
+        Text,
+        "",
+        Sets(&["store.redis.sentinel.username", "store.redis.sentinel.password"]),
+    )
+    .secret(),
+    ReferenceVariable::common(
+        "REDIS_TIMEOUT",
+        Duration,
+        "10s",
+        Meaningless(
+            "it bounds connecting only; `store.redis.timeout` bounds each decision, and connecting with it",
+        ),
+    ),
+    ReferenceVariable::own(
+        "REDIS_POOL_ON_EMPTY_BEHAVIOR",
+        Text,
+        "WAIT",
+        Meaningless("there is no pool that could be empty; a full queue answers at once"),
+    )
+    .but("`CREATE` and `ERROR`, which end the start there, are accepted"),
+    ReferenceVariable::own("REDIS_STARTUP_INITIAL_INTERVAL", Duration, "1s", STARTUP),
+    ReferenceVariable::own("REDIS_STARTUP_MAX_INTERVAL", Duration, "30s", STARTUP),
+    ReferenceVariable::own("REDIS_STARTUP_MAX_ELAPSED_TIME", Duration, "0", STARTUP),
+];
+
+const STARTUP: super::variable::Effect = Meaningless(
+    "the service starts without Redis, is not ready, and tries ten times a second until Redis answers",
+);
+
+const PER_SECOND: super::variable::Effect = Meaningless("only with REDIS_PERSECOND=true, which is refused");
+
+pub(super) static REDIS_PER_SECOND: [ReferenceVariable; 12] = [
+    ReferenceVariable::own("REDIS_PERSECOND_SOCKET_TYPE", Text, "unix", PER_SECOND),
+    ReferenceVariable::own("REDIS_PERSECOND_TYPE", Text, "SINGLE", PER_SECOND),
+    ReferenceVariable::own(
+        "REDIS_PERSECOND_URL",
+        Text,
+        "/var/run/nutcracker/ratelimitpersecond.sock",
+        PER_SECOND,
+    )
+    .secret(),
+    ReferenceVariable::own("REDIS_PERSECOND_POOL_SIZE", Whole, "10", PER_SECOND),
+    ReferenceVariable::own("REDIS_PERSECOND_AUTH", Text, "", PER_SECOND).secret(),
+    ReferenceVariable::own("REDIS_PERSECOND_TLS", Flag, "false", PER_SECOND),
+    ReferenceVariable::own("REDIS_PERSECOND_SENTINEL_AUTH", Text, "", PER_SECOND).secret(),
+    ReferenceVariable::own("REDIS_PERSECOND_PIPELINE_WINDOW", Duration, "0", PER_SECOND),
+    ReferenceVariable::own("REDIS_PERSECOND_PIPELINE_LIMIT", Whole, "0", PER_SECOND),
+    ReferenceVariable::own("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", Whole, "1", PER_SECOND),
+    ReferenceVariable::own("REDIS_PERSECOND_TIMEOUT", Duration, "10s", PER_SECOND),
+    ReferenceVariable::own("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", Text, "WAIT", PER_SECOND),
+];

@@ -1,0 +1,193 @@
+//! The variables of listeners, log, rules, health, answers and limits. [`all`] has the whole table.
+
+use super::redis_table::{REDIS, REDIS_PER_SECOND};
+use super::stats_table::{MEMCACHED, STATS, TRACES};
+use super::variable::Effect::{Meaningless, Refused, Sets};
+use super::variable::ReferenceVariable;
+use super::variable::ValueKind::{Decimal, Duration, Flag, Text, Whole};
+use super::xds_table::XDS;
+
+const GRPC: &[&str] = &["server.grpc.address"];
+const HTTP: &[&str] = &["server.http.address"];
+const ADMIN: &[&str] = &["server.admin.address"];
+
+/// Every variable, in the order of the documentation.
+pub(super) fn all() -> impl Iterator<Item = &'static ReferenceVariable> {
+    let groups: [&[ReferenceVariable]; 11] = [
+        &LISTENERS,
+        &TLS,
+        &LOG,
+        &RULES,
+        &XDS,
+        &ANSWERS,
+        &REDIS,
+        &REDIS_PER_SECOND,
+        &MEMCACHED,
+        &STATS,
+        &TRACES,
+    ];
+    groups.into_iter().flatten()
+}
+
+/// The variable of that name. Names are exact: no other letter case, no prefix.
+pub(super) fn find(name: &str) -> Option<&'static ReferenceVariable> {
+    all().find(|variable| variable.name == name)
+}
+
+const EVERY_ADDRESS: &str = "`0.0.0.0`, `::` and nothing are every address of IPv4 and IPv6, as there";
+
+static LISTENERS: [ReferenceVariable; 9] = [
+    ReferenceVariable::common("HOST", Text, "0.0.0.0", Sets(HTTP)).but(EVERY_ADDRESS),
+    ReferenceVariable::common("PORT", Whole, "8080", Sets(HTTP)),
+    ReferenceVariable::common("DEBUG_HOST", Text, "0.0.0.0", Sets(ADMIN)).but(
+        "no `/stats` and no `/debug/pprof/`; `/counters/*` answer only callers on this host, or with the token of \
+         `server.admin.token_file`",
+    ),
+    ReferenceVariable::common("DEBUG_PORT", Whole, "6070", Sets(ADMIN)).but("a port in use ends the start"),
+    ReferenceVariable::common(
+        "GRPC_UDS",
+        Text,
+        "",
+        Refused { except: &[""], reason: "the gRPC port cannot be a Unix socket yet" },
+    ),
+    ReferenceVariable::common("GRPC_HOST", Text, "0.0.0.0", Sets(GRPC)).but(EVERY_ADDRESS),
+    ReferenceVariable::common("GRPC_PORT", Whole, "8081", Sets(GRPC)),
+    ReferenceVariable::own(
+        "GRPC_MAX_CONNECTION_AGE",
+        Duration,
+        "24h",
+        Sets(&["server.grpc.max_connection_age"]),
+    )
+    .but("1s to 365d; 0 is never"),
+    ReferenceVariable::own(
+        "GRPC_MAX_CONNECTION_AGE_GRACE",
+        Duration,
+        "1h",
+        Meaningless("a call takes milliseconds, and the calls of a connection that is too old are finished"),
+    ),
+];
+
+static TLS: [ReferenceVariable; 5] = [
+    ReferenceVariable::own(
+        "GRPC_SERVER_USE_TLS",
+        Flag,
+        "false",
+        Refused { except: &["false"], reason: "the gRPC port has no TLS yet" },
+    ),
+    ReferenceVariable::own("GRPC_SERVER_TLS_CERT", Text, "", Meaningless("only with GRPC_SERVER_USE_TLS")),
+    ReferenceVariable::own("GRPC_SERVER_TLS_KEY", Text, "", Meaningless("only with GRPC_SERVER_USE_TLS")),
+    ReferenceVariable::own("GRPC_CLIENT_TLS_CACERT", Text, "", Meaningless("only with GRPC_SERVER_USE_TLS")),
+    ReferenceVariable::own("GRPC_CLIENT_TLS_SAN", Text, "", Meaningless("only with GRPC_SERVER_USE_TLS")),
+];
+
+static LOG: [ReferenceVariable; 2] = [
+    ReferenceVariable::common("LOG_LEVEL", Text, "WARN", Sets(&["log.level"])).but(
+        "`info` unless set; panic and fatal are `error`; the lines of the start that say how the environment was \
+         read come at every level",
+    ),
+    ReferenceVariable::common("LOG_FORMAT", Text, "text", Sets(&["log.format"]))
+        .but("`json` is `envoy_ratelimit`: the keys `@timestamp`, `@message`, `level`"),
+];
+
+const PATH: &[&str] = &["rules.path", "rules.directory"];
+
+static RULES: [ReferenceVariable; 10] = [
+    ReferenceVariable::own(
+        "CONFIG_TYPE",
+        Text,
+        "FILE",
+        Refused { except: &["FILE", ""], reason: "rules by xDS are not supported yet" },
+    ),
+    ReferenceVariable::own(
+        "FORCE_START_WITHOUT_INITIAL_CONFIG",
+        Flag,
+        "false",
+        Meaningless("with rule files the service always starts, and is not ready until its first rules are valid"),
+    ),
+    ReferenceVariable::own("MERGE_DOMAIN_CONFIG", Flag, "false", Sets(&["rules.merge_domains"]))
+        .but("files are merged in the order of their names, not at random"),
+    ReferenceVariable::own("RUNTIME_ROOT", Text, "/srv/runtime_data/current", Sets(PATH)).but(
+        "a missing directory at the start: the service is not ready until the directory is there; the same later: \
+         the rules stay",
+    ),
+    ReferenceVariable::own("RUNTIME_SUBDIRECTORY", Text, "", Sets(PATH))
+        .but("if it is empty and `RUNTIME_WATCH_ROOT` true, the rules of `RUNTIME_APPDIRECTORY` are read, not ignored"),
+    ReferenceVariable::own("RUNTIME_APPDIRECTORY", Text, "config", Sets(PATH)),
+    ReferenceVariable::own("RUNTIME_IGNOREDOTFILES", Flag, "false", Sets(&["rules.dot_files"]))
+        .but("names that start with two dots (ConfigMaps) are never read; a file with several names is read once"),
+    ReferenceVariable::own("RUNTIME_WATCH_ROOT", Flag, "true", Sets(PATH)).but(
+        "every kind of change takes effect within a second, in place and by links, whether true or false; if true, \
+         files `RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY.*` are read as well, as there",
+    ),
+    ReferenceVariable::own(
+        "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
+        Flag,
+        "false",
+        Sets(&["rules.require_domain"]),
+    ),
+    ReferenceVariable::own(
+        "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
+        Flag,
+        "false",
+        Sets(&["store.redis.ready_in_outage"]),
+    )
+    .but("an outage is noticed as calls fail, as there; its end is noticed without calls, too"),
+];
+
+static ANSWERS: [ReferenceVariable; 13] = [
+    ReferenceVariable::own("LIMIT_RESPONSE_HEADERS_ENABLED", Flag, "false", Sets(&["response.headers"])),
+    ReferenceVariable::own(
+        "LIMIT_LIMIT_HEADER",
+        Text,
+        "RateLimit-Limit",
+        Refused { except: &["RateLimit-Limit"], reason: "the names of the headers cannot be changed yet" },
+    ),
+    ReferenceVariable::own(
+        "LIMIT_REMAINING_HEADER",
+        Text,
+        "RateLimit-Remaining",
+        Refused { except: &["RateLimit-Remaining"], reason: "the names of the headers cannot be changed yet" },
+    ),
+    ReferenceVariable::own(
+        "LIMIT_RESET_HEADER",
+        Text,
+        "RateLimit-Reset",
+        Refused { except: &["RateLimit-Reset"], reason: "the names of the headers cannot be changed yet" },
+    ),
+    ReferenceVariable::own("RESPONSE_DYNAMIC_METADATA", Flag, "false", Sets(&["response.dynamic_metadata"])),
+    ReferenceVariable::own(
+        "EXPIRATION_JITTER_MAX_SECONDS",
+        Whole,
+        "300",
+        Meaningless("a counter expires one second after it no longer affects decisions"),
+    ),
+    ReferenceVariable::own(
+        "LOCAL_CACHE_SIZE_IN_BYTES",
+        Whole,
+        "0",
+        Sets(&["store.redis.deny_cache.enabled", "store.redis.deny_cache.max_keys"]),
+    )
+    .but("the deny cache is exact, and on unless the variable is 0; 128 bytes are one denial"),
+    ReferenceVariable::own("NEAR_LIMIT_RATIO", Decimal, "0.8", Sets(&["near_limit_ratio"]))
+        .but("0 to 1, rounded to six decimals"),
+    ReferenceVariable::common("CACHE_KEY_PREFIX", Text, "", Sets(&["store.redis.key_prefix"])).but(
+        "`ratelimitd:` unless set; at most 64 visible ASCII characters without braces; the format of the keys \
+         differs, so no counter is shared with `envoyproxy/ratelimit`",
+    ),
+    ReferenceVariable::own("BACKEND_TYPE", Text, "redis", Sets(&["store.kind"]))
+        .but("`memcache` is refused: there is no memcached store"),
+    ReferenceVariable::own(
+        "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
+        Flag,
+        "false",
+        Sets(&["defaults.charging"]),
+    )
+    .but("`prepaid`: a denied request records nothing, not even for the limit that denies it"),
+    ReferenceVariable::common("SHADOW_MODE", Flag, "false", Sets(&["shadow_mode"])),
+    ReferenceVariable::common(
+        "QUOTA_MODE",
+        Flag,
+        "false",
+        Refused { except: &["false"], reason: "quota mode for all rules does not exist yet; rules have `quota_mode`" },
+    ),
+];

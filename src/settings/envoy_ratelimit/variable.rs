@@ -1,0 +1,119 @@
+//! What is known about one environment variable of `envoyproxy/ratelimit`.
+
+use std::fmt::Write as _;
+
+/// An environment variable of `envoyproxy/ratelimit`, and what it does here.
+#[derive(Clone, Copy, Debug)]
+pub struct ReferenceVariable {
+    pub name: &'static str,
+    /// Its default there, as it would be written.
+    pub default: &'static str,
+    /// What is different here; empty if nothing is.
+    pub difference: &'static str,
+    pub(super) kind: ValueKind,
+    pub(super) effect: Effect,
+    /// Whether the variable shows that the environment is one of `envoyproxy/ratelimit`. Other programs use the other
+    /// names, too.
+    pub(super) is_telling: bool,
+    /// Whether errors must not quote the value.
+    pub(super) is_secret: bool,
+}
+
+/// How a value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ValueKind {
+    Text,
+    Flag,
+    Whole,
+    /// A number with a fraction.
+    Decimal,
+    Duration,
+    List,
+    Map,
+}
+
+/// What a variable does here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Sets these settings, or one of them.
+    Sets(&'static [&'static str]),
+    /// Nothing, because there is nothing here that it could change. The reason completes "no meaning here: ...".
+    Meaningless(&'static str),
+    /// Ends the start, unless its value is one of `except`, which change nothing there either.
+    Refused { except: &'static [&'static str], reason: &'static str },
+}
+
+impl ValueKind {
+    /// The values that are accepted, for errors.
+    pub(super) fn expected(self) -> &'static str {
+        match self {
+            Self::Text => "a text",
+            Self::Flag => "true or false (also 1, t, T, TRUE, True, 0, f, F, FALSE, False)",
+            Self::Whole => "a whole number like 8080, 0x1F90 or 1_000",
+            Self::Decimal => "a number like 0.8",
+            Self::Duration => "a duration like 300ms, 1.5h or 2h45m, with the units ns, us, ms, s, m and h",
+            Self::List => "texts with commas between them",
+            Self::Map => "key:value pairs with commas between them",
+        }
+    }
+
+    /// Whether `envoyproxy/ratelimit` does not start with the empty value.
+    pub(super) fn refuses_empty(self) -> bool {
+        matches!(self, Self::Flag | Self::Whole | Self::Decimal | Self::Duration)
+    }
+}
+
+impl ReferenceVariable {
+    /// A variable that only `envoyproxy/ratelimit` has.
+    pub(super) const fn own(
+        name: &'static str,
+        kind: ValueKind,
+        default: &'static str,
+        effect: Effect,
+    ) -> Self {
+        Self { name, default, difference: "", kind, effect, is_telling: true, is_secret: false }
+    }
+
+    /// A variable whose name other programs use, too.
+    pub(super) const fn common(
+        name: &'static str,
+        kind: ValueKind,
+        default: &'static str,
+        effect: Effect,
+    ) -> Self {
+        let own = Self::own(name, kind, default, effect);
+        Self { is_telling: false, ..own }
+    }
+
+    /// With a difference for the documentation.
+    pub(super) const fn but(self, difference: &'static str) -> Self {
+        Self { difference, ..self }
+    }
+
+    pub(super) const fn secret(self) -> Self {
+        Self { is_secret: true, ..self }
+    }
+
+    /// Its row in the table of docs/migrating.md.
+    #[must_use]
+    pub fn documentation(&self) -> String {
+        let Self { name, default, difference, .. } = self;
+        let default = if default.is_empty() { String::new() } else { format!(" `{default}`") };
+        let (ours, reason) = match self.effect {
+            Effect::Sets(keys) => {
+                (keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", "), None)
+            }
+            Effect::Meaningless(reason) => ("no meaning here".to_owned(), Some(reason)),
+            Effect::Refused { except, reason } => {
+                let mut text = "refused".to_owned();
+                if !except.is_empty() {
+                    let except: Vec<_> = except.iter().map(|value| format!("`{value}`")).collect();
+                    let _ = write!(text, ", except {}", except.join(", "));
+                }
+                (text, Some(reason))
+            }
+        };
+        let texts = reason.into_iter().chain(Some(*difference).filter(|text| !text.is_empty()));
+        format!("| `{name}`{default} | {ours} | {} |", texts.collect::<Vec<_>>().join("; "))
+    }
+}

@@ -1,0 +1,26 @@
+//! What an operator wants to know about the settings in force besides their values.
+
+use super::envoy_ratelimit::EnvironmentUse;
+use super::error::Origin;
+
+/// Where the settings in force come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsReport {
+    /// Whether the environment was read as one of `envoyproxy/ratelimit`.
+    pub environment: EnvironmentUse,
+    /// Values that have no effect, one line each.
+    pub warnings: Vec<String>,
+    /// Every setting, in the order of the documentation.
+    pub settings: Vec<SettingInForce>,
+}
+
+/// The value of one setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingInForce {
+    pub key: &'static str,
+    /// As it was written; a secret is masked.
+    pub value: String,
+    pub origin: Origin,
+    /// Whether the value is the compiled-in default, wherever it was written.
+    pub is_default: bool,
+}
