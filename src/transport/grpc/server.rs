@@ -2,9 +2,7 @@
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tonic_health::server::HealthReporter;
 
-use super::health;
 use super::service::{BoxError, GrpcError, GrpcService, WorkerContext};
 use super::worker_pool::WorkerPool;
 use crate::engine::Store;
@@ -22,12 +20,10 @@ where
     M: Fn() -> Result<WorkerContext<S>, BoxError> + Clone + Send + 'static,
     S: Store + 'static,
 {
-    let reporter = HealthReporter::new();
-    let (mut workers, mut acceptor) = WorkerPool::start(&service, &reporter)?;
+    let (mut workers, mut acceptor) = WorkerPool::start(&service)?;
     tokio::select! {
         error = workers.first_to_end() => return Err(error),
         () = acceptor.run(&listener, &service.admission) => {}
-        () = health::follow_readiness(&service.readiness, &reporter) => {}
         () = stop.cancelled() => {}
     }
     // Clients cannot connect any more while the calls in flight are finished.

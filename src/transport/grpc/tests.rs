@@ -13,7 +13,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic_health::server::HealthReporter;
 
 use super::call::{self, DecisionCalls};
 use super::call_executor::CALL_TIMEOUT;
@@ -33,7 +32,8 @@ use crate::limiter::{Limiter, Rulebook};
 use crate::store::memory::{MemoryOptions, MemoryStore};
 use crate::telemetry::metrics::{Metrics, Port, Transport};
 use crate::transport::{
-    Admission, Bounds, ConnectionBounds, Failures, Handler, OnInvalid, ResponseOptions, UnfinishedBytes,
+    Admission, Bounds, ConnectionBounds, Failures, Handler, OnInvalid, Readiness, ResponseOptions,
+    UnfinishedBytes,
 };
 
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
@@ -81,7 +81,7 @@ fn server(
     Arc::new(ConnectionServer {
         calls: WorkerCalls::new(max_open, handler.failures.clone()),
         decisions: Arc::new(DecisionCalls { handler, bounds }),
-        routes: other_services(HealthReporter::new()).expect("a valid description of the services"),
+        routes: other_services(Readiness::not_ready(&[])).expect("a valid description of the services"),
         options,
         stop: stop.clone(),
     })

@@ -9,17 +9,17 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
-use tonic_health::server::{HealthReporter, HealthService};
 
 use super::call::DecisionCalls;
 use super::connection::AcceptedConnection;
 use super::connection_server::ConnectionServer;
+use super::health::HealthService;
 use super::message::MessageBounds;
 use super::open_calls::WorkerCalls;
 use super::pb::FILE_DESCRIPTOR_SET;
 use super::service::{BoxError, GrpcOptions, WorkerContext};
 use crate::engine::Store;
-use crate::transport::UnfinishedBytes;
+use crate::transport::{Readiness, UnfinishedBytes};
 
 /// Open calls of one worker, more than may wait for Redis (`store.redis.max_queue`). An open call takes some 10 KB.
 const MAX_OPEN_CALLS: usize = 10_000;
@@ -42,7 +42,7 @@ pub(super) enum WorkerError {
 pub(super) struct Worker<M> {
     pub(super) make_context: M,
     pub(super) options: GrpcOptions,
-    pub(super) health: HealthReporter,
+    pub(super) readiness: Readiness,
     pub(super) unfinished: UnfinishedBytes,
     pub(super) connections: mpsc::Receiver<AcceptedConnection>,
     pub(super) stop: CancellationToken,
@@ -75,7 +75,7 @@ where
         let server = Arc::new(ConnectionServer {
             calls: WorkerCalls::new(MAX_OPEN_CALLS, handler.failures.clone()),
             decisions: Arc::new(DecisionCalls { handler, bounds }),
-            routes: other_services(self.health.clone())?,
+            routes: other_services(self.readiness.clone())?,
             options: self.options,
             stop: self.stop.clone(),
         });
@@ -120,13 +120,13 @@ fn log_panic(ended: &Result<(), JoinError>) {
 }
 
 /// Health, and reflection for tools without a copy of the contract.
-pub(super) fn other_services(health: HealthReporter) -> Result<Routes, WorkerError> {
+pub(super) fn other_services(readiness: Readiness) -> Result<Routes, WorkerError> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let health = HealthServer::new(HealthService::from_health_reporter(health));
+    let health = HealthServer::new(HealthService(readiness));
     let health = health.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES);
     let v1 = reflection().build_v1().map_err(WorkerError::Reflection)?;
     let v1alpha = reflection().build_v1alpha().map_err(WorkerError::Reflection)?;

@@ -5,7 +5,6 @@ use std::thread::{self, JoinHandle};
 use futures_util::future::select_all;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic_health::server::HealthReporter;
 
 use super::acceptor::Acceptor;
 use super::service::{BoxError, GrpcError, GrpcService, WorkerContext};
@@ -31,10 +30,7 @@ struct WorkerHandle {
 
 impl WorkerPool {
     /// Starts every worker. The returned acceptor gives them connections.
-    pub(super) fn start<M, S>(
-        service: &GrpcService<M>,
-        health: &HealthReporter,
-    ) -> Result<(Self, Acceptor), GrpcError>
+    pub(super) fn start<M, S>(service: &GrpcService<M>) -> Result<(Self, Acceptor), GrpcError>
     where
         M: Fn() -> Result<WorkerContext<S>, BoxError> + Clone + Send + 'static,
         S: Store + 'static,
@@ -45,7 +41,7 @@ impl WorkerPool {
             let worker = Worker {
                 make_context: service.make_context.clone(),
                 options: service.options,
-                health: health.clone(),
+                readiness: service.readiness.clone(),
                 unfinished: service.unfinished.clone(),
                 connections: acceptor.add_worker(),
                 stop: stop.clone(),

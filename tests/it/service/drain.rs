@@ -89,10 +89,16 @@ async fn an_open_stream_does_not_delay_the_exit() {
     let request = HealthCheckRequest { service: String::new() };
     let mut watch = health.watch(request).await.expect("a stream").into_inner();
     assert_eq!(watch.message().await.expect("a message").map(|health| health.status), Some(1));
+    let request = HealthCheckRequest { service: "unknown".to_owned() };
+    let mut unknown = health.watch(request).await.expect("a stream").into_inner();
+    let service_unknown = unknown.message().await.expect("a message").map(|health| health.status);
+    assert_eq!(service_unknown, Some(ServingStatus::ServiceUnknown as i32));
     service.terminate();
     let not_serving = watch.message().await.expect("a message").map(|health| health.status);
     assert_eq!(not_serving, Some(ServingStatus::NotServing as i32));
     let end = watch.message().await.expect_err("the end of the stream");
+    assert_eq!(end.code(), tonic::Code::Unavailable, "{end:?}");
+    let end = unknown.message().await.expect_err("the end of the stream, with no message before it");
     assert_eq!(end.code(), tonic::Code::Unavailable, "{end:?}");
     let status = service.wait_exit();
     assert!(status.success(), "{status}");
