@@ -85,8 +85,10 @@ impl RuleWatcher {
     pub(super) async fn watch(self, on_change: impl Fn() + Send + 'static, end: impl Future<Output = ()>) {
         let Self { rulebook, status, reloader, report } = self;
         let apply = move |change: Change| match change {
-            Change::Unchanged | Change::Unsettled => {}
+            Change::Unchanged => status.lock().has_unread_change = false,
+            Change::Unsettled => status.lock().has_unread_change = true,
             Change::StillChanging => {
+                status.lock().has_unread_change = true;
                 tracing::warn!("the rule files keep changing, so the rules before the change stay in force");
             }
             Change::Loaded(loaded) => {

@@ -87,7 +87,8 @@ pub(super) fn rules_page(status: &RulesStatus) -> Value {
     });
     let warnings: Vec<_> = status.warnings.all().iter().map(ToString::to_string).collect();
     json!({
-        "in_force": last_error.is_none(),
+        "in_force": status.is_in_force(),
+        "unread_change": status.has_unread_change,
         "generation": status.loads_ok,
         "loaded_at": timestamp(status.loaded_at_us),
         "files": status.files,

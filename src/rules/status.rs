@@ -16,6 +16,8 @@ pub struct RulesStatus {
     pub loaded_at_us: u64,
     /// Why the newest state of the files is not in force; `None` if it is.
     pub last_error: Option<LastError>,
+    /// Whether the files changed and are not read yet: a writer may not have finished.
+    pub has_unread_change: bool,
     /// Number of loads that succeeded: the generation of the rules in force.
     pub loads_ok: u64,
     /// Number of loads that failed.
@@ -34,6 +36,12 @@ pub struct LastError {
 }
 
 impl RulesStatus {
+    /// Whether the newest state of the files is in force, as far as the last check of the files tells.
+    #[must_use]
+    pub fn is_in_force(&self) -> bool {
+        self.last_error.is_none() && !self.has_unread_change
+    }
+
     /// Records that `loaded` was put in force at `now_us`.
     pub fn record_loaded(&mut self, loaded: &LoadedRules, now_us: u64) {
         *self = Self {
@@ -42,6 +50,7 @@ impl RulesStatus {
             domains: loaded.specs.iter().map(|spec| spec.domain.clone()).collect(),
             loaded_at_us: now_us,
             last_error: None,
+            has_unread_change: false,
             loads_ok: self.loads_ok + 1,
             loads_failed: self.loads_failed,
             warnings: loaded.warnings.clone(),
@@ -51,6 +60,7 @@ impl RulesStatus {
     /// Records that a load failed at `now_us`.
     pub fn record_failed(&mut self, problems: Problems, now_us: u64) {
         self.loads_failed += 1;
+        self.has_unread_change = false;
         self.last_error = Some(LastError { at_us: now_us, problems });
     }
 }

@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use ratelimitd::engine::RuleSet;
 use ratelimitd::rules::{Change, LoadOptions, LoadedRules, Problems, Reloader, RulesStatus, watch};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
 use super::{keys, request};
+use crate::support::process::Ratelimitd;
+use crate::support::{http, wait};
 
 const OPTIONS: LoadOptions = super::REFERENCE;
 
@@ -338,4 +341,24 @@ async fn the_watcher_reports_changes_until_shutdown() {
     stop.send(()).expect("the watcher runs");
     watching.await.expect("the watcher ends");
     assert!(seen.recv().await.is_none(), "nothing more");
+}
+
+#[test]
+fn the_page_of_the_rules_shows_a_change_that_is_not_read_yet() {
+    let service = Ratelimitd::start(&text("d", 1));
+    let state = || {
+        let page = http::get(service.admin_port(), "/rules", &[]).expect("an answer").body;
+        let page: Value = serde_json::from_str(&page).expect("JSON");
+        ["in_force", "unread_change", "generation"].map(|field| page[field].clone())
+    };
+    assert_eq!(state(), [json!(true), json!(false), json!(1)]);
+    let mut limit = 1;
+    wait::expect("the change on the page", || {
+        // The service never finds the same file twice.
+        limit += 1;
+        let padding = "#".repeat(limit as usize);
+        std::fs::write(service.rules().join("rules.yaml"), text("d", limit) + &padding).expect("a rule file");
+        state() == [json!(false), json!(true), json!(1)]
+    });
+    wait::expect("the change in force", || state() == [json!(true), json!(false), json!(2)]);
 }
