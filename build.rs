@@ -1,18 +1,27 @@
-//! Compiles the wire contract in `proto/` to Rust, without `protoc`.
+//! Compiles the protobuf definitions in `proto/` to Rust, without `protoc`.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use protox::Compiler;
 
 const ROOT: &str = "proto";
 const SERVICE: &str = "envoy/service/ratelimit/v3/rls.proto";
+/// The service of which we are a client, and the resources that it serves.
+const DISCOVERY: [&str; 2] =
+    ["envoy/service/discovery/v3/discovery.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
 
 #[expect(clippy::disallowed_methods, reason = "cargo tells a build script where to write by the environment")]
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={ROOT}");
     let out = PathBuf::from(env::var("OUT_DIR")?);
+    compile_service(&out)?;
+    compile_discovery(&out)
+}
+
+/// The contract with callers.
+fn compile_service(out: &Path) -> Result<(), Box<dyn Error>> {
     let mut compiler = Compiler::new([ROOT])?;
     compiler.include_imports(true).include_source_info(true).open_file(SERVICE)?;
     let contract = compiler.file_descriptor_set();
@@ -25,5 +34,22 @@ fn main() -> Result<(), Box<dyn Error>> {
         .include_file("contract.rs")
         .emit_rerun_if_changed(false)
         .compile_fds(contract)?;
+    Ok(())
+}
+
+/// In a folder of its own: both contracts have files of the package envoy.config.core.v3.
+fn compile_discovery(out: &Path) -> Result<(), Box<dyn Error>> {
+    let mut compiler = Compiler::new([ROOT])?;
+    compiler.include_imports(true).include_source_info(true).open_files(DISCOVERY)?;
+    let folder = out.join("discovery");
+    fs::create_dir_all(&folder)?;
+    tonic_prost_build::configure()
+        .build_server(false)
+        // The connection is made by src/xds/connect.rs.
+        .build_transport(false)
+        .out_dir(&folder)
+        .include_file("discovery.rs")
+        .emit_rerun_if_changed(false)
+        .compile_fds(compiler.file_descriptor_set())?;
     Ok(())
 }

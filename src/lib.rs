@@ -5,6 +5,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod app;
+mod certificates;
 pub mod cli;
 pub mod clock;
 pub mod counters;

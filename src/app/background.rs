@@ -1,4 +1,4 @@
-//! The background work: watches the rule files, waits for the remote store, removes expired counters and denials.
+//! The background work: applies changes of the rules, waits for the remote store, removes expired counters and denials.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,7 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 const OUTAGE_PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Background {
-    /// `None` if changes of the files are ignored.
-    pub(super) rules: Option<RuleWatcher>,
+    pub(super) rules: RuleWatcher,
     pub(super) stores: Arc<Stores>,
     pub(super) remote: Option<Remote>,
     pub(super) readiness: Readiness,
@@ -35,12 +34,8 @@ impl Background {
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: &CancellationToken) {
         let Self { rules, stores, remote, readiness, ready_in_outage } = self;
-        let watch_rules = async {
-            if let Some(rules) = rules {
-                let stores = Arc::clone(&stores);
-                rules.watch(move || stores.purge_denials(), stop.cancelled()).await;
-            }
-        };
+        let denials = Arc::clone(&stores);
+        let watch_rules = rules.watch(move || denials.purge_denials(), stop.cancelled());
         let watch_store = async {
             if let Some(remote) = &remote {
                 wait_for_store(remote, &readiness, &stores).await;

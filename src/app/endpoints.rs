@@ -4,29 +4,37 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::rules::RuleWatcher;
+use super::rules::{RuleSource, RuleWatcher};
 use super::status::{rules_page, store_page};
 use super::stores::Stores;
 use crate::rules::rlconfig;
 use crate::transport::http::Endpoint;
+use crate::xds::XdsState;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 pub(super) fn admin_endpoints(rules: &RuleWatcher, stores: &Arc<Stores>) -> Vec<Endpoint> {
-    let rulebook = Arc::clone(&rules.rulebook);
+    let rulebook = Arc::clone(&rules.active.rulebook);
     let in_force = Endpoint {
         path: "/rlconfig",
         summary: "the limits in force, one line each",
         content_type: TEXT,
         render: Arc::new(move || rlconfig(&rulebook.rules())),
     };
-    let status = Arc::clone(&rules.status);
+    let status = Arc::clone(&rules.active.status);
+    let xds = match &rules.source {
+        RuleSource::Files { .. } => None,
+        RuleSource::Xds(source) => Some(source.state.clone()),
+    };
     let history = Endpoint {
         path: "/rules",
-        summary: "when the rules were loaded, and the problems of newer files",
+        summary: "when the rules were loaded and from where, and the problems of newer ones",
         content_type: JSON,
-        render: Arc::new(move || pretty(&rules_page(&status.lock()))),
+        render: Arc::new(move || {
+            let xds = xds.as_ref().map(XdsState::status);
+            pretty(&rules_page(&status.lock(), xds.as_ref()))
+        }),
     };
     let stores = Arc::clone(stores);
     let store = Endpoint {
@@ -72,7 +80,7 @@ mod tests {
         let listed: Vec<_> = endpoints.iter().map(|endpoint| (endpoint.path, endpoint.summary)).collect();
         let expected = [
             ("/rlconfig", "the limits in force, one line each"),
-            ("/rules", "when the rules were loaded, and the problems of newer files"),
+            ("/rules", "when the rules were loaded and from where, and the problems of newer ones"),
             ("/store", "the state of Redis and of the breakers"),
             ("/build", "name and version"),
         ];

@@ -3,6 +3,7 @@
 //! Start: metrics, rules, stores, ports; then everything serves (`run.rs`). Stop: report not ready, go on answering for
 //! the drain time, close the gRPC port, finish the calls in flight, then stop the HTTP ports and the background work.
 
+mod active_rules;
 mod background;
 mod endpoints;
 mod open_files;
@@ -11,15 +12,14 @@ mod rules;
 mod run;
 mod status;
 mod stores;
+mod xds_rules;
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
 
-use crate::rules::Problems;
 use crate::settings::{KeyFileError, Log, Settings, StoreKind};
 use crate::telemetry::logging::{self, LoggingError};
 use crate::telemetry::metrics::Metrics;
@@ -28,7 +28,7 @@ use crate::transport::http::{HttpListener, ListenAddress, TokenFileError, listen
 use crate::transport::{ListenOptions, NotReadyReason, Readiness};
 
 pub use crate::telemetry::LogQueue;
-pub use rules::load_options;
+pub use rules::{RuleStartError, load_options};
 
 use open_files::PortBounds;
 use rules::RuleWatcher;
@@ -39,8 +39,8 @@ use stores::Stores;
 pub enum AppError {
     #[error("the metrics cannot be set up: {0}")]
     Metrics(#[from] prometheus::Error),
-    #[error("rules.path: the rules at {} cannot be used:\n{problems}", path.display())]
-    Rules { path: PathBuf, problems: Problems },
+    #[error(transparent)]
+    Rules(#[from] RuleStartError),
     #[error(transparent)]
     HashKey(#[from] KeyFileError),
     /// `setting` names the address.
@@ -121,8 +121,7 @@ impl App {
         };
         let readiness = Readiness::not_ready(reasons);
         let options = load_options(&settings, settings.secrets.value_hashing()?);
-        let rules = RuleWatcher::start(&settings, options, &metrics, &readiness)
-            .map_err(|problems| AppError::Rules { path: settings.rules.path.clone(), problems })?;
+        let rules = RuleWatcher::start(&settings, options, &metrics, &readiness)?;
         let stores = Arc::new(Stores::new(&settings, &metrics)?);
         let server = &settings.server;
         if server.admin.address.is_some()

@@ -1,19 +1,24 @@
-//! Applies changed rule files while the process runs, and records the result of each attempt.
+//! Where the rules come from: files that are watched, or an xDS server. Applies changes while the process runs.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use parking_lot::Mutex;
-
-use crate::clock::{Clock, SystemClock};
+use super::active_rules::ActiveRules;
+use super::xds_rules::{XdsRules, XdsSource};
 use crate::engine::ValueHashing;
-use crate::limiter::Rulebook;
-use crate::rules::{
-    self, Change, DirectoryOptions, LoadOptions, LoadedRules, Problems, Reloader, RulesStatus,
-};
+use crate::rules::{self, Change, DirectoryOptions, LoadOptions, Problems, Reloader};
 use crate::settings::{RuleDirectory, Settings};
-use crate::telemetry::metrics::{self, Metrics};
+use crate::telemetry::metrics::Metrics;
 use crate::transport::{NotReadyReason, Readiness};
+
+/// Why the process cannot start with these rules.
+#[derive(Debug, thiserror::Error)]
+pub enum RuleStartError {
+    #[error("rules.path: the rules at {} cannot be used:\n{problems}", path.display())]
+    Unusable { path: PathBuf, problems: Problems },
+    #[error("the metrics cannot be set up: {0}")]
+    Metrics(#[from] prometheus::Error),
+}
 
 /// How the settings say that rule files are loaded.
 #[must_use]
@@ -33,19 +38,25 @@ pub fn load_options(settings: &Settings, hashing: ValueHashing) -> LoadOptions {
     }
 }
 
-/// Watches the rule files and puts their rules in force, in the [`Rulebook`] that the limiters read.
+/// The rules in force and their source.
 #[derive(Debug)]
 pub(super) struct RuleWatcher {
-    /// Holds the rules in force.
-    pub(super) rulebook: Arc<Rulebook>,
-    /// For the admin page.
-    pub(super) status: Arc<Mutex<RulesStatus>>,
-    reloader: Reloader,
-    report: LoadReport,
+    pub(super) active: ActiveRules,
+    pub(super) source: RuleSource,
+}
+
+#[derive(Debug)]
+pub(super) enum RuleSource {
+    Files {
+        reloader: Box<Reloader>,
+        /// Whether changes take effect.
+        is_watched: bool,
+    },
+    Xds(Box<XdsSource>),
 }
 
 impl RuleWatcher {
-    /// Loads the first rules.
+    /// Loads the first rules from files. Rules of a server come later: the process may be ready before.
     ///
     /// # Errors
     /// When they cannot be used, and the settings do not let the process start without rules.
@@ -54,106 +65,71 @@ impl RuleWatcher {
         options: LoadOptions,
         metrics: &Metrics,
         readiness: &Readiness,
-    ) -> Result<Self, Problems> {
-        let report = LoadReport {
-            metrics: metrics.clone(),
-            readiness: readiness.clone(),
-            require_domain: settings.rules.require_domain,
-        };
-        let may_wait = settings.rules.directory != RuleDirectory::YamlFiles;
+    ) -> Result<Self, RuleStartError> {
+        let settings = &settings.rules;
+        let active = ActiveRules::without_rules(metrics, readiness, settings.require_domain);
+        if let Some(xds) = &settings.xds {
+            metrics.rules_source("xds")?;
+            if !xds.start_without_rules {
+                readiness.set(NotReadyReason::NoRules);
+            }
+            let source = RuleSource::Xds(Box::new(XdsSource::new(xds.clone(), options, metrics)?));
+            return Ok(Self { active, source });
+        }
+        metrics.rules_source("file")?;
         rules::on_own_thread(|| {
-            let paths = std::slice::from_ref(&settings.rules.path);
-            let (reloader, loaded) = Reloader::start(paths, options);
-            let mut status = RulesStatus::default();
-            let rulebook = match loaded {
-                Ok(loaded) => {
-                    report.loaded(&mut status, &loaded);
-                    Rulebook::new(loaded.rules, metrics.clone())
+            let (reloader, loaded) = Reloader::start(std::slice::from_ref(&settings.path), options);
+            match loaded {
+                // No request has met the rules before.
+                Ok(loaded) => drop(active.replace(loaded)),
+                Err(problems) if settings.directory != RuleDirectory::YamlFiles => {
+                    readiness.set(NotReadyReason::NoRules);
+                    record_failure(&active, problems);
                 }
-                Err(problems) if may_wait => {
-                    report.first_failed(&mut status, problems);
-                    Rulebook::without_rules(metrics.clone())
+                Err(problems) => {
+                    return Err(RuleStartError::Unusable { path: settings.path.clone(), problems });
                 }
-                Err(problems) => return Err(problems),
-            };
-            let (rulebook, status) = (Arc::new(rulebook), Arc::new(Mutex::new(status)));
-            Ok(Self { rulebook, status, reloader, report })
+            }
+            let source = RuleSource::Files { reloader: Box::new(reloader), is_watched: settings.watch };
+            Ok(Self { active, source })
         })
     }
 
-    /// Watches the files until `end`. Calls `on_change` after each change, once its rules are in force.
+    /// Applies changes until `end`. Calls `on_change` after each change, once its rules are in force.
     pub(super) async fn watch(self, on_change: impl Fn() + Send + 'static, end: impl Future<Output = ()>) {
-        let Self { rulebook, status, reloader, report } = self;
-        let apply = move |change: Change| match change {
-            Change::Unchanged => status.lock().has_unread_change = false,
-            Change::Unsettled => status.lock().has_unread_change = true,
-            Change::StillChanging => {
-                status.lock().has_unread_change = true;
-                tracing::warn!("the rule files keep changing, so the rules before the change stay in force");
+        let Self { active, source } = self;
+        match source {
+            RuleSource::Files { is_watched: false, .. } => {}
+            RuleSource::Files { reloader, is_watched: true } => {
+                rules::watch(*reloader, move |change| apply(&active, change, &on_change), end).await;
             }
-            Change::Loaded(loaded) => {
-                let mut next = status.lock().clone();
-                report.loaded(&mut next, &loaded);
-                let old = rulebook.replace(loaded.rules);
-                *status.lock() = next;
-                // Only now: a caller that is told so must meet the rules.
-                report.readiness.clear(NotReadyReason::NoRules);
-                on_change();
-                old.free_when_unused();
-            }
-            Change::Failed(problems) => report.failed(&mut status.lock(), problems),
-        };
-        rules::watch(reloader, apply, end).await;
+            RuleSource::Xds(source) => source.run(XdsRules { active, on_change }, end).await,
+        }
     }
 }
 
-/// Tells the result of each load: to the log, the metrics, the admin page and the health endpoints.
-#[derive(Debug)]
-struct LoadReport {
-    metrics: Metrics,
-    readiness: Readiness,
-    /// Whether rules without a domain make the process not ready.
-    require_domain: bool,
+fn apply(active: &ActiveRules, change: Change, on_change: &impl Fn()) {
+    match change {
+        Change::Unchanged => active.status.lock().has_unread_change = false,
+        Change::Unsettled => active.status.lock().has_unread_change = true,
+        Change::StillChanging => {
+            active.status.lock().has_unread_change = true;
+            tracing::warn!("the rule files keep changing, so the rules before the change stay in force");
+        }
+        Change::Loaded(loaded) => {
+            let old = active.replace(*loaded);
+            on_change();
+            old.free_when_unused();
+        }
+        Change::Failed(problems) => record_failure(active, problems),
+    }
 }
 
-impl LoadReport {
-    /// The rules are good, and are about to be in force.
-    fn loaded(&self, status: &mut RulesStatus, loaded: &LoadedRules) {
-        status.record_loaded(loaded, SystemClock.now_us());
-        for warning in status.warnings.all() {
-            tracing::warn!("{warning}");
-        }
-        let RulesStatus { rules, files, loaded_at_us: now_us, .. } = *status;
-        let domains = status.domains.len();
-        self.metrics.rules_loaded(metrics::Loaded { rules, files, domains, now_us });
-        tracing::info!(files, domains, rules, "rules in force");
-        if domains == 0 {
-            tracing::warn!("no rules are in force, so every request is admitted");
-        }
-        if domains == 0 && self.require_domain {
-            self.readiness.set(NotReadyReason::NoDomain);
-        } else {
-            self.readiness.clear(NotReadyReason::NoDomain);
-        }
-    }
-
-    fn first_failed(&self, status: &mut RulesStatus, problems: Problems) {
-        tracing::error!("the rules cannot be used, so the process is not ready until they can:\n{problems}");
-        let first = problems.first_error().unwrap_or_default();
-        self.readiness.set_with_detail(NotReadyReason::NoRules, first);
-        self.record_failed(status, problems);
-    }
-
-    fn failed(&self, status: &mut RulesStatus, problems: Problems) {
-        if self.readiness.reasons().contains(NotReadyReason::NoRules) {
-            return self.first_failed(status, problems);
-        }
+fn record_failure(active: &ActiveRules, problems: Problems) {
+    if active.has_rules() {
         tracing::error!("the changed rules cannot be used, the old ones stay in force:\n{problems}");
-        self.record_failed(status, problems);
+    } else {
+        tracing::error!("the rules cannot be used, so the process is not ready until they can:\n{problems}");
     }
-
-    fn record_failed(&self, status: &mut RulesStatus, problems: Problems) {
-        self.metrics.rules_failed();
-        status.record_failed(problems, SystemClock.now_us());
-    }
+    active.record_failure(problems);
 }

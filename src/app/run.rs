@@ -45,7 +45,6 @@ impl App {
         let public = self.http_service(Port::Http, self.public_router(store), &unfinished);
         let service = self.grpc_service(unfinished);
         let Self { settings, rules, stores, readiness, ports, bounds, .. } = self;
-        let rules = settings.rules.watch.then_some(rules);
         let ready_in_outage = settings.store.ready_in_outage;
         let background = Background { rules, stores, remote, readiness: readiness.clone(), ready_in_outage };
         let shutdown = Shutdown::default();
@@ -78,13 +77,17 @@ impl App {
             admin = bounds.admin.total,
             "the most connections of each port"
         );
+        let rules_from = match &settings.rules.xds {
+            Some(xds) => xds.address.authority(),
+            None => settings.rules.path.display().to_string(),
+        };
         let admin = addresses.admin.map_or("off".to_owned(), |address| address.to_string());
         tracing::info!(
             grpc = %addresses.grpc,
             http = %addresses.http,
             %admin,
             store = settings.store.kind.name(),
-            rules = %settings.rules.path.display(),
+            rules = rules_from,
             "serving"
         );
         readiness.clear(NotReadyReason::Starting);
@@ -129,7 +132,7 @@ impl App {
         &self,
         transport: Transport,
     ) -> impl Fn(WorkerStore) -> Handler<WorkerStore> + Clone + Send + 'static + use<> {
-        let rulebook = Arc::clone(&self.rules.rulebook);
+        let rulebook = Arc::clone(&self.rules.active.rulebook);
         let (enforcement, bounds) = (self.settings.enforcement, self.settings.server.bounds);
         let response = self.settings.response;
         // A process in shadow mode denies nothing.
@@ -164,7 +167,7 @@ impl App {
         };
         let store: AuthoritativeStore<Remote> = self.stores.authoritative(remote);
         let counters = CounterEndpoints {
-            service: CounterService { rulebook: Arc::clone(&self.rules.rulebook), store },
+            service: CounterService { rulebook: Arc::clone(&self.rules.active.rulebook), store },
             bounds: self.settings.server.bounds,
             key_prefix,
         };

@@ -5,12 +5,13 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::rules::RulesStatus;
+use crate::rules::{DomainDocuments, RulesStatus};
 use crate::store::breaker::BreakerState;
 use crate::store::deny_cache::DenyCacheStats;
 use crate::store::memory::MemoryStats;
 use crate::store::remote::ServerReport;
 use crate::telemetry::availability::Outage;
+use crate::xds::XdsStatus;
 
 /// The stores of the process at one moment. Contains nothing secret.
 #[derive(Debug)]
@@ -80,24 +81,47 @@ fn breakers_by_node(nodes: &[(String, BreakerState)]) -> BTreeMap<&str, BTreeMap
     counts
 }
 
-pub(super) fn rules_page(status: &RulesStatus) -> Value {
+/// `xds`: the client of the server that has the rules; `None` for files.
+pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value {
     let last_error = status.last_error.as_ref().map(|error| {
         let problems: Vec<_> = error.problems.all().iter().map(ToString::to_string).collect();
         json!({"at": timestamp(error.at_us), "problems": problems})
     });
     let warnings: Vec<_> = status.warnings.all().iter().map(ToString::to_string).collect();
+    let has_rules = status.loads_ok > 0;
+    let domains: Vec<_> = status.domains.iter().map(|domain| &domain.name).collect();
+    let documents: BTreeMap<_, Vec<&str>> = status.domains.iter().map(documents_of).collect();
+    let (source, documents_name) = if xds.is_some() { ("xds", "resources") } else { ("file", "files") };
     json!({
-        "in_force": status.is_in_force(),
+        "source": source,
+        "xds": xds.map(xds_section),
+        "in_force": has_rules && status.is_in_force(),
         "unread_change": status.has_unread_change,
         "generation": status.loads_ok,
-        "loaded_at": timestamp(status.loaded_at_us),
-        "files": status.files,
-        "domains": status.domains,
+        "loaded_at": has_rules.then(|| timestamp(status.loaded_at_us)),
+        documents_name: status.files,
+        "domains": domains,
+        "documents": documents,
         "rules": status.rules,
         "warnings": warnings,
         "last_error": last_error,
         "loads_ok": status.loads_ok,
         "loads_failed": status.loads_failed,
+    })
+}
+
+fn documents_of(domain: &DomainDocuments) -> (&str, Vec<&str>) {
+    (&domain.name, domain.documents.iter().map(AsRef::as_ref).collect())
+}
+
+fn xds_section(status: &XdsStatus) -> Value {
+    let refused = status.refused.as_ref();
+    let fault = status.last_fault.as_ref();
+    json!({
+        "connected": status.connected,
+        "version": status.version,
+        "refused": refused.map(|refusal| json!({"version": refusal.version, "reason": refusal.reason})),
+        "last_fault": fault.map(|fault| json!({"at": timestamp(fault.at_us), "reason": fault.reason})),
     })
 }
 

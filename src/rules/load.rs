@@ -10,7 +10,8 @@ use super::likeness::looks_like_rules;
 use super::lint;
 use super::own_thread::on_own_thread;
 use super::problem::{Location, Problem, ProblemCollector, Problems};
-use super::read::{DomainDraft, ReadContext, read_document};
+use super::read::{DomainDraft, ReadContext, read_document, read_resource};
+use super::resource::RuleResource;
 use super::source::{DirectoryOptions, Source, SourceFile, SourceFiles};
 use crate::yaml;
 
@@ -36,10 +37,19 @@ pub struct LoadedRules {
     pub specs: Vec<DomainSpec>,
     /// Probable mistakes in the files.
     pub warnings: Problems,
-    /// The number of files with rules.
+    /// The number of files with rules, or of resources.
     pub files: usize,
-    /// Their names.
+    /// The names of the files.
     pub(super) names: Vec<Arc<str>>,
+    /// The domains of `specs` with their files or resources.
+    pub documents: Vec<DomainDocuments>,
+}
+
+/// A domain, and the files or resources that have its rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainDocuments {
+    pub name: String,
+    pub documents: Vec<Arc<str>>,
 }
 
 /// Loads the rules at `paths`: files, or directories with `*.yaml` and `*.yml` files.
@@ -58,6 +68,34 @@ pub fn load_stream(name: &str, stream: impl Read, options: LoadOptions) -> Resul
     compile(&SourceFiles::from_stream(name, stream), options, &[])
 }
 
+/// Loads the rules of `resources`, one domain each, in the order of their names: a server may send them in any order,
+/// and the first of several wildcards counts.
+///
+/// # Errors
+/// All problems of all resources, if there is one.
+pub fn load_resources(
+    mut resources: Vec<RuleResource>,
+    options: LoadOptions,
+) -> Result<LoadedRules, Problems> {
+    resources.sort_by(|a, b| a.name.cmp(&b.name));
+    let checked = on_own_thread(|| {
+        let names: Vec<Arc<str>> = resources.iter().map(|resource| Arc::clone(&resource.name)).collect();
+        let mut problems = ProblemCollector::default();
+        let mut drafts = Vec::with_capacity(resources.len());
+        for resource in resources {
+            let (draft, found) = read_resource(resource, options.defaults);
+            problems.append(found);
+            drafts.extend(draft);
+        }
+        check_drafts(
+            Drafts { domains: drafts, problems, listed: names.clone(), names },
+            options,
+            Warnings::Dropped,
+        )
+    })?;
+    compile_checked(checked, options)
+}
+
 /// `in_force`: the names of the files with the rules in force. Such a file must go on holding rules, whatever its name:
 /// otherwise a mistake in it would remove its limits without an error.
 pub(super) fn compile(
@@ -66,22 +104,55 @@ pub(super) fn compile(
     in_force: &[Arc<str>],
 ) -> Result<LoadedRules, Problems> {
     // Apart from the rules, which stay: the trees of the files need many times their memory.
-    let (specs, warnings, names) = on_own_thread(|| read_specs(sources, options, in_force))?;
-    let rules = RuleSet::compile(&specs, options.defaults, options.hashing).map_err(|error| {
-        // Only reached if the checks of `read_specs` miss an error that the compiler finds.
-        Problems::one_error(Location::file("rules".into()), error.to_string())
-    })?;
-    Ok(LoadedRules { rules, specs, warnings, files: names.len(), names })
+    let checked =
+        on_own_thread(|| check_drafts(read_files(sources, options, in_force), options, Warnings::Kept))?;
+    compile_checked(checked, options)
 }
 
-/// The rules of all files, the warnings about them, and the names of the files with rules.
-type ReadSpecs = (Vec<DomainSpec>, Problems, Vec<Arc<str>>);
+fn compile_checked(checked: CheckedDrafts, options: LoadOptions) -> Result<LoadedRules, Problems> {
+    let CheckedDrafts { specs, documents, warnings, names } = checked;
+    let rules = RuleSet::compile(&specs, options.defaults, options.hashing).map_err(|error| {
+        // Only reached if the checks of the drafts miss an error that the compiler finds.
+        Problems::one_error(Location::file("rules".into()), error.to_string())
+    })?;
+    Ok(LoadedRules { rules, specs, warnings, files: names.len(), names, documents })
+}
 
-fn read_specs(
-    sources: &SourceFiles,
-    options: LoadOptions,
-    in_force: &[Arc<str>],
-) -> Result<ReadSpecs, Problems> {
+/// Rules as read, from all files or resources.
+struct Drafts {
+    domains: Vec<DomainDraft>,
+    problems: ProblemCollector,
+    /// The names of all files or resources, in the order in which problems are listed.
+    listed: Vec<Arc<str>>,
+    /// Those with rules.
+    names: Vec<Arc<str>>,
+}
+
+/// Rules without errors, before they are compiled.
+struct CheckedDrafts {
+    specs: Vec<DomainSpec>,
+    documents: Vec<DomainDocuments>,
+    warnings: Problems,
+    /// The names of the files or resources with rules.
+    names: Vec<Arc<str>>,
+}
+
+impl DomainDocuments {
+    fn of_domain(domain: &DomainDraft) -> Self {
+        Self { name: domain.name.clone(), documents: domain.documents.clone() }
+    }
+}
+
+/// Whether probable mistakes are reported.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Warnings {
+    Kept,
+    /// A program wrote the rules: an operator could only change the program.
+    Dropped,
+}
+
+/// The drafts of all files, and the problems of reading them.
+fn read_files(sources: &SourceFiles, options: LoadOptions, in_force: &[Arc<str>]) -> Drafts {
     let mut problems = ProblemCollector::default();
     sources.problems.iter().cloned().for_each(|problem| problems.push(problem));
     let (rule_files, others): (Vec<_>, Vec<_>) = sources
@@ -95,18 +166,10 @@ fn read_specs(
         };
         problems.push(Problem::warning(Location::file(Arc::clone(&file.name)), reason));
     }
-    let drafts = rule_files.iter().filter_map(|file| read_file(file, options, &mut problems)).collect();
-    let domains = join_domains(drafts, options.merge_domains, &mut problems);
-    domains.iter().for_each(|domain| lint::check_domain(domain, &mut problems));
-
-    let names: Vec<Arc<str>> = sources.files.iter().map(|file| Arc::clone(&file.name)).collect();
-    let problems = Problems::sorted(problems, &names);
-    if problems.has_errors() {
-        return Err(problems);
-    }
-    let specs = domains.into_iter().map(DomainDraft::into_spec).collect();
+    let domains = rule_files.iter().filter_map(|file| read_file(file, options, &mut problems)).collect();
+    let listed = sources.files.iter().map(|file| Arc::clone(&file.name)).collect();
     let names = rule_files.iter().map(|file| Arc::clone(&file.name)).collect();
-    Ok((specs, problems, names))
+    Drafts { domains, problems, listed, names }
 }
 
 /// Whether the file is to be read as rules, so that its mistakes are errors.
@@ -116,6 +179,23 @@ fn holds_rules(file: &SourceFile, options: DirectoryOptions) -> bool {
         // As envoyproxy/ratelimit, which leaves out a dangling link.
         Err(_) => !options.any_name,
     }
+}
+
+/// Compares the drafts with each other.
+fn check_drafts(drafts: Drafts, options: LoadOptions, warnings: Warnings) -> Result<CheckedDrafts, Problems> {
+    let Drafts { domains, mut problems, listed, names } = drafts;
+    let domains = join_domains(domains, options.merge_domains, &mut problems);
+    domains.iter().for_each(|domain| lint::check_domain(domain, &mut problems));
+    if warnings == Warnings::Dropped {
+        problems.drop_warnings();
+    }
+    let problems = Problems::sorted(problems, &listed);
+    if problems.has_errors() {
+        return Err(problems);
+    }
+    let documents = domains.iter().map(DomainDocuments::of_domain).collect();
+    let specs = domains.into_iter().map(DomainDraft::into_spec).collect();
+    Ok(CheckedDrafts { specs, documents, warnings: problems, names })
 }
 
 fn read_file(
@@ -168,6 +248,7 @@ fn join_drafts(earlier: &mut DomainDraft, draft: DomainDraft, problems: &mut Pro
     }
     earlier.shard_by = earlier.shard_by.or(draft.shard_by);
     earlier.nodes.extend(draft.nodes);
+    earlier.documents.extend(draft.documents);
 }
 
 /// Joins the drafts of each domain. A domain in several files is an error unless `merge` is set.

@@ -46,11 +46,13 @@ impl Location {
     }
 }
 
+/// `file:line`; without a line the file and the path.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(f, "{}:{line}", self.file),
-            None => f.write_str(&self.file),
+            None if self.path.is_empty() => f.write_str(&self.file),
+            None => write!(f, "{} (at {})", self.file, self.path),
         }
     }
 }
@@ -90,7 +92,10 @@ impl Problem {
 /// `file:line: reason (at path)`, with `warning: ` before the reason of a warning.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.location)?;
+        match self.location.line {
+            Some(line) => write!(f, "{}:{line}: ", self.location.file)?,
+            None => write!(f, "{}: ", self.location.file)?,
+        }
         if !self.is_error() {
             f.write_str("warning: ")?;
         }
@@ -182,6 +187,11 @@ impl ProblemCollector {
                 into.further += from.further;
             }
         }
+    }
+
+    /// Leaves the errors only.
+    pub fn drop_warnings(&mut self) {
+        self.files.iter_mut().for_each(|file| file.warnings = KeptProblems::default());
     }
 
     fn file_mut(&mut self, file: &Arc<str>) -> &mut FileProblems {

@@ -1,17 +1,17 @@
 //! The state of the rules for the admin page: the rules in force, the time when they were loaded, and the last error.
 
-use super::load::LoadedRules;
+use super::load::{DomainDocuments, LoadedRules};
 use super::problem::Problems;
 
 /// The state of the rules. Times are microseconds since the epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RulesStatus {
-    /// Number of files in force.
+    /// Number of files, or of resources, in force.
     pub files: usize,
     /// Number of rules in force.
     pub rules: usize,
-    /// Domains in force, in the order of the files.
-    pub domains: Vec<String>,
+    /// Domains in force, in the order of the files, with their files or resources.
+    pub domains: Vec<DomainDocuments>,
     /// When the rules in force were loaded.
     pub loaded_at_us: u64,
     /// Why the newest state of the files is not in force; `None` if it is.
@@ -47,7 +47,7 @@ impl RulesStatus {
         *self = Self {
             files: loaded.files,
             rules: loaded.rules.rules().len(),
-            domains: loaded.specs.iter().map(|spec| spec.domain.clone()).collect(),
+            domains: loaded.documents.clone(),
             loaded_at_us: now_us,
             last_error: None,
             has_unread_change: false,

@@ -1,8 +1,23 @@
 //! Rules from an xDS server: a client of the aggregated discovery service, state of the world.
 //!
-//! Knows the protocol, the connection and the messages; types of protobuf stop here. Makes drafts of rules, which
-//! `rules` checks and compiles as it does with files. Decides nothing, and puts nothing in force: the caller does.
+//! Knows the protocol, the connection and the messages; types of protobuf stop here. Hands resources to its
+//! [`ResourceSink`], which checks them and puts them in force, and reports the result to the server. Decides nothing.
+//!
+//! One stream at a time: `connect` makes a connection, `stream` speaks on it, `client` repeats both for ever.
+//! `subscription` builds the requests, `pace` and `backoff` say when to wait.
 
+mod backoff;
+mod client;
+mod connect;
 mod options;
+mod pace;
+mod pb;
+mod resources;
+mod state;
+mod stream;
+mod subscription;
+mod tls;
 
+pub use client::{ResourceSink, XdsClient};
 pub use options::{BackoffOptions, NodeIdentity, ServerAddress, TlsFiles, XdsOptions, parse_headers};
+pub use state::{Refusal, XdsFault, XdsState, XdsStatus};

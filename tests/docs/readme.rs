@@ -132,18 +132,22 @@ impl Drop for Service {
 
 impl Service {
     fn start(store: &[(&str, &str)]) -> Self {
-        (0..ATTEMPTS).find_map(|_| Self::try_start(store)).expect("a service on free ports")
+        Self::start_with(&["--config", "config/ratelimitd.yaml"], store)
     }
 
-    fn try_start(store: &[(&str, &str)]) -> Option<Self> {
+    fn start_with(arguments: &[&str], settings: &[(&str, &str)]) -> Self {
+        (0..ATTEMPTS).find_map(|_| Self::try_start(arguments, settings)).expect("a service on free ports")
+    }
+
+    fn try_start(arguments: &[&str], settings: &[(&str, &str)]) -> Option<Self> {
         let (grpc, http, admin) = (ports::free(), ports::free(), ports::free());
         let address = |port: u16| format!("127.0.0.1:{port}");
         let process = Command::new(BINARY)
-            .args(["--config", "config/ratelimitd.yaml"])
+            .args(arguments)
             .env("RATELIMITD__SERVER__GRPC__ADDRESS", address(grpc))
             .env("RATELIMITD__SERVER__HTTP__ADDRESS", address(http))
             .env("RATELIMITD__SERVER__ADMIN__ADDRESS", address(admin))
-            .envs(store.iter().copied())
+            .envs(settings.iter().copied())
             .current_dir(ROOT)
             .stderr(Stdio::null())
             .spawn()
@@ -236,7 +240,9 @@ fn every_metric_is_documented_and_exists() {
         ("RATELIMITD__STORE__KIND", "redis"),
         ("RATELIMITD__STORE__REDIS__URL", "redis+unix:///nowhere/redis.sock"),
     ]);
-    let exposed = service.get("/metrics");
+    // The settings file names rule files, and two sources of rules are refused.
+    let by_xds = Service::start_with(&["serve"], &[("RATELIMITD__RULES__XDS__ADDRESS", "localhost:1")]);
+    let exposed = service.get("/metrics") + &by_xds.get("/metrics");
     let families = || exposed.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let operations = read("docs/operations.md");
     let missing: Vec<_> =

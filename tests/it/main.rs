@@ -10,3 +10,4 @@ mod rules;
 mod service;
 mod store;
 mod support;
+mod xds;

@@ -46,14 +46,16 @@ fn read_domain(document: &Document, context: ReadContext, report: &mut FileRepor
     let nodes = NodeReader { context, report }.read_level(&fields);
     let name = required_text(&fields, "domain", NO_DOMAIN, report)?;
     let location = report.location(&fields.position_of("domain"));
-    Some(DomainDraft { location, name: name.to_owned(), shard_by: read_shard_by(&fields), nodes })
+    let documents = vec![Arc::clone(&location.file)];
+    Some(DomainDraft { location, name: name.to_owned(), shard_by: read_shard_by(&fields), nodes, documents })
 }
 
 fn read_shard_by(fields: &Fields<'_>) -> Option<ShardBy> {
     fields.text("shard_by").and_then(ShardBy::parse)
 }
 
-const NO_DOMAIN: &str = "config file cannot have empty domain";
+pub(super) const NO_DOMAIN: &str = "config file cannot have empty domain";
+pub(super) const EMPTY_KEY: &str = "descriptor has empty key";
 const NO_HASH_KEY: &str = "a secret value needs a key for its hash: set secrets.key_file or secrets.key, to the same key \
     for all instances";
 
@@ -87,7 +89,7 @@ impl NodeReader<'_> {
         let limits = read_limits(&fields, self.context.defaults, self.report);
         let rule = self.read_rule(&fields);
         let nodes = self.read_level(&fields);
-        let key = required_text(&fields, "key", "descriptor has empty key", self.report)?;
+        let key = required_text(&fields, "key", EMPTY_KEY, self.report)?;
         let spec = NodeSpec {
             key: key.to_owned(),
             value: fields.text("value").unwrap_or_default().to_owned(),

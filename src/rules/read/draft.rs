@@ -1,5 +1,7 @@
 //! Rules as read from a file, each with its location, before they are checked against each other and compiled.
 
+use std::sync::Arc;
+
 use crate::engine::{DomainSpec, LimitSpec, NodeSpec, RuleSpec, ShardBy};
 use crate::rules::problem::Location;
 
@@ -11,6 +13,8 @@ pub(in crate::rules) struct DomainDraft {
     /// `None` if no file sets it.
     pub shard_by: Option<ShardBy>,
     pub nodes: Vec<NodeDraft>,
+    /// The files, or the resources, that have rules of the domain.
+    pub documents: Vec<Arc<str>>,
 }
 
 /// One node of the tree of descriptors.
@@ -34,6 +38,7 @@ pub(in crate::rules) struct NodeDraft {
 #[derive(Clone, Debug)]
 pub(in crate::rules) struct LimitDraft {
     pub location: Location,
+    /// With the defaults filled in.
     pub spec: LimitSpec,
 }
 

@@ -17,7 +17,11 @@ impl FileReport {
     }
 
     pub fn location(&self, at: &Position) -> Location {
-        Location { file: Arc::clone(&self.file), line: Some(at.line), path: at.path.clone() }
+        Location {
+            file: Arc::clone(&self.file),
+            line: (at.line > 0).then_some(at.line),
+            path: at.path.clone(),
+        }
     }
 
     pub fn error(&mut self, at: &Position, reason: impl Into<String>) {
@@ -32,6 +36,7 @@ impl FileReport {
 /// A line, and the path of the node on it: `descriptors[0].rate_limit`, empty for the document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Position {
+    /// From 1; 0 for a document without lines.
     pub line: u32,
     pub path: String,
 }

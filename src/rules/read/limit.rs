@@ -30,6 +30,14 @@ impl fmt::Display for ChosenAlgorithm {
     }
 }
 
+pub(super) const EMPTY_REPLACES: &str = "should not have an empty replaces entry";
+pub(super) const REPLACES_ITSELF: &str = "replaces should not contain name of same descriptor";
+pub(super) const UNIT_OF_UNLIMITED: &str = "should not specify rate limit unit when unlimited";
+
+pub(super) fn invalid_unit(text: &str) -> String {
+    format!("invalid rate limit unit '{text}': it is one of {}", units().join(", "))
+}
+
 fn replaces_in_same_descriptor(name: &str, line: u32) -> String {
     format!(
         "replaces '{name}', a limit of the same descriptor (line {line}), which would then never apply; remove one of them"
@@ -95,7 +103,7 @@ impl<'n> LimitReader<'_, 'n> {
         let at = self.fields.position_of("unit");
         match (unit, unlimited) {
             (Some(_), true) => {
-                self.report.error(&at, "should not specify rate limit unit when unlimited");
+                self.report.error(&at, UNIT_OF_UNLIMITED);
                 None
             }
             (None, true) => {
@@ -109,8 +117,7 @@ impl<'n> LimitReader<'_, 'n> {
             (Some(unit), false) => self.read_multiplier(unit),
             (None, false) if self.fields.is_invalid("unit") => None,
             (None, false) => {
-                let reason = format!("invalid rate limit unit '{text}': it is one of {}", units().join(", "));
-                self.report.error(&at, reason);
+                self.report.error(&at, invalid_unit(text));
                 None
             }
         }
@@ -156,10 +163,9 @@ impl<'n> LimitReader<'_, 'n> {
         for (node, at) in self.fields.list("replaces") {
             let entry = Fields::from_map(&node.into(), Section::Replaces, at, self.report);
             match entry.text("name") {
-                None | Some("") => self.report.error(&entry.at, "should not have an empty replaces entry"),
+                None | Some("") => self.report.error(&entry.at, EMPTY_REPLACES),
                 name if name == own_name => {
-                    let reason = "replaces should not contain name of same descriptor";
-                    self.report.error(&entry.position_of("name"), reason);
+                    self.report.error(&entry.position_of("name"), REPLACES_ITSELF);
                 }
                 Some(name) => match self.name_lines.get(name) {
                     Some(line) => self

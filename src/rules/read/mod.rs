@@ -1,4 +1,5 @@
-//! Reads one rule file: from the YAML tree to drafts of rules, with a problem for everything that is wrong in the file.
+//! Reads one rule file, or one resource: from the YAML tree or the message to drafts of rules, with a problem for
+//! everything that is wrong in it.
 
 mod document;
 mod draft;
@@ -9,7 +10,9 @@ mod limit;
 mod limits;
 mod merge_keys;
 mod metadata;
+mod resource;
 mod yaml11;
 
 pub(super) use document::{ReadContext, read_document};
 pub(super) use draft::{DomainDraft, LimitDraft, NodeDraft};
+pub(super) use resource::read_resource;

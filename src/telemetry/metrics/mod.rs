@@ -13,6 +13,7 @@ mod series;
 mod stores;
 #[cfg(test)]
 mod tests;
+mod xds;
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ pub use limits::LimitMeters;
 pub use requests::{RequestFailure, RequestMeter, Timer, Transport};
 pub use rules::Loaded;
 pub use stores::{BatchMeter, StoreMeter};
+pub use xds::{XdsAnswer, XdsFailure, XdsMeter};
 
 /// All metrics of one process. Clones share the same numbers.
 #[derive(Clone, Debug)]
@@ -151,6 +153,25 @@ impl Metrics {
             "Log lines that were not written: the log is full, its reader is gone or too slow",
         );
         pulled(&self.0.registry, options, move || Reading::Counter(lost()))
+    }
+
+    /// Registers the metrics of the client of an xDS server. Call it once.
+    ///
+    /// # Errors
+    /// When it was called before.
+    pub fn xds(&self) -> Result<XdsMeter> {
+        XdsMeter::new(&self.0.registry)
+    }
+
+    /// Registers the source of the rules. Call it once.
+    ///
+    /// # Errors
+    /// When it was called before.
+    pub fn rules_source(&self, source: &'static str) -> Result<()> {
+        let options =
+            Opts::new("ratelimitd_rules_source_info", "Always 1; the label is where the rules come from")
+                .const_label("source", source);
+        pulled(&self.0.registry, options, || Reading::Gauge(1))
     }
 
     /// Counts a successful load of rules.

@@ -2,7 +2,9 @@
 //!
 //! No server is replaced by a mock. If a program is missing, the test fails with the command that installs it.
 
+pub mod ads;
 pub mod certificates;
+pub mod cut_stream;
 pub mod daemon;
 pub mod envoy;
 pub mod grpc;

@@ -163,6 +163,10 @@ impl Plan {
             let pointer = key.split('.').fold(&mut settings, |level, part| &mut level[part]);
             *pointer = value.clone();
         }
+        if settings["rules"].get("xds").is_some() {
+            // Two sources are refused.
+            settings["rules"].as_object_mut().expect("a section").remove("path");
+        }
         settings
     }
 }

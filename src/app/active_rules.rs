@@ -1,0 +1,91 @@
+//! The rules in force, whatever their source: puts new ones in force, and tells the log, the metrics, the admin page and
+//! the health endpoints about them.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::clock::{Clock, SystemClock};
+use crate::limiter::{OldRules, Rulebook};
+use crate::rules::{LoadedRules, Problems, RulesStatus};
+use crate::telemetry::metrics::{self, Metrics};
+use crate::transport::{NotReadyReason, Readiness};
+
+/// Clones share the rules.
+#[derive(Clone, Debug)]
+pub(super) struct ActiveRules {
+    /// What the limiters read.
+    pub(super) rulebook: Arc<Rulebook>,
+    /// For the admin page.
+    pub(super) status: Arc<Mutex<RulesStatus>>,
+    metrics: Metrics,
+    readiness: Readiness,
+    /// Whether the process is ready only while the rules have a domain.
+    require_domain: bool,
+}
+
+impl ActiveRules {
+    /// Starts without rules, which is no reason against `readiness` by itself.
+    pub(super) fn without_rules(metrics: &Metrics, readiness: &Readiness, require_domain: bool) -> Self {
+        if require_domain {
+            readiness.set(NotReadyReason::NoDomain);
+        }
+        Self {
+            rulebook: Arc::new(Rulebook::without_rules(metrics.clone())),
+            status: Arc::default(),
+            metrics: metrics.clone(),
+            readiness: readiness.clone(),
+            require_domain,
+        }
+    }
+
+    /// Whether rules were ever put in force.
+    pub(super) fn has_rules(&self) -> bool {
+        self.status.lock().loads_ok > 0
+    }
+
+    /// Puts rules in force. Call it from one thread at a time.
+    pub(super) fn replace(&self, loaded: LoadedRules) -> OldRules {
+        let mut next = self.status.lock().clone();
+        next.record_loaded(&loaded, SystemClock.now_us());
+        let old = self.rulebook.replace(loaded.rules);
+        self.report(&next);
+        *self.status.lock() = next;
+        old
+    }
+
+    /// Records that newer rules cannot be used. The caller logs it.
+    pub(super) fn record_failure(&self, problems: Problems) {
+        if self.readiness.reasons().contains(NotReadyReason::NoRules) {
+            let first = problems.first_error().unwrap_or_default();
+            self.readiness.set_with_detail(NotReadyReason::NoRules, first);
+        }
+        self.metrics.rules_failed();
+        self.status.lock().record_failed(problems, SystemClock.now_us());
+    }
+
+    /// Records that the newest rules are those in force.
+    pub(super) fn confirm(&self) {
+        self.status.lock().last_error = None;
+    }
+
+    fn report(&self, status: &RulesStatus) {
+        for warning in status.warnings.all() {
+            tracing::warn!("{warning}");
+        }
+        let RulesStatus { rules, files, loaded_at_us: now_us, .. } = *status;
+        let domains = status.domains.len();
+        self.metrics.rules_loaded(metrics::Loaded { rules, files, domains, now_us });
+        tracing::info!(files, domains, rules, "rules in force");
+        if domains == 0 {
+            tracing::warn!("no rules are in force, so every request is admitted");
+        }
+        if domains == 0 && self.require_domain {
+            self.readiness.set(NotReadyReason::NoDomain);
+        } else {
+            self.readiness.clear(NotReadyReason::NoDomain);
+        }
+        // Only now: a caller that is told so must meet the rules.
+        self.readiness.clear(NotReadyReason::NoRules);
+    }
+}

@@ -1,0 +1,84 @@
+//! The xDS server as the source of rules: connects its client with the rules in force.
+
+use std::future::Future;
+
+use super::active_rules::ActiveRules;
+use crate::rules::{self, LoadOptions, Problem, Problems, RuleResource};
+use crate::telemetry::metrics::{Metrics, XdsMeter};
+use crate::xds::{ResourceSink, XdsClient, XdsOptions, XdsState};
+
+/// Problems in the reason that the server gets. The log and the admin page have more.
+const MAX_PROBLEMS_TOLD: usize = 10;
+
+/// The client of the server, before it runs.
+#[derive(Debug)]
+pub(super) struct XdsSource {
+    options: XdsOptions,
+    load_options: LoadOptions,
+    meter: XdsMeter,
+    /// For the admin page.
+    pub(super) state: XdsState,
+}
+
+/// Where the rules of the server go.
+pub(super) struct XdsRules<F> {
+    pub(super) active: ActiveRules,
+    pub(super) on_change: F,
+}
+
+impl XdsSource {
+    pub(super) fn new(
+        options: XdsOptions,
+        load_options: LoadOptions,
+        metrics: &Metrics,
+    ) -> Result<Self, prometheus::Error> {
+        Ok(Self { options, load_options, meter: metrics.xds()?, state: XdsState::default() })
+    }
+
+    pub(super) async fn run<F: Fn() + Send + 'static>(
+        self,
+        rules: XdsRules<F>,
+        end: impl Future<Output = ()>,
+    ) {
+        let Self { options, load_options, meter, state } = self;
+        let sink = Sink { rules, load_options };
+        XdsClient::new(options, sink, meter, state).run(end).await;
+    }
+}
+
+struct Sink<F> {
+    rules: XdsRules<F>,
+    load_options: LoadOptions,
+}
+
+impl<F: Fn() + Send + 'static> ResourceSink for Sink<F> {
+    fn replace(&mut self, resources: Vec<RuleResource>) -> Result<(), String> {
+        let XdsRules { active, on_change } = &self.rules;
+        match rules::load_resources(resources, self.load_options) {
+            Ok(loaded) => {
+                let old = active.replace(loaded);
+                on_change();
+                old.free_when_unused();
+                Ok(())
+            }
+            Err(problems) => {
+                let reason = reason(&problems);
+                active.record_failure(problems);
+                Err(reason)
+            }
+        }
+    }
+
+    fn confirm(&mut self) {
+        self.rules.active.confirm();
+    }
+}
+
+/// The first errors, one per line.
+fn reason(problems: &Problems) -> String {
+    let errors = problems.all().iter().filter(|problem| problem.is_error());
+    let told: Vec<String> = errors.take(MAX_PROBLEMS_TOLD).map(Problem::to_string).collect();
+    let further = problems.errors().saturating_sub(told.len());
+    let more = if further > 0 { format!("\nand {further} more errors") } else { String::new() };
+    told.join("\n") + &more
+}

@@ -1,0 +1,143 @@
+//! From the messages of an answer to the resources that `rules` reads.
+
+use prost::Message as _;
+use prost_types::value::Kind;
+use prost_types::{Any, Struct, Value};
+use sha2::{Digest as _, Sha256};
+
+use super::pb::ratelimit::config::ratelimit::v3::{
+    RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
+};
+use super::subscription::TYPE_URL;
+use crate::engine::{Metadata, Unit};
+use crate::rules::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
+
+/// The bytes of a set of resources, to tell whether two answers say the same.
+pub(super) type Fingerprint = [u8; 32];
+
+/// The fingerprint of the resources of an answer, which a server may send in any order.
+pub(super) fn fingerprint(resources: &[Any]) -> Fingerprint {
+    let mut sorted: Vec<_> = resources.iter().map(|resource| (&resource.type_url, &resource.value)).collect();
+    sorted.sort_unstable();
+    let mut hash = Sha256::new();
+    for (type_url, value) in sorted {
+        for part in [type_url.as_bytes(), value] {
+            // A length of 64 bits holds every usize.
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+    }
+    hash.finalize().into()
+}
+
+/// The resources of an answer, decoded or with the reason why they cannot be.
+pub(super) fn decode_all(resources: Vec<Any>) -> Vec<RuleResource> {
+    resources.into_iter().enumerate().map(|(index, resource)| decode(index, &resource)).collect()
+}
+
+fn decode(index: usize, resource: &Any) -> RuleResource {
+    let unnamed = || format!("resource {}", index + 1);
+    if resource.type_url != TYPE_URL {
+        let reason = format!("mismatched message type: got \"{}\", want \"{TYPE_URL}\"", resource.type_url);
+        return RuleResource { name: unnamed().into(), rules: Err(reason) };
+    }
+    match RateLimitConfig::decode(resource.value.as_slice()) {
+        Ok(config) => {
+            let name = if config.name.is_empty() { unnamed() } else { config.name };
+            let descriptors = config.descriptors.into_iter().map(descriptor).collect();
+            let rules = ResourceRules { domain: config.domain, descriptors };
+            RuleResource { name: name.into(), rules: Ok(rules) }
+        }
+        Err(error) => {
+            let reason = format!("cannot parse invalid wire-format data: {error}");
+            RuleResource { name: unnamed().into(), rules: Err(reason) }
+        }
+    }
+}
+
+/// The decoder bounds the depth of messages, and so the recursion.
+fn descriptor(descriptor: RateLimitDescriptor) -> ResourceDescriptor {
+    ResourceDescriptor {
+        key: descriptor.key,
+        value: descriptor.value,
+        rate_limit: descriptor.rate_limit.map(limit),
+        descriptors: descriptor.descriptors.into_iter().map(self::descriptor).collect(),
+        shadow_mode: descriptor.shadow_mode,
+        quota_mode: descriptor.quota_mode,
+        metadata: descriptor.metadata.map(metadata),
+    }
+}
+
+fn limit(policy: RateLimitPolicy) -> ResourceLimit {
+    ResourceLimit {
+        unit: unit(policy.unit),
+        requests_per_unit: policy.requests_per_unit,
+        unlimited: policy.unlimited,
+        name: policy.name,
+        replaces: policy.replaces.into_iter().map(|replaced| replaced.name).collect(),
+    }
+}
+
+fn unit(number: i32) -> Result<Unit, String> {
+    let unit = RateLimitUnit::try_from(number).map_err(|_| number.to_string())?;
+    Ok(match unit {
+        RateLimitUnit::Unknown => return Err(unit.as_str_name().to_owned()),
+        RateLimitUnit::Second => Unit::Second,
+        RateLimitUnit::Minute => Unit::Minute,
+        RateLimitUnit::Hour => Unit::Hour,
+        RateLimitUnit::Day => Unit::Day,
+        RateLimitUnit::Week => Unit::Week,
+        RateLimitUnit::Month => Unit::Month,
+        RateLimitUnit::Year => Unit::Year,
+    })
+}
+
+fn metadata(fields: Struct) -> Metadata {
+    Metadata::Map(fields.fields.into_iter().map(|(name, value)| (name, metadata_value(value))).collect())
+}
+
+fn metadata_value(value: Value) -> Metadata {
+    match value.kind {
+        None | Some(Kind::NullValue(_)) => Metadata::Null,
+        Some(Kind::BoolValue(flag)) => Metadata::Bool(flag),
+        Some(Kind::NumberValue(number)) => Metadata::Number(number),
+        Some(Kind::StringValue(text)) => Metadata::Text(text),
+        Some(Kind::ListValue(list)) => Metadata::List(list.values.into_iter().map(metadata_value).collect()),
+        Some(Kind::StructValue(fields)) => metadata(fields),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn any(config: &RateLimitConfig) -> Any {
+        Any { type_url: TYPE_URL.to_owned(), value: config.encode_to_vec() }
+    }
+
+    #[test]
+    fn the_order_of_an_answer_does_not_change_its_fingerprint() {
+        let [a, b] = ["a", "b"]
+            .map(|name| any(&RateLimitConfig { name: name.to_owned(), ..RateLimitConfig::default() }));
+        let both = fingerprint(&[a.clone(), b.clone()]);
+        assert_eq!(fingerprint(&[b.clone(), a.clone()]), both);
+        assert_ne!(fingerprint(&[a]), both);
+    }
+
+    #[test]
+    fn a_resource_without_a_name_is_known_by_its_place() {
+        let decoded = decode(4, &any(&RateLimitConfig { domain: "d".to_owned(), ..Default::default() }));
+        assert_eq!(&*decoded.name, "resource 5");
+        assert_eq!(decoded.rules.map(|rules| rules.domain), Ok("d".to_owned()));
+    }
+
+    #[test]
+    fn every_unit_is_known_and_others_are_named_by_their_number() {
+        let units: Vec<_> = (0..9).map(unit).collect();
+        let named = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year, Unit::Week];
+        let mut expected = vec![Err("UNKNOWN".to_owned())];
+        expected.extend(named.map(Ok));
+        expected.push(Err("8".to_owned()));
+        assert_eq!(units, expected);
+    }
+}

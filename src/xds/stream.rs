@@ -1,0 +1,273 @@
+//! One stream: sends the subscription, hands each answer to the sink, and acknowledges or refuses it.
+
+use std::error::Error;
+use std::future::Future;
+use std::iter::successors;
+use std::pin::{Pin, pin};
+
+use futures_util::stream::unfold;
+use prost_types::Any;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tonic::metadata::MetadataMap;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status, Streaming};
+
+use super::options::XdsOptions;
+use super::pace::RefusalPace;
+use super::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use super::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use super::resources::{Fingerprint, decode_all, fingerprint};
+use super::state::XdsState;
+use super::subscription::{Subscription, TYPE_URL};
+use crate::clock::{Clock as _, SystemClock};
+use crate::rules::RuleResource;
+use crate::telemetry::metrics::{XdsAnswer, XdsFailure, XdsMeter};
+
+/// Requests that the server has not read yet. Each answers an answer, so a server that reads none of so many is broken.
+const MAX_UNREAD_REQUESTS: usize = 16;
+
+/// Checks resources, and puts them in force. Called on a thread that may block.
+pub trait ResourceSink: Send + 'static {
+    /// Puts the rules of `resources` in force, in place of all others.
+    ///
+    /// # Errors
+    /// Why they cannot be used, for the server: the rules before them stay in force.
+    fn replace(&mut self, resources: Vec<RuleResource>) -> Result<(), String>;
+
+    /// The newest answer has the rules that are in force already.
+    fn confirm(&mut self);
+}
+
+/// Why a stream ended.
+#[derive(Debug)]
+pub(super) enum StreamEnd {
+    /// The server ended it.
+    Closed,
+    Failed(Status),
+    /// The server reads no requests.
+    Unread,
+    /// The caller ended it.
+    Interrupted,
+}
+
+impl StreamEnd {
+    pub fn failure(&self) -> XdsFailure {
+        match self {
+            // What tonic says of a message above the limit.
+            Self::Failed(status) if status.code() == Code::OutOfRange => XdsFailure::TooLarge,
+            _ => XdsFailure::Stream,
+        }
+    }
+
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Closed => "the server ended the stream".to_owned(),
+            Self::Unread => "the server does not read requests".to_owned(),
+            Self::Interrupted => "the stream was replaced".to_owned(),
+            Self::Failed(status) => {
+                let first = status.source();
+                let causes = successors(first, |&cause| cause.source()).map(|cause| format!(": {cause}"));
+                let code = status.code();
+                format!("the stream failed: {code:?}: {}{}", status.message(), causes.collect::<String>())
+            }
+        }
+    }
+}
+
+/// What lasts over all streams.
+#[derive(Debug)]
+pub(super) struct Session<S> {
+    subscription: Subscription,
+    pace: RefusalPace,
+    /// Absent while a thread works with it.
+    applier: Option<Applier<S>>,
+    headers: MetadataMap,
+    max_message_bytes: usize,
+    meter: XdsMeter,
+    state: XdsState,
+}
+
+/// What to send, and when.
+#[derive(Debug)]
+struct Reply {
+    request: DiscoveryRequest,
+    due: Instant,
+}
+
+impl<S: ResourceSink> Session<S> {
+    pub fn new(options: &XdsOptions, sink: S, meter: XdsMeter, state: XdsState) -> Self {
+        Self {
+            subscription: Subscription::new(&options.identity),
+            pace: RefusalPace::default(),
+            applier: Some(Applier { sink, in_force: None, refused: None }),
+            headers: MetadataMap::from_headers(options.headers.clone()),
+            max_message_bytes: options.max_message_bytes,
+            meter,
+            state,
+        }
+    }
+
+    /// Speaks on `channel` until the stream ends or `interrupt`. Returns the number of answers, too.
+    pub async fn run(&mut self, channel: Channel, interrupt: impl Future<Output = ()>) -> (StreamEnd, u64) {
+        let mut answers = 0;
+        let end = self.run_stream(channel, pin!(interrupt), &mut answers).await;
+        (end, answers)
+    }
+
+    /// `interrupt` never ends the work on an answer.
+    async fn run_stream(
+        &mut self,
+        channel: Channel,
+        mut interrupt: Pin<&mut impl Future<Output = ()>>,
+        answers: &mut u64,
+    ) -> StreamEnd {
+        let (requests, queue) = mpsc::channel(MAX_UNREAD_REQUESTS);
+        let opened = tokio::select! {
+            opened = self.open(channel, &requests, queue) => opened,
+            () = &mut interrupt => return StreamEnd::Interrupted,
+        };
+        let mut stream = match opened {
+            Ok(stream) => stream,
+            Err(end) => return end,
+        };
+        let mut pending: Option<Reply> = None;
+        loop {
+            let due = pending.as_ref().map_or_else(Instant::now, |reply| reply.due);
+            tokio::select! {
+                () = &mut interrupt => return StreamEnd::Interrupted,
+                message = stream.message() => match message {
+                    Ok(Some(answer)) => {
+                        *answers += 1;
+                        // It replaces a refusal that waits: the server waits for the newest nonce.
+                        pending = Some(self.answer(answer).await);
+                    }
+                    Ok(None) => return StreamEnd::Closed,
+                    Err(status) => return StreamEnd::Failed(status),
+                },
+                () = sleep_until(due), if pending.is_some() => {
+                    let Some(reply) = pending.take() else { continue };
+                    if reply.request.error_detail.is_some() {
+                        self.meter.nack_sent();
+                    }
+                    if requests.try_send(reply.request).is_err() {
+                        return StreamEnd::Unread;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The server may open its side only with its first answer, which may take days: only keep-alive limits the wait.
+    async fn open(
+        &self,
+        channel: Channel,
+        requests: &mpsc::Sender<DiscoveryRequest>,
+        queue: mpsc::Receiver<DiscoveryRequest>,
+    ) -> Result<Streaming<DiscoveryResponse>, StreamEnd> {
+        let outgoing = unfold(queue, |mut queue| async { Some((queue.recv().await?, queue)) });
+        let mut request = Request::new(outgoing);
+        *request.metadata_mut() = self.headers.clone();
+        requests.try_send(self.subscription.first_request()).map_err(|_| StreamEnd::Unread)?;
+        let mut client =
+            AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(self.max_message_bytes);
+        let opened = client.stream_aggregated_resources(request).await;
+        opened.map(tonic::Response::into_inner).map_err(StreamEnd::Failed)
+    }
+
+    async fn answer(&mut self, answer: DiscoveryResponse) -> Reply {
+        let DiscoveryResponse { version_info: version, resources, type_url, nonce } = answer;
+        let now = Instant::now();
+        let verdict = if type_url == TYPE_URL {
+            self.apply(resources).await
+        } else {
+            Verdict::Refused { reason: format!("the answer is of type \"{type_url}\""), is_new: true }
+        };
+        let now_us = SystemClock.now_us();
+        match verdict {
+            Verdict::Refused { reason, is_new } => {
+                self.meter.answered(XdsAnswer::Refused, now_us);
+                if is_new {
+                    tracing::error!(version, "an answer of the xDS server is refused: {reason}");
+                }
+                self.state.refused(&version, &reason);
+                let due = self.pace.due(&version, now);
+                Reply { request: self.subscription.refuse(nonce, &reason), due }
+            }
+            accepted => {
+                let is_new = matches!(accepted, Verdict::Accepted);
+                let counted = if is_new { XdsAnswer::Accepted } else { XdsAnswer::Unchanged };
+                self.meter.answered(counted, now_us);
+                self.state.accepted(&version);
+                self.pace.reset();
+                Reply { request: self.subscription.accept(&version, nonce), due: now }
+            }
+        }
+    }
+
+    async fn apply(&mut self, resources: Vec<Any>) -> Verdict {
+        let mut applier = self.applier.take().expect("one answer at a time");
+        let work = move || {
+            let verdict = crate::rules::on_own_thread(|| applier.apply(resources));
+            (applier, verdict)
+        };
+        match tokio::task::spawn_blocking(work).await {
+            Ok((applier, verdict)) => {
+                self.applier = Some(applier);
+                verdict
+            }
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // Cancelled: the runtime is shutting down, and this task with it.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Verdict {
+    Accepted,
+    Unchanged,
+    /// `is_new`: it was not refused just before.
+    Refused {
+        reason: String,
+        is_new: bool,
+    },
+}
+
+/// Hands resources to the sink, unless it has seen them already: a server sends all of them again when anything
+/// changes, and after each refusal.
+#[derive(Debug)]
+struct Applier<S> {
+    sink: S,
+    in_force: Option<Fingerprint>,
+    refused: Option<(Fingerprint, String)>,
+}
+
+impl<S: ResourceSink> Applier<S> {
+    fn apply(&mut self, resources: Vec<Any>) -> Verdict {
+        let fingerprint = fingerprint(&resources);
+        if self.in_force == Some(fingerprint) {
+            if self.refused.take().is_some() {
+                self.sink.confirm();
+            }
+            return Verdict::Unchanged;
+        }
+        if let Some((refused, reason)) = &self.refused
+            && *refused == fingerprint
+        {
+            return Verdict::Refused { reason: reason.clone(), is_new: false };
+        }
+        match self.sink.replace(decode_all(resources)) {
+            Ok(()) => {
+                (self.in_force, self.refused) = (Some(fingerprint), None);
+                Verdict::Accepted
+            }
+            Err(reason) => {
+                self.refused = Some((fingerprint, reason.clone()));
+                Verdict::Refused { reason, is_new: true }
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Answers that are refused.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{limits, metric, one_rule, plan, rules_page};
+use crate::support::ads::AdsServer;
+use crate::support::wait;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_answer_changes_nothing_and_is_told_everywhere() {
+    let server = AdsServer::start().await;
+    let service = plan(&server).wait_for_livez().start();
+    server.set("1", vec![one_rule("d", 5)]);
+    server.expect_ack("1").await;
+    server.set("2", vec![one_rule("good", 5), one_rule("", 5)]);
+    let refused = server.expect("refusal", 0, |request| request.error_detail.is_some()).await.request;
+    let reason = "resource 2: config file cannot have empty domain";
+    assert_eq!(refused.error_detail.map(|detail| detail.message).as_deref(), Some(reason));
+    assert_eq!(refused.version_info, "1");
+    assert_eq!(limits(&service), ["d.user: unit=YEAR n=5"]);
+
+    let page = rules_page(&service);
+    assert_eq!(page["in_force"], false);
+    assert_eq!(page["last_error"]["problems"], json!([reason]));
+    assert_eq!(page["xds"]["refused"], json!({"version": "2", "reason": reason}));
+    assert!(service.log().contains(reason), "{}", service.log());
+    assert_eq!(metric(&service, r#"ratelimitd_rule_loads_total{result="failure"}"#), 1.0);
+
+    // The rules in force again, under a new version: nothing is loaded, and the error is over.
+    server.set("3", vec![one_rule("d", 5)]);
+    server.expect_ack("3").await;
+    let page = rules_page(&service);
+    assert_eq!((&page["in_force"], &page["last_error"]), (&json!(true), &json!(null)));
+    assert_eq!((&page["xds"]["refused"], &page["xds"]["version"]), (&json!(null), &json!("3")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_sends_a_refused_answer_again_at_once_is_slowed_down() {
+    let server = AdsServer::start().await;
+    let service = plan(&server).wait_for_livez().start();
+    server.set("1", vec![one_rule("", 5)]);
+    let refusals = || server.received().into_iter().filter(|it| it.request.error_detail.is_some());
+    wait::until_async(wait::PATIENCE, async || (refusals().count() >= 4).then_some(()))
+        .await
+        .expect("refusals");
+    let times: Vec<_> = refusals().map(|received| received.at).collect();
+    // The pauses of pace.rs, less the time that a refusal takes to arrive.
+    for (pair, least_ms) in times.windows(2).zip([450, 900, 1_800]) {
+        assert!(pair[1] - pair[0] > Duration::from_millis(least_ms), "{times:?}");
+    }
+    // It is checked and logged once.
+    assert_eq!(metric(&service, r#"ratelimitd_rule_loads_total{result="failure"}"#), 1.0);
+    assert_eq!(service.log().matches("is refused").count(), 1);
+    assert_eq!(metric(&service, "ratelimitd_xds_nacks_total"), 4.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resources_may_share_a_domain_if_the_settings_say_so() {
+    let server = AdsServer::start().await;
+    let service = plan(&server).set("rules.merge_domains", true).wait_for_livez().start();
+    let part = |name: &str, key: &str| {
+        let limit = json!({"unit": "HOUR", "requests_per_unit": 1});
+        let descriptors = json!([{"key": key, "rate_limit": limit}]);
+        super::resource(&json!({"name": name, "domain": "d", "descriptors": descriptors}))
+    };
+    server.set("1", vec![part("n2", "z"), part("n1", "k")]);
+    server.expect_ack("1").await;
+    assert_eq!(limits(&service), ["d.k: unit=HOUR n=1", "d.z: unit=HOUR n=1"]);
+    assert_eq!(rules_page(&service)["documents"], json!({"d": ["n1", "n2"]}));
+}
