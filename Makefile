@@ -9,7 +9,7 @@ export RUSTUP_TOOLCHAIN ?= $(shell scripts/pick-toolchain)
 # Integration tests that need a server are in modules of these names.
 NEEDS_A_SERVER := --skip redis:: --skip envoy::
 
-.PHONY: help run test test-fast lint audit bench outage soak fuzz tools toolchain
+.PHONY: help run test test-fast check-deploy lint audit bench outage soak fuzz tools toolchain
 
 help: ## list the make targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -24,9 +24,14 @@ test-fast: toolchain ## run every test that needs no redis-server and no Envoy
 	$(CARGO) test --locked --lib --bins --test tidy --test dependencies --test docs
 	$(CARGO) test --locked --test it --test fuzz -- $(NEEDS_A_SERVER)
 
+check-deploy: toolchain tools ## check deploy/ and examples/ with Helm, Kustomize, Prometheus, Envoy, Go, Node and Python
+	@scripts/install-deploy-tools
+	$(CARGO) build --locked --examples
+	$(CARGO) test --locked --test deploy -- --skip support::
+
 lint: toolchain ## formatting, clippy, rustdoc, and the dependencies' licences and sources
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets --test deploy -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --document-private-items
 	$(CARGO) test --locked --quiet --test dependencies
 

@@ -61,6 +61,9 @@ impl Metrics {
         let build = Opts::new("ratelimitd_build_info", "Always 1; the label is the version")
             .const_label("version", env!("CARGO_PKG_VERSION"));
         pulled(&registry, build, || Reading::Gauge(1))?;
+        // CPU, memory, open files and threads under the names of the Prometheus clients. Only Linux has /proc.
+        #[cfg(target_os = "linux")]
+        registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
         Ok(Self(Arc::new(Families {
             limits: LimitFamilies::new(&registry, near_limit_ppm)?,
             unknown_domains: counter(

@@ -1,0 +1,12 @@
+//! Checks what is in `deploy/` and `examples/` with the programs that read it: Helm, Kustomize, promtool, Prometheus,
+//! Envoy, Go, Node and Python. `make check-deploy` installs the missing ones and runs these tests; `make test` does not.
+
+mod callers;
+mod envoy;
+mod kubernetes;
+mod metrics;
+mod tools;
+
+#[path = "../it/support/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "shared with the integration tests, which use all of it")]
+mod support;
