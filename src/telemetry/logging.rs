@@ -8,8 +8,10 @@ use std::thread;
 use tracing::subscriber::SetGlobalDefaultError;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::envoy_ratelimit_log::EnvoyRatelimitLines;
+use super::library_lines::LibraryLines;
 use super::log_queue::LogQueue;
 
 /// The lines to write: a level for the process, levels by module, or both, separated by commas.
@@ -60,14 +62,16 @@ pub fn init(filter: &Filter, format: Format) -> Result<LogQueue, LoggingError> {
         .log_internal_errors(false)
         .with_writer(queue.clone());
     match format {
-        Format::Text => tracing::subscriber::set_global_default(lines.finish())?,
+        Format::Text => {
+            tracing::subscriber::set_global_default(lines.finish().with(LibraryLines::default()))?
+        }
         Format::Json => {
             let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false);
-            tracing::subscriber::set_global_default(lines.finish())?;
+            tracing::subscriber::set_global_default(lines.finish().with(LibraryLines::default()))?;
         }
         Format::EnvoyRatelimit => {
             let lines = lines.with_ansi(false).event_format(EnvoyRatelimitLines);
-            tracing::subscriber::set_global_default(lines.finish())?;
+            tracing::subscriber::set_global_default(lines.finish().with(LibraryLines::default()))?;
         }
     }
     queue.start_writing(io::stderr()).map_err(LoggingError::Thread)?;

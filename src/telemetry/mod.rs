@@ -2,6 +2,7 @@
 
 pub mod availability;
 mod envoy_ratelimit_log;
+mod library_lines;
 mod log_queue;
 pub mod log_throttle;
 pub mod logging;

@@ -1,7 +1,7 @@
 //! A log that cannot be written: it ends nothing, it delays nothing, and the lost lines are counted.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 
 use crate::support::grpc::{Code, Rls};
 use crate::support::process::{Plan, Ratelimitd};
@@ -76,4 +76,27 @@ async fn a_log_whose_reader_stops_reading_delays_no_answer_and_no_exit() {
     let mut log = String::new();
     reader.read_to_string(&mut log).expect("UTF-8");
     assert!(log.contains(" serving "), "{log}");
+}
+
+#[test]
+fn a_client_cannot_fill_the_log_with_warnings_of_the_http2_library() {
+    // The preface, SETTINGS, a thousand acknowledgements of PINGs that the server has not sent, and a PING.
+    const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    const ACKNOWLEDGEMENT: &[u8] = b"\0\0\x08\x06\x01\0\0\0\0no  ping";
+    const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0the last";
+    let mut service = Plan::new(RULES).set("server.drain", "0s").start();
+    let mut client = std::net::TcpStream::connect(("127.0.0.1", service.grpc_port())).expect("a connection");
+    let frames = [GREETING, &ACKNOWLEDGEMENT.repeat(1_000), PING].concat();
+    client.write_all(&frames).expect("an open connection");
+    let (mut received, mut buffer) = (Vec::new(), [0; 1_024]);
+    while !received.ends_with(b"the last") {
+        let length = client.read(&mut buffer).expect("an open connection");
+        assert!(length > 0, "the server closed the connection");
+        received.extend_from_slice(&buffer[..length]);
+    }
+    drop(client);
+    service.terminate();
+    assert!(service.wait_exit().success());
+    let log = service.log();
+    assert_eq!(log.matches("PING ack that we never sent").count(), 1, "{log}");
 }
