@@ -20,8 +20,11 @@ use crate::engine::algorithm::Verdict;
 use crate::engine::{Charges, Outcome, Outcomes, PartialOutcomes, Reservation, StoreError};
 use crate::store::redis::script::{self, Encoded};
 
-/// Minimum time for an undo. It may exceed the deadline of the request, because no caller waits for it.
-const UNDO_TIMEOUT: Duration = Duration::from_millis(250);
+/// The least time for an undo. It may exceed the deadline of the request, because no caller waits for it.
+const LEAST_UNDO_TIME: Duration = Duration::from_millis(250);
+
+/// The undo itself, and a redirect before it.
+const UNDO_ROUND_TRIPS: u32 = 2;
 
 /// A request over several slots.
 pub(super) struct CrossSlotRequest {
@@ -170,7 +173,8 @@ impl CrossSlotRequest {
     /// Undoes one charge. Returns its index and the outcome after the undo, or `None` if the undo failed.
     async fn undo_charge(&self, index: usize, undo: Encoded) -> (usize, Option<Outcome>) {
         let slot = split::first_slot(&undo);
-        let deadline = self.deadline.max(Instant::now() + UNDO_TIMEOUT);
+        let deadline =
+            self.deadline.max(Instant::now() + self.router.time_for(UNDO_ROUND_TRIPS, LEAST_UNDO_TIME));
         let answer = self.router.call(undo, slot, deadline).await.map_err(StoreError::from);
         let (_, charge) = self.charges.get(index);
         match answer.and_then(|answer| script::undone(charge, &answer)) {

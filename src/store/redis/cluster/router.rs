@@ -15,7 +15,7 @@ use super::slot_map::{Primary, SlotMap};
 use super::slot_ranges::SlotRange;
 use crate::engine::StoreError;
 use crate::store::redis::address::Address;
-use crate::store::redis::connect::Target;
+use crate::store::redis::connect::{ConnectBudget, Target};
 use crate::store::redis::error::Redirect;
 use crate::store::redis::node::{CallError, CallMode, Cause, Node, NotExecuted, probe_request};
 use crate::store::redis::observer::QueueDepth;
@@ -78,6 +78,11 @@ impl Router {
             closing: CancellationToken::new(),
             tasks,
         }
+    }
+
+    /// The time for so many round trips to a node, but not less than `least`.
+    pub(super) fn time_for(&self, round_trips: u32, least: Duration) -> Duration {
+        ConnectBudget::new(self.options.timeout).at_least(least, round_trips)
     }
 
     pub(super) fn key_prefix(&self) -> &str {

@@ -1,5 +1,6 @@
-//! How long opening a connection may take. It needs several round trips, and each may take as long as a decision
-//! (`store.redis.timeout`): a server that is near enough to decide in time is near enough to connect to.
+//! How long work that is not a decision may take, first of all opening a connection. It needs several round trips, and
+//! each may take as long as a decision (`store.redis.timeout`): a server that is near enough to decide in time is near
+//! enough to connect to.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ pub(super) const TLS_ROUND_TRIPS: u32 = 2;
 /// Round trips from a host name to an authenticated connection: DNS, TCP, TLS, AUTH with SELECT.
 pub(super) const DIAL_ROUND_TRIPS: u32 = 3 + TLS_ROUND_TRIPS;
 
-/// The times for opening connections to one server.
+/// The times for round trips to one server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectBudget {
     round_trip: Duration,
@@ -27,7 +28,7 @@ pub(crate) struct ConnectBudget {
 
 impl ConnectBudget {
     /// `timeout` is the longest that a decision may take.
-    pub(super) fn new(timeout: Duration) -> Self {
+    pub(crate) fn new(timeout: Duration) -> Self {
         Self { round_trip: timeout.min(LONGEST_ROUND_TRIP) }
     }
 

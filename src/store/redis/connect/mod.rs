@@ -11,6 +11,7 @@ mod target;
 mod tls;
 mod trust;
 
+pub(crate) use self::budget::ConnectBudget;
 pub(crate) use self::dial::RawConnection;
 pub(crate) use self::endpoint::{Endpoint, endpoints};
 pub(crate) use self::pool::{Connection, ConnectionPool, checkout, checkout_timeout, connection_pool};

@@ -47,6 +47,27 @@ async fn a_denial_waits_for_its_undos_until_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_undo_on_a_far_node_has_the_time_of_its_round_trips() {
+    const TIMEOUT: Duration = Duration::from_millis(1_000);
+    let mut case = case(|call| match (call.host, call.is_undo()) {
+        ("a.test", true) => Some(Reply::After(900 * MS, Box::new(call.counts(0)))),
+        ("b.test", _) => Some(Reply::After(900 * MS, Box::new(call.denied()))),
+        _ => None,
+    });
+    let observer = Arc::new(LostUndos(Arc::clone(&case.lost_undos)));
+    let cluster = Cluster::start(&RedisOptions { timeout: TIMEOUT, ..options() }, observer);
+    case.cluster = Arc::new(cluster.expect("good options"));
+    let charges = charges(&[(LOW, Cost::take(1)), (HIGH, Cost::take(1))]);
+    let started = Instant::now();
+    let decided = case.cluster.decide(&charges, Encoded::new(&charges, ""), started + TIMEOUT).await;
+    assert_eq!(verdicts(&decided.expect("an answer")), [Verdict::Fits, Verdict::Over]);
+    assert_eq!(started.elapsed(), TIMEOUT, "the caller waits for the undo until the deadline");
+    sleep(2 * TIMEOUT).await;
+    assert_eq!(case.calls(), [2, 1]);
+    assert_eq!(case.lost_undos.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_undo_that_fails_is_reported() {
     let case = case(|call| match (call.host, call.is_undo()) {
         ("a.test", true) => Some(Reply::Error("OOM command not allowed")),
