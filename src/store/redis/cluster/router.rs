@@ -17,7 +17,7 @@ use crate::engine::StoreError;
 use crate::store::redis::address::Address;
 use crate::store::redis::connect::{ConnectBudget, Target};
 use crate::store::redis::error::Redirect;
-use crate::store::redis::node::{CallError, CallMode, Cause, Node, NotExecuted, probe_request};
+use crate::store::redis::node::{CallError, CallMode, Cause, Node, NotExecuted};
 use crate::store::redis::observer::QueueDepth;
 use crate::store::redis::options::RedisOptions;
 use crate::store::redis::script::{Answer, Encoded};
@@ -266,8 +266,7 @@ impl Router {
         let has_changed = !left.is_empty() || map.primaries().len() != before;
         for primary in map.primaries() {
             if let Some(range) = reported.iter().find(|range| range.primary == primary.address) {
-                let slot = Some(*range.slots.start());
-                primary.node.set_probe(probe_request(&self.options.key_prefix, slot));
+                primary.node.set_probe_slot(*range.slots.start());
             }
         }
         drop(map);

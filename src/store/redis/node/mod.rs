@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::admission::Admission;
 use self::job::Job;
 pub(crate) use self::job::{CallError, CallMode, Cause, NotExecuted};
-pub(crate) use self::probe::{check_writes, probe_request};
+pub(crate) use self::probe::check_writes;
 use self::queue::{Queue, Refusal};
 use self::shared_breaker::SharedBreaker;
 use self::state::NodeState;
@@ -57,7 +57,8 @@ impl Node {
             queue: Queue::new(options.max_queue),
             breaker: SharedBreaker::new(options.breaker, Arc::clone(queue_depth.observer())),
             admission: Mutex::new(Admission::new(options.timeout)),
-            probe_request: Mutex::new(probe_request(&options.key_prefix, None)),
+            key_prefix: options.key_prefix.clone(),
+            probe_slot: Mutex::new(None),
             probe_mode: match options.topology {
                 Topology::Standalone | Topology::Sentinel(_) => CallMode::Batched(None),
                 Topology::Cluster => CallMode::Single,
@@ -128,9 +129,9 @@ impl Node {
         self.state.breaker.retire();
     }
 
-    /// Sets the request that the probe sends.
-    pub(crate) fn set_probe(&self, request: Encoded) {
-        *self.state.probe_request.lock() = request;
+    /// Sets the slot of the key that the probe uses.
+    pub(crate) fn set_probe_slot(&self, slot: u16) {
+        *self.state.probe_slot.lock() = Some(slot);
     }
 
     pub(crate) fn breaker_state(&self) -> BreakerState {

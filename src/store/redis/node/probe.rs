@@ -15,14 +15,11 @@ use crate::store::redis::connect::{checkout, checkout_timeout};
 use crate::store::redis::script::{Answer, Encoded};
 use crate::store::redis::slot::tag_for_slot;
 
-/// The shortest window. Redis keeps the probe's counter for one to two seconds.
-const PROBE_WINDOW_US: u64 = 1;
+/// Long enough for several round trips. Redis keeps the counter of a probe for a second or two longer.
+const PROBE_WINDOW_US: u64 = 10_000_000;
 
-/// Long enough for several round trips.
-const WRITE_CHECK_WINDOW_US: u64 = 10_000_000;
-
-/// Two hits check the writes; one more is needed if a window ends between them.
-const WRITE_CHECK_HITS: usize = 3;
+/// The first hit of a probe creates its counter, the second one changes it.
+const PROBE_HITS: usize = 2;
 
 /// Sends a probe whenever one is due.
 pub(super) async fn run(node: Arc<NodeState>) -> Infallible {
@@ -33,7 +30,7 @@ pub(super) async fn run(node: Arc<NodeState>) -> Infallible {
     }
 }
 
-/// Has the server decide one request, by the same script and connections as all requests.
+/// Has the server decide the hits of a probe, by the same script and connections as all requests.
 async fn probe(node: &NodeState) -> Result<(), StoreError> {
     loop {
         let mut pooled = checkout(&node.pool, Instant::now() + checkout_timeout(&node.target)).await?;
@@ -41,24 +38,39 @@ async fn probe(node: &NodeState) -> Result<(), StoreError> {
         if !connection.is_alive(node.timeout).await {
             continue;
         }
-        let deadline = Instant::now() + node.timeout;
-        let request = node.probe_request.lock().clone();
-        // Only the result counts, so the answer has no receiver.
-        let (reply, _) = oneshot::channel();
-        let job = Job { request, mode: node.probe_mode, deadline, reply };
-        let calls = calls::send(connection, vec![job], deadline).await;
-        return calls::health(&calls).map_err(Clone::clone);
+        let request = probe_request(&node.key_prefix, *node.probe_slot.lock());
+        // A window may end between the hits. Such a probe, one of thousands, does not check changes.
+        for _ in 0..PROBE_HITS {
+            let deadline = Instant::now() + node.timeout;
+            // Only the result counts, so the answer has no receiver.
+            let (reply, _) = oneshot::channel();
+            let job = Job { request: request.clone(), mode: node.probe_mode, deadline, reply };
+            let calls = calls::send(connection, vec![job], deadline).await;
+            calls::health(&calls).map_err(Clone::clone)?;
+        }
+        return Ok(());
     }
 }
 
-/// The request that a probe sends. It writes a counter, because a replica or a server without memory still answers
-/// reads. In a cluster its key is in a slot of the node, because a redirect would count as success.
-pub(crate) fn probe_request(key_prefix: &str, slot: Option<u16>) -> Encoded {
-    hit(key_prefix, &probe_key(slot), PROBE_WINDOW_US)
+/// A hit on a new counter, to be sent [`PROBE_HITS`] times. It writes, because a replica or a server without memory
+/// still answers reads, and the script creates a counter with another command than it changes one with: the server may
+/// allow one and not the other. In a cluster the key is in a slot of the node, because a redirect would count as
+/// success.
+pub(super) fn probe_request(key_prefix: &str, slot: Option<u16>) -> Encoded {
+    let mut charges = Charges::default();
+    let hit = Charge {
+        kernel: Kernel::FixedWindow(FixedWindow::new(u64::from(u32::MAX), PROBE_WINDOW_US)),
+        cost: Cost::take(1),
+        charging: Charging::Postpaid,
+        role: Role::NonBinding,
+        on_store_failure: FailurePolicy::Error,
+    };
+    let tag = slot.map_or_else(String::new, |slot| format!("{{{}}}", tag_for_slot(slot)));
+    charges.push(hit, |text| text.push_str(&format!("probe{tag}/{:016x}", fastrand::u64(..))));
+    Encoded::new(&charges, key_prefix)
 }
 
-/// Has a server decide hits on a new counter: the first creates the counter, the next one changes it, and the script
-/// uses another command for each.
+/// Has a server decide the hits of a probe.
 ///
 /// # Errors
 /// The first error of a call.
@@ -67,10 +79,10 @@ pub(crate) async fn check_writes<F: Future<Output = Result<Answer, StoreError>>>
     slot: Option<u16>,
     call: impl Fn(Encoded) -> F,
 ) -> Result<(), StoreError> {
-    let key = format!("{}/{:016x}", probe_key(slot), fastrand::u64(..));
-    let request = hit(key_prefix, &key, WRITE_CHECK_WINDOW_US);
+    let request = probe_request(key_prefix, slot);
     let mut last_window = None;
-    for _ in 0..WRITE_CHECK_HITS {
+    // One more if a window ends between two hits.
+    for _ in 0..=PROBE_HITS {
         // The first number of a fixed window is its index.
         let window = call(request.clone()).await?.numbers.first().copied();
         if window == last_window {
@@ -79,22 +91,4 @@ pub(crate) async fn check_writes<F: Future<Output = Result<Answer, StoreError>>>
         last_window = window;
     }
     Ok(())
-}
-
-fn probe_key(slot: Option<u16>) -> String {
-    slot.map_or_else(|| "probe".to_owned(), |slot| format!("probe{{{}}}", tag_for_slot(slot)))
-}
-
-/// A hit on a fixed window that denies nothing.
-fn hit(key_prefix: &str, key: &str, window_us: u64) -> Encoded {
-    let mut charges = Charges::default();
-    let hit = Charge {
-        kernel: Kernel::FixedWindow(FixedWindow::new(u64::from(u32::MAX), window_us)),
-        cost: Cost::take(1),
-        charging: Charging::Postpaid,
-        role: Role::NonBinding,
-        on_store_failure: FailurePolicy::Error,
-    };
-    charges.push(hit, |text| text.push_str(key));
-    Encoded::new(&charges, key_prefix)
 }

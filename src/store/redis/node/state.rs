@@ -12,7 +12,6 @@ use super::shared_breaker::SharedBreaker;
 use crate::engine::StoreError;
 use crate::store::redis::connect::{ConnectionPool, Target};
 use crate::store::redis::observer::QueueDepth;
-use crate::store::redis::script::Encoded;
 
 /// The state of one node.
 pub(super) struct NodeState {
@@ -21,8 +20,10 @@ pub(super) struct NodeState {
     pub(super) queue: Queue<Job>,
     pub(super) breaker: SharedBreaker,
     pub(super) admission: Mutex<Admission>,
-    /// The request that the probe sends.
-    pub(super) probe_request: Mutex<Encoded>,
+    /// The prefix of every key.
+    pub(super) key_prefix: String,
+    /// A slot of the node, for the key of the probe; `None` without a cluster.
+    pub(super) probe_slot: Mutex<Option<u16>>,
     pub(super) probe_mode: CallMode,
     pub(super) queue_depth: QueueDepth,
     pub(super) max_batch: usize,

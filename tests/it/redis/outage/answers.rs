@@ -1,8 +1,9 @@
 //! Redis answers with errors or unexpected replies. A real server gives them, except for replies that none sends.
 
 use super::replies::ReplyProxy;
-use super::{Fixture, Symptoms};
+use super::{Fixture, RULES, Symptoms};
 use crate::support::grpc::Code;
+use crate::support::process::Plan;
 use crate::support::redis::Redis;
 use crate::support::{ports, wait};
 
@@ -109,6 +110,22 @@ async fn a_server_that_takes_a_permission_away_noperm() {
     redis.run::<()>(&["ACL", "SETUSER", "default", "+@all"]).expect("ACL SETUSER");
     fixture.service_recovers().await;
     fixture.nothing_was_charged_but_what_was_admitted().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_takes_only_the_permission_to_change_counters_away() {
+    let redis = Redis::start();
+    // A hit on a fixed window does not change when its counter expires, so the script uses SET.
+    let rules = RULES.replace("gcra", "fixed_window");
+    let plan = Plan::new(&rules).redis(&redis.url()).set("store.redis.timeout", PATIENT);
+    let mut fixture = Fixture::start_with(plan).await;
+    redis.run::<()>(&["ACL", "SETUSER", "default", "-set"]).expect("ACL SETUSER");
+    fixture.first_failure().await;
+    fixture.policies_are_in_force(&Symptoms { kind: "forbidden", logged: "the store denies access" }).await;
+    assert_eq!(fixture.times_logged("breaker closed"), 0, "no probe succeeds");
+    redis.run::<()>(&["ACL", "SETUSER", "default", "+@all"]).expect("ACL SETUSER");
+    fixture.service_recovers().await;
+    fixture.nothing_was_charged_twice().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

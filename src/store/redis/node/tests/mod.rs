@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::probe::probe_request;
 use super::*;
 use crate::store::redis::address::Address;
 use crate::store::redis::error::Redirect;
@@ -276,6 +277,34 @@ async fn the_breaker_opens_on_failures_and_a_probe_closes_it() {
     let states = events.breaker_states.lock();
     assert_eq!(states[..2], [BreakerState::Open, BreakerState::HalfOpen]);
     assert_eq!(states.last(), Some(&BreakerState::Closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_creates_counters_and_cannot_change_them_does_not_close_the_breaker() {
+    let created = Mutex::new(Vec::new());
+    let server = deciding(move |call| {
+        let mut created = created.lock();
+        if created.contains(&call[3]) {
+            return Reply::Error("NOPERM User default has no permissions to run the 'set' command");
+        }
+        created.push(call[3].clone());
+        Reply::granted(call)
+    });
+    let case = case(&options(), NoopObserver);
+    let request = probe_request("test:", None);
+    let change =
+        async || case.node.call(request.clone(), CallMode::Batched(None), Instant::now() + 15 * MS).await;
+    change().await.expect("the counter is new");
+    for _ in 0..5 {
+        change().await.expect_err("the counter is there");
+    }
+    for _ in 0..100 {
+        assert_ne!(case.node.breaker_state(), BreakerState::Closed);
+        sleep(10 * MS).await;
+    }
+    server.handle(script_calls(Reply::granted));
+    sleep(300 * MS).await;
+    assert_eq!(case.node.breaker_state(), BreakerState::Closed);
 }
 
 #[tokio::test(start_paused = true)]
