@@ -14,6 +14,9 @@ pub enum MessageError {
     /// `cause` names the field.
     #[error("the message is malformed: {cause}")]
     Malformed { cause: String },
+    /// Fields, and elements of lists.
+    #[error("more than {max} fields in the message")]
+    ManyFields { max: usize },
     #[error("the call has no message")]
     Missing,
     #[error("the message ends too early")]

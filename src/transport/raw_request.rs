@@ -116,6 +116,17 @@ impl Bounds {
         self.max_value_bytes.saturating_mul(4).max(4 * 1024 * 1024)
     }
 
+    /// The most fields of a message in any wire format, list elements included: twice what a request within the other
+    /// bounds has, so that a later version of the protocol may add some.
+    #[must_use]
+    pub fn max_fields(&self) -> usize {
+        // Key, value and the entry itself.
+        let entries = 3 * self.max_entries;
+        // The descriptor itself, its hits as a number in a message, and a limit with three numbers, one in a message.
+        let descriptor = 1 + 1 + 2 + 5;
+        2 * (2 + self.max_descriptors * (descriptor + entries))
+    }
+
     fn check(&self, request: &Request) -> Result<(), RequestError> {
         let (bytes, max) = (request.domain.len(), self.max_value_bytes);
         if bytes == 0 {

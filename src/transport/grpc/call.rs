@@ -9,10 +9,11 @@ use prost::Message as _;
 use tonic::Status;
 
 use super::answer_body::AnswerBody;
+use super::field_count;
 use super::message::{MessageBounds, read_message};
 use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::engine::Store;
-use crate::transport::{DecisionCallError, Handler, MessageError};
+use crate::transport::{Bounds, DecisionCallError, Handler, MessageError};
 
 /// The path of the decision call.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -39,16 +40,19 @@ impl<S: Store> DecisionCalls<S> {
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        match read_message(body, &self.bounds).await.and_then(decode) {
+        let message = read_message(body, &self.bounds).await.map_err(DecisionCallError::from);
+        match message.and_then(|message| decode(message, &self.handler.bounds)) {
             Ok(request) => self.handler.decide(request).await,
-            Err(error) => self.handler.refuse(error.into()),
+            Err(error) => self.handler.refuse(error),
         }
     }
 }
 
-fn decode(message: Bytes) -> Result<RateLimitRequest, MessageError> {
+fn decode(message: Bytes, bounds: &Bounds) -> Result<RateLimitRequest, DecisionCallError> {
+    field_count::check(&message, bounds)?;
     // The text of the error names the field, and holds no value.
-    RateLimitRequest::decode(message).map_err(|error| MessageError::Malformed { cause: error.to_string() })
+    let malformed = |error: prost::DecodeError| MessageError::Malformed { cause: error.to_string() };
+    Ok(RateLimitRequest::decode(message).map_err(malformed)?)
 }
 
 fn ok(body: AnswerBody) -> Response<AnswerBody> {

@@ -12,6 +12,7 @@ mod connection;
 mod connection_server;
 mod convert;
 mod dispatch;
+mod field_count;
 mod health;
 mod message;
 mod open_calls;

@@ -29,7 +29,7 @@ pub(super) async fn decide<S: Store + 'static>(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, DecisionCallError> {
     match body {
-        Ok(body) => handler.decide(JsonBody(body)).await,
+        Ok(body) => handler.decide(JsonBody { body, max_fields: handler.bounds.max_fields() }).await,
         Err(rejection) => handler.refuse(unread_body(&rejection, &handler.bounds).into()),
     }
 }
@@ -46,14 +46,44 @@ fn unread_body(rejection: &BytesRejection, bounds: &Bounds) -> MessageError {
 }
 
 /// A request in the protobuf JSON mapping.
-struct JsonBody(Bytes);
+struct JsonBody {
+    body: Bytes,
+    max_fields: usize,
+}
 
 impl TryFrom<JsonBody> for RawRequest {
-    type Error = serde_json::Error;
+    type Error = DecisionCallError;
 
-    fn try_from(JsonBody(body): JsonBody) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(&body).map(|Object(request)| request)
+    fn try_from(JsonBody { body, max_fields: max }: JsonBody) -> Result<Self, DecisionCallError> {
+        // Before the body is read: a list of empty objects takes fifty times as much memory as text.
+        if has_more_commas(&body, max) {
+            return Err(MessageError::ManyFields { max }.into());
+        }
+        let Object(request) = serde_json::from_slice(&body)?;
+        Ok(request)
     }
+}
+
+/// Whether a text in JSON has more commas than `max` outside of strings. Every field of an object and every element of
+/// a list has one, except for the first.
+fn has_more_commas(json: &[u8], max: usize) -> bool {
+    if json.len() <= max {
+        return false;
+    }
+    let (mut commas, mut is_in_string, mut is_escaped) = (0, false, false);
+    for &byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_in_string,
+            b'"' => is_in_string = !is_in_string,
+            b',' if !is_in_string => commas += 1,
+            _ => {}
+        }
+        if commas > max {
+            return true;
+        }
+    }
+    false
 }
 
 impl IntoResponse for DecisionCallError {
@@ -176,6 +206,22 @@ mod tests {
         ];
         for (us, text) in table {
             assert_eq!(duration_text(Duration::from_micros(us)), text);
+        }
+    }
+
+    #[test]
+    fn commas_are_counted_outside_of_strings() {
+        // (text, whether it has more than two commas)
+        let table = [
+            (r#"[1,2,3]"#, false),
+            (r#"[1,2,3,4]"#, true),
+            (r#"{"a,b":",,,\",,,","c":1,"d":2}"#, false),
+            (r#"{"a,b":",,,\\","c":1,"d":2,"e":3}"#, true),
+            (r#"[],[],{},\"#, true),
+            (r#"[[[[[[["#, false),
+        ];
+        for (text, has_more) in table {
+            assert_eq!(has_more_commas(text.as_bytes(), 2), has_more, "{text}");
         }
     }
 

@@ -151,7 +151,8 @@ fn the_admin_port_shows_rules_and_build() {
 
     std::fs::write(service.rules().join("rules.yaml"), "domain: web\ndescriptors: [{ key: '' }]")
         .expect("a file");
-    wait::expect("the bad file on the admin page", || state()["in_force"] == json!(false));
+    wait::expect("the bad file on the admin page", || !state()["last_error"].is_null());
+    assert_eq!(state()["in_force"], json!(false));
     let problems = state()["last_error"]["problems"].to_string();
     assert!(problems.contains("descriptor has empty key"), "{problems}");
     assert_eq!(state()["rules"], json!(2), "the previous rules stay in force");
@@ -185,4 +186,34 @@ fn a_body_that_does_not_arrive_is_refused_and_counted() {
     let metrics = http::get(service.http_port(), "/metrics", &[]).expect("an answer").body;
     let line = r#"ratelimitd_request_errors_total{kind="incomplete",transport="http"} 1"#;
     assert!(metrics.lines().any(|shown| shown == line), "{metrics}");
+}
+
+#[test]
+fn a_request_whose_headers_are_too_long_is_refused() {
+    let service = Ratelimitd::start(RULES);
+    let get = |bytes| http::get(service.http_port(), "/livez", &[("x-long", &"x".repeat(bytes))]);
+    assert_eq!(get(31 << 10).expect("an answer").status, 200);
+    // The server reads on until it has 32 KiB without the end of the headers; its last read may bring as much again.
+    match get(64 << 10) {
+        Ok(answer) => assert_eq!(answer.status, 431),
+        // The server does not read all of the request, so the system may reset the connection before it is read.
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+    }
+}
+
+#[tokio::test]
+async fn a_body_of_the_smallest_elements_is_refused_and_takes_no_memory() {
+    let service = Ratelimitd::start(RULES);
+    let before = service.peak_memory_kib();
+    let list = |element: &str| vec![element; (4_000_000) / (element.len() + 1)].join(",");
+    for body in [
+        format!(r#"{{"domain":"d","descriptors":[{}]}}"#, list("{}")),
+        format!(r#"{{"domain":"d","descriptors":[{{"entries":[{}]}}]}}"#, list("{}")),
+        format!("[{}]", list("1")),
+    ] {
+        let (status, _, reason) = post(&service, body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{reason}");
+    }
+    let grown = service.peak_memory_kib() - before;
+    assert!(grown < 40 << 10, "{grown} KiB for bodies of 4 MB");
 }

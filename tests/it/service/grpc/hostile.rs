@@ -223,3 +223,19 @@ async fn an_invalid_request_is_denied_if_the_settings_say_so() {
     let error = rls.send(RateLimitRequest::default()).await.expect_err("shadow mode denies nothing");
     assert_eq!(error.code(), Failure::InvalidArgument);
 }
+
+#[tokio::test]
+async fn a_message_of_the_smallest_fields_is_refused_and_takes_no_memory() {
+    let service = service();
+    let channel = channel(&service).await;
+    let (before, empty) = (service.peak_memory_kib(), b"\x0a\x00".repeat(2_000_000));
+    // 4,000,000 bytes as a varint.
+    let entries = [&b"\x12\x80\x92\xf4\x01"[..], &empty].concat();
+    for message in [b"\x12\x00".repeat(2_000_000), entries, empty] {
+        let error = send_raw(&channel, CALL, &message).await.expect_err("too many fields");
+        assert_eq!(error.code(), Failure::InvalidArgument, "{error:?}");
+        assert_eq!(error.message(), "more than 13444 fields in the message");
+    }
+    let grown = service.peak_memory_kib() - before;
+    assert!(grown < 40 << 10, "{grown} KiB for messages of 4 MB");
+}
