@@ -60,7 +60,7 @@ impl Pattern {
     }
 
     /// The texts between stars, in order.
-    pub(super) fn pieces(&self) -> impl Iterator<Item = &str> {
+    pub fn pieces(&self) -> impl Iterator<Item = &str> {
         let inner = &self.text[self.prefix_len..self.text.len() - self.suffix_len];
         inner.split('*').filter(|piece| !piece.is_empty())
     }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use crate::engine::{NodeSpec, Pattern};
 
 use super::credentials::{is_like_credential, without_value};
+use super::nested_pieces::{MAX_NESTED_PIECES, too_deep};
 use super::problem::{Location, Problem, ProblemCollector};
 use super::read::{DomainDraft, LimitDraft, NodeDraft};
 
@@ -80,6 +81,7 @@ impl LevelCheck<'_, '_> {
             firsts.entry(composite).or_insert(&node.location);
             self.check_level(&node.nodes, &path)?;
         }
+        self.check_pieces(nodes);
         Ok(())
     }
 
@@ -87,6 +89,20 @@ impl LevelCheck<'_, '_> {
         let is_value = !spec.value.is_empty() && !spec.value.contains('*');
         let is_secret = is_value && self.secret_keys.contains(spec.key.as_str());
         if is_secret { without_value(spec) } else { spec.composite() }
+    }
+
+    fn check_pieces(&mut self, nodes: &[NodeDraft]) {
+        let patterns = nodes.iter().enumerate();
+        let patterns =
+            patterns.filter_map(|(index, node)| Some((index, Pattern::new(&node.spec.composite())?)));
+        let patterns: Vec<_> = patterns.collect();
+        if let Some(index) = too_deep(patterns.iter().map(|(index, pattern)| (*index, pattern))) {
+            let reason = format!(
+                "a part of this wildcard between two stars ends with {MAX_NESTED_PIECES} or more such parts of this \
+                 wildcard and of others beside it: matching would take too long"
+            );
+            self.problems.push(Problem::error(nodes[index].location.clone(), reason));
+        }
     }
 
     fn add_path(&mut self, bytes: usize, location: &Location) -> Result<(), LongPaths> {

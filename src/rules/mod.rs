@@ -11,6 +11,7 @@ mod keys;
 mod likeness;
 mod lint;
 mod load;
+mod nested_pieces;
 mod own_thread;
 mod problem;
 mod read;
