@@ -78,7 +78,8 @@ const PREFACE_BYTES: usize = 24;
 /// Clients send the preface as soon as they are connected.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// For a client that does not read from its socket.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
 impl AcceptedConnection {
     /// Registers the connection with the current runtime. `stop` ends the wait for the preface.
     pub(super) fn into_connection(self, stop: CancellationToken) -> io::Result<Connection> {

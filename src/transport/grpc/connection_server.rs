@@ -21,12 +21,12 @@ use super::turn::Turn;
 use crate::engine::Store;
 
 /// Envoy opens one connection per worker thread and allows 1,024 calls at once on each.
-const MAX_CONCURRENT_STREAMS: u32 = 1_024;
+pub(super) const MAX_CONCURRENT_STREAMS: u32 = 1_024;
 /// Callers send few headers. The HTTP/2 layer refuses a longer list.
-const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
+pub(super) const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
 /// After this time without a frame the server sends a PING. It closes the connection if no answer comes in time.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for a client without undecided calls to take its answers and to acknowledge the GOAWAY.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
 

@@ -30,7 +30,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit of a write, for clients that do not read their answers.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The size limit of the request line and all headers together.
+/// The size limit of the request line and all headers together; the last read may bring as much again.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 
 /// What [`serve`] needs beside the listener.

@@ -1,5 +1,7 @@
 //! An HTTP/2 client on a pipe, on a paused clock: what becomes of clients that send or take only a part.
 
+mod frames;
+
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,7 +129,9 @@ async fn open_call(client: &SendRequest<Bytes>, path: &str, data: Bytes, is_comp
     let request = request.expect("a valid request");
     let mut client = client.clone().ready().await.expect("an open connection");
     let (response, mut sent) = client.send_request(request, false).expect("an open connection");
-    sent.send_data(data, is_complete).expect("an open call");
+    if is_complete || !data.is_empty() {
+        sent.send_data(data, is_complete).expect("an open call");
+    }
     OpenedCall { response, _sent: sent }
 }
 
@@ -289,14 +293,14 @@ async fn connect() -> (TcpStream, Connection) {
     (client.expect("a connection"), served)
 }
 
-/// A client that has sent so many calls.
-async fn send_calls(stream: TcpStream, calls: usize) -> Vec<OpenedCall> {
+/// Sends the same call so many times. Without data the calls stay open.
+async fn send_calls(stream: TcpStream, calls: usize, path: &str, data: &Bytes) -> Vec<OpenedCall> {
     let handshake = h2::client::Builder::new().initial_max_send_streams(calls).handshake(stream);
     let (client, connection) = handshake.await.expect("the preface is sent");
     spawn(async { drop(connection.await) });
     let mut opened = Vec::new();
     for _ in 0..calls {
-        opened.push(open_call(&client, call::PATH, valid_request(), true).await);
+        opened.push(open_call(&client, path, data.clone(), !data.is_empty()).await);
     }
     opened
 }
@@ -307,8 +311,8 @@ async fn a_call_is_answered_before_the_thousand_calls_of_another_connection() {
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
     let server = server(2 * GREEDY, &metrics, &stop);
     let ((greedy, greedy_served), (modest, modest_served)) = (connect().await, connect().await);
-    let _greedy = send_calls(greedy, GREEDY).await;
-    let modest = send_calls(modest, 1).await.pop().expect("one call");
+    let _greedy = send_calls(greedy, GREEDY, call::PATH, &valid_request()).await;
+    let modest = send_calls(modest, 1, call::PATH, &valid_request()).await.pop().expect("one call");
     // Both clients write before the server reads.
     for _ in 0..100 {
         tokio::task::yield_now().await;
