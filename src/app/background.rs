@@ -1,4 +1,5 @@
-//! The background work: applies changes of the rules, waits for the remote store, removes expired counters and denials.
+//! The background work: applies changes of the rules and of the certificates, waits for the remote store, removes
+//! expired counters and denials.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::rules::RuleWatcher;
 use super::stores::{Remote, Stores};
+use super::tls::TlsPorts;
 use crate::engine::StoreError;
 use crate::store::remote::{RemoteStore, ServerReport};
 use crate::transport::{NotReadyReason, Readiness};
@@ -23,6 +25,7 @@ const OUTAGE_PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Background {
     pub(super) rules: RuleWatcher,
+    pub(super) tls: TlsPorts,
     pub(super) stores: Arc<Stores>,
     pub(super) remote: Option<Remote>,
     pub(super) readiness: Readiness,
@@ -33,7 +36,7 @@ pub(super) struct Background {
 impl Background {
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: &CancellationToken) {
-        let Self { rules, stores, remote, readiness, ready_in_outage } = self;
+        let Self { rules, tls, stores, remote, readiness, ready_in_outage } = self;
         let denials = Arc::clone(&stores);
         let watch_rules = rules.watch(move || denials.purge_denials(), stop.cancelled());
         let watch_store = async {
@@ -45,6 +48,7 @@ impl Background {
         };
         tokio::join!(
             watch_rules,
+            tls.watch(stop),
             stop.run_until_cancelled(watch_store),
             stop.run_until_cancelled(sweep_forever(&stores)),
         );

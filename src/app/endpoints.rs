@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::rules::{RuleSource, RuleWatcher};
 use super::status::{rules_page, store_page};
 use super::stores::Stores;
+use super::tls::TlsStatus;
+use super::tls_page::tls_page;
 use crate::rules::rlconfig;
 use crate::transport::http::Endpoint;
 use crate::xds::XdsState;
@@ -14,7 +17,11 @@ use crate::xds::XdsState;
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
-pub(super) fn admin_endpoints(rules: &RuleWatcher, stores: &Arc<Stores>) -> Vec<Endpoint> {
+pub(super) fn admin_endpoints(
+    rules: &RuleWatcher,
+    stores: &Arc<Stores>,
+    tls: Vec<Arc<Mutex<TlsStatus>>>,
+) -> Vec<Endpoint> {
     let rulebook = Arc::clone(&rules.active.rulebook);
     let in_force = Endpoint {
         path: "/rlconfig",
@@ -43,6 +50,15 @@ pub(super) fn admin_endpoints(rules: &RuleWatcher, stores: &Arc<Stores>) -> Vec<
         content_type: JSON,
         render: Arc::new(move || pretty(&store_page(&stores.view()))),
     };
+    let tls = Endpoint {
+        path: "/tls",
+        summary: "the certificates in force, and the problems of newer files",
+        content_type: JSON,
+        render: Arc::new(move || {
+            let statuses: Vec<TlsStatus> = tls.iter().map(|status| status.lock().clone()).collect();
+            pretty(&tls_page(&statuses))
+        }),
+    };
     let build = Endpoint {
         path: "/build",
         summary: "name and version",
@@ -51,7 +67,7 @@ pub(super) fn admin_endpoints(rules: &RuleWatcher, stores: &Arc<Stores>) -> Vec<
             pretty(&json!({"name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION")}))
         }),
     };
-    vec![in_force, history, store, build]
+    vec![in_force, history, store, tls, build]
 }
 
 fn pretty(value: &Value) -> String {
@@ -76,12 +92,13 @@ mod tests {
             RuleWatcher::start(&settings, load_options(&settings, ValueHashing::NONE), &metrics, &readiness);
         let rules = rules.expect("the shipped rules");
         let stores = Arc::new(Stores::new(&settings, &metrics).expect("different names"));
-        let endpoints = admin_endpoints(&rules, &stores);
+        let endpoints = admin_endpoints(&rules, &stores, Vec::new());
         let listed: Vec<_> = endpoints.iter().map(|endpoint| (endpoint.path, endpoint.summary)).collect();
         let expected = [
             ("/rlconfig", "the limits in force, one line each"),
             ("/rules", "when the rules were loaded and from where, and the problems of newer ones"),
             ("/store", "the state of Redis and of the breakers"),
+            ("/tls", "the certificates in force, and the problems of newer files"),
             ("/build", "name and version"),
         ];
         assert_eq!(listed, expected);

@@ -12,6 +12,8 @@ mod rules;
 mod run;
 mod status;
 mod stores;
+mod tls;
+mod tls_page;
 mod xds_rules;
 
 use std::io;
@@ -33,6 +35,7 @@ pub use rules::{RuleStartError, load_options};
 use open_files::PortBounds;
 use rules::RuleWatcher;
 use stores::Stores;
+use tls::{TlsPorts, TlsStartError};
 
 /// Why the process cannot start, or must end.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +54,8 @@ pub enum AppError {
         #[source]
         cause: io::Error,
     },
+    #[error(transparent)]
+    Tls(#[from] TlsStartError),
     #[error("server.admin.token_file: {0}")]
     AdminToken(#[from] TokenFileError),
     #[error("the bound ports are not known: {0}")]
@@ -73,6 +78,7 @@ pub struct App {
     stores: Arc<Stores>,
     readiness: Readiness,
     ports: Ports,
+    tls: TlsPorts,
     bounds: PortBounds,
 }
 
@@ -107,10 +113,11 @@ pub fn start_logging(log: &Log) -> Result<LogQueue, LoggingError> {
 }
 
 impl App {
-    /// Loads the rules and binds the ports. `log` is the log of the process, whose losses are counted.
+    /// Loads the rules and the certificates, and binds the ports. `log` is the log of the process, whose losses are
+    /// counted.
     ///
     /// # Errors
-    /// [`AppError`] when the rules cannot be used or a port cannot be bound.
+    /// [`AppError`] when the rules or the certificates cannot be used, or a port cannot be bound.
     pub async fn prepare(settings: Settings, log: LogQueue) -> Result<Self, AppError> {
         let bounds = PortBounds::within(open_files::raise_limit(), settings.server.connections_per_address);
         let metrics = Metrics::new(settings.near_limit_ppm)?;
@@ -130,6 +137,7 @@ impl App {
             // Only a check: the file is read for every request.
             file.token()?;
         }
+        let tls = TlsPorts::load(server, &bounds, &metrics)?;
         let ports = Ports {
             grpc: bind_grpc(&server.grpc.address, server.listen).await?,
             http: bind_http("server.http.address", &server.http_address, server.listen).await?,
@@ -138,7 +146,7 @@ impl App {
                 None => None,
             },
         };
-        Ok(Self { settings, metrics, rules, stores, readiness, ports, bounds })
+        Ok(Self { settings, metrics, rules, stores, readiness, ports, tls, bounds })
     }
 
     /// The bound addresses. Port 0 in the settings is a free port here.

@@ -44,9 +44,10 @@ impl App {
         let admin = self.http_service(Port::Admin, self.admin_router(remote.clone()), &unfinished);
         let public = self.http_service(Port::Http, self.public_router(store), &unfinished);
         let service = self.grpc_service(unfinished);
-        let Self { settings, rules, stores, readiness, ports, bounds, .. } = self;
+        let Self { settings, rules, stores, readiness, ports, tls, bounds, .. } = self;
         let ready_in_outage = settings.store.ready_in_outage;
-        let background = Background { rules, stores, remote, readiness: readiness.clone(), ready_in_outage };
+        let background =
+            Background { rules, tls, stores, remote, readiness: readiness.clone(), ready_in_outage };
         let shutdown = Shutdown::default();
 
         let serve_grpc = async {
@@ -111,12 +112,13 @@ impl App {
         };
         let options = grpc_options(&self.settings.server);
         let (readiness, admission) = (self.readiness.clone(), self.admission(Port::Grpc));
-        GrpcService { options, readiness, admission, unfinished, make_context }
+        let tls = self.tls.of_port(Port::Grpc);
+        GrpcService { options, readiness, admission, tls, unfinished, make_context }
     }
 
     fn http_service(&self, port: Port, router: Router, unfinished: &UnfinishedBytes) -> HttpService {
-        let (admission, unfinished) = (self.admission(port), unfinished.clone());
-        HttpService { router, admission, unfinished, finish_within: FINISH_WITHIN }
+        let (admission, tls) = (self.admission(port), self.tls.of_port(port));
+        HttpService { router, admission, tls, unfinished: unfinished.clone(), finish_within: FINISH_WITHIN }
     }
 
     fn admission(&self, port: Port) -> Admission {
@@ -171,7 +173,7 @@ impl App {
             bounds: self.settings.server.bounds,
             key_prefix,
         };
-        let endpoints = admin_endpoints(&self.rules, &self.stores);
+        let endpoints = admin_endpoints(&self.rules, &self.stores, self.tls.statuses());
         http::admin_router(endpoints, counters, self.settings.server.admin.access.clone())
     }
 }

@@ -125,7 +125,7 @@ fn xds_section(status: &XdsStatus) -> Value {
     })
 }
 
-fn timestamp(us: u64) -> String {
+pub(super) fn timestamp(us: u64) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_micros(us)).to_string()
 }
 

@@ -75,6 +75,11 @@ impl PemFile {
         Ok(Self { path: path.to_owned(), bytes })
     }
 
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -156,7 +161,7 @@ mod tests {
                 "not",
             ),
             (encrypted, "it contains no certificate", "its private key is encrypted"),
-            (old, "it contains no certificate", "its private key is encrypted"),
+            (old, "not valid PEM: its base64", "its private key is encrypted"),
         ];
         for (text, certificates, private_key) in table {
             let (_file, file) = file_of(text.as_bytes());

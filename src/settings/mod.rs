@@ -17,6 +17,7 @@ mod response;
 mod rules;
 mod secrets;
 mod server;
+mod server_tls;
 mod service_link;
 mod store;
 mod unread;

@@ -8,7 +8,9 @@ use super::parsers::{
     positive, tcp_address,
 };
 use super::reader::Reader;
+use super::server_tls::{ADMIN_TLS, GRPC_TLS, HTTP_TLS, refuse_tls_on_socket, tls_from_reader};
 use crate::transport::http::{AdminAccess, ListenAddress, TokenFile};
+use crate::transport::tls::ServerTls;
 use crate::transport::{Bounds, ListenOptions, OnInvalid};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +19,8 @@ pub struct Server {
     pub grpc: GrpcServer,
     /// `server.http.address`: `/json`, health and metrics.
     pub http_address: ListenAddress,
+    /// `server.http.tls.*`; `None` is clear text.
+    pub http_tls: Option<ServerTls>,
     /// `server.admin.*`
     pub admin: AdminServer,
     /// `server.reuse_port`
@@ -39,6 +43,8 @@ pub struct GrpcServer {
     pub address: ListenAddress,
     /// `server.grpc.max_connection_age`: when the client is asked to open another connection; `None` is never.
     pub max_connection_age: Option<Duration>,
+    /// `server.grpc.tls.*`; `None` is clear text.
+    pub tls: Option<ServerTls>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +53,8 @@ pub struct AdminServer {
     pub address: Option<ListenAddress>,
     /// `server.admin.hosts`, `.token_file` and `.read_by_any_host`
     pub access: AdminAccess,
+    /// `server.admin.tls.*`; `None` is clear text.
+    pub tls: Option<ServerTls>,
 }
 
 impl Server {
@@ -59,16 +67,11 @@ impl Server {
                     "24h",
                     duration_or_never("1s", "365d"),
                 ),
+                tls: tls_from_reader(reader, &GRPC_TLS),
             },
             http_address: reader.take("server.http.address", "0.0.0.0:8080", tcp_address()),
-            admin: AdminServer {
-                address: reader.take("server.admin.address", "127.0.0.1:6070", listen_address_or_off()),
-                access: AdminAccess {
-                    hosts: reader.take("server.admin.hosts", "", host_names()),
-                    token_file: reader.take("server.admin.token_file", "", optional_path()).map(TokenFile),
-                    read_by_any_host: reader.take("server.admin.read_by_any_host", "false", flag()),
-                },
-            },
+            http_tls: tls_from_reader(reader, &HTTP_TLS),
+            admin: admin_from_reader(reader),
             listen: ListenOptions { reuse_port: reader.take("server.reuse_port", "false", flag()) },
             drain: reader.take("server.drain", "5s", duration("0s", "1h")),
             workers: NonZeroUsize::new(reader.take("server.workers", "0", count(0..=1_024))),
@@ -89,4 +92,17 @@ impl Server {
             )),
         }
     }
+}
+
+fn admin_from_reader(reader: &mut Reader) -> AdminServer {
+    let address = reader.take("server.admin.address", "127.0.0.1:6070", listen_address_or_off());
+    let access = AdminAccess {
+        hosts: reader.take("server.admin.hosts", "", host_names()),
+        token_file: reader.take("server.admin.token_file", "", optional_path()).map(TokenFile),
+        read_by_any_host: reader.take("server.admin.read_by_any_host", "false", flag()),
+    };
+    if matches!(address, Some(ListenAddress::Unix(_))) {
+        refuse_tls_on_socket(reader, &ADMIN_TLS);
+    }
+    AdminServer { address, access, tls: tls_from_reader(reader, &ADMIN_TLS) }
 }

@@ -21,6 +21,7 @@ mod raw_request;
 mod readiness;
 mod request_error;
 mod summary;
+pub mod tls;
 mod unfinished;
 mod wire_unit;
 

@@ -233,12 +233,27 @@ fn metrics_in(text: &str) -> impl Iterator<Item = &str> {
     words.filter(|word| word.starts_with("ratelimitd_") || word.starts_with("ratelimit_service_"))
 }
 
+/// The paths of a certificate and its key.
+fn certificate_in(folder: &Path) -> [String; 2] {
+    let made = rcgen::generate_simple_self_signed(vec!["ratelimit.local".to_owned()]).expect("a certificate");
+    let files = [("tls.crt", made.cert.pem()), ("tls.key", made.signing_key.serialize_pem())];
+    files.map(|(name, pem)| {
+        let path = folder.join(name);
+        std::fs::write(&path, pem).expect("room for a file");
+        path.to_str().expect("a path of a temporary file is text").to_owned()
+    })
+}
+
 #[test]
 fn every_metric_is_documented_and_exists() {
-    // The metrics of the Redis store are exposed even while Redis does not answer.
+    // The metrics of the Redis store are exposed even while Redis does not answer, those of TLS where a port has it.
+    let folder = tempfile::tempdir().expect("a folder");
+    let [certificate, key] = certificate_in(folder.path());
     let service = Service::start(&[
         ("RATELIMITD__STORE__KIND", "redis"),
         ("RATELIMITD__STORE__REDIS__URL", "redis+unix:///nowhere/redis.sock"),
+        ("RATELIMITD__SERVER__GRPC__TLS__CERT_FILE", &certificate),
+        ("RATELIMITD__SERVER__GRPC__TLS__KEY_FILE", &key),
     ]);
     // The settings file names rule files, and two sources of rules are refused.
     let by_xds = Service::start_with(&["serve"], &[("RATELIMITD__RULES__XDS__ADDRESS", "localhost:1")]);

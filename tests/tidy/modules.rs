@@ -19,13 +19,14 @@ const ALLOWED_IMPORTS: [(&str, &[&str]); 16] = [
     ("settings", &["settings", "engine", "store", "telemetry", "transport", "xds", "yaml"]),
     ("limiter", &["engine", "telemetry"]),
     ("counters", &["engine", "limiter"]),
-    ("transport", &["transport", "engine", "counters", "limiter", "telemetry"]),
+    ("transport", &["transport", "certificates", "engine", "counters", "limiter", "telemetry"]),
     ("replay", &["replay", "engine", "store", "transport", "clock"]),
     ("cli", &["cli", "app", "engine", "replay", "rules", "settings", "transport"]),
     (
         "app",
         &[
             "app",
+            "certificates",
             "clock",
             "engine",
             "counters",

@@ -13,6 +13,7 @@ mod series;
 mod stores;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod xds;
 
 use std::sync::Arc;
@@ -27,12 +28,14 @@ use limits::LimitFamilies;
 use requests::RequestFamilies;
 use rules::RuleFamilies;
 use stores::StoreFamilies;
+use tls::TlsFamilies;
 
 pub use connections::{CloseReason, ConnectionMeter, Port};
 pub use limits::LimitMeters;
 pub use requests::{RequestFailure, RequestMeter, Timer, Transport};
 pub use rules::Loaded;
 pub use stores::{BatchMeter, StoreMeter};
+pub use tls::{CertificateExpiry, HandshakeResult, TlsMeter};
 pub use xds::{XdsAnswer, XdsFailure, XdsMeter};
 
 /// All metrics of one process. Clones share the same numbers.
@@ -48,6 +51,7 @@ struct Families {
     connections: ConnectionFamilies,
     stores: StoreFamilies,
     rules: RuleFamilies,
+    tls: TlsFamilies,
 }
 
 impl Metrics {
@@ -75,6 +79,7 @@ impl Metrics {
             connections: ConnectionFamilies::new(&registry)?,
             stores: StoreFamilies::new(&registry)?,
             rules: RuleFamilies::new(&registry)?,
+            tls: TlsFamilies::new(&registry)?,
             registry,
         })))
     }
@@ -110,6 +115,12 @@ impl Metrics {
     #[must_use]
     pub fn connections(&self, port: Port) -> ConnectionMeter {
         self.0.connections.meter(port)
+    }
+
+    /// The meter of a port with TLS. A port without TLS has no series.
+    #[must_use]
+    pub fn tls(&self, port: Port) -> TlsMeter {
+        self.0.tls.meter(port)
     }
 
     /// The meter of one store's decisions. `store` is its name in the settings.

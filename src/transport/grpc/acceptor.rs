@@ -1,13 +1,21 @@
 //! Accepts connections and assigns each to a worker. Envoy opens few connections and keeps them, so a bad distribution
 //! would leave cores idle for hours.
+//!
+//! TLS handshakes are done here and not in a worker: an RSA signature takes a millisecond, and a thousand clients that
+//! connect at once must not delay the calls of the others. The sessions then move to their workers.
+
+use std::net::IpAddr;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
-use super::connection::{AcceptedConnection, OpenConnections};
+use super::connection::{AcceptedConnection, AcceptedStream, DetachedSession, OpenConnections};
+use super::socket::MovableSocket;
 use crate::telemetry::metrics::CloseReason;
 use crate::transport::accept;
 use crate::transport::admission::{Admission, Admitted};
+use crate::transport::tls::{Handshake, PortTls};
 
 /// Connections that may wait for one worker, as when all callers connect anew. A longer queue means that the worker no
 /// longer runs.
@@ -39,15 +47,50 @@ impl Acceptor {
     pub(super) async fn run(&mut self, listener: &TcpListener, admission: &Admission) {
         loop {
             let (stream, client) = accept::next_connection(listener, admission).await;
-            let assigned = admission.admit(client).and_then(|admitted| self.assign(stream, admitted));
+            let assigned = admission.admit(client).and_then(|admitted| self.assign_clear(stream, admitted));
             if let Err(reason) = assigned {
                 admission.record(reason, None);
             }
         }
     }
 
+    /// Like [`Self::run`], with a TLS handshake before a connection is assigned. Handshakes end with the acceptor.
+    pub(super) async fn run_tls(&mut self, listener: &TcpListener, admission: &Admission, tls: &PortTls) {
+        let mut handshakes = JoinSet::new();
+        loop {
+            let assigned = tokio::select! {
+                (stream, client) = accept::next_connection(listener, admission) => {
+                    let begun = begin_handshake(client, admission, tls);
+                    begun.map(|begun| {
+                        if let Some((handshake, admitted)) = begun {
+                            handshakes.spawn(shake_hands(handshake, stream, admitted));
+                        }
+                    })
+                }
+                Some(ended) = handshakes.join_next() => match ended {
+                    Ok(Some((session, admitted))) => {
+                        self.assign(AcceptedStream::Tls(session), admitted)
+                    }
+                    Ok(None) => Ok(()),
+                    Err(error) => {
+                        tracing::error!(%error, "a TLS handshake ended by a panic");
+                        Ok(())
+                    }
+                },
+            };
+            if let Err(reason) = assigned {
+                admission.record(reason, None);
+            }
+        }
+    }
+
+    fn assign_clear(&mut self, stream: TcpStream, admitted: Admitted) -> Result<(), CloseReason> {
+        let stream = stream.into_std().map_err(|_| CloseReason::Handoff)?;
+        self.assign(AcceptedStream::Clear(stream), admitted)
+    }
+
     /// Assigns the connection to the worker with the fewest open connections.
-    fn assign(&mut self, stream: TcpStream, admitted: Admitted) -> Result<(), CloseReason> {
+    fn assign(&mut self, stream: AcceptedStream, admitted: Admitted) -> Result<(), CloseReason> {
         let count = self.workers.len();
         let candidates = (0..count).map(|step| (self.next + step) % count);
         let index = candidates.min_by_key(|&index| self.workers[index].open.count());
@@ -55,10 +98,30 @@ impl Acceptor {
         self.next = index + 1;
         let worker = &self.workers[index];
         let permit = worker.open.acquire(admitted);
-        let stream = stream.into_std().map_err(|_| CloseReason::Handoff)?;
         let sent = worker.connections.try_send(AcceptedConnection { stream, permit });
         sent.map_err(|_| CloseReason::Handoff)
     }
+}
+
+/// Counts the connection, and its handshake if the bound of handshakes has room.
+fn begin_handshake(
+    client: IpAddr,
+    admission: &Admission,
+    tls: &PortTls,
+) -> Result<Option<(Handshake, Admitted)>, CloseReason> {
+    let admitted = admission.admit(client)?;
+    Ok(tls.begin(client).map(|handshake| (handshake, admitted)))
+}
+
+/// A session that can move to a worker; `None` if the handshake failed.
+async fn shake_hands(
+    handshake: Handshake,
+    stream: TcpStream,
+    admitted: Admitted,
+) -> Option<(DetachedSession, Admitted)> {
+    let session = handshake.run(MovableSocket::from(stream)).await?;
+    // Fails if the socket cannot be taken off this runtime; the client then connects again.
+    Some((DetachedSession::detach(session).ok()?, admitted))
 }
 
 #[cfg(test)]
@@ -94,7 +157,7 @@ mod tests {
             if let Some(worker) = closes {
                 open[worker].clear();
             }
-            acceptor.assign(connection(&listener).await, admitted()).expect("a worker takes it");
+            acceptor.assign_clear(connection(&listener).await, admitted()).expect("a worker takes it");
             for (index, worker) in workers.iter_mut().enumerate() {
                 let received = worker.try_recv().ok();
                 assert_eq!(received.is_some(), index == expected, "step {step}, worker {index}");
@@ -108,7 +171,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let mut acceptor = Acceptor::default();
         drop(acceptor.add_worker());
-        let assigned = acceptor.assign(connection(&listener).await, admitted());
+        let assigned = acceptor.assign_clear(connection(&listener).await, admitted());
         assert_eq!(assigned, Err(CloseReason::Handoff));
         assert_eq!(acceptor.workers[0].open.count(), 0);
     }

@@ -1,5 +1,5 @@
-//! A client's connection: counted while it is open, closed if the client does not send the HTTP/2 preface in time or
-//! does not read. Reads in turns, so that the calls of one connection do not delay those of the others.
+//! A client's connection: counted while it is open, closed if the client does not send the HTTP/2 preface in time.
+//! Reads in turns, so that the calls of one connection do not delay those of the others.
 
 use std::io;
 use std::pin::Pin;
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::time::Sleep;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
+use super::socket::{ClientSocket, MovableSocket};
 use super::turn::Turn;
 use crate::transport::admission::Admitted;
 
@@ -48,18 +48,36 @@ impl Drop for ConnectionPermit {
 /// A connection on its way from the acceptor to a worker. It is not registered with a runtime.
 #[derive(Debug)]
 pub(super) struct AcceptedConnection {
-    pub(super) stream: std::net::TcpStream,
+    pub(super) stream: AcceptedStream,
     pub(super) permit: ConnectionPermit,
 }
 
-/// A connection that a worker serves.
-pub(super) struct Connection {
-    stream: TcpStream,
+#[derive(Debug)]
+pub(super) enum AcceptedStream {
+    Clear(std::net::TcpStream),
+    /// After the handshake.
+    Tls(DetachedSession),
+}
+
+/// A TLS session, and the socket that was taken from it.
+#[derive(Debug)]
+pub(super) struct DetachedSession {
+    socket: std::net::TcpStream,
+    session: Box<TlsStream<MovableSocket>>,
+}
+
+/// A connection that a worker serves: clear text on a `ClientSocket`, or TLS.
+pub(super) struct Connection<S> {
+    stream: S,
     preface: Preface,
     turn: Turn,
-    /// Runs while the socket accepts no data; the connection is closed when it ends.
-    blocked: Option<Pin<Box<Sleep>>>,
     _permit: ConnectionPermit,
+}
+
+/// A connection of either kind. They are two types, so that clear text does not pay for TLS.
+pub(super) enum WorkerConnection {
+    Clear(Connection<ClientSocket>),
+    Tls(Connection<Box<TlsStream<MovableSocket>>>),
 }
 
 /// The client's connection preface. hyper has no timeout for it, and sends no keep-alive PING before it.
@@ -77,25 +95,35 @@ enum Preface {
 const PREFACE_BYTES: usize = 24;
 /// Clients send the preface as soon as they are connected.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
-/// For a client that does not read from its socket.
-pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl AcceptedConnection {
     /// Registers the connection with the current runtime. `stop` ends the wait for the preface.
-    pub(super) fn into_connection(self, stop: CancellationToken) -> io::Result<Connection> {
-        let timeout = Box::pin(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = tokio::time::sleep(PREFACE_TIMEOUT) => {}
+    pub(super) fn into_connection(self, stop: CancellationToken) -> io::Result<WorkerConnection> {
+        let permit = self.permit;
+        Ok(match self.stream {
+            AcceptedStream::Clear(socket) => {
+                WorkerConnection::Clear(Connection::new(ClientSocket::from_std(socket)?, permit, stop))
             }
-        });
-        Ok(Connection {
-            stream: TcpStream::from_std(self.stream)?,
-            preface: Preface::Pending { bytes: PREFACE_BYTES, timeout },
-            turn: Turn::default(),
-            blocked: None,
-            _permit: self.permit,
+            AcceptedStream::Tls(detached) => {
+                WorkerConnection::Tls(Connection::new(detached.attach()?, permit, stop))
+            }
         })
+    }
+}
+
+impl DetachedSession {
+    /// Takes the session off the current runtime.
+    pub(super) fn detach(session: TlsStream<MovableSocket>) -> io::Result<Self> {
+        let mut session = Box::new(session);
+        let socket = session.get_mut().0.detach()?;
+        Ok(Self { socket, session })
+    }
+
+    /// Registers the session with the current runtime.
+    fn attach(self) -> io::Result<Box<TlsStream<MovableSocket>>> {
+        let Self { socket, mut session } = self;
+        session.get_mut().0.attach(socket)?;
+        Ok(session)
     }
 }
 
@@ -119,27 +147,24 @@ impl Preface {
     }
 }
 
-impl Connection {
+impl<S> Connection<S> {
+    fn new(stream: S, permit: ConnectionPermit, stop: CancellationToken) -> Self {
+        let timeout = Box::pin(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(PREFACE_TIMEOUT) => {}
+            }
+        });
+        let preface = Preface::Pending { bytes: PREFACE_BYTES, timeout };
+        Self { stream, preface, turn: Turn::default(), _permit: permit }
+    }
+
     pub(super) fn turn(&self) -> Turn {
         self.turn.clone()
     }
-
-    /// Replaces a write that has been pending for too long by an error.
-    fn unless_blocked(
-        &mut self,
-        cx: &mut Context<'_>,
-        polled: Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
-        if polled.is_ready() {
-            self.blocked = None;
-            return polled;
-        }
-        let timer = self.blocked.get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_TIMEOUT)));
-        timer.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
-    }
 }
 
-impl AsyncRead for Connection {
+impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -165,10 +190,9 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.unless_blocked(cx, polled)
+        Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -184,8 +208,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.unless_blocked(cx, polled)
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -197,11 +220,14 @@ impl AsyncWrite for Connection {
 mod tests {
     use futures_util::FutureExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
     use tokio::time::Instant;
 
     use super::*;
     use crate::telemetry::metrics::{Metrics, Port};
+    use crate::transport::grpc::socket::WRITE_TIMEOUT;
+    use crate::transport::tls::HandshakeBounds;
+    use crate::transport::tls::testing::TestPort;
     use crate::transport::{Admission, ConnectionBounds};
 
     const PREFACE: &[u8; PREFACE_BYTES] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -214,14 +240,13 @@ mod tests {
     }
 
     /// Both ends of a connection that was just accepted.
-    async fn connect(stop: CancellationToken) -> (TcpStream, Connection) {
+    async fn connect(stop: CancellationToken) -> (TcpStream, Connection<ClientSocket>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         let (stream, _) = accepted.expect("a connection");
-        let stream = stream.into_std().expect("a socket");
-        let accepted = AcceptedConnection { stream, permit: OpenConnections::default().acquire(admitted()) };
-        (client.expect("a connection"), accepted.into_connection(stop).expect("a socket"))
+        let permit = OpenConnections::default().acquire(admitted());
+        (client.expect("a connection"), Connection::new(ClientSocket::from(stream), permit, stop))
     }
 
     #[tokio::test(start_paused = true)]
@@ -257,9 +282,25 @@ mod tests {
         assert!(silence.is_err(), "{silence:?}");
     }
 
+    /// The write timeout is below TLS: a session takes some data of its own before the socket blocks.
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_read_is_closed() {
-        let (client, mut server) = connect(CancellationToken::new()).await;
+    async fn a_client_of_tls_that_does_not_read_is_closed() {
+        let port = TestPort::new(HandshakeBounds { total: 1, per_address: 1 });
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (client, (socket, _)) = (client.expect("a connection"), accepted.expect("a connection"));
+        let handshake = port.tls.begin(address.ip()).expect("a place").run(MovableSocket::from(socket));
+        let (session, client) = tokio::join!(handshake, port.connect(client));
+        let client = client.expect("a handshake");
+        let stream = DetachedSession::detach(session.expect("a handshake")).expect("a socket");
+        let permit = OpenConnections::default().acquire(admitted());
+        let accepted = AcceptedConnection { stream: AcceptedStream::Tls(stream), permit };
+        let WorkerConnection::Tls(mut server) =
+            accepted.into_connection(CancellationToken::new()).expect("a socket")
+        else {
+            unreachable!("the stream is TLS");
+        };
         let start = Instant::now();
         let error = server.write_all(&vec![0; 64 << 20]).await.expect_err("more than the sockets hold");
         assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, WRITE_TIMEOUT));

@@ -19,6 +19,7 @@ mod open_calls;
 pub mod pb;
 mod server;
 mod service;
+mod socket;
 mod status;
 mod stream_body;
 #[cfg(test)]

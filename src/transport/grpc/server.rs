@@ -21,9 +21,15 @@ where
     S: Store + 'static,
 {
     let (mut workers, mut acceptor) = WorkerPool::start(&service)?;
+    let accept = async {
+        match &service.tls {
+            None => acceptor.run(&listener, &service.admission).await,
+            Some(tls) => acceptor.run_tls(&listener, &service.admission, tls).await,
+        }
+    };
     tokio::select! {
         error = workers.first_to_end() => return Err(error),
-        () = acceptor.run(&listener, &service.admission) => {}
+        () = accept => {}
         () = stop.cancelled() => {}
     }
     // Clients cannot connect any more while the calls in flight are finished.
@@ -64,6 +70,7 @@ mod tests {
             options,
             readiness: Readiness::not_ready(&[]),
             admission: Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc)),
+            tls: None,
             unfinished: UnfinishedBytes::new(0),
             make_context,
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
+use crate::transport::tls::PortTls;
 use crate::transport::{Admission, Handler, Readiness, UnfinishedBytes};
 
 /// An error of any type: the gRPC server does not know the errors of a store.
@@ -49,6 +50,8 @@ pub struct GrpcService<M> {
     pub readiness: Readiness,
     /// The bounds of connections.
     pub admission: Admission,
+    /// `None`: clear text.
+    pub tls: Option<PortTls>,
     /// Shared with the HTTP ports.
     pub unfinished: UnfinishedBytes,
     pub make_context: M,

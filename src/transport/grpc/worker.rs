@@ -11,7 +11,7 @@ use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 
 use super::call::DecisionCalls;
-use super::connection::AcceptedConnection;
+use super::connection::{AcceptedConnection, WorkerConnection};
 use super::connection_server::ConnectionServer;
 use super::health::HealthService;
 use super::message::MessageBounds;
@@ -98,8 +98,7 @@ where
                 Some(accepted) = self.connections.recv() => {
                     // If a socket cannot be registered with this runtime, it is dropped; the client connects again.
                     if let Ok(connection) = accepted.into_connection(self.stop.clone()) {
-                        let turn = connection.turn();
-                        open.spawn(Arc::clone(server).serve(connection, turn));
+                        spawn_connection(&mut open, Arc::clone(server), connection);
                     }
                 }
                 Some(ended) = open.join_next() => log_panic(&ended),
@@ -109,6 +108,23 @@ where
         let all_closed = async { while open.join_next().await.is_some() {} };
         if tokio::time::timeout(self.options.finish_within, all_closed).await.is_err() {
             tracing::warn!("connections were still open after {:?}", self.options.finish_within);
+        }
+    }
+}
+
+fn spawn_connection<S: Store + 'static>(
+    open: &mut JoinSet<()>,
+    server: Arc<ConnectionServer<S>>,
+    connection: WorkerConnection,
+) {
+    match connection {
+        WorkerConnection::Clear(connection) => {
+            let turn = connection.turn();
+            open.spawn(server.serve(connection, turn));
+        }
+        WorkerConnection::Tls(connection) => {
+            let turn = connection.turn();
+            open.spawn(server.serve(connection, turn));
         }
     }
 }

@@ -2,6 +2,8 @@
 //! cannot occupy all connections.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,12 +18,15 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either as ClearOrTls;
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, service_fn};
 
 use super::body::BoundedBody;
 use super::connections::{HttpConnections, IdleSince};
 use super::listener::{HttpListener, HttpStream};
+use crate::transport::tls::PortTls;
 use crate::transport::{Admission, UnfinishedBytes};
 
 /// The time limit for the request line and the headers, and for a keep-alive connection without a request.
@@ -39,6 +44,8 @@ pub struct HttpService {
     pub router: Router,
     /// The bounds of connections.
     pub admission: Admission,
+    /// `None`: clear text.
+    pub tls: Option<PortTls>,
     /// Shared with the other ports.
     pub unfinished: UnfinishedBytes,
     /// Time limit for requests in flight after the listener is closed.
@@ -53,7 +60,7 @@ pub async fn serve(listener: HttpListener, service: HttpService, stop: Cancellat
             () = stop.cancelled() => break,
             (stream, client) = listener.next_connection(&service.admission) => {
                 let (service, stop) = (service.clone(), stop.clone());
-                connections.spawn(client, |idle| serve_connection(stream, service, idle, stop));
+                connections.spawn(client, |idle| serve_client(stream, client, service, idle, stop));
             }
             () = connections.next_end() => {}
         }
@@ -64,7 +71,38 @@ pub async fn serve(listener: HttpListener, service: HttpService, stop: Cancellat
     }
 }
 
-async fn serve_connection(stream: HttpStream, http: HttpService, idle: IdleSince, stop: CancellationToken) {
+/// A socket on which a write takes only so long.
+type TimedStream = Pin<Box<TimeoutStream<HttpStream>>>;
+
+/// Serves the client in clear text, or after a TLS handshake. A handshake counts as idle, and ends at the stop.
+async fn serve_client(
+    stream: HttpStream,
+    client: IpAddr,
+    http: HttpService,
+    idle: IdleSince,
+    stop: CancellationToken,
+) {
+    let mut stream = Box::pin(TimeoutStream::new(stream));
+    stream.as_mut().set_write_timeout_pinned(Some(WRITE_TIMEOUT));
+    let stream = match &http.tls {
+        None => ClearOrTls::Left(stream),
+        Some(tls) => {
+            let Some(handshake) = tls.begin(client) else { return };
+            match stop.run_until_cancelled(handshake.run(stream)).await.flatten() {
+                Some(stream) => ClearOrTls::Right(stream),
+                None => return,
+            }
+        }
+    };
+    serve_connection(stream, http, idle, stop).await;
+}
+
+async fn serve_connection(
+    stream: ClearOrTls<TimedStream, TlsStream<TimedStream>>,
+    http: HttpService,
+    idle: IdleSince,
+    stop: CancellationToken,
+) {
     let has_request = Arc::new(AtomicBool::new(false));
     let first_request = Arc::clone(&has_request);
     let service = service_fn(move |request: Request<Incoming>| {
@@ -78,8 +116,6 @@ async fn serve_connection(stream: HttpStream, http: HttpService, idle: IdleSince
             answer
         }
     });
-    let mut stream = Box::pin(TimeoutStream::new(stream));
-    stream.as_mut().set_write_timeout_pinned(Some(WRITE_TIMEOUT));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)

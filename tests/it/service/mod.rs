@@ -14,4 +14,5 @@ pub(crate) mod secrets;
 mod settings;
 mod start;
 pub(crate) mod store_page;
+mod tls;
 mod web_pages;

@@ -63,17 +63,32 @@ impl Authority {
 
     /// Signs a certificate for these names (host names or IP addresses).
     pub fn certificate_for(&self, names: &[&str]) -> Identity {
+        self.certificate(&names.join("-"), names, |_| {})
+    }
+
+    /// Signs a certificate for these names, with changes. `stem` is the name of its files.
+    pub fn certificate(
+        &self,
+        stem: &str,
+        names: &[&str],
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Identity {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let stem = names.join("-");
         let key = KeyPair::generate().expect("a key");
         let mut parameters = CertificateParams::new(names).expect("good names");
         // A certificate whose subject equals its issuer would count as self-signed.
-        parameters.distinguished_name.push(DnType::CommonName, &stem);
+        parameters.distinguished_name.push(DnType::CommonName, stem);
+        change(&mut parameters);
         let certificate = parameters.signed_by(&key, &self.issuer).expect("a certificate");
-        let identity = Identity { certificate: self.path(&stem, "crt"), key: self.path(&stem, "key") };
+        let identity = Identity { certificate: self.path(stem, "crt"), key: self.path(stem, "key") };
         std::fs::write(&identity.certificate, certificate.pem()).expect("room for a file");
         std::fs::write(&identity.key, key.serialize_pem()).expect("room for a file");
         identity
+    }
+
+    /// The PEM of the authority.
+    pub fn pem(&self) -> String {
+        self.issuer.as_ref().pem()
     }
 
     fn path(&self, stem: &str, extension: &str) -> PathBuf {

@@ -1,6 +1,7 @@
 //! A client for `ShouldRateLimit` whose messages come from the crate `envoy-types`, so that a mistake in the
 //! protobuf files of this project cannot be in client and server alike.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -8,8 +9,13 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 pub use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 pub use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use hyper_util::rt::TokioIo;
+use tokio_rustls::rustls::ClientConfig;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
+use tower::service_fn;
+
+use super::tls;
 
 /// The timeout of every call.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,6 +32,20 @@ impl Rls {
         let channel =
             endpoint.connect().await.unwrap_or_else(|error| panic!("no gRPC on port {port}: {error}"));
         Self(RateLimitServiceClient::new(channel))
+    }
+
+    /// Connects to a gRPC port with TLS, whose certificate has the name [`tls::SERVER_NAME`].
+    ///
+    /// # Errors
+    /// The text of the connection's error.
+    pub async fn connect_tls(port: u16, config: Arc<ClientConfig>) -> Result<Self, String> {
+        let connect = service_fn(move |_| {
+            let config = Arc::clone(&config);
+            async move { tls::connect(port, config).await.map(TokioIo::new) }
+        });
+        let endpoint = Endpoint::from_shared(format!("https://{}", tls::SERVER_NAME)).expect("a URL");
+        let channel = endpoint.timeout(TIMEOUT).connect_with_connector(connect).await;
+        Ok(Self(RateLimitServiceClient::new(channel.map_err(|error| format!("{error:?}"))?)))
     }
 
     /// Sends a request without changes.

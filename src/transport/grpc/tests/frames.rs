@@ -5,10 +5,10 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 
 use super::*;
-use crate::transport::grpc::connection::WRITE_TIMEOUT;
 use crate::transport::grpc::connection_server::{
     KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_BYTES,
 };
+use crate::transport::grpc::socket::WRITE_TIMEOUT;
 
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";

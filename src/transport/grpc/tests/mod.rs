@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::call::{self, DecisionCalls};
 use super::call_executor::CALL_TIMEOUT;
-use super::connection::{AcceptedConnection, Connection, OpenConnections};
+use super::connection::{AcceptedConnection, AcceptedStream, Connection, OpenConnections, WorkerConnection};
 use super::connection_server::ConnectionServer;
 use super::message::MessageBounds;
 use super::open_calls::WorkerCalls;
@@ -26,6 +26,7 @@ use super::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use super::service::GrpcOptions;
+use super::socket::ClientSocket;
 use super::turn::Turn;
 use super::worker::other_services;
 use crate::clock::SystemClock;
@@ -279,17 +280,21 @@ async fn a_connection_closes_at_its_age_with_its_streams() {
 }
 
 /// Both ends of a TCP connection; the server's end is not served yet.
-async fn connect() -> (TcpStream, Connection) {
+async fn connect() -> (TcpStream, Connection<ClientSocket>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-    let stream = accepted.expect("a connection").0.into_std().expect("a socket");
+    let stream = AcceptedStream::Clear(accepted.expect("a connection").0.into_std().expect("a socket"));
     let metrics = Metrics::new(800_000).expect("different names");
     let bounds = ConnectionBounds { total: 1, per_address: 1 };
     let admission = Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc));
     let admitted = admission.admit(address.ip()).expect("the first connection");
     let accepted = AcceptedConnection { stream, permit: OpenConnections::default().acquire(admitted) };
-    let served = accepted.into_connection(CancellationToken::new()).expect("a socket");
+    let WorkerConnection::Clear(served) =
+        accepted.into_connection(CancellationToken::new()).expect("a socket")
+    else {
+        unreachable!("the stream is clear text");
+    };
     (client.expect("a connection"), served)
 }
 

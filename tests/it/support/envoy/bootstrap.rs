@@ -15,6 +15,7 @@ const TCP_PROXY_TYPE: &str = "type.googleapis.com/envoy.extensions.filters.netwo
 const HCM_TYPE: &str =
     "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 const ROUTER_TYPE: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
+const TLS_TYPE: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
 const PROTOCOL_TYPE: &str = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
 /// The configuration of an Envoy. A field that is not set is absent, so that Envoy's default applies.
@@ -24,6 +25,7 @@ pub struct Bootstrap {
     timeout: Option<&'static str>,
     fail_closed: bool,
     health_checked: bool,
+    tls: Option<Value>,
     routes: Vec<Value>,
     tcp_descriptors: Value,
 }
@@ -51,6 +53,7 @@ impl Bootstrap {
             timeout: Some("5s"),
             fail_closed: false,
             health_checked: false,
+            tls: None,
             routes: Vec::new(),
             tcp_descriptors: json!([{"entries": [{"key": "listener", "value": "tcp"}]}]),
         }
@@ -77,6 +80,18 @@ impl Bootstrap {
     /// Envoy checks the health of the rate limiter, under the name `ratelimit`.
     pub fn health_checked(mut self) -> Self {
         self.health_checked = true;
+        self
+    }
+
+    /// Asks for this domain instead of `envoy`.
+    pub fn domain(mut self, domain: &str) -> Self {
+        domain.clone_into(&mut self.domain);
+        self
+    }
+
+    /// Calls the rate limiter over TLS, with this `UpstreamTlsContext`.
+    pub fn tls(mut self, context: Value) -> Self {
+        self.tls = Some(context);
         self
     }
 
@@ -144,6 +159,12 @@ impl Bootstrap {
                 "explicit_http_config": {"http2_protocol_options": {}},
             },
         });
+        if let Some(context) = &self.tls {
+            let mut context = context.clone();
+            context["@type"] = json!(TLS_TYPE);
+            cluster["transport_socket"] =
+                json!({"name": "envoy.transport_sockets.tls", "typed_config": context});
+        }
         if self.health_checked {
             cluster["health_checks"] = json!([{
                 "timeout": "5s",

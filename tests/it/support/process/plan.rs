@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::Ratelimitd;
 use crate::support::daemon::{Daemon, NotReady};
-use crate::support::{http, ports};
+use crate::support::{http, ports, wait};
 
 const ATTEMPTS: usize = 5;
 
@@ -25,6 +25,7 @@ pub struct Plan {
     environment: Vec<(String, String)>,
     rules: Vec<(String, String)>,
     wait_for_livez: bool,
+    wait_for_log: bool,
     stderr: Option<File>,
     /// Soft and hard limit of open files.
     open_files: Option<(u64, u64)>,
@@ -85,6 +86,12 @@ impl Plan {
         self
     }
 
+    /// Waits for the line `serving` of the log: for a process whose HTTP port has TLS.
+    pub fn wait_for_log(mut self) -> Self {
+        self.wait_for_log = true;
+        self
+    }
+
     /// Starts the process with these limits of open files.
     pub fn open_files(mut self, soft: u64, hard: u64) -> Self {
         self.open_files = Some((soft, hard));
@@ -129,6 +136,10 @@ impl Plan {
         command.envs(self.environment.iter().cloned()).arg("serve").arg("--config").arg(file);
         let stderr = self.stderr.as_ref().map(|file| file.try_clone().expect("a file descriptor"));
         let mut daemon = Daemon::spawn_with_stderr("ratelimitd", "cargo build", &mut command, stderr);
+        if self.wait_for_log {
+            wait::until(wait::PATIENCE, || daemon.log().contains(" serving ").then_some(()));
+            return Ok(daemon);
+        }
         let probe = if self.wait_for_livez { "/livez" } else { "/readyz" };
         daemon.wait_ready(|_| (http::get(ports.http, probe, &[]).ok()?.status == 200).then_some(()))?;
         Ok(daemon)

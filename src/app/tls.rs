@@ -1,0 +1,225 @@
+//! TLS of the ports: loads the certificates, puts changed files in force while the process runs, and records the result
+//! of each attempt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::open_files::PortBounds;
+use crate::certificates::{CertificateFacts, PemError, WatchedFiles};
+use crate::clock::{Clock, SystemClock};
+use crate::settings::Server;
+use crate::telemetry::metrics::{CertificateExpiry, Metrics, Port, TlsMeter};
+use crate::transport::ConnectionBounds;
+use crate::transport::tls::{HandshakeBounds, LoadedTls, PortTls, Protocol, ServerTls, TlsFileError};
+
+/// A change is in force after at most two intervals.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
+
+/// A file that cannot be used at the start.
+#[derive(Debug, thiserror::Error)]
+#[error("{setting}: {cause}")]
+pub struct TlsStartError {
+    /// The setting that names the file.
+    setting: String,
+    cause: PemError,
+}
+
+/// The ports with TLS.
+#[derive(Debug, Default)]
+pub(super) struct TlsPorts(Vec<TlsPort>);
+
+/// The certificates of one port, for the admin page.
+#[derive(Clone, Debug)]
+pub(super) struct TlsStatus {
+    pub(super) port: Port,
+    pub(super) settings: ServerTls,
+    pub(super) certificate: CertificateFacts,
+    pub(super) authorities: Vec<CertificateFacts>,
+    /// When the certificates in force were loaded, in microseconds since the Unix epoch.
+    pub(super) loaded_at_us: u64,
+    /// Of newer files; the certificates in force are older than it.
+    pub(super) last_error: Option<TlsLoadError>,
+    pub(super) loads_ok: u64,
+    pub(super) loads_failed: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct TlsLoadError {
+    pub(super) at_us: u64,
+    /// Names the setting and the file.
+    pub(super) error: String,
+}
+
+#[derive(Debug)]
+struct TlsPort {
+    protocol: Protocol,
+    files: WatchedFiles,
+    tls: PortTls,
+    meter: TlsMeter,
+    status: Arc<Mutex<TlsStatus>>,
+}
+
+impl TlsPorts {
+    /// Loads the certificates of every port that has some. The bounds are those of the ports' connections.
+    ///
+    /// # Errors
+    /// The first file that cannot be used.
+    pub(super) fn load(
+        server: &Server,
+        bounds: &PortBounds,
+        metrics: &Metrics,
+    ) -> Result<Self, TlsStartError> {
+        let admin = server.admin.tls.as_ref().filter(|_| server.admin.address.is_some());
+        let ports = [
+            (Port::Grpc, Protocol::Http2, server.grpc.tls.as_ref(), bounds.grpc),
+            (Port::Http, Protocol::Http1, server.http_tls.as_ref(), bounds.http),
+            (Port::Admin, Protocol::Http1, admin, bounds.admin),
+        ];
+        let with_tls = ports.into_iter().filter_map(|(port, protocol, settings, bounds)| {
+            Some(TlsPort::load(settings?, protocol, bounds, metrics.tls(port)))
+        });
+        Ok(Self(with_tls.collect::<Result<_, _>>()?))
+    }
+
+    /// The TLS of a port; `None` where it is clear text.
+    pub(super) fn of_port(&self, port: Port) -> Option<PortTls> {
+        self.0.iter().find(|tls| tls.meter.port() == port).map(|tls| tls.tls.clone())
+    }
+
+    /// For the admin page.
+    pub(super) fn statuses(&self) -> Vec<Arc<Mutex<TlsStatus>>> {
+        self.0.iter().map(|port| Arc::clone(&port.status)).collect()
+    }
+
+    /// Puts changed files in force until `stop`.
+    pub(super) async fn watch(self, stop: &CancellationToken) {
+        if self.0.is_empty() {
+            return;
+        }
+        let mut ports = self.0;
+        let mut ticks = tokio::time::interval(CHECK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+            // Not on a thread of the runtime: the file system may hang.
+            let checked = tokio::task::spawn_blocking(move || {
+                ports.iter_mut().for_each(TlsPort::check_files);
+                ports
+            });
+            ports = match stop.run_until_cancelled(checked).await {
+                Some(Ok(ports)) => ports,
+                Some(Err(error)) => match error.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    // Cancelled: the runtime is shutting down.
+                    Err(_) => return,
+                },
+                None => return,
+            };
+        }
+    }
+}
+
+impl TlsPort {
+    fn load(
+        settings: &ServerTls,
+        protocol: Protocol,
+        bounds: ConnectionBounds,
+        meter: TlsMeter,
+    ) -> Result<Self, TlsStartError> {
+        let port = meter.port();
+        let (files, contents) = WatchedFiles::open(settings.paths());
+        let loaded = settings.load(contents, protocol);
+        let loaded = loaded
+            .map_err(|error| TlsStartError { setting: setting_of(port, &error), cause: error.cause })?;
+        if settings.client_ca_file.is_none() && !settings.client_names.is_empty() {
+            tracing::warn!(
+                "server.{0}.tls.client_san has no effect: server.{0}.tls.client_ca_file is not set, so no client \
+                 certificate is asked for",
+                port.name()
+            );
+        }
+        let now_us = SystemClock.now_us();
+        let status = TlsStatus {
+            port,
+            settings: settings.clone(),
+            certificate: loaded.certificate.clone(),
+            authorities: loaded.authorities.clone(),
+            loaded_at_us: now_us,
+            last_error: None,
+            loads_ok: 1,
+            loads_failed: 0,
+        };
+        report_loaded(&meter, &loaded, now_us);
+        let tls = PortTls::new(&loaded, HandshakeBounds::within(bounds), meter.clone());
+        Ok(Self { protocol, files, tls, meter, status: Arc::new(Mutex::new(status)) })
+    }
+
+    /// Puts changed files in force. Blocks on the file system.
+    fn check_files(&mut self) {
+        let Some(contents) = self.files.check() else { return };
+        let now_us = SystemClock.now_us();
+        let mut status = self.status.lock();
+        match status.settings.load(contents, self.protocol) {
+            Ok(loaded) => {
+                self.tls.replace(&loaded);
+                report_loaded(&self.meter, &loaded, now_us);
+                self.meter.reloaded();
+                status.record_loaded(loaded, now_us);
+            }
+            Err(error) => {
+                let port = self.meter.port();
+                let error = format!("{}: {error}", setting_of(port, &error));
+                tracing::error!(
+                    port = port.name(),
+                    "the changed certificates cannot be used, the old ones stay in force: {error}"
+                );
+                self.meter.reload_failed();
+                status.loads_failed += 1;
+                status.last_error = Some(TlsLoadError { at_us: now_us, error });
+            }
+        }
+    }
+}
+
+impl TlsStatus {
+    fn record_loaded(&mut self, loaded: LoadedTls, now_us: u64) {
+        self.certificate = loaded.certificate;
+        self.authorities = loaded.authorities;
+        self.loaded_at_us = now_us;
+        self.last_error = None;
+        self.loads_ok += 1;
+    }
+}
+
+fn setting_of(port: Port, error: &TlsFileError) -> String {
+    format!("server.{}.tls.{}", port.name(), error.setting.name())
+}
+
+/// Logs the certificates that are now in force, and shows when they expire.
+fn report_loaded(meter: &TlsMeter, loaded: &LoadedTls, now_us: u64) {
+    let certificate = &loaded.certificate;
+    let port = meter.port().name();
+    let client_ca_s = loaded.authorities_not_after_s();
+    meter.set_expiry(CertificateExpiry { certificate_s: certificate.not_after_s, client_ca_s });
+    tracing::info!(
+        port,
+        subject = certificate.subject,
+        names = certificate.names(),
+        expires = date(certificate.not_after_s),
+        client_certificates = if client_ca_s.is_some() { "required" } else { "not asked for" },
+        "TLS certificate in force"
+    );
+    if !certificate.is_valid_at(now_us / 1_000_000) {
+        tracing::warn!(port, "the TLS certificate is not valid now: clients refuse it");
+    }
+}
+
+/// In UTC; times before 1970 are shown as 1970, and those after 9999 as the end of 9999.
+pub(super) fn date(seconds: i64) -> String {
+    const LAST_S: u64 = 253_402_300_799;
+    let seconds = u64::try_from(seconds).unwrap_or(0).min(LAST_S);
+    humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
+}

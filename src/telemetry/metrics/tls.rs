@@ -1,0 +1,165 @@
+//! TLS on the ports: handshakes, reloads of certificates, and when certificates expire.
+
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, Result};
+
+use super::connections::Port;
+use super::family::counters;
+
+/// How a handshake ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandshakeResult {
+    Ok,
+    /// The client showed no certificate, which the port requires.
+    NoCertificate,
+    /// The client's certificate is of another authority, expired, or not for clients.
+    CertificateInvalid,
+    /// The client's certificate has none of the names that the settings ask for.
+    CertificateName,
+    /// The client sent an alert: it does not accept our certificate.
+    RefusedByClient,
+    /// The client has no version, cipher or protocol in common with us.
+    Incompatible,
+    /// The client does not speak TLS.
+    NotTls,
+    /// The client closed the connection.
+    Disconnected,
+    /// Not finished in time.
+    Timeout,
+    /// An old handshake gave its place to a new one.
+    Displaced,
+    /// There was no place for a new one.
+    Refused,
+    /// Any other error.
+    Failed,
+}
+
+impl HandshakeResult {
+    pub const ALL: [Self; 12] = [
+        Self::Ok,
+        Self::NoCertificate,
+        Self::CertificateInvalid,
+        Self::CertificateName,
+        Self::RefusedByClient,
+        Self::Incompatible,
+        Self::NotTls,
+        Self::Disconnected,
+        Self::Timeout,
+        Self::Displaced,
+        Self::Refused,
+        Self::Failed,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::NoCertificate => "no_certificate",
+            Self::CertificateInvalid => "certificate_invalid",
+            Self::CertificateName => "certificate_name",
+            Self::RefusedByClient => "refused_by_client",
+            Self::Incompatible => "incompatible",
+            Self::NotTls => "not_tls",
+            Self::Disconnected => "disconnected",
+            Self::Timeout => "timeout",
+            Self::Displaced => "displaced",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// When the certificates in force expire, in seconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CertificateExpiry {
+    pub certificate_s: i64,
+    /// The first of the authorities of client certificates; `None` where no client certificates are asked for.
+    pub client_ca_s: Option<i64>,
+}
+
+#[derive(Debug)]
+pub(super) struct TlsFamilies {
+    handshakes: IntCounterVec,
+    reloads: IntCounterVec,
+    expiry: IntGaugeVec,
+}
+
+/// The meter of one port with TLS. Clones share the same numbers.
+#[derive(Clone, Debug)]
+pub struct TlsMeter {
+    port: Port,
+    /// In the order of [`HandshakeResult::ALL`].
+    handshakes: [IntCounter; HandshakeResult::ALL.len()],
+    reloaded: IntCounter,
+    reload_failed: IntCounter,
+    expiry: IntGaugeVec,
+}
+
+impl TlsFamilies {
+    pub(super) fn new(registry: &Registry) -> Result<Self> {
+        let expiry = IntGaugeVec::new(
+            Opts::new(
+                "ratelimitd_tls_certificate_expiry_timestamp_seconds",
+                "When a certificate in force expires, seconds since the epoch, by port and file",
+            ),
+            &["port", "file"],
+        )?;
+        registry.register(Box::new(expiry.clone()))?;
+        Ok(Self {
+            handshakes: counters(
+                registry,
+                "ratelimitd_tls_handshakes_total",
+                "TLS handshakes by port and result",
+                &["port", "result"],
+            )?,
+            reloads: counters(
+                registry,
+                "ratelimitd_tls_reloads_total",
+                "Changed certificate files by port and result; after a failure the old certificates stay in force",
+                &["port", "result"],
+            )?,
+            expiry,
+        })
+    }
+
+    /// The series of a port begin here, so that the first handshake of each kind is an increase.
+    pub(super) fn meter(&self, port: Port) -> TlsMeter {
+        let handshakes =
+            |result: HandshakeResult| self.handshakes.with_label_values(&[port.name(), result.name()]);
+        let reloads = |result: &str| self.reloads.with_label_values(&[port.name(), result]);
+        TlsMeter {
+            port,
+            handshakes: HandshakeResult::ALL.map(handshakes),
+            reloaded: reloads("success"),
+            reload_failed: reloads("failure"),
+            expiry: self.expiry.clone(),
+        }
+    }
+}
+
+impl TlsMeter {
+    #[must_use]
+    pub fn port(&self) -> Port {
+        self.port
+    }
+
+    pub fn handshake(&self, result: HandshakeResult) {
+        self.handshakes[result as usize].inc();
+    }
+
+    /// Counts changed files that are in force.
+    pub fn reloaded(&self) {
+        self.reloaded.inc();
+    }
+
+    /// Counts changed files that cannot be used.
+    pub fn reload_failed(&self) {
+        self.reload_failed.inc();
+    }
+
+    pub fn set_expiry(&self, expiry: CertificateExpiry) {
+        let gauge = |file: &str| -> IntGauge { self.expiry.with_label_values(&[self.port.name(), file]) };
+        gauge("cert_file").set(expiry.certificate_s);
+        if let Some(first_s) = expiry.client_ca_s {
+            gauge("client_ca_file").set(first_s);
+        }
+    }
+}

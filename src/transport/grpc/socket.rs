@@ -1,0 +1,206 @@
+//! The socket of a client: an error when the client does not read. A socket with TLS can move to another runtime.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+/// For a client that does not read from its socket.
+pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A TCP socket on the current runtime.
+#[derive(Debug)]
+pub(super) struct ClientSocket {
+    stream: TcpStream,
+    /// Runs while the socket accepts no data; the connection is closed when it ends.
+    blocked: Option<Pin<Box<Sleep>>>,
+}
+
+impl ClientSocket {
+    /// # Errors
+    /// When the socket cannot be registered with the current runtime.
+    pub(super) fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
+        Ok(Self::from(TcpStream::from_std(stream)?))
+    }
+
+    /// Takes the socket off its runtime.
+    fn into_std(self) -> io::Result<std::net::TcpStream> {
+        self.stream.into_std()
+    }
+
+    /// Replaces a write that has been pending for too long by an error.
+    fn unless_blocked(
+        &mut self,
+        cx: &mut Context<'_>,
+        polled: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if polled.is_ready() {
+            self.blocked = None;
+            return polled;
+        }
+        let timer = self.blocked.get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_TIMEOUT)));
+        timer.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl From<TcpStream> for ClientSocket {
+    fn from(stream: TcpStream) -> Self {
+        Self { stream, blocked: None }
+    }
+}
+
+impl AsyncRead for ClientSocket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for ClientSocket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.unless_blocked(cx, polled)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.unless_blocked(cx, polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+/// A socket below a TLS session. The handshake is done on one runtime and the calls on another, while the session,
+/// which owns its socket, stays the same.
+#[derive(Debug)]
+pub(super) struct MovableSocket(Option<ClientSocket>);
+
+impl MovableSocket {
+    /// Takes the socket off its runtime. Reads and writes fail until [`Self::attach`].
+    pub(super) fn detach(&mut self) -> io::Result<std::net::TcpStream> {
+        self.0.take().ok_or(io::ErrorKind::NotConnected)?.into_std()
+    }
+
+    /// Registers the socket with the current runtime.
+    pub(super) fn attach(&mut self, stream: std::net::TcpStream) -> io::Result<()> {
+        self.0 = Some(ClientSocket::from_std(stream)?);
+        Ok(())
+    }
+
+    fn socket(&mut self) -> io::Result<Pin<&mut ClientSocket>> {
+        self.0.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl From<TcpStream> for MovableSocket {
+    fn from(stream: TcpStream) -> Self {
+        Self(Some(ClientSocket::from(stream)))
+    }
+}
+
+impl AsyncRead for MovableSocket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.socket()?.poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for MovableSocket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.socket()?.poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.socket()?.poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.socket()?.poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.socket()?.poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.as_ref().is_some_and(ClientSocket::is_write_vectored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Both ends of a connection.
+    async fn connect() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        (client.expect("a connection"), accepted.expect("a connection").0)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_is_closed() {
+        let (client, server) = connect().await;
+        let start = Instant::now();
+        let written = ClientSocket::from(server).write_all(&vec![0; 64 << 20]).await;
+        let error = written.expect_err("more than the sockets hold");
+        assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, WRITE_TIMEOUT));
+        drop(client);
+    }
+
+    #[test]
+    fn a_socket_moves_to_another_runtime() {
+        let runtime = || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            builder.enable_all().build().expect("a runtime")
+        };
+        let (first, second) = (runtime(), runtime());
+        let (mut client, mut server) = first.block_on(async {
+            let (client, server) = connect().await;
+            (client, MovableSocket::from(server))
+        });
+        let stream = server.detach().expect("a socket");
+        let error = second.block_on(server.write_all(b"lost")).expect_err("no socket");
+        assert_eq!(error.kind(), io::ErrorKind::NotConnected);
+        second.block_on(async {
+            server.attach(stream).expect("a socket");
+            server.write_all(b"kept").await.expect("an open connection");
+        });
+        let mut received = [0; 4];
+        first.block_on(client.read_exact(&mut received)).expect("an open connection");
+        assert_eq!(&received, b"kept");
+    }
+}

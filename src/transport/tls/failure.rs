@@ -1,0 +1,71 @@
+//! Why a handshake failed: the label of the metric and the text of the log.
+
+use std::io;
+
+use tokio_rustls::rustls::{AlertDescription, CertificateError, Error};
+
+use crate::telemetry::metrics::HandshakeResult;
+
+/// A handshake that failed.
+#[derive(Debug)]
+pub(super) struct HandshakeFailure {
+    pub(super) result: HandshakeResult,
+    pub(super) reason: String,
+}
+
+impl HandshakeFailure {
+    pub(super) fn new(result: HandshakeResult, reason: impl Into<String>) -> Self {
+        Self { result, reason: reason.into() }
+    }
+
+    /// Of the error of tokio-rustls, which contains the error of rustls if the client is to blame.
+    pub(super) fn of_error(error: &io::Error) -> Self {
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
+        match cause {
+            Some(cause) => Self::new(result_of(cause), reason_of(cause)),
+            None => Self::new(HandshakeResult::Disconnected, "the client closed the connection"),
+        }
+    }
+}
+
+fn result_of(error: &Error) -> HandshakeResult {
+    match error {
+        Error::NoCertificatesPresented => HandshakeResult::NoCertificate,
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => HandshakeResult::CertificateName,
+        Error::InvalidCertificate(_) => HandshakeResult::CertificateInvalid,
+        Error::AlertReceived(_) => HandshakeResult::RefusedByClient,
+        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => HandshakeResult::Incompatible,
+        Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => HandshakeResult::NotTls,
+        _ => HandshakeResult::Failed,
+    }
+}
+
+fn reason_of(error: &Error) -> String {
+    match error {
+        Error::NoCertificatesPresented => "the client showed no certificate".to_owned(),
+        Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
+            format!("the client's certificate has {}, none of which is in client_san", presented.join(", "))
+        }
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "the client's certificate is of no authority in client_ca_file".to_owned()
+        }
+        Error::InvalidCertificate(_) => format!("the client's certificate is not accepted: {error}"),
+        // The fourth one is what a client sees if its authority has the name of ours, and another key.
+        Error::AlertReceived(
+            alert @ (AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::DecryptError
+            | AlertDescription::CertificateExpired
+            | AlertDescription::UnsupportedCertificate),
+        ) => format!("the client does not accept our certificate (alert {alert:?})"),
+        Error::AlertReceived(alert) => format!("the client refused with the alert {alert:?}"),
+        Error::NoApplicationProtocol => "the client offers other protocols only (ALPN)".to_owned(),
+        Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => {
+            format!("the client does not speak TLS: {error}")
+        }
+        error => error.to_string(),
+    }
+}
