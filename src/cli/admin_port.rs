@@ -13,7 +13,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::UnixStream;
 use tower::service_fn;
 
+use super::client::HTTP1;
 use super::http_url::parse_http_url;
+use super::service_connection::{ServiceConnector, TlsArgs, TlsSetupError};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AdminPort {
@@ -21,7 +23,7 @@ pub(super) enum AdminPort {
     Unix(PathBuf),
 }
 
-/// Parses `unix:/path`, `host:port` or `http://host:port`.
+/// Parses `unix:/path`, `host:port`, `http://host:port` or `https://host:port`.
 ///
 /// # Errors
 /// A sentence for the user.
@@ -54,11 +56,26 @@ impl AdminPort {
         Uri::from_parts(parts).expect("only the path was replaced")
     }
 
+    /// The connector for [`Self::send`]. A Unix socket has no TLS.
+    ///
+    /// # Errors
+    /// As [`TlsArgs::connector`].
+    pub(super) fn connector(&self, tls: &TlsArgs) -> Result<ServiceConnector, TlsSetupError> {
+        tls.connector(&self.endpoint("/"), HTTP1)
+    }
+
     /// Sends a request to one of the [endpoints](Self::endpoint). Has no deadline of its own.
-    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
+    pub(super) async fn send(
+        &self,
+        connector: ServiceConnector,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, Error> {
         let client = Client::builder(TokioExecutor::new());
         match self {
-            Self::Tcp(_) => client.build_http().request(request).await,
+            Self::Tcp(_) => {
+                let connect = service_fn(move |uri: Uri| Box::pin(connector.clone().connect(uri)));
+                client.build(connect).request(request).await
+            }
             Self::Unix(path) => {
                 let path = path.clone();
                 let connect = service_fn(move |_: Uri| Box::pin(connect_unix(path.clone())));
@@ -85,7 +102,7 @@ mod tests {
             ("http://[::1]:6070/", Ok(("[::1]:6070", "http://[::1]:6070/rules"))),
             ("unix:admin.sock", Err("expected an absolute path")),
             ("unix:", Err("expected an absolute path")),
-            ("https://localhost", Err("TLS is not supported")),
+            ("https://localhost", Ok(("localhost", "https://localhost/rules"))),
         ];
         for (written, expected) in cases {
             match (parse_admin_port(written), expected) {

@@ -16,6 +16,7 @@ use super::descriptor::DescriptorArg;
 use super::limit_arg::LimitArg;
 use super::output::{end, print, report};
 use super::seconds::decimal_seconds;
+use super::service_connection::{TlsArgs, TlsSetupError};
 use crate::transport::http::{TokenFile, TokenFileError};
 
 const FAILED: u8 = 2;
@@ -32,7 +33,8 @@ const MAX_ANSWER_BYTES: usize = 16 << 20;
 #[command(after_help = r"Examples:
   ratelimitd counters show --domain edge tenant=acme,path=/search
   ratelimitd counters reset --domain accounts login=ann
-  ratelimitd counters show --admin unix:/run/ratelimitd/admin.sock --domain edge tenant=acme,path=/search")]
+  ratelimitd counters show --admin unix:/run/ratelimitd/admin.sock --domain edge tenant=acme,path=/search
+  ratelimitd counters show --admin https://ratelimit:6070 --ca-file ca.crt --domain edge tenant=acme,path=/search")]
 pub struct CountersArgs {
     #[command(subcommand)]
     action: Action,
@@ -48,13 +50,16 @@ enum Action {
 
 #[derive(Clone, Debug, Args)]
 struct CounterArgs {
-    /// The admin port of the service: an address like http://127.0.0.1:6070, or unix:/path/to/socket
+    /// The admin port of the service: an address like http://127.0.0.1:6070, https:// for TLS, or unix:/path/to/socket
     #[arg(long, value_name = "ADDRESS", default_value = "http://127.0.0.1:6070", value_parser = parse_admin_port)]
     admin: AdminPort,
 
     /// The file with the token of the admin port, if the service has server.admin.token_file
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    tls: TlsArgs,
 
     /// The domain
     #[arg(long, value_name = "DOMAIN")]
@@ -86,6 +91,8 @@ enum CountersError {
     Connect { address: String, cause: hyper_util::client::legacy::Error },
     #[error("the admin port does not answer with HTTP: {}", root_cause(.0))]
     Http(#[source] hyper_util::client::legacy::Error),
+    #[error("{0}")]
+    Tls(#[from] TlsSetupError),
     #[error("--token-file {0}")]
     Token(#[from] TokenFileError),
     #[error("no answer from the admin port in time")]
@@ -139,7 +146,8 @@ async fn post(args: &CounterArgs, path: &'static str) -> Result<String, Counters
         let token = TokenFile(path.clone()).token()?;
         request.headers_mut().insert(header::AUTHORIZATION, token.authorization());
     }
-    let response = args.admin.send(request).await.map_err(|cause| {
+    let connector = args.admin.connector(&args.tls)?;
+    let response = args.admin.send(connector, request).await.map_err(|cause| {
         if cause.is_connect() {
             CountersError::Connect { address: args.admin.to_string(), cause }
         } else {

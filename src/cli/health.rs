@@ -12,10 +12,12 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use tower::service_fn;
 
-use super::client::{block_on, root_cause};
+use super::client::{HTTP1, block_on, root_cause};
 use super::http_url::parse_http_url;
 use super::output::{end, print, report};
+use super::service_connection::{ServiceConnector, TlsArgs, TlsSetupError, Trust};
 use crate::settings::{Settings, SettingsError};
 use crate::transport::http::ListenAddress;
 
@@ -25,13 +27,15 @@ const MAX_ANSWER_BYTES: usize = 64 << 10;
 /// Ask a running service whether it is ready.
 ///
 /// Calls /readyz on the HTTP port and prints the answer. Without --address the settings name the port: the same
-/// environment variables and the same file as those of the service.
+/// environment variables and the same file as those of the service. If that port has TLS, its certificate is not
+/// verified, and the certificate of the service itself is shown if the port asks for one and --cert-file is not given.
 ///
 /// Exit code 0: ready. 1: not ready, no answer in time, or settings that cannot be read. For a HEALTHCHECK of an image.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   ratelimitd health --config config/ratelimitd.yaml
-  ratelimitd health --live --address http://127.0.0.1:8080")]
+  ratelimitd health --live --address http://127.0.0.1:8080
+  ratelimitd health --address https://ratelimit:8080 --ca-file ca.crt")]
 pub struct HealthArgs {
     /// The HTTP port of the service, instead of the settings' server.http.address
     #[arg(long, value_name = "URL", value_parser = parse_http_url)]
@@ -45,6 +49,9 @@ pub struct HealthArgs {
     #[arg(long)]
     live: bool,
 
+    #[command(flatten)]
+    tls: TlsArgs,
+
     /// How long to wait for the answer
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
     timeout: Duration,
@@ -57,6 +64,8 @@ enum HealthError {
     Runtime(#[from] std::io::Error),
     #[error("{0}")]
     Settings(#[from] SettingsError),
+    #[error("{0}")]
+    Tls(#[from] TlsSetupError),
     #[error("no answer from {address}: {}", root_cause(cause))]
     Call { address: Uri, cause: Box<hyper_util::client::legacy::Error> },
     #[error("no answer from {0} in time")]
@@ -85,23 +94,39 @@ pub fn run(args: &HealthArgs) -> ExitCode {
 }
 
 fn readiness(args: &HealthArgs) -> Result<String, HealthError> {
-    let address = endpoint(args)?;
-    let answer = block_on(async { tokio::time::timeout(args.timeout, get(address.clone())).await })?;
+    let (server, connector) = server(args)?;
+    let mut parts = server.into_parts();
+    parts.path_and_query = Some(PathAndQuery::from_static(if args.live { "/livez" } else { "/readyz" }));
+    let address = Uri::from_parts(parts).expect("only the path was replaced");
+    let answer =
+        block_on(async { tokio::time::timeout(args.timeout, get(address.clone(), connector)).await })?;
     answer.unwrap_or(Err(HealthError::Timeout(address)))
 }
 
-fn endpoint(args: &HealthArgs) -> Result<Uri, HealthError> {
-    let server = match &args.address {
-        Some(address) => address.clone(),
-        None => url_of(&reachable(Settings::load(args.config.as_deref())?.server.http_address)),
+/// The HTTP port to call, and how to connect to it.
+fn server(args: &HealthArgs) -> Result<(Uri, ServiceConnector), HealthError> {
+    if let Some(address) = &args.address {
+        return Ok((address.clone(), args.tls.connector(address, HTTP1)?));
+    }
+    let server = Settings::load(args.config.as_deref())?.server;
+    let address = reachable(server.http_address);
+    let Some(own) = server.http_tls else {
+        let server = url_of("http", &address);
+        let connector = args.tls.connector(&server, HTTP1)?;
+        return Ok((server, connector));
     };
-    let mut parts = server.into_parts();
-    parts.path_and_query = Some(PathAndQuery::from_static(if args.live { "/livez" } else { "/readyz" }));
-    Ok(Uri::from_parts(parts).expect("only the path was replaced"))
+    let mut tls = args.tls.clone();
+    if tls.cert_file.is_none() && own.client_ca_file.is_some() {
+        (tls.cert_file, tls.key_file) = (Some(own.cert_file), Some(own.key_file));
+    }
+    let server = url_of("https", &address);
+    let trust = tls.ca_file.clone().map_or(Trust::Any, Trust::File);
+    let connector = tls.connector_with(&server, HTTP1, &trust)?;
+    Ok((server, connector))
 }
 
-fn url_of(address: &ListenAddress) -> Uri {
-    format!("http://{address}/").parse().expect("an address and a constant path are a URL")
+fn url_of(scheme: &str, address: &ListenAddress) -> Uri {
+    format!("{scheme}://{address}/").parse().expect("an address and a constant path are a URL")
 }
 
 /// The loopback address, if the service listens on all addresses.
@@ -115,8 +140,9 @@ fn reachable(listens_on: ListenAddress) -> ListenAddress {
     }
 }
 
-async fn get(address: Uri) -> Result<String, HealthError> {
-    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+async fn get(address: Uri, connector: ServiceConnector) -> Result<String, HealthError> {
+    let connect = service_fn(move |uri: Uri| Box::pin(connector.clone().connect(uri)));
+    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(connect);
     let answer = client.get(address.clone()).await;
     let response =
         answer.map_err(|cause| HealthError::Call { address: address.clone(), cause: cause.into() })?;
@@ -143,7 +169,7 @@ mod tests {
         for (listens_on, called) in cases {
             let address = reachable(ListenAddress::parse(listens_on).expect("an address"));
             assert_eq!(address.to_string(), called);
-            assert_eq!(url_of(&address).to_string(), format!("http://{called}/"));
+            assert_eq!(url_of("http", &address).to_string(), format!("http://{called}/"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The address of a running service: `host:port` or `http://host:port`.
+//! The address of a running service: `host:port`, `http://host:port`, or `https://host:port` for TLS.
 
 use http::Uri;
 
@@ -10,11 +10,8 @@ pub(super) fn parse_http_url(text: &str) -> Result<Uri, String> {
     let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}/") };
     let uri: Uri = url.parse().map_err(|error| format!("{error}"))?;
     match (uri.scheme_str(), uri.authority()) {
-        (Some("http"), Some(_)) => Ok(uri),
-        (Some("https"), _) => {
-            Err("TLS is not supported: use http://host:port, or a proxy that adds TLS".to_owned())
-        }
-        _ => Err("expected host:port or http://host:port".to_owned()),
+        (Some("http" | "https"), Some(_)) => Ok(uri),
+        _ => Err("expected host:port, http://host:port or https://host:port".to_owned()),
     }
 }
 
@@ -23,14 +20,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_http_is_accepted() {
+    fn only_http_and_https_are_accepted() {
         let cases = [
             // (written, authority)
             ("localhost:6070", Ok("localhost:6070")),
             ("127.0.0.1:8081", Ok("127.0.0.1:8081")),
             ("http://[::1]:6070", Ok("[::1]:6070")),
             ("http://ratelimit", Ok("ratelimit")),
-            ("https://localhost", Err("TLS is not supported")),
+            ("https://localhost:8081", Ok("localhost:8081")),
             ("ftp://localhost", Err("expected host:port")),
             ("", Err("")),
         ];

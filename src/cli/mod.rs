@@ -1,6 +1,7 @@
 //! The command line: the sub-commands.
 
 mod admin_port;
+mod any_certificate;
 pub mod check;
 mod client;
 pub mod counters;
@@ -15,6 +16,7 @@ pub mod replay;
 pub mod rule_options;
 mod seconds;
 pub mod serve;
+mod service_connection;
 pub mod settings;
 mod stop_signals;
 pub mod validate;

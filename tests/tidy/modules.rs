@@ -21,7 +21,7 @@ const ALLOWED_IMPORTS: [(&str, &[&str]); 16] = [
     ("counters", &["engine", "limiter"]),
     ("transport", &["transport", "certificates", "engine", "counters", "limiter", "telemetry"]),
     ("replay", &["replay", "engine", "store", "transport", "clock"]),
-    ("cli", &["cli", "app", "engine", "replay", "rules", "settings", "transport"]),
+    ("cli", &["cli", "app", "certificates", "engine", "replay", "rules", "settings", "transport"]),
     (
         "app",
         &[

@@ -9,12 +9,14 @@ use std::time::Duration;
 use clap::Args;
 use http::Uri;
 use tonic::transport::{Channel, Endpoint};
+use tower::service_fn;
 
-use super::client::{block_on, root_cause};
+use super::client::{HTTP2, block_on, root_cause};
 use super::descriptor::DescriptorArg;
 use super::http_url::parse_http_url;
 use super::limit_arg::LimitArg;
 use super::output::{end, print, report};
+use super::service_connection::{TlsArgs, TlsSetupError};
 use crate::engine::Entry;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
@@ -40,9 +42,10 @@ const FAILED: u8 = 2;
   ratelimitd check --domain edge --count 6 tenant=acme,path=/search
   ratelimitd check --domain edge --limit 5/minute tenant=acme
   ratelimitd check --domain edge --hits 3 --refund tenant=acme,path=/search
-  ratelimitd check --domain edge --peek --json generic_key=slow remote_address=10.0.0.1")]
+  ratelimitd check --domain edge --peek --json generic_key=slow remote_address=10.0.0.1
+  ratelimitd check --address https://ratelimit:8081 --ca-file ca.crt --domain edge generic_key=slow")]
 pub struct CheckArgs {
-    /// The gRPC port of the service: host:port, or http://host:port
+    /// The gRPC port of the service: host:port, http://host:port, or https://host:port for TLS
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081", value_parser = parse_http_url)]
     pub address: Uri,
 
@@ -74,6 +77,9 @@ pub struct CheckArgs {
     #[arg(long)]
     pub json: bool,
 
+    #[command(flatten)]
+    pub tls: TlsArgs,
+
     /// How long to wait for a connection, and for each answer
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration)]
     pub timeout: Duration,
@@ -88,6 +94,8 @@ pub struct CheckArgs {
 enum CheckError {
     #[error("no runtime: {0}")]
     Runtime(#[from] std::io::Error),
+    #[error("{0}")]
+    Tls(#[from] TlsSetupError),
     #[error("cannot connect to {address}: {}", root_cause(cause))]
     Connect {
         address: String,
@@ -184,7 +192,10 @@ async fn connect(args: &CheckArgs) -> Result<Channel, CheckError> {
     let endpoint = Endpoint::from(args.address.clone());
     let endpoint = endpoint.connect_timeout(args.timeout).timeout(args.timeout);
     let address = args.address.to_string();
-    endpoint.connect().await.map_err(|cause| CheckError::Connect { address, cause })
+    let connector = args.tls.connector(&args.address, HTTP2)?;
+    let connect = service_fn(move |uri: Uri| connector.clone().connect(uri));
+    let connected = endpoint.connect_with_connector(connect).await;
+    connected.map_err(|cause| CheckError::Connect { address, cause })
 }
 
 fn request(args: &CheckArgs) -> RateLimitRequest {

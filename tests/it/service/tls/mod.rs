@@ -10,6 +10,7 @@ use crate::support::tls::SERVER_NAME;
 
 mod bounds;
 mod clients;
+mod commands;
 mod envoy;
 mod files;
 mod grpc_go;
