@@ -50,7 +50,7 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
 /// A redis-server without persistence.
 pub struct Redis {
     pub port: u16,
-    process: Process,
+    pub process: Process,
 }
 
 impl Redis {
@@ -101,13 +101,16 @@ impl Redis {
 pub struct Plan<'a> {
     /// The binary.
     pub program: &'a Path,
-    pub redis_port: u16,
+    /// Without it, counters are in memory.
+    pub redis_port: Option<u16>,
     pub http_port: u16,
     /// The rule file.
     pub rules: &'a Path,
+    /// Variables of the environment, for settings that are not the defaults.
+    pub settings: &'a [(&'a str, &'a str)],
 }
 
-/// The service with its default settings, and dynamic metadata in its answers.
+/// The service.
 pub struct Service {
     pub port: u16,
     pub process: Process,
@@ -123,9 +126,12 @@ impl Service {
             .env("RATELIMITD__SERVER__HTTP__ADDRESS", format!("127.0.0.1:{}", plan.http_port))
             .env("RATELIMITD__SERVER__ADMIN__ADDRESS", format!("127.0.0.1:{}", free_port()))
             .env("RATELIMITD__RULES__PATH", plan.rules)
-            .env("RATELIMITD__STORE__KIND", "redis")
-            .env("RATELIMITD__STORE__REDIS__URL", format!("redis://127.0.0.1:{}", plan.redis_port))
-            .env("RATELIMITD__RESPONSE__DYNAMIC_METADATA", "true");
+            .envs(plan.settings.iter().copied());
+        if let Some(port) = plan.redis_port {
+            command
+                .env("RATELIMITD__STORE__KIND", "redis")
+                .env("RATELIMITD__STORE__REDIS__URL", format!("redis://127.0.0.1:{port}"));
+        }
         let process = Process::spawn(&mut command);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         wait_until("ratelimitd listens", || TcpStream::connect(address).is_ok());

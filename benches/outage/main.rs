@@ -92,7 +92,15 @@ fn main() {
     let rules = directory.path().join("rules.yaml");
     std::fs::write(&rules, RULES).expect("a rule file");
     let program = Path::new(env!("CARGO_BIN_EXE_ratelimitd"));
-    let plan = Plan { program, redis_port: redis.port, http_port: free_port(), rules: &rules };
+    // The metadata of an answer says whether a policy has answered.
+    let settings = [("RATELIMITD__RESPONSE__DYNAMIC_METADATA", "true")];
+    let plan = Plan {
+        program,
+        redis_port: Some(redis.port),
+        http_port: free_port(),
+        rules: &rules,
+        settings: &settings,
+    };
     let mut service = Service::start(&plan);
     let (port, started) = (service.port, Instant::now());
     let callers = std::thread::spawn(move || callers::call(port, RATE, DURATION_MS));

@@ -1,4 +1,5 @@
-//! The load: a closed loop over HTTP/2 with a fixed number of calls in flight, or an open loop with a fixed rate.
+//! The load: a closed loop over HTTP/2 with a fixed number of calls in flight, or an open loop with a fixed rate, of
+//! single calls or of bursts.
 //!
 //! The generator uses h2 directly and sends messages that were encoded beforehand, because it shares the cores with the
 //! measured processes. In the open loop the latency of a call counts from the time when it was due, not from the time
@@ -22,6 +23,8 @@ pub enum Pace {
     Closed { in_flight: usize },
     /// This number of calls is due each second.
     Open { per_second: u64 },
+    /// This number of calls is due at once, again and again.
+    Bursts { calls: u64, every: Duration },
 }
 
 /// One run of the generator: target, rate and duration.
@@ -35,40 +38,73 @@ pub struct Load {
     pub messages: Arc<Vec<Bytes>>,
 }
 
+/// The end of a call.
+enum Answer {
+    Ok,
+    OverLimit,
+    /// A gRPC error.
+    Error,
+}
+
 /// The results of all calls.
 #[derive(Debug)]
 pub struct Tally {
+    /// Calls with a decision.
     pub answered: u64,
     pub over_limit: u64,
+    /// Calls with a gRPC error.
     pub failed: u64,
+    /// Calls without an answer: their stream or connection ended.
+    pub broken: u64,
     pub elapsed: Duration,
-    /// Microseconds.
+    /// Of the calls with a decision, in microseconds.
     pub latency: Histogram<u64>,
+    /// Of the calls with a gRPC error, in microseconds.
+    pub failure_latency: Histogram<u64>,
 }
 
 impl Tally {
     fn new() -> Self {
         let latency = Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are valid");
-        Self { answered: 0, over_limit: 0, failed: 0, elapsed: Duration::ZERO, latency }
+        Self {
+            answered: 0,
+            over_limit: 0,
+            failed: 0,
+            broken: 0,
+            elapsed: Duration::ZERO,
+            failure_latency: latency.clone(),
+            latency,
+        }
     }
 
     fn add(&mut self, other: &Self) {
         self.answered += other.answered;
         self.over_limit += other.over_limit;
         self.failed += other.failed;
+        self.broken += other.broken;
         self.latency += &other.latency;
+        self.failure_latency += &other.failure_latency;
     }
 
-    fn record(&mut self, answer: Result<bool, h2::Error>, latency: Duration) {
+    fn record(&mut self, answer: &Result<Answer, h2::Error>, latency: Duration) {
+        let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX).max(1);
         match answer {
-            Ok(over) => {
+            Ok(Answer::Ok) => self.answered += 1,
+            Ok(Answer::OverLimit) => {
                 self.answered += 1;
-                self.over_limit += u64::from(over);
+                self.over_limit += 1;
             }
-            Err(_) => self.failed += 1,
+            Ok(Answer::Error) => {
+                self.failed += 1;
+                self.failure_latency.saturating_record(us);
+                return;
+            }
+            Err(_) => {
+                self.broken += 1;
+                return;
+            }
         }
-        let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        self.latency.saturating_record(us.max(1));
+        self.latency.saturating_record(us);
     }
 }
 
@@ -109,8 +145,18 @@ fn worker(load: &Load, thread: usize, threads: usize) -> Tally {
                     }
                 }
                 Pace::Open { per_second } => {
-                    let rate = per_second / load.connections as u64;
-                    callers.spawn_local(open(sender, load.clone(), rate.max(1)));
+                    let rate = (per_second / load.connections as u64).max(1);
+                    let due = move |n| Duration::from_micros(n * 1_000_000 / rate);
+                    callers.spawn_local(open(sender, load.clone(), due));
+                }
+                Pace::Bursts { calls, every } => {
+                    // The calls of a burst that are left over go to the first connections.
+                    let (connections, place) = (load.connections as u64, connection as u64);
+                    let each = calls / connections + u64::from(place < calls % connections);
+                    let due = move |n: u64| every * u32::try_from(n / each).expect("a run of days");
+                    if each > 0 {
+                        callers.spawn_local(open(sender, load.clone(), due));
+                    }
                 }
             }
         }
@@ -144,16 +190,20 @@ async fn closed(sender: SendRequest<Bytes>, load: Load, mut turn: usize) -> Tall
         let started = Instant::now();
         let message = load.messages[turn % load.messages.len()].clone();
         turn = turn.wrapping_add(1);
-        tally.record(call(sender.clone(), head.clone(), message).await, started.elapsed());
+        tally.record(&call(sender.clone(), head.clone(), message).await, started.elapsed());
     }
     tally
 }
 
-async fn open(sender: SendRequest<Bytes>, load: Load, per_second: u64) -> Tally {
+/// Makes the n-th call when it is due, at the time `due_after(n)` after the start.
+async fn open(
+    sender: SendRequest<Bytes>,
+    load: Load,
+    due_after: impl Fn(u64) -> Duration + Send + 'static,
+) -> Tally {
     let (mut tally, head) = (Tally::new(), head());
     let mut calls = JoinSet::new();
-    let count = u64::try_from(load.duration.as_millis()).unwrap_or(u64::MAX) * per_second / 1_000;
-    let mut dues = schedule(count, per_second);
+    let mut dues = schedule(load.duration, due_after);
     let mut n = 0;
     while let Some(due) = dues.recv().await {
         let message = load.messages[n % load.messages.len()].clone();
@@ -162,25 +212,31 @@ async fn open(sender: SendRequest<Bytes>, load: Load, per_second: u64) -> Tally 
         calls.spawn_local(async move { (call(sender, head, message).await, due.elapsed()) });
         while let Some(done) = calls.try_join_next() {
             let (answer, latency) = done.expect("no call panics");
-            tally.record(answer, latency);
+            tally.record(&answer, latency);
         }
     }
     while let Some(done) = calls.join_next().await {
         let (answer, latency) = done.expect("no call panics");
-        tally.record(answer, latency);
+        tally.record(&answer, latency);
     }
     tally
 }
 
-/// Sends the due time of each call when it is due. A thread does this: the timers of a runtime have a resolution of
-/// 1 ms, which is more than most latencies.
-fn schedule(count: u64, per_second: u64) -> UnboundedReceiver<Instant> {
+/// Sends the due time of each call when it is due, for this duration. A thread does this: the timers of a runtime have
+/// a resolution of 1 ms, which is more than most latencies.
+fn schedule(
+    duration: Duration,
+    due_after: impl Fn(u64) -> Duration + Send + 'static,
+) -> UnboundedReceiver<Instant> {
     let (sender, receiver) = unbounded_channel();
     std::thread::spawn(move || {
         let started = Instant::now();
-        for n in 0..count {
-            let due = started + Duration::from_micros(n * 1_000_000 / per_second);
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        for after in (0..).map(due_after).take_while(|after| *after < duration) {
+            let due = started + after;
+            let wait = due.saturating_duration_since(Instant::now());
+            if !wait.is_zero() {
+                std::thread::sleep(wait);
+            }
             if sender.send(due).is_err() {
                 return;
             }
@@ -198,26 +254,25 @@ fn head() -> http::Request<()> {
         .expect("a valid request")
 }
 
-/// Makes one call. Returns whether the answer is OVER_LIMIT.
 async fn call(
     sender: SendRequest<Bytes>,
     head: http::Request<()>,
     message: Bytes,
-) -> Result<bool, h2::Error> {
+) -> Result<Answer, h2::Error> {
     let mut sender = sender.ready().await?;
     let (response, mut body) = sender.send_request(head, false)?;
     body.send_data(message, true)?;
     let response = response.await?;
     let mut received = response.into_body();
-    let mut over = None;
+    // A gRPC error has trailers only.
+    let mut answer = Answer::Error;
     while let Some(data) = received.data().await {
         let data = data?;
         // Five bytes of gRPC frame, then field 1 (overall_code) as a varint: 08 01 = OK, 08 02 = OVER_LIMIT.
         if let Some([0x08, code]) = data.get(5..7) {
-            over = Some(*code == 2);
+            answer = if *code == 2 { Answer::OverLimit } else { Answer::Ok };
         }
         let _ = received.flow_control().release_capacity(data.len());
     }
-    // Without a code it is an error: a gRPC error has trailers only.
-    over.ok_or_else(|| h2::Reason::INTERNAL_ERROR.into())
+    Ok(answer)
 }

@@ -2,17 +2,23 @@
 //!
 //! `cargo bench --bench served` prints one table. `--help` shows how to measure one row, or any other RLS server with
 //! `--target ADDRESS`. All processes share the cores of one machine: compare the ratios and the CPU microseconds, not
-//! the rates.
+//! the rates. `-- overload`, `-- bursts` and `-- fairness` measure what their modules describe.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
+mod bursts;
+mod cpu;
 mod delay;
+mod fairness;
 mod load;
-mod process;
+mod overload;
+#[path = "../common/processes.rs"]
+mod processes;
 mod reference;
 mod scenario;
 
 use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
@@ -24,8 +30,24 @@ use scenario::{ALGORITHMS, Measured, Scenario, Spread, Store};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// What is measured.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Subject {
+    /// The table of rates, latencies and CPU.
+    Table,
+    /// How many calls are decided in time when more come than Redis can decide.
+    Overload,
+    /// Whether bursts with pauses are decided, before and after faults of Redis.
+    Bursts,
+    /// What many calls of one connection cost another connection.
+    Fairness,
+}
+
 #[derive(Parser)]
 struct Options {
+    /// What to measure.
+    #[arg(default_value = "table")]
+    subject: Subject,
     /// Seconds per measurement.
     #[arg(long, default_value_t = 3)]
     seconds: u64,
@@ -61,9 +83,19 @@ struct Options {
     bench: bool,
 }
 
-fn main() {
+fn main() -> ExitCode {
     let options = Options::parse();
     let duration = Duration::from_secs(options.seconds);
+    match options.subject {
+        Subject::Table => print_table(&options, duration),
+        Subject::Overload => return overload::run(duration),
+        Subject::Bursts => return bursts::run(duration),
+        Subject::Fairness => return fairness::run(duration),
+    }
+    ExitCode::SUCCESS
+}
+
+fn print_table(options: &Options, duration: Duration) {
     println!(
         "| what | in flight | decisions/s | service µs | Redis µs | p50 µs | p99 µs | denied | failed |"
     );
@@ -73,7 +105,7 @@ fn main() {
             Some(per_second) => Pace::Open { per_second },
             None => Pace::Closed { in_flight: options.in_flight },
         };
-        let Options { connections, keys, spread, rules, .. } = options;
+        let Options { connections, keys, spread, rules, .. } = *options;
         let scenario = Scenario { rules, connections, keys, spread, pace, ..Scenario::default() };
         let measured = scenario.measure(target, &options.domain, duration);
         print_row(&target.to_string(), &scenario, &measured);
@@ -138,6 +170,7 @@ fn print_row(title: &str, scenario: &Scenario, measured: &Measured) {
     let pace = match scenario.pace {
         Pace::Closed { in_flight } => in_flight.to_string(),
         Pace::Open { per_second } => format!("{per_second}/s"),
+        Pace::Bursts { calls, every } => format!("{calls} every {every:?}"),
     };
     let rate = tally.answered as f64 / tally.elapsed.as_secs_f64();
     let quantile = |q| tally.latency.value_at_quantile(q);
@@ -148,6 +181,6 @@ fn print_row(title: &str, scenario: &Scenario, measured: &Measured) {
         quantile(0.5),
         quantile(0.99),
         tally.over_limit,
-        tally.failed
+        tally.failed + tally.broken
     );
 }

@@ -3,7 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::process::redis;
+use crate::cpu;
+use crate::processes::Redis;
 
 const SCRIPT: &str = include_str!("reference.lua");
 
@@ -15,10 +16,10 @@ pub struct Reference {
 
 /// `count` decisions over 1,000 keys, 4 connections, 64 at a time on each.
 pub fn run(count: u64) -> Reference {
-    let (process, port) = redis();
-    let port = port.to_string();
+    let redis = Redis::start();
+    let port = redis.port.to_string();
     let load = output("redis-cli", &["-p", &port, "SCRIPT", "LOAD", SCRIPT]);
-    let before = process.cpu();
+    let before = cpu::time(&redis.process);
     let count_text = count.to_string();
     let csv = output(
         "redis-benchmark",
@@ -42,7 +43,7 @@ pub fn run(count: u64) -> Reference {
             "1000000",
         ],
     );
-    let cpu: Duration = process.cpu() - before;
+    let cpu: Duration = cpu::time(&redis.process) - before;
     let row = csv.lines().last().expect("a row of figures");
     let figures = row.split("\",\"").nth(1).expect("calls a second come second");
     let per_second = figures.parse().unwrap_or_else(|_| panic!("a number of calls a second in {row}"));

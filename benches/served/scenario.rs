@@ -1,6 +1,7 @@
 //! The measured scenarios: each is one row of the table.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +10,12 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescript
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use prost::Message;
+use tempfile::TempDir;
 
+use crate::cpu;
 use crate::delay::Delay;
 use crate::load::{self, Load, Pace, Tally};
-use crate::process::{Process, ratelimitd, redis};
+use crate::processes::{Plan, Process, Redis, Service, free_port};
 
 /// Every algorithm that a rule can name.
 pub const ALGORITHMS: [&str; 6] =
@@ -82,22 +85,24 @@ pub struct Measured {
 impl Scenario {
     /// Starts the processes, warms them up and measures.
     pub fn run(&self, duration: Duration) -> Measured {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let redis = matches!(self.store, Store::Redis | Store::DelayedRedis).then(redis);
-        let delay = (self.store == Store::DelayedRedis)
-            .then(|| Delay::start(redis.as_ref().expect("started above").1, Duration::from_micros(250)));
-        let port = delay.as_ref().map(Delay::port).or(redis.as_ref().map(|(_, port)| *port));
-        let (service, target) = ratelimitd(directory.path(), &self.rule_file(), port);
-        let redis = redis.as_ref().map(|(process, _)| process);
+        let redis = matches!(self.store, Store::Redis | Store::DelayedRedis).then(Redis::start);
+        let redis_port = redis.as_ref().map(|redis| redis.port);
+        let delay = redis_port
+            .filter(|_| self.store == Store::DelayedRedis)
+            .map(|port| Delay::start(port, Duration::from_micros(250)));
+        let port = delay.as_ref().map(Delay::port).or(redis_port);
+        // Under saturation a closed loop measures throughput, not deadlines.
+        let settings = [("RATELIMITD__STORE__REDIS__TIMEOUT", "1s")];
+        let service = Served::start(&self.rule_file(), port, &settings);
         let domain = if self.store == Store::None { "without rules" } else { "bench" };
-        load::generate(&self.load(target, domain, Duration::from_millis(500)));
-        let cpu = |process: &Process| process.cpu();
-        let before = (cpu(&service), redis.map(cpu));
-        let tally = load::generate(&self.load(target, domain, duration));
+        load::generate(&self.load(service.address, domain, Duration::from_millis(500)));
+        let of_redis = || redis.as_ref().map(|redis| cpu::time(&redis.process));
+        let before = (cpu::time(&service.process), of_redis());
+        let tally = load::generate(&self.load(service.address, domain, duration));
         Measured {
             tally,
-            service: Some(cpu(&service) - before.0),
-            redis: redis.map(cpu).zip(before.1).map(|(after, before)| after - before),
+            service: Some(cpu::time(&service.process) - before.0),
+            redis: of_redis().zip(before.1).map(|(after, before)| after - before),
         }
     }
 
@@ -107,7 +112,7 @@ impl Scenario {
     }
 
     /// The same limit under several keys, so that a request can meet one rule or up to five.
-    fn rule_file(&self) -> String {
+    pub fn rule_file(&self) -> String {
         let Self { algorithm, limit, .. } = self;
         let one = |rule: usize| {
             format!(
@@ -119,7 +124,7 @@ impl Scenario {
         format!("domain: bench\ndescriptors:\n{rules}")
     }
 
-    fn load(&self, target: SocketAddr, domain: &str, duration: Duration) -> Load {
+    pub fn load(&self, target: SocketAddr, domain: &str, duration: Duration) -> Load {
         let keys = match self.spread {
             Spread::Even => (0..self.keys).collect(),
             Spread::Zipf => zipf(self.keys),
@@ -136,6 +141,29 @@ impl Scenario {
     }
 }
 
+/// The release binary with rules of its own.
+pub struct Served {
+    pub process: Process,
+    pub address: SocketAddr,
+    /// Has the rule file, which the service reads again when it changes.
+    _directory: TempDir,
+}
+
+impl Served {
+    /// Starts it. `settings` are variables of the environment.
+    pub fn start(rules: &str, redis_port: Option<u16>, settings: &[(&str, &str)]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("rules.yaml");
+        std::fs::write(&path, rules).expect("room for a rule file");
+        let mut all = vec![("RATELIMITD__LOG__LEVEL", "warn")];
+        all.extend(settings);
+        let program = Path::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        let plan = Plan { program, redis_port, http_port: free_port(), rules: &path, settings: &all };
+        let Service { port, process } = Service::start(&plan);
+        Self { process, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)), _directory: directory }
+    }
+}
+
 /// Every key at least once and the n-th about one n-th as often as the first, mixed the same way every time.
 fn zipf(keys: usize) -> Vec<usize> {
     let mut drawn: Vec<usize> =
@@ -146,7 +174,7 @@ fn zipf(keys: usize) -> Vec<usize> {
 }
 
 /// A request of `rules` descriptors of two entries, in its gRPC frame.
-fn message(domain: &str, key: usize, rules: usize) -> Bytes {
+pub fn message(domain: &str, key: usize, rules: usize) -> Bytes {
     let entry = |key: &str, value: String| Entry { key: key.to_owned(), value };
     let descriptor = |rule| RateLimitDescriptor {
         entries: vec![

@@ -71,7 +71,8 @@ fn main() -> ExitCode {
     let built = Path::new(env!("CARGO_BIN_EXE_ratelimitd"));
     let program = options.program.as_deref().unwrap_or(built);
     let path = rules.path();
-    let plan = Plan { program, redis_port: redis.port, http_port, rules: &path };
+    let settings = [("RATELIMITD__RESPONSE__DYNAMIC_METADATA", "true")];
+    let plan = Plan { program, redis_port: Some(redis.port), http_port, rules: &path, settings: &settings };
     let mut service = Service::start(&plan);
 
     let (stop, port) = (Arc::new(AtomicBool::new(false)), service.port);
