@@ -48,7 +48,7 @@ impl ActiveRules {
     pub(super) fn replace(&self, loaded: LoadedRules) -> OldRules {
         let mut next = self.status.lock().clone();
         next.record_loaded(&loaded, SystemClock.now_us());
-        let old = self.rulebook.replace(loaded.rules);
+        let old = self.rulebook.replace(loaded.into_rules());
         self.report(&next);
         *self.status.lock() = next;
         old

@@ -52,6 +52,14 @@ pub struct DomainDocuments {
     pub documents: Vec<Arc<str>>,
 }
 
+impl LoadedRules {
+    /// The rules. Frees the rest: the specs alone need as much memory as the rules.
+    #[must_use]
+    pub fn into_rules(self) -> RuleSet {
+        self.rules
+    }
+}
+
 /// Loads the rules at `paths`: files, or directories with `*.yaml` and `*.yml` files.
 ///
 /// # Errors

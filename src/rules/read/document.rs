@@ -81,7 +81,10 @@ struct NodeReader<'r> {
 impl NodeReader<'_> {
     /// The `descriptors` of the document or of a descriptor. The bounded depth of the YAML tree bounds the recursion.
     fn read_level(&mut self, parent: &Fields<'_>) -> Vec<NodeDraft> {
-        parent.list("descriptors").filter_map(|(node, at)| self.read_node(node, at)).collect()
+        let maps = parent.list("descriptors");
+        let mut nodes = Vec::with_capacity(maps.size_hint().1.unwrap_or_default());
+        nodes.extend(maps.filter_map(|(node, at)| self.read_node(node, at)));
+        nodes
     }
 
     fn read_node(&mut self, node: &Node, at: Position) -> Option<NodeDraft> {

@@ -53,12 +53,16 @@ impl DomainDraft {
 }
 
 fn into_specs(nodes: Vec<NodeDraft>) -> Vec<NodeSpec> {
-    nodes.into_iter().map(NodeDraft::into_spec).collect()
+    let mut specs: Vec<_> = nodes.into_iter().map(NodeDraft::into_spec).collect();
+    // `collect` writes the specs into the larger memory of the drafts.
+    specs.shrink_to_fit();
+    specs
 }
 
 impl NodeDraft {
     fn into_spec(self) -> NodeSpec {
-        let limits: Vec<_> = self.limits.into_iter().map(|limit| limit.spec).collect();
+        let mut limits: Vec<_> = self.limits.into_iter().map(|limit| limit.spec).collect();
+        limits.shrink_to_fit();
         NodeSpec {
             rule: (!limits.is_empty()).then_some(RuleSpec { limits, ..self.rule }),
             descriptors: into_specs(self.nodes),

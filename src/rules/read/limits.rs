@@ -35,7 +35,10 @@ pub(super) fn read_limits(
     }
     let limits = read_all(single.into_iter().chain(several), defaults, report);
     check_pairs(&limits, report);
-    limits.into_iter().map(|limit| limit.draft).collect()
+    let mut drafts: Vec<_> = limits.into_iter().map(|limit| limit.draft).collect();
+    // `collect` keeps the larger memory of the limits.
+    drafts.shrink_to_fit();
+    drafts
 }
 
 /// A valid limit, with what is needed to compare it with the other limits of the descriptor.
@@ -57,7 +60,7 @@ fn read_all<'n>(
             name_lines.entry(name).or_insert(fields.at.line);
         }
     }
-    let mut limits = Vec::new();
+    let mut limits = Vec::with_capacity(maps.len());
     for fields in &maps {
         let mut reader = LimitReader { fields, name_lines: &name_lines, report };
         if let Some(spec) = reader.read_spec(defaults)

@@ -51,10 +51,16 @@ impl Ratelimitd {
 
     /// The largest resident memory of the process so far, in KiB.
     pub fn peak_memory_kib(&self) -> u64 {
-        let path = format!("/proc/{}/status", self.daemon.id());
-        let status = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux has the line");
-        peak.trim().trim_end_matches(" kB").parse().expect("a number")
+        self.proc_field("status", "VmHWM")
+    }
+
+    /// A number from a file of the process in /proc.
+    pub fn proc_field(&self, file: &str, name: &str) -> u64 {
+        let path = format!("/proc/{}/{file}", self.daemon.id());
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let field = |line: &str| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned);
+        let value = text.lines().find_map(field).unwrap_or_else(|| panic!("{path} has no {name}"));
+        value.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
     /// Ends the process at once (SIGKILL).
