@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::load::{self, Load, Pace};
 use crate::processes::Redis;
-use crate::scenario::{Scenario, Served, message};
+use crate::scenario::{Program, Scenario, message};
 
 /// Calls of a burst, and milliseconds from one burst to the next.
 const BURSTS: [(u64, u64); 6] =
@@ -70,14 +70,14 @@ impl Disturbance {
 }
 
 /// Prints a row for each size and disturbance, and fails if a call was not decided.
-pub fn run(duration: Duration) -> ExitCode {
+pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
     println!("| calls at once | every | Redis | calls | not decided | p50 ms | p99 ms | longest ms |");
     println!("|--:|--:|---|--:|--:|--:|--:|--:|");
     let mut refused = 0;
     for (calls, every_ms) in BURSTS {
         let mut redis = Redis::start();
         let rules = Scenario { limit: 1_000_000, ..Scenario::default() }.rule_file();
-        let mut service = Served::start(&rules, Some(redis.port), &[]);
+        let mut service = program.serve(&rules, Some(redis.port), &[]);
         let load = Load {
             target: service.address,
             connections: CONNECTIONS,

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 
 use crate::load::{self, Load, Pace, Tally};
 use crate::processes::Redis;
-use crate::scenario::{Scenario, Served, message};
+use crate::scenario::{Program, Scenario, message};
 
 /// Calls per second of the connection that is measured.
 const QUIET: u64 = 200;
@@ -23,7 +23,7 @@ const MARGIN: Duration = Duration::from_millis(500);
 const IN_FLIGHT: [usize; 4] = [0, 50, 250, 1_000];
 
 /// Prints a row for each store and number of calls in flight, and fails if one is above [`MOST_TIMES`].
-pub fn run(duration: Duration) -> ExitCode {
+pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
     println!(
         "| counters in | calls in flight on another connection | its calls/s | p50 ms | p99 ms | failed |"
     );
@@ -33,7 +33,7 @@ pub fn run(duration: Duration) -> ExitCode {
         let redis = (name == "Redis").then(Redis::start);
         let rules = Scenario { limit: 1_000_000, ..Scenario::default() }.rule_file();
         let redis_port = redis.as_ref().map(|redis| redis.port);
-        let service = Served::start(&rules, redis_port, &[("RATELIMITD__SERVER__WORKERS", "1")]);
+        let service = program.serve(&rules, redis_port, &[("RATELIMITD__SERVER__WORKERS", "1")]);
         let load = |pace, duration| Load {
             target: service.address,
             connections: 1,

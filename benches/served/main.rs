@@ -18,13 +18,14 @@ mod reference;
 mod scenario;
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
 
 use load::Pace;
-use scenario::{ALGORITHMS, Measured, Scenario, Spread, Store};
+use scenario::{ALGORITHMS, Measured, Program, Scenario, Spread, Store};
 
 /// The allocator of the service: CPU time that the generator saves is left for the measured processes.
 #[global_allocator]
@@ -54,6 +55,9 @@ struct Options {
     /// Only rows whose title contains this.
     #[arg(long)]
     only: Option<String>,
+    /// Measure this binary instead of the one that cargo built.
+    #[arg(long)]
+    program: Option<PathBuf>,
     /// Send the load to this server instead of starting one; the options below describe the load.
     #[arg(long)]
     target: Option<SocketAddr>,
@@ -86,16 +90,18 @@ struct Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     let duration = Duration::from_secs(options.seconds);
+    let built = Path::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    let program = Program(options.program.as_deref().unwrap_or(built));
     match options.subject {
-        Subject::Table => print_table(&options, duration),
-        Subject::Overload => return overload::run(duration),
-        Subject::Bursts => return bursts::run(duration),
-        Subject::Fairness => return fairness::run(duration),
+        Subject::Table => print_table(&options, program, duration),
+        Subject::Overload => return overload::run(program, duration),
+        Subject::Bursts => return bursts::run(program, duration),
+        Subject::Fairness => return fairness::run(program, duration),
     }
     ExitCode::SUCCESS
 }
 
-fn print_table(options: &Options, duration: Duration) {
+fn print_table(options: &Options, program: Program<'_>, duration: Duration) {
     println!(
         "| what | in flight | decisions/s | service µs | Redis µs | p50 µs | p99 µs | denied | failed |"
     );
@@ -119,7 +125,7 @@ fn print_table(options: &Options, duration: Duration) {
     }
     for (title, scenario) in table() {
         if is_wanted(&title) {
-            print_row(&title, &scenario, &scenario.run(duration));
+            print_row(&title, &scenario, &scenario.run(program, duration));
         }
     }
 }

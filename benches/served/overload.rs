@@ -13,12 +13,12 @@ use bytes::Bytes;
 use crate::cpu;
 use crate::load::{self, Load, Pace, Tally};
 use crate::processes::Redis;
-use crate::scenario::{Served, message};
+use crate::scenario::{Program, Served, message};
 
 /// The limits that each call meets.
-const LIMITS: u32 = 24;
+const LIMITS: u32 = 40;
 /// Calls of a closed loop: they saturate Redis, and none waits as long as the timeout of the store.
-const SATURATING: usize = 48;
+const SATURATING: usize = 24;
 const CONNECTIONS: usize = 8;
 const KEYS: usize = 1_000;
 /// The offered load, in tenths of what saturates Redis.
@@ -90,7 +90,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn start() -> Self {
+    fn start(program: Program<'_>) -> Self {
         let limit = |n| {
             format!(
                 "      - {{ name: l{n}, unit: second, requests_per_unit: {}, algorithm: gcra }}\n",
@@ -102,7 +102,7 @@ impl Bench {
             "domain: bench\ndescriptors:\n  - key: user0\n    descriptors:\n    - key: path\n      rate_limits:\n{limits}"
         );
         let redis = Redis::start();
-        let service = Served::start(&rules, Some(redis.port), &[]);
+        let service = program.serve(&rules, Some(redis.port), &[]);
         let messages = Arc::new((0..KEYS).map(|key| message("bench", key, 1)).collect());
         Self { redis, service, messages }
     }
@@ -132,8 +132,8 @@ impl Bench {
 }
 
 /// Prints the table, and whether the rate of decisions falls under overload.
-pub fn run(duration: Duration) -> ExitCode {
-    let bench = Bench::start();
+pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
+    let bench = Bench::start(program);
     let saturation = bench.saturation(duration);
     println!(
         "Redis decides {saturation} calls per second, each with {LIMITS} limits. Rates are per second.\n"

@@ -84,7 +84,7 @@ pub struct Measured {
 
 impl Scenario {
     /// Starts the processes, warms them up and measures.
-    pub fn run(&self, duration: Duration) -> Measured {
+    pub fn run(&self, program: Program<'_>, duration: Duration) -> Measured {
         let redis = matches!(self.store, Store::Redis | Store::DelayedRedis).then(Redis::start);
         let redis_port = redis.as_ref().map(|redis| redis.port);
         let delay = redis_port
@@ -93,7 +93,7 @@ impl Scenario {
         let port = delay.as_ref().map(Delay::port).or(redis_port);
         // Under saturation a closed loop measures throughput, not deadlines.
         let settings = [("RATELIMITD__STORE__REDIS__TIMEOUT", "1s")];
-        let service = Served::start(&self.rule_file(), port, &settings);
+        let service = program.serve(&self.rule_file(), port, &settings);
         let domain = if self.store == Store::None { "without rules" } else { "bench" };
         load::generate(&self.load(service.address, domain, Duration::from_millis(500)));
         let of_redis = || redis.as_ref().map(|redis| cpu::time(&redis.process));
@@ -141,7 +141,11 @@ impl Scenario {
     }
 }
 
-/// The release binary with rules of its own.
+/// The binary that is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Program<'a>(pub &'a Path);
+
+/// A service with rules of its own.
 pub struct Served {
     pub process: Process,
     pub address: SocketAddr,
@@ -149,18 +153,17 @@ pub struct Served {
     _directory: TempDir,
 }
 
-impl Served {
+impl Program<'_> {
     /// Starts it. `settings` are variables of the environment.
-    pub fn start(rules: &str, redis_port: Option<u16>, settings: &[(&str, &str)]) -> Self {
+    pub fn serve(self, rules: &str, redis_port: Option<u16>, settings: &[(&str, &str)]) -> Served {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("rules.yaml");
         std::fs::write(&path, rules).expect("room for a rule file");
         let mut all = vec![("RATELIMITD__LOG__LEVEL", "warn")];
         all.extend(settings);
-        let program = Path::new(env!("CARGO_BIN_EXE_ratelimitd"));
-        let plan = Plan { program, redis_port, http_port: free_port(), rules: &path, settings: &all };
+        let plan = Plan { program: self.0, redis_port, http_port: free_port(), rules: &path, settings: &all };
         let Service { port, process } = Service::start(&plan);
-        Self { process, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)), _directory: directory }
+        Served { process, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)), _directory: directory }
     }
 }
 

@@ -6,6 +6,7 @@
 mod active_rules;
 mod background;
 mod endpoints;
+mod huge_pages;
 mod open_files;
 mod options;
 mod rules;
@@ -30,6 +31,7 @@ use crate::transport::http::{HttpListener, ListenAddress, TokenFileError, listen
 use crate::transport::{ListenOptions, NotReadyReason, Readiness};
 
 pub use crate::telemetry::LogQueue;
+pub use huge_pages::refuse_huge_pages;
 pub use rules::{RuleStartError, load_options};
 
 use open_files::PortBounds;

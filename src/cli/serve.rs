@@ -60,7 +60,11 @@ fn serve(
     ignores_arguments: bool,
 ) -> Result<ExitCode, Box<dyn Error>> {
     let (settings, report) = loaded?;
+    let huge_pages = app::refuse_huge_pages();
     let log = app::start_logging(&settings.log)?;
+    if let Err(error) = huge_pages {
+        tracing::warn!(%error, "the kernel may back memory with huge pages: the process may need twice the memory");
+    }
     log_settings(&report);
     if ignores_arguments {
         tracing::warn!("the arguments of the command line are not used, as by envoyproxy/ratelimit");

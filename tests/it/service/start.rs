@@ -1,4 +1,5 @@
-//! What the log of a start tells: where the counters and the rules are, and which variables have no effect.
+//! What the log of a start tells: where the counters and the rules are, and which variables have no effect. And what
+//! the process asks of the kernel.
 
 use std::path::Path;
 use std::process::Command;
@@ -87,4 +88,13 @@ fn the_image_does_not_start_without_rules_of_its_own() {
     assert_eq!(output.status.code(), Some(1), "{reason}");
     assert!(reason.contains("config/rules"), "{reason}");
     assert!(start("validate examples/rules").status.success(), "the image has the examples");
+}
+
+#[test]
+fn the_process_refuses_huge_pages() {
+    let service = Plan::new(RULES).start();
+    assert_eq!(service.proc_field("status", "THP_enabled"), 0);
+    // The kernel may have used some before the process could say so.
+    let huge_kib = service.proc_field("smaps_rollup", "AnonHugePages");
+    assert!(huge_kib <= 4 << 10, "{huge_kib} KiB");
 }
