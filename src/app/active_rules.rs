@@ -1,5 +1,5 @@
-//! The rules in force, whatever their source: puts new ones in force, and tells the log, the metrics, the admin page and
-//! the health endpoints about them.
+//! The rules in force, whatever their source: puts new ones in force, and tells the log, the metrics, the admin page
+//! and the health endpoints about them.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! Checks what is in `deploy/` and `examples/` with the programs that read it: Helm, Kustomize, promtool, Prometheus,
-//! Envoy, Go, Node and Python. `make check-deploy` installs the missing ones and runs these tests; `make test` does not.
+//! Envoy, Go, Node and Python. `make check-deploy` installs the missing ones and runs these tests; `make test` does
+//! not.
 
 mod callers;
 mod envoy;

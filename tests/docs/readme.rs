@@ -230,7 +230,8 @@ fn make_targets_and_files_in_shell_blocks_exist() {
 fn metrics_in(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let words = words.map(|word| word.strip_suffix("_bucket").unwrap_or(word));
-    words.filter(|word| word.starts_with("ratelimitd_") || word.starts_with("ratelimit_service_"))
+    let starts = ["ratelimitd_", "ratelimit_service_", "process_"];
+    words.filter(move |word| starts.iter().any(|start| word.starts_with(start)))
 }
 
 /// The paths of a certificate and its key.
