@@ -1,7 +1,7 @@
 //! More calls than Redis can decide: how many are decided in time, at multiples of its saturation.
 //!
-//! Redis is the limit, not the cores: each call meets [`LIMITS`] limits, which cost Redis several times the CPU that they
-//! cost the service. The table shows the CPU of both: a saturated Redis uses one core.
+//! Redis is the limit, not the cores: each call meets [`LIMITS`] limits, which cost Redis several times the CPU that
+//! they cost the service. The table shows the CPU of both: a saturated Redis uses one core.
 
 use std::fmt;
 use std::process::ExitCode;

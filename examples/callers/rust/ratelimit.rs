@@ -24,8 +24,7 @@ pub enum Answer {
 impl RateLimit {
     /// `address` is a host and a port. The connection is made when it is first needed, and again after it broke.
     pub fn new(address: &str) -> Result<Self, Error> {
-        let endpoint =
-            Endpoint::from_shared(format!("http://{address}"))?.timeout(Duration::from_secs(2));
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))?.timeout(Duration::from_secs(2));
         Ok(Self(RateLimitServiceClient::new(endpoint.connect_lazy())))
     }
 
