@@ -51,7 +51,9 @@ impl TreeBuilder {
         }
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                self.add_node(Node::scalar(line, &text, style, tag.as_deref()), anchor)
+                let node = Node::scalar(line, &text, style, tag.as_deref());
+                let node = node.map_err(|reason| YamlError { line, reason: reason.to_owned() })?;
+                self.add_node(node, anchor)
             }
             Event::SequenceStart(anchor, _) => self.open_node(anchor, line, false),
             Event::MappingStart(anchor, _) => self.open_node(anchor, line, true),

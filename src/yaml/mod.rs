@@ -3,6 +3,7 @@
 //! Only the first document is read, as in envoyproxy/ratelimit. Depth, size and alias expansion are bounded, and so is
 //! the memory of the parser: a file of the wrong kind must not take the process down.
 
+mod binary;
 mod builder;
 mod error;
 mod input;
@@ -203,6 +204,27 @@ mod tests {
     #[test]
     fn an_alias_cannot_contain_itself() {
         assert_eq!(reason("&a [*a]"), "an alias is inside the node that it refers to");
+    }
+
+    #[test]
+    fn binary_values_are_decoded_to_text() {
+        let kept = [
+            ("a: !!binary aGVsbG8=\n", r#"{a: "hello"}"#),
+            ("a: !!binary |\n  aGVs\n  bG8=\n", r#"{a: "hello"}"#),
+            ("a: !!binary NQ==\n", r#"{a: "5"}"#), // text, not a number
+            ("a: !!binary ''\n", r#"{a: ""}"#),
+        ];
+        for (text, expected) in kept {
+            assert_eq!(
+                parse(text).expect(text).root.as_ref().map(shape).as_deref(),
+                Some(expected),
+                "{text:?}"
+            );
+        }
+        for (text, expected) in [("gIGC", "not UTF-8"), ("aGVsbG8", "not base64"), ("'%%'", "not base64")] {
+            let error = parse(&format!("a: 1\nb: !!binary {text}\n")).expect_err("refused");
+            assert_eq!((error.line, error.reason), (2, format!("the value of !!binary is {expected}")));
+        }
     }
 
     #[test]

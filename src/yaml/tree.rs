@@ -4,6 +4,8 @@ use std::rc::Rc;
 
 use saphyr_parser::{ScalarStyle, Span, Tag};
 
+use super::binary;
+
 /// This many bytes of a scalar count as one node, so that aliases of long texts are bounded too.
 const TEXT_BYTES_PER_NODE: usize = 64;
 
@@ -31,7 +33,7 @@ pub(crate) enum Content {
 #[derive(Clone, Debug)]
 pub(crate) struct Scalar {
     pub text: Rc<str>,
-    /// Neither quoted nor tagged as text, so the scalar may be a number, a boolean or null.
+    /// Neither quoted nor tagged as text or binary, so the scalar may be a number, a boolean or null.
     pub is_plain: bool,
 }
 
@@ -56,17 +58,24 @@ impl Node {
         matches!(self.content, Content::Map(_))
     }
 
-    pub(super) fn scalar(line: u32, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Self {
-        let is_plain = match tag.filter(|tag| tag.is_yaml_core_schema()) {
-            Some(tag) => tag.suffix != "str",
-            None => style == ScalarStyle::Plain,
-        };
-        Self {
+    /// # Errors
+    /// Why a `!!binary` value is not text.
+    pub(super) fn scalar(
+        line: u32,
+        text: &str,
+        style: ScalarStyle,
+        tag: Option<&Tag>,
+    ) -> Result<Self, &'static str> {
+        let tag = tag.filter(|tag| tag.is_yaml_core_schema()).map(|tag| &*tag.suffix);
+        let decoded = (tag == Some("binary")).then(|| binary::decode(text)).transpose()?;
+        let text = decoded.as_deref().unwrap_or(text);
+        let is_plain = tag.map_or(style == ScalarStyle::Plain, |tag| !matches!(tag, "str" | "binary"));
+        Ok(Self {
             line,
             content: Content::Scalar(Scalar { text: text.into(), is_plain }),
             size: u32::try_from(text.len() / TEXT_BYTES_PER_NODE).unwrap_or(u32::MAX).saturating_add(1),
             height: 0,
-        }
+        })
     }
 
     /// A list or map that starts on `line`, with the sizes of its `children` added up.

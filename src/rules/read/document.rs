@@ -67,7 +67,7 @@ fn required_text<'n>(
     report: &mut FileReport,
 ) -> Option<&'n str> {
     let text = fields.text(name).filter(|text| !text.is_empty());
-    if text.is_none() && !fields.is_invalid(name) {
+    if text.is_none() && !fields.may_be_misspelt(name) {
         report.error(&fields.position_of(name), reason);
     }
     text
@@ -85,6 +85,11 @@ impl NodeReader<'_> {
         let mut nodes = Vec::with_capacity(maps.size_hint().1.unwrap_or_default());
         nodes.extend(maps.filter_map(|(node, at)| self.read_node(node, at)));
         nodes
+    }
+
+    /// Whether a descriptor was reported and left out.
+    fn has_invalid_level(fields: &Fields<'_>, nodes: &[NodeDraft]) -> bool {
+        nodes.len() < fields.list("descriptors").count()
     }
 
     fn read_node(&mut self, node: &Node, at: Position) -> Option<NodeDraft> {
@@ -107,7 +112,7 @@ impl NodeReader<'_> {
         let names_limits = has_limits(&fields);
         self.check_effect(&fields, names_limits);
         let location = self.report.location(&fields.at);
-        let has_errors = fields.has_errors();
+        let has_errors = fields.has_errors() || Self::has_invalid_level(&fields, &nodes);
         Some(NodeDraft { location, spec, names_limits, limits, rule, nodes, has_errors })
     }
 
@@ -123,7 +128,7 @@ impl NodeReader<'_> {
     }
 
     fn check_wildcard(&mut self, spec: &NodeSpec, fields: &Fields<'_>) {
-        if spec.share_threshold && !spec.value.contains('*') {
+        if spec.share_threshold && !spec.key.contains('*') && !spec.value.contains('*') {
             let composite = if spec.secret { without_value(spec) } else { spec.composite() };
             self.report.error(
                 &fields.position_of("share_threshold"),

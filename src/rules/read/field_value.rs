@@ -53,6 +53,13 @@ impl<'n> FieldValue<'n> {
                 Err(format!("unknown {name} '{}': it is one of {}", scalar.text, choices().join(", ")))
             }
             (ValueType::Text | ValueType::Unit | ValueType::Choice(_), _) => Ok(Self::Text(&scalar.text)),
+            (ValueType::Flag | ValueType::Integer(_), ScalarValue::Float(_)) => {
+                let wanted = if matches!(value_type, ValueType::Flag) { FLAG } else { INTEGER };
+                Err(format!(
+                    "error checking config: '{name}' must be {wanted}, found {}",
+                    type_and_text(node)
+                ))
+            }
             (ValueType::Flag, ScalarValue::Bool(flag)) => Ok(Self::Flag(flag)),
             (ValueType::Flag, _) => Err(wrong_type(name, FLAG, node)),
             (ValueType::Integer(_), ScalarValue::Int(number)) => {

@@ -14,7 +14,7 @@ pub(super) struct Fields<'n> {
     fields: Vec<Field<'n>>,
     /// Known keys whose value, or a part of it, was reported and left out.
     invalid: Vec<&'static str>,
-    /// Whether unknown keys were reported.
+    /// Whether unknown keys, or keys that are not text, were reported.
     has_unknown: bool,
 }
 
@@ -48,6 +48,7 @@ impl<'n> Fields<'n> {
         let Some(name) = entry.name else {
             let text = text_or_type(entry.key);
             report.error(&at, format!("config error, key is not of type string: {text}"));
+            self.has_unknown = true;
             return None;
         };
         let Some(key) = Key::find(self.section, name) else {
@@ -115,6 +116,12 @@ impl<'n> Fields<'n> {
     /// Whether the value of the key was reported, so that a second message about it is not needed.
     pub fn is_invalid(&self, name: &str) -> bool {
         self.invalid.contains(&name)
+    }
+
+    /// Whether a message about the key's absence would follow from another one: its value was reported, or it is
+    /// missing and another key is unknown.
+    pub fn may_be_misspelt(&self, name: &str) -> bool {
+        self.is_invalid(name) || self.has_unknown && !self.has(name)
     }
 
     /// The path of this map, on the line of the key's value; on the line of the map if the key is missing.
