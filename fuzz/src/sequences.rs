@@ -148,13 +148,15 @@ impl Choices<'_> {
     }
 
     fn amount(&mut self) -> Amount {
-        match self.byte() % 9 {
+        let byte = self.byte();
+        match byte % 9 {
             0..3 => Amount::Few(1 + u64::from(self.byte() % 4)),
             3 => Amount::Take(self.share()),
             4 => Amount::Refund(self.share()),
             5 => Amount::Few(self.number()),
             6 => Amount::Saturated,
             7 => Amount::Nothing,
+            _ if byte > 180 => Amount::DebtPeek,
             _ => Amount::Peek,
         }
     }

@@ -136,7 +136,7 @@ impl App {
     ) -> impl Fn(WorkerStore) -> Handler<WorkerStore> + Clone + Send + 'static + use<> {
         let rulebook = Arc::clone(&self.rules.active.rulebook);
         let (enforcement, bounds) = (self.settings.enforcement, self.settings.server.bounds);
-        let response = self.settings.response;
+        let response = self.settings.response.clone();
         // A process in shadow mode denies nothing.
         let on_invalid = match enforcement {
             Enforcement::Enforce => self.settings.server.on_invalid,
@@ -149,7 +149,7 @@ impl App {
             Handler {
                 limiter,
                 bounds,
-                response,
+                response: response.clone(),
                 meter: meter.clone(),
                 failures: failures.clone(),
                 on_invalid,

@@ -17,7 +17,7 @@ use super::limit_arg::LimitArg;
 use super::output::{end, print, report};
 use super::seconds::decimal_seconds;
 use super::service_connection::{TlsArgs, TlsSetupError};
-use crate::transport::http::{TokenFile, TokenFileError};
+use crate::transport::http::{PAGE_NOT_FOUND, TokenFile, TokenFileError};
 
 const FAILED: u8 = 2;
 /// Far above the size of an answer about one request's counters.
@@ -102,7 +102,7 @@ enum CountersError {
     /// The text of the admin port.
     #[error("{}", .0.trim_end())]
     Refused(String),
-    /// An error without a text, as every HTTP server gives for an unknown path.
+    /// The answer of the HTTP port to an unknown path, or an error without a text.
     #[error(
         "{address} answers {status}: it is not the admin port of ratelimitd (setting server.admin.address, port 6070 \
          by default)"
@@ -159,7 +159,7 @@ async fn post(args: &CounterArgs, path: &'static str) -> Result<String, Counters
     let text = String::from_utf8_lossy(&body.map_err(CountersError::Body)?.to_bytes()).into_owned();
     match status {
         StatusCode::OK => Ok(text),
-        _ if text.trim().is_empty() => {
+        _ if text == PAGE_NOT_FOUND || text.trim().is_empty() => {
             Err(CountersError::NotAdmin { address: args.admin.to_string(), status })
         }
         _ => Err(CountersError::Refused(text)),

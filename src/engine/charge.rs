@@ -35,6 +35,13 @@ pub struct Charge {
 }
 
 impl Charge {
+    /// Whether the verdict on the request does not change what this charge records: it is postpaid or a peek. Such a
+    /// charge takes effect before the next charge of its request is decided.
+    #[must_use]
+    pub fn is_independent(&self) -> bool {
+        self.charging == Charging::Postpaid || !self.cost.changes_counter()
+    }
+
     /// Whether the store records this charge, given its own verdict and whether the request is denied.
     #[must_use]
     pub fn is_recorded(&self, verdict: Verdict, request_denied: bool) -> bool {
@@ -48,8 +55,10 @@ impl Charge {
     }
 }
 
-/// All charges of one request, in order, each with the key of its counter. No two have the same key: costs on one
-/// counter are added.
+/// All charges of one request, in order, each with the key of its counter.
+///
+/// Prepaid costs on one counter are added, so no two prepaid charges have the same key. Postpaid charges on one counter
+/// stay apart and are decided one after the other, as if each had come with a request of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charges {
     /// The text of all keys.
@@ -57,6 +66,8 @@ pub struct Charges {
     charges: SmallVec<[KeyedCharge; 2]>,
     quota_groups: u16,
     is_known_denied: bool,
+    /// Whether several charges have the same key.
+    has_repeated_keys: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,31 +77,67 @@ struct KeyedCharge {
     charge: Charge,
 }
 
+/// Whether two charges on one counter are one: prepaid ones, and peeks that ask the same.
+fn are_one(earlier: &Charge, later: &Charge) -> bool {
+    let is_prepaid = earlier.charging == Charging::Prepaid || later.charging == Charging::Prepaid;
+    is_prepaid || later.cost.is_peek() && earlier.cost == later.cost
+}
+
 /// Most keys are shorter than this many bytes, so reserving this many bytes avoids a reallocation while a key is
 /// written.
 const USUAL_KEY_LEN: usize = 96;
 
 impl Charges {
     /// Adds a charge. `write_key` appends the key of its counter to the text that it is given. Returns the charge's
-    /// index; if an earlier charge has the same key, the cost is added to it and its index is returned.
+    /// index; if an earlier prepaid charge has the same key, the cost is added to it and its index is returned.
     pub fn push(&mut self, charge: Charge, write_key: impl FnOnce(&mut String)) -> usize {
         let start = self.text_len();
         self.text.reserve(USUAL_KEY_LEN);
         write_key(&mut self.text);
         let key = start..self.text_len();
         let written = &self.text[start as usize..];
-        let earlier = self.keys().position(|earlier| earlier == written);
+        let earlier = self.keys().rposition(|earlier| earlier == written);
         if let Some(index) = earlier {
-            self.text.truncate(start as usize);
-            let cost = &mut self.charges[index].charge.cost;
-            *cost = cost.plus(charge.cost);
-            return index;
+            let earlier = &mut self.charges[index].charge;
+            if are_one(earlier, &charge) {
+                self.text.truncate(start as usize);
+                earlier.cost = earlier.cost.plus(charge.cost);
+                return index;
+            }
+            self.has_repeated_keys = true;
         }
+        self.add(key, charge)
+    }
+
+    /// Adds a charge with the key at this range of the text.
+    fn add(&mut self, key: Range<u32>, charge: Charge) -> usize {
         if let Role::Quota(group) = charge.role {
             self.quota_groups = self.quota_groups.max(group + 1);
         }
         self.charges.push(KeyedCharge { key, charge });
         self.charges.len() - 1
+    }
+
+    /// The last charge with the same key as the one at `index`: after it the counter has its state of this request's
+    /// end.
+    #[must_use]
+    pub fn last_on_counter(&self, index: usize) -> usize {
+        if !self.has_repeated_keys {
+            return index;
+        }
+        let (key, _) = self.get(index);
+        self.keys().rposition(|other| other == key).unwrap_or(index)
+    }
+
+    /// The cost of the charge at `index` with the costs of all charges before it on the same counter.
+    #[must_use]
+    pub fn cost_so_far(&self, index: usize) -> Cost {
+        let (key, charge) = self.get(index);
+        if !self.has_repeated_keys {
+            return charge.cost;
+        }
+        let earlier = self.iter().take(index).filter(|(other, _)| *other == key);
+        earlier.fold(charge.cost, |sum, (_, charge)| sum.plus(charge.cost))
     }
 
     fn text_len(&self) -> u32 {
@@ -103,12 +150,12 @@ impl Charges {
     }
 
     /// The charges in order, each with the key of its counter, without the prefix of a store.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Charge)> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Charge)> + DoubleEndedIterator {
         self.charges.iter().map(|keyed| (self.key_text(&keyed.key), &keyed.charge))
     }
 
     /// The keys of the counters, in the order of the charges.
-    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
         self.charges.iter().map(|keyed| self.key_text(&keyed.key))
     }
 
@@ -171,13 +218,16 @@ impl Charges {
     }
 
     /// Some of the charges, changed by `map`, for a store that decides only these. `map` gets the index of each charge.
+    /// None are added up.
     #[must_use]
     pub fn filter_map(&self, map: impl Fn(usize, &Charge) -> Option<Charge>) -> Self {
         let (text, charges) = (String::new(), SmallVec::new());
         let mut mapped = Self { text, charges, ..*self };
         for (index, (key, charge)) in self.iter().enumerate() {
             if let Some(charge) = map(index, charge) {
-                mapped.push(charge, |text| text.push_str(key));
+                let start = mapped.text_len();
+                mapped.text.push_str(key);
+                mapped.add(start..mapped.text_len(), charge);
             }
         }
         mapped

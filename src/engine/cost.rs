@@ -11,23 +11,39 @@ const MAX_UNITS: u64 = 1 << 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     units: i64,
-    is_peek: bool,
+    question: Question,
+}
+
+/// What a peek asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    /// The cost is no peek.
+    None,
+    /// Whether one unit would fit.
+    OneUnit,
+    /// Whether no more units are recorded than the limit admits.
+    NoDebt,
 }
 
 impl Cost {
     /// Asks whether one unit would fit; changes nothing.
-    pub const PEEK: Self = Self { units: 0, is_peek: true };
+    pub const PEEK: Self = Self { units: 0, question: Question::OneUnit };
+
+    /// Asks whether the counter is within its limit, and so fits also when the limit is exactly used up; changes
+    /// nothing. Only for fixed windows.
+    pub const DEBT_PEEK: Self = Self { units: 0, question: Question::NoDebt };
 
     /// A cost of `units`; 0 is [`Cost::PEEK`].
     #[must_use]
     pub fn take(units: u64) -> Self {
-        Self { units: units.min(MAX_UNITS).cast_signed(), is_peek: units == 0 }
+        let question = if units == 0 { Question::OneUnit } else { Question::None };
+        Self { units: units.min(MAX_UNITS).cast_signed(), question }
     }
 
     /// A cost that gives `units` back.
     #[must_use]
     pub fn refund(units: u64) -> Self {
-        Self { units: -units.min(MAX_UNITS).cast_signed(), is_peek: false }
+        Self { units: -units.min(MAX_UNITS).cast_signed(), question: Question::None }
     }
 
     /// Units: positive to take, negative to give back.
@@ -42,10 +58,14 @@ impl Cost {
         self.units.max(0).unsigned_abs()
     }
 
-    /// Units that must be free for the cost to fit: 1 for a peek, 0 for a refund.
+    /// Units that must be free for the cost to fit: 1 for a peek, 0 for a refund and [`Cost::DEBT_PEEK`].
     #[must_use]
     pub fn needed(self) -> u64 {
-        if self.is_peek { 1 } else { self.taken() }
+        match self.question {
+            Question::OneUnit => 1,
+            Question::NoDebt => 0,
+            Question::None => self.taken(),
+        }
     }
 
     /// Units given back; 0 unless this is a refund.
@@ -57,13 +77,13 @@ impl Cost {
     /// Whether the cost asks and changes nothing.
     #[must_use]
     pub fn is_peek(self) -> bool {
-        self.is_peek
+        self.question != Question::None
     }
 
     /// Whether units are given back, possibly 0: a refund always fits.
     #[must_use]
     pub fn is_refund(self) -> bool {
-        self.units <= 0 && !self.is_peek
+        self.units <= 0 && !self.is_peek()
     }
 
     /// Whether recording the cost changes a counter.
@@ -78,8 +98,12 @@ impl Cost {
         let most = MAX_UNITS.cast_signed();
         let units = (self.units + other.units).clamp(-most, most);
         // The sum of a peek and a change is the change.
-        let is_peek = units == 0 && (self.is_peek || other.is_peek);
-        Self { units, is_peek }
+        let question = match (units, self.question) {
+            (0, Question::None) => other.question,
+            (0, question) => question,
+            _ => Question::None,
+        };
+        Self { units, question }
     }
 }
 
@@ -98,6 +122,7 @@ mod tests {
     fn costs_that_cancel_out_are_no_peek() {
         let nothing = Cost::take(3).plus(Cost::refund(3));
         assert_eq!((nothing, nothing.needed(), nothing.is_peek()), (Cost::refund(0), 0, false));
+        assert_eq!(nothing.plus(Cost::PEEK), Cost::PEEK);
         assert_eq!(Cost::PEEK.plus(Cost::PEEK), Cost::PEEK);
         assert_eq!(Cost::PEEK.plus(Cost::take(2)), Cost::take(2));
         assert_eq!(Cost::PEEK.plus(Cost::refund(2)), Cost::refund(2));
@@ -106,5 +131,6 @@ mod tests {
     #[test]
     fn a_peek_needs_one_unit_and_a_refund_none() {
         assert_eq!((Cost::PEEK.needed(), Cost::refund(3).needed(), Cost::take(3).needed()), (1, 0, 3));
+        assert_eq!((Cost::DEBT_PEEK.needed(), Cost::DEBT_PEEK.is_refund()), (0, false));
     }
 }

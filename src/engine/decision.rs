@@ -82,6 +82,8 @@ pub struct LimitResult<'d> {
     pub limit: &'d Limit,
     /// The cost of the charge.
     pub cost: Cost,
+    /// Whether the descriptor denies only together with all quota descriptors of the request.
+    pub is_quota: bool,
     /// The verdict and the report.
     pub outcome: &'d Outcome,
 }
@@ -123,7 +125,7 @@ impl Decision {
     pub fn statuses(&self) -> impl ExactSizeIterator<Item = Status<'_>> {
         self.plan.descriptors.iter().map(|planned| match planned {
             Planned::Nothing => Status { code: Code::Ok, applied: Applied::Nothing },
-            Planned::Unlimited { limit, .. } => Status { code: Code::Ok, applied: Applied::Unlimited(limit) },
+            Planned::Unlimited(limit) => Status { code: Code::Ok, applied: Applied::Unlimited(limit) },
             Planned::Limited { .. } => self.limited(planned),
         })
     }
@@ -142,7 +144,8 @@ impl Decision {
     fn result<'d>(&'d self, charged: ChargedLimit<'d>) -> Option<LimitResult<'d>> {
         let ChargedLimit { rule, limit, index } = charged;
         let outcome = self.outcomes.by_charge[index].as_ref()?;
-        Some(LimitResult { rule, limit, cost: self.plan.charges.charge(index).cost, outcome })
+        let is_quota = self.plan.quota_mode || rule.is_some_and(|rule| rule.quota);
+        Some(LimitResult { rule, limit, cost: self.plan.charges.charge(index).cost, is_quota, outcome })
     }
 
     /// The hash that is shown in place of the value of an entry of the request, by the indexes of descriptor and entry;
@@ -152,24 +155,30 @@ impl Decision {
         self.plan.hidden.get(descriptor, entry)
     }
 
-    /// Every counter once, with the limit of the first descriptor that is charged to it. The result is `None` if the
-    /// charge was skipped: nothing is known of the counter.
-    pub fn counters(&self) -> impl Iterator<Item = (&Limit, Option<LimitResult<'_>>)> {
+    /// Every charge once, with the limit of the first descriptor that it belongs to. The result is `None` if the charge
+    /// was skipped: nothing is known of the counter.
+    pub fn charges(&self) -> impl Iterator<Item = (&Limit, Option<LimitResult<'_>>)> {
+        self.charged_limits().map(|charged| (charged.limit, self.result(charged)))
+    }
+
+    /// The result of every counter that was decided, once each, as it is after the request.
+    pub fn limit_results(&self) -> impl Iterator<Item = LimitResult<'_>> {
+        let is_last =
+            |charged: &ChargedLimit<'_>| self.plan.charges.last_on_counter(charged.index) == charged.index;
+        self.charged_limits().filter(is_last).filter_map(|charged| self.result(charged))
+    }
+
+    /// Every charge once, with the limit of the first descriptor that it belongs to.
+    fn charged_limits(&self) -> impl Iterator<Item = ChargedLimit<'_>> {
         let mut next_index = 0;
         let is_first = move |charged: &ChargedLimit<'_>| {
-            // Charges are numbered in the order of the descriptors. A lower index is the charge of an earlier
-            // descriptor with the same counter.
+            // Charges are numbered in the order of the descriptors. A lower index is a charge that an earlier
+            // descriptor shares.
             let is_first = charged.index >= next_index;
             next_index = next_index.max(charged.index + 1);
             is_first
         };
-        let charged = self.plan.descriptors.iter().flat_map(charged_limits).filter(is_first);
-        charged.map(|charged| (charged.limit, self.result(charged)))
-    }
-
-    /// The result of every counter that was decided, once each.
-    pub fn limit_results(&self) -> impl Iterator<Item = LimitResult<'_>> {
-        self.counters().filter_map(|(_, result)| result)
+        self.plan.descriptors.iter().flat_map(charged_limits).filter(is_first)
     }
 
     /// Shortest wait after which the same request would be admitted, if nothing else happens; [`RetryAfter::Now`] if it
@@ -183,26 +192,29 @@ impl Decision {
         let mut enforced = RetryAfter::Now;
         let mut groups: SmallVec<[RetryAfter; 4]> =
             SmallVec::from_elem(RetryAfter::Now, usize::from(charges.quota_groups()));
-        for (charge, outcome) in charges.values().zip(&self.outcomes.by_charge) {
+        for (index, charge) in charges.values().enumerate() {
             let wait = match charge.role {
                 Role::Enforce => &mut enforced,
                 Role::Quota(group) => &mut groups[usize::from(group)],
                 Role::NonBinding => continue,
             };
-            if let Some(outcome) = outcome {
-                *wait = (*wait).max(wait_for_next(charge, outcome));
+            // The same request again is charged to the counter as it is now, and its charges one after the other.
+            if let Some(outcome) = &self.outcomes.by_charge[charges.last_on_counter(index)] {
+                let again = Charge { cost: charges.cost_so_far(index), ..charge.clone() };
+                *wait = (*wait).max(wait_for_next(&again, outcome));
             }
         }
         enforced.max(groups.into_iter().min().unwrap_or(RetryAfter::Now))
     }
 
-    /// The rules of the descriptors whose code is OK, unlimited rules included, in the order of the descriptors.
+    /// The rules of the descriptors that a limit found to be OK, in the order of the descriptors. Unlimited ones are
+    /// not among them.
     pub fn rules_within_limit(&self) -> impl Iterator<Item = &Rule> {
         let descriptors = self.plan.descriptors.iter().zip(self.statuses());
         let within = descriptors.filter(|(_, status)| status.code == Code::Ok);
         within.filter_map(|(planned, _)| match planned {
-            Planned::Limited { rule, .. } | Planned::Unlimited { rule, .. } => rule.as_deref(),
-            Planned::Nothing => None,
+            Planned::Limited { rule, .. } => rule.as_deref(),
+            Planned::Nothing | Planned::Unlimited(_) => None,
         })
     }
 }
@@ -221,7 +233,7 @@ fn wait_for_next(charge: &Charge, outcome: &Outcome) -> RetryAfter {
 fn charged_limits(planned: &Planned) -> impl Iterator<Item = ChargedLimit<'_>> {
     let (rule, limits) = match planned {
         Planned::Limited { rule, limits } => (rule.as_deref(), limits.as_slice()),
-        Planned::Nothing | Planned::Unlimited { .. } => (None, &[][..]),
+        Planned::Nothing | Planned::Unlimited(_) => (None, &[][..]),
     };
     limits.iter().map(move |(limit, index)| ChargedLimit { rule, limit, index: *index })
 }

@@ -19,9 +19,12 @@ const MAX_TAIL_LEN: usize = 192;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KeyPart<'a> {
     /// Key and value of the request.
-    FromRequest(&'a str, &'a str),
+    Request(&'a str, &'a str),
     /// Key and value of the rule file: a wildcard whose values share the counter.
-    FromRule(&'a str, &'a str),
+    Rule(&'a str, &'a str),
+    /// Key of the request, and the pattern of a wildcard that matches it although it has another key: the values of
+    /// this key share the counter.
+    Pattern(&'a str, &'a str),
     /// Key of the request, and the hash of a secret value.
     Hidden(&'a str, &'a str),
 }
@@ -66,16 +69,23 @@ pub(super) fn write_key<'a>(
 }
 
 fn write_part(out: &mut String, part: KeyPart<'_>) {
-    let (KeyPart::FromRequest(key, _) | KeyPart::FromRule(key, _) | KeyPart::Hidden(key, _)) = part;
+    let (KeyPart::Request(key, _)
+    | KeyPart::Rule(key, _)
+    | KeyPart::Pattern(key, _)
+    | KeyPart::Hidden(key, _)) = part;
     out.push('|');
     write_text(out, key);
     out.push('=');
+    // `%*` is not an escape, so no entry of a request produces it.
     match part {
-        KeyPart::FromRequest(_, value) => write_text(out, value),
-        KeyPart::FromRule(_, value) => {
+        KeyPart::Request(_, value) => write_text(out, value),
+        KeyPart::Rule(_, value) => {
             write_text(out, value);
-            // `%*` is not an escape, so no entry of a request produces it.
             out.push_str("%*");
+        }
+        KeyPart::Pattern(_, pattern) => {
+            write_text(out, pattern);
+            out.push_str("%**");
         }
         KeyPart::Hidden(_, hash) => out.push_str(hash),
     }
@@ -149,7 +159,7 @@ mod tests {
     fn sharded(shard_by: ShardBy, domain: &str, entries: &[(String, String)]) -> String {
         let mut out = String::new();
         let context = KeyContext { domain, shard_by, fingerprint: "fw:1/1" };
-        write_key(&mut out, &context, entries.iter().map(|(k, v)| KeyPart::FromRequest(k, v)));
+        write_key(&mut out, &context, entries.iter().map(|(k, v)| KeyPart::Request(k, v)));
         out
     }
 
@@ -207,6 +217,25 @@ mod tests {
         }
         // SHA-256 of "abc", from FIPS 180.
         assert_eq!(hash("abc"), "%hba7816bf8f01cfea414140de5dae2223");
+    }
+
+    #[test]
+    fn a_pattern_that_reaches_into_the_key_shares_only_within_the_key() {
+        let written = |part: KeyPart<'_>| {
+            let mut out = String::new();
+            write_part(&mut out, part);
+            out
+        };
+        let parts = [
+            KeyPart::Request("a", "b*"),
+            KeyPart::Request("a", "b*%*"),
+            KeyPart::Request("a", "b*%**"),
+            KeyPart::Rule("a", "b*"),
+            KeyPart::Pattern("a", "b*"),
+            KeyPart::Pattern("a_b", "b*"),
+        ];
+        let texts: std::collections::BTreeSet<_> = parts.into_iter().map(written).collect();
+        assert_eq!(texts.len(), parts.len(), "{texts:?}");
     }
 
     #[test]

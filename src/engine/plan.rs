@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::algorithm::{Kernel, Verdict};
 use super::charge::{Charge, Charges, Role};
 use super::cost::Cost;
 use super::key::{self, KeyContext, KeyPart};
-use super::limit::{Limit, LimitError, LimitSpec, Quantity};
+use super::limit::{Charging, Limit, LimitError, LimitSpec, Quantity};
 use super::matcher::Walk;
 use super::request::{Descriptor, Entry, LimitOverride, Request};
 use super::rule::Rule;
@@ -39,6 +40,8 @@ pub struct Plan {
     pub(super) descriptors: SmallVec<[Planned; 2]>,
     /// What is shown in place of the request's secret values.
     pub(super) hidden: HiddenValues,
+    /// Whether all descriptors are quota descriptors ([`Defaults::quota_mode`]).
+    pub(super) quota_mode: bool,
 }
 
 /// The limits of one descriptor.
@@ -47,7 +50,7 @@ pub(super) enum Planned {
     /// No rule, or a rule whose limits are all replaced.
     Nothing,
     /// Only limits that never deny.
-    Unlimited { rule: Option<Arc<Rule>>, limit: Arc<Limit> },
+    Unlimited(Arc<Limit>),
     /// Limits that count, each with the index of its charge.
     Limited { rule: Option<Arc<Rule>>, limits: SmallVec<[(Arc<Limit>, usize); 2]> },
 }
@@ -87,8 +90,9 @@ impl RuleSet {
         let Some(domain) = self.domain(&request.domain) else {
             let descriptors = request.descriptors.iter().map(|_| Planned::Nothing).collect();
             let hidden = self.hidden_values(None, request);
-            return Ok(Plan { charges: Charges::default(), descriptors, hidden });
+            return Ok(Plan { descriptors, hidden, ..Plan::default() });
         };
+        let quota_mode = self.defaults().quota_mode;
         let matches = self.matches(domain, request)?;
         let replaced: SmallVec<[&str; 2]> = matches
             .iter()
@@ -96,23 +100,32 @@ impl RuleSet {
             .flat_map(|limit| &limit.spec.replaces)
             .map(String::as_str)
             .collect();
-        // A request is denied by its quota rules only if all of them are over. A shadow rule counts as not over, so
-        // with a shadow quota rule the quota rules deny nothing.
-        let has_counted_limit =
-            |matched: &Match<'_>| matched.limits().iter().any(|limit| is_counted(limit, &replaced));
-        let is_shadow_quota = |matched: &Match<'_>| matched.is_quota() && matched.is_shadow();
-        let quota_can_deny =
-            !matches.iter().any(|matched| is_shadow_quota(matched) && has_counted_limit(matched));
-        let mut plan = Plan { hidden: self.hidden_values(Some(domain), request), ..Plan::default() };
+        // A request is denied by its quota descriptors only if all of them are over. A shadow rule is never over, nor
+        // is a descriptor without a limit, which is a quota descriptor in quota mode. With one of these the quota
+        // descriptors deny nothing.
+        let is_quota = |matched: &Match<'_>| quota_mode || matched.is_quota();
+        let is_never_over = |matched: &Match<'_>| match matched.limits() {
+            limits if limits.iter().any(|limit| is_counted(limit, &replaced)) => matched.is_shadow(),
+            limits => quota_mode && !limits.iter().any(|limit| limit.quantity == Quantity::Unlimited),
+        };
+        let quota_can_deny = !matches.iter().any(|matched| is_quota(matched) && is_never_over(matched));
+        let mut plan =
+            Plan { quota_mode, hidden: self.hidden_values(Some(domain), request), ..Plan::default() };
         for (index, (descriptor, matched)) in request.descriptors.iter().zip(&matches).enumerate() {
-            let role = match (matched.is_shadow(), matched.is_quota()) {
+            let role = match (matched.is_shadow(), is_quota(matched)) {
                 (true, _) => Role::NonBinding,
                 (false, true) if quota_can_deny => Role::Quota(plan.charges.quota_groups()),
                 (false, true) => Role::NonBinding,
                 (false, false) => Role::Enforce,
             };
-            let cost = request.cost(descriptor);
-            let context = DescriptorContext { domain, index, entries: &descriptor.entries, cost, role };
+            let context = DescriptorContext {
+                domain,
+                index,
+                entries: &descriptor.entries,
+                cost: request.cost(descriptor),
+                role,
+                used_up_check: self.defaults().used_up_check,
+            };
             let planned = plan.add(matched, &context, &replaced);
             plan.descriptors.push(planned);
         }
@@ -152,8 +165,10 @@ impl RuleSet {
     }
 }
 
+/// Whether another limit of the request takes the place of this one. An unlimited one keeps its place.
 fn is_replaced(limit: &Limit, replaced: &[&str]) -> bool {
-    limit.spec.name.as_deref().is_some_and(|name| replaced.contains(&name))
+    let has_name = |name: &str| limit.quantity != Quantity::Unlimited && replaced.contains(&name);
+    limit.spec.name.as_deref().is_some_and(has_name)
 }
 
 fn is_counted(limit: &Limit, replaced: &[&str]) -> bool {
@@ -176,6 +191,19 @@ struct DescriptorContext<'a> {
     entries: &'a [Entry],
     cost: Cost,
     role: Role,
+    used_up_check: Verdict,
+}
+
+impl DescriptorContext<'_> {
+    /// The cost against one limit: the answer to a check of a limit that is exactly used up is a setting.
+    fn cost(&self, kernel: &Kernel, charging: Charging) -> Cost {
+        let has_debt = charging == Charging::Postpaid && matches!(kernel, Kernel::FixedWindow(_));
+        if self.cost == Cost::PEEK && self.used_up_check == Verdict::Fits && has_debt {
+            Cost::DEBT_PEEK
+        } else {
+            self.cost
+        }
+    }
 }
 
 impl Plan {
@@ -185,7 +213,7 @@ impl Plan {
             .iter()
             .flat_map(|planned| match planned {
                 Planned::Limited { limits, .. } => limits.as_slice(),
-                Planned::Nothing | Planned::Unlimited { .. } => &[],
+                Planned::Nothing | Planned::Unlimited(_) => &[],
             })
             .map(|(limit, _)| limit.as_ref())
     }
@@ -204,7 +232,7 @@ impl Plan {
             };
             let charge = Charge {
                 kernel,
-                cost: context.cost,
+                cost: context.cost(&kernel, limit.spec.charging),
                 charging: limit.spec.charging,
                 role: context.role,
                 on_store_failure: limit.spec.on_store_failure,
@@ -215,7 +243,7 @@ impl Plan {
         }
         match (limits.is_empty(), unlimited) {
             (false, _) => Planned::Limited { rule: matched.rule.cloned(), limits },
-            (true, Some(limit)) => Planned::Unlimited { rule: matched.rule.cloned(), limit },
+            (true, Some(limit)) => Planned::Unlimited(limit),
             (true, None) => Planned::Nothing,
         }
     }
@@ -230,10 +258,14 @@ fn write_key(
 ) {
     let parts = context.entries.iter().enumerate().map(|(index, entry)| {
         match matched.walk.steps.get(index).map(|step| step.node()) {
-            Some(node) if node.shares_counter => KeyPart::FromRule(&node.key, node.value()),
+            Some(node) if node.shares_counter && *node.key == *entry.key => {
+                KeyPart::Rule(&entry.key, node.value())
+            }
+            // The pattern matches a longer or shorter key than its own: only values of the same key share.
+            Some(node) if node.shares_counter => KeyPart::Pattern(&entry.key, &node.composite),
             _ => match hidden.get(context.index, index) {
                 Some(hash) => KeyPart::Hidden(&entry.key, hash),
-                None => KeyPart::FromRequest(&entry.key, &entry.value),
+                None => KeyPart::Request(&entry.key, &entry.value),
             },
         }
     });

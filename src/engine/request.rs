@@ -26,7 +26,7 @@ impl Request {
 /// A list of entries that names one thing to limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Matched in order, from the root of the rule tree.
+    /// Matched in order, from the root of the rule tree. Without entries no rule matches.
     pub entries: Vec<Entry>,
     /// The override: a limit sent with the request, which replaces the limits of the rules.
     pub limit: Option<LimitOverride>,
@@ -39,7 +39,7 @@ pub struct Descriptor {
 /// A key and a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Not empty.
+    /// May be empty: only a wildcard without a key matches it.
     pub key: String,
     /// May be empty.
     pub value: String,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::algorithm::Verdict;
 use super::limit::{Algorithm, Charging, FailurePolicy, Limit, LimitId};
 use super::pattern::Pattern;
 use super::request::{Entry, Request};
@@ -13,7 +14,7 @@ use super::shard::ShardBy;
 use super::spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
 use super::wildcards::Wildcards;
 
-/// Values for limits that do not set them, such as limits that come with a request.
+/// Values for limits that do not set them, such as limits that come with a request, and options for all limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
     /// How units are counted.
@@ -23,12 +24,22 @@ pub struct Defaults {
     pub charging: Option<Charging>,
     /// What to answer when the store cannot decide.
     pub on_store_failure: FailurePolicy,
+    /// The verdict on a check (0 hits) of a postpaid fixed window that is exactly used up.
+    pub used_up_check: Verdict,
+    /// Whether every descriptor is a quota descriptor, also one without a limit, but not an unlimited one: a request is
+    /// denied only if all of them are over.
+    pub quota_mode: bool,
 }
 
 impl Defaults {
-    /// The behaviour of `envoyproxy/ratelimit`.
-    pub const ENVOY_RATELIMIT: Self =
-        Self { algorithm: Algorithm::FixedWindow, charging: None, on_store_failure: FailurePolicy::Error };
+    /// Rules without our keys count as in `envoyproxy/ratelimit`.
+    pub const ENVOY_RATELIMIT: Self = Self {
+        algorithm: Algorithm::FixedWindow,
+        charging: None,
+        on_store_failure: FailurePolicy::Error,
+        used_up_check: Verdict::Over,
+        quota_mode: false,
+    };
 
     /// The charging of a limit that does not set it.
     #[must_use]

@@ -22,14 +22,16 @@ pub trait Store: Send + Sync {
     ///
     /// * Time: the store decides at its own time, in microseconds since the epoch. Processes that share counters share
     ///   the clock.
-    /// * Verdicts: each charge gets its verdict from the unchanged counter
-    ///   ([`Kernel::verdict`](super::algorithm::Kernel::verdict)).
+    /// * Verdicts: each charge gets its verdict from the counter as it was before the request
+    ///   ([`Kernel::verdict`](super::algorithm::Kernel::verdict)), or as earlier charges of the request left it: a
+    ///   charge that is [independent](super::Charge::is_independent) of the others takes effect before the next one
+    ///   is decided.
     /// * All or nothing: [`Charges::is_denied`] combines the verdicts. A charge is recorded if and only if
     ///   [`Charge::is_recorded`](super::Charge::is_recorded). Either no other request is decided on these counters in
     ///   between; or, where a store cannot decide all charges in one step, it records first and undoes the charges of
     ///   a denied request. Then no limit is exceeded, but a request decided in between may be denied.
-    /// * Outcomes: one per charge, in order. Each has the verdict, and the time and the facts of the counter afterwards
-    ///   ([`CounterSnapshot`](super::CounterSnapshot)). Only a layer that answers without the store skips charges.
+    /// * Outcomes: one per charge, in order. Each has the verdict, and the time and the facts of the counter after
+    ///   this charge ([`CounterSnapshot`](super::CounterSnapshot)). Only a layer that answers without the store skips charges.
     /// * Expiry: a counter may be removed once it equals an unused one
     ///   ([`Kernel::unused_from_us`](super::algorithm::Kernel::unused_from_us)); a full store may remove it earlier.
     /// * Deadline: the answer or an error comes within the store's own deadline; callers set none.

@@ -26,7 +26,7 @@ mod xds;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use crate::engine::{Algorithm, Charging, Defaults, Enforcement, FailurePolicy};
+use crate::engine::{Algorithm, Charging, Defaults, Enforcement, FailurePolicy, Verdict};
 use crate::transport::{HeaderStyle, ResponseOptions};
 
 pub use envoy_ratelimit::{EnvironmentUse, ReferenceVariable};
@@ -54,7 +54,7 @@ pub struct Settings {
     pub store: Store,
     /// `failure.local_share`: during an outage, a limit with the policy `local` is divided by this number.
     pub local_share: NonZeroU32,
-    /// `defaults.*`: for limits that do not set them.
+    /// `defaults.*`: for limits that do not set them; and `quota_mode`.
     pub defaults: Defaults,
     /// `near_limit_ratio` in millionths, 0 to 1,000,000: the share of a limit above which a hit counts as near it.
     pub near_limit_ppm: u32,
@@ -163,7 +163,7 @@ impl Settings {
             log: Log::from_reader(reader),
         };
         if let Some(deny_cache) = &mut settings.store.deny_cache {
-            deny_cache.require_all_limits = reports_every_limit(&settings.response);
+            deny_cache.require_all_limits |= reports_every_limit(&settings.response);
         }
         settings
     }
@@ -189,10 +189,13 @@ fn defaults_from_reader(reader: &mut Reader) -> Defaults {
         (Charging::Prepaid.name(), Some(Charging::Prepaid)),
     ];
     let policies = FailurePolicy::ALL.map(|policy| (policy.name(), policy));
+    let used_up_checks = [("over_limit", Verdict::Over), ("ok", Verdict::Fits)];
     Defaults {
         algorithm: reader.take("defaults.algorithm", "fixed_window", parsers::one_of(algorithms)),
         charging: reader.take("defaults.charging", "auto", parsers::one_of(chargings)),
         on_store_failure: reader.take("defaults.on_store_failure", "error", parsers::one_of(policies)),
+        used_up_check: reader.take("defaults.used_up_check", "over_limit", parsers::one_of(used_up_checks)),
+        quota_mode: reader.take("quota_mode", "false", parsers::flag()),
     }
 }
 

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::transport::http::ListenAddress;
@@ -153,6 +154,14 @@ pub(super) fn share() -> Parser<u32> {
         }
         let ppm = format!("{whole}{decimals:0<6}").parse().ok()?;
         (ppm <= 1_000_000).then_some(ppm)
+    })
+}
+
+/// The name of an HTTP header, in the spelling in which it is sent.
+pub(super) fn header_name() -> Parser<Arc<str>> {
+    Parser::new("the name of a header", |text| {
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        (!text.is_empty() && text.bytes().all(is_token)).then(|| text.into())
     })
 }
 

@@ -40,7 +40,7 @@ impl<'d> DecisionAnswer<'d> {
     }
 
     #[must_use]
-    pub fn headers(&self) -> Vec<Header> {
+    pub fn headers(&self) -> Vec<Header<'d>> {
         headers::for_decision(self.decision, self.options)
     }
 

@@ -2,21 +2,22 @@
 //! printable ASCII.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
-use super::{HeaderStyle, ResponseOptions, summary};
+use super::{HeaderNames, HeaderStyle, ResponseOptions, summary};
 use crate::engine::{Code, Decision, LimitResult, LimitSpec, Rule};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
-    pub name: &'static str,
+pub struct Header<'o> {
+    pub name: &'o str,
     /// Printable ASCII.
     pub value: String,
 }
 
-pub(super) fn for_decision(decision: &Decision, options: &ResponseOptions) -> Vec<Header> {
+pub(super) fn for_decision<'o>(decision: &Decision, options: &'o ResponseOptions) -> Vec<Header<'o>> {
     let mut headers = match options.headers {
         HeaderStyle::None => Vec::new(),
-        HeaderStyle::EnvoyRatelimit => envoy_ratelimit_headers(decision),
+        HeaderStyle::EnvoyRatelimit => envoy_ratelimit_headers(decision, &options.header_names),
         HeaderStyle::Ietf => ietf_headers(decision),
     };
     if options.retry_after {
@@ -25,22 +26,22 @@ pub(super) fn for_decision(decision: &Decision, options: &ResponseOptions) -> Ve
     headers
 }
 
-fn envoy_ratelimit_headers(decision: &Decision) -> Vec<Header> {
+fn envoy_ratelimit_headers<'o>(decision: &Decision, names: &'o HeaderNames) -> Vec<Header<'o>> {
     let Some((result, code)) = summary::header_limit(decision) else {
         return Vec::new();
     };
-    let header = |name, value: u64| Header { name, value: value.to_string() };
+    let header = |name: &'o Arc<str>, value: u64| Header { name, value: value.to_string() };
     let reset = summary::reset_seconds(result.outcome.report.until_reset_us, code);
     vec![
-        header("RateLimit-Limit", u64::from(result.limit.spec.requests_per_unit)),
-        header("RateLimit-Remaining", u64::from(summary::remaining(&result))),
-        header("RateLimit-Reset", reset),
+        header(&names.limit, u64::from(result.limit.spec.requests_per_unit)),
+        header(&names.remaining, u64::from(summary::remaining(&result))),
+        header(&names.reset, reset),
     ]
 }
 
 /// The two structured fields of draft-ietf-httpapi-ratelimit-headers, one item per limit that can deny. Limits of rules
 /// in shadow mode are omitted: clients must not slow down for them.
-fn ietf_headers(decision: &Decision) -> Vec<Header> {
+fn ietf_headers(decision: &Decision) -> Vec<Header<'static>> {
     let (mut policies, mut limits) = (String::new(), String::new());
     for result in decision.limit_results().filter(|result| !result.is_shadow()) {
         let separator = if policies.is_empty() { "" } else { ", " };
@@ -91,7 +92,7 @@ pub fn printable(text: &str) -> String {
 }
 
 /// Whole seconds, rounded up, so that a retry after this time is allowed. `None` if no wait helps.
-fn retry_after_header(decision: &Decision) -> Option<Header> {
+fn retry_after_header(decision: &Decision) -> Option<Header<'static>> {
     if decision.overall == Code::Ok {
         return None;
     }

@@ -107,10 +107,13 @@ fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decisio
     Metadata::Map(fields)
 }
 
-/// The protobuf text format, as envoyproxy/ratelimit writes it.
+/// The protobuf text format, as envoyproxy/ratelimit writes it: without zeros.
 fn limit_text(limit: LimitOverride) -> String {
     let unit = WireUnit::from(limit.period.unit()).name;
-    let text = format!("requests_per_unit:{} unit:{unit}", limit.requests_per_unit);
+    let text = match limit.requests_per_unit {
+        0 => format!("unit:{unit}"),
+        requests => format!("requests_per_unit:{requests} unit:{unit}"),
+    };
     match limit.period.multiplier() {
         1 => text,
         n => format!("{text} unit_multiplier:{{value:{n}}}"),
@@ -130,7 +133,7 @@ fn number_metadata(value: u64) -> Metadata {
     Metadata::Number(value as f64)
 }
 
-/// The metadata of all rules that did not deny, merged.
+/// The metadata of all rules whose limits did not deny, merged.
 fn rules_metadata(decision: &Decision) -> Option<Metadata> {
     let mut merged = Metadata::Map(BTreeMap::new());
     for metadata in decision.rules_within_limit().filter_map(|rule| rule.metadata.as_ref()) {
@@ -166,5 +169,6 @@ mod tests {
         };
         assert_eq!(limit_text(limit(1)), "requests_per_unit:7 unit:MINUTE");
         assert_eq!(limit_text(limit(10)), "requests_per_unit:7 unit:MINUTE unit_multiplier:{value:10}");
+        assert_eq!(limit_text(LimitOverride { requests_per_unit: 0, ..limit(1) }), "unit:MINUTE");
     }
 }

@@ -32,7 +32,7 @@ pub use error::{DecisionCallError, ErrorKind};
 pub use failures::Failures;
 pub use handler::Handler;
 pub use message_error::MessageError;
-pub use options::{HeaderStyle, OnInvalid, ResponseOptions};
+pub use options::{HeaderNames, HeaderStyle, OnInvalid, ResponseOptions};
 pub use raw_request::{Bounds, RawDescriptor, RawRequest};
 pub use readiness::{NotReadyReason, Readiness};
 pub use request_error::{DescriptorError, RequestError};

@@ -1,9 +1,13 @@
 //! The optional parts of an answer.
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use std::sync::Arc;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseOptions {
     /// Rate-limit headers that Envoy adds to its response to the client.
     pub headers: HeaderStyle,
+    /// The names of the headers of [`HeaderStyle::EnvoyRatelimit`].
+    pub header_names: HeaderNames,
     /// `Retry-After`, when denied.
     pub retry_after: bool,
     /// Facts about the decision for Envoy's access log. The delay of a queue is sent without this option too.
@@ -12,11 +16,29 @@ pub struct ResponseOptions {
     pub exact_durations: bool,
 }
 
+/// The names of the three headers of envoyproxy/ratelimit, as they are sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderNames {
+    pub limit: Arc<str>,
+    pub remaining: Arc<str>,
+    pub reset: Arc<str>,
+}
+
+impl Default for HeaderNames {
+    fn default() -> Self {
+        Self {
+            limit: "RateLimit-Limit".into(),
+            remaining: "RateLimit-Remaining".into(),
+            reset: "RateLimit-Reset".into(),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HeaderStyle {
     #[default]
     None,
-    /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset`, as envoyproxy/ratelimit sends them.
+    /// Limit, remaining units and reset of one limit, as envoyproxy/ratelimit sends them.
     EnvoyRatelimit,
     /// `RateLimit-Policy` and `RateLimit` of the IETF draft.
     Ietf,

@@ -112,6 +112,14 @@ impl<'de, T: TryFrom<u64>> Deserialize<'de> for Number<T> {
 
 struct NumberVisitor<T>(PhantomData<T>);
 
+/// A number in a text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum NumberText {
+    Unsigned(u64),
+    Float(f64),
+}
+
 impl<T: TryFrom<u64>> Visitor<'_> for NumberVisitor<T> {
     type Value = Number<T>;
 
@@ -132,12 +140,14 @@ impl<T: TryFrom<u64>> Visitor<'_> for NumberVisitor<T> {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        // Above 2^53 a double is the nearest one of several whole numbers.
-        if number.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&number) {
+        // A whole number written with a point or an exponent. Above 2^53 it is the nearest double, which makes no
+        // difference: no limit is that large.
+        const END_OF_U64: f64 = 18_446_744_073_709_551_616.0;
+        if number.fract() == 0.0 && (0.0..END_OF_U64).contains(&number) {
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
-                reason = "whole and within 2^53"
+                reason = "whole and within 64 bits"
             )]
             return self.visit_u64(number as u64);
         }
@@ -145,9 +155,12 @@ impl<T: TryFrom<u64>> Visitor<'_> for NumberVisitor<T> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        match text.parse() {
-            // Rust reads a sign, too; JSON has none.
-            Ok(number) if !text.starts_with('+') => self.visit_u64(number),
+        // The text is a number as JSON writes it, without the spaces that JSON allows around it.
+        let starts_like_number = text.starts_with(|c: char| c == '-' || c.is_ascii_digit());
+        let is_number = starts_like_number && text.ends_with(|c: char| c.is_ascii_digit());
+        match serde_json::from_str(text) {
+            Ok(NumberText::Unsigned(number)) if is_number => self.visit_u64(number),
+            Ok(NumberText::Float(number)) if is_number => self.visit_f64(number),
             _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
         }
     }
@@ -179,6 +192,11 @@ impl Visitor<'_> for UnitVisitor {
     fn visit_i64<E: Error>(self, number: i64) -> Result<UnitJson, E> {
         let number = i32::try_from(number);
         Ok(UnitJson(number.map_err(|_| E::custom("a unit's number has 32 bits"))?))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<UnitJson, E> {
+        let whole = whole_number(number).ok_or_else(|| E::invalid_value(Unexpected::Float(number), &self))?;
+        self.visit_i64(whole)
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<UnitJson, E> {
@@ -216,6 +234,29 @@ mod tests {
     }
 
     #[test]
+    fn whole_numbers_may_have_a_point_or_an_exponent() {
+        let hits = |number: &str| {
+            let text = format!(
+                r#"{{"domain":"d","descriptors":[{{"entries":[],"hitsAddend":{number},"limit":{{"unit":2e0}}}}]}}"#
+            );
+            parse(&text).expect(number).descriptors[0].hits
+        };
+        let table = [
+            ("2.0", 2),
+            ("10e-1", 1),
+            ("-0", 0),
+            (r#""2.0""#, 2),
+            (r#""1e2""#, 100),
+            (r#""-0""#, 0),
+            (r#""18446744073709551615""#, u64::MAX),
+            (r#""1E+18""#, 1_000_000_000_000_000_000),
+        ];
+        for (number, expected) in table {
+            assert_eq!(hits(number), Some(expected), "{number}");
+        }
+    }
+
+    #[test]
     fn null_means_absent() {
         let text = r#"{"domain":null,"descriptors":[{"entries":null,"limit":null,"hitsAddend":null}],"hitsAddend":null}"#;
         let raw: RawRequest = serde_json::from_str(text).expect("is a request");
@@ -230,6 +271,16 @@ mod tests {
             (r#"{"hitsAddend":4294967296}"#, "unsigned whole number of 32 bits"),
             (r#"{"hitsAddend":1.5}"#, "unsigned whole number"),
             (r#"{"hitsAddend":"+3"}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":" 3"}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":"3 "}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":"03"}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":"0x3"}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":"3.5"}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":"-3"}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":"NaN"}"#, "unsigned whole number"),
+            (r#"{"hitsAddend":""}"#, "unsigned whole number"),
+            (r#"{"descriptors":[{"hitsAddend":1e20}]}"#, "unsigned whole number of 64 bits"),
+            (r#"{"descriptors":[{"limit":{"unit":1.5}}]}"#, "one of UNKNOWN, SECOND"),
             (r#"["d",[]]"#, "invalid type: sequence, expected an object"),
             (r#"{"domain":"d","descriptors":[[[]]]}"#, "invalid type: sequence, expected an object"),
             (r#"{"descriptors":[{"entries":[["k","v"]]}]}"#, "invalid type: sequence, expected an object"),

@@ -151,16 +151,10 @@ impl Bounds {
 
     fn check_descriptor(&self, descriptor: &Descriptor) -> Result<(), DescriptorError> {
         let (count, max) = (descriptor.entries.len(), self.max_entries);
-        if count == 0 {
-            return Err(DescriptorError::NoEntries);
-        }
         if count > max {
             return Err(DescriptorError::ManyEntries { count, max });
         }
         for (index, entry) in descriptor.entries.iter().enumerate() {
-            if entry.key.is_empty() {
-                return Err(DescriptorError::EmptyKey { index });
-            }
             self.check_text(index, "key", &entry.key)?;
             self.check_text(index, "value", &entry.value)?;
         }
@@ -203,9 +197,7 @@ mod tests {
             (raw_request("abcde", &[&[pair]]), "rate limit domain has 5 bytes, more than the 4 allowed"),
             (raw_request("d", &[]), "rate limit descriptor list must not be empty"),
             (raw_request("d", &[&[pair], &[pair], &[pair]]), "3 descriptors, more than the 2 allowed"),
-            (raw_request("d", &[&[pair], &[]]), "descriptor 1: no entries"),
             (raw_request("d", &[&[pair, pair, pair]]), "descriptor 0: 3 entries, more than the 2 allowed"),
-            (raw_request("d", &[&[pair, ("", "v")]]), "descriptor 0: entry 1: the key must not be empty"),
             (
                 raw_request("d", &[&[("k", "12345")]]),
                 "descriptor 0: entry 0: 5 bytes in the value, more than the 4 allowed",
@@ -235,6 +227,13 @@ mod tests {
     }
 
     #[test]
+    fn descriptors_without_entries_and_empty_keys_are_valid() {
+        let request = raw_request("d", &[&[], &[("", "v")]]).validate(&BOUNDS).expect("valid");
+        let entries: Vec<_> = request.descriptors.iter().map(|descriptor| descriptor.entries.len()).collect();
+        assert_eq!(entries, [0, 1]);
+    }
+
+    #[test]
     fn a_mistake_in_a_limit_comes_before_all_others() {
         let limit = Some(RawLimit { requests_per_unit: 1, unit: 99, unit_multiplier: None });
         let descriptors = vec![RawDescriptor::default(), RawDescriptor { limit, ..RawDescriptor::default() }];
@@ -252,7 +251,8 @@ mod tests {
         assert_eq!(period(raw(2, Some(10))), Ok(600));
         assert_eq!(period(raw(6, Some(1))), Ok(365 * 86_400));
         assert_eq!(period(raw(0, None)), Err(DescriptorError::UndefinedUnit(0)));
-        assert_eq!(period(raw(7, None)), Err(DescriptorError::UndefinedUnit(7)));
+        assert_eq!(period(raw(7, None)), Ok(7 * 86_400));
+        assert_eq!(period(raw(8, None)), Err(DescriptorError::UndefinedUnit(8)));
         assert_eq!(period(raw(-1, None)), Err(DescriptorError::UndefinedUnit(-1)));
         assert_eq!(period(raw(1, Some(0))), Err(DescriptorError::ZeroMultiplier));
         assert_eq!(period(raw(6, Some(2))), Err(DescriptorError::LongPeriod));

@@ -19,14 +19,9 @@ pub enum RequestError {
 /// What makes one descriptor invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptorError {
-    #[error("no entries")]
-    NoEntries,
     #[error("{count} entries, more than the {max} allowed")]
     ManyEntries { count: usize, max: usize },
-    /// The entry at `index`, from 0.
-    #[error("entry {index}: the key must not be empty")]
-    EmptyKey { index: usize },
-    /// `part` is `key` or `value`.
+    /// Of the entry at `index`, from 0. `part` is `key` or `value`.
     #[error("entry {index}: {bytes} bytes in the {part}, more than the {max} allowed")]
     LongText { index: usize, part: &'static str, bytes: usize, max: usize },
     #[error("the limit's unit {0} is not defined")]

@@ -19,7 +19,7 @@ pub(super) fn reset_seconds(us: u64, code: Code) -> u64 {
 }
 
 /// The limit that the `RateLimit-*` headers describe, chosen as envoyproxy/ratelimit does: the last limit that is over,
-/// quota rules excepted; without one, the limit with the least remaining (the first of several).
+/// quota descriptors excepted; without one, the limit with the least remaining (the first of several).
 pub(super) fn header_limit(decision: &Decision) -> Option<(LimitResult<'_>, Code)> {
     let mut chosen: Option<(LimitResult<'_>, Code)> = None;
     let mut is_over = false;
@@ -27,8 +27,7 @@ pub(super) fn header_limit(decision: &Decision) -> Option<(LimitResult<'_>, Code
         let Applied::Limited(result) = status.applied else {
             continue;
         };
-        let is_quota = result.rule.is_some_and(|rule| rule.quota);
-        if status.code == Code::OverLimit && !is_quota {
+        if status.code == Code::OverLimit && !result.is_quota {
             (chosen, is_over) = (Some((result, status.code)), true);
         } else if !is_over && chosen.is_none_or(|(least, _)| remaining(&result) < remaining(&least)) {
             chosen = Some((result, status.code));

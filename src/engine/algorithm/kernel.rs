@@ -160,7 +160,10 @@ impl Kernel {
     /// How long to wait until the cost fits, by these facts.
     #[must_use]
     pub fn wait(&self, facts: &Facts, attempt: Attempt) -> RetryAfter {
-        if attempt.cost.needed() <= self.report(facts, attempt, Verdict::Fits).remaining {
+        let report = self.report(facts, attempt, Verdict::Fits);
+        // Of the costs that need no free unit, only a refund fits a counter with debt.
+        let is_in_debt = report.over_by > 0 && !attempt.cost.is_refund();
+        if attempt.cost.needed() <= report.remaining && !is_in_debt {
             return RetryAfter::Now;
         }
         self.report(facts, attempt, Verdict::Over).retry_after

@@ -78,7 +78,11 @@ impl<C: Clock> MemoryStore<C> {
             .map(|(charge, &index)| PendingCharge::new(charge, index, &mut shards, now_us))
             .collect();
         let is_denied = charges.is_denied(|index| pending[index].verdict == Verdict::Over);
-        let outcomes = pending.iter().map(|pending| pending.finish(is_denied, &mut shards)).collect();
+        let finish = |pending: PendingCharge<'_>| match pending.outcome {
+            Some(outcome) => outcome,
+            None => pending.finish(is_denied, &mut shards),
+        };
+        let outcomes = pending.into_iter().map(finish).collect();
         for (_, shard) in &mut shards {
             shard.maintain(now_us);
         }
@@ -131,7 +135,7 @@ impl<C: Clock> Reset for MemoryStore<C> {
     }
 }
 
-/// A charge with its verdict from the unchanged counter.
+/// A charge with its verdict.
 struct PendingCharge<'c> {
     charge: &'c Charge,
     key: &'c str,
@@ -139,6 +143,8 @@ struct PendingCharge<'c> {
     entry: Option<EntryIndex>,
     attempt: Attempt,
     verdict: Verdict,
+    /// The outcome of a charge that does not depend on the others. It has taken effect.
+    outcome: Option<Outcome>,
 }
 
 impl<'c> PendingCharge<'c> {
@@ -152,7 +158,11 @@ impl<'c> PendingCharge<'c> {
         let shard = locked_shard(shards, shard_index);
         let entry = shard.find(key);
         let verdict = charge.kernel.verdict(entry.and_then(|entry| shard.state(entry)), attempt);
-        Self { charge, key, shard_index, entry, attempt, verdict }
+        let mut pending = Self { charge, key, shard_index, entry, attempt, verdict, outcome: None };
+        if charge.is_independent() {
+            pending.outcome = Some(pending.finish(false, shards));
+        }
+        pending
     }
 
     /// Records the charge if it must be recorded, and reports.

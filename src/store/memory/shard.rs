@@ -26,7 +26,7 @@ pub(super) struct EntryIndex(usize);
 
 #[derive(Debug)]
 struct CounterEntry {
-    /// `None` only while a decision has taken it.
+    /// `None` while a decision has taken it, and for an entry that the decision removes at its end.
     state: Option<State>,
     worth: Worth,
     /// [`State::weight`] when the state was put here.
@@ -124,9 +124,12 @@ impl Shard {
         }
     }
 
-    /// Removes an entry with the next [`Shard::maintain`], because the request may use further entries until then.
+    /// Removes an entry whose state was taken with the next [`Shard::maintain`], unless a state is put there before:
+    /// the request may use this entry again, and further ones.
     pub(super) fn discard(&mut self, index: EntryIndex) {
-        self.discarded.push(index.0);
+        if !self.discarded.contains(&index.0) {
+            self.discarded.push(index.0);
+        }
     }
 
     /// Moves the cursor, and evicts until the weight is within its bound. The last counter always stays: a counter
@@ -135,7 +138,9 @@ impl Shard {
         // The last entry takes the place of a removed one: from the highest index down, no discarded entry moves.
         self.discarded.sort_unstable();
         while let Some(index) = self.discarded.pop() {
-            self.remove_at(index);
+            if self.entries[index].state.is_none() {
+                self.remove_at(index);
+            }
         }
         self.remove_expired(ENTRIES_PER_DECISION, now_us);
         while self.weight > self.max_weight && self.entries.len() > 1 {

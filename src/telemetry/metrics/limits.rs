@@ -184,12 +184,12 @@ impl Bindings<'_> {
 }
 
 impl LimitMeters {
-    /// Counts a decision, once for each of its limits.
+    /// Counts a decision, once for each of its charges.
     pub fn record(&self, decision: &Decision) {
         if decision.shadowed {
             self.shadowed.inc();
         }
-        for (limit, result) in decision.counters() {
+        for (limit, result) in decision.charges() {
             let Some(meter) = self.meter(limit) else { continue };
             match result {
                 Some(result) => meter.record(&result, self.near_above(limit)),

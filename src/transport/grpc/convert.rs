@@ -89,8 +89,8 @@ impl From<&Limit> for wire::RateLimit {
     }
 }
 
-impl From<Header> for HeaderValue {
-    fn from(header: Header) -> Self {
+impl From<Header<'_>> for HeaderValue {
+    fn from(header: Header<'_>) -> Self {
         Self { key: header.name.to_owned(), value: header.value, raw_value: Vec::new() }
     }
 }

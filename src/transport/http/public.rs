@@ -39,7 +39,14 @@ pub fn public_router<S: Store + 'static>(
         .route("/readyz", get(readyz))
         .with_state(readiness);
     let metrics = Router::new().route("/metrics", get(render_metrics)).with_state(metrics);
-    decisions.merge(health).merge(metrics)
+    decisions.merge(health).merge(metrics).fallback(not_found)
+}
+
+/// The answer to an unknown path, with status 404: that of envoyproxy/ratelimit.
+pub const PAGE_NOT_FOUND: &str = "404 page not found\n";
+
+async fn not_found() -> (StatusCode, &'static str) {
+    (StatusCode::NOT_FOUND, PAGE_NOT_FOUND)
 }
 
 async fn render_metrics(State(metrics): State<Metrics>) -> Response {

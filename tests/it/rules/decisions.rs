@@ -16,42 +16,48 @@ use ratelimitd::telemetry::metrics::Metrics;
 use super::REFERENCE;
 
 /// A minute boundary.
-const T0: u64 = 1_700_000_040_000_000;
+pub(super) const T0: u64 = 1_700_000_040_000_000;
 
-struct Fixture {
-    limiter: Limiter<Arc<MemoryStore<Arc<ManualClock>>>>,
+pub(super) struct Fixture {
+    pub(super) limiter: Limiter<Arc<MemoryStore<Arc<ManualClock>>>>,
     clock: Arc<ManualClock>,
 }
 
 impl Fixture {
-    fn new(rules: &str) -> Self {
-        Self::with(rules, Enforcement::Enforce)
+    pub(super) fn new(rules: &str) -> Self {
+        Self::by_default(rules, Defaults::ENVOY_RATELIMIT)
     }
 
-    fn with(rules: &str, enforcement: Enforcement) -> Self {
+    fn in_shadow_mode(rules: &str) -> Self {
+        let mut fixture = Self::new(rules);
+        fixture.limiter.enforcement = Enforcement::Shadow;
+        fixture
+    }
+
+    pub(super) fn by_default(rules: &str, defaults: Defaults) -> Self {
         let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().expect("a temporary file");
         file.write_all(rules.as_bytes()).expect("room for the rules");
-        let loaded =
-            load(&[file.path().to_owned()], REFERENCE).unwrap_or_else(|problems| panic!("{problems}"));
+        let options = LoadOptions { defaults, ..REFERENCE };
+        let loaded = load(&[file.path().to_owned()], options).unwrap_or_else(|problems| panic!("{problems}"));
         let metrics = Metrics::new(800_000).expect("the metrics have different names");
         let clock = Arc::new(ManualClock::at(T0));
         let store = Arc::new(MemoryStore::new(MemoryOptions::default(), Arc::clone(&clock)));
         let rulebook = Arc::new(Rulebook::new(loaded.rules, metrics));
-        Self { limiter: Limiter { rulebook, store, enforcement }, clock }
+        Self { limiter: Limiter { rulebook, store, enforcement: Enforcement::Enforce }, clock }
     }
 
-    async fn decide(&self, descriptors: &[Descriptor]) -> Decision {
+    pub(super) async fn decide(&self, descriptors: &[Descriptor]) -> Decision {
         let request = Request { domain: "d".to_owned(), hits_addend: 0, descriptors: descriptors.to_vec() };
         self.limiter.decide(&request).await.expect("memory always answers")
     }
 }
 
-fn descriptor(entries: &[(&str, &str)]) -> Descriptor {
+pub(super) fn descriptor(entries: &[(&str, &str)]) -> Descriptor {
     let entry = |&(key, value): &(&str, &str)| Entry { key: key.to_owned(), value: value.to_owned() };
     Descriptor { entries: entries.iter().map(entry).collect(), ..Descriptor::default() }
 }
 
-fn hits(entries: &[(&str, &str)], hits: u64) -> Descriptor {
+pub(super) fn hits(entries: &[(&str, &str)], hits: u64) -> Descriptor {
     Descriptor { hits: Some(hits), ..descriptor(entries) }
 }
 
@@ -69,7 +75,7 @@ fn summary(decision: &Decision) -> String {
     format!("{} {}", code(decision.overall), statuses.join(" "))
 }
 
-async fn expect(fixture: &Fixture, rows: &[(&[Descriptor], &str)]) {
+pub(super) async fn expect(fixture: &Fixture, rows: &[(&[Descriptor], &str)]) {
     for (number, (descriptors, expected)) in rows.iter().enumerate() {
         assert_eq!(summary(&fixture.decide(descriptors).await), *expected, "row {number}");
     }
@@ -84,7 +90,7 @@ async fn a_rule_without_algorithm_counts_as_envoyproxy_ratelimit_does() {
         &fixture,
         &[
             (std::slice::from_ref(&k), "O O2"),
-            (&[k.clone(), k.clone()], "O O0 O0"), // two descriptors, one counter: the costs are added
+            (&[k.clone(), k.clone()], "O O1 O0"), // two descriptors, one counter: one after the other
             (std::slice::from_ref(&other), "O O2"), // each value has its own counter
             (&[other.clone(), k.clone()], "X O1 X0"), // denied, and recorded nevertheless
             (&[hits(&[("k", "b")], 0)], "O O1"),  // a peek
@@ -239,7 +245,7 @@ async fn a_limit_of_0_denies_every_request() {
 async fn global_shadow_mode_answers_ok_with_the_statuses_of_the_limits() {
     let rules =
         "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: gcra}}]";
-    let fixture = Fixture::with(rules, Enforcement::Shadow);
+    let fixture = Fixture::in_shadow_mode(rules);
     let k = [descriptor(&[("k", "")])];
     expect(&fixture, &[(&k, "O O0"), (&k, "O X0")]).await;
     assert!(fixture.decide(&k).await.shadowed);

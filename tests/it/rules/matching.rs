@@ -219,7 +219,9 @@ fn counters_of_share_threshold_differ_between_rules() {
         "domain: d\ndescriptors:\n  - {{ key: k_a, value: '*', {limit} }}\n  - {{ key: k, value: '*', {limit} }}\n"
     ));
     let shared = |descriptor| keys(&rules, &request("d", &[descriptor]));
-    assert_eq!(shared("k=a_b"), ["{d|k_a=*%*}#fw:1/60000000"]);
+    // The pattern of k_a, with the key of the request.
+    assert_eq!(shared("k=a_b"), ["{d|k=k_a_*%**}#fw:1/60000000"]);
+    assert_eq!(shared("k_a=b"), ["{d|k_a=*%*}#fw:1/60000000"]);
     assert_eq!(shared("k=zzz"), ["{d|k=*%*}#fw:1/60000000"]);
 }
 

@@ -7,6 +7,7 @@ mod matching;
 mod messages;
 mod options;
 mod reload;
+mod repeated;
 mod shards;
 
 use std::path::{Path, PathBuf};

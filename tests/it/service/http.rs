@@ -80,7 +80,6 @@ async fn invalid_json_is_a_bad_request_with_the_reason() {
         ("\u{0}", "expected"),
         (r#"{"domain":"web","descriptors":[]}"#, "descriptor list must not be empty"),
         (r#"{"descriptors":[{"entries":[{"key":"user"}]}]}"#, "domain must not be empty"),
-        (r#"{"domain":"web","descriptors":[{}]}"#, "descriptor 0: no entries"),
         (r#"{"domain":"web","descriptor":[]}"#, "unknown field"),
         (r#"{"domain":"web","hitsAddend":-1}"#, "whole number"),
         (

@@ -49,6 +49,7 @@ pub(crate) async fn contract(store: impl Store, clock: Arc<ManualClock>) {
         counts_keys_separately(&subject, algorithm).await;
         charges_all_or_none(&subject, algorithm).await;
         records_postpaid_charges_always(&subject, algorithm).await;
+        decides_postpaid_charges_in_turn(&subject, algorithm).await;
         denies_by_role(&subject, algorithm).await;
         peeks_and_refunds(&subject, algorithm).await;
         admits_again_after_the_wait(&subject, algorithm).await;
@@ -109,6 +110,36 @@ async fn records_postpaid_charges_always(store: &Subject<impl Store>, algorithm:
     let again = [(post.as_str(), postpaid)];
     assert_eq!(store.answers(T0, &again).await, "X0", "{algorithm}: recorded although it does not fit");
     assert_eq!(store.answers(T0, &again).await, "X0", "{algorithm}");
+}
+
+async fn decides_postpaid_charges_in_turn(store: &Subject<impl Store>, algorithm: Algorithm) {
+    let (post, pre) = (format!("{algorithm}-turn"), format!("{algorithm}-whole"));
+    let postpaid = |group, cost| Charge {
+        charging: Charging::Postpaid,
+        role: Role::Quota(group),
+        ..charge(hourly(algorithm, 4), cost)
+    };
+    let several = [
+        (post.as_str(), postpaid(0, Cost::take(3))),
+        (&pre, charge(hourly(algorithm, 9), Cost::take(1))),
+        (&post, postpaid(1, Cost::PEEK)),
+        (&post, postpaid(2, Cost::take(2))),
+        (&pre, charge(hourly(algorithm, 9), Cost::take(2))),
+        (&post, postpaid(3, Cost::refund(2))),
+    ];
+    assert_eq!(store.answers(T0, &several).await, "O1 O6 O1 X0 O1", "{algorithm}: not all quotas are over");
+    let two = [
+        (post.as_str(), postpaid(0, Cost::take(2))),
+        (&pre, several[1].1.clone()),
+        (&post, postpaid(1, Cost::take(1))),
+    ];
+    assert_eq!(
+        store.answers(T0, &two).await,
+        "X0 O6 X0",
+        "{algorithm}: all are, and the prepaid charge is not recorded"
+    );
+    let emptied = [(post.as_str(), postpaid(0, Cost::refund(9))), (&post, postpaid(1, Cost::take(1)))];
+    assert_eq!(store.answers(T0, &emptied).await, "O4 O3", "{algorithm}: empty, and used again");
 }
 
 async fn denies_by_role(store: &Subject<impl Store>, algorithm: Algorithm) {

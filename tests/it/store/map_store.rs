@@ -56,13 +56,7 @@ impl Store for MapStore {
         let attempt = |charge: &Charge| Attempt { now_us, cost: charge.cost };
         let counter = |key: &str| if self.has(Fault::SharesOneCounter) { "" } else { key }.to_owned();
         let mut states = self.states.lock().expect("no decision panics");
-        let verdict = |(key, charge): (&str, &Charge)| {
-            charge.kernel.verdict(states.get(&counter(key)), attempt(charge))
-        };
-        let verdicts: Vec<_> = charges.iter().map(verdict).collect();
-        let is_denied = self.is_denied(charges, &verdicts);
-        let mut outcomes = Outcomes::default();
-        for ((key, charge), verdict) in charges.iter().zip(verdicts) {
+        let finish = |states: &mut HashMap<String, State>, key: &str, charge: &Charge, verdict, is_denied| {
             if self.is_recorded(charge, verdict, is_denied) {
                 let before = states.remove(&counter(key));
                 let after = charge.kernel.recorded(before, attempt(charge));
@@ -71,7 +65,27 @@ impl Store for MapStore {
             let facts = charge.kernel.facts(states.get(&counter(key)), attempt(charge));
             let report = charge.kernel.report(&facts, attempt(charge), verdict);
             let decided_by = DecidedBy::Store(CounterSnapshot { now_us, facts });
-            outcomes.by_charge.push(Some(Outcome { verdict, report, decided_by }));
+            Some(Outcome { verdict, report, decided_by })
+        };
+        let mut verdicts = Vec::new();
+        let mut outcomes = Outcomes::default();
+        for (key, charge) in charges.iter() {
+            let verdict = charge.kernel.verdict(states.get(&counter(key)), attempt(charge));
+            verdicts.push(verdict);
+            let is_decided = charge.is_independent();
+            outcomes.by_charge.push(if is_decided {
+                finish(&mut states, key, charge, verdict, false)
+            } else {
+                None
+            });
+        }
+        let is_denied = self.is_denied(charges, &verdicts);
+        for ((outcome, (key, charge)), verdict) in
+            outcomes.by_charge.iter_mut().zip(charges.iter()).zip(verdicts)
+        {
+            if !charge.is_independent() {
+                *outcome = finish(&mut states, key, charge, verdict, is_denied);
+            }
         }
         Ok(outcomes)
     }

@@ -33,30 +33,40 @@ struct Model {
 
 impl Model {
     fn decide(&mut self, charges: &Charges, now_us: u64) -> Outcomes {
-        let attempt = |charge: &Charge| Attempt { now_us, cost: charge.cost };
-        let verdicts: Vec<_> = charges
-            .iter()
-            .map(|(key, charge)| charge.kernel.verdict(self.states.get(key), attempt(charge)))
-            .collect();
+        let (mut verdicts, mut outcomes) = (Vec::new(), Outcomes::default());
+        for (key, charge) in charges.iter() {
+            let verdict = charge.kernel.verdict(self.states.get(key), Attempt { now_us, cost: charge.cost });
+            let is_final = charge.is_independent();
+            verdicts.push(verdict);
+            outcomes.by_charge.push(is_final.then(|| self.finish(key, charge, verdict, (now_us, false))));
+        }
         let is_denied = charges.is_denied(|index| verdicts[index] == Verdict::Over);
-        let mut outcomes = Outcomes::default();
-        for ((key, charge), &verdict) in charges.iter().zip(&verdicts) {
-            if charge.is_recorded(verdict, is_denied) {
-                let before = self.states.remove(key);
-                let after = charge.kernel.recorded(before, attempt(charge));
-                // A counter that a refund has emptied is not kept, so that a step back of the clock does not find it.
-                if let Some(after) = after.filter(|after| charge.kernel.unused_from_us(after) > now_us) {
-                    self.states.insert(key.to_owned(), after);
-                }
-            }
-            let facts = charge.kernel.facts(self.states.get(key), attempt(charge));
-            outcomes.by_charge.push(Some(Outcome {
-                verdict,
-                report: charge.kernel.report(&facts, attempt(charge), verdict),
-                decided_by: DecidedBy::Store(CounterSnapshot { now_us, facts }),
-            }));
+        for (index, (key, charge)) in charges.iter().enumerate() {
+            outcomes.by_charge[index]
+                .get_or_insert_with(|| self.finish(key, charge, verdicts[index], (now_us, is_denied)));
         }
         outcomes
+    }
+
+    /// Records a charge with this verdict, if it is to be recorded, and reports.
+    fn finish(
+        &mut self,
+        key: &str,
+        charge: &Charge,
+        verdict: Verdict,
+        (now_us, is_denied): (u64, bool),
+    ) -> Outcome {
+        let attempt = Attempt { now_us, cost: charge.cost };
+        if charge.is_recorded(verdict, is_denied) {
+            let after = charge.kernel.recorded(self.states.remove(key), attempt);
+            // A counter that a refund has emptied is not kept, so that a step back of the clock does not find it.
+            if let Some(after) = after.filter(|after| charge.kernel.unused_from_us(after) > now_us) {
+                self.states.insert(key.to_owned(), after);
+            }
+        }
+        let facts = charge.kernel.facts(self.states.get(key), attempt);
+        let report = charge.kernel.report(&facts, attempt, verdict);
+        Outcome { verdict, report, decided_by: DecidedBy::Store(CounterSnapshot { now_us, facts }) }
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct RandomCharge {
 #[derive(Clone, Debug)]
 pub(crate) enum Amount {
     Peek,
+    /// For a fixed window; else a peek.
+    DebtPeek,
     Take(f64),
     Few(u64),
     Saturated,
@@ -82,11 +84,14 @@ pub(crate) fn period_us(kernel: &Kernel) -> u64 {
 }
 
 impl Amount {
-    /// The cost for a limit whose largest cost is `max_cost`.
-    fn cost(&self, max_cost: u64) -> Cost {
+    /// The cost for a limit of this kernel.
+    fn cost(&self, kernel: &Kernel) -> Cost {
+        let (max_cost, is_window) = (kernel.max_cost(), matches!(kernel, Kernel::FixedWindow(_)));
         let part = |share: f64| (share * max_cost as f64) as u64 + 1;
         match *self {
             Self::Peek => Cost::PEEK,
+            Self::DebtPeek if is_window => Cost::DEBT_PEEK,
+            Self::DebtPeek => Cost::PEEK,
             Self::Take(share) => Cost::take(part(share)),
             Self::Few(units) => Cost::take(units),
             Self::Saturated => Cost::take(u64::MAX),
@@ -101,7 +106,7 @@ impl RandomCharge {
     pub(crate) fn charge(&self, kernel: Kernel) -> Charge {
         Charge {
             kernel,
-            cost: self.amount.cost(kernel.max_cost()),
+            cost: self.amount.cost(&kernel),
             charging: self.charging,
             role: self.role,
             on_store_failure: FailurePolicy::default(),

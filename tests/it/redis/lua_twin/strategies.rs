@@ -37,7 +37,8 @@ pub(crate) fn kernel(
 
 fn amount() -> impl Strategy<Value = Amount> {
     prop_oneof![
-        10 => Just(Amount::Peek),
+        8 => Just(Amount::Peek),
+        2 => Just(Amount::DebtPeek),
         5 => (0.0..1.2).prop_map(Amount::Refund),
         5 => (1..4_u64).prop_map(|units| Amount::Refund(units as f64 * 1e-9)),
         2 => Just(Amount::Saturated),

@@ -85,7 +85,7 @@ async fn an_override_replaces_the_rules() {
 async fn an_undefined_unit_is_refused_and_nothing_is_charged() {
     let service = service();
     let mut rls = Rls::connect(service.grpc_port()).await;
-    for unit in [0, 7, 99, -1, i32::MAX] {
+    for unit in [0, 8, 99, -1, i32::MAX] {
         let request = request_for(vec![descriptor(&[("user", "v")]), with_override(5, unit)]);
         let error = rls.send(request).await.expect_err("the unit is not defined");
         assert_eq!(error.code(), tonic::Code::InvalidArgument);

@@ -1,8 +1,9 @@
 -- Decides a batch of requests at one instant. This file is the first part of one script: the kernels follow, then
 -- decide.lua, in the order of script/mod.rs. The numbers that Rust must know too are in script/layout.rs.
 --
--- KEYS     counters, in the order of the charges that use them. Two requests may use one counter; the charges of one
---          request and different limits never do. A blocked limit has no counter and no key.
+-- KEYS     counters, in the order of the charges that use them. Two requests may use one counter, and so may charges of
+--          one request that are recorded in any case, or never (postpaid charges, peeks). A blocked limit has no counter
+--          and no key.
 -- ARGV[1]  time in us since the epoch, or -1 for the server's clock
 -- ARGV[2]  time in ms for which a counter is kept after it is unused
 -- ARGV[3]  requests, one after the other, little endian; decide.lua describes the layout

@@ -3,7 +3,8 @@
 --   several charges       u8 SEVERAL, u16 charges, u16 quota groups; then the charges, with u16 role after the mode
 --   a charge to undo      u8 GRANT, the id of the grant as a double; then the charge with mode UNDO
 --   a counter to reset    u8 RESET
--- Several charges are recorded together or not at all. The role of a charge tells what follows if it does not fit: 0
+-- Several charges are recorded together or not at all, except those whose mode says that they are recorded in any case:
+-- they take effect before the next charge is decided. The role of a charge tells what follows if it does not fit: 0
 -- the request is denied, 1 nothing, 2 + g quota group g is over; if all groups are over, the request is denied. The id
 -- of a grant is: of a window its index, of an interval bucket the time of the last refill, of a log the time of its
 -- entry, of GCRA the theoretical arrival time before the grant or the time of the grant, whichever is later.
@@ -39,13 +40,12 @@ if FEATURES % 4 >= 2 then
   end
 end
 
--- Replies for a charge that does not change A, B and C. Records a charge of a log.
-local function reply_unchanged(counter, kernel, mode, at, fits, is_recorded)
+-- Replies, from REPLY[n] on, for a charge that does not change A, B and C. Records a charge of a log.
+local function reply_unchanged(n, counter, kernel, mode, at, fits, is_recorded)
   if is_recorded then
     fits = record_log(counter, mode, unpack_from('<ddd', REQUESTS, at)) and fits
   end
-  local n, first, width = REPLY_SIZE + 1, A[counter], WIDTHS[kernel]
-  REPLY_SIZE = REPLY_SIZE + width
+  local first, width = A[counter], WIDTHS[kernel]
   if kernel == SLIDING_LOG then
     first, REPLY[n + 1], REPLY[n + 2], REPLY[n + 3] = log_facts(counter, unpack_from('<dd', REQUESTS, at))
   elseif kernel == BLOCKED then
@@ -75,23 +75,46 @@ if FEATURES % 2 >= 1 then
     return counter
   end
 
-  -- The charges of the current request, by index. ATS has where their parameters start.
-  local COUNTERS, CHARGE_KERNELS, MODES, ATS, FITS, UNUSED_FROMS, AS, BS, CS = {}, {}, {}, {}, {}, {}, {}, {}, {}
+  -- Records a charge and replies for it, from REPLY[n] on.
+  local function record(n, counter, kernel, fits, unused_from, a, b, c)
+    KERNEL_OF[counter], UNUSED_FROM[counter], A[counter] = kernel, unused_from, a
+    REPLY[n] = fits and a or -1 - a
+    local width = WIDTHS[kernel]
+    if width > 1 then
+      B[counter], REPLY[n + 1] = b, b
+      if width > 2 then
+        C[counter], REPLY[n + 2] = c, c
+      end
+    end
+  end
 
-  -- All charges are decided on the counters as they are before any charge is recorded.
+  -- The charges of the current request that wait for the verdict on the request. ATS has where their parameters start,
+  -- PLACES where their reply starts.
+  local COUNTERS, CHARGE_KERNELS, MODES, ATS, PLACES = {}, {}, {}, {}, {}
+  local FITS, UNUSED_FROMS, AS, BS, CS = {}, {}, {}, {}, {}
+
+  -- First all charges are decided, then those that depend on the verdict are recorded. No other charge of the request
+  -- uses a counter of these.
   function decide_several(at)
     local count, groups = unpack_from('<I2I2', REQUESTS, at)
-    local denied, is_group_over, over_count = false, nil, 0
+    local denied, is_group_over, over_count, waiting = false, nil, 0, 0
     at = at + 4
     for i = 1, count do
       local kernel, mode, role, role_high = byte(REQUESTS, at, at + 3)
       local counter = next_counter(kernel)
       at = at + 4
-      COUNTERS[i], CHARGE_KERNELS[i], MODES[i], ATS[i] = counter, kernel, mode, at
       local fits, unused_from, a, b, c = KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at))
-      FITS[i], UNUSED_FROMS[i], AS[i] = fits, unused_from, a
-      if b then
-        BS[i], CS[i] = b, c
+      local n = REPLY_SIZE + 1
+      REPLY_SIZE = REPLY_SIZE + WIDTHS[kernel]
+      if mode == TAKE or mode == REFUND then
+        waiting = waiting + 1
+        COUNTERS[waiting], CHARGE_KERNELS[waiting], MODES[waiting] = counter, kernel, mode
+        ATS[waiting], PLACES[waiting] = at, n
+        FITS[waiting], UNUSED_FROMS[waiting], AS[waiting], BS[waiting], CS[waiting] = fits, unused_from, a, b, c
+      elseif a then
+        record(n, counter, kernel, fits, unused_from, a, b, c)
+      else
+        reply_unchanged(n, counter, kernel, mode, at, fits, unused_from)
       end
       if not fits then
         role = role + 256 * role_high
@@ -108,27 +131,12 @@ if FEATURES % 2 >= 1 then
       at = at + SIZES[kernel]
     end
     denied = denied or groups > 0 and over_count == groups
-    for i = 1, count do
-      local mode, kernel, counter, a = MODES[i], CHARGE_KERNELS[i], COUNTERS[i], AS[i]
-      local is_recorded = not denied or mode == RECORD or mode == REFUND_RECORDED
-      if not (a and is_recorded) then
-        reply_unchanged(counter, kernel, mode, ATS[i], FITS[i], is_recorded and UNUSED_FROMS[i])
+    for i = 1, waiting do
+      local counter, kernel, n = COUNTERS[i], CHARGE_KERNELS[i], PLACES[i]
+      if AS[i] and not denied then
+        record(n, counter, kernel, FITS[i], UNUSED_FROMS[i], AS[i], BS[i], CS[i])
       else
-        KERNEL_OF[counter], UNUSED_FROM[counter], A[counter] = kernel, UNUSED_FROMS[i], a
-        REPLY_SIZE = REPLY_SIZE + 1
-        REPLY[REPLY_SIZE] = FITS[i] and a or -1 - a
-        local width = WIDTHS[kernel]
-        if width > 1 then
-          local b = BS[i]
-          B[counter] = b
-          REPLY_SIZE = REPLY_SIZE + 1
-          REPLY[REPLY_SIZE] = b
-          if width > 2 then
-            C[counter] = CS[i]
-            REPLY_SIZE = REPLY_SIZE + 1
-            REPLY[REPLY_SIZE] = CS[i]
-          end
-        end
+        reply_unchanged(n, counter, kernel, MODES[i], ATS[i], FITS[i], not denied and UNUSED_FROMS[i])
       end
     end
     return at
@@ -156,7 +164,9 @@ while at <= length do
     end
     local fits, unused_from, a, b, c = KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at))
     if not a then -- nothing to record, or a log
-      reply_unchanged(counter, kernel, mode, at, fits, unused_from)
+      local n = REPLY_SIZE + 1
+      REPLY_SIZE = REPLY_SIZE + WIDTHS[kernel]
+      reply_unchanged(n, counter, kernel, mode, at, fits, unused_from)
     else
       KERNEL_OF[counter], UNUSED_FROM[counter], A[counter] = kernel, unused_from, a
       REPLY_SIZE = REPLY_SIZE + 1
