@@ -4,6 +4,7 @@
 //! `envoy`. All other modules need neither (`make test-fast`). `support` starts and stops the servers.
 
 mod cli;
+mod conformance;
 mod envoy;
 mod redis;
 mod rules;

@@ -16,6 +16,7 @@ use crate::support::redis::parsed;
 mod admission;
 mod answers_corpus;
 mod cluster;
+mod conformance;
 mod contract;
 mod deny_cache;
 mod distance;

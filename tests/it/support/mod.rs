@@ -19,3 +19,4 @@ pub mod redis;
 pub mod tls;
 pub mod unwritable;
 pub mod wait;
+pub mod yaml;

@@ -38,7 +38,7 @@ impl Plan {
         Self::default().rule_file("rules.yaml", rules)
     }
 
-    /// Adds a file to the rules directory.
+    /// Adds a file to the rules directory; the name may start with folders.
     pub fn rule_file(mut self, name: &str, text: &str) -> Self {
         self.rules.push((name.to_owned(), text.to_owned()));
         self
@@ -108,7 +108,9 @@ impl Plan {
         let directory = TempDir::new().expect("a temporary directory");
         std::fs::create_dir(directory.path().join("rules")).expect("a rules directory");
         for (name, text) in &self.rules {
-            std::fs::write(directory.path().join("rules").join(name), text).expect("a rule file");
+            let path = directory.path().join("rules").join(name);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a rules directory");
+            std::fs::write(path, text).expect("a rule file");
         }
         let mut attempts = 1;
         loop {
