@@ -9,12 +9,16 @@ const BYTES_OF_A_DENIAL: i64 = 128;
 const MOST_DENIALS: i64 = 100_000_000;
 
 pub(super) fn translate(draft: &mut Draft) {
-    for (variable, key) in
-        [("RESPONSE_DYNAMIC_METADATA", "response.dynamic_metadata"), ("SHADOW_MODE", "shadow_mode")]
-    {
+    for (variable, key) in [
+        ("RESPONSE_DYNAMIC_METADATA", "response.dynamic_metadata"),
+        ("SHADOW_MODE", "shadow_mode"),
+        ("QUOTA_MODE", "quota_mode"),
+    ] {
         let text = draft.values.flag(variable).to_string();
         draft.set_if_given(key, text, variable);
     }
+    translate_header_names(draft);
+    draft.set_default("defaults.used_up_check", "ok", "a variable for it");
     let headers =
         if draft.values.flag("LIMIT_RESPONSE_HEADERS_ENABLED") { "envoy_ratelimit" } else { "none" };
     draft.set_if_given("response.headers", headers, "LIMIT_RESPONSE_HEADERS_ENABLED");
@@ -29,6 +33,21 @@ pub(super) fn translate(draft: &mut Draft) {
             draft.values.refuse("BACKEND_TYPE", "redis, because there is no store for memcached");
         }
         _ => draft.values.refuse("BACKEND_TYPE", "redis"),
+    }
+}
+
+fn translate_header_names(draft: &mut Draft) {
+    for (variable, key) in [
+        ("LIMIT_LIMIT_HEADER", "response.limit_header"),
+        ("LIMIT_REMAINING_HEADER", "response.remaining_header"),
+        ("LIMIT_RESET_HEADER", "response.reset_header"),
+    ] {
+        match draft.values.text(variable).to_owned() {
+            name if name.is_empty() => {
+                draft.values.warn(format!("{variable} is empty, so the header has its default name"));
+            }
+            name => draft.set_if_given(key, name, variable),
+        }
     }
 }
 

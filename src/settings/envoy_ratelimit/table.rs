@@ -136,24 +136,9 @@ static RULES: [ReferenceVariable; 10] = [
 
 static ANSWERS: [ReferenceVariable; 13] = [
     ReferenceVariable::own("LIMIT_RESPONSE_HEADERS_ENABLED", Flag, "false", Sets(&["response.headers"])),
-    ReferenceVariable::own(
-        "LIMIT_LIMIT_HEADER",
-        Text,
-        "RateLimit-Limit",
-        Refused { except: &["RateLimit-Limit"], reason: "the names of the headers cannot be changed yet" },
-    ),
-    ReferenceVariable::own(
-        "LIMIT_REMAINING_HEADER",
-        Text,
-        "RateLimit-Remaining",
-        Refused { except: &["RateLimit-Remaining"], reason: "the names of the headers cannot be changed yet" },
-    ),
-    ReferenceVariable::own(
-        "LIMIT_RESET_HEADER",
-        Text,
-        "RateLimit-Reset",
-        Refused { except: &["RateLimit-Reset"], reason: "the names of the headers cannot be changed yet" },
-    ),
+    ReferenceVariable::own("LIMIT_LIMIT_HEADER", Text, "RateLimit-Limit", Sets(&["response.limit_header"])).but("nothing is the default name"),
+    ReferenceVariable::own("LIMIT_REMAINING_HEADER", Text, "RateLimit-Remaining", Sets(&["response.remaining_header"])).but("nothing is the default name"),
+    ReferenceVariable::own("LIMIT_RESET_HEADER", Text, "RateLimit-Reset", Sets(&["response.reset_header"])).but("nothing is the default name"),
     ReferenceVariable::own("RESPONSE_DYNAMIC_METADATA", Flag, "false", Sets(&["response.dynamic_metadata"])),
     ReferenceVariable::own(
         "EXPIRATION_JITTER_MAX_SECONDS",
@@ -184,10 +169,5 @@ static ANSWERS: [ReferenceVariable; 13] = [
     )
     .but("`prepaid`: a denied request records nothing, not even for the limit that denies it"),
     ReferenceVariable::common("SHADOW_MODE", Flag, "false", Sets(&["shadow_mode"])),
-    ReferenceVariable::common(
-        "QUOTA_MODE",
-        Flag,
-        "false",
-        Refused { except: &["false"], reason: "quota mode for all rules does not exist yet; rules have `quota_mode`" },
-    ),
+    ReferenceVariable::common("QUOTA_MODE", Flag, "false", Sets(&["quota_mode"])),
 ];

@@ -10,12 +10,11 @@ pub struct Difference {
 }
 
 /// In the order of their names.
-pub const DIFFERENCES: [Difference; 17] = [
+pub const DIFFERENCES: [Difference; 16] = [
     differs("collision-of-two-descriptors", "parts of a counter's key are joined by `_`"),
     differs("composite-join-of-key-and-value", "parts of a counter's key are joined by `_`"),
     differs("error-empty-domain", "errors are gRPC `UNKNOWN`"),
     differs("error-no-descriptors", "errors are gRPC `UNKNOWN`"),
-    differs("files-of-any-name", "every file below the directory is read"),
     differs("json-400-not-json", "`/json` answers `Bad Request` without a reason"),
     differs("json-400-service-errors", "`/json` answers `Bad Request` without a reason"),
     differs("json-400-wrong-fields", "`/json` answers `Bad Request` without a reason"),

@@ -12,7 +12,7 @@ use super::case::{Case, Step, StepRequest};
 use super::observed::{self, Span};
 use super::{Counters, reference_settings};
 use crate::support::grpc::{RateLimitRequest, Rls};
-use crate::support::process::{Plan, Ratelimitd};
+use crate::support::process::Ratelimitd;
 use crate::support::{http, wait};
 
 /// How often a case is played if its windows keep ending.
@@ -32,15 +32,7 @@ pub fn play(case: &Case, counters: Counters<'_>) -> Option<String> {
 }
 
 fn play_once(case: &Case, counters: Counters<'_>, attempt: usize) -> Option<String> {
-    let mut plan = Plan::default().set("server.drain", "0s");
-    if let Counters::Redis(url) = counters {
-        plan = plan.redis(url).set("store.redis.key_prefix", format!("{}:{attempt}:", case.name));
-    }
-    plan = reference_settings::apply(case, plan);
-    for (name, text) in &case.rules {
-        plan = plan.rule_file(name, text);
-    }
-    let service = match plan.try_start() {
+    let service = match reference_settings::plan(case, counters, attempt).try_start() {
         Ok(service) => service,
         Err(problem) => return Some(format!("the service does not start: {}", problem.log)),
     };

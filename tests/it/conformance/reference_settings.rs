@@ -1,29 +1,28 @@
-//! The variables of the reference that the cases set, as settings of this service.
+//! How a case is started: with the variables of the reference as they are, and with what the test has to choose.
 
+use super::Counters;
 use super::case::Case;
 use crate::support::process::Plan;
 
-/// Adds the settings of the case to `plan`.
-pub fn apply(case: &Case, plan: Plan) -> Plan {
-    // What the reference does whatever its variables are.
-    let plan = plan.set("defaults.used_up_check", "ok");
-    case.settings.iter().fold(plan, |plan, (name, value)| apply_one(plan, name, value))
-}
+/// The case whose rules cannot be loaded, so that the service never becomes ready.
+const NEVER_READY: &str = "no-configuration";
 
-fn apply_one(plan: Plan, name: &str, value: &str) -> Plan {
-    match (name, value) {
-        ("CACHE_KEY_PREFIX", prefix) => plan.set("store.redis.key_prefix", prefix),
-        ("LIMIT_RESPONSE_HEADERS_ENABLED", "true") => plan.set("response.headers", "envoy_ratelimit"),
-        ("LIMIT_LIMIT_HEADER", header) => plan.set("response.limit_header", header),
-        ("LIMIT_REMAINING_HEADER", header) => plan.set("response.remaining_header", header),
-        ("LIMIT_RESET_HEADER", header) => plan.set("response.reset_header", header),
-        // The cache of denials needs no size.
-        ("LOCAL_CACHE_SIZE_IN_BYTES", _) => plan,
-        ("MERGE_DOMAIN_CONFIG", "true") => plan.set("rules.merge_domains", true),
-        ("QUOTA_MODE", "true") => plan.set("quota_mode", true),
-        ("RESPONSE_DYNAMIC_METADATA", "true") => plan.set("response.dynamic_metadata", true),
-        ("SHADOW_MODE", "true") => plan.set("shadow_mode", true),
-        ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true") => plan.set("defaults.charging", "prepaid"),
-        _ => panic!("{name}={value} has no row in this table"),
-    }
+/// The variables of the case, its rules, and the store. `attempt`: how often the case was played before.
+pub fn plan(case: &Case, counters: Counters<'_>, attempt: usize) -> Plan {
+    let plan = Plan::default()
+        .set("envoy_ratelimit_environment", "on")
+        .set("server.drain", "0s")
+        // The reference then reads every file of the directory.
+        .variable("RUNTIME_WATCH_ROOT", "false");
+    let plan = match counters {
+        // In the environment, because the default in the settings file does not count as chosen.
+        Counters::Memory => plan.env("STORE__KIND", "memory"),
+        Counters::Redis(url) => plan.redis(url),
+    };
+    let sets_prefix = case.settings.iter().any(|(name, _)| name == "CACHE_KEY_PREFIX");
+    let prefix = format!("{}:{attempt}:", case.name);
+    let plan = if sets_prefix { plan } else { plan.set("store.redis.key_prefix", prefix) };
+    let plan = if case.name == NEVER_READY { plan.wait_for_livez() } else { plan };
+    let plan = case.settings.iter().fold(plan, |plan, (name, value)| plan.variable(name, value));
+    case.rules.iter().fold(plan, |plan, (name, text)| plan.rule_file(name, text))
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use ratelimitd::clock::ManualClock;
 use ratelimitd::engine::{
-    Algorithm, Applied, Code, Decision, Descriptor, Enforcement, Entry, LimitOverride, Period, Request,
-    RetryAfter, Unit,
+    Algorithm, Applied, Code, Decision, Defaults, Descriptor, Enforcement, Entry, LimitOverride, Period,
+    Request, RetryAfter, Unit,
 };
 use ratelimitd::limiter::{Limiter, Rulebook};
-use ratelimitd::rules::load;
+use ratelimitd::rules::{LoadOptions, load};
 use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 use ratelimitd::telemetry::metrics::Metrics;
 
