@@ -31,7 +31,8 @@ pub trait Store: Send + Sync {
     ///   between; or, where a store cannot decide all charges in one step, it records first and undoes the charges of
     ///   a denied request. Then no limit is exceeded, but a request decided in between may be denied.
     /// * Outcomes: one per charge, in order. Each has the verdict, and the time and the facts of the counter after
-    ///   this charge ([`CounterSnapshot`](super::CounterSnapshot)). Only a layer that answers without the store skips charges.
+    ///   this charge ([`CounterSnapshot`](super::CounterSnapshot)). Only a layer that answers without the store skips
+    ///   charges.
     /// * Expiry: a counter may be removed once it equals an unused one
     ///   ([`Kernel::unused_from_us`](super::algorithm::Kernel::unused_from_us)); a full store may remove it earlier.
     /// * Deadline: the answer or an error comes within the store's own deadline; callers set none.
