@@ -10,8 +10,10 @@ pub mod explain;
 pub mod health;
 mod http_url;
 mod limit_arg;
+pub mod migrate;
 mod output;
 mod program;
+mod reference;
 pub mod replay;
 pub mod rule_options;
 mod seconds;
@@ -29,6 +31,7 @@ use check::CheckArgs;
 use counters::CountersArgs;
 use explain::ExplainArgs;
 use health::HealthArgs;
+use migrate::MigrateArgs;
 use program::Program;
 use replay::ReplayArgs;
 use serve::ServeArgs;
@@ -69,14 +72,19 @@ enum Command {
     Health(HealthArgs),
     Replay(ReplayArgs),
     Settings(SettingsArgs),
+    Migrate(MigrateArgs),
 }
 
 /// Runs the command of this process's command line. A malformed command line has the exit code 2.
 #[must_use]
 pub fn run() -> ExitCode {
     let (program, line) = Program::of_command_line(std::env::args_os().collect());
-    if let Some(name) = program.reference_name() {
-        return serve::run_as(name, line.len() > 1);
+    let words = || line.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
+    match program {
+        Program::Ratelimit => return serve::run_as("ratelimit", line.len() > 1),
+        Program::ConfigCheck => return reference::config_check::run(&words()),
+        Program::Client => return reference::client::run(&words()),
+        Program::Ratelimitd => {}
     }
     let cli = match Cli::try_parse_from(line) {
         Ok(cli) => cli,
@@ -95,6 +103,7 @@ pub fn run() -> ExitCode {
         Command::Health(args) => health::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Settings(args) => settings::run(&args),
+        Command::Migrate(args) => migrate::run(&args),
     }
 }
 

@@ -8,6 +8,10 @@ use std::path::Path;
 pub(super) enum Program {
     /// The service of `envoyproxy/ratelimit`.
     Ratelimit,
+    /// Its checker of rule files.
+    ConfigCheck,
+    /// Its client.
+    Client,
     /// Any other name.
     Ratelimitd,
 }
@@ -27,16 +31,13 @@ impl Program {
         }
     }
 
-    /// The name, if it is one of `envoyproxy/ratelimit`.
-    pub(super) fn reference_name(self) -> Option<&'static str> {
-        match self {
-            Self::Ratelimit => Some("ratelimit"),
-            Self::Ratelimitd => None,
-        }
-    }
-
     fn of_name(name: &OsStr) -> Option<Self> {
-        (name == "ratelimit").then_some(Self::Ratelimit)
+        match name.to_str()? {
+            "ratelimit" => Some(Self::Ratelimit),
+            "ratelimit_config_check" => Some(Self::ConfigCheck),
+            "ratelimit_client" => Some(Self::Client),
+            _ => None,
+        }
     }
 }
 
@@ -46,12 +47,14 @@ mod tests {
 
     #[test]
     fn a_program_is_named_by_its_path_or_by_the_first_argument() {
-        let cases: [(&[&str], Program, usize); 5] = [
+        let cases: [(&[&str], Program, usize); 7] = [
             (&["/bin/ratelimit"], Program::Ratelimit, 1),
             (&["ratelimit", "--help"], Program::Ratelimit, 2),
             (&["ratelimitd", "/bin/ratelimit", "x"], Program::Ratelimit, 2),
             (&["/usr/local/bin/ratelimitd", "serve"], Program::Ratelimitd, 2),
             (&["ratelimitd"], Program::Ratelimitd, 1),
+            (&["bin/ratelimit_config_check", "-h"], Program::ConfigCheck, 2),
+            (&["ratelimitd", "ratelimit_client", "-h"], Program::Client, 2),
         ];
         for (line, program, words) in cases {
             let line: Vec<OsString> = line.iter().map(OsString::from).collect();

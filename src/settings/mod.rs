@@ -114,12 +114,13 @@ impl Settings {
         let variables: Vec<(String, String)> = environment.into_iter().collect();
         written.layer.extend(layers::environment(variables.iter().cloned())?);
         let environment = EnvironmentUse::decide(called_as, &written.layer, &variables);
-        let mut warnings = Vec::new();
+        let (mut warnings, mut read) = (Vec::new(), Vec::new());
         if environment.is_read() {
             let texts = variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
             let translation = envoy_ratelimit::translate(texts);
             written.problems.extend(translation.problems);
             warnings.extend(translation.warnings);
+            read = translation.variables;
             let catalogue = Self::catalogue();
             let layer = &mut written.layer;
             warnings.extend(envoy_ratelimit::add_translated(layer, translation.layer, &catalogue));
@@ -128,7 +129,8 @@ impl Settings {
         let mut reader = Reader::new(written.layer, written.problems);
         let settings = Self::from_reader(&mut reader);
         variables.iter().for_each(|(name, _)| reader.refuse_misspelled(name));
-        let report = SettingsReport { environment, warnings, settings: reader.take_in_force() };
+        let settings_in_force = reader.take_in_force();
+        let report = SettingsReport { environment, warnings, variables: read, settings: settings_in_force };
         reader.finish()?;
         Ok((settings, report))
     }

@@ -50,8 +50,13 @@ impl Reader {
             self.secrets.push(key);
         }
         let fallback = || parser.parse(default).expect("every default is valid: a test reads them all");
-        let mut in_force =
-            SettingInForce { key, value: parser.shown(default), origin: Origin::Default, is_default: true };
+        let mut in_force = SettingInForce {
+            key,
+            value: parser.shown(default),
+            is_masked: false,
+            origin: Origin::Default,
+            is_default: true,
+        };
         let Some(written) = written else {
             self.in_force.push(in_force);
             return fallback();
@@ -63,6 +68,7 @@ impl Reader {
         };
         if let Some((text, value)) = text.and_then(|text| Some((text, parser.parse(text)?))) {
             in_force.value = parser.shown(text);
+            in_force.is_masked = in_force.value != text;
             in_force.is_default = text == default;
             in_force.origin = written.origin;
             self.in_force.push(in_force);

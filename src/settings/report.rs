@@ -10,6 +10,8 @@ pub struct SettingsReport {
     pub environment: EnvironmentUse,
     /// Values that have no effect, one line each.
     pub warnings: Vec<String>,
+    /// The variables of `envoyproxy/ratelimit` that were read.
+    pub variables: Vec<&'static str>,
     /// Every setting, in the order of the documentation.
     pub settings: Vec<SettingInForce>,
 }
@@ -20,6 +22,8 @@ pub struct SettingInForce {
     pub key: &'static str,
     /// As it was written; a secret is masked.
     pub value: String,
+    /// Whether the value hides a secret, so that it is not the setting's value.
+    pub is_masked: bool,
     pub origin: Origin,
     /// Whether the value is the compiled-in default, wherever it was written.
     pub is_default: bool,

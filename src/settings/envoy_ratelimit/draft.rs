@@ -23,6 +23,8 @@ pub(in crate::settings) struct Translation {
     pub(in crate::settings) layer: Layer,
     pub(in crate::settings) problems: Vec<SettingProblem>,
     pub(in crate::settings) warnings: Vec<String>,
+    /// The variables that are set to values that can be used.
+    pub(in crate::settings) variables: Vec<&'static str>,
 }
 
 #[derive(Debug)]
@@ -100,8 +102,9 @@ impl Draft {
     }
 
     pub(super) fn finish(self) -> Translation {
+        let variables = self.values.names().collect();
         let Values { problems, warnings, .. } = self.values;
-        Translation { layer: self.layer, problems, warnings }
+        Translation { layer: self.layer, problems, warnings, variables }
     }
 }
 

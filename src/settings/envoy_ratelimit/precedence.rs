@@ -6,6 +6,9 @@ use crate::settings::error::Origin;
 use crate::settings::layers::{Layer, RawSetting, RawValue};
 use crate::settings::reader::Setting;
 
+const PATH: &str = "rules.path";
+const XDS: &str = "rules.xds.address";
+
 /// Adds the translated settings to ours. Ours is used where both are set, and the returned line says so. A value of the
 /// settings file that only repeats the default does not count as set: the shipped file contains every setting.
 pub(in crate::settings) fn add_translated(
@@ -16,6 +19,13 @@ pub(in crate::settings) fn add_translated(
     let defaults: HashMap<&str, &str> =
         catalogue.iter().map(|setting| (setting.key, setting.default)).collect();
     let mut lines = Vec::new();
+    // Rules from a server and a path of rules exclude each other.
+    let path_repeats_default = ours
+        .get(PATH)
+        .is_some_and(|path| repeats_default(path, defaults.get(PATH).copied().unwrap_or_default()));
+    if translated.contains_key(XDS) && path_repeats_default {
+        ours.remove(PATH);
+    }
     for (key, theirs) in translated {
         let default = defaults.get(key.as_str()).copied().unwrap_or_default();
         match ours.get(&key).filter(|written| !repeats_default(written, default)) {

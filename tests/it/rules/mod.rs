@@ -1,6 +1,7 @@
 //! Rule files: messages, matching, reloading, the example files, the schema.
 
 mod decisions;
+mod directory;
 mod examples;
 mod hostile;
 mod matching;
