@@ -24,8 +24,45 @@ pub(super) fn translate(draft: &mut Draft) {
         }
     }
     draft.set("server.admin.read_by_any_host", "true", &["DEBUG_HOST"]);
+    translate_tls(draft);
     translate_age(draft);
     translate_log(draft);
+}
+
+/// TLS of the gRPC port.
+fn translate_tls(draft: &mut Draft) {
+    const USE_TLS: &str = "GRPC_SERVER_USE_TLS";
+    const CERTIFICATE: &str = "GRPC_SERVER_TLS_CERT";
+    const KEY: &str = "GRPC_SERVER_TLS_KEY";
+    const CLIENT_CA: &str = "GRPC_CLIENT_TLS_CACERT";
+    const CLIENT_NAME: &str = "GRPC_CLIENT_TLS_SAN";
+    if !draft.values.flag(USE_TLS) {
+        for name in [CERTIFICATE, KEY, CLIENT_CA, CLIENT_NAME] {
+            if draft.values.is_set(name) {
+                draft.values.warn(format!("{name} has no meaning without {USE_TLS}=true"));
+            }
+        }
+        return;
+    }
+    for (name, key) in [(CERTIFICATE, "server.grpc.tls.cert_file"), (KEY, "server.grpc.tls.key_file")] {
+        let path = draft.values.text(name).to_owned();
+        if path.is_empty() {
+            draft.values.refuse(name, format!("the path of a file, as {USE_TLS} is true"));
+        } else {
+            draft.set(key, path, &[name, USE_TLS]);
+        }
+    }
+    let [authorities, client] = [CLIENT_CA, CLIENT_NAME].map(|name| draft.values.text(name).to_owned());
+    if authorities.is_empty() {
+        if !client.is_empty() {
+            draft.values.warn(format!("{CLIENT_NAME} has no meaning without {CLIENT_CA}"));
+        }
+        return;
+    }
+    draft.set("server.grpc.tls.client_ca_file", authorities, &[CLIENT_CA]);
+    if !client.is_empty() {
+        draft.set("server.grpc.tls.client_san", client, &[CLIENT_NAME]);
+    }
 }
 
 /// The text of a listening address; `None` after a problem.

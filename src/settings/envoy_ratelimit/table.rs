@@ -68,16 +68,14 @@ static LISTENERS: [ReferenceVariable; 9] = [
 ];
 
 static TLS: [ReferenceVariable; 5] = [
-    ReferenceVariable::own(
-        "GRPC_SERVER_USE_TLS",
-        Flag,
-        "false",
-        Refused { except: &["false"], reason: "the gRPC port has no TLS yet" },
-    ),
-    ReferenceVariable::own("GRPC_SERVER_TLS_CERT", Text, "", Meaningless("only with GRPC_SERVER_USE_TLS")),
-    ReferenceVariable::own("GRPC_SERVER_TLS_KEY", Text, "", Meaningless("only with GRPC_SERVER_USE_TLS")),
-    ReferenceVariable::own("GRPC_CLIENT_TLS_CACERT", Text, "", Meaningless("only with GRPC_SERVER_USE_TLS")),
-    ReferenceVariable::own("GRPC_CLIENT_TLS_SAN", Text, "", Meaningless("only with GRPC_SERVER_USE_TLS")),
+    ReferenceVariable::own("GRPC_SERVER_USE_TLS", Flag, "false", Sets(&["server.grpc.tls.cert_file"])),
+    ReferenceVariable::own("GRPC_SERVER_TLS_CERT", Text, "", Sets(&["server.grpc.tls.cert_file"]))
+        .but("a bad new file keeps the old one, and does not end the process"),
+    ReferenceVariable::own("GRPC_SERVER_TLS_KEY", Text, "", Sets(&["server.grpc.tls.key_file"]))
+        .but("it may be in another directory than the certificate"),
+    ReferenceVariable::own("GRPC_CLIENT_TLS_CACERT", Text, "", Sets(&["server.grpc.tls.client_ca_file"]))
+        .but("only this file is trusted, not the system's authorities as well; read again when it changes"),
+    ReferenceVariable::own("GRPC_CLIENT_TLS_SAN", Text, "", Sets(&["server.grpc.tls.client_san"])),
 ];
 
 static LOG: [ReferenceVariable; 2] = [

@@ -10,7 +10,7 @@ const RECORDED: &str = include_str!("../../../tests/data/operation/settings.yaml
 
 /// Values that end the start there, and here later or not at all: the variable, whether the value is the empty one, and
 /// what happens instead.
-const LATER: [(&str, bool, &str); 14] = [
+const LATER: [(&str, bool, &str); 19] = [
     ("HOST", false, "the name is resolved when the port is bound"),
     ("GRPC_HOST", false, "the same"),
     ("RUNTIME_ROOT", false, "the service starts without rules, not ready"),
@@ -23,6 +23,11 @@ const LATER: [(&str, bool, &str); 14] = [
     ("REDIS_TLS_CLIENT_CERT", true, "the system's authorities are used"),
     ("REDIS_TLS_CLIENT_KEY", false, "as REDIS_TLS_CLIENT_CERT"),
     ("REDIS_TLS_CLIENT_KEY", true, "the same"),
+    ("GRPC_SERVER_TLS_CERT", false, "it is not looked at without GRPC_SERVER_USE_TLS"),
+    ("GRPC_SERVER_TLS_CERT", true, "the same"),
+    ("GRPC_SERVER_TLS_KEY", false, "the same"),
+    ("GRPC_SERVER_TLS_KEY", true, "the same"),
+    ("GRPC_CLIENT_TLS_CACERT", false, "the same"),
     ("REDIS_TLS_CACERT", false, "the same"),
     ("REDIS_TLS_CACERT", true, "the same"),
 ];
@@ -167,6 +172,10 @@ fn companions(name: &str) -> Vec<(&'static str, &'static str)> {
         _ => ("SINGLE", "redis:6379"),
     };
     let all = [
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_SERVER_TLS_CERT", "cert.pem"),
+        ("GRPC_SERVER_TLS_KEY", "key.pem"),
+        ("GRPC_CLIENT_TLS_CACERT", "ca.pem"),
         ("REDIS_TLS", "true"),
         ("REDIS_TLS_CLIENT_CERT", "cert.pem"),
         ("REDIS_TLS_CLIENT_KEY", "key.pem"),
