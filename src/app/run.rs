@@ -88,7 +88,7 @@ impl App {
             http = %addresses.http,
             %admin,
             store = settings.store.kind.name(),
-            rules = rules_from,
+            rules = %rules_from,
             "serving"
         );
         readiness.clear(NotReadyReason::Starting);

@@ -85,7 +85,7 @@ fn differences(found: &SettingsReport) -> String {
     let mut text = String::new();
     for variable in Settings::reference_variables().iter().filter(|variable| !variable.difference.is_empty())
     {
-        let is_set = found.variables.iter().any(|name| *name == variable.name);
+        let is_set = found.variables.contains(&variable.name);
         if is_set {
             let _ = writeln!(text, "# {}: {}", variable.name, variable.difference.replace('`', ""));
         }

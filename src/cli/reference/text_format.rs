@@ -20,7 +20,7 @@ fn status_fields(status: &DescriptorStatus) -> Vec<Option<String>> {
     vec![
         code("code", status.code().as_str_name()),
         status.current_limit.as_ref().map(|limit| message("current_limit", limit_fields(limit))),
-        number("limit_remaining", status.limit_remaining.into()),
+        number_field("limit_remaining", status.limit_remaining.into()),
         status.duration_until_reset.as_ref().map(|wait| message("duration_until_reset", wait_fields(wait))),
     ]
 }
@@ -28,13 +28,13 @@ fn status_fields(status: &DescriptorStatus) -> Vec<Option<String>> {
 fn limit_fields(limit: &RateLimit) -> Vec<Option<String>> {
     vec![
         (!limit.name.is_empty()).then(|| format!("name:{:?}", limit.name)),
-        number("requests_per_unit", limit.requests_per_unit.into()),
+        number_field("requests_per_unit", limit.requests_per_unit.into()),
         code("unit", limit.unit().as_str_name()),
     ]
 }
 
 fn wait_fields(wait: &Duration) -> Vec<Option<String>> {
-    vec![number("seconds", wait.seconds), number("nanos", wait.nanos.into())]
+    vec![number_field("seconds", wait.seconds), number_field("nanos", wait.nanos.into())]
 }
 
 fn header_fields(header: &HeaderValue) -> Vec<Option<String>> {
@@ -46,7 +46,7 @@ fn code(name: &str, value: &str) -> Option<String> {
     (value != "UNKNOWN").then(|| format!("{name}:{value}"))
 }
 
-fn number(name: &str, value: i64) -> Option<String> {
+fn number_field(name: &str, value: i64) -> Option<String> {
     (value != 0).then(|| format!("{name}:{value}"))
 }
 

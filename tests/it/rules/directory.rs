@@ -1,5 +1,5 @@
-//! The rule directory of `envoyproxy/ratelimit`: plays the recorded changes of it, and compares what is served afterwards
-//! with what was served there. Where it differs, the step says why.
+//! The rule directory of `envoyproxy/ratelimit`: plays the recorded changes of it, and compares what is served
+//! afterwards with what was served there. Where it differs, the step says why.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -126,9 +126,9 @@ fn rename(root: &Path, from: &str, to: &str) {
     fs::rename(root.join(from), root.join(to)).expect("a file");
 }
 
-#[test]
-fn single_changes_are_served_as_recorded() {
-    let steps = [
+/// How editors and programs write a file.
+fn ways_to_write() -> Vec<Step> {
+    vec![
         same("write in place (open w, write, close)", |root| write(root, "c/a.yaml", &rules("a", 2))),
         same("atomic rename over the file, from outside of the directory", |root| {
             write(root, "new", &rules("a", 2));
@@ -161,6 +161,12 @@ fn single_changes_are_served_as_recorded() {
             &["a.k: unit=HOUR n=2"],
             "the copies of editors are passed over; there they stop every load",
         ),
+    ]
+}
+
+/// Files that are not rules, are wrong, or are somewhere else.
+fn unusual_files() -> Vec<Step> {
+    vec![
         same("bad reload: broken yaml written in place", |root| {
             write(root, "c/a.yaml", "domain: a\ndescriptors: [\n")
         }),
@@ -200,10 +206,18 @@ fn single_changes_are_served_as_recorded() {
             permissions.set_readonly(true);
             fs::set_permissions(root.join("c/a.yaml"), permissions).expect("a file");
         }),
-    ];
-    for step in steps {
+    ]
+}
+
+#[test]
+fn single_changes_are_served_as_recorded() {
+    for step in ways_to_write().into_iter().chain(unusual_files()) {
         Watched::start("c", options(ANY), with_a).play(&step);
     }
+}
+
+#[test]
+fn files_of_one_domain_are_merged_with_the_setting() {
     let merging = LoadOptions { merge_domains: true, ..options(ANY) };
     let text = "domain: a\ndescriptors: [{key: z, rate_limit: {unit: hour, requests_per_unit: 5}}]\n";
     let mut watched = Watched::start("c", merging, with_a);

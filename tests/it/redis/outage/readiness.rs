@@ -70,7 +70,7 @@ async fn assert_not_ready_until(plan: Plan, [reason, logged]: [&str; 2], correct
         readiness(&service).await.err().filter(|reasons| reasons.contains(reason))
     });
     assert!(rejected.await.is_some(), "{}", service.log());
-    assert!(service.log().contains(logged), "{}", service.log());
+    wait::expect("the reason is in the log", || service.log().contains(logged));
     assert!(!service.log().contains("hunter"), "{}", service.log());
     correct();
     let ready = wait::until_async(wait::PATIENCE, async || readiness(&service).await.ok());
