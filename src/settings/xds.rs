@@ -6,7 +6,7 @@ use http::HeaderMap;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::error::{Fault, Origin, SettingProblem};
-use super::parsers::{Parser, count, duration, flag, optional_path};
+use super::parsers::{Parser, count, duration, flag, optional_path, optional_text};
 use super::reader::Reader;
 use crate::xds::{BackoffOptions, NodeIdentity, ServerAddress, TlsFiles, XdsOptions, parse_headers};
 
@@ -19,7 +19,7 @@ pub(super) fn xds_from_reader(reader: &mut Reader, path: Origin) -> Option<XdsOp
     let address = reader.take("rules.xds.address", "", address());
     // Every setting is taken, so that a malformed one is a problem also without an address.
     let identity = NodeIdentity {
-        id: reader.take("rules.xds.node_id", "default", text("a name")),
+        id: reader.take("rules.xds.node_id", "default", optional_text("a name")).unwrap_or_default(),
         metadata: reader.take("rules.xds.node_metadata", "", metadata()),
     };
     let headers = reader.take("rules.xds.headers", "", headers());
@@ -102,10 +102,6 @@ fn server_name() -> Parser<Option<ServerName<'static>>> {
         "" => Some(None),
         text => text.to_owned().try_into().ok().map(Some),
     })
-}
-
-fn text(noun: &'static str) -> Parser<String> {
-    Parser::new(noun, |text| (!text.is_empty()).then(|| text.to_owned()))
 }
 
 fn metadata() -> Parser<BTreeMap<String, String>> {

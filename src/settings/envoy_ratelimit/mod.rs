@@ -17,6 +17,7 @@ mod table;
 mod usage;
 mod values;
 mod variable;
+mod xds;
 mod xds_table;
 
 #[cfg(test)]

@@ -3,17 +3,31 @@
 use std::path::PathBuf;
 
 use super::draft::Draft;
+use super::xds;
 
 const DIRECTORY: [&str; 3] = ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"];
 const WATCH_ROOT: &str = "RUNTIME_WATCH_ROOT";
 
 pub(super) fn translate(draft: &mut Draft) {
     match draft.values.text("CONFIG_TYPE") {
-        "FILE" => {}
-        "" => draft.values.warn("CONFIG_TYPE is empty, so rules are read from files"),
-        // The table refuses it.
-        _ => return,
+        "FILE" => translate_directory(draft),
+        xds::CONFIG_TYPE => xds::translate(draft),
+        "" => {
+            draft.values.warn("CONFIG_TYPE is empty, so rules are read from files");
+            translate_directory(draft);
+        }
+        _ => draft.values.refuse("CONFIG_TYPE", format!("FILE or {}, in capitals", xds::CONFIG_TYPE)),
     }
+    for (variable, key) in [
+        ("MERGE_DOMAIN_CONFIG", "rules.merge_domains"),
+        ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "rules.require_domain"),
+    ] {
+        let text = draft.values.flag(variable).to_string();
+        draft.set_if_given(key, text, variable);
+    }
+}
+
+fn translate_directory(draft: &mut Draft) {
     let mut path = PathBuf::new();
     for name in DIRECTORY {
         // A slash at the start of a part does not make it absolute, as there.
@@ -29,13 +43,6 @@ pub(super) fn translate(draft: &mut Draft) {
     draft.set("rules.directory", directory(draft), &variables);
     let ignore_dot_files = draft.values.flag("RUNTIME_IGNOREDOTFILES");
     draft.set("rules.dot_files", (!ignore_dot_files).to_string(), &["RUNTIME_IGNOREDOTFILES"]);
-    for (variable, key) in [
-        ("MERGE_DOMAIN_CONFIG", "rules.merge_domains"),
-        ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "rules.require_domain"),
-    ] {
-        let text = draft.values.flag(variable).to_string();
-        draft.set_if_given(key, text, variable);
-    }
 }
 
 /// Which files of the directory are read.

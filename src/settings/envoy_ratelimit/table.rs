@@ -94,14 +94,15 @@ static RULES: [ReferenceVariable; 10] = [
         "CONFIG_TYPE",
         Text,
         "FILE",
-        Refused { except: &["FILE", ""], reason: "rules by xDS are not supported yet" },
+        Sets(&["rules.path", "rules.xds.address"]),
     ),
     ReferenceVariable::own(
         "FORCE_START_WITHOUT_INITIAL_CONFIG",
         Flag,
         "false",
-        Meaningless("with rule files the service always starts, and is not ready until its first rules are valid"),
-    ),
+        Sets(&["rules.xds.start_without_rules"]),
+    )
+    .but("with rule files the service always starts, and is not ready until its first rules are valid"),
     ReferenceVariable::own("MERGE_DOMAIN_CONFIG", Flag, "false", Sets(&["rules.merge_domains"]))
         .but("files are merged in the order of their names, not at random"),
     ReferenceVariable::own("RUNTIME_ROOT", Text, "/srv/runtime_data/current", Sets(PATH)).but(

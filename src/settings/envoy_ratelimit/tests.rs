@@ -10,7 +10,7 @@ const RECORDED: &str = include_str!("../../../tests/data/operation/settings.yaml
 
 /// Values that end the start there, and here later or not at all: the variable, whether the value is the empty one, and
 /// what happens instead.
-const LATER: [(&str, bool, &str); 19] = [
+const LATER: [(&str, bool, &str); 22] = [
     ("HOST", false, "the name is resolved when the port is bound"),
     ("GRPC_HOST", false, "the same"),
     ("RUNTIME_ROOT", false, "the service starts without rules, not ready"),
@@ -28,6 +28,9 @@ const LATER: [(&str, bool, &str); 19] = [
     ("GRPC_SERVER_TLS_KEY", false, "the same"),
     ("GRPC_SERVER_TLS_KEY", true, "the same"),
     ("GRPC_CLIENT_TLS_CACERT", false, "the same"),
+    ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", false, "the file is read when the service connects"),
+    ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", false, "the same"),
+    ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", false, "the same"),
     ("REDIS_TLS_CACERT", false, "the same"),
     ("REDIS_TLS_CACERT", true, "the same"),
 ];

@@ -32,6 +32,7 @@ mod service;
 mod shared_limits;
 mod store;
 mod undo;
+mod xds;
 
 const DAY_US: u64 = 86_400_000_000;
 

@@ -1,13 +1,13 @@
 //! Rules by xDS: the real binary, and a server of the discovery service in this process.
 
 mod changes;
-mod envoy_gateway;
+pub mod envoy_gateway;
 mod protocol;
 mod refused;
 mod resource;
 mod server_away;
 mod start;
-mod tls;
+pub mod tls;
 
 use serde_json::json;
 
@@ -25,7 +25,7 @@ fn plan(server: &AdsServer) -> Plan {
 }
 
 /// A resource with one rule: domain and name are the same.
-fn one_rule(domain: &str, requests_per_unit: u32) -> envoy_types::pb::google::protobuf::Any {
+pub fn one_rule(domain: &str, requests_per_unit: u32) -> envoy_types::pb::google::protobuf::Any {
     let limit = json!({"unit": "YEAR", "requests_per_unit": requests_per_unit});
     resource(&json!({
         "name": domain, "domain": domain, "descriptors": [{"key": "user", "rate_limit": limit}]

@@ -17,7 +17,7 @@ use crate::support::process::Plan;
 use crate::support::wait;
 
 /// TLS 1.3 with client certificates, as Envoy Gateway's server wants it.
-fn acceptor(authority: &Authority, identity: &Identity) -> TlsAcceptor {
+pub fn acceptor(authority: &Authority, identity: &Identity) -> TlsAcceptor {
     let mut trusted = RootCertStore::empty();
     trusted
         .add(CertificateDer::from_pem_file(authority.file()).expect("a certificate"))
