@@ -9,7 +9,9 @@ use ratelimitd::engine::{
     Defaults, Descriptor, DomainSpec, Entry, HashKey, NodeSpec, Request, RuleSet, ValueHashing,
 };
 use ratelimitd::replay::{MemoryReplay, ReplayStore};
-use ratelimitd::rules::{DirectoryOptions, LoadOptions, LoadedRules, describe, load, rlconfig};
+use ratelimitd::rules::{
+    AppliedUpgrades, DirectoryOptions, LoadOptions, LoadedRules, describe, load, rlconfig,
+};
 
 /// Files of one input.
 const MAX_FILES: usize = 3;
@@ -27,12 +29,12 @@ pub fn run(data: &[u8]) {
     for merge_domains in [false, true] {
         let hashing = ValueHashing { key: Some(HashKey::new(b"fuzz")), all_values: merge_domains };
         let (defaults, directory) = (Defaults::ENVOY_RATELIMIT, DirectoryOptions::YAML_FILES);
-        check(&paths, LoadOptions { merge_domains, defaults, hashing, directory });
+        check(&paths, LoadOptions { merge_domains, defaults, hashing, directory, upgrades: Vec::new() });
     }
 }
 
 fn check(paths: &[PathBuf], options: LoadOptions) {
-    match (load(paths, options), load(paths, options)) {
+    match (load(paths, options.clone()), load(paths, options)) {
         (Ok(loaded), Ok(again)) => {
             assert_eq!((&loaded.specs, rlconfig(&loaded.rules)), (&again.specs, rlconfig(&again.rules)));
             check_rules(&loaded, options);
@@ -72,7 +74,7 @@ fn check_node(
     let plan = rules.plan(&request).expect("a rule without an override");
     let outcomes = store.decide(&[(NOW_US, &plan.charges)]).expect("memory decides");
     assert_eq!(outcomes[0].by_charge.len(), plan.charges.len());
-    describe(rules, &request).expect("what can be planned can be described");
+    describe(rules, &AppliedUpgrades::default(), &request).expect("what can be planned can be described");
     for child in &node.descriptors {
         check_node(rules, store, domain, (child, &entries));
     }

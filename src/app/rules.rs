@@ -28,6 +28,7 @@ pub fn load_options(settings: &Settings, hashing: ValueHashing) -> LoadOptions {
     LoadOptions {
         merge_domains: settings.rules.merge_domains,
         defaults: settings.defaults,
+        upgrades: settings.upgrades.clone(),
         hashing,
         directory: DirectoryOptions {
             any_name: directory != RuleDirectory::YamlFiles,

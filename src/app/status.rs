@@ -88,6 +88,10 @@ pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value
         json!({"at": timestamp(error.at_us), "problems": problems})
     });
     let warnings: Vec<_> = status.warnings.all().iter().map(ToString::to_string).collect();
+    let upgrades = status.upgrades.iter().enumerate().map(
+        |(row, used)| json!({"row": format!("upgrades[{row}]"), "limits": used.limits, "first": used.first}),
+    );
+    let upgrades: Vec<_> = upgrades.collect();
     let has_rules = status.loads_ok > 0;
     let domains: Vec<_> = status.domains.iter().map(|domain| &domain.name).collect();
     let documents: BTreeMap<_, Vec<&str>> = status.domains.iter().map(documents_of).collect();
@@ -104,6 +108,7 @@ pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value
         "documents": documents,
         "rules": status.rules,
         "warnings": warnings,
+        "upgrades": upgrades,
         "last_error": last_error,
         "loads_ok": status.loads_ok,
         "loads_failed": status.loads_failed,

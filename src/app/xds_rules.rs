@@ -54,7 +54,7 @@ struct Sink<F> {
 impl<F: Fn() + Send + 'static> ResourceSink for Sink<F> {
     fn replace(&mut self, resources: Vec<RuleResource>) -> Result<(), String> {
         let XdsRules { active, on_change } = &self.rules;
-        match rules::load_resources(resources, self.load_options) {
+        match rules::load_resources(resources, &self.load_options) {
             Ok(loaded) => {
                 let old = active.replace(loaded);
                 on_change();

@@ -51,7 +51,7 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match describe(&loaded.rules, &request(args)) {
+    match describe(&loaded.rules, &loaded.upgrades, &request(args)) {
         Ok(description) => {
             let code = if description.matched > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
             end(print(&description.text), code)

@@ -1,10 +1,11 @@
 //! Turns the bytes of rule files into compiled rules, or into the list of all their problems.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::engine::{Defaults, DomainSpec, RuleSet, ValueHashing};
+use crate::engine::{Defaults, DomainSpec, LimitId, RuleSet, ValueHashing};
 
 use super::likeness::looks_like_rules;
 use super::lint;
@@ -13,15 +14,18 @@ use super::problem::{Location, Problem, ProblemCollector, Problems};
 use super::read::{DomainDraft, ReadContext, read_document, read_resource};
 use super::resource::RuleResource;
 use super::source::{DirectoryOptions, Source, SourceFile, SourceFiles};
+use super::upgrade::{Upgrade, UpgradedLimit, apply};
 use crate::yaml;
 
 /// Settings that change the meaning of rule files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadOptions {
     /// Whether several files may have the same domain. Their descriptors are then joined in the order of the files.
     pub merge_domains: bool,
     /// Defaults for limits that do not set a key.
     pub defaults: Defaults,
+    /// Fields for limits that do not set them, or in place of those that they set.
+    pub upgrades: Vec<Upgrade>,
     /// The key of the hashes of secret values.
     pub hashing: ValueHashing,
     /// Which files of a directory are read.
@@ -43,6 +47,25 @@ pub struct LoadedRules {
     pub(super) names: Vec<Arc<str>>,
     /// The domains of `specs` with their files or resources.
     pub documents: Vec<DomainDocuments>,
+    pub upgrades: AppliedUpgrades,
+}
+
+/// What the table of upgrades has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AppliedUpgrades {
+    /// The number of rows.
+    pub rows: usize,
+    /// In the order of their ids.
+    pub limits: Vec<UpgradedLimit>,
+}
+
+impl AppliedUpgrades {
+    /// How a row has changed this limit.
+    #[must_use]
+    pub fn of_limit(&self, limit: LimitId) -> Option<&UpgradedLimit> {
+        let index = self.limits.binary_search_by_key(&limit, |upgraded| upgraded.limit).ok()?;
+        self.limits.get(index)
+    }
 }
 
 /// A domain, and the files or resources that have its rules.
@@ -65,7 +88,7 @@ impl LoadedRules {
 /// # Errors
 /// All problems of all files, warnings included, if at least one is an error.
 pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<LoadedRules, Problems> {
-    compile(&Source::new(paths, options.directory).read_files(), options, &[])
+    compile(&Source::new(paths, options.directory).read_files(), &options, &[])
 }
 
 /// Loads the rules of one file that is read from `stream`; messages call it `name`.
@@ -73,7 +96,7 @@ pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<LoadedRules, Prob
 /// # Errors
 /// As [`load`].
 pub fn load_stream(name: &str, stream: impl Read, options: LoadOptions) -> Result<LoadedRules, Problems> {
-    compile(&SourceFiles::from_stream(name, stream), options, &[])
+    compile(&SourceFiles::from_stream(name, stream), &options, &[])
 }
 
 /// Loads the rules of `resources`, one domain each, in the order of their names: a server may send them in any order,
@@ -83,7 +106,7 @@ pub fn load_stream(name: &str, stream: impl Read, options: LoadOptions) -> Resul
 /// All problems of all resources, if there is one.
 pub fn load_resources(
     mut resources: Vec<RuleResource>,
-    options: LoadOptions,
+    options: &LoadOptions,
 ) -> Result<LoadedRules, Problems> {
     resources.sort_by(|a, b| a.name.cmp(&b.name));
     let checked = on_own_thread(|| {
@@ -108,7 +131,7 @@ pub fn load_resources(
 /// otherwise a mistake in it would remove its limits without an error.
 pub(super) fn compile(
     sources: &SourceFiles,
-    options: LoadOptions,
+    options: &LoadOptions,
     in_force: &[Arc<str>],
 ) -> Result<LoadedRules, Problems> {
     // Apart from the rules, which stay: the trees of the files need many times their memory.
@@ -117,13 +140,13 @@ pub(super) fn compile(
     compile_checked(checked, options)
 }
 
-fn compile_checked(checked: CheckedDrafts, options: LoadOptions) -> Result<LoadedRules, Problems> {
-    let CheckedDrafts { specs, documents, warnings, names } = checked;
+fn compile_checked(checked: CheckedDrafts, options: &LoadOptions) -> Result<LoadedRules, Problems> {
+    let CheckedDrafts { specs, documents, upgrades, warnings, names } = checked;
     let rules = RuleSet::compile(&specs, options.defaults, options.hashing).map_err(|error| {
         // Only reached if the checks of the drafts miss an error that the compiler finds.
         Problems::one_error(Location::file("rules".into()), error.to_string())
     })?;
-    Ok(LoadedRules { rules, specs, warnings, files: names.len(), names, documents })
+    Ok(LoadedRules { rules, specs, warnings, files: names.len(), names, documents, upgrades })
 }
 
 /// Rules as read, from all files or resources.
@@ -140,6 +163,7 @@ struct Drafts {
 struct CheckedDrafts {
     specs: Vec<DomainSpec>,
     documents: Vec<DomainDocuments>,
+    upgrades: AppliedUpgrades,
     warnings: Problems,
     /// The names of the files or resources with rules.
     names: Vec<Arc<str>>,
@@ -160,7 +184,7 @@ enum Warnings {
 }
 
 /// The drafts of all files, and the problems of reading them.
-fn read_files(sources: &SourceFiles, options: LoadOptions, in_force: &[Arc<str>]) -> Drafts {
+fn read_files(sources: &SourceFiles, options: &LoadOptions, in_force: &[Arc<str>]) -> Drafts {
     let mut problems = ProblemCollector::default();
     sources.problems.iter().cloned().for_each(|problem| problems.push(problem));
     let (rule_files, others): (Vec<_>, Vec<_>) = sources
@@ -190,25 +214,32 @@ fn holds_rules(file: &SourceFile, options: DirectoryOptions) -> bool {
 }
 
 /// Compares the drafts with each other.
-fn check_drafts(drafts: Drafts, options: LoadOptions, warnings: Warnings) -> Result<CheckedDrafts, Problems> {
+fn check_drafts(
+    drafts: Drafts,
+    options: &LoadOptions,
+    warnings: Warnings,
+) -> Result<CheckedDrafts, Problems> {
     let Drafts { domains, mut problems, listed, names } = drafts;
-    let domains = join_domains(domains, options.merge_domains, &mut problems);
+    let mut domains = join_domains(domains, options.merge_domains, &mut problems);
     domains.iter().for_each(|domain| lint::check_domain(domain, &mut problems));
     if warnings == Warnings::Dropped {
         problems.drop_warnings();
     }
+    let rows = &options.upgrades;
+    let limits = apply(&mut domains, rows, options.defaults, &mut problems);
     let problems = Problems::sorted(problems, &listed);
     if problems.has_errors() {
         return Err(problems);
     }
     let documents = domains.iter().map(DomainDocuments::of_domain).collect();
     let specs = domains.into_iter().map(DomainDraft::into_spec).collect();
-    Ok(CheckedDrafts { specs, documents, warnings: problems, names })
+    let upgrades = AppliedUpgrades { rows: rows.len(), limits };
+    Ok(CheckedDrafts { specs, documents, upgrades, warnings: problems, names })
 }
 
 fn read_file(
     file: &SourceFile,
-    options: LoadOptions,
+    options: &LoadOptions,
     problems: &mut ProblemCollector,
 ) -> Option<DomainDraft> {
     let mut fail = |location, reason: String| {
@@ -262,8 +293,10 @@ fn join_drafts(earlier: &mut DomainDraft, draft: DomainDraft, problems: &mut Pro
 /// Joins the drafts of each domain. A domain in several files is an error unless `merge` is set.
 fn join_domains(drafts: Vec<DomainDraft>, merge: bool, problems: &mut ProblemCollector) -> Vec<DomainDraft> {
     let mut domains: Vec<DomainDraft> = Vec::with_capacity(drafts.len());
+    let mut firsts: HashMap<String, usize> = HashMap::new();
     for draft in drafts {
-        match domains.iter_mut().find(|earlier| earlier.name == draft.name) {
+        let first = *firsts.entry(draft.name.clone()).or_insert(domains.len());
+        match domains.get_mut(first) {
             Some(earlier) if merge => join_drafts(earlier, draft, problems),
             Some(earlier) => {
                 let (name, first) = (&draft.name, &earlier.location);

@@ -20,13 +20,17 @@ mod resource;
 mod show;
 mod source;
 mod status;
+mod upgrade;
 
 pub use credentials::is_like_credential;
-pub use load::{DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream};
+pub use load::{
+    AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,
+};
 pub use own_thread::on_own_thread;
 pub use problem::{Problem, Problems};
 pub use reload::{Change, Reloader, watch};
 pub use resource::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 pub use show::{describe, rlconfig, schema};
 pub use source::DirectoryOptions;
-pub use status::RulesStatus;
+pub use status::{RulesStatus, UpgradeUse};
+pub use upgrade::{FieldSource, Glob, Upgrade, UpgradedLimit};

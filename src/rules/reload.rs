@@ -74,7 +74,7 @@ impl Reloader {
         // Before the files are read, so that a later change differs from this state.
         let last_state = source.state();
         let loaded_files = source.read_files();
-        let loaded = compile(&loaded_files, options, &[]);
+        let loaded = compile(&loaded_files, &options, &[]);
         let in_force = loaded.as_ref().map(|loaded| loaded.names.clone()).unwrap_or_default();
         let reloader = Self {
             source,
@@ -113,7 +113,7 @@ impl Reloader {
         if is_same {
             return Change::Unchanged;
         }
-        match compile(&self.loaded_files, self.options, &self.in_force) {
+        match compile(&self.loaded_files, &self.options, &self.in_force) {
             Ok(loaded) => {
                 self.in_force.clone_from(&loaded.names);
                 Change::Loaded(Box::new(loaded))

@@ -3,6 +3,9 @@
 use super::load::{DomainDocuments, LoadedRules};
 use super::problem::Problems;
 
+/// The limits that the page lists for each row of the table of upgrades.
+const MAX_UPGRADED_LISTED: usize = 20;
+
 /// The state of the rules. Times are microseconds since the epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RulesStatus {
@@ -24,6 +27,16 @@ pub struct RulesStatus {
     pub loads_failed: u64,
     /// Warnings about the files in force.
     pub warnings: Problems,
+    /// For each row of the table of upgrades, the limits that it has changed.
+    pub upgrades: Vec<UpgradeUse>,
+}
+
+/// The limits that one row of the table of upgrades has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UpgradeUse {
+    pub limits: usize,
+    /// The labels of the first ones.
+    pub first: Vec<String>,
 }
 
 /// Why the newest state of the files is not in force.
@@ -54,6 +67,7 @@ impl RulesStatus {
             loads_ok: self.loads_ok + 1,
             loads_failed: self.loads_failed,
             warnings: loaded.warnings.clone(),
+            upgrades: upgrade_uses(loaded),
         };
     }
 
@@ -63,4 +77,18 @@ impl RulesStatus {
         self.has_unread_change = false;
         self.last_error = Some(LastError { at_us: now_us, problems });
     }
+}
+
+fn upgrade_uses(loaded: &LoadedRules) -> Vec<UpgradeUse> {
+    let mut uses = vec![UpgradeUse::default(); loaded.upgrades.rows];
+    for upgraded in &loaded.upgrades.limits {
+        let limit = loaded.rules.limits().get(upgraded.limit.0 as usize);
+        if let (Some(used), Some(limit)) = (uses.get_mut(upgraded.row), limit) {
+            used.limits += 1;
+            if used.first.len() < MAX_UPGRADED_LISTED {
+                used.first.push(format!("{}: {}", limit.label, upgraded.in_words()));
+            }
+        }
+    }
+    uses
 }

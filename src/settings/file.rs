@@ -82,7 +82,7 @@ impl Flattener {
                     continue;
                 }
                 Content::Map(_) => RawValue::Null,
-                Content::List(_) => RawValue::List,
+                Content::List(nodes) => RawValue::List(nodes.to_vec()),
                 Content::Scalar(scalar) => raw_scalar(scalar),
             };
             self.contents.layer.insert(key, RawSetting { value, origin });

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use config::{Environment, Source};
 
 use super::{Origin, SettingsError};
+use crate::yaml::Node;
 
 /// Every variable of ours starts with this prefix. Two underscores separate levels, one is part of a name.
 pub(super) const PREFIX: &str = "RATELIMITD";
@@ -29,8 +30,8 @@ pub(super) enum RawValue {
     Empty,
     /// `null`, `~` or `{}`: an error for every setting.
     Null,
-    /// A list: an error, because no setting takes one.
-    List,
+    /// A list: an error for every setting but the tables.
+    List(Vec<Node>),
 }
 
 /// The environment variable of a key.

@@ -21,12 +21,14 @@ mod server_tls;
 mod service_link;
 mod store;
 mod unread;
+mod upgrades;
 mod xds;
 
 use std::num::NonZeroU32;
 use std::path::Path;
 
 use crate::engine::{Algorithm, Charging, Defaults, Enforcement, FailurePolicy, Verdict};
+use crate::rules::Upgrade;
 use crate::transport::{HeaderStyle, ResponseOptions};
 
 pub use envoy_ratelimit::{EnvironmentUse, ReferenceVariable};
@@ -56,6 +58,8 @@ pub struct Settings {
     pub local_share: NonZeroU32,
     /// `defaults.*`: for limits that do not set them; and `quota_mode`.
     pub defaults: Defaults,
+    /// `upgrades`: fields of limits whose rules cannot say them.
+    pub upgrades: Vec<Upgrade>,
     /// `near_limit_ratio` in millionths, 0 to 1,000,000: the share of a limit above which a hit counts as near it.
     pub near_limit_ppm: u32,
     /// `shadow_mode`
@@ -159,6 +163,7 @@ impl Settings {
             store: Store::from_reader(reader),
             local_share: reader.take("failure.local_share", "1", parsers::nonzero_u32(1_000)),
             defaults: defaults_from_reader(reader),
+            upgrades: upgrades::upgrades_from_reader(reader),
             near_limit_ppm: reader.take("near_limit_ratio", "0.8", parsers::share()),
             enforcement: enforcement_from_reader(reader),
             response: response::response_from_reader(reader),

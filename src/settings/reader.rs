@@ -1,10 +1,10 @@
 //! Takes one setting after another from the layers, and collects the problems and the list of all settings.
 
 use super::error::{Fault, Origin, SettingProblem, SettingProblems, SettingsError};
-use super::layers::{self, Layer, RawValue};
+use super::layers::{self, Layer, RawSetting, RawValue};
 use super::parsers::Parser;
 use super::report::SettingInForce;
-use crate::yaml::excerpt;
+use crate::yaml::{self, Content, Node, excerpt};
 
 /// One setting, as the documentation lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Reader {
         let text = match &written.value {
             RawValue::Text(text) => Some(text.as_str()),
             RawValue::Empty if default.is_empty() => Some(default),
-            RawValue::Empty | RawValue::Null | RawValue::List => None,
+            RawValue::Empty | RawValue::Null | RawValue::List(_) => None,
         };
         if let Some((text, value)) = text.and_then(|text| Some((text, parser.parse(text)?))) {
             in_force.value = parser.shown(text);
@@ -78,7 +78,7 @@ impl Reader {
             RawValue::Text(text) => (!parser.is_secret).then(|| quoted(text)),
             RawValue::Empty => Some("nothing".to_owned()),
             RawValue::Null => Some("null, which is no text unless in quotes".to_owned()),
-            RawValue::List => Some("a list".to_owned()),
+            RawValue::List(_) => Some("a list".to_owned()),
         };
         let expected = parser.expected.clone();
         self.problems.push(SettingProblem {
@@ -87,6 +87,38 @@ impl Reader {
             fault: Fault::Malformed { expected, found },
         });
         fallback()
+    }
+
+    /// The elements of a setting that is a list, and where it was written; `None` if it was not. As text, such as in a
+    /// variable, the list is YAML.
+    pub(super) fn take_list(
+        &mut self,
+        key: &'static str,
+        expected: &'static str,
+    ) -> Option<(Vec<Node>, Origin)> {
+        let (variable, expected) = (layers::variable(key), expected.to_owned());
+        self.settings.push(Setting { key, variable, default: "[]", expected: expected.clone() });
+        let mut in_force =
+            SettingInForce { key, value: "[]".to_owned(), origin: Origin::Default, is_default: true };
+        let Some(RawSetting { value, origin }) = self.written.remove(key) else {
+            self.in_force.push(in_force);
+            return None;
+        };
+        let (elements, found) = match value {
+            RawValue::List(elements) => (Some(elements), String::new()),
+            RawValue::Text(text) => (list_of(&text), quoted(&text)),
+            RawValue::Empty | RawValue::Null => (None, "nothing".to_owned()),
+        };
+        let Some(elements) = elements else {
+            let fault = Fault::Malformed { expected, found: Some(found) };
+            self.problems.push(SettingProblem { key: key.to_owned(), origin, fault });
+            return None;
+        };
+        in_force.value = format!("a list of {}", elements.len());
+        in_force.is_default = elements.is_empty();
+        in_force.origin = origin.clone();
+        self.in_force.push(in_force);
+        Some((elements, origin))
     }
 
     /// Where a setting was written. Call it before [`Self::take`].
@@ -174,6 +206,14 @@ impl Reader {
             inside.filter_map(|rest| rest.split('.').next()).map(str::to_owned).collect();
         names.dedup();
         names
+    }
+}
+
+/// The elements of a list in YAML.
+fn list_of(text: &str) -> Option<Vec<Node>> {
+    match yaml::parse(text).ok()?.root?.content {
+        Content::List(elements) => Some(elements.to_vec()),
+        Content::Scalar(_) | Content::Map(_) => None,
     }
 }
 

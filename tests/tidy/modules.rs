@@ -16,7 +16,7 @@ const ALLOWED_IMPORTS: [(&str, &[&str]); 16] = [
     ("rules", &["rules", "engine", "yaml"]),
     ("telemetry", &["telemetry", "engine", "store", "clock"]),
     ("xds", &["xds", "certificates", "clock", "engine", "rules", "telemetry"]),
-    ("settings", &["settings", "engine", "store", "telemetry", "transport", "xds", "yaml"]),
+    ("settings", &["settings", "engine", "rules", "store", "telemetry", "transport", "xds", "yaml"]),
     ("limiter", &["engine", "telemetry"]),
     ("counters", &["engine", "limiter"]),
     ("transport", &["transport", "certificates", "engine", "counters", "limiter", "telemetry"]),

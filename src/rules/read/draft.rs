@@ -40,6 +40,15 @@ pub(in crate::rules) struct LimitDraft {
     pub location: Location,
     /// With the defaults filled in.
     pub spec: LimitSpec,
+    pub written: WrittenFields,
+}
+
+/// Which fields of a limit its rule says itself. The others have defaults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::rules) struct WrittenFields {
+    pub algorithm: bool,
+    pub charging: bool,
+    pub on_store_failure: bool,
 }
 
 impl DomainDraft {

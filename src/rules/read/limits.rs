@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::engine::{Defaults, Limit, Quantity};
 
-use super::draft::LimitDraft;
+use super::draft::{LimitDraft, WrittenFields};
 use super::fields::Fields;
 use super::file_report::{FileReport, Position};
 use super::limit::{LimitReader, limit_name};
@@ -67,11 +67,19 @@ fn read_all<'n>(
             && let Some(limit) = reader.build_limit(&spec)
         {
             let at = fields.at.clone();
-            let draft = LimitDraft { location: report.location(&at), spec };
+            let draft = LimitDraft { location: report.location(&at), spec, written: written(fields) };
             limits.push(ValidLimit { at, draft, limit });
         }
     }
     limits
+}
+
+fn written(fields: &Fields<'_>) -> WrittenFields {
+    WrittenFields {
+        algorithm: fields.has("algorithm"),
+        charging: fields.has("charging"),
+        on_store_failure: fields.has("on_store_failure"),
+    }
 }
 
 fn check_pairs(limits: &[ValidLimit], report: &mut FileReport) {

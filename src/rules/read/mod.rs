@@ -14,5 +14,5 @@ mod resource;
 mod yaml11;
 
 pub(super) use document::{ReadContext, read_document};
-pub(super) use draft::{DomainDraft, LimitDraft, NodeDraft};
+pub(super) use draft::{DomainDraft, LimitDraft, NodeDraft, WrittenFields};
 pub(super) use resource::read_resource;

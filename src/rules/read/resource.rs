@@ -9,7 +9,7 @@ use crate::engine::{
 };
 
 use super::document::{EMPTY_KEY, NO_DOMAIN};
-use super::draft::{DomainDraft, LimitDraft, NodeDraft};
+use super::draft::{DomainDraft, LimitDraft, NodeDraft, WrittenFields};
 use super::file_report::{FileReport, Position};
 use super::limit::{EMPTY_REPLACES, REPLACES_ITSELF, UNIT_OF_UNLIMITED, invalid_unit};
 use super::metadata::check_metadata;
@@ -112,7 +112,7 @@ impl ResourceReader<'_> {
             self.report.error(at, error.to_string());
             return None;
         }
-        Some(LimitDraft { location: self.report.location(at), spec })
+        Some(LimitDraft { location: self.report.location(at), spec, written: WrittenFields::default() })
     }
 
     fn read_period(&mut self, limit: &ResourceLimit, at: &Position) -> Option<Period> {

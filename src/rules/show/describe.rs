@@ -9,6 +9,7 @@ use crate::engine::{
 };
 
 use super::describe_limit;
+use crate::rules::load::AppliedUpgrades;
 
 /// A request explained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,12 +20,16 @@ pub struct Description {
     pub matched: usize,
 }
 
-/// Explains which of `rules` apply to each descriptor of `request`. Overrides in the request are ignored, because they
-/// need no rule.
+/// Explains which of `rules`, changed by `upgrades`, apply to each descriptor of `request`. Overrides in the request
+/// are ignored, because they need no rule.
 ///
 /// # Errors
 /// [`PlanError`] if the engine cannot plan the request.
-pub fn describe(rules: &RuleSet, request: &Request) -> Result<Description, PlanError> {
+pub fn describe(
+    rules: &RuleSet,
+    upgrades: &AppliedUpgrades,
+    request: &Request,
+) -> Result<Description, PlanError> {
     let mut description = Description { text: String::new(), matched: 0 };
     let Some(domain) = rules.domain(&request.domain) else {
         unknown_domain(&mut description.text, rules, &request.domain);
@@ -34,7 +39,7 @@ pub fn describe(rules: &RuleSet, request: &Request) -> Result<Description, PlanE
     for descriptor in &request.descriptors {
         let keys = counter_keys(rules, request, descriptor)?;
         let entries = descriptor.entries.iter().map(|entry| shown_entry(rules, domain, entry)).collect();
-        let explanation = Explanation { domain, descriptor, entries, keys };
+        let explanation = Explanation { domain, upgrades, descriptor, entries, keys };
         if explanation.explain_descriptor(&mut description.text, &replaced) {
             description.matched += 1;
         }
@@ -105,6 +110,7 @@ fn counter_keys(
 /// One descriptor of a request, with the rules of its domain.
 struct Explanation<'r> {
     domain: &'r DomainRules,
+    upgrades: &'r AppliedUpgrades,
     descriptor: &'r Descriptor,
     /// The entries as they are shown.
     entries: Vec<String>,
@@ -173,6 +179,9 @@ impl Explanation<'_> {
         if let Some((_, key)) = self.keys.iter().find(|(id, _)| *id == limit.id) {
             push_line!(out, "    store key         {key} (in Redis after store.redis.key_prefix)");
             push_line!(out, "    shard by          {}", describe_limit::shard_by(rule.shard_by));
+        }
+        if let Some(upgraded) = self.upgrades.of_limit(limit.id) {
+            push_line!(out, "    upgraded          {}", upgraded.in_words());
         }
         for name in &spec.replaces {
             push_line!(out, "    replaces          {name}");

@@ -42,7 +42,7 @@ fn repeats_default(written: &RawSetting, default: &str) -> bool {
     let text = match &written.value {
         RawValue::Text(text) => text.as_str(),
         RawValue::Empty => "",
-        RawValue::Null | RawValue::List => return false,
+        RawValue::Null | RawValue::List(_) => return false,
     };
     matches!(written.origin, Origin::File { .. }) && text == default
 }

@@ -58,6 +58,7 @@ fn rules() -> RuleSet {
         defaults: Defaults::ENVOY_RATELIMIT,
         hashing: ValueHashing::NONE,
         directory: DirectoryOptions::YAML_FILES,
+        upgrades: Vec::new(),
     };
     load(&[file.path().to_owned()], options).unwrap_or_else(|problems| panic!("{problems}")).rules
 }

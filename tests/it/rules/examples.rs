@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use ratelimitd::engine::{Algorithm, Pacing, Refill, RuleSet};
-use ratelimitd::rules::{describe, load, schema};
+use ratelimitd::rules::{AppliedUpgrades, describe, load, schema};
 
 use super::{REFERENCE, labels, request, root};
 
@@ -99,7 +99,8 @@ fn explanations_say_why() {
         ),
     ];
     for (domain, asked, matched, says) in table {
-        let description = describe(&rules, &request(domain, asked)).expect("an explanation");
+        let description =
+            describe(&rules, &AppliedUpgrades::default(), &request(domain, asked)).expect("an explanation");
         assert_eq!(description.matched, matched, "{asked:?}");
         for piece in says {
             assert!(description.text.contains(piece), "{piece:?} in {}", description.text);

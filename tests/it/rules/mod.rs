@@ -21,6 +21,7 @@ pub const REFERENCE: LoadOptions = LoadOptions {
     defaults: Defaults::ENVOY_RATELIMIT,
     hashing: ValueHashing::NONE,
     directory: DirectoryOptions::YAML_FILES,
+    upgrades: Vec::new(),
 };
 
 /// Loads the one file `text`.

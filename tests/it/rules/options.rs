@@ -255,7 +255,7 @@ fn domains_are_merged_on_request_in_the_order_of_the_files() {
     let paths = [directory.path().to_path_buf()];
     let merging = LoadOptions { merge_domains: true, ..REFERENCE };
 
-    let loaded = load(&paths, merging).unwrap_or_else(|problems| panic!("{problems}"));
+    let loaded = load(&paths, merging.clone()).unwrap_or_else(|problems| panic!("{problems}"));
     assert_eq!((loaded.files, loaded.specs.len()), (3, 1));
     assert_eq!(labels(&loaded.rules, &request("d", &["k=abc"])), ["10-first.yaml"]);
     assert_eq!(loaded.warnings.warnings(), 1, "the second wildcard never matches: {:?}", loaded.warnings);

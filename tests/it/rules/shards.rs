@@ -1,7 +1,7 @@
 //! `shard_by` of domain and rule: the part of a counter's key within braces.
 
 use ratelimitd::engine::{Descriptor, LimitOverride, Period, Unit};
-use ratelimitd::rules::{LoadOptions, describe, load, rlconfig};
+use ratelimitd::rules::{AppliedUpgrades, LoadOptions, describe, load, rlconfig};
 
 use super::{REFERENCE, descriptor, keys, load_text, request, rules};
 
@@ -32,7 +32,9 @@ fn shard_by_of_a_rule_overrides_shard_by_of_its_domain() {
 #[test]
 fn explain_and_rlconfig_show_shard_by() {
     let rules = rules(RULES);
-    let shown = describe(&rules, &request("d", &["a=1,b=2"])).expect("a description").text;
+    let shown = describe(&rules, &AppliedUpgrades::default(), &request("d", &["a=1,b=2"]))
+        .expect("a description")
+        .text;
     assert!(shown.contains("shard by          descriptor: "), "{shown}");
     let lines = rlconfig(&rules);
     let names: Vec<_> =

@@ -17,6 +17,11 @@ fn the_settings_file_shows_every_setting_with_its_default() {
     let file =
         config::Config::builder().add_source(config::File::from(path)).build().expect("the file is YAML");
     for Setting { key, default, .. } in Settings::catalogue() {
+        if default == "[]" {
+            let written = file.get_array(key).unwrap_or_else(|error| panic!("{key}: {error}"));
+            assert!(written.is_empty(), "{key} in config/ratelimitd.yaml");
+            continue;
+        }
         let written = file.get_string(key).unwrap_or_else(|error| panic!("{key}: {error}"));
         assert_eq!(written, default, "{key} in config/ratelimitd.yaml");
     }

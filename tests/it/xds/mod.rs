@@ -8,6 +8,7 @@ mod resource;
 mod server_away;
 mod start;
 pub mod tls;
+mod upgrades;
 
 use serde_json::json;
 
