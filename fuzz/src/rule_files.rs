@@ -34,7 +34,7 @@ pub fn run(data: &[u8]) {
 }
 
 fn check(paths: &[PathBuf], options: LoadOptions) {
-    match (load(paths, options.clone()), load(paths, options)) {
+    match (load(paths, options.clone()), load(paths, options.clone())) {
         (Ok(loaded), Ok(again)) => {
             assert_eq!((&loaded.specs, rlconfig(&loaded.rules)), (&again.specs, rlconfig(&again.rules)));
             check_rules(&loaded, options);

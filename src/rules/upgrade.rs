@@ -27,8 +27,9 @@ pub struct Upgrade {
 }
 
 /// A text in which each `*` stands for any text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Default, Clone, Debug, PartialEq, Eq)]
 pub enum Glob {
+    #[default]
     Any,
     Exact(String),
     Pattern(Pattern),
@@ -51,12 +52,6 @@ pub struct UpgradedLimit {
     pub row: usize,
     /// Every field that a row may set, by name.
     pub fields: [(&'static str, FieldSource); 5],
-}
-
-impl Default for Glob {
-    fn default() -> Self {
-        Self::Any
-    }
 }
 
 impl Glob {

@@ -98,8 +98,13 @@ impl Reader {
     ) -> Option<(Vec<Node>, Origin)> {
         let (variable, expected) = (layers::variable(key), expected.to_owned());
         self.settings.push(Setting { key, variable, default: "[]", expected: expected.clone() });
-        let mut in_force =
-            SettingInForce { key, value: "[]".to_owned(), origin: Origin::Default, is_default: true };
+        let mut in_force = SettingInForce {
+            key,
+            value: "[]".to_owned(),
+            origin: Origin::Default,
+            is_default: true,
+            is_masked: false,
+        };
         let Some(RawSetting { value, origin }) = self.written.remove(key) else {
             self.in_force.push(in_force);
             return None;

@@ -70,7 +70,7 @@ fn check(directory: &str, merge_domains: bool, lines: &mut Vec<String>) -> Resul
     let options = LoadOptions { merge_domains, ..options };
     for path in &paths {
         lines.push(format!("opening config file: {}", path.display()));
-        check_text(path, options)?;
+        check_text(path, options.clone())?;
     }
     if let Err(error) = settings {
         return Err(fail(format!("error loading rate limit configs: {error}")));

@@ -168,17 +168,24 @@ fn every_example_is_taken_over_told_or_refused() {
     }
 }
 
-/// Variables beside which the others matter: TLS, a certificate with its key, sentinels, a socket.
+/// Variables beside which the others matter: TLS, a certificate with its key, sentinels, a socket, an xDS server.
 fn companions(name: &str) -> Vec<(&'static str, &'static str)> {
     let (kind, url) = match name {
         "REDIS_SENTINEL_AUTH" => ("SENTINEL", "master,s:26379"),
         _ => ("SINGLE", "redis:6379"),
     };
+    let is_of_xds = name.contains("XDS") || name == "FORCE_START_WITHOUT_INITIAL_CONFIG";
+    let rules_from = if is_of_xds { "GRPC_XDS_SOTW" } else { "FILE" };
     let all = [
         ("GRPC_SERVER_USE_TLS", "true"),
         ("GRPC_SERVER_TLS_CERT", "cert.pem"),
         ("GRPC_SERVER_TLS_KEY", "key.pem"),
         ("GRPC_CLIENT_TLS_CACERT", "ca.pem"),
+        ("CONFIG_TYPE", rules_from),
+        ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "cert.pem"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "key.pem"),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "ca.pem"),
         ("REDIS_TLS", "true"),
         ("REDIS_TLS_CLIENT_CERT", "cert.pem"),
         ("REDIS_TLS_CLIENT_KEY", "key.pem"),

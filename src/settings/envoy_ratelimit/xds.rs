@@ -21,7 +21,7 @@ pub(super) fn translate(draft: &mut Draft) {
     // A resolver of gRPC may be named before the address.
     let url = draft.values.text(URL);
     let address = url.strip_prefix("dns:///").unwrap_or(url).to_owned();
-    draft.set("rules.xds.address", address, &[URL]);
+    draft.set("rules.xds.address", address, &["CONFIG_TYPE", URL]);
     for (variable, key) in [
         ("CONFIG_GRPC_XDS_NODE_ID", "rules.xds.node_id"),
         ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "rules.xds.headers"),
@@ -161,6 +161,6 @@ mod tests {
     #[test]
     fn an_address_without_a_port_is_an_error_that_names_the_variable() {
         let error = load(&[("CONFIG_GRPC_XDS_SERVER_URL", "nonsense")]).expect_err("no port").to_string();
-        assert!(error.contains("environment variable CONFIG_GRPC_XDS_SERVER_URL"), "{error}");
+        assert!(error.contains("environment variable CONFIG_TYPE, CONFIG_GRPC_XDS_SERVER_URL"), "{error}");
     }
 }
