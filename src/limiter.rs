@@ -150,7 +150,7 @@ impl<S: Store> Limiter<S> {
 
     fn count_unknown_domain(&self, rules: &RuleSet, request: &Request) {
         if rules.domain(&request.domain).is_none() {
-            self.rulebook.metrics.domain_not_found();
+            self.rulebook.metrics.domain_not_found(request.descriptors.len());
         }
     }
 }

@@ -7,6 +7,7 @@ mod active_rules;
 mod background;
 mod endpoints;
 mod huge_pages;
+mod mapping;
 mod open_files;
 mod options;
 mod rules;
@@ -25,7 +26,7 @@ use tokio::net::TcpListener;
 
 use crate::settings::{KeyFileError, Log, Settings, StoreKind};
 use crate::telemetry::logging::{self, LoggingError};
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Metrics, MetricsOptions};
 use crate::transport::grpc::{BoxError, GrpcError};
 use crate::transport::http::{HttpListener, ListenAddress, TokenFileError, listen_tcp};
 use crate::transport::{ListenOptions, NotReadyReason, Readiness};
@@ -34,6 +35,7 @@ pub use crate::telemetry::LogQueue;
 pub use huge_pages::refuse_huge_pages;
 pub use rules::{RuleStartError, load_options};
 
+use mapping::MappingError;
 use open_files::PortBounds;
 use rules::RuleWatcher;
 use stores::Stores;
@@ -58,6 +60,8 @@ pub enum AppError {
     },
     #[error(transparent)]
     Tls(#[from] TlsStartError),
+    #[error("metrics.mapping_file: {0}")]
+    Mapping(#[from] MappingError),
     #[error("server.admin.token_file: {0}")]
     AdminToken(#[from] TokenFileError),
     #[error("the bound ports are not known: {0}")]
@@ -90,6 +94,8 @@ struct Ports {
     http: HttpListener,
     /// `None` where the admin port is switched off.
     admin: Option<HttpListener>,
+    /// `None` where the metrics have no port of their own.
+    metrics: Option<HttpListener>,
 }
 
 /// The addresses of the listeners.
@@ -101,6 +107,8 @@ pub struct Addresses {
     pub http: ListenAddress,
     /// The admin port; `None` where it is switched off.
     pub admin: Option<ListenAddress>,
+    /// The port for metrics alone; `None` where it is switched off.
+    pub metrics: Option<ListenAddress>,
 }
 
 /// Starts to write logs, panics included, to standard error. Call it once, and [`LogQueue::flush`] before the process
@@ -122,7 +130,7 @@ impl App {
     /// [`AppError`] when the rules or the certificates cannot be used, or a port cannot be bound.
     pub async fn prepare(settings: Settings, log: LogQueue) -> Result<Self, AppError> {
         let bounds = PortBounds::within(open_files::raise_limit(), settings.server.connections_per_address);
-        let metrics = Metrics::new(settings.near_limit_ppm)?;
+        let metrics = Metrics::with_options(&metrics_options(&settings)?)?;
         metrics.watch_log(move || log.lost())?;
         let reasons: &[_] = match settings.store.kind {
             StoreKind::Memory => &[NotReadyReason::Starting],
@@ -147,6 +155,10 @@ impl App {
                 Some(address) => Some(bind_http("server.admin.address", address, server.listen).await?),
                 None => None,
             },
+            metrics: match &settings.metrics.address {
+                Some(address) => Some(bind_http("metrics.address", address, server.listen).await?),
+                None => None,
+            },
         };
         Ok(Self { settings, metrics, rules, stores, readiness, ports, tls, bounds })
     }
@@ -160,8 +172,23 @@ impl App {
             grpc: self.ports.grpc.local_addr()?,
             http: self.ports.http.address()?,
             admin: self.ports.admin.as_ref().map(HttpListener::address).transpose()?,
+            metrics: self.ports.metrics.as_ref().map(HttpListener::address).transpose()?,
         })
     }
+}
+
+fn metrics_options(settings: &Settings) -> Result<MetricsOptions, MappingError> {
+    let written = &settings.metrics;
+    let response_time = match &written.mapping_file {
+        Some(path) => mapping::response_time(path, written.response_time)?,
+        None => written.response_time,
+    };
+    Ok(MetricsOptions {
+        near_limit_ppm: settings.near_limit_ppm,
+        extra_tags: written.extra_tags.clone(),
+        response_time,
+        values_per_rule: written.values_per_rule,
+    })
 }
 
 async fn bind_grpc(address: &ListenAddress, options: ListenOptions) -> Result<TcpListener, AppError> {

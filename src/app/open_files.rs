@@ -17,6 +17,7 @@ pub(super) struct PortBounds {
     pub(super) grpc: ConnectionBounds,
     pub(super) http: ConnectionBounds,
     pub(super) admin: ConnectionBounds,
+    pub(super) metrics: ConnectionBounds,
 }
 
 /// Raises the soft limit of open files to the hard one. Returns the limit in force, and logs both.
@@ -38,10 +39,11 @@ pub(super) fn raise_limit() -> usize {
 
 impl PortBounds {
     /// A quarter of the open files is reserved for Redis, rule files and listeners, so that no number of connections
-    /// takes it.
+    /// takes it. The port for metrics alone, which few processes have, uses a little of this quarter.
     pub(super) fn within(open_files: usize, per_address: Option<NonZeroUsize>) -> Self {
         let http = (open_files / 8).clamp(1, MAX_HTTP_CONNECTIONS);
         let admin = (open_files / 16).clamp(1, MAX_HTTP_CONNECTIONS);
+        let metrics = (open_files / 64).clamp(1, MAX_HTTP_CONNECTIONS);
         let taken = (open_files / 4).saturating_add(http + admin);
         let grpc = open_files.saturating_sub(taken).clamp(1, MAX_GRPC_CONNECTIONS);
         let bounds = |total: usize| {
@@ -49,7 +51,7 @@ impl PortBounds {
             let per_address = per_address.map_or(half, |most| most.get().min(total));
             ConnectionBounds { total, per_address }
         };
-        Self { grpc: bounds(grpc), http: bounds(http), admin: bounds(admin) }
+        Self { grpc: bounds(grpc), http: bounds(http), admin: bounds(admin), metrics: bounds(metrics) }
     }
 }
 

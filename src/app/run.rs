@@ -10,16 +10,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::background::Background;
 use super::endpoints::admin_endpoints;
+use super::open_files::PortBounds;
 use super::options::{FINISH_WITHIN, grpc_options, unfinished_bytes};
 use super::stores::{Remote, WorkerStore};
-use super::{App, AppError};
+use super::{Addresses, App, AppError};
 use crate::counters::CounterService;
 use crate::engine::Enforcement;
 use crate::limiter::Limiter;
+use crate::settings::Settings;
 use crate::store::any::AuthoritativeStore;
 use crate::telemetry::metrics::{Port, Transport};
 use crate::transport::grpc::{self, BoxError, GrpcService, WorkerContext};
-use crate::transport::http::{self, CounterEndpoints, HttpService};
+use crate::transport::http::{self, CounterEndpoints, HttpService, ListenAddress};
 use crate::transport::{Admission, Failures, Handler, NotReadyReason, OnInvalid, Readiness, UnfinishedBytes};
 
 /// The two steps of a shutdown.
@@ -42,6 +44,8 @@ impl App {
         let (remote, store_failed, store_closed) = (store.remote().cloned(), store.died(), store.close());
         let unfinished = unfinished_bytes(&self.settings.server.bounds);
         let admin = self.http_service(Port::Admin, self.admin_router(remote.clone()), &unfinished);
+        let metrics = http::metrics_router(&self.settings.metrics.path, self.metrics.clone());
+        let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
         let public = self.http_service(Port::Http, self.public_router(store), &unfinished);
         let service = self.grpc_service(unfinished);
         let Self { settings, rules, stores, readiness, ports, tls, bounds, .. } = self;
@@ -57,10 +61,13 @@ impl App {
         };
         let serve_admin =
             OptionFuture::from(ports.admin.map(|port| http::serve(port, admin, shutdown.rest.clone())));
+        let serve_metrics =
+            OptionFuture::from(ports.metrics.map(|port| http::serve(port, metrics, shutdown.rest.clone())));
         let serve_rest = async {
             tokio::join!(
                 http::serve(ports.http, public, shutdown.rest.clone()),
                 serve_admin,
+                serve_metrics,
                 background.run(&shutdown.rest),
             );
             store_closed.await;
@@ -72,25 +79,7 @@ impl App {
             shutdown.grpc.cancel();
             Ok(())
         };
-        tracing::info!(
-            grpc = bounds.grpc.total,
-            http = bounds.http.total,
-            admin = bounds.admin.total,
-            "the most connections of each port"
-        );
-        let rules_from = match &settings.rules.xds {
-            Some(xds) => xds.address.authority(),
-            None => settings.rules.path.display().to_string(),
-        };
-        let admin = addresses.admin.map_or("off".to_owned(), |address| address.to_string());
-        tracing::info!(
-            grpc = %addresses.grpc,
-            http = %addresses.http,
-            %admin,
-            store = settings.store.kind.name(),
-            rules = %rules_from,
-            "serving"
-        );
+        log_serving(&addresses, &settings, bounds);
         readiness.clear(NotReadyReason::Starting);
         tokio::try_join!(serve_grpc, serve_rest, drain, fail_with_task(store_failed, &shutdown.rest))?;
         tracing::info!("stopped");
@@ -126,6 +115,7 @@ impl App {
             Port::Grpc => self.bounds.grpc,
             Port::Http => self.bounds.http,
             Port::Admin => self.bounds.admin,
+            Port::Metrics => self.bounds.metrics,
         };
         Admission::new(port, bounds, self.metrics.connections(port))
     }
@@ -176,6 +166,32 @@ impl App {
         let endpoints = admin_endpoints(&self.rules, &self.stores, self.tls.statuses());
         http::admin_router(endpoints, counters, self.settings.server.admin.access.clone())
     }
+}
+
+/// Logs what the process serves, and from where.
+fn log_serving(addresses: &Addresses, settings: &Settings, bounds: PortBounds) {
+    tracing::info!(
+        grpc = bounds.grpc.total,
+        http = bounds.http.total,
+        admin = bounds.admin.total,
+        "the most connections of each port"
+    );
+    let rules = match &settings.rules.xds {
+        Some(xds) => xds.address.authority(),
+        None => settings.rules.path.display().to_string(),
+    };
+    let or_off = |address: &Option<ListenAddress>| {
+        address.as_ref().map_or_else(|| "off".to_owned(), ToString::to_string)
+    };
+    tracing::info!(
+        grpc = %addresses.grpc,
+        http = %addresses.http,
+        admin = %or_off(&addresses.admin),
+        metrics = %or_off(&addresses.metrics),
+        store = settings.store.kind.name(),
+        %rules,
+        "serving"
+    );
 }
 
 /// Reports not ready and waits, so that callers can move to other instances while this one still answers.

@@ -7,7 +7,7 @@ use super::charge::{Charge, Role};
 use super::cost::Cost;
 use super::limit::Limit;
 use super::outcome::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
-use super::plan::{Plan, Planned};
+use super::plan::{ChargedLimit, Plan, Planned};
 use super::rule::Rule;
 
 /// Whether a request, or the part of it in one descriptor, may proceed.
@@ -88,14 +88,6 @@ pub struct LimitResult<'d> {
     pub outcome: &'d Outcome,
 }
 
-/// A limit that a descriptor is charged to, with the index of the charge.
-#[derive(Clone, Copy)]
-struct ChargedLimit<'d> {
-    rule: Option<&'d Rule>,
-    limit: &'d Limit,
-    index: usize,
-}
-
 impl LimitResult<'_> {
     /// Whether the limit belongs to a shadow rule.
     #[must_use]
@@ -131,7 +123,7 @@ impl Decision {
     }
 
     fn limited<'d>(&'d self, planned: &'d Planned) -> Status<'d> {
-        let decided = charged_limits(planned).filter_map(|charged| self.result(charged));
+        let decided = self.plan.charged_limits(planned).filter_map(|charged| self.result(charged));
         let Some(deciding) = decided.reduce(more_decisive) else {
             return Status { code: Code::Ok, applied: Applied::Skipped };
         };
@@ -142,10 +134,10 @@ impl Decision {
 
     /// The result of a limit; `None` if its charge was skipped.
     fn result<'d>(&'d self, charged: ChargedLimit<'d>) -> Option<LimitResult<'d>> {
-        let ChargedLimit { rule, limit, index } = charged;
+        let ChargedLimit { rule, limit, cost, index, .. } = charged;
         let outcome = self.outcomes.by_charge[index].as_ref()?;
         let is_quota = self.plan.quota_mode || rule.is_some_and(|rule| rule.quota);
-        Some(LimitResult { rule, limit, cost: self.plan.charges.charge(index).cost, is_quota, outcome })
+        Some(LimitResult { rule, limit, cost, is_quota, outcome })
     }
 
     /// The hash that is shown in place of the value of an entry of the request, by the indexes of descriptor and entry;
@@ -157,28 +149,15 @@ impl Decision {
 
     /// Every charge once, with the limit of the first descriptor that it belongs to. The result is `None` if the charge
     /// was skipped: nothing is known of the counter.
-    pub fn charges(&self) -> impl Iterator<Item = (&Limit, Option<LimitResult<'_>>)> {
-        self.charged_limits().map(|charged| (charged.limit, self.result(charged)))
+    pub fn charges(&self) -> impl Iterator<Item = (ChargedLimit<'_>, Option<LimitResult<'_>>)> {
+        self.plan.charged().map(|charged| (charged, self.result(charged)))
     }
 
     /// The result of every counter that was decided, once each, as it is after the request.
     pub fn limit_results(&self) -> impl Iterator<Item = LimitResult<'_>> {
         let is_last =
             |charged: &ChargedLimit<'_>| self.plan.charges.last_on_counter(charged.index) == charged.index;
-        self.charged_limits().filter(is_last).filter_map(|charged| self.result(charged))
-    }
-
-    /// Every charge once, with the limit of the first descriptor that it belongs to.
-    fn charged_limits(&self) -> impl Iterator<Item = ChargedLimit<'_>> {
-        let mut next_index = 0;
-        let is_first = move |charged: &ChargedLimit<'_>| {
-            // Charges are numbered in the order of the descriptors. A lower index is a charge that an earlier
-            // descriptor shares.
-            let is_first = charged.index >= next_index;
-            next_index = next_index.max(charged.index + 1);
-            is_first
-        };
-        self.plan.descriptors.iter().flat_map(charged_limits).filter(is_first)
+        self.plan.charged().filter(is_last).filter_map(|charged| self.result(charged))
     }
 
     /// Shortest wait after which the same request would be admitted, if nothing else happens; [`RetryAfter::Now`] if it
@@ -223,19 +202,14 @@ impl Decision {
 /// than its `retry_after`.
 fn wait_for_next(charge: &Charge, outcome: &Outcome) -> RetryAfter {
     match outcome.decided_by {
-        DecidedBy::Store(CounterSnapshot { now_us, facts }) if charge.is_recorded(outcome.verdict, true) => {
+        DecidedBy::Store(CounterSnapshot { now_us, facts })
+        | DecidedBy::DenyCache(CounterSnapshot { now_us, facts })
+            if charge.is_recorded(outcome.verdict, true) =>
+        {
             charge.kernel.wait(&facts, Attempt { now_us, cost: charge.cost })
         }
-        DecidedBy::Store(_) | DecidedBy::Policy(_) => outcome.report.retry_after,
+        DecidedBy::Store(_) | DecidedBy::DenyCache(_) | DecidedBy::Policy(_) => outcome.report.retry_after,
     }
-}
-
-fn charged_limits(planned: &Planned) -> impl Iterator<Item = ChargedLimit<'_>> {
-    let (rule, limits) = match planned {
-        Planned::Limited { rule, limits } => (rule.as_deref(), limits.as_slice()),
-        Planned::Nothing | Planned::Unlimited(_) => (None, &[][..]),
-    };
-    limits.iter().map(move |(limit, index)| ChargedLimit { rule, limit, index: *index })
 }
 
 /// Of two limits of one descriptor, the one that its status reports; the first on a tie.

@@ -21,6 +21,7 @@ mod rule;
 mod rule_set;
 mod secret;
 mod spec;
+mod stat_path;
 mod wildcards;
 
 // The vocabulary: a limit, its algorithm, its counter's key.
@@ -44,9 +45,9 @@ pub use metadata::Metadata;
 pub use outcome::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
 pub use pattern::Pattern;
 pub use period::{Period, Unit};
-pub use plan::{Plan, PlanError};
+pub use plan::{ChargedLimit, Plan, PlanError};
 pub use request::{Descriptor, Entry, LimitOverride, Request};
-pub use rule::{Rule, RuleId};
+pub use rule::{Rule, RuleId, StatPath};
 pub use rule_set::{Defaults, DomainRules, Node, RuleSet};
 pub use secret::{HashKey, ValueHashing};
 pub use shard::ShardBy;

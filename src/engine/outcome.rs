@@ -5,11 +5,13 @@ use smallvec::SmallVec;
 use super::algorithm::{Facts, Report, Verdict};
 use super::limit::FailurePolicy;
 
-/// Who made a decision: the store or a failure policy.
+/// Who made a decision: the store, a cache of its denials, or a failure policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecidedBy {
     /// The store, from this counter.
     Store(CounterSnapshot),
+    /// A denial of the store that is repeated, with the counter as it is known now.
+    DenyCache(CounterSnapshot),
     /// The limit's failure policy, because the store could not decide.
     Policy(FailurePolicy),
 }

@@ -14,6 +14,7 @@ use super::request::{Descriptor, Entry, LimitOverride, Request};
 use super::rule::Rule;
 use super::rule_set::{Defaults, DomainRules, RuleSet};
 use super::secret::HiddenValues;
+use super::stat_path::stat_path;
 
 /// Bytes of a `key_value` text that is matched without a second allocation: most are shorter.
 const MATCH_TEXT_CAPACITY: usize = 64;
@@ -52,7 +53,27 @@ pub(super) enum Planned {
     /// Only limits that never deny.
     Unlimited(Arc<Limit>),
     /// Limits that count, each with the index of its charge.
-    Limited { rule: Option<Arc<Rule>>, limits: SmallVec<[(Arc<Limit>, usize); 2]> },
+    Limited {
+        rule: Option<Arc<Rule>>,
+        limits: SmallVec<[(Arc<Limit>, usize); 2]>,
+        /// `None` if the hits are counted under the path of the rule.
+        stat_path: Option<Box<str>>,
+    },
+}
+
+/// A limit that a descriptor is charged to.
+#[derive(Clone, Copy, Debug)]
+pub struct ChargedLimit<'p> {
+    /// The rule of the limit; `None` for an override.
+    pub rule: Option<&'p Rule>,
+    /// The limit itself.
+    pub limit: &'p Limit,
+    /// The cost of the charge.
+    pub cost: Cost,
+    /// The path with values of the request under which its hits are counted; `None` if it is the path of the rule.
+    pub stat_path: Option<&'p str>,
+    /// The index of the charge.
+    pub(super) index: usize,
 }
 
 /// A descriptor with the limits that apply to it.
@@ -207,6 +228,38 @@ impl DescriptorContext<'_> {
 }
 
 impl Plan {
+    /// Every charge once, with the limit of the first descriptor that it belongs to.
+    pub fn charged(&self) -> impl Iterator<Item = ChargedLimit<'_>> {
+        let mut next_index = 0;
+        let is_first = move |charged: &ChargedLimit<'_>| {
+            // Charges are numbered in the order of the descriptors. A lower index is a charge that an earlier
+            // descriptor shares.
+            let is_first = charged.index >= next_index;
+            next_index = next_index.max(charged.index + 1);
+            is_first
+        };
+        self.descriptors.iter().flat_map(|planned| self.charged_limits(planned)).filter(is_first)
+    }
+
+    pub(super) fn charged_limits<'p>(
+        &'p self,
+        planned: &'p Planned,
+    ) -> impl Iterator<Item = ChargedLimit<'p>> {
+        let (rule, limits, stat_path) = match planned {
+            Planned::Limited { rule, limits, stat_path } => {
+                (rule.as_deref(), limits.as_slice(), stat_path.as_deref())
+            }
+            Planned::Nothing | Planned::Unlimited(_) => (None, &[][..], None),
+        };
+        limits.iter().map(move |(limit, index)| ChargedLimit {
+            rule,
+            limit,
+            cost: self.charges.charge(*index).cost,
+            stat_path,
+            index: *index,
+        })
+    }
+
     /// Every limit with a charge, once per descriptor.
     pub fn limits(&self) -> impl Iterator<Item = &Limit> {
         self.descriptors
@@ -241,8 +294,15 @@ impl Plan {
             let index = self.charges.push(charge, write_key);
             limits.push((Arc::clone(limit), index));
         }
+        let stat_path = matched.rule.and_then(|rule| {
+            let values = context.entries.iter().enumerate().map(|(index, entry)| {
+                let shown = hidden.get(context.index, index).unwrap_or(&entry.value);
+                (entry.key.as_str(), shown)
+            });
+            stat_path(rule, &matched.walk, values)
+        });
         match (limits.is_empty(), unlimited) {
-            (false, _) => Planned::Limited { rule: matched.rule.cloned(), limits },
+            (false, _) => Planned::Limited { rule: matched.rule.cloned(), limits, stat_path },
             (true, Some(limit)) => Planned::Unlimited(limit),
             (true, None) => Planned::Nothing,
         }

@@ -10,6 +10,17 @@ use super::shard::ShardBy;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RuleId(pub u32);
 
+/// Whether the path under which a rule's hits are counted has values of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatPath {
+    /// It is the path of the rule.
+    OfRule,
+    /// The levels with `value_to_metric` have the value of the request.
+    PerLevel,
+    /// Every level has the value of the request (`detailed_metric`).
+    Detailed,
+}
+
 /// The limits at one node, and their effect on the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
@@ -22,6 +33,8 @@ pub struct Rule {
     pub path: Arc<str>,
     /// All of them apply to each descriptor that ends here, each with its own counter. Not empty.
     pub limits: Vec<Arc<Limit>>,
+    /// Whether the path under which its hits are counted has values of requests.
+    pub stat_path: StatPath,
     /// The limits count, but never deny.
     pub shadow: bool,
     /// The rule denies only if every quota rule of the request is over its limit.

@@ -8,7 +8,7 @@ use super::algorithm::Verdict;
 use super::limit::{Algorithm, Charging, FailurePolicy, Limit, LimitId};
 use super::pattern::Pattern;
 use super::request::{Entry, Request};
-use super::rule::{Rule, RuleId};
+use super::rule::{Rule, RuleId, StatPath};
 use super::secret::{HiddenValues, SecretValues, ValueHashing};
 use super::shard::ShardBy;
 use super::spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
@@ -82,6 +82,8 @@ pub struct Node {
     pub key: Box<str>,
     /// Whether all values that match this wildcard share one counter (`share_threshold`).
     pub shares_counter: bool,
+    /// Whether this level of a stat path takes the value of the request.
+    pub takes_value: bool,
     /// The rule of descriptors that end here.
     pub rule: Option<Arc<Rule>>,
     children: HashMap<Box<str>, Node>,
@@ -137,7 +139,13 @@ impl RuleSet {
             let mut root = Node::default();
             let shard_by = spec.shard_by;
             let secrets = SecretValues::new([spec.descriptors.as_slice()], hashing)?;
-            let top = Parent { domain: &name, path: &spec.domain, shard_by, secrets: secrets.as_ref() };
+            let top = Parent {
+                domain: &name,
+                path: &spec.domain,
+                shard_by,
+                values: Values::default(),
+                secrets: secrets.as_ref(),
+            };
             set.add_level(&mut root, &spec.descriptors, &top)?;
             let rules = DomainRules { name, shard_by, root, secrets };
             if set.domains.insert(spec.domain.as_str().into(), rules).is_some() {
@@ -175,7 +183,13 @@ impl RuleSet {
             let mut child =
                 Node { composite: shown.into(), key: spec.key.as_str().into(), ..Node::default() };
             child.shares_counter = spec.share_threshold;
-            let here = Parent { path: &path, ..*parent };
+            let is_open = spec.has_open_value();
+            child.takes_value = is_open && spec.value_to_metric;
+            let values = Values {
+                are_open: parent.values.are_open || is_open,
+                are_taken: parent.values.are_taken || child.takes_value,
+            };
+            let here = Parent { path: &path, values, ..*parent };
             if let Some(rule) = &spec.rule {
                 child.rule = Some(self.add_rule(rule, &here)?);
             }
@@ -204,6 +218,7 @@ impl RuleSet {
             domain: Arc::clone(here.domain),
             path: here.path.into(),
             limits,
+            stat_path: here.values.stat_path(spec.detailed_metric),
             shadow: spec.shadow,
             quota: spec.quota,
             shard_by: spec.shard_by.unwrap_or(here.shard_by),
@@ -275,6 +290,7 @@ struct Parent<'a> {
     domain: &'a Arc<str>,
     path: &'a str,
     shard_by: ShardBy,
+    values: Values,
     secrets: Option<&'a SecretValues>,
 }
 
@@ -283,5 +299,24 @@ impl Parent<'_> {
     fn shown_composite(&self, spec: &NodeSpec) -> String {
         let hash = self.secrets.and_then(|secrets| secrets.hidden_rule_value(self.domain, spec));
         hash.map_or_else(|| spec.composite(), |hash| format!("{}_{hash}", spec.key))
+    }
+}
+
+/// What is known of the values of requests that match a path of nodes.
+#[derive(Clone, Copy, Default)]
+struct Values {
+    /// A node matches different values.
+    are_open: bool,
+    /// A node takes the value of the request into the stat path.
+    are_taken: bool,
+}
+
+impl Values {
+    fn stat_path(self, is_detailed: bool) -> StatPath {
+        match self {
+            Self { are_open: true, .. } if is_detailed => StatPath::Detailed,
+            Self { are_taken: true, .. } if !is_detailed => StatPath::PerLevel,
+            _ => StatPath::OfRule,
+        }
     }
 }

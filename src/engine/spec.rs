@@ -26,6 +26,8 @@ pub struct NodeSpec {
     pub share_threshold: bool,
     /// Whether the values of the entries that match are secret, and all other values of the key in this domain.
     pub secret: bool,
+    /// Whether the value of the request takes the place of this level in [`StatPath::PerLevel`](super::StatPath).
+    pub value_to_metric: bool,
     /// The rule of descriptors that end here.
     pub rule: Option<RuleSpec>,
     /// The next level.
@@ -41,6 +43,8 @@ pub struct RuleSpec {
     pub shadow: bool,
     /// See [`Rule::quota`](super::Rule::quota).
     pub quota: bool,
+    /// Whether every level of the stat path takes the value of the request.
+    pub detailed_metric: bool,
     /// See [`Rule::shard_by`](super::Rule::shard_by); `None`: that of the domain.
     pub shard_by: Option<ShardBy>,
     /// See [`Rule::metadata`](super::Rule::metadata).
@@ -48,6 +52,11 @@ pub struct RuleSpec {
 }
 
 impl NodeSpec {
+    /// Whether requests with different values, each with its own counter, match the node.
+    pub(super) fn has_open_value(&self) -> bool {
+        !self.share_threshold && (self.value.is_empty() || self.composite().contains('*'))
+    }
+
     /// The node's name within its level: `key_value`, or the key alone. As in `envoyproxy/ratelimit`, key `a` with
     /// value `b_c` and key `a_b` with value `c` are the same node.
     #[must_use]

@@ -172,13 +172,13 @@ pub(super) const KEYS: &[Key] = &[
         Section::Descriptor,
         "detailed_metric",
         ValueType::Flag,
-        "Accepted so that existing files load. Metric labels never contain values of requests, so it changes nothing.",
+        "Count under the values of the request in the metrics of envoyproxy/ratelimit, at every level of the path; metrics.values_per_rule bounds the number of series.",
     ),
     key(
         Section::Descriptor,
         "value_to_metric",
         ValueType::Flag,
-        "Accepted so that existing files load. Metric labels never contain values of requests, so it changes nothing.",
+        "Count under the value of the request in the metrics of envoyproxy/ratelimit, at this level of the path; metrics.values_per_rule bounds the number of series.",
     ),
     key(
         Section::Descriptor,

@@ -29,6 +29,7 @@ pub struct ResourceDescriptor {
     pub descriptors: Vec<ResourceDescriptor>,
     pub shadow_mode: bool,
     pub quota_mode: bool,
+    pub detailed_metric: bool,
     pub metadata: Option<Metadata>,
 }
 

@@ -9,6 +9,7 @@ mod error;
 mod file;
 mod layers;
 mod log;
+mod metrics;
 mod parsers;
 mod reader;
 mod redis;
@@ -34,6 +35,7 @@ use crate::transport::{HeaderStyle, ResponseOptions};
 pub use envoy_ratelimit::{EnvironmentUse, ReferenceVariable};
 pub use error::{Fault, Origin, SettingProblem, SettingProblems, SettingsError};
 pub use log::Log;
+pub use metrics::Metrics;
 pub use reader::Setting;
 pub use report::{SettingInForce, SettingsReport};
 pub use rules::{RuleDirectory, Rules};
@@ -64,6 +66,8 @@ pub struct Settings {
     pub near_limit_ppm: u32,
     /// `shadow_mode`
     pub enforcement: Enforcement,
+    /// `metrics.*`
+    pub metrics: Metrics,
     /// `response.*`: optional parts of an answer.
     pub response: ResponseOptions,
     /// `log.*`
@@ -165,6 +169,7 @@ impl Settings {
             defaults: defaults_from_reader(reader),
             upgrades: upgrades::upgrades_from_reader(reader),
             near_limit_ppm: reader.take("near_limit_ratio", "0.8", parsers::share()),
+            metrics: Metrics::from_reader(reader),
             enforcement: enforcement_from_reader(reader),
             response: response::response_from_reader(reader),
             log: Log::from_reader(reader),

@@ -84,7 +84,7 @@ fn failure_policies(decision: &Decision) -> BTreeMap<String, Metadata> {
         DecidedBy::Policy(policy) => {
             Some((result.limit.label.to_string(), Metadata::Text(policy.name().to_owned())))
         }
-        DecidedBy::Store(_) => None,
+        DecidedBy::Store(_) | DecidedBy::DenyCache(_) => None,
     });
     policies.collect()
 }

@@ -64,6 +64,7 @@ fn descriptor(descriptor: RateLimitDescriptor) -> ResourceDescriptor {
         descriptors: descriptor.descriptors.into_iter().map(self::descriptor).collect(),
         shadow_mode: descriptor.shadow_mode,
         quota_mode: descriptor.quota_mode,
+        detailed_metric: descriptor.detailed_metric,
         metadata: descriptor.metadata.map(metadata),
     }
 }

@@ -6,6 +6,7 @@
 mod cli;
 mod conformance;
 mod envoy;
+mod metrics;
 mod redis;
 mod rules;
 mod service;

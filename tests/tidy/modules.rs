@@ -37,6 +37,7 @@ const ALLOWED_IMPORTS: [(&str, &[&str]); 16] = [
             "telemetry",
             "transport",
             "xds",
+            "yaml",
         ],
     ),
     ("main", &["cli"]),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::attempt::{Attempt, apply_clamped};
+use super::attempt::{Attempt, max_recorded};
 use super::report::{CounterView, Report, Verdict};
 use crate::engine::cost::Cost;
 
@@ -18,7 +18,8 @@ pub struct FixedWindow {
 pub struct WindowState {
     /// Number of the window: its start divided by its length.
     pub index: u64,
-    /// Units recorded in it.
+    /// Units recorded in it. The next charge takes a debt of more than one further limit as one further limit; the
+    /// count is exact until then, so that a report tells how many units of a charge were over the limit.
     pub count: u64,
 }
 
@@ -59,7 +60,10 @@ impl FixedWindow {
     }
 
     pub(super) fn record(&self, state: WindowState, cost: Cost) -> WindowState {
-        WindowState { count: apply_clamped(state.count, cost, self.limit), ..state }
+        let before = state.count.min(max_recorded(self.limit));
+        let count =
+            if cost.is_refund() { before.saturating_sub(cost.refunded()) } else { before + cost.taken() };
+        WindowState { count, ..state }
     }
 
     pub(super) fn unused_from_us(&self, state: WindowState) -> u64 {

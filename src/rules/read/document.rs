@@ -103,6 +103,7 @@ impl NodeReader<'_> {
             value: fields.text("value").unwrap_or_default().to_owned(),
             share_threshold: fields.flag("share_threshold"),
             secret: fields.flag("secret"),
+            value_to_metric: fields.flag("value_to_metric"),
             ..NodeSpec::default()
         };
         if spec.secret && self.context.hashing.key.is_none() {
@@ -122,6 +123,7 @@ impl NodeReader<'_> {
             limits: Vec::new(),
             shadow: fields.flag("shadow_mode"),
             quota: fields.flag("quota_mode"),
+            detailed_metric: fields.flag("detailed_metric"),
             shard_by: read_shard_by(fields),
             metadata: fields.map("metadata").map(|(map, at)| read_metadata(map, &at, self.report)),
         }

@@ -71,6 +71,7 @@ impl ResourceReader<'_> {
             limits: Vec::new(),
             shadow: node.shadow_mode,
             quota: node.quota_mode,
+            detailed_metric: node.detailed_metric,
             shard_by: None,
             metadata,
         };

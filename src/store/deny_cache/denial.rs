@@ -53,7 +53,7 @@ impl Denial {
             report.over_by = report.over_by.max(cost.taken());
         }
         let snapshot = CounterSnapshot { now_us: attempt.now_us, facts };
-        let decided_by = DecidedBy::Store(snapshot);
+        let decided_by = DecidedBy::DenyCache(snapshot);
         Some(Repeated::Whole(Outcome { verdict: Verdict::Over, report, decided_by }))
     }
 }

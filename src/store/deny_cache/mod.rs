@@ -55,6 +55,8 @@ pub struct DenyCache {
     /// When the newest denial is forgotten. A process that denies nothing reads this number and never `denials`.
     expires_us: AtomicU64,
     hits: AtomicU64,
+    lookups: AtomicU64,
+    found: AtomicU64,
 }
 
 /// What a deny cache holds.
@@ -64,6 +66,10 @@ pub struct DenyCacheStats {
     pub keys: u64,
     /// Requests answered without the store since the start.
     pub hits: u64,
+    /// Charges that were looked up since the start: all charges, while there are denials.
+    pub lookups: u64,
+    /// Charges among them that a denial denied.
+    pub found: u64,
 }
 
 impl DenyCache {
@@ -85,6 +91,8 @@ impl DenyCache {
             store_reserves: options.store_reserves,
             expires_us: AtomicU64::new(0),
             hits: AtomicU64::new(0),
+            lookups: AtomicU64::new(0),
+            found: AtomicU64::new(0),
         }
     }
 
@@ -110,7 +118,12 @@ impl DenyCache {
     /// Counts denials and hits.
     #[must_use]
     pub fn stats(&self) -> DenyCacheStats {
-        DenyCacheStats { keys: self.denials.len() as u64, hits: self.hits.load(Ordering::Relaxed) }
+        DenyCacheStats {
+            keys: self.denials.len() as u64,
+            hits: self.hits.load(Ordering::Relaxed),
+            lookups: self.lookups.load(Ordering::Relaxed),
+            found: self.found.load(Ordering::Relaxed),
+        }
     }
 
     fn has_denials(&self, now_us: u64) -> bool {
@@ -153,7 +166,10 @@ impl DenyCache {
         }
         let denials: SmallVec<[Option<Repeated>; 2]> =
             charges.iter().map(|(key, charge)| self.denied(key, charge, now_us)).collect();
-        if denials.iter().all(Option::is_none) || !charges.is_denied(|index| denials[index].is_some()) {
+        self.lookups.fetch_add(denials.len() as u64, Ordering::Relaxed);
+        let found = denials.iter().flatten().count();
+        self.found.fetch_add(found as u64, Ordering::Relaxed);
+        if found == 0 || !charges.is_denied(|index| denials[index].is_some()) {
             return None;
         }
         let by_charge = denials.iter().map(|denial| denial.and_then(Repeated::outcome)).collect();

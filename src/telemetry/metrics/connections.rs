@@ -9,10 +9,12 @@ pub enum Port {
     Grpc,
     Http,
     Admin,
+    /// The port for metrics alone.
+    Metrics,
 }
 
 impl Port {
-    const ALL: [Self; 3] = [Self::Grpc, Self::Http, Self::Admin];
+    const ALL: [Self; 4] = [Self::Grpc, Self::Http, Self::Admin, Self::Metrics];
 
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -20,6 +22,7 @@ impl Port {
             Self::Grpc => "grpc",
             Self::Http => "http",
             Self::Admin => "admin",
+            Self::Metrics => "metrics",
         }
     }
 }

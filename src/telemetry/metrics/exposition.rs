@@ -1,27 +1,51 @@
-//! The text exposition format of Prometheus, for the counters that are not in the registry.
+//! The text exposition format of Prometheus, for the metrics that are not in the registry.
 
-/// Counters with the same name.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CounterFamily {
-    pub(super) name: &'static str,
-    pub(super) help: &'static str,
+use std::fmt::{Display, Write as _};
+
+/// Text in the exposition format.
+#[derive(Debug)]
+pub(super) struct Exposition<'e> {
+    text: String,
+    /// The labels of every series, from [`labels`].
+    extra_labels: &'e str,
 }
 
-impl CounterFamily {
-    /// Writes the family with its series. A series is its labels, from [`labels`], and its value.
-    pub(super) fn write(&self, text: &mut String, series: impl Iterator<Item = (String, u64)>) {
-        let Self { name, help } = self;
-        // A family without series is written too, so that its name can be found before it counts.
-        text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} counter\n"));
-        for (labels, value) in series {
-            text.push_str(&format!("{name}{{{labels}}} {value}\n"));
-        }
+impl<'e> Exposition<'e> {
+    /// Continues `text`.
+    pub(super) fn new(text: String, extra_labels: &'e str) -> Self {
+        Self { text, extra_labels }
+    }
+
+    /// Starts a family. One without series is written too, so that its name can be found before it counts.
+    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
+        self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
+    }
+
+    /// Adds a series to the family. `labels` are from [`labels`].
+    pub(super) fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
+        let extra = self.extra_labels;
+        let all = match (labels.is_empty(), extra.is_empty()) {
+            (true, true) => String::new(),
+            (false, true) => format!("{{{labels}}}"),
+            (true, false) => format!("{{{extra}}}"),
+            (false, false) => format!("{{{labels},{extra}}}"),
+        };
+        self.line(format_args!("{name}{all} {value}"));
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        writeln!(self.text, "{line}").expect("a String takes any text");
     }
 }
 
 /// Labels in the given order, as they stand between the braces.
-pub(super) fn labels<const N: usize>(pairs: [(&str, &str); N]) -> String {
-    pairs.map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).join(",")
+pub(super) fn labels(pairs: &[(&str, &str)]) -> String {
+    let pairs = pairs.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
+    pairs.collect::<Vec<_>>().join(",")
 }
 
 fn escaped(value: &str) -> String {
@@ -34,16 +58,30 @@ mod tests {
 
     #[test]
     fn a_family_is_written_in_the_exposition_format() {
-        let family = CounterFamily { name: "hits_total", help: "Hits" };
-        let mut text = String::new();
-        family.write(&mut text, std::iter::empty());
-        assert_eq!(text, "# HELP hits_total Hits\n# TYPE hits_total counter\n");
-        let series = [(labels([("a", "x"), ("b", "")]), 7), (labels([("a", "line\n\"1\\2\"")]), u64::MAX)];
-        family.write(&mut text, series.into_iter());
-        let lines: Vec<_> = text.lines().skip(4).collect();
+        let mut exposition = Exposition::new(String::new(), "");
+        exposition.family("hits_total", "counter", "Hits");
+        exposition.sample("hits_total", &labels(&[("a", "x"), ("b", "")]), 7);
+        exposition.sample("hits_total", &labels(&[("a", "line\n\"1\\2\"")]), u64::MAX);
+        exposition.sample("hits_total", "", 0);
+        let lines = [
+            "# HELP hits_total Hits",
+            "# TYPE hits_total counter",
+            r#"hits_total{a="x",b=""} 7"#,
+            r#"hits_total{a="line\n\"1\\2\""} 18446744073709551615"#,
+            "hits_total 0",
+        ];
+        assert_eq!(exposition.into_text().lines().collect::<Vec<_>>(), lines);
+    }
+
+    #[test]
+    fn every_series_has_the_extra_labels() {
+        let extra = labels(&[("env", "prod")]);
+        let mut exposition = Exposition::new(String::new(), &extra);
+        exposition.sample("hits_total", &labels(&[("a", "x")]), 1);
+        exposition.sample("hits_total", "", 2);
         assert_eq!(
-            lines,
-            [r#"hits_total{a="x",b=""} 7"#, r#"hits_total{a="line\n\"1\\2\""} 18446744073709551615"#]
+            exposition.into_text(),
+            "hits_total{a=\"x\",env=\"prod\"} 1\nhits_total{env=\"prod\"} 2\n"
         );
     }
 }

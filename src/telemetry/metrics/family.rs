@@ -1,7 +1,7 @@
 //! The kinds of metrics in the registry: registered by name, or read at each scrape.
 
 use prometheus::core::{Collector, Desc, Describer};
-use prometheus::proto::{self, Metric, MetricFamily, MetricType};
+use prometheus::proto::{Metric, MetricFamily, MetricType};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, Result,
 };
@@ -30,11 +30,17 @@ pub(super) fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGa
 }
 
 /// Upper bounds of duration buckets, seconds. 15 ms is the store's default deadline, 20 ms Envoy's own.
-const DURATIONS: [f64; 15] =
+pub(super) const STORE_DURATIONS: [f64; 15] =
     [50e-6, 100e-6, 200e-6, 500e-6, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 
-pub(super) fn durations(registry: &Registry, name: &str, help: &str, label: &str) -> Result<HistogramVec> {
-    let options = HistogramOpts::new(name, help).buckets(DURATIONS.to_vec());
+/// The same, and the bounds of envoyproxy/ratelimit, whose histogram is read from ours.
+pub(super) const REQUEST_DURATIONS: [f64; 20] = [
+    50e-6, 100e-6, 200e-6, 500e-6, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.05, 0.1, 0.2, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0,
+];
+
+/// A histogram of seconds with one label.
+pub(super) fn durations(registry: &Registry, options: HistogramOpts, label: &str) -> Result<HistogramVec> {
     let durations = HistogramVec::new(options, &[label])?;
     registry.register(Box::new(durations.clone()))?;
     Ok(durations)
@@ -52,8 +58,6 @@ pub(super) fn sizes(registry: &Registry, name: &str, help: &str) -> Result<Histo
 pub(super) enum Reading {
     Counter(u64),
     Gauge(u64),
-    /// The value of another metric's histogram.
-    Histogram(Box<proto::Histogram>),
 }
 
 /// Registers a metric whose value is read at each scrape. Its labels are constant.
@@ -92,20 +96,16 @@ impl Reading {
         // The exposition format has floats only; integers are exact up to 2^53.
         match self {
             Self::Counter(value) => {
-                let mut counter = proto::Counter::default();
+                let mut counter = prometheus::proto::Counter::default();
                 counter.set_value(value as f64);
                 metric.set_counter(counter);
                 MetricType::COUNTER
             }
             Self::Gauge(value) => {
-                let mut gauge = proto::Gauge::default();
+                let mut gauge = prometheus::proto::Gauge::default();
                 gauge.set_value(value as f64);
                 metric.set_gauge(gauge);
                 MetricType::GAUGE
-            }
-            Self::Histogram(histogram) => {
-                metric.set_histogram(*histogram);
-                MetricType::HISTOGRAM
             }
         }
     }

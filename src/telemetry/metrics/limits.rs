@@ -7,31 +7,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use prometheus::{IntCounter, Registry, Result};
 
 use crate::engine::{
-    DecidedBy, Decision, FailurePolicy, Limit, LimitResult, Plan, Quantity, Rule, RuleSet, Verdict,
+    ChargedLimit, DecidedBy, Decision, FailurePolicy, Limit, LimitResult, Plan, Quantity, Rule, RuleSet,
+    Verdict,
 };
 
-use super::envoy_ratelimit::{HitBinding, HitCounts, HitFamilies};
-use super::exposition::{CounterFamily, labels};
+use super::envoy_ratelimit::{HitBounds, RuleHits, RuleHitsBinding, RuleHitsTable, Stats};
+use super::exposition::{Exposition, labels};
 use super::family::counter;
 use super::series::{Count, SeriesBinding, SeriesTable};
 
 /// The domain and rule label of limits that a request overrides.
 const OVERRIDE: &str = "override";
 
-const DECISIONS: CounterFamily = CounterFamily {
-    name: "ratelimitd_decisions_total",
-    help: "Decisions by limit and outcome; unasked: skipped, because another limit denied the request",
-};
-
-const POLICY_DECISIONS: CounterFamily = CounterFamily {
-    name: "ratelimitd_policy_decisions_total",
-    help: "Decisions that a limit's failure policy made because the store did not answer",
-};
+const DECISIONS: &str = "ratelimitd_decisions_total";
+const POLICY_DECISIONS: &str = "ratelimitd_policy_decisions_total";
 
 #[derive(Debug)]
 pub(super) struct LimitFamilies {
     decisions: SeriesTable<LimitLabels, LimitCounts>,
-    hits: HitFamilies,
+    hits: RuleHitsTable,
     shadowed: IntCounter,
     near_limit_ppm: u32,
 }
@@ -70,21 +64,21 @@ pub struct LimitMeters {
     each: Vec<Option<Meter>>,
     shadowed: IntCounter,
     near_limit_ppm: u32,
+    values_per_rule: usize,
 }
 
 #[derive(Debug)]
 struct Meter {
     counts: Arc<LimitCounts>,
     policy: FailurePolicy,
-    /// `None` for overrides: envoyproxy/ratelimit labels them with values of the request.
-    hits: Option<Arc<HitCounts>>,
+    hits: Arc<RuleHits>,
 }
 
 impl LimitFamilies {
-    pub(super) fn new(registry: &Registry, near_limit_ppm: u32) -> Result<Self> {
+    pub(super) fn new(registry: &Registry, near_limit_ppm: u32, values_per_rule: usize) -> Result<Self> {
         Ok(Self {
             decisions: SeriesTable::default(),
-            hits: HitFamilies::default(),
+            hits: RuleHitsTable::new(values_per_rule),
             shadowed: counter(
                 registry,
                 "ratelimitd_shadowed_requests_total",
@@ -101,37 +95,55 @@ impl LimitFamilies {
             each.extend(rule.limits.iter().map(|limit| bindings.rule_meter(rule, limit)));
         }
         let overrides = LimitLabels { domain: OVERRIDE.into(), rule: OVERRIDE.into() };
-        each.push(Some(bindings.meter(overrides, rules.defaults().on_store_failure, None)));
+        let hits = bindings.hits.of_overrides();
+        each.push(Some(bindings.meter(overrides, rules.defaults().on_store_failure, hits)));
         bindings.decisions.finish();
         bindings.hits.finish();
-        LimitMeters { each, shadowed: self.shadowed.clone(), near_limit_ppm: self.near_limit_ppm }
+        LimitMeters {
+            each,
+            shadowed: self.shadowed.clone(),
+            near_limit_ppm: self.near_limit_ppm,
+            values_per_rule: self.hits.values_per_rule(),
+        }
     }
 
     /// Writes the series of the limits that have met a request.
-    pub(super) fn write(&self, text: &mut String) {
+    pub(super) fn write(&self, exposition: &mut Exposition<'_>) {
         let limits = self.decisions.in_force();
         let used =
             || limits.iter().filter(|(_, counts)| counts.outcomes().iter().any(|&(_, count)| count > 0));
-        DECISIONS.write(
-            text,
-            used().flat_map(|(limit, counts)| {
-                counts.outcomes().map(|(outcome, count)| (limit.labels(("outcome", outcome)), count))
-            }),
+        exposition.family(
+            DECISIONS,
+            "counter",
+            "Decisions by limit and outcome; unasked: skipped, because another limit denied the request",
         );
-        POLICY_DECISIONS.write(
-            text,
-            used().flat_map(|(limit, counts)| {
-                counts.policies().map(|(policy, count)| (limit.labels(("policy", policy)), count))
-            }),
+        for (limit, counts) in used() {
+            for (outcome, count) in counts.outcomes() {
+                exposition.sample(DECISIONS, &limit.labels(("outcome", outcome)), count);
+            }
+        }
+        exposition.family(
+            POLICY_DECISIONS,
+            "counter",
+            "Decisions that a limit's failure policy made because the store did not answer",
         );
-        self.hits.write(text);
+        for (limit, counts) in used() {
+            for (policy, count) in counts.policies() {
+                exposition.sample(POLICY_DECISIONS, &limit.labels(("policy", policy)), count);
+            }
+        }
+    }
+
+    pub(super) fn add_to(&self, stats: &mut Stats) {
+        self.hits.add_to(stats);
+        stats.counter("ratelimit.service.global_shadow_mode", self.shadowed.get());
     }
 }
 
 impl LimitLabels {
     /// In the order of their names, as the registry writes labels.
     fn labels(&self, between: (&str, &str)) -> String {
-        labels([("domain", &self.domain), between, ("rule", &self.rule)])
+        labels(&[("domain", &self.domain), between, ("rule", &self.rule)])
     }
 }
 
@@ -161,7 +173,7 @@ impl LimitCounts {
 
 struct Bindings<'f> {
     decisions: SeriesBinding<'f, LimitLabels, LimitCounts>,
-    hits: HitBinding<'f>,
+    hits: RuleHitsBinding<'f>,
 }
 
 impl Bindings<'_> {
@@ -169,14 +181,14 @@ impl Bindings<'_> {
         if limit.quantity == Quantity::Unlimited {
             return None;
         }
-        let hits = self.hits.counts(rule);
+        let hits = self.hits.of_rule(&rule.path);
         let policy = limit.spec.on_store_failure;
         let policy = if rule.shadow { policy.for_non_binding() } else { policy };
         let labels = LimitLabels { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };
-        Some(self.meter(labels, policy, Some(hits)))
+        Some(self.meter(labels, policy, hits))
     }
 
-    fn meter(&mut self, labels: LimitLabels, policy: FailurePolicy, hits: Option<Arc<HitCounts>>) -> Meter {
+    fn meter(&mut self, labels: LimitLabels, policy: FailurePolicy, hits: Arc<RuleHits>) -> Meter {
         let counts = self.decisions.counts(labels);
         counts.of_policy(policy).is_in_use.store(true, Ordering::Relaxed);
         Meter { counts, policy, hits }
@@ -189,11 +201,15 @@ impl LimitMeters {
         if decision.shadowed {
             self.shadowed.inc();
         }
-        for (limit, result) in decision.charges() {
-            let Some(meter) = self.meter(limit) else { continue };
+        for (charged, result) in decision.charges() {
+            let Some(meter) = self.meter(charged.limit) else { continue };
+            let bounds = self.bounds(charged.limit);
             match result {
-                Some(result) => meter.record(&result, self.near_above(limit)),
-                None => meter.counts.unasked.add(1),
+                Some(result) => meter.record(&charged, &result, bounds),
+                None => {
+                    meter.counts.unasked.add(1);
+                    meter.hits.record_undecided(&charged, bounds);
+                }
             }
         }
     }
@@ -201,11 +217,13 @@ impl LimitMeters {
     /// Counts a request that fails because the store did not answer: an error for each of its limits, and an answer by
     /// policy for the limits with the policy `error`, which made the request fail.
     pub fn record_failure(&self, plan: &Plan) {
-        for meter in plan.limits().filter_map(|limit| self.meter(limit)) {
+        for charged in plan.charged() {
+            let Some(meter) = self.meter(charged.limit) else { continue };
             meter.counts.error.add(1);
             if meter.policy == FailurePolicy::Error {
                 meter.count_policy();
             }
+            meter.hits.record_undecided(&charged, self.bounds(charged.limit));
         }
     }
 
@@ -213,15 +231,15 @@ impl LimitMeters {
         self.each.get(limit.id.0 as usize)?.as_ref()
     }
 
-    /// A hit is near the limit when more units than this are used.
-    fn near_above(&self, limit: &Limit) -> u64 {
+    fn bounds(&self, limit: &Limit) -> HitBounds {
         // Both factors are below 2^32.
-        u64::from(limit.spec.capacity()) * u64::from(self.near_limit_ppm) / 1_000_000
+        let near_above = u64::from(limit.spec.capacity()) * u64::from(self.near_limit_ppm) / 1_000_000;
+        HitBounds { near_above, values_per_rule: self.values_per_rule }
     }
 }
 
 impl Meter {
-    fn record(&self, result: &LimitResult<'_>, near_above: u64) {
+    fn record(&self, charged: &ChargedLimit<'_>, result: &LimitResult<'_>, bounds: HitBounds) {
         let outcome = result.outcome;
         let is_by_policy = matches!(outcome.decided_by, DecidedBy::Policy(_));
         let used = u64::from(result.limit.spec.capacity()).saturating_sub(outcome.report.remaining);
@@ -230,16 +248,14 @@ impl Meter {
             Verdict::Over if result.is_shadow() => &counts.shadow,
             Verdict::Over => &counts.over_limit,
             // The remaining units of a policy's answer are not those of the limit.
-            Verdict::Fits if used > near_above && !is_by_policy => &counts.near_limit,
+            Verdict::Fits if used > bounds.near_above && !is_by_policy => &counts.near_limit,
             Verdict::Fits => &counts.ok,
         };
         count.add(1);
         if is_by_policy {
             self.count_policy();
         }
-        if let Some(hits) = &self.hits {
-            hits.record(result, near_above);
-        }
+        self.hits.record(charged, result, bounds);
     }
 
     fn count_policy(&self) {

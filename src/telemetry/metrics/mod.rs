@@ -1,67 +1,118 @@
-//! Every metric's name, help and labels. Injected, no globals. Label values come from the rule files and from constants
-//! here, so the rule files bound the number of series. A meter holds handles that were looked up beforehand: counting
-//! is a few atomic additions. The series of limits are kept apart from the registry, see `series.rs`.
+//! Every metric's name, help and labels. Injected, no globals. Label values come from the rule files, from the settings
+//! and from constants here, so these bound the number of series; only the metrics of envoyproxy/ratelimit have values
+//! of requests, where a rule asks for them, and a bounded number. A meter holds handles that were looked up beforehand:
+//! counting is a few atomic additions. The series of limits are kept apart from the registry, see `series.rs`.
 
 mod connections;
 mod envoy_ratelimit;
 mod exposition;
+mod extra_tags;
 mod family;
 mod limits;
+mod options;
 mod requests;
+mod response_times;
 mod rules;
 mod series;
 mod stores;
 #[cfg(test)]
 mod tests;
+mod timings;
 mod tls;
 mod xds;
 
+use std::fmt;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus::{IntCounter, Opts, Registry, Result, TextEncoder};
 
 use crate::engine::RuleSet;
 
 use connections::ConnectionFamilies;
+use envoy_ratelimit::Stats;
+use exposition::Exposition;
 use family::{Reading, counter, pulled};
 use limits::LimitFamilies;
 use requests::RequestFamilies;
 use rules::RuleFamilies;
+use series::Count;
 use stores::StoreFamilies;
+use timings::TimingQueue;
 use tls::TlsFamilies;
 
 pub use connections::{CloseReason, ConnectionMeter, Port};
+pub use envoy_ratelimit::{Stat, StatKind};
+pub use extra_tags::ExtraTags;
 pub use limits::LimitMeters;
+pub use options::MetricsOptions;
 pub use requests::{RequestFailure, RequestMeter, Timer, Transport};
+pub use response_times::ResponseTimeUnit;
 pub use rules::Loaded;
 pub use stores::{BatchMeter, StoreMeter};
+pub use timings::{Timing, Timings};
 pub use tls::{CertificateExpiry, HandshakeResult, TlsMeter};
 pub use xds::{XdsAnswer, XdsFailure, XdsMeter};
 
 /// All metrics of one process. Clones share the same numbers.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Metrics(Arc<Families>);
 
-#[derive(Debug)]
 struct Families {
     registry: Registry,
+    /// The labels of every series that is not in the registry.
+    extra_labels: String,
     limits: LimitFamilies,
     unknown_domains: IntCounter,
+    /// Descriptors of requests for unknown domains.
+    unknown_descriptors: Count,
     requests: RequestFamilies,
     connections: ConnectionFamilies,
     stores: StoreFamilies,
     rules: RuleFamilies,
     tls: TlsFamilies,
+    deny_cache: Mutex<Option<DenyCacheReader>>,
+}
+
+/// Reads the numbers of the deny cache.
+type DenyCacheReader = Box<dyn Fn() -> crate::store::deny_cache::DenyCacheStats + Send + Sync>;
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
 }
 
 impl Metrics {
     /// Registers all metrics. `near_limit_ppm` is the share of a limit, in millionths, above which a hit counts as near
-    /// it.
+    /// it; all else is by default.
     ///
     /// # Errors
     /// When two metrics have the same name.
     pub fn new(near_limit_ppm: u32) -> Result<Self> {
-        let registry = Registry::new();
+        Self::with_options(&MetricsOptions { near_limit_ppm, ..MetricsOptions::default() })
+    }
+
+    /// Registers all metrics.
+    ///
+    /// # Errors
+    /// When two metrics have the same name.
+    pub fn with_options(options: &MetricsOptions) -> Result<Self> {
+        Self::build(options, None)
+    }
+
+    /// As [`Metrics::with_options`], with a queue of the durations for statsd.
+    ///
+    /// # Errors
+    /// As [`Metrics::with_options`].
+    pub fn with_timings(options: &MetricsOptions) -> Result<(Self, Timings)> {
+        let (queue, timings) = TimingQueue::new();
+        Ok((Self::build(options, Some(queue))?, timings))
+    }
+
+    fn build(options: &MetricsOptions, timings: Option<TimingQueue>) -> Result<Self> {
+        let registry =
+            Registry::new_custom(None, Some(options.extra_tags.label_pairs().into_iter().collect()))?;
         let build = Opts::new("ratelimitd_build_info", "Always 1; the label is the version")
             .const_label("version", env!("CARGO_PKG_VERSION"));
         pulled(&registry, build, || Reading::Gauge(1))?;
@@ -69,17 +120,20 @@ impl Metrics {
         #[cfg(target_os = "linux")]
         registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
         Ok(Self(Arc::new(Families {
-            limits: LimitFamilies::new(&registry, near_limit_ppm)?,
+            extra_labels: options.extra_tags.exposed(),
+            limits: LimitFamilies::new(&registry, options.near_limit_ppm, options.values_per_rule)?,
             unknown_domains: counter(
                 &registry,
                 "ratelimitd_unknown_domain_total",
                 "Requests for a domain that no rule file names",
             )?,
-            requests: RequestFamilies::new(&registry)?,
+            unknown_descriptors: Count::default(),
+            requests: RequestFamilies::new(&registry, options, timings)?,
             connections: ConnectionFamilies::new(&registry)?,
             stores: StoreFamilies::new(&registry)?,
             rules: RuleFamilies::new(&registry)?,
             tls: TlsFamilies::new(&registry)?,
+            deny_cache: Mutex::default(),
             registry,
         })))
     }
@@ -89,14 +143,34 @@ impl Metrics {
     /// # Errors
     /// When a metric cannot be encoded.
     pub fn render(&self) -> Result<String> {
-        let mut text = TextEncoder::new().encode_to_string(&self.0.registry.gather())?;
-        self.0.limits.write(&mut text);
-        Ok(text)
+        let text = TextEncoder::new().encode_to_string(&self.0.registry.gather())?;
+        let mut exposition = Exposition::new(text, &self.0.extra_labels);
+        self.0.limits.write(&mut exposition);
+        self.0.requests.write(&mut exposition);
+        envoy_ratelimit::write(&self.envoy_ratelimit_stats(), &mut exposition);
+        Ok(exposition.into_text())
     }
 
-    /// Counts a request for a domain without rules.
-    pub fn domain_not_found(&self) {
+    /// The metrics of envoyproxy/ratelimit, but for the durations, under their dotted names.
+    #[must_use]
+    pub fn envoy_ratelimit_stats(&self) -> Vec<Stat> {
+        let mut stats = Stats::default();
+        let families = &self.0;
+        families.limits.add_to(&mut stats);
+        families.requests.add_to(&mut stats);
+        families.rules.add_to(&mut stats);
+        let name = "ratelimit.service.rate_limit.domain_not_found";
+        stats.counter(name, families.unknown_descriptors.get());
+        if let Some(read) = families.deny_cache.lock().as_ref() {
+            stores::add_deny_cache(&read(), &mut stats);
+        }
+        stats.into_vec()
+    }
+
+    /// Counts a request with this many descriptors for a domain without rules.
+    pub fn domain_not_found(&self, descriptors: usize) {
         self.0.unknown_domains.inc();
+        self.0.unknown_descriptors.add(descriptors as u64);
     }
 
     /// Looks up the counters of every limit of `rules`, the new rules in force. A limit has series from its first
@@ -152,9 +226,11 @@ impl Metrics {
     /// When it was called before.
     pub fn watch_deny_cache(
         &self,
-        stats: impl Fn() -> crate::store::deny_cache::DenyCacheStats + Send + Sync + 'static,
+        stats: impl Fn() -> crate::store::deny_cache::DenyCacheStats + Clone + Send + Sync + 'static,
     ) -> Result<()> {
-        stores::watch_deny_cache(&self.0.registry, stats)
+        stores::watch_deny_cache(&self.0.registry, stats.clone())?;
+        *self.0.deny_cache.lock() = Some(Box::new(stats));
+        Ok(())
     }
 
     /// Registers the number of lost log lines. Call it once.

@@ -1,13 +1,18 @@
-//! Durations and errors of requests, by transport.
+//! Durations and errors of requests, by transport; the duration of health checks, which envoyproxy/ratelimit counts
+//! too.
 
 use std::time::Instant;
 
-use prometheus::core::Metric as _;
-use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Opts, Registry, Result};
+use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Registry, Result};
 
 use crate::clock::monotonic;
 
-use super::family::{Reading, counters, durations, pulled};
+use super::envoy_ratelimit::Stats;
+use super::exposition::Exposition;
+use super::family::{REQUEST_DURATIONS, counters, durations};
+use super::options::MetricsOptions;
+use super::response_times::{DurationMeter, GrpcMethod, ResponseTimes};
+use super::timings::TimingQueue;
 
 /// The port that a request came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +64,7 @@ impl RequestFailure {
         }
     }
 
-    /// The label of envoyproxy/ratelimit.
+    /// The name of the error in envoyproxy/ratelimit.
     fn error_type(self) -> &'static str {
         match self {
             Self::Store => "redis_error",
@@ -74,47 +79,47 @@ impl RequestFailure {
 pub(super) struct RequestFamilies {
     durations: HistogramVec,
     errors: IntCounterVec,
-    envoy_ratelimit_errors: IntCounterVec,
+    response_times: ResponseTimes,
 }
 
 /// The meter of one transport's requests. Clones share the same numbers.
 #[derive(Clone, Debug)]
 pub struct RequestMeter {
-    duration: Histogram,
+    decisions: DurationMeter,
+    health_checks: DurationMeter,
     /// In the order of [`RequestFailure::ALL`].
-    failures: [[IntCounter; 2]; RequestFailure::ALL.len()],
+    failures: [IntCounter; RequestFailure::ALL.len()],
 }
 
-/// Measures the time from [`RequestMeter::start`] until it is dropped.
+/// Measures the time from its start until it is dropped.
 #[derive(Debug)]
 pub struct Timer<'m> {
-    duration: &'m Histogram,
+    meter: &'m DurationMeter,
     started: Instant,
 }
 
 impl RequestFamilies {
-    pub(super) fn new(registry: &Registry) -> Result<Self> {
+    pub(super) fn new(
+        registry: &Registry,
+        options: &MetricsOptions,
+        timings: Option<TimingQueue>,
+    ) -> Result<Self> {
+        let histogram = HistogramOpts::new(
+            "ratelimitd_request_duration_seconds",
+            "Duration in the handler: conversion, validation, decision",
+        );
+        let durations = durations(registry, histogram.buckets(REQUEST_DURATIONS.to_vec()), "transport")?;
+        let decisions = durations.with_label_values(&[Transport::Grpc.name()]);
         let families = Self {
-            durations: durations(
-                registry,
-                "ratelimitd_request_duration_seconds",
-                "Duration in the handler: conversion, validation, decision",
-                "transport",
-            )?,
+            response_times: ResponseTimes::new(decisions, options.response_time, timings)?,
+            durations,
             errors: counters(
                 registry,
                 "ratelimitd_request_errors_total",
                 "Requests without a decision, by reason: invalid, store, incomplete, overloaded, untaken, no_rules",
                 &["transport", "kind"],
             )?,
-            envoy_ratelimit_errors: counters(
-                registry,
-                "ratelimit_service_should_rate_limit_error",
-                "Requests answered with an error, under the name of envoyproxy/ratelimit",
-                &["err_type"],
-            )?,
         };
-        families.register_envoy_ratelimit_names(registry)?;
         // Every series exists from the start, so that the first error is an increase.
         for transport in [Transport::Grpc, Transport::Http] {
             families.meter(transport);
@@ -122,37 +127,40 @@ impl RequestFamilies {
         Ok(families)
     }
 
-    /// The metrics of envoyproxy/ratelimit are read from ours, so that a request is counted once.
-    fn register_envoy_ratelimit_names(&self, registry: &Registry) -> Result<()> {
-        let options = |name, help| Opts::new(name, help).const_label("grpc_method", "ShouldRateLimit");
-        let duration = self.durations.with_label_values(&[Transport::Grpc.name()]);
-        let histogram = duration.clone();
-        pulled(
-            registry,
-            options(
-                "ratelimit_service_response_time_seconds",
-                "Request duration, under the name of envoyproxy/ratelimit",
-            ),
-            move || Reading::Histogram(Box::new(histogram.metric().get_histogram().clone())),
-        )?;
-        pulled(
-            registry,
-            options("ratelimit_service_total_requests", "Requests, under the name of envoyproxy/ratelimit"),
-            move || Reading::Counter(duration.get_sample_count()),
-        )
-    }
-
     pub(super) fn meter(&self, transport: Transport) -> RequestMeter {
-        let counters = |failure: RequestFailure| {
-            [
-                self.errors.with_label_values(&[transport.name(), failure.name()]),
-                self.envoy_ratelimit_errors.with_label_values(&[failure.error_type()]),
-            ]
+        let counter = |failure: RequestFailure| self.error_counter(transport, failure);
+        let decisions = match transport {
+            Transport::Grpc => self.response_times.meter(GrpcMethod::ShouldRateLimit),
+            // envoyproxy/ratelimit times gRPC only.
+            Transport::Http => DurationMeter::new(self.durations.with_label_values(&[transport.name()])),
         };
         RequestMeter {
-            duration: self.durations.with_label_values(&[transport.name()]),
-            failures: RequestFailure::ALL.map(counters),
+            decisions,
+            health_checks: self.response_times.meter(GrpcMethod::Check),
+            failures: RequestFailure::ALL.map(counter),
         }
+    }
+
+    fn error_counter(&self, transport: Transport, failure: RequestFailure) -> IntCounter {
+        self.errors.with_label_values(&[transport.name(), failure.name()])
+    }
+
+    pub(super) fn add_to(&self, stats: &mut Stats) {
+        for error in ["service_error", "redis_error"] {
+            let kinds = RequestFailure::ALL.into_iter().filter(|kind| kind.error_type() == error);
+            let of_kind = |kind| {
+                let counts =
+                    [Transport::Grpc, Transport::Http].map(|port| self.error_counter(port, kind).get());
+                counts.iter().sum::<u64>()
+            };
+            let name = format!("ratelimit.service.call.should_rate_limit.{error}");
+            stats.counter(name, kinds.map(of_kind).sum());
+        }
+        self.response_times.add_to(stats);
+    }
+
+    pub(super) fn write(&self, exposition: &mut Exposition<'_>) {
+        self.response_times.write(exposition);
     }
 }
 
@@ -160,17 +168,23 @@ impl RequestMeter {
     /// Starts to time a request.
     #[must_use]
     pub fn start(&self) -> Timer<'_> {
-        Timer { duration: &self.duration, started: monotonic() }
+        Timer { meter: &self.decisions, started: monotonic() }
+    }
+
+    /// Starts to time a health check.
+    #[must_use]
+    pub fn start_health_check(&self) -> Timer<'_> {
+        Timer { meter: &self.health_checks, started: monotonic() }
     }
 
     /// Counts a request without a decision.
     pub fn failed(&self, failure: RequestFailure) {
-        self.failures[failure as usize].iter().for_each(IntCounter::inc);
+        self.failures[failure as usize].inc();
     }
 }
 
 impl Drop for Timer<'_> {
     fn drop(&mut self) {
-        self.duration.observe(self.started.elapsed().as_secs_f64());
+        self.meter.observe(self.started.elapsed());
     }
 }

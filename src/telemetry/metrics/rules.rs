@@ -2,7 +2,8 @@
 
 use prometheus::{IntCounter, IntGauge, Registry, Result};
 
-use super::family::{counter, counters, gauge};
+use super::envoy_ratelimit::Stats;
+use super::family::{counters, gauge};
 
 /// A successful load of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +21,8 @@ pub(super) struct RuleFamilies {
     files: IntGauge,
     domains: IntGauge,
     loaded_at: IntGauge,
-    /// Under our name, and under the name of envoyproxy/ratelimit.
-    succeeded: [IntCounter; 2],
-    failed: [IntCounter; 2],
+    succeeded: IntCounter,
+    failed: IntCounter,
 }
 
 impl RuleFamilies {
@@ -33,13 +33,6 @@ impl RuleFamilies {
             "Loads of rules by result; after a failed load the rules before it stay in force",
             &["result"],
         )?;
-        let envoy_ratelimit = |name: &str| {
-            counter(
-                registry,
-                &format!("ratelimit_service_config_load_{name}"),
-                "Loads of rules, under the name of envoyproxy/ratelimit",
-            )
-        };
         Ok(Self {
             rules: gauge(registry, "ratelimitd_rules", "Rules in force")?,
             files: gauge(registry, "ratelimitd_rule_files", "Files of the rules in force")?,
@@ -53,8 +46,8 @@ impl RuleFamilies {
                 "ratelimitd_rules_loaded_timestamp_seconds",
                 "When the rules in force were loaded, seconds since the epoch; 0 before",
             )?,
-            succeeded: [loads.with_label_values(&["success"]), envoy_ratelimit("success")?],
-            failed: [loads.with_label_values(&["failure"]), envoy_ratelimit("error")?],
+            succeeded: loads.with_label_values(&["success"]),
+            failed: loads.with_label_values(&["failure"]),
         })
     }
 
@@ -64,10 +57,18 @@ impl RuleFamilies {
         self.files.set(i64::try_from(loaded.files).unwrap_or(i64::MAX));
         self.domains.set(i64::try_from(loaded.domains).unwrap_or(i64::MAX));
         self.loaded_at.set((loaded.now_us / 1_000_000).cast_signed());
-        self.succeeded.iter().for_each(IntCounter::inc);
+        self.succeeded.inc();
     }
 
     pub(super) fn failed(&self) {
-        self.failed.iter().for_each(IntCounter::inc);
+        self.failed.inc();
+    }
+
+    pub(super) fn add_to(&self, stats: &mut Stats) {
+        let (succeeded, failed) = (self.succeeded.get(), self.failed.get());
+        stats.counter("ratelimit.service.config_load_success", succeeded);
+        stats.counter("ratelimit.service.config_load_error", failed);
+        stats.counter("runtime.load_attempts", succeeded + failed);
+        stats.gauge("runtime.num_values", self.files.get().unsigned_abs());
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Opts, Registry, Result};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry, Result};
 
 use crate::engine::StoreError;
 use crate::store::breaker::BreakerState;
@@ -14,7 +14,8 @@ use crate::store::memory::MemoryStats;
 use crate::store::observed::Observer;
 use crate::store::redis;
 
-use super::family::{Reading, counter, counters, durations, pulled, sizes};
+use super::envoy_ratelimit::Stats;
+use super::family::{Reading, STORE_DURATIONS, counter, counters, durations, pulled, sizes};
 
 /// Every value of [`StoreError::kind`].
 const KINDS: [&str; 7] =
@@ -75,13 +76,12 @@ impl StoreFamilies {
             Opts::new("ratelimitd_redis_breakers_open", "Breakers that stop calls, summed over the workers");
         let watched = Arc::clone(&workers);
         pulled(registry, open, move || Reading::Gauge(sum(&watched, |gauges| &gauges.open_breakers)))?;
+        let histogram = HistogramOpts::new(
+            "ratelimitd_store_duration_seconds",
+            "Duration of a decision in the store, including the wait in the queue",
+        );
         Ok(Self {
-            durations: durations(
-                registry,
-                "ratelimitd_store_duration_seconds",
-                "Duration of a decision in the store, including the wait in the queue",
-                "store",
-            )?,
+            durations: durations(registry, histogram.buckets(STORE_DURATIONS.to_vec()), "store")?,
             errors: counters(
                 registry,
                 "ratelimitd_store_errors_total",
@@ -204,6 +204,14 @@ pub(super) fn watch_deny_cache(
         "Requests denied from the deny cache, without a call to Redis",
     );
     pulled(registry, options, move || Reading::Counter(stats().hits))
+}
+
+/// The deny cache as the local cache of envoyproxy/ratelimit.
+pub(super) fn add_deny_cache(cache: &DenyCacheStats, stats: &mut Stats) {
+    stats.gauge("ratelimit.localcache.entryCount", cache.keys);
+    stats.gauge("ratelimit.localcache.lookupCount", cache.lookups);
+    stats.gauge("ratelimit.localcache.hitCount", cache.found);
+    stats.gauge("ratelimit.localcache.missCount", cache.lookups.saturating_sub(cache.found));
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ use super::stream_body::StreamBody;
 use crate::engine::Store;
 use crate::transport::{DecisionCallError, MessageError};
 
+const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+
 /// Calls that last until the client ends them.
 const STREAMS: [&str; 3] = [
     "/grpc.health.v1.Health/Watch",
@@ -68,10 +70,13 @@ impl<S: Store + 'static> Dispatch<S> {
     }
 
     fn route(&self, request: Request<Incoming>) -> Answered {
+        let is_health_check = request.uri().path() == HEALTH_CHECK;
         let answered = self.routes.clone().call(request);
-        let closing = self.closing.clone();
+        let (closing, decisions) = (self.closing.clone(), Arc::clone(&self.decisions));
         Box::pin(async move {
+            let timer = is_health_check.then(|| decisions.handler.meter.start_health_check());
             let response = answered.await?;
+            drop(timer);
             Ok(response.map(|body| Either::Right(StreamBody::new(body, closing))))
         })
     }

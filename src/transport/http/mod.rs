@@ -17,6 +17,6 @@ pub use admin::{Endpoint, admin_router};
 pub use admin_access::AdminAccess;
 pub use counters::CounterEndpoints;
 pub use listener::{HttpListener, ListenAddress, listen_tcp};
-pub use public::{PAGE_NOT_FOUND, public_router};
+pub use public::{PAGE_NOT_FOUND, metrics_router, public_router};
 pub use server::{HttpService, serve};
 pub use token_file::{Token, TokenFile, TokenFileError};

@@ -1,4 +1,4 @@
-//! The endpoints of the HTTP port.
+//! The endpoints of the HTTP port, and of the port for metrics alone.
 
 use std::sync::Arc;
 
@@ -38,8 +38,12 @@ pub fn public_router<S: Store + 'static>(
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .with_state(readiness);
-    let metrics = Router::new().route("/metrics", get(render_metrics)).with_state(metrics);
-    decisions.merge(health).merge(metrics).fallback(not_found)
+    decisions.merge(health).merge(metrics_router("/metrics", metrics)).fallback(not_found)
+}
+
+/// A router that has the metrics only, at `path`.
+pub fn metrics_router(path: &str, metrics: Metrics) -> Router {
+    Router::new().route(path, get(render_metrics)).with_state(metrics)
 }
 
 /// The answer to an unknown path, with status 404: that of envoyproxy/ratelimit.

@@ -22,6 +22,7 @@ mod deny_cache;
 mod distance;
 mod drop_in;
 mod lua_twin;
+mod metrics;
 mod outage;
 mod overlapping_undos;
 mod replay;

@@ -1,5 +1,6 @@
 -- Fixed window.
--- State    A index of the window, B units in it; stored as two doubles
+-- State    A index of the window, B units in it; stored as two doubles. More than twice the limit counts as twice the
+--          limit; the exact number tells how many units of the last charge were over the limit
 -- units, limit in units; window in us
 -- Returns  as counters.lua says of kernels
 local fixed_window
@@ -13,7 +14,7 @@ if FEATURES % 8 >= 4 then
         index, count = unpack_from('<dd', text)
       end
       if index and index >= now_index and index * window < EXACT and index % 1 == 0
-        and count >= 0 and count <= 2 * limit and count % 1 == 0 then
+        and count >= 0 and count <= 2 * limit + 4294967296 and count % 1 == 0 then
         STORED_UNUSED_FROM[counter] = (index + 1) * window
       else
         index, count = now_index, 0
@@ -23,6 +24,9 @@ if FEATURES % 8 >= 4 then
     if count == 0 and index > now_index then -- an unused window equals a missing counter, even if it is in the future
       index = now_index
       A[counter] = index
+    end
+    if count > 2 * limit then
+      count = 2 * limit
     end
     if mode == UNDO and index ~= GRANT_ID then -- GRANT_ID is the window of the grant
       return true
@@ -39,7 +43,6 @@ if FEATURES % 8 >= 4 then
     if mode == PEEK or not fits and mode == TAKE then
       return fits
     end
-    -- Postpaid units may exceed the limit by one more limit.
-    return fits, (index + 1) * window, index, after < 2 * limit and after or 2 * limit
+    return fits, (index + 1) * window, index, after
   end
 end

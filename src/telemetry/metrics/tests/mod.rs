@@ -1,3 +1,5 @@
+mod labels;
+
 use std::time::Duration;
 
 use super::*;
@@ -73,10 +75,11 @@ fn outcome(metrics: &Metrics, rule: &str, outcome: &str) -> Option<u64> {
     value(metrics, &format!("ratelimitd_decisions_total{labels}"))
 }
 
+/// A counter of hits without a series has not counted.
 fn hits(metrics: &Metrics, key1: &str) -> [u64; 5] {
     ["total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode"].map(|name| {
-        let labels = format!(r#"{{domain="edge",key1="{key1}",key2=""}}"#);
-        value(metrics, &format!("ratelimit_service_rate_limit_{name}{labels}")).expect("the series exists")
+        let labels = format!(r#"{{domain="edge",key1="{key1}"}}"#);
+        value(metrics, &format!("ratelimit_service_rate_limit_{name}{labels}")).unwrap_or(0)
     })
 }
 
@@ -137,9 +140,19 @@ async fn a_request_without_an_answer_is_an_error_of_each_of_its_limits() {
     assert_eq!(outcome(&metrics, "edge.tenant", "error"), Some(1));
     let by_policy = r#"ratelimitd_policy_decisions_total{domain="edge",policy="error",rule="edge.tenant"}"#;
     assert_eq!(value(&metrics, by_policy), Some(1));
+    assert_eq!(hits(&metrics, "tenant"), [1, 0, 0, 0, 0], "hits are counted before the store is asked");
     let elsewhere = Request { domain: "nowhere".to_owned(), ..request("tenant", 1) };
     assert!(limiter.decide(&elsewhere).await.is_ok());
     assert_eq!(value(&metrics, "ratelimitd_unknown_domain_total"), Some(1));
+}
+
+#[tokio::test]
+async fn shadow_mode_counts_the_hits_over_the_limit_and_not_the_whole_call() {
+    let metrics = metrics();
+    let limiter = limiter(&metrics, rules(&[("trial", limit(4, None), true)]), memory());
+    limiter.decide(&request("trial", 3)).await.expect("memory answers");
+    limiter.decide(&request("trial", 4)).await.expect("memory answers");
+    assert_eq!(hits(&metrics, "trial"), [7, 3, 1, 3, 3]);
 }
 
 #[test]

@@ -1,0 +1,46 @@
+//! `metrics.*`: where the metrics are, their labels, and the mapping of envoyproxy/ratelimit.
+
+use std::path::PathBuf;
+
+use super::parsers::{Parser, count, listen_address_or_off, one_of, optional_path};
+use super::reader::Reader;
+use crate::telemetry::metrics::{ExtraTags, ResponseTimeUnit};
+use crate::transport::http::ListenAddress;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    /// `metrics.address`: a port for the metrics alone; `None` is `off`. The HTTP port has them in any case.
+    pub address: Option<ListenAddress>,
+    /// `metrics.path`, on that port.
+    pub path: String,
+    /// `metrics.extra_tags`
+    pub extra_tags: ExtraTags,
+    /// `metrics.values_per_rule`
+    pub values_per_rule: usize,
+    /// `metrics.response_time`, unless the mapping says otherwise.
+    pub response_time: ResponseTimeUnit,
+    /// `metrics.mapping_file`
+    pub mapping_file: Option<PathBuf>,
+}
+
+impl Metrics {
+    pub(super) fn from_reader(reader: &mut Reader) -> Self {
+        let path = Parser::new("a path that begins with a slash", |text| {
+            // Braces have a meaning in the paths of the router.
+            let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}?#%".contains(&byte));
+            (text.starts_with('/') && is_plain).then(|| text.to_owned())
+        });
+        let tags =
+            "name:value pairs with commas between them, without names that metrics have already, or nothing";
+        let units =
+            [("seconds", ResponseTimeUnit::Seconds), ("milliseconds", ResponseTimeUnit::Milliseconds)];
+        Self {
+            address: reader.take("metrics.address", "off", listen_address_or_off()),
+            path: reader.take("metrics.path", "/metrics", path),
+            extra_tags: reader.take("metrics.extra_tags", "", Parser::new(tags, ExtraTags::parse)),
+            values_per_rule: reader.take("metrics.values_per_rule", "1000", count(0..=100_000)),
+            response_time: reader.take("metrics.response_time", "seconds", one_of(units)),
+            mapping_file: reader.take("metrics.mapping_file", "", optional_path()),
+        }
+    }
+}

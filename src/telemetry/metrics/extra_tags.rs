@@ -1,0 +1,100 @@
+//! Tags that the operator puts on every metric: labels for Prometheus, tags for statsd.
+
+use super::exposition;
+
+/// Names and values, in the order of the settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtraTags(Vec<(String, String)>);
+
+/// The labels that metrics have of their own.
+const TAKEN: [&str; 18] = [
+    "domain",
+    "key1",
+    "key2",
+    "grpc_method",
+    "err_type",
+    "le",
+    "quantile",
+    "rule",
+    "outcome",
+    "policy",
+    "transport",
+    "kind",
+    "store",
+    "state",
+    "port",
+    "reason",
+    "result",
+    "version",
+];
+
+impl ExtraTags {
+    /// Parses `name:value,name:value`, as `EXTRA_TAGS` of envoyproxy/ratelimit is spelt. `None` for a name that a
+    /// metric has already, a name that is given twice, and a name or value that statsd cannot transport.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut tags: Vec<(String, String)> = Vec::new();
+        for tag in text.split(',').filter(|_| !text.is_empty()) {
+            let (name, value) = tag.split_once(':')?;
+            let is_plain =
+                |text: &str| !text.is_empty() && !text.contains(|c: char| c.is_control() || c == '|');
+            let is_free = !TAKEN.contains(&&*label_name(name));
+            let is_new = tags.iter().all(|(known, _)| label_name(known) != label_name(name));
+            if !(is_plain(name) && is_plain(value) && is_free && is_new) {
+                return None;
+            }
+            tags.push((name.to_owned(), value.to_owned()));
+        }
+        Some(Self(tags))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// As labels of Prometheus.
+    pub(super) fn label_pairs(&self) -> Vec<(String, String)> {
+        self.iter().map(|(name, value)| (label_name(name), value.to_owned())).collect()
+    }
+
+    /// As they stand between the braces of the text exposition format.
+    pub(super) fn exposed(&self) -> String {
+        let pairs = self.label_pairs();
+        let pairs: Vec<_> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        exposition::labels(&pairs)
+    }
+}
+
+/// A tag's name as the name of a label.
+fn label_name(tag: &str) -> String {
+    let name = tag.replace(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_', "_");
+    if name.starts_with(|first: char| first.is_ascii_digit()) { format!("_{name}") } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_read_as_envoyproxy_ratelimit_spells_them() {
+        let tags = |text| Some(ExtraTags::parse(text)?.exposed());
+        let cases = [
+            ("", Some("")),
+            ("env:prod,region:eu", Some(r#"env="prod",region="eu""#)),
+            ("kube-cluster:a:b,1st:x", Some(r#"kube_cluster="a:b",_1st="x""#)),
+            ("a", None),
+            ("a:", None),
+            (":a", None),
+            ("a:1,", None),
+            ("a:1,a:2", None),
+            ("a-b:1,a.b:2", None),
+            ("domain:x", None),
+            ("version:x", None),
+            ("a:x|y", None),
+            ("a:x\ny", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(tags(text).as_deref(), expected, "{text}");
+        }
+    }
+}

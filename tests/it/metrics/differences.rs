@@ -1,0 +1,149 @@
+//! Where the metrics differ on purpose from those of envoyproxy/ratelimit.
+
+use super::behaviour::Values;
+
+/// The page that says so.
+const PAGE: &str = include_str!("../../../docs/operations.md");
+
+/// A difference in the behaviours with these names; all of them, if there is no name.
+pub struct Difference {
+    pub behaviours: &'static [&'static str],
+    /// Series of theirs that begin so are not here.
+    pub gone: &'static [&'static str],
+    /// Series that are not there, or have another value there.
+    pub here: &'static [(&'static str, u64)],
+    /// A line of the page has this text.
+    pub documented: &'static str,
+}
+
+pub const DIFFERENCES: [Difference; 9] = [
+    Difference {
+        behaviours: &[],
+        gone: &["ratelimit_redis_"],
+        here: &[],
+        documented: "`ratelimit_redis_pool_*`",
+    },
+    Difference {
+        behaviours: &["13-override"],
+        gone: &[
+            r#"ratelimit_service_rate_limit_total_hits{domain="shop""#,
+            r#"ratelimit_service_rate_limit_over_limit{domain="shop""#,
+            r#"ratelimit_service_rate_limit_near_limit{domain="shop""#,
+            r#"ratelimit_service_rate_limit_within_limit{domain="shop""#,
+        ],
+        here: &[
+            (r#"ratelimit_service_rate_limit_total_hits{domain="override",key1="override"}"#, 4),
+            (r#"ratelimit_service_rate_limit_over_limit{domain="override",key1="override"}"#, 1),
+            (r#"ratelimit_service_rate_limit_near_limit{domain="override",key1="override"}"#, 1),
+            (r#"ratelimit_service_rate_limit_within_limit{domain="override",key1="override"}"#, 3),
+        ],
+        documented: "one series for all limits that requests bring",
+    },
+    Difference {
+        behaviours: &["13-override"],
+        gone: &["ratelimit_service_rate_limit_nodomain_domain_not_found"],
+        here: &[("ratelimit_service_rate_limit_domain_not_found", 1)],
+        documented: "one series for all unknown domains",
+    },
+    Difference {
+        behaviours: &["14-unknown-domain"],
+        gone: &[
+            "ratelimit_service_rate_limit_nowhere_domain_not_found",
+            "ratelimit_service_rate_limit_else_where_domain_not_found",
+        ],
+        here: &[("ratelimit_service_rate_limit_domain_not_found", 4)],
+        documented: "one series for all unknown domains",
+    },
+    Difference {
+        behaviours: &["17-local-cache"],
+        gone: &[
+            "ratelimit_localcache_averageAccessTime",
+            "ratelimit_localcache_evacuateCount",
+            "ratelimit_localcache_expiredCount",
+            "ratelimit_localcache_overwriteCount",
+        ],
+        // A cache without denials is not looked up.
+        here: &[("ratelimit_localcache_lookupCount", 7), ("ratelimit_localcache_missCount", 2)],
+        documented: "of the eight gauges of the local cache, four",
+    },
+    Difference {
+        behaviours: &["17-local-cache"],
+        gone: &["ratelimit_service_rate_limit_shop_sh_over_limit_with_local_cache"],
+        here: &[],
+        documented: "is decided in Redis if it has only shadow rules",
+    },
+    Difference {
+        behaviours: &["20-extra-tags"],
+        gone: &["ratelimit_", "runtime_", "reserved_tag"],
+        here: &[
+            (r#"ratelimit_service_config_load_success{env="prod",region="eu"}"#, 1),
+            (
+                r#"ratelimit_service_rate_limit_near_limit{domain="shop",key1="user",env="prod",region="eu"}"#,
+                1,
+            ),
+            (
+                r#"ratelimit_service_rate_limit_over_limit{domain="shop",key1="user",env="prod",region="eu"}"#,
+                1,
+            ),
+            (
+                r#"ratelimit_service_rate_limit_total_hits{domain="shop",key1="user",env="prod",region="eu"}"#,
+                3,
+            ),
+            (
+                r#"ratelimit_service_rate_limit_within_limit{domain="shop",key1="user",env="prod",region="eu"}"#,
+                2,
+            ),
+            (
+                r#"ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit",env="prod",region="eu"}"#,
+                3,
+            ),
+            (r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit",env="prod",region="eu"}"#, 3),
+            (r#"runtime_load_attempts{env="prod",region="eu"}"#, 1),
+            (r#"runtime_num_values{env="prod",region="eu"}"#, 1),
+        ],
+        documented: "tags are labels",
+    },
+    Difference {
+        behaviours: &["22-reload"],
+        gone: &["ratelimit_service_rate_limit_total_hits", "ratelimit_service_rate_limit_within_limit"],
+        here: &[],
+        documented: "series of a removed rule end",
+    },
+    Difference {
+        behaviours: &["27-mapper-missing"],
+        gone: &["ratelimit_server_", "ratelimit_service_rate_limit_shop_user"],
+        here: &[
+            (r#"ratelimit_service_rate_limit_near_limit{domain="shop",key1="user"}"#, 1),
+            (r#"ratelimit_service_rate_limit_over_limit{domain="shop",key1="user"}"#, 1),
+            (r#"ratelimit_service_rate_limit_total_hits{domain="shop",key1="user"}"#, 3),
+            (r#"ratelimit_service_rate_limit_total_hits{domain="shop",key1="user",key2="path"}"#, 1),
+            (r#"ratelimit_service_rate_limit_within_limit{domain="shop",key1="user"}"#, 2),
+            (r#"ratelimit_service_rate_limit_within_limit{domain="shop",key1="user",key2="path"}"#, 1),
+            (r#"ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"}"#, 4),
+            (r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#, 4),
+        ],
+        documented: "mapping file that does not exist",
+    },
+];
+
+/// What is expected here of a behaviour that had these values there.
+pub fn expected_here(behaviour: &str, there: &Values) -> Values {
+    let mut here = there.clone();
+    for difference in &DIFFERENCES {
+        let applies = difference.behaviours.is_empty() || difference.behaviours.contains(&behaviour);
+        if !applies {
+            continue;
+        }
+        here.retain(|series, _| !difference.gone.iter().any(|start| series.starts_with(start)));
+        here.extend(difference.here.iter().map(|&(series, value)| (series.to_owned(), value)));
+    }
+    here
+}
+
+#[test]
+fn every_difference_is_documented() {
+    let page = PAGE.split_whitespace().collect::<Vec<_>>().join(" ");
+    for Difference { documented, .. } in &DIFFERENCES {
+        assert!(page.contains(documented), "docs/operations.md does not say {documented:?}");
+    }
+}

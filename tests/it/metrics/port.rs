@@ -1,0 +1,51 @@
+//! The port for metrics alone, and the settings of the metrics that are refused.
+
+use crate::support::process::Plan;
+use crate::support::{http, ports};
+
+const RULES: &str =
+    "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 9 } }]\n";
+
+#[test]
+fn metrics_have_a_port_and_a_path_of_their_own_if_the_settings_say_so() {
+    let port = ports::free();
+    let plan = Plan::new(RULES).set("metrics.address", format!("127.0.0.1:{port}"));
+    let service = plan.set("metrics.path", "/stats/prometheus").start();
+    let page = http::get(port, "/stats/prometheus", &[]).expect("an answer");
+    assert_eq!(page.status, 200);
+    assert_eq!(page.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    for name in ["ratelimitd_build_info{", "ratelimit_service_config_load_success 1"] {
+        assert!(page.body.lines().any(|line| line.starts_with(name)), "{name}: {}", page.body);
+    }
+    for path in ["/metrics", "/json", "/readyz"] {
+        assert_eq!(http::get(port, path, &[]).expect("an answer").status, 404, "{path}");
+    }
+    assert_eq!(http::get(service.http_port(), "/metrics", &[]).expect("an answer").status, 200);
+    assert!(service.log().contains(&format!("metrics=127.0.0.1:{port}")), "{}", service.log());
+}
+
+#[test]
+fn a_port_for_metrics_that_is_taken_ends_the_start_with_its_setting() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let Err(problem) = Plan::new(RULES).set("metrics.address", address.as_str()).try_start() else {
+        panic!("the port is taken");
+    };
+    assert!(problem.log.contains(&format!("metrics.address: cannot listen on {address}")), "{problem:?}");
+}
+
+#[test]
+fn a_mapping_file_with_other_rules_is_refused_and_a_missing_one_is_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("conf.yaml");
+    std::fs::write(&file, "mappings:\n  - match: my.*\n    name: mine\n").expect("a file");
+    let start = |file: &std::path::Path| {
+        Plan::new(RULES).set("metrics.mapping_file", file.display().to_string()).try_start()
+    };
+    let Err(problem) = start(&file) else { panic!("the mapping has a rule of its own") };
+    let reason = "metrics.mapping_file: line 2: the rule for \"my.*\" is not one of the mapping";
+    assert!(problem.log.contains(reason), "{problem:?}");
+    let missing = folder.path().join("missing.yaml");
+    let service = start(&missing).expect("a missing file is the built-in mapping");
+    assert!(service.log().contains("missing.yaml does not exist: the built-in mapping is used"));
+}
