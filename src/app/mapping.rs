@@ -249,7 +249,7 @@ mod tests {
         let (cut, _) = known.rsplit_once("  - ").expect("several rules");
         assert_eq!(reason(cut), "it has 14 rules, and the mapping of envoyproxy/ratelimit has 15");
         assert_eq!(reason("a: 1\n"), "it has more, or less, than a list `mappings`");
-        assert!(reason("mappings: [").starts_with("line 1: "));
+        assert!(reason("mappings: [").starts_with("line 2: "));
     }
 
     #[test]
