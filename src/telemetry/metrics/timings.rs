@@ -25,7 +25,7 @@ pub(super) struct TimingQueue {
     lost: Arc<Count>,
 }
 
-/// The other end of a [`TimingQueue`].
+/// The other end of a `TimingQueue`.
 #[derive(Debug)]
 pub struct Timings {
     pub receiver: Receiver<Timing>,
