@@ -130,7 +130,7 @@ async fn the_certificate_of_the_server_must_have_the_right_name() {
 }
 
 #[tokio::test]
-async fn the_name_is_not_checked_if_the_options_say_so_but_the_chain_is() {
+async fn the_name_in_the_certificate_is_unchecked_by_option_but_the_chain_is() {
     let (authority, other) = (Authority::new(), Authority::new());
     let (_redis, port) = tls_server(&authority, &authority.certificate_for(&["redis.internal"]), "no");
     let trusting = |authority: &Authority| RedisOptions {
@@ -143,7 +143,7 @@ async fn the_name_is_not_checked_if_the_options_say_so_but_the_chain_is() {
 }
 
 #[tokio::test]
-async fn a_self_signed_authority_in_the_file_is_trusted_as_the_server() {
+async fn a_self_signed_certificate_in_the_file_is_trusted_as_the_server() {
     let (ours, theirs) = (Authority::for_server(&["127.0.0.1"]), Authority::for_server(&["127.0.0.1"]));
     let (_redis, port) = tls_server(&ours, &ours.own_identity(), "no");
     let trusting = |file: PathBuf| RedisOptions {
