@@ -71,19 +71,24 @@ fn address(values: &mut Values, host: &'static str, port: &'static str) -> Optio
         values.refuse(port, "a port from 0 to 65535");
         return None;
     };
-    let name = values.text(host);
-    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    let text = address_text(values.text(host), number);
+    if text.is_none() {
+        values.refuse(host, "an IP address, a host name, or nothing");
+    }
+    text
+}
+
+/// The text of a host and a port for a setting of ours; `None` if the host is none.
+pub(super) fn address_text(host: &str, port: u16) -> Option<String> {
+    let name = host.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(host);
     match name.parse::<IpAddr>() {
         // Go listens on every address of both families, whichever of them is written.
-        Ok(ip) if ip.is_unspecified() => Some(format!("[::]:{number}")),
-        Ok(IpAddr::V6(ip)) => Some(format!("[{ip}]:{number}")),
-        Ok(IpAddr::V4(ip)) => Some(format!("{ip}:{number}")),
-        Err(_) if name.is_empty() => Some(format!("[::]:{number}")),
-        Err(_) if name.contains([':', '/']) || name.contains(char::is_whitespace) => {
-            values.refuse(host, "an IP address, a host name, or nothing");
-            None
-        }
-        Err(_) => Some(format!("{name}:{number}")),
+        Ok(ip) if ip.is_unspecified() => Some(format!("[::]:{port}")),
+        Ok(IpAddr::V6(ip)) => Some(format!("[{ip}]:{port}")),
+        Ok(IpAddr::V4(ip)) => Some(format!("{ip}:{port}")),
+        Err(_) if name.is_empty() => Some(format!("[::]:{port}")),
+        Err(_) if name.contains([':', '/']) || name.contains(char::is_whitespace) => None,
+        Err(_) => Some(format!("{name}:{port}")),
     }
 }
 

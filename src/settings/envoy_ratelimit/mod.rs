@@ -8,6 +8,7 @@ mod draft;
 mod go_syntax;
 mod limits;
 mod listeners;
+mod metrics;
 mod precedence;
 mod redis;
 mod redis_table;
@@ -50,6 +51,7 @@ pub(super) fn translate<'v>(variables: impl IntoIterator<Item = (&'v str, &'v st
     rules::translate(&mut draft);
     limits::translate(&mut draft);
     redis::translate(&mut draft);
+    metrics::translate(&mut draft);
     draft.add_effects_of_the_table();
     draft.warn_about_unread(variables.into_iter().map(|(name, _)| name));
     draft.finish()

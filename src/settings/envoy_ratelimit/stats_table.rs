@@ -1,6 +1,6 @@
 //! The variables of memcached, metrics and traces.
 
-use super::variable::Effect::{Meaningless, Refused};
+use super::variable::Effect::{Meaningless, Refused, Sets};
 use super::variable::ValueKind::{Decimal, Duration, Flag, List, Map, Text, Whole};
 use super::variable::{Effect, ReferenceVariable};
 
@@ -33,54 +33,34 @@ pub(super) static STATS: [ReferenceVariable; 13] = [
         .but("unless set, nothing is sent"),
     ReferenceVariable::common("STATSD_HOST", Text, "localhost", ONLY_STATSD),
     ReferenceVariable::common("STATSD_PORT", Whole, "8125", ONLY_STATSD),
-    ReferenceVariable::common(
-        "EXTRA_TAGS",
-        Map,
-        "",
-        Refused { except: &[""], reason: "metrics have no tags of their own yet" },
-    ),
+    ReferenceVariable::common("EXTRA_TAGS", Map, "", Sets(&["metrics.extra_tags"]))
+        .but("labels of every metric; there they break the mapping for Prometheus"),
     ReferenceVariable::own(
         "STATS_FLUSH_INTERVAL",
         Duration,
         "10s",
         Meaningless("metrics are read at once, and nothing is flushed"),
     ),
-    ReferenceVariable::own(
-        "DISABLE_STATS",
-        Flag,
-        "false",
-        Meaningless("`/metrics` on the HTTP port costs nothing until it is read"),
-    ),
-    ReferenceVariable::common(
-        "USE_PROMETHEUS",
-        Flag,
-        "false",
-        Meaningless("`/metrics` on the HTTP port is always there, under the mapped names as well"),
-    ),
-    ReferenceVariable::common(
-        "PROMETHEUS_ADDR",
-        Text,
-        ":9090",
-        Refused { except: &[], reason: "`/metrics` has no port of its own yet" },
-    ),
-    ReferenceVariable::common(
-        "PROMETHEUS_PATH",
-        Text,
-        "/metrics",
-        Refused { except: &["/metrics"], reason: "the path of `/metrics` cannot be changed yet" },
-    ),
-    ReferenceVariable::own(
-        "PROMETHEUS_MAPPER_YAML",
-        Text,
-        "",
-        Refused { except: &[""], reason: "no mapping but the built-in one is known yet" },
-    ),
+    ReferenceVariable::own("DISABLE_STATS", Flag, "false", Sets(&["metrics.address"]))
+        .but("`off`; `/metrics` on the HTTP port stays, and costs nothing until it is read"),
+    ReferenceVariable::common("USE_PROMETHEUS", Flag, "false", Sets(&["metrics.address"]))
+        .but("`/metrics` on the HTTP port is always there, under the mapped names as well"),
+    ReferenceVariable::common("PROMETHEUS_ADDR", Text, ":9090", Sets(&["metrics.address"]))
+        .but("a port in use ends the start; an empty value is no port; no `/debug/pprof/`"),
+    ReferenceVariable::common("PROMETHEUS_PATH", Text, "/metrics", Sets(&["metrics.path"]))
+        .but("an empty value is the default"),
+    ReferenceVariable::own("PROMETHEUS_MAPPER_YAML", Text, "", Sets(&["metrics.mapping_file"]))
+        .but(
+            "the files of `envoyproxy/ratelimit` and Envoy Gateway are known by their content; other rules end the \
+             start; without the file the built-in mapping is used, with a warning: there no name is mapped",
+        ),
     ReferenceVariable::own(
         "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
         Flag,
         "false",
-        Refused { except: &["false"], reason: "response times are in seconds" },
-    ),
+        Sets(&["metrics.response_time"]),
+    )
+    .but("`PROMETHEUS_MAPPER_YAML` decides if its file is there"),
 ];
 
 const NO_TRACES: Effect = Meaningless("only with TRACING_ENABLED=true, which is refused");

@@ -186,6 +186,7 @@ fn companions(name: &str) -> Vec<(&'static str, &'static str)> {
         ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "cert.pem"),
         ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "key.pem"),
         ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "ca.pem"),
+        ("USE_PROMETHEUS", "true"),
         ("REDIS_TLS", "true"),
         ("REDIS_TLS_CLIENT_CERT", "cert.pem"),
         ("REDIS_TLS_CLIENT_KEY", "key.pem"),

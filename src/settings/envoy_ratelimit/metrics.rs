@@ -1,0 +1,105 @@
+//! The port, the labels and the mapping of the metrics.
+
+use super::draft::Draft;
+use super::listeners::address_text;
+
+const USE: &str = "USE_PROMETHEUS";
+const DISABLE: &str = "DISABLE_STATS";
+const ADDRESS: &str = "PROMETHEUS_ADDR";
+const PATH: &str = "PROMETHEUS_PATH";
+const MAPPING: &str = "PROMETHEUS_MAPPER_YAML";
+const MILLISECONDS: &str = "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS";
+
+pub(super) fn translate(draft: &mut Draft) {
+    let tags = draft.values.text("EXTRA_TAGS").to_owned();
+    draft.set_if_given("metrics.extra_tags", tags, "EXTRA_TAGS");
+    let path = draft.values.text(PATH).to_owned();
+    if !path.is_empty() && !path.starts_with('/') {
+        draft.values.refuse(PATH, "a path that begins with a slash");
+    } else if draft.values.flag(DISABLE) {
+        draft.set("metrics.address", "off", &[DISABLE]);
+    } else if draft.values.flag(USE) {
+        translate_port(draft, path);
+    } else {
+        for name in [ADDRESS, PATH, MAPPING, MILLISECONDS] {
+            if draft.values.is_set(name) {
+                draft.values.warn(format!("{name} has no meaning without {USE}=true"));
+            }
+        }
+    }
+}
+
+fn translate_port(draft: &mut Draft, path: String) {
+    let address = draft.values.text(ADDRESS).to_owned();
+    if address.is_empty() {
+        draft.values.warn(format!("{ADDRESS} is empty, so the metrics are on the HTTP port only"));
+    } else {
+        let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        match parts.and_then(|(host, port)| address_text(host, port)) {
+            Some(text) => draft.set("metrics.address", text, &[ADDRESS, USE]),
+            None => draft.values.refuse(ADDRESS, "host:port or :port"),
+        }
+    }
+    if path.is_empty() {
+        draft.values.warn(format!("{PATH} is empty, so it is /metrics"));
+    } else {
+        draft.set_if_given("metrics.path", path, PATH);
+    }
+    let mapping = draft.values.text(MAPPING).to_owned();
+    draft.set_if_given("metrics.mapping_file", mapping, MAPPING);
+    let unit = if draft.values.flag(MILLISECONDS) { "milliseconds" } else { "seconds" };
+    draft.set_if_given("metrics.response_time", unit, MILLISECONDS);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::settings::{Settings, SettingsError, SettingsReport};
+
+    fn load(variables: &[(&str, &str)]) -> Result<(Settings, SettingsReport), SettingsError> {
+        let owned = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        Settings::read_layers(None, owned, Some("ratelimit"))
+    }
+
+    #[test]
+    fn the_port_is_the_one_of_the_variables() {
+        for (written, expected) in [
+            (":19001", "[::]:19001"),
+            ("0.0.0.0:9090", "[::]:9090"),
+            ("[::1]:9090", "[::1]:9090"),
+            ("127.0.0.1:80", "127.0.0.1:80"),
+            ("metrics.example:9090", "metrics.example:9090"),
+        ] {
+            let (settings, _) =
+                load(&[("USE_PROMETHEUS", "1"), ("PROMETHEUS_ADDR", written)]).expect("valid");
+            assert_eq!(
+                settings.metrics.address.map(|address| address.to_string()),
+                Some(expected.to_owned())
+            );
+        }
+        let address = |variables: &[(&str, &str)]| load(variables).expect("valid").0.metrics.address;
+        assert_eq!(
+            address(&[("USE_PROMETHEUS", "true")]).map(|address| address.to_string()),
+            Some("[::]:9090".to_owned())
+        );
+        assert_eq!(address(&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "")]), None);
+        assert_eq!(address(&[("USE_PROMETHEUS", "true"), ("DISABLE_STATS", "true")]), None);
+        assert_eq!(address(&[("PROMETHEUS_ADDR", ":19001")]), None);
+    }
+
+    #[test]
+    fn a_port_that_cannot_be_read_is_an_error() {
+        for written in ["nonsense", ":http", ":65536", "a b:80", "a:b:80"] {
+            let error = load(&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", written)]);
+            let error = error.expect_err(written).to_string();
+            assert!(error.contains("PROMETHEUS_ADDR: expected host:port"), "{error}");
+        }
+    }
+
+    #[test]
+    fn tags_that_are_labels_already_are_refused_by_the_name_of_the_variable() {
+        let error = load(&[("EXTRA_TAGS", "domain:x")]).expect_err("a label").to_string();
+        assert!(error.contains("EXTRA_TAGS"), "{error}");
+        let (settings, _) = load(&[("EXTRA_TAGS", "env:prod,zone:eu")]).expect("valid");
+        assert_ne!(settings.metrics.extra_tags, Settings::default().metrics.extra_tags);
+    }
+}
