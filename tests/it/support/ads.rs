@@ -62,7 +62,9 @@ pub struct AdsServer {
 
 struct Listening {
     cut: CancellationToken,
-    accepting: JoinHandle<()>,
+    /// Owns the port. It ends when `cut` is cancelled.
+    accepting: JoinHandle<Option<()>>,
+    serving: JoinHandle<()>,
 }
 
 struct Shared {
@@ -117,21 +119,31 @@ impl AdsServer {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
         let listener = TcpListener::bind(address).await.expect("a free port");
         let cut = CancellationToken::new();
-        let incoming = incoming(listener, Arc::clone(&self.shared), cut.clone());
+        let (ready, connections) = mpsc::channel(16);
+        let accepting = tokio::spawn(cut.clone().run_until_cancelled_owned(accept(
+            listener,
+            Arc::clone(&self.shared),
+            cut.clone(),
+            ready,
+        )));
+        let incoming =
+            unfold(connections, |mut connections| async { Some((connections.recv().await?, connections)) });
         let service = AggregatedDiscoveryServiceServer::new(Ads { shared: Arc::clone(&self.shared) })
             .max_encoding_message_size(usize::MAX);
         let serving = Server::builder().add_service(service).serve_with_incoming(incoming);
-        let accepting = tokio::spawn(async move { serving.await.expect("the server runs") });
-        self.listening = Some(Listening { cut, accepting });
+        let serving = tokio::spawn(async move { serving.await.expect("the server runs") });
+        self.listening = Some(Listening { cut, accepting, serving });
     }
 
     /// Stops to listen, and cuts all connections.
     pub async fn stop(&mut self) {
         let Some(listening) = self.listening.take() else { return };
         listening.cut.cancel();
-        listening.accepting.abort();
-        // An aborted task is an error, and the port is free after it.
-        let _ = listening.accepting.await;
+        listening.serving.abort();
+        // An aborted task is an error.
+        let _ = listening.serving.await;
+        // The port is free after it.
+        listening.accepting.await.expect("no panic");
     }
 
     pub fn received(&self) -> Vec<Received> {
@@ -181,30 +193,27 @@ impl Drop for AdsServer {
     fn drop(&mut self) {
         if let Some(listening) = &self.listening {
             listening.cut.cancel();
-            listening.accepting.abort();
+            listening.serving.abort();
         }
     }
 }
 
-/// The connections of `listener` whose handshake succeeds.
-fn incoming(
+/// Sends the connections of `listener` whose handshake succeeds.
+async fn accept(
     listener: TcpListener,
     shared: Arc<Shared>,
     cut: CancellationToken,
-) -> impl Stream<Item = std::io::Result<CutStream>> {
-    let (ready, connections) = mpsc::channel(16);
-    tokio::spawn(cut.clone().run_until_cancelled_owned(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let (shared, ready, cut) = (Arc::clone(&shared), ready.clone(), cut.clone());
-            tokio::spawn(async move {
-                if let Some(stream) = handshake(stream, &shared).await {
-                    // The server may have stopped.
-                    let _ = ready.send(Ok(CutStream::new(stream, cut))).await;
-                }
-            });
-        }
-    }));
-    unfold(connections, |mut connections| async { Some((connections.recv().await?, connections)) })
+    ready: mpsc::Sender<std::io::Result<CutStream>>,
+) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let (shared, ready, cut) = (Arc::clone(&shared), ready.clone(), cut.clone());
+        tokio::spawn(async move {
+            if let Some(stream) = handshake(stream, &shared).await {
+                // The server may have stopped.
+                let _ = ready.send(Ok(CutStream::new(stream, cut))).await;
+            }
+        });
+    }
 }
 
 type Bytes = Box<dyn super::cut_stream::ByteStream>;
