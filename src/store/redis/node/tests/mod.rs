@@ -1,6 +1,7 @@
 //! A node before a scripted server, under paused time.
 
 mod load;
+mod overload;
 
 use std::sync::Arc;
 use std::time::Duration;
