@@ -74,8 +74,8 @@ pub(crate) async fn check_show_and_reset(service: &Ratelimitd, prefix: &str) {
     assert!(lines.iter().all(|line| line.ends_with(": reset") && line.starts_with(prefix)), "{output}");
     assert_eq!(remaining(service), named([3, 5, 4]));
     assert_eq!(rls.send_one("shop", &[("user", "ann")]).await.0, Code::Ok, "no cache has kept the denial");
-    let log = service.log();
     for message in ["resetting a counter through the admin port", "counter reset through the admin port"] {
+        let log = service.log_with(message);
         assert!(log.lines().any(|line| line.contains(message) && line.contains(prefix)), "{log}");
     }
     let (_, output, _) = counters(service, &["reset", "user=bob"]);

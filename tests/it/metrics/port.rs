@@ -21,7 +21,7 @@ fn metrics_have_a_port_and_a_path_of_their_own_if_the_settings_say_so() {
         assert_eq!(http::get(port, path, &[]).expect("an answer").status, 404, "{path}");
     }
     assert_eq!(http::get(service.http_port(), "/metrics", &[]).expect("an answer").status, 200);
-    assert!(service.log().contains(&format!("metrics=127.0.0.1:{port}")), "{}", service.log());
+    service.log_with(&format!("metrics=127.0.0.1:{port}"));
 }
 
 #[test]
@@ -47,5 +47,5 @@ fn a_mapping_file_with_other_rules_is_refused_and_a_missing_one_is_not() {
     assert!(problem.log.contains(reason), "{problem:?}");
     let missing = folder.path().join("missing.yaml");
     let service = start(&missing).expect("a missing file is the built-in mapping");
-    assert!(service.log().contains("missing.yaml does not exist: the built-in mapping is used"));
+    service.log_with("missing.yaml does not exist: the built-in mapping is used");
 }

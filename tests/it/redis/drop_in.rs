@@ -39,7 +39,6 @@ async fn the_environment_of_envoyproxy_ratelimit_starts_the_service() {
     let stream = http::connect(service.http_port).expect("the HTTP port");
     assert_eq!(http::exchange(stream, &post, "").expect("an answer").body, "OK");
 
-    let log = service.log();
     for line in [
         "the environment is read as one of envoyproxy/ratelimit: this program was called ratelimit",
         "REDIS_POOL_SIZE has no meaning here",
@@ -47,6 +46,7 @@ async fn the_environment_of_envoyproxy_ratelimit_starts_the_service() {
         "the arguments of the command line are not used",
         "setting store.redis.url",
     ] {
+        let log = service.log_with(line);
         assert_eq!(log.matches(line).count(), 1, "{line}: {log}");
     }
     let status = service.stop();
@@ -60,8 +60,8 @@ fn the_name_may_be_the_first_argument() {
         Environment::new().redis(redis.port()).rules("a.yaml", TWO_AN_HOUR).with_name_as_argument();
     let service = environment.set("LOG_LEVEL", "error").start();
     service.wait_healthy();
-    let log = service.log();
-    assert!(log.contains("this program was called ratelimit"), "at every level: {log}");
+    // It is written at every level.
+    let log = service.log_with("this program was called ratelimit");
     assert!(!log.contains("rules in force"), "{log}");
 }
 
@@ -98,11 +98,7 @@ fn a_directory_without_rules_is_an_empty_rule_set() {
     let redis = Redis::start();
     let service = Environment::new().redis(redis.port()).start();
     service.wait_healthy();
-    assert!(
-        service.log().contains("no rules are in force, so every request is admitted"),
-        "{}",
-        service.log()
-    );
+    service.log_with("no rules are in force, so every request is admitted");
     let metrics = http::get(service.http_port, "/metrics", &[]).expect("an answer").body;
     assert!(metrics.contains("ratelimitd_rule_domains 0\n"), "{metrics}");
 
@@ -123,7 +119,7 @@ fn the_log_has_the_keys_of_envoyproxy_ratelimit() {
     let environment = Environment::new().redis(redis.port()).rules("a.yaml", TWO_AN_HOUR);
     let service = environment.set("LOG_FORMAT", "JSON").start();
     service.wait_healthy();
-    let log = service.log();
+    let log = service.log_with("rules in force");
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
     for line in &lines {
         let keys = ["@timestamp", "@message", "level"].map(|key| line[key].as_str().unwrap_or_default());

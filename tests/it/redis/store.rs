@@ -269,7 +269,7 @@ async fn a_unix_socket_can_be_used() {
     let mut command = std::process::Command::new(program());
     command.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket);
     let _redis = Daemon::spawn("redis-server", "make tools", &mut command);
-    wait::expect("the socket of redis-server", || socket.exists());
+    wait::expect("the socket of redis-server", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
     let store = store(&patient_options(&format!("unix://{}", socket.display())));
     assert_eq!(store.probe().await, Ok(()));
 }

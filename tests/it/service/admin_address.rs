@@ -42,7 +42,7 @@ fn the_admin_port_can_be_switched_off() {
     let service = Plan::new(RULES).set("server.admin.address", "off").start();
     assert!(connect(service.admin_port()).is_err(), "no server listens on the port");
     assert_eq!(http::get(service.http_port(), "/rules", &[]).expect("an answer").status, 404);
-    assert!(service.log().contains("admin=off"), "{}", service.log());
+    service.log_with("admin=off");
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn only_the_user_of_the_process_opens_the_socket_of_the_admin_port() {
     assert_eq!(mode & 0o777, 0o600, "{mode:o}");
     assert!(connect(service.admin_port()).is_err(), "no server listens on the port");
     let address = format!("unix:{}", path.display());
-    assert!(service.log().contains(&format!("admin={address}")), "{}", service.log());
+    service.log_with(&format!("admin={address}"));
 
     assert_eq!(get_over(&path, &["GET /rules HTTP/1.1", "host: localhost"]).status, 200);
     // A proxy may forward requests of a browser to the socket, so the same checks apply.

@@ -88,7 +88,7 @@ fn a_changed_token_file_takes_effect_at_once() {
             assert_eq!((answer.status, answer.body.as_str()), (503, body), "{broken:?} {authorization:?}");
         }
     }
-    assert!(service.log().contains("the first line must have 1 to 4096 visible ASCII"), "{}", service.log());
+    service.log_with("the first line must have 1 to 4096 visible ASCII");
     std::fs::write(file.path(), "third").expect("a file");
     assert_eq!(get(&service, &["Bearer third"]).status, 200, "without a restart");
 }

@@ -65,8 +65,7 @@ pub(crate) async fn fill_grpc_port(service: &Ratelimitd) -> Vec<TcpStream> {
 #[tokio::test]
 async fn the_soft_limit_of_open_files_is_raised_to_the_hard_limit() {
     let service = Plan::new(RULES).open_files(64, 1_024).start();
-    let log = service.log();
-    assert!(log.contains("limit=1024 soft=64 hard=1024"), "{log}");
+    service.log_with("limit=1024 soft=64 hard=1024");
     let mut open = Vec::new();
     for _ in 0..100 {
         open.push(Rls::connect(service.grpc_port()).await);

@@ -12,7 +12,7 @@ const RULES: &str = "{ domain: start, descriptors: [] }";
 #[test]
 fn the_log_names_the_store_and_the_rules() {
     let service = Plan::new(RULES).start();
-    let log = service.log();
+    let log = service.log_with(" serving ");
     let line = log.lines().find(|line| line.contains(" serving ")).expect("a line");
     assert!(line.contains("store=\"memory\""), "{line}");
     assert!(line.contains(&format!("rules={}", service.rules().display())), "{line}");
@@ -25,7 +25,8 @@ fn variables_without_effect_are_named_and_their_values_are_not() {
         .variable("RATELIMITD_STORE_KNID", "hunter2")
         .variable("RATELIMITD_PORT", "tcp://10.0.0.1:8081")
         .start();
-    let log = service.log();
+    // The last line of the start.
+    let log = service.log_with(" serving ");
     let told: Vec<_> = log.lines().filter(|line| line.contains("environment variable")).collect();
     let lines_with = |text: &str| log.lines().filter(|line| line.contains(text)).count();
     let not_read =

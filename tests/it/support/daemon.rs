@@ -69,6 +69,12 @@ impl Daemon {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// Waits until the log has `text`, and returns the log: a program may write its lines after their cause is seen.
+    pub fn log_with(&self, text: &str) -> String {
+        let found = wait::until(wait::PATIENCE, || Some(self.log()).filter(|log| log.contains(text)));
+        found.unwrap_or_else(|| panic!("no {text:?} in the log:\n{}", self.log()))
+    }
+
     pub fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child can be waited for")
     }

@@ -102,6 +102,11 @@ impl Ratelimit {
         self.daemon.log()
     }
 
+    /// Waits until the log has `text`, and returns the log.
+    pub fn log_with(&self, text: &str) -> String {
+        self.daemon.log_with(text)
+    }
+
     /// The status of `/healthcheck`.
     pub fn healthcheck(&self) -> u16 {
         http::get(self.http_port, "/healthcheck", &[]).expect("an answer").status

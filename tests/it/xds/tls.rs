@@ -120,7 +120,7 @@ async fn another_authority_is_trusted_once_the_file_has_it() {
     let service = files.set(plan(&server)).wait_for_livez().start();
     let failures = r#"ratelimitd_xds_failures_total{reason="tls"}"#;
     wait::expect("the failure", || metric(&service, failures) > 0.0);
-    assert!(service.log().contains("the TLS handshake failed: "), "{}", service.log());
+    service.log_with("the TLS handshake failed: ");
     files.write("ca.crt", &std::fs::read_to_string(new.file()).expect("a certificate"));
     server.set("1", vec![one_rule("d", 5)]);
     server.expect_ack("1").await;

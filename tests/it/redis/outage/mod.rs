@@ -129,8 +129,10 @@ impl Fixture {
             );
             assert!(self.metric(&series) >= 20, "{series}");
         }
-        assert_eq!(self.times_logged("Redis does not answer: failure policies are in force"), 1);
-        let log = self.service.log();
+        let outage = "Redis does not answer: failure policies are in force";
+        self.service.log_with(outage);
+        assert_eq!(self.times_logged(outage), 1);
+        let log = self.service.log_with("breaker open");
         let mut opened = log.lines().filter(|line| line.contains("breaker open"));
         assert!(opened.any(|line| line.contains(symptoms.logged)), "{log}");
     }
@@ -155,7 +157,9 @@ impl Fixture {
             assert_eq!(self.ask().await, Ok(Code::Ok), "and goes on");
         }
         assert_eq!(self.metric("ratelimitd_redis_breakers_open"), 0);
-        assert_eq!(self.times_logged("breaker open"), self.times_logged("breaker closed"));
+        wait::expect("a line for each breaker that closed", || {
+            self.times_logged("breaker open") == self.times_logged("breaker closed")
+        });
         assert_eq!(self.times_logged("Redis does not answer"), 1, "one line for all of it");
         let logged = wait::until_async(wait::PATIENCE, async || {
             assert_eq!(self.ask().await, Ok(Code::Ok));

@@ -179,9 +179,10 @@ async fn a_bad_new_file_keeps_the_old_certificates_and_is_told() {
     fs::remove_file(secret.path("tls.key")).expect("a link");
     wait::expect("the missing key is noticed", || reloads(&service, "failure") == 5);
     expect_served(&service, &config, &good, "without a key").await;
-    let lines =
-        service.log().matches("the changed certificates cannot be used, the old ones stay in force").count();
-    assert_eq!(lines, 5, "one line for each state of the files: {}", service.log());
+    let changed = "the changed certificates cannot be used, the old ones stay in force";
+    let lines = || service.log().matches(changed).count();
+    wait::expect("a line for each state of the files", || lines() >= 5);
+    assert_eq!(lines(), 5, "no state is told twice: {}", service.log());
     symlink("..data/tls.key", secret.path("tls.key")).expect("a link");
     secret.swap(&other);
     expect_served(&service, &config, &other, "good files again").await;

@@ -49,6 +49,11 @@ impl Ratelimitd {
         self.daemon.log()
     }
 
+    /// Waits until the log has `text`, and returns the log.
+    pub fn log_with(&self, text: &str) -> String {
+        self.daemon.log_with(text)
+    }
+
     /// The largest resident memory of the process so far, in KiB.
     pub fn peak_memory_kib(&self) -> u64 {
         self.proc_field("status", "VmHWM")
