@@ -11,7 +11,7 @@ use super::rules::RuleWatcher;
 use super::stores::{Remote, Stores};
 use super::tls::TlsPorts;
 use crate::engine::StoreError;
-use crate::store::remote::{RemoteStore, ServerReport};
+use crate::store::remote::{ProbeFailure, RemoteStore, ServerReport};
 use crate::transport::{NotReadyReason, Readiness};
 
 /// One sweep removes a fraction of the expired entries; at this interval all are removed within half a minute.
@@ -69,8 +69,11 @@ async fn sweep_forever(stores: &Stores) {
 async fn wait_for_store<R: RemoteStore>(remote: &R, readiness: &Readiness, stores: &Stores) {
     let product = R::PRODUCT;
     let mut known = None;
-    while let Err(error) = remote.probe().await {
-        tracing::debug!(%error, "{product} does not decide yet");
+    while let Err(ProbeFailure { group, error }) = remote.probe().await {
+        tracing::debug!(%error, group, "{product} does not decide yet");
+        if let Some(group) = group {
+            readiness.set_with_detail(NotReadyReason::StoreNotReached, group.to_owned());
+        }
         let obstacle = obstacle(error.root());
         if obstacle != known {
             known.into_iter().for_each(|reason| readiness.clear(reason));

@@ -22,9 +22,9 @@ pub(super) struct StoreView {
 
 #[derive(Debug)]
 pub(super) struct RedisView {
-    pub(super) topology: &'static str,
-    /// The URLs without credentials.
-    pub(super) addresses: Vec<String>,
+    pub(super) main: RedisGroupView,
+    /// The servers for limits of one second, where they have servers of their own.
+    pub(super) per_second: Option<RedisGroupView>,
     /// The name under which Redis caches the script.
     pub(super) script: String,
     /// Empty until Redis has answered once.
@@ -33,6 +33,13 @@ pub(super) struct RedisView {
     pub(super) nodes: Vec<(String, BreakerState)>,
     pub(super) last_outage: Option<Outage>,
     pub(super) denials: Option<DenyCacheStats>,
+}
+
+#[derive(Debug)]
+pub(super) struct RedisGroupView {
+    pub(super) topology: &'static str,
+    /// The URLs without credentials.
+    pub(super) addresses: Vec<String>,
 }
 
 pub(super) fn store_page(view: &StoreView) -> Value {
@@ -47,8 +54,11 @@ fn redis_section(redis: &RedisView) -> Value {
     let outage = redis.last_outage.as_ref();
     let has_answered = !redis.servers.is_empty();
     json!({
-        "topology": redis.topology,
-        "addresses": redis.addresses,
+        "topology": redis.main.topology,
+        "addresses": redis.main.addresses,
+        "per_second": redis.per_second.as_ref().map(|group| {
+            json!({"topology": group.topology, "addresses": group.addresses})
+        }),
         "script": redis.script,
         "servers": redis.servers.iter().map(server_section).collect::<Vec<_>>(),
         "nodes": breakers_by_node(&redis.nodes),
@@ -144,8 +154,8 @@ mod tests {
 
     fn redis_view() -> RedisView {
         RedisView {
-            topology: "cluster",
-            addresses: vec!["redis://a:1".to_owned()],
+            main: RedisGroupView { topology: "cluster", addresses: vec!["redis://a:1".to_owned()] },
+            per_second: None,
             script: "abc".to_owned(),
             servers: Vec::new(),
             nodes: Vec::new(),
@@ -177,6 +187,12 @@ mod tests {
         assert_eq!(page["nodes"], json!({"a:1": {"closed": 2, "open": 1}, "b:2": {"open": 1}}));
         let page = redis_section(&RedisView { nodes: vec![(String::new(), closed)], ..redis_view() });
         assert_eq!(page["nodes"], json!({"server": {"closed": 1}}));
+        assert_eq!(page["per_second"], Value::Null);
+        let per_second = RedisGroupView { topology: "standalone", addresses: vec!["redis://b:2".to_owned()] };
+        let nodes = vec![(String::new(), closed), ("per_second".to_owned(), open)];
+        let page = redis_section(&RedisView { nodes, per_second: Some(per_second), ..redis_view() });
+        assert_eq!(page["nodes"], json!({"server": {"closed": 1}, "per_second": {"open": 1}}));
+        assert_eq!(page["per_second"]["addresses"], json!(["redis://b:2"]));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::status::{RedisView, StoreView};
+use super::status::{RedisGroupView, RedisView, StoreView};
 use crate::clock::{Clock, MonotonicClock, SystemClock};
 use crate::settings::{Settings, StoreKind};
 use crate::store::any::{AnyStore, AuthoritativeStore};
@@ -14,7 +14,7 @@ use crate::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use crate::store::fallback::{Fallback, Local};
 use crate::store::memory::MemoryStore;
 use crate::store::observed::Observed;
-use crate::store::redis::{RedisOptions, RedisStore, script_sha1};
+use crate::store::redis::{OptionsError, RedisOptions, RedisStore, RedisUrl, Topology, script_sha1};
 use crate::store::remote::{RemoteStore, ServerReport};
 use crate::telemetry::availability::Availability;
 use crate::telemetry::metrics::{Metrics, StoreMeter};
@@ -52,6 +52,9 @@ impl Stores {
         let memory = Arc::new(MemoryStore::new(settings.memory, SystemClock));
         let watched = Arc::clone(&memory);
         metrics.watch_memory(move || watched.stats())?;
+        if settings.kind == StoreKind::Redis && settings.redis.per_second.is_some() {
+            metrics.watch_per_second()?;
+        }
         let denials = match settings.kind {
             StoreKind::Redis => {
                 settings.deny_cache.map(|options| deny_cache(options, metrics)).transpose()?
@@ -76,12 +79,20 @@ impl Stores {
         match self.kind {
             StoreKind::Memory => Ok(AnyStore::Memory(Arc::clone(&self.memory))),
             StoreKind::Redis => {
-                let observer = (self.metrics.batches(), Arc::clone(&self.availability));
-                let remote = RedisStore::new(&self.redis, Arc::new(observer))?;
+                let remote = self.make_remote()?;
                 self.workers.lock().push(remote.clone());
                 Ok(self.with_layers(remote))
             }
         }
+    }
+
+    fn make_remote(&self) -> Result<Remote, OptionsError> {
+        let observer = Arc::new((self.metrics.batches(), Arc::clone(&self.availability)));
+        if self.redis.per_second.is_none() {
+            return RedisStore::new(&self.redis, observer);
+        }
+        let per_second = Arc::new((self.metrics.per_second_batches(), Arc::clone(&self.availability)));
+        RedisStore::with_observers(&self.redis, [observer, per_second])
     }
 
     fn with_layers(&self, remote: Remote) -> WorkerStore {
@@ -123,9 +134,13 @@ impl Stores {
     }
 
     pub(super) fn view(&self) -> StoreView {
+        let group = |topology: &Topology, urls: &[RedisUrl]| RedisGroupView {
+            topology: topology.name(),
+            addresses: urls.iter().map(ToString::to_string).collect(),
+        };
         let redis = || RedisView {
-            topology: self.redis.topology.name(),
-            addresses: self.redis.urls.iter().map(ToString::to_string).collect(),
+            main: group(&self.redis.topology, &self.redis.urls),
+            per_second: self.redis.per_second.as_ref().map(|options| group(&options.topology, &options.urls)),
             script: script_sha1().to_string(),
             servers: self.servers.lock().clone(),
             nodes: self.workers.lock().iter().flat_map(RemoteStore::nodes).collect(),

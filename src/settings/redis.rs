@@ -7,12 +7,46 @@ use super::parsers::{Parser, duration, flag, one_of, optional_path, optional_tex
 use super::reader::Reader;
 use crate::store::breaker::BreakerOptions;
 use crate::store::redis::{
-    Credentials, Password, RedisOptions, RedisUrl, SentinelOptions, TlsOptions, Topology,
+    Credentials, Password, RedisOptions, RedisUrl, SentinelOptions, ServerOptions, TlsOptions, Topology,
 };
 
-const TOPOLOGY: &str = "store.redis.topology";
-const URL: &str = "store.redis.url";
-const MASTER: &str = "store.redis.sentinel.master";
+/// The settings of one group of servers.
+struct ServerKeys {
+    topology: &'static str,
+    url: &'static str,
+    credentials: [&'static str; 3],
+    master: &'static str,
+    sentinel_credentials: [&'static str; 3],
+}
+
+const MAIN: ServerKeys = ServerKeys {
+    topology: "store.redis.topology",
+    url: "store.redis.url",
+    credentials: ["store.redis.username", "store.redis.password", "store.redis.password_file"],
+    master: "store.redis.sentinel.master",
+    sentinel_credentials: [
+        "store.redis.sentinel.username",
+        "store.redis.sentinel.password",
+        "store.redis.sentinel.password_file",
+    ],
+};
+
+const PER_SECOND: ServerKeys = ServerKeys {
+    topology: "store.redis.per_second.topology",
+    url: "store.redis.per_second.url",
+    credentials: [
+        "store.redis.per_second.username",
+        "store.redis.per_second.password",
+        "store.redis.per_second.password_file",
+    ],
+    master: "store.redis.per_second.sentinel.master",
+    sentinel_credentials: [
+        "store.redis.per_second.sentinel.username",
+        "store.redis.per_second.sentinel.password",
+        "store.redis.per_second.sentinel.password_file",
+    ],
+};
+
 const CERT_FILE: &str = "store.redis.tls.cert_file";
 
 /// A longer prefix would cost memory on every counter.
@@ -29,38 +63,18 @@ enum TopologyName {
 /// The options, and the conflicts of the URLs and of the sentinels' master with the topology. These conflicts matter
 /// only if Redis is used; other conflicts, such as two passwords, are always refused.
 pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<SettingProblem>) {
-    let origins = [URL, MASTER].map(|key| reader.origin(key));
-    let topologies = [
-        ("standalone", TopologyName::Standalone),
-        ("sentinel", TopologyName::Sentinel),
-        ("cluster", TopologyName::Cluster),
-    ];
-    let topology = reader.take(TOPOLOGY, "standalone", one_of(topologies));
-    let urls = reader.take(URL, "redis://127.0.0.1:6379", urls());
-    let credentials =
-        credentials(reader, ["store.redis.username", "store.redis.password", "store.redis.password_file"]);
-    let sentinel = sentinel(reader);
-    let [url_origin, master_origin] = origins;
-    let url_conflicts = url_conflicts(topology, &urls).map(|reason| (URL, url_origin.clone(), reason));
-    let master_conflict = (topology == TopologyName::Sentinel && sentinel.master.is_empty()).then_some((
-        MASTER,
-        master_origin,
-        "expected the name that the sentinels have for the primary, as topology is sentinel",
-    ));
-    let conflicts = url_conflicts.chain(master_conflict).map(|(key, origin, reason)| SettingProblem {
-        key: key.to_owned(),
-        origin,
-        fault: Fault::Unsupported(reason),
-    });
-    let conflicts = conflicts.collect();
+    let (main, mut conflicts) = servers(reader, &MAIN, "redis://127.0.0.1:6379");
+    let (per_second, further) = servers(reader, &PER_SECOND, "");
+    let per_second = (!per_second.urls.is_empty()).then_some(per_second);
+    if per_second.is_some() {
+        conflicts.extend(further);
+    }
+    let ServerOptions { topology, urls, credentials } = main;
     let options = RedisOptions {
-        topology: match topology {
-            TopologyName::Standalone => Topology::Standalone,
-            TopologyName::Sentinel => Topology::Sentinel(sentinel),
-            TopologyName::Cluster => Topology::Cluster,
-        },
+        topology,
         urls,
         credentials,
+        per_second,
         tls: tls(reader),
         key_prefix: reader.take("store.redis.key_prefix", "ratelimitd:", key_prefix()),
         timeout: reader.take("store.redis.timeout", "15ms", duration("100us", "10s")),
@@ -70,6 +84,42 @@ pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<Setti
         breaker: breaker(reader),
     };
     (options, conflicts)
+}
+
+/// One group of servers, and its conflicts. Without a default URL, the group may have none.
+fn servers(
+    reader: &mut Reader,
+    keys: &ServerKeys,
+    default_url: &'static str,
+) -> (ServerOptions, Vec<SettingProblem>) {
+    let [url_origin, master_origin] = [keys.url, keys.master].map(|key| reader.origin(key));
+    let topologies = [
+        ("standalone", TopologyName::Standalone),
+        ("sentinel", TopologyName::Sentinel),
+        ("cluster", TopologyName::Cluster),
+    ];
+    let topology = reader.take(keys.topology, "standalone", one_of(topologies));
+    let urls = reader.take(keys.url, default_url, urls(default_url.is_empty()));
+    let credentials = credentials(reader, keys.credentials);
+    let sentinel = sentinel(reader, keys);
+    let url_conflicts = url_conflicts(topology, &urls).map(|reason| (keys.url, url_origin.clone(), reason));
+    let master_conflict = (topology == TopologyName::Sentinel && sentinel.master.is_empty()).then_some((
+        keys.master,
+        master_origin,
+        "expected the name that the sentinels have for the primary, as topology is sentinel",
+    ));
+    let conflicts = url_conflicts.chain(master_conflict).map(|(key, origin, reason)| SettingProblem {
+        key: key.to_owned(),
+        origin,
+        fault: Fault::Unsupported(reason),
+    });
+    let conflicts = conflicts.collect();
+    let topology = match topology {
+        TopologyName::Standalone => Topology::Standalone,
+        TopologyName::Sentinel => Topology::Sentinel(sentinel),
+        TopologyName::Cluster => Topology::Cluster,
+    };
+    (ServerOptions { topology, urls, credentials }, conflicts)
 }
 
 /// What the URLs and the topology do not allow together.
@@ -94,18 +144,11 @@ fn url_conflicts(topology: TopologyName, urls: &[RedisUrl]) -> impl Iterator<Ite
     conflicts.into_iter().filter_map(|(is_conflict, reason)| is_conflict.then_some(reason))
 }
 
-fn sentinel(reader: &mut Reader) -> SentinelOptions {
+fn sentinel(reader: &mut Reader, keys: &ServerKeys) -> SentinelOptions {
     let master = optional_text("the name that the sentinels have for the primary");
     SentinelOptions {
-        master: reader.take(MASTER, "", master).unwrap_or_default(),
-        credentials: credentials(
-            reader,
-            [
-                "store.redis.sentinel.username",
-                "store.redis.sentinel.password",
-                "store.redis.sentinel.password_file",
-            ],
-        ),
+        master: reader.take(keys.master, "", master).unwrap_or_default(),
+        credentials: credentials(reader, keys.sentinel_credentials),
     }
 }
 
@@ -155,14 +198,18 @@ fn breaker(reader: &mut Reader) -> Option<BreakerOptions> {
     enabled.then_some(breaker)
 }
 
-fn urls() -> Parser<Vec<RedisUrl>> {
+fn urls(may_be_none: bool) -> Parser<Vec<RedisUrl>> {
     let expected = "redis://[user:password@]host[:port][/database], rediss:// for TLS, or redis+unix:///path; \
                     several, for sentinels and clusters, with commas between them";
-    Parser::new(expected, |text| text.split(',').map(|url| url.trim().parse().ok()).collect())
-        .secret_shown_as(|text| {
-            let urls = text.split(',').filter_map(|url| url.trim().parse::<RedisUrl>().ok());
-            urls.map(|url| url.to_string()).collect::<Vec<_>>().join(",")
-        })
+    let expected = if may_be_none { format!("{expected}; or nothing") } else { expected.to_owned() };
+    Parser::new(expected, move |text| {
+        let urls = text.split(',').filter(|_| !(may_be_none && text.is_empty()));
+        urls.map(|url| url.trim().parse().ok()).collect()
+    })
+    .secret_shown_as(|text| {
+        let urls = text.split(',').filter_map(|url| url.trim().parse::<RedisUrl>().ok());
+        urls.map(|url| url.to_string()).collect::<Vec<_>>().join(",")
+    })
 }
 
 /// Braces would make Redis hash the prefix instead of the counter's own hash tag; control characters would break

@@ -53,7 +53,7 @@ impl Store {
             kind,
             memory: MemoryOptions { max_keys, ..MemoryOptions::default() },
             ready_in_outage: reader.take("store.redis.ready_in_outage", "true", flag()),
-            deny_cache: deny_cache(reader, redis.topology == Topology::Cluster),
+            deny_cache: deny_cache(reader, redis.topology == Topology::Cluster || redis.per_second.is_some()),
             redis,
         }
     }

@@ -17,13 +17,13 @@ pub trait RemoteStore: Store + Reset + Clone + 'static {
     ///
     /// # Errors
     /// The error that a decision would get.
-    fn probe(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn probe(&self) -> impl Future<Output = Result<(), ProbeFailure>> + Send;
 
     /// Asks every server that decides for its description.
     fn servers(&self) -> impl Future<Output = Vec<ServerReport>> + Send;
 
-    /// The address and the breaker of every server that this store calls. The address is empty unless the store is a
-    /// cluster.
+    /// The address and the breaker of every server that this store calls. The address is empty for a single server;
+    /// where the store has two groups of servers, the name of the second is before the address.
     fn nodes(&self) -> Vec<(String, BreakerState)>;
 
     /// Resolves with the reason when a task of the store dies; pending while all tasks run.
@@ -36,10 +36,25 @@ pub trait RemoteStore: Store + Reset + Clone + 'static {
     fn close(&self) -> impl Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + Send + 'static;
 }
 
+/// Why a store does not decide.
+#[derive(Debug)]
+pub struct ProbeFailure {
+    /// The group of servers that does not decide; `None` where the store has one group.
+    pub group: Option<&'static str>,
+    /// The error of that group, or of the first one.
+    pub error: StoreError,
+}
+
+impl From<StoreError> for ProbeFailure {
+    fn from(error: StoreError) -> Self {
+        Self { group: None, error }
+    }
+}
+
 /// One server of a remote store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerReport {
-    /// Empty unless the store is a cluster.
+    /// As in [`RemoteStore::nodes`].
     pub address: String,
     /// The description; the error of the attempt to get it.
     pub description: Result<ServerDescription, StoreError>,

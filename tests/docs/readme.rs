@@ -256,6 +256,7 @@ fn every_metric_is_documented_and_exists() {
     let service = Service::start(&[
         ("RATELIMITD__STORE__KIND", "redis"),
         ("RATELIMITD__STORE__REDIS__URL", "redis+unix:///nowhere/redis.sock"),
+        ("RATELIMITD__STORE__REDIS__PER_SECOND__URL", "redis+unix:///nowhere/redis.sock"),
         ("RATELIMITD__SERVER__GRPC__TLS__CERT_FILE", &certificate),
         ("RATELIMITD__SERVER__GRPC__TLS__KEY_FILE", &key),
     ]);

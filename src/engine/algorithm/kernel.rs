@@ -212,6 +212,19 @@ impl Kernel {
         }
     }
 
+    /// The period of the limit in microseconds; `None` for a kernel without a counter.
+    #[must_use]
+    pub fn period_us(&self) -> Option<u64> {
+        match self {
+            Self::FixedWindow(k) => Some(k.window_us()),
+            Self::SlidingWindow(k) => Some(k.window_us()),
+            Self::SlidingLog(k) => Some(k.window_us()),
+            Self::Gcra(k) => Some(k.period_us()),
+            Self::IntervalBucket(k) => Some(k.interval_us()),
+            Self::Blocked(_) => None,
+        }
+    }
+
     /// The largest cost that can ever fit. For the kernel of a limit this is
     /// [`LimitSpec::capacity`](crate::engine::LimitSpec::capacity), except that a blocked limit has 0.
     #[must_use]

@@ -3,8 +3,39 @@
 use super::draft::Draft;
 use crate::store::redis::RedisUrl;
 
-const URL: &str = "REDIS_URL";
-const SOCKET_TYPE: &str = "REDIS_SOCKET_TYPE";
+/// The variables of one group of servers, and the section of settings that they set.
+struct ServerNames {
+    url: &'static str,
+    socket_type: &'static str,
+    topology: &'static str,
+    auth: &'static str,
+    sentinel_auth: &'static str,
+    tls: &'static str,
+    section: &'static str,
+}
+
+const MAIN: ServerNames = ServerNames {
+    url: "REDIS_URL",
+    socket_type: "REDIS_SOCKET_TYPE",
+    topology: "REDIS_TYPE",
+    auth: "REDIS_AUTH",
+    sentinel_auth: "REDIS_SENTINEL_AUTH",
+    tls: "REDIS_TLS",
+    section: "store.redis",
+};
+
+const PER_SECOND: ServerNames = ServerNames {
+    url: "REDIS_PERSECOND_URL",
+    socket_type: "REDIS_PERSECOND_SOCKET_TYPE",
+    topology: "REDIS_PERSECOND_TYPE",
+    auth: "REDIS_PERSECOND_AUTH",
+    sentinel_auth: "REDIS_PERSECOND_SENTINEL_AUTH",
+    tls: "REDIS_PERSECOND_TLS",
+    section: "store.redis.per_second",
+};
+
+/// Selects the second group.
+const USE_PER_SECOND: &str = "REDIS_PERSECOND";
 
 /// `envoyproxy/ratelimit` waits for Redis as long as its caller does. The default of `store.redis.timeout`, 15 ms,
 /// would fail calls to a distant Redis that succeed there.
@@ -18,21 +49,20 @@ enum Topology {
 }
 
 pub(super) fn translate(draft: &mut Draft) {
-    let Some(topology) = topology(draft) else { return };
-    let name = match topology {
-        Topology::Single => "standalone",
-        Topology::Cluster => "cluster",
-        Topology::Sentinel => "sentinel",
-    };
-    draft.set("store.redis.topology", name, &["REDIS_TYPE"]);
     draft.set_default("store.redis.timeout", TIMEOUT, "a timeout of decisions");
-    translate_servers(draft, topology);
-    translate_credentials(draft, "REDIS_AUTH", ["store.redis.username", "store.redis.password"]);
-    if topology == Topology::Sentinel {
-        let keys = ["store.redis.sentinel.username", "store.redis.sentinel.password"];
-        translate_credentials(draft, "REDIS_SENTINEL_AUTH", keys);
+    translate_group(draft, &MAIN);
+    let has_second = draft.values.flag(USE_PER_SECOND);
+    if has_second {
+        translate_group(draft, &PER_SECOND);
+    } else {
+        let ServerNames { url, socket_type, topology, auth, sentinel_auth, tls, .. } = PER_SECOND;
+        for name in [url, socket_type, topology, auth, sentinel_auth, tls] {
+            if draft.values.is_set(name) {
+                draft.values.warn(format!("{name} has no meaning without {USE_PER_SECOND}=true"));
+            }
+        }
     }
-    if draft.values.flag("REDIS_TLS") {
+    if draft.values.flag(MAIN.tls) || (has_second && draft.values.flag(PER_SECOND.tls)) {
         translate_tls(draft);
     }
     let needed = draft.values.flag("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION");
@@ -40,76 +70,110 @@ pub(super) fn translate(draft: &mut Draft) {
     draft.set_if_given("store.redis.ready_in_outage", ready, "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION");
 }
 
-fn topology(draft: &mut Draft) -> Option<Topology> {
-    match draft.values.text("REDIS_TYPE").to_ascii_uppercase().as_str() {
+fn translate_group(draft: &mut Draft, names: &ServerNames) {
+    let Some(topology) = topology(draft, names.topology) else { return };
+    let name = match topology {
+        Topology::Single => "standalone",
+        Topology::Cluster => "cluster",
+        Topology::Sentinel => "sentinel",
+    };
+    draft.set(&names.key("topology"), name, &[names.topology]);
+    translate_servers(draft, names, topology);
+    translate_credentials(draft, names.auth, [names.key("username"), names.key("password")]);
+    if topology == Topology::Sentinel {
+        let keys = [names.key("sentinel.username"), names.key("sentinel.password")];
+        translate_credentials(draft, names.sentinel_auth, keys);
+    }
+}
+
+impl ServerNames {
+    /// A setting of this group of servers.
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.section)
+    }
+
+    /// The variables that decide the addresses.
+    fn of_addresses(&self) -> Vec<&'static str> {
+        let switch = (self.section == PER_SECOND.section).then_some(USE_PER_SECOND);
+        switch.into_iter().chain([self.url, self.socket_type, self.tls]).collect()
+    }
+}
+
+fn topology(draft: &mut Draft, variable: &'static str) -> Option<Topology> {
+    match draft.values.text(variable).to_ascii_uppercase().as_str() {
         "SINGLE" => Some(Topology::Single),
         "CLUSTER" => Some(Topology::Cluster),
         "SENTINEL" => Some(Topology::Sentinel),
         "" => {
-            draft.values.warn("REDIS_TYPE is empty, so it is SINGLE");
+            draft.values.warn(format!("{variable} is empty, so it is SINGLE"));
             Some(Topology::Single)
         }
         _ => {
-            draft.values.refuse("REDIS_TYPE", "one of SINGLE, CLUSTER, SENTINEL");
+            draft.values.refuse(variable, "one of SINGLE, CLUSTER, SENTINEL");
             None
         }
     }
 }
 
-fn translate_servers(draft: &mut Draft, topology: Topology) {
-    let text = draft.values.text(URL).to_owned();
+fn translate_servers(draft: &mut Draft, names: &ServerNames, topology: Topology) {
+    let text = draft.values.text(names.url).to_owned();
     let mut elements: Vec<&str> = text.split(',').collect();
     if topology == Topology::Sentinel {
         let master = elements.remove(0);
         if master.is_empty() || elements.is_empty() {
-            draft.values.refuse(URL, "the name of the master, then the sentinels, with commas between them");
+            draft
+                .values
+                .refuse(names.url, "the name of the master, then the sentinels, with commas between them");
             return;
         }
-        draft.set("store.redis.sentinel.master", master, &[URL]);
+        draft.set(&names.key("sentinel.master"), master, &[names.url]);
     }
     if topology == Topology::Single && elements.len() > 1 {
-        draft.values.refuse(URL, "one server, as REDIS_TYPE is SINGLE");
+        let expected = format!("one server, as {} is SINGLE", names.topology);
+        draft.values.refuse(names.url, expected);
         return;
     }
-    let socket_type = draft.values.text(SOCKET_TYPE).to_owned();
-    let network = match socket_type.as_str() {
-        _ if !draft.values.is_set(SOCKET_TYPE) => None,
-        "tcp" | "tcp4" | "tcp6" => Some(Network::Tcp),
-        "unix" => Some(Network::Unix),
+    let Ok(network) = network(draft, names) else { return };
+    let form = Form { network, is_tls: draft.values.flag(names.tls), names };
+    let urls: Result<Vec<RedisUrl>, String> = elements.into_iter().map(|element| form.url(element)).collect();
+    match urls {
+        Ok(urls) => set_urls(draft, names, topology, &urls),
+        Err(expected) => draft.values.refuse(names.url, expected),
+    }
+}
+
+/// `None`: as the addresses look. An error is recorded as a problem.
+fn network(draft: &mut Draft, names: &ServerNames) -> Result<Option<Network>, ()> {
+    let variable = names.socket_type;
+    match draft.values.text(variable) {
+        _ if !draft.values.is_set(variable) => Ok(None),
+        "tcp" | "tcp4" | "tcp6" => Ok(Some(Network::Tcp)),
+        "unix" => Ok(Some(Network::Unix)),
         "" => {
-            draft.values.warn("REDIS_SOCKET_TYPE is empty, so the form of REDIS_URL decides");
-            None
+            draft.values.warn(format!("{variable} is empty, so the form of {} decides", names.url));
+            Ok(None)
         }
         _ => {
-            draft.values.refuse(SOCKET_TYPE, "tcp or unix");
-            return;
+            draft.values.refuse(variable, "tcp or unix");
+            Err(())
         }
-    };
-    let form = Form { network, is_tls: draft.values.flag("REDIS_TLS") };
-    let urls: Result<Vec<RedisUrl>, &'static str> =
-        elements.into_iter().map(|element| form.url(element)).collect();
-    match urls {
-        Ok(urls) => set_urls(draft, topology, &urls),
-        Err(expected) => draft.values.refuse(URL, expected),
     }
 }
 
 /// A password in the URL of a sentinel is for the sentinel, as there; in a URL of ours it is for the servers.
-fn set_urls(draft: &mut Draft, topology: Topology, urls: &[RedisUrl]) {
-    let variables = [URL, SOCKET_TYPE, "REDIS_TLS"];
+fn set_urls(draft: &mut Draft, names: &ServerNames, topology: Topology, urls: &[RedisUrl]) {
+    let variables = names.of_addresses();
     let mut texts: Vec<String> = urls.iter().map(RedisUrl::with_credentials).collect();
     if topology == Topology::Sentinel {
         texts = urls.iter().map(ToString::to_string).collect();
         let (user, password) = urls[0].credentials();
-        for (key, text) in
-            [("store.redis.sentinel.username", user), ("store.redis.sentinel.password", password)]
-        {
+        for (name, text) in [("sentinel.username", user), ("sentinel.password", password)] {
             if let Some(text) = text {
-                draft.set(key, text, &[URL]);
+                draft.set(&names.key(name), text, &[names.url]);
             }
         }
     }
-    draft.set("store.redis.url", texts.join(","), &variables);
+    draft.set(&names.key("url"), texts.join(","), &variables);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,17 +182,19 @@ enum Network {
     Unix,
 }
 
-/// How an address of `REDIS_URL` is to be read.
-#[derive(Clone, Copy, Debug)]
-struct Form {
+/// How an address is to be read.
+#[derive(Clone, Copy)]
+struct Form<'n> {
     /// `None`: as it looks.
     network: Option<Network>,
     is_tls: bool,
+    names: &'n ServerNames,
 }
 
-impl Form {
+impl Form<'_> {
     /// The URL of an address. The error is what was expected: the address may contain a password.
-    fn url(self, address: &str) -> Result<RedisUrl, &'static str> {
+    fn url(self, address: &str) -> Result<RedisUrl, String> {
+        let ServerNames { socket_type, tls, .. } = self.names;
         const EXPECTED: &str =
             "host:port, the path of a socket, or redis://[[user]:password@]host:port[/database]";
         let is_path = address.starts_with(['/', '.']) || address.starts_with('@');
@@ -139,37 +205,37 @@ impl Form {
             }
         } else if is_path {
             if self.network == Some(Network::Tcp) {
-                return Err("host:port, as REDIS_SOCKET_TYPE is tcp");
+                return Err(format!("host:port, as {socket_type} is tcp"));
             }
             if self.is_tls {
-                return Err("host:port, as REDIS_TLS is true: TLS over a Unix socket is not supported");
+                return Err(format!("host:port, as {tls} is true: TLS over a Unix socket is not supported"));
             }
-            let path = std::path::absolute(address).map_err(|_| EXPECTED)?;
-            format!("redis+unix://{}", path.to_str().ok_or(EXPECTED)?)
+            let path = std::path::absolute(address).map_err(|_| EXPECTED.to_owned())?;
+            format!("redis+unix://{}", path.to_str().ok_or(EXPECTED.to_owned())?)
         } else {
             if self.network == Some(Network::Unix) {
-                return Err("the path of a socket, as REDIS_SOCKET_TYPE is unix");
+                return Err(format!("the path of a socket, as {socket_type} is unix"));
             }
             if !address.contains(':') {
-                return Err(EXPECTED);
+                return Err(EXPECTED.to_owned());
             }
             format!("{}://{address}", if self.is_tls { "rediss" } else { "redis" })
         };
-        text.parse().map_err(|_| EXPECTED)
+        text.parse().map_err(|_| EXPECTED.to_owned())
     }
 }
 
 /// `password`, or `user:password`: the text before the first colon is the user.
-fn translate_credentials(draft: &mut Draft, variable: &'static str, [user_key, password_key]: [&str; 2]) {
+fn translate_credentials(draft: &mut Draft, variable: &'static str, [user_key, password_key]: [String; 2]) {
     let text = draft.values.text(variable).to_owned();
     if text.is_empty() {
         return;
     }
     let (user, password) = text.split_once(':').unwrap_or(("", &text));
     if !user.is_empty() {
-        draft.set(user_key, user, &[variable]);
+        draft.set(&user_key, user, &[variable]);
     }
-    draft.set(password_key, password, &[variable]);
+    draft.set(&password_key, password, &[variable]);
 }
 
 fn translate_tls(draft: &mut Draft) {

@@ -1,6 +1,6 @@
-//! The variables of the two Redis servers.
+//! The variables of the two groups of Redis servers.
 
-use super::variable::Effect::{Meaningless, Refused, Sets};
+use super::variable::Effect::{Meaningless, Sets};
 use super::variable::ReferenceVariable;
 use super::variable::ValueKind::{Duration, Flag, Text, Whole};
 
@@ -18,12 +18,7 @@ pub(super) static REDIS: [ReferenceVariable; 20] = [
     )
     .but("`rediss://` and `host:port/database` work; never logged with its password")
     .secret(),
-    ReferenceVariable::common(
-        "REDIS_POOL_SIZE",
-        Whole,
-        "10",
-        Meaningless("requests share calls, so `store.redis.connections` (2 for each worker) is enough"),
-    ),
+    ReferenceVariable::common("REDIS_POOL_SIZE", Whole, "10", Meaningless(POOL_SIZE)),
     ReferenceVariable::common(
         "REDIS_AUTH",
         Text,
@@ -56,34 +51,11 @@ pub(super) static REDIS: [ReferenceVariable; 20] = [
         "false",
         Sets(&["store.redis.tls.verify_name"]),
     ),
-    ReferenceVariable::own(
-        "REDIS_PIPELINE_WINDOW",
-        Duration,
-        "0",
-        Meaningless("requests that arrive during a call are sent together after it, without a window"),
-    ),
-    ReferenceVariable::own(
-        "REDIS_PIPELINE_LIMIT",
-        Whole,
-        "0",
-        Meaningless("it has no effect there either; `store.redis.max_batch` bounds a batch"),
-    ),
-    ReferenceVariable::own(
-        "REDIS_CLUSTER_PIPELINE_PARALLELISM",
-        Whole,
-        "1",
-        Meaningless("the nodes of a cluster are always asked at the same time"),
-    ),
-    ReferenceVariable::own(
-        "REDIS_PERSECOND",
-        Flag,
-        "false",
-        Refused {
-            except: &["false"],
-            reason: "there is no second Redis for limits of one second; without the variable all limits are in the \
-                     Redis of REDIS_URL",
-        },
-    ),
+    ReferenceVariable::own("REDIS_PIPELINE_WINDOW", Duration, "0", Meaningless(WINDOW)),
+    ReferenceVariable::own("REDIS_PIPELINE_LIMIT", Whole, "0", Meaningless(PIPELINE_LIMIT)),
+    ReferenceVariable::own("REDIS_CLUSTER_PIPELINE_PARALLELISM", Whole, "1", Meaningless(PARALLELISM)),
+    ReferenceVariable::own("REDIS_PERSECOND", Flag, "false", Sets(PER_SECOND_SERVERS))
+        .but("the limits with a period of one second; a request over both is decided as one"),
     ReferenceVariable::common(
         "REDIS_SENTINEL_AUTH",
         Text,
@@ -91,21 +63,9 @@ pub(super) static REDIS: [ReferenceVariable; 20] = [
         Sets(&["store.redis.sentinel.username", "store.redis.sentinel.password"]),
     )
     .secret(),
-    ReferenceVariable::common(
-        "REDIS_TIMEOUT",
-        Duration,
-        "10s",
-        Meaningless(
-            "it bounds connecting only; `store.redis.timeout` bounds each decision, and connecting with it",
-        ),
-    ),
-    ReferenceVariable::own(
-        "REDIS_POOL_ON_EMPTY_BEHAVIOR",
-        Text,
-        "WAIT",
-        Meaningless("there is no pool that could be empty; a full queue answers at once"),
-    )
-    .but("`CREATE` and `ERROR`, which end the start there, are accepted"),
+    ReferenceVariable::common("REDIS_TIMEOUT", Duration, "10s", Meaningless(DIAL_TIMEOUT)),
+    ReferenceVariable::own("REDIS_POOL_ON_EMPTY_BEHAVIOR", Text, "WAIT", Meaningless(NO_POOL))
+        .but(EMPTY_POOL_VALUES),
     ReferenceVariable::own("REDIS_STARTUP_INITIAL_INTERVAL", Duration, "1s", STARTUP),
     ReferenceVariable::own("REDIS_STARTUP_MAX_INTERVAL", Duration, "30s", STARTUP),
     ReferenceVariable::own("REDIS_STARTUP_MAX_ELAPSED_TIME", Duration, "0", STARTUP),
@@ -115,25 +75,60 @@ const STARTUP: super::variable::Effect = Meaningless(
     "the service starts without Redis, is not ready, and tries ten times a second until Redis answers",
 );
 
-const PER_SECOND: super::variable::Effect = Meaningless("only with REDIS_PERSECOND=true, which is refused");
+const PER_SECOND_SERVERS: &[&str] = &["store.redis.per_second.url"];
 
 pub(super) static REDIS_PER_SECOND: [ReferenceVariable; 12] = [
-    ReferenceVariable::own("REDIS_PERSECOND_SOCKET_TYPE", Text, "unix", PER_SECOND),
-    ReferenceVariable::own("REDIS_PERSECOND_TYPE", Text, "SINGLE", PER_SECOND),
+    ReferenceVariable::own("REDIS_PERSECOND_SOCKET_TYPE", Text, "unix", Sets(PER_SECOND_SERVERS))
+        .but("`tcp` or `unix`; unless set, the form of `REDIS_PERSECOND_URL` decides"),
+    ReferenceVariable::own(
+        "REDIS_PERSECOND_TYPE",
+        Text,
+        "SINGLE",
+        Sets(&["store.redis.per_second.topology"]),
+    ),
     ReferenceVariable::own(
         "REDIS_PERSECOND_URL",
         Text,
         "/var/run/nutcracker/ratelimitpersecond.sock",
-        PER_SECOND,
+        Sets(&["store.redis.per_second.url", "store.redis.per_second.sentinel.master"]),
+    )
+    .but("as `REDIS_URL`")
+    .secret(),
+    ReferenceVariable::own("REDIS_PERSECOND_POOL_SIZE", Whole, "10", Meaningless(POOL_SIZE)),
+    ReferenceVariable::own(
+        "REDIS_PERSECOND_AUTH",
+        Text,
+        "",
+        Sets(&["store.redis.per_second.username", "store.redis.per_second.password"]),
     )
     .secret(),
-    ReferenceVariable::own("REDIS_PERSECOND_POOL_SIZE", Whole, "10", PER_SECOND),
-    ReferenceVariable::own("REDIS_PERSECOND_AUTH", Text, "", PER_SECOND).secret(),
-    ReferenceVariable::own("REDIS_PERSECOND_TLS", Flag, "false", PER_SECOND),
-    ReferenceVariable::own("REDIS_PERSECOND_SENTINEL_AUTH", Text, "", PER_SECOND).secret(),
-    ReferenceVariable::own("REDIS_PERSECOND_PIPELINE_WINDOW", Duration, "0", PER_SECOND),
-    ReferenceVariable::own("REDIS_PERSECOND_PIPELINE_LIMIT", Whole, "0", PER_SECOND),
-    ReferenceVariable::own("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", Whole, "1", PER_SECOND),
-    ReferenceVariable::own("REDIS_PERSECOND_TIMEOUT", Duration, "10s", PER_SECOND),
-    ReferenceVariable::own("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", Text, "WAIT", PER_SECOND),
+    ReferenceVariable::own("REDIS_PERSECOND_TLS", Flag, "false", Sets(PER_SECOND_SERVERS))
+        .but("`rediss://` in the URL; the files are those of `REDIS_TLS_*`"),
+    ReferenceVariable::own(
+        "REDIS_PERSECOND_SENTINEL_AUTH",
+        Text,
+        "",
+        Sets(&["store.redis.per_second.sentinel.username", "store.redis.per_second.sentinel.password"]),
+    )
+    .secret(),
+    ReferenceVariable::own("REDIS_PERSECOND_PIPELINE_WINDOW", Duration, "0", Meaningless(WINDOW)),
+    ReferenceVariable::own("REDIS_PERSECOND_PIPELINE_LIMIT", Whole, "0", Meaningless(PIPELINE_LIMIT)),
+    ReferenceVariable::own(
+        "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM",
+        Whole,
+        "1",
+        Meaningless(PARALLELISM),
+    ),
+    ReferenceVariable::own("REDIS_PERSECOND_TIMEOUT", Duration, "10s", Meaningless(DIAL_TIMEOUT)),
+    ReferenceVariable::own("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", Text, "WAIT", Meaningless(NO_POOL))
+        .but(EMPTY_POOL_VALUES),
 ];
+
+const POOL_SIZE: &str = "requests share calls, so `store.redis.connections` (2 for each worker) is enough";
+const WINDOW: &str = "requests that arrive during a call are sent together after it, without a window";
+const PIPELINE_LIMIT: &str = "it has no effect there either; `store.redis.max_batch` bounds a batch";
+const PARALLELISM: &str = "the nodes of a cluster are always asked at the same time";
+const DIAL_TIMEOUT: &str =
+    "it bounds connecting only; `store.redis.timeout` bounds each decision, and connecting with it";
+const NO_POOL: &str = "there is no pool that could be empty; a full queue answers at once";
+const EMPTY_POOL_VALUES: &str = "`CREATE` and `ERROR`, which end the start there, are accepted";

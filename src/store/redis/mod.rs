@@ -3,8 +3,9 @@
 //! A request is encoded (`script`) and queued at the node that has its keys; a batcher sends all queued requests as one
 //! call and answers each from its part of the reply (`node`), over pooled connections (`connect`). The engine's own
 //! functions then report on the numbers in the reply. A standalone server is one node, a cluster has a node for each
-//! primary (`cluster`). [`ReplayClient`] decides at times that the caller chooses. Types of redis-rs stay in this
-//! module.
+//! primary (`cluster`). Counters of limits of one second may have servers of their own (`per_second`). A request over
+//! several slots or servers is decided in parts (`reserve`). [`ReplayClient`] decides at times that the caller chooses.
+//! Types of redis-rs stay in this module.
 
 mod address;
 mod cluster;
@@ -13,10 +14,13 @@ mod error;
 mod node;
 mod observer;
 mod options;
+mod per_second;
 mod remote;
 mod replay;
+mod reserve;
 mod script;
 mod server_info;
+mod servers;
 mod slot;
 mod tasks;
 #[cfg(test)]
@@ -31,19 +35,20 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use self::cluster::Cluster;
-use self::connect::Target;
-use self::node::{CallMode, Node, check_writes};
-use self::observer::QueueDepth;
+use self::node::CallMode;
+use self::per_second::PerSecondStore;
 use self::script::{Answer, Encoded};
-use self::tasks::Tasks;
+use self::servers::Servers;
 use crate::clock::Clock;
-use crate::engine::{Charges, Outcomes, Reset, Store, StoreError};
+use crate::engine::{Charge, Charges, Outcomes, Reset, Store, StoreError};
 use crate::store::breaker::BreakerState;
+use crate::store::remote::ProbeFailure;
 
 pub use error::OptionsError;
 pub use observer::{BreakerTransition, NoopObserver, RedisObserver};
-pub use options::{Credentials, Password, RedisOptions, SentinelOptions, TlsOptions, Topology};
+pub use options::{
+    Credentials, Password, RedisOptions, SentinelOptions, ServerOptions, TlsOptions, Topology,
+};
 pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
 pub use script::script_sha1;
 pub use server_info::{Concern, ServerInfo, ServerVersion, Skew};
@@ -61,19 +66,21 @@ pub struct RedisStore {
 
 struct Handle {
     options: RedisOptions,
-    servers: Servers,
+    servers: AllServers,
 }
 
-enum Servers {
-    One(Node, Tasks),
-    Cluster(Cluster),
+enum AllServers {
+    /// All counters are on the same servers.
+    Same(Servers),
+    /// Counters of limits of one second are on servers of their own.
+    PerSecond(PerSecondStore),
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         match &self.servers {
-            Servers::One(node, _) => node.close(),
-            Servers::Cluster(cluster) => cluster.close(),
+            AllServers::Same(servers) => servers.close(),
+            AllServers::PerSecond(store) => store.close(),
         }
     }
 }
@@ -93,14 +100,29 @@ impl RedisStore {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn new(options: &RedisOptions, observer: Arc<dyn RedisObserver>) -> Result<Self, OptionsError> {
+        Self::with_observers(options, [Arc::clone(&observer), observer])
+    }
+
+    /// Like [`new`](Self::new). The second observer gets the events of the servers for limits of one second.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn with_observers(
+        options: &RedisOptions,
+        observers: [Arc<dyn RedisObserver>; 2],
+    ) -> Result<Self, OptionsError> {
         options.check()?;
-        let servers = match options.topology {
-            Topology::Standalone | Topology::Sentinel(_) => {
-                let tasks = Tasks::new();
-                let node = Node::start(Target::new(options)?, options, QueueDepth::new(observer), &tasks);
-                Servers::One(node, tasks)
+        let servers = match options.of_per_second() {
+            Some(per_second) => {
+                AllServers::PerSecond(PerSecondStore::start(options, &per_second, observers)?)
             }
-            Topology::Cluster => Servers::Cluster(Cluster::start(options, observer)?),
+            None => {
+                let [observer, _] = observers;
+                AllServers::Same(Servers::start(options, observer)?)
+            }
         };
         Ok(Self { handle: Arc::new(Handle { options: options.clone(), servers }) })
     }
@@ -112,21 +134,23 @@ impl RedisStore {
     /// # Errors
     /// The [`StoreError`] that a decision would return.
     pub async fn probe(&self) -> Result<(), StoreError> {
-        let prefix = &self.handle.options.key_prefix;
+        self.probe_groups().await.map_err(|failure| failure.error)
+    }
+
+    async fn probe_groups(&self) -> Result<(), ProbeFailure> {
         match &self.handle.servers {
-            Servers::One(..) => check_writes(prefix, None, |request| self.submit(request)).await,
-            Servers::Cluster(cluster) => cluster.probe(self.handle.options.timeout).await,
+            AllServers::Same(servers) => Ok(servers.probe(&self.handle.options).await?),
+            AllServers::PerSecond(store) => store.probe().await,
         }
     }
 
     /// What the servers report about themselves, each over a connection of its own. The address is empty for a
-    /// standalone server; in a cluster there is an entry for each known primary.
+    /// standalone server; in a cluster there is an entry for each known primary. Servers for limits of one second have
+    /// `per_second` before the address.
     pub async fn servers(&self, clock: &impl Clock) -> Vec<(String, Result<ServerInfo, StoreError>)> {
         let targets = match &self.handle.servers {
-            Servers::One(node, _) => vec![(String::new(), node.target().clone())],
-            Servers::Cluster(cluster) => {
-                cluster.targets().into_iter().map(|(address, target)| (address.to_string(), target)).collect()
-            }
+            AllServers::Same(servers) => servers.targets(),
+            AllServers::PerSecond(store) => store.targets(),
         };
         let infos = targets
             .into_iter()
@@ -140,11 +164,8 @@ impl RedisStore {
     /// The first [`TaskError`], if any.
     pub async fn shutdown(&self) -> Result<(), TaskError> {
         match &self.handle.servers {
-            Servers::One(node, tasks) => {
-                node.close();
-                tasks.join().await
-            }
-            Servers::Cluster(cluster) => cluster.shutdown().await,
+            AllServers::Same(servers) => servers.shutdown().await,
+            AllServers::PerSecond(store) => store.shutdown().await,
         }
     }
 
@@ -152,27 +173,27 @@ impl RedisStore {
     /// a part of its work, and the process should end. Pending for ever otherwise. Does not keep the store alive.
     pub fn died(&self) -> impl Future<Output = TaskError> + Send + use<> {
         match &self.handle.servers {
-            Servers::One(_, tasks) => tasks.died().left_future(),
-            Servers::Cluster(cluster) => cluster.died().right_future(),
+            AllServers::Same(servers) => servers.died().left_future(),
+            AllServers::PerSecond(store) => store.died().right_future(),
         }
     }
 
-    /// The servers that decide, as known at present, with the states of their breakers. The name is empty for a
-    /// standalone server.
+    /// The servers that decide, as known at present, with the states of their breakers. The names are those of
+    /// [`servers`](Self::servers).
     #[must_use]
     pub fn nodes(&self) -> Vec<(String, BreakerState)> {
         match &self.handle.servers {
-            Servers::One(node, _) => vec![(String::new(), node.breaker_state())],
-            Servers::Cluster(cluster) => cluster.nodes(),
+            AllServers::Same(servers) => servers.nodes(),
+            AllServers::PerSecond(store) => store.nodes(),
         }
     }
 
-    /// Submits a request whose keys are all in one slot, and waits for its answer.
-    async fn submit(&self, request: Encoded) -> Result<Answer, StoreError> {
+    /// Submits a request about the counter of `charge`, and waits for its answer.
+    async fn submit(&self, charge: &Charge, request: Encoded) -> Result<Answer, StoreError> {
         let deadline = self.deadline();
         match &self.handle.servers {
-            Servers::One(node, _) => Ok(node.call(request, CallMode::Batched(None), deadline).await?),
-            Servers::Cluster(cluster) => cluster.submit(request, deadline).await,
+            AllServers::Same(servers) => servers.submit(request, deadline).await,
+            AllServers::PerSecond(store) => store.submit(charge, request, deadline).await,
         }
     }
 
@@ -184,9 +205,9 @@ impl RedisStore {
 impl Reset for RedisStore {
     async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
         let mut had_units = Vec::with_capacity(charges.len());
-        for key in charges.keys() {
+        for (key, charge) in charges.iter() {
             let request = Encoded::reset(key, &self.handle.options.key_prefix);
-            had_units.push(self.submit(request).await?.was_reset()?);
+            had_units.push(self.submit(charge, request).await?.was_reset()?);
         }
         Ok(had_units)
     }
@@ -196,8 +217,13 @@ impl Store for RedisStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         let request = Encoded::new(charges, &self.handle.options.key_prefix);
         match &self.handle.servers {
-            Servers::One(..) => self.submit(request).await?.outcomes(charges),
-            Servers::Cluster(cluster) => cluster.decide(charges, request, self.deadline()).await,
+            AllServers::Same(Servers::One(node, _)) => {
+                node.call(request, CallMode::Batched(None), self.deadline()).await?.outcomes(charges)
+            }
+            AllServers::Same(Servers::Cluster(cluster)) => {
+                cluster.decide(charges, request, self.deadline()).await
+            }
+            AllServers::PerSecond(store) => store.decide(charges, request, self.deadline()).await,
         }
     }
 }

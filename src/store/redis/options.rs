@@ -21,6 +21,9 @@ pub struct RedisOptions {
     pub urls: Vec<RedisUrl>,
     /// User and password; they override those in the URL.
     pub credentials: Credentials,
+    /// The servers of the counters of limits of one second; `None` where all counters are on the same servers. All
+    /// other options are for both.
+    pub per_second: Option<ServerOptions>,
     /// For `rediss://`.
     pub tls: TlsOptions,
     /// The prefix of every key.
@@ -35,6 +38,17 @@ pub struct RedisOptions {
     pub max_queue: usize,
     /// `None`: no breaker.
     pub breaker: Option<BreakerOptions>,
+}
+
+/// Servers, and how to log in there. The fields are as in [`RedisOptions`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// What the URLs lead to.
+    pub topology: Topology,
+    /// The servers, some of them, or the sentinels.
+    pub urls: Vec<RedisUrl>,
+    /// User and password; they override those in the URL.
+    pub credentials: Credentials,
 }
 
 /// How many servers there are, and how they are discovered.
@@ -112,6 +126,7 @@ impl Default for RedisOptions {
             topology: Topology::Standalone,
             urls: vec!["redis://127.0.0.1:6379".parse().expect("a valid URL")],
             credentials: Credentials::default(),
+            per_second: None,
             tls: TlsOptions::default(),
             key_prefix: "ratelimitd:".to_owned(),
             timeout: Duration::from_millis(15),
@@ -135,6 +150,12 @@ impl fmt::Debug for Password {
 }
 
 impl RedisOptions {
+    /// The options of the servers for limits of one second.
+    pub(super) fn of_per_second(&self) -> Option<Self> {
+        let ServerOptions { topology, urls, credentials } = self.per_second.clone()?;
+        Some(Self { topology, urls, credentials, per_second: None, ..self.clone() })
+    }
+
     /// Checks the numbers that must be at least 1. The settings check the other ranges of the breaker's options.
     /// `Target` and `Cluster` check that there is a URL.
     pub(super) fn check(&self) -> Result<(), OptionsError> {

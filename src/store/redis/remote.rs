@@ -9,13 +9,13 @@ use super::{RedisStore, ServerInfo};
 use crate::clock::SystemClock;
 use crate::engine::StoreError;
 use crate::store::breaker::BreakerState;
-use crate::store::remote::{RemoteStore, ServerDescription, ServerReport};
+use crate::store::remote::{ProbeFailure, RemoteStore, ServerDescription, ServerReport};
 
 impl RemoteStore for RedisStore {
     const PRODUCT: &'static str = "Redis";
 
-    async fn probe(&self) -> Result<(), StoreError> {
-        Self::probe(self).await
+    async fn probe(&self) -> Result<(), ProbeFailure> {
+        self.probe_groups().await
     }
 
     async fn servers(&self) -> Vec<ServerReport> {

@@ -209,6 +209,20 @@ impl Metrics {
         self.0.stores.batches()
     }
 
+    /// Registers the metrics of Redis servers that have the counters of limits of one second. Call it once.
+    ///
+    /// # Errors
+    /// When it was called before.
+    pub fn watch_per_second(&self) -> Result<()> {
+        self.0.stores.watch_per_second(&self.0.registry)
+    }
+
+    /// Like [`batches`](Self::batches), of the servers for limits of one second.
+    #[must_use]
+    pub fn per_second_batches(&self) -> BatchMeter {
+        self.0.stores.per_second_batches()
+    }
+
     /// Registers the keys and evictions of the memory store. Call it once.
     ///
     /// # Errors

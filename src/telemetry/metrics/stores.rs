@@ -33,6 +33,8 @@ pub(super) struct StoreFamilies {
     breaker_transitions: IntCounterVec,
     /// One per running worker.
     workers: Workers,
+    /// The same, of the servers for limits of one second.
+    per_second: Workers,
 }
 
 type Workers = Arc<Mutex<Vec<Weak<WorkerGauges>>>>;
@@ -101,7 +103,32 @@ impl StoreFamilies {
                 &["state"],
             )?,
             workers,
+            per_second: Workers::default(),
         })
+    }
+
+    /// Registers the gauges of the servers for limits of one second.
+    pub(super) fn watch_per_second(&self, registry: &Registry) -> Result<()> {
+        let depth = Opts::new(
+            "ratelimitd_redis_per_second_queue_depth",
+            "The part of ratelimitd_redis_queue_depth for the servers of store.redis.per_second",
+        );
+        let watched = Arc::clone(&self.per_second);
+        pulled(registry, depth, move || Reading::Gauge(sum(&watched, |gauges| &gauges.queued)))?;
+        let open = Opts::new(
+            "ratelimitd_redis_per_second_breakers_open",
+            "The part of ratelimitd_redis_breakers_open for the servers of store.redis.per_second",
+        );
+        let watched = Arc::clone(&self.per_second);
+        pulled(registry, open, move || Reading::Gauge(sum(&watched, |gauges| &gauges.open_breakers)))
+    }
+
+    /// The meter of one worker's calls to the servers for limits of one second. They count in the totals, too.
+    pub(super) fn per_second_batches(&self) -> BatchMeter {
+        let meter = self.batches();
+        self.per_second.lock().retain(|worker| worker.strong_count() > 0);
+        self.per_second.lock().push(Arc::downgrade(&meter.gauges));
+        meter
     }
 
     pub(super) fn meter(&self, store: &'static str) -> StoreMeter {

@@ -25,6 +25,7 @@ mod lua_twin;
 mod metrics;
 mod outage;
 mod overlapping_undos;
+mod per_second;
 mod replay;
 mod secrets;
 mod security;

@@ -1,16 +1,14 @@
 //! A Redis Cluster: which node decides a request.
 //!
 //! A request whose keys share a slot goes to the primary that serves the slot (`router`). A request over several slots
-//! is decided slot by slot (`cross_slot`). Replicas are never used.
+//! is decided in parts, slot by slot (`reserve`). Replicas are never used.
 
-mod cross_slot;
 mod endpoints;
 mod refresh;
 mod refresh_signal;
 mod router;
 mod slot_map;
 mod slot_ranges;
-mod split;
 #[cfg(test)]
 mod tests;
 
@@ -18,22 +16,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::cross_slot::CrossSlotRequest;
 use self::endpoints::Endpoints;
-use self::router::{RouteError, Router};
-use self::split::{RequestPart, RequestSlots};
+use self::router::Router;
 use crate::engine::{Charges, Outcomes, StoreError};
 use crate::store::breaker::BreakerState;
 use crate::store::redis::address::Address;
 use crate::store::redis::connect::{Target, endpoints};
-use crate::store::redis::error::{OptionsError, ended_without_answer};
+use crate::store::redis::error::OptionsError;
 use crate::store::redis::node::check_writes;
 use crate::store::redis::observer::{QueueDepth, RedisObserver};
 use crate::store::redis::options::RedisOptions;
+use crate::store::redis::reserve::{self, Places, RouteError};
 use crate::store::redis::script::{Answer, Encoded};
+use crate::store::redis::slot::slot_of_key;
 use crate::store::redis::tasks::{TaskError, Tasks};
 
 /// All nodes of a cluster as one store.
@@ -100,8 +97,18 @@ impl Cluster {
 
     /// Sends a request with at most one key.
     pub(super) async fn submit(&self, request: Encoded, deadline: Instant) -> Result<Answer, StoreError> {
-        let slot = split::first_slot(&request);
-        self.router.call(request, slot, deadline).await.map_err(StoreError::from)
+        let slot = request.keys().next().map(slot_of_key);
+        Ok(self.call(request, slot, deadline).await?)
+    }
+
+    /// Sends a request whose keys share this slot.
+    pub(super) async fn call(
+        &self,
+        request: Encoded,
+        slot: Option<u16>,
+        deadline: Instant,
+    ) -> Result<Answer, RouteError> {
+        self.router.call(request, slot, deadline).await
     }
 
     /// Decides a request. `request` is the encoding of `charges`.
@@ -111,17 +118,6 @@ impl Cluster {
         request: Encoded,
         deadline: Instant,
     ) -> Result<Outcomes, StoreError> {
-        let parts = match RequestSlots::of_keys(&request) {
-            RequestSlots::Same(slot) => match self.router.call(request, slot, deadline).await {
-                Ok(answer) => return answer.outcomes(charges),
-                Err(RouteError::Failed(failure)) => return Err(failure),
-                Err(RouteError::SlotMigrating) => RequestPart::singles(charges),
-            },
-            RequestSlots::Different => RequestPart::by_slot(charges, &request),
-        };
-        let (reply, outcomes) = oneshot::channel();
-        let request = CrossSlotRequest::new(Arc::clone(&self.router), charges.clone(), deadline);
-        self.requests.spawn("request over several slots", request.run(parts, reply));
-        outcomes.await.unwrap_or_else(|_| Err(ended_without_answer()))
+        reserve::decide(&self.router, &self.requests, (charges, request), deadline).await
     }
 }

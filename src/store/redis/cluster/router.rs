@@ -13,14 +13,16 @@ use super::endpoints::Endpoints;
 use super::refresh_signal::RefreshSignal;
 use super::slot_map::{Primary, SlotMap};
 use super::slot_ranges::SlotRange;
-use crate::engine::StoreError;
+use crate::engine::{Charge, StoreError};
 use crate::store::redis::address::Address;
 use crate::store::redis::connect::{ConnectBudget, Target};
 use crate::store::redis::error::Redirect;
 use crate::store::redis::node::{CallError, CallMode, Cause, Node, NotExecuted};
 use crate::store::redis::observer::QueueDepth;
 use crate::store::redis::options::RedisOptions;
+use crate::store::redis::reserve::{Places, RouteError};
 use crate::store::redis::script::{Answer, Encoded};
+use crate::store::redis::slot::slot_of_key;
 use crate::store::redis::tasks::Tasks;
 
 /// How many times a request is sent at most. Each redirect comes from a node that knows the slots better, so more than
@@ -42,15 +44,6 @@ pub(super) struct Router {
     closing: CancellationToken,
     /// The tasks of all nodes.
     tasks: Arc<Tasks>,
-}
-
-/// Why a request has no answer.
-#[derive(Debug)]
-pub(super) enum RouteError {
-    /// The request may have been decided, or cannot be decided at present.
-    Failed(StoreError),
-    /// The slot is migrating, and the keys of the request are on both nodes: they can be decided one at a time only.
-    SlotMigrating,
 }
 
 /// How a request was sent.
@@ -78,19 +71,6 @@ impl Router {
             closing: CancellationToken::new(),
             tasks,
         }
-    }
-
-    /// The time for so many round trips to a node, but not less than `least`.
-    pub(super) fn time_for(&self, round_trips: u32, least: Duration) -> Duration {
-        ConnectBudget::new(self.options.timeout).at_least(least, round_trips)
-    }
-
-    pub(super) fn key_prefix(&self) -> &str {
-        &self.options.key_prefix
-    }
-
-    pub(super) fn queue_depth(&self) -> &QueueDepth {
-        &self.queue_depth
     }
 
     pub(super) fn refresh_signal(&self) -> &RefreshSignal {
@@ -285,17 +265,32 @@ impl Router {
     }
 }
 
-impl From<StoreError> for RouteError {
-    fn from(failure: StoreError) -> Self {
-        Self::Failed(failure)
-    }
-}
+impl Places for Router {
+    /// A slot.
+    type Place = u16;
 
-impl From<RouteError> for StoreError {
-    fn from(error: RouteError) -> Self {
-        match error {
-            RouteError::Failed(failure) => failure,
-            RouteError::SlotMigrating => Redirect::TryAgain.into(),
-        }
+    fn place(&self, _charge: &Charge, key: &str) -> u16 {
+        slot_of_key(key)
+    }
+
+    async fn call(
+        &self,
+        request: Encoded,
+        slot: Option<u16>,
+        deadline: Instant,
+    ) -> Result<Answer, RouteError> {
+        Self::call(self, request, slot, deadline).await
+    }
+
+    fn key_prefix(&self) -> &str {
+        &self.options.key_prefix
+    }
+
+    fn time_for(&self, round_trips: u32, least: Duration) -> Duration {
+        ConnectBudget::new(self.options.timeout).at_least(least, round_trips)
+    }
+
+    fn lost_undo(&self, _slot: Option<u16>) {
+        self.queue_depth.observer().lost_undo();
     }
 }

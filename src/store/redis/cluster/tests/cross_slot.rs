@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::PartialOutcomes;
-use crate::store::redis::error::shut_down;
+use crate::store::redis::error::{ended_without_answer, shut_down};
 use crate::store::redis::testing::PanickingObserver;
 
 #[tokio::test(start_paused = true)]

@@ -1,16 +1,18 @@
 //! Plays the recorded reactions of `envoyproxy/ratelimit` to every variable: a bad value, an empty one, an example.
 
+mod redis;
+
 use super::variable::{Effect, ValueKind};
 use super::*;
 use crate::settings::layers::Layer;
 use crate::settings::{Fault, Origin, Settings, SettingsError, SettingsReport};
 use crate::yaml::{self, Content, Node};
 
-const RECORDED: &str = include_str!("../../../tests/data/operation/settings.yaml");
+const RECORDED: &str = include_str!("../../../../tests/data/operation/settings.yaml");
 
 /// Values that end the start there, and here later or not at all: the variable, whether the value is the empty one, and
 /// what happens instead.
-const LATER: [(&str, bool, &str); 22] = [
+const LATER: [(&str, bool, &str); 23] = [
     ("HOST", false, "the name is resolved when the port is bound"),
     ("GRPC_HOST", false, "the same"),
     ("RUNTIME_ROOT", false, "the service starts without rules, not ready"),
@@ -19,6 +21,7 @@ const LATER: [(&str, bool, &str); 22] = [
     ("RUNTIME_SUBDIRECTORY", true, "the same"),
     ("RUNTIME_APPDIRECTORY", false, "the same"),
     ("REDIS_AUTH", false, "Redis refuses the password, so the service is not ready"),
+    ("REDIS_PERSECOND_AUTH", false, "the same"),
     ("REDIS_TLS_CLIENT_CERT", false, "the file is read when REDIS_TLS is true"),
     ("REDIS_TLS_CLIENT_CERT", true, "the system's authorities are used"),
     ("REDIS_TLS_CLIENT_KEY", false, "as REDIS_TLS_CLIENT_CERT"),
@@ -35,7 +38,14 @@ const LATER: [(&str, bool, &str); 22] = [
     ("REDIS_TLS_CACERT", true, "the same"),
 ];
 /// Where the empty value ends the start there, and is passed over with a warning here.
-const EMPTY_IS_THE_DEFAULT: [&str; 4] = ["LOG_LEVEL", "CONFIG_TYPE", "REDIS_TYPE", "REDIS_SOCKET_TYPE"];
+const EMPTY_IS_THE_DEFAULT: [&str; 6] = [
+    "LOG_LEVEL",
+    "CONFIG_TYPE",
+    "REDIS_TYPE",
+    "REDIS_SOCKET_TYPE",
+    "REDIS_PERSECOND_TYPE",
+    "REDIS_PERSECOND_SOCKET_TYPE",
+];
 
 struct Row {
     name: String,
@@ -77,7 +87,11 @@ fn rows() -> Vec<Row> {
 }
 
 fn load(name: &str, value: &str) -> Result<(Settings, SettingsReport), SettingsError> {
-    Settings::read_layers(None, [(name.to_owned(), value.to_owned())], Some("ratelimit"))
+    // Without it nothing looks at the others.
+    let switch = name.starts_with("REDIS_PERSECOND_").then_some(("REDIS_PERSECOND", "true"));
+    let variables = switch.into_iter().chain([(name, value)]);
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Settings::read_layers(None, variables, Some("ratelimit"))
 }
 
 fn is_later(name: &str, is_empty: bool) -> bool {
@@ -135,7 +149,7 @@ fn an_empty_value_is_an_error_only_where_no_default_is_safe() {
         if variable.kind.refuses_empty() || EMPTY_IS_THE_DEFAULT.contains(&name.as_str()) {
             assert!(ends, "{name}: {empty}");
             assert!(warns(&loaded.expect("the default").1), "{name} without a warning");
-        } else if name == "REDIS_URL" {
+        } else if ["REDIS_URL", "REDIS_PERSECOND_URL"].contains(&name.as_str()) {
             assert!(loaded.expect_err(&name).to_string().contains(&name));
         } else if let Effect::Refused { except, .. } = variable.effect {
             assert_eq!(loaded.is_ok(), except.contains(&""), "{name}");
@@ -171,7 +185,7 @@ fn every_example_is_taken_over_told_or_refused() {
 /// Variables beside which the others matter: TLS, a certificate with its key, sentinels, a socket, an xDS server.
 fn companions(name: &str) -> Vec<(&'static str, &'static str)> {
     let (kind, url) = match name {
-        "REDIS_SENTINEL_AUTH" => ("SENTINEL", "master,s:26379"),
+        "REDIS_SENTINEL_AUTH" | "REDIS_PERSECOND_SENTINEL_AUTH" => ("SENTINEL", "master,s:26379"),
         _ => ("SINGLE", "redis:6379"),
     };
     let is_of_xds = name.contains("XDS") || name == "FORCE_START_WITHOUT_INITIAL_CONFIG";
@@ -192,6 +206,9 @@ fn companions(name: &str) -> Vec<(&'static str, &'static str)> {
         ("REDIS_TLS_CLIENT_KEY", "key.pem"),
         ("REDIS_TYPE", kind),
         ("REDIS_URL", url),
+        ("REDIS_PERSECOND", "true"),
+        ("REDIS_PERSECOND_TYPE", kind),
+        ("REDIS_PERSECOND_URL", url),
     ];
     all.into_iter().filter(|(companion, _)| *companion != name).collect()
 }
@@ -286,78 +303,6 @@ fn the_environment_of_the_example_of_envoyproxy_ratelimit_is_taken_over() {
 }
 
 #[test]
-fn addresses_of_redis_are_read_in_all_forms() {
-    let keys = [
-        "store.redis.topology",
-        "store.redis.url",
-        "store.redis.sentinel.master",
-        "store.redis.username",
-        "store.redis.sentinel.username",
-    ];
-    type Case<'c> = (&'c [(&'c str, &'c str)], [&'c str; 5]);
-    let cases: [Case<'_>; 12] = [
-        (&[("REDIS_URL", "redis:6379")], ["standalone", "redis://redis:6379", "", "", ""]),
-        (&[("REDIS_URL", "[::1]:6379")], ["standalone", "redis://[::1]:6379", "", "", ""]),
-        (&[("REDIS_URL", "127.0.0.1:6379/3")], ["standalone", "redis://127.0.0.1:6379/3", "", "", ""]),
-        (&[("REDIS_URL", "redis://u:p@r:1/3")], ["standalone", "redis://r:1/3", "", "", ""]),
-        (&[("REDIS_URL", "rediss://r:1")], ["standalone", "rediss://r:1", "", "", ""]),
-        (&[("REDIS_URL", "/run/r.sock")], ["standalone", "redis+unix:///run/r.sock", "", "", ""]),
-        (
-            &[("RUNTIME_ROOT", "/data")],
-            ["standalone", "redis+unix:///var/run/nutcracker/ratelimit.sock", "", "", ""],
-        ),
-        (
-            &[("REDIS_URL", "r:1"), ("REDIS_TLS", "1"), ("REDIS_AUTH", "ann:s3:cret")],
-            ["standalone", "rediss://r:1", "", "ann", ""],
-        ),
-        (
-            &[("REDIS_TYPE", "cluster"), ("REDIS_URL", "a:1,b:2")],
-            ["cluster", "redis://a:1,redis://b:2", "", "", ""],
-        ),
-        (
-            &[("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", "m,s1:1,redis://s2:2"), ("REDIS_AUTH", "s3cret")],
-            ["sentinel", "redis://s1:1,redis://s2:2", "m", "", ""],
-        ),
-        (
-            &[("REDIS_TYPE", "sentinel"), ("REDIS_URL", "m,s1:1"), ("REDIS_SENTINEL_AUTH", "bob:x")],
-            ["sentinel", "redis://s1:1", "m", "", "bob"],
-        ),
-        (
-            &[("REDIS_TYPE", "sentinel"), ("REDIS_URL", "m,redis://bob:x@s1:1")],
-            ["sentinel", "redis://s1:1", "m", "", "bob"],
-        ),
-    ];
-    for (variables, expected) in cases {
-        let variables: Vec<_> = variables.iter().copied().chain([("REDIS_PIPELINE_LIMIT", "0")]).collect();
-        let (settings, report) = read(&variables);
-        let found: Vec<_> = values(&report, &keys).into_iter().map(|(_, value)| value).collect();
-        assert_eq!(found, expected, "{variables:?}");
-        let shown = format!("{settings:?} {report:?}");
-        assert!(!shown.contains("s3cret") && !shown.contains("s3:cret"), "{shown}");
-    }
-}
-
-#[test]
-fn addresses_of_redis_that_cannot_work_are_refused() {
-    let cases: [&[(&str, &str)]; 8] = [
-        &[("REDIS_URL", "redis")],
-        &[("REDIS_URL", "")],
-        &[("REDIS_URL", "http://redis:6379")],
-        &[("REDIS_URL", "a:1,b:2")],
-        &[("REDIS_URL", "r:6379"), ("REDIS_SOCKET_TYPE", "unix")],
-        &[("REDIS_URL", "/run/r.sock"), ("REDIS_SOCKET_TYPE", "tcp")],
-        &[("REDIS_URL", "/run/r.sock"), ("REDIS_TLS", "true")],
-        &[("REDIS_URL", "r:6379"), ("REDIS_TYPE", "SENTINEL")],
-    ];
-    for variables in cases {
-        let variables = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        let error = Settings::read_layers(None, variables.clone(), Some("ratelimit"));
-        let error = error.expect_err("refused").to_string();
-        assert!(error.contains("REDIS_URL: expected "), "{error} for {:?}", variables.collect::<Vec<_>>());
-    }
-}
-
-#[test]
 fn a_setting_of_ours_wins_and_says_so() {
     let (settings, report) = read(&[
         ("RUNTIME_ROOT", "/data"),
@@ -391,9 +336,9 @@ fn a_file_that_only_repeats_defaults_gives_way() {
 
 #[test]
 fn unsupported_requests_name_the_variable_and_the_reason() {
-    let variables = [("REDIS_PERSECOND".to_owned(), "t".to_owned())];
-    let error = Settings::read_layers(None, variables, None).expect_err("refused");
+    let variables = [("TRACING_ENABLED".to_owned(), "t".to_owned())];
+    let error = Settings::read_layers(None, variables, Some("ratelimit")).expect_err("refused");
     let SettingsError::Invalid(problems) = &error else { panic!("{error}") };
     assert!(matches!(&problems.0[..], [only] if matches!(only.fault, Fault::NotSupported(_))), "{error}");
-    assert!(error.to_string().contains("REDIS_PERSECOND: refused: "), "{error}");
+    assert!(error.to_string().contains("TRACING_ENABLED: refused: "), "{error}");
 }

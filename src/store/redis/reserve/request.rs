@@ -1,6 +1,6 @@
-//! A request over several slots. All parts are sent at once, and each records its charges if they fit. If the whole
-//! request is then denied, the recorded charges are undone. Limits are therefore never exceeded; a denied request holds
-//! units for a moment that other requests could have had.
+//! A request in parts. All parts are sent at once, and each records its charges if they fit. If the whole request is
+//! then denied, the recorded charges are undone. Limits are therefore never exceeded; a denied request holds units for
+//! a moment that other requests could have had.
 //!
 //! A part may have no answer. If the other parts leave open whether the request is denied, the caller decides: the
 //! recorded charges wait for its word.
@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::router::{RouteError, Router};
-use super::split::{self, RequestPart};
+use super::part::{RequestPart, is_deferred};
+use super::places::{Places, RouteError, first_place};
 use crate::engine::algorithm::Verdict;
 use crate::engine::{Charges, Outcome, Outcomes, PartialOutcomes, Reservation, StoreError};
 use crate::store::redis::script::{self, Encoded};
@@ -26,9 +26,9 @@ const LEAST_UNDO_TIME: Duration = Duration::from_millis(250);
 /// The undo itself, and a redirect before it.
 const UNDO_ROUND_TRIPS: u32 = 2;
 
-/// A request over several slots.
-pub(super) struct CrossSlotRequest {
-    router: Arc<Router>,
+/// A request whose counters are in several places.
+pub(super) struct SplitRequest<P> {
+    places: Arc<P>,
     charges: Charges,
     /// The caller has an answer by this time.
     deadline: Instant,
@@ -53,16 +53,16 @@ impl Reservation for KeepSignal {
     fn keep(&self) {
         let is_received = self.0.lock().take().is_none_or(|signal| signal.send(()).is_ok());
         if !is_received {
-            tracing::debug!("a request over several slots ended before its verdict");
+            tracing::debug!("a request in parts ended before its verdict");
         }
     }
 }
 
 type Reply = oneshot::Sender<Result<Outcomes, StoreError>>;
 
-impl CrossSlotRequest {
-    pub(super) fn new(router: Arc<Router>, charges: Charges, deadline: Instant) -> Self {
-        Self { router, charges, deadline }
+impl<P: Places> SplitRequest<P> {
+    pub(super) fn new(places: Arc<P>, charges: Charges, deadline: Instant) -> Self {
+        Self { places, charges, deadline }
     }
 
     /// Decides the request. Goes on when the caller is gone, so that no charge stays recorded by mistake.
@@ -108,26 +108,26 @@ impl CrossSlotRequest {
     }
 
     async fn decide_part(&self, part: RequestPart) -> (RequestPart, Result<Outcomes, RouteError>) {
-        let outcomes = self.decide_slot(&part.charges).await;
+        let outcomes = self.decide_place(&part.charges).await;
         (part, outcomes)
     }
 
-    /// Decides charges whose keys share a slot.
-    async fn decide_slot(&self, charges: &Charges) -> Result<Outcomes, RouteError> {
-        let request = Encoded::new(charges, self.router.key_prefix());
-        let slot = split::first_slot(&request);
-        let answer = self.router.call(request, slot, self.deadline).await?;
+    /// Decides charges whose counters are in one place.
+    async fn decide_place(&self, charges: &Charges) -> Result<Outcomes, RouteError> {
+        let request = Encoded::new(charges, self.places.key_prefix());
+        let place = first_place(&*self.places, charges.values(), &request);
+        let answer = self.places.call(request, place, self.deadline).await?;
         Ok(answer.outcomes(charges)?)
     }
 
     /// Sends the refunds that waited until the request was known to be admitted.
     async fn send_deferred(&self, sent: &mut SentCharges) {
-        let deferred = self.charges.values().enumerate().filter(|(_, charge)| split::is_deferred(charge));
+        let deferred = self.charges.values().enumerate().filter(|(_, charge)| is_deferred(charge));
         let mut refunds: FuturesUnordered<_> = deferred
             .map(|(index, _)| async move {
                 let refund =
                     self.charges.filter_map(|other, charge| (other == index).then(|| charge.clone()));
-                (index, self.decide_slot(&refund).await)
+                (index, self.decide_place(&refund).await)
             })
             .collect();
         while let Some((index, result)) = refunds.next().await {
@@ -160,11 +160,11 @@ impl CrossSlotRequest {
     fn undos(
         &self,
         sent: &SentCharges,
-    ) -> FuturesUnordered<impl Future<Output = (usize, Option<Outcome>)> + use<'_>> {
+    ) -> FuturesUnordered<impl Future<Output = (usize, Option<Outcome>)> + use<'_, P>> {
         let undos = self.charges.iter().enumerate().filter_map(|(index, charge)| {
             let sent = sent.0.get(index).filter(|sent| sent.is_recorded)?;
             let granted = sent.result.as_ref()?.as_ref().ok()?;
-            let undo = Encoded::undo(charge, granted, self.router.key_prefix())?;
+            let undo = Encoded::undo(charge, granted, self.places.key_prefix())?;
             Some(self.undo_charge(index, undo))
         });
         undos.collect()
@@ -172,15 +172,15 @@ impl CrossSlotRequest {
 
     /// Undoes one charge. Returns its index and the outcome after the undo, or `None` if the undo failed.
     async fn undo_charge(&self, index: usize, undo: Encoded) -> (usize, Option<Outcome>) {
-        let slot = split::first_slot(&undo);
-        let deadline =
-            self.deadline.max(Instant::now() + self.router.time_for(UNDO_ROUND_TRIPS, LEAST_UNDO_TIME));
-        let answer = self.router.call(undo, slot, deadline).await.map_err(StoreError::from);
         let (_, charge) = self.charges.get(index);
+        let place = first_place(&*self.places, std::iter::once(charge), &undo);
+        let deadline =
+            self.deadline.max(Instant::now() + self.places.time_for(UNDO_ROUND_TRIPS, LEAST_UNDO_TIME));
+        let answer = self.places.call(undo, place, deadline).await.map_err(StoreError::from);
         match answer.and_then(|answer| script::undone(charge, &answer)) {
             Ok(outcome) => (index, Some(outcome)),
             Err(error) => {
-                self.router.queue_depth().observer().lost_undo();
+                self.places.lost_undo(place);
                 tracing::debug!(%error, "a charge of a denied request may stay recorded");
                 (index, None)
             }

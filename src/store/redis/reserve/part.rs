@@ -1,32 +1,10 @@
-//! Cuts a request over several slots into parts that one node each can decide. Knows nothing of nodes.
+//! Cuts a request into parts that one script call each can decide. Knows nothing of servers.
 
 use smallvec::SmallVec;
 
+use super::places::Places;
 use crate::engine::{Charge, Charges, Charging, Cost, Role};
 use crate::store::redis::script::Encoded;
-use crate::store::redis::slot::slot_of_key;
-
-/// The slots of a request's keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RequestSlots {
-    /// One slot, or none without a key.
-    Same(Option<u16>),
-    /// Several.
-    Different,
-}
-
-impl RequestSlots {
-    pub(super) fn of_keys(request: &Encoded) -> Self {
-        let mut slots = request.keys().map(slot_of_key);
-        let first = slots.next();
-        if slots.all(|slot| Some(slot) == first) { Self::Same(first) } else { Self::Different }
-    }
-}
-
-/// The slot of the first key; `None` without a key.
-pub(super) fn first_slot(request: &Encoded) -> Option<u16> {
-    request.keys().next().map(slot_of_key)
-}
 
 /// Some charges of a request, which are decided together.
 pub(super) struct RequestPart {
@@ -36,15 +14,15 @@ pub(super) struct RequestPart {
 }
 
 impl RequestPart {
-    /// One part for each slot. Charges without a key, and so without a slot, go with the first part. `request` is the
+    /// One part for each place. Charges without a key, and so without a place, go with the first part. `request` is the
     /// encoding of `charges`.
-    pub(super) fn by_slot(charges: &Charges, request: &Encoded) -> Vec<Self> {
-        let mut key_slots = request.keys().map(slot_of_key);
-        let mut slots: SmallVec<[u16; 4]> = SmallVec::new();
+    pub(super) fn by_place<P: Places>(places: &P, charges: &Charges, request: &Encoded) -> Vec<Self> {
+        let mut keys = request.keys();
+        let mut known: SmallVec<[P::Place; 4]> = SmallVec::new();
         let mut parts: Vec<Self> = Vec::new();
         for (index, charge) in charges.values().enumerate() {
-            let slot = if charge.kernel.has_counter() { key_slots.next() } else { None };
-            let part = slot.map_or(0, |slot| position_or_push(&mut slots, slot));
+            let key = if charge.kernel.has_counter() { keys.next() } else { None };
+            let part = key.map_or(0, |key| position_or_push(&mut known, places.place(charge, key)));
             if part == parts.len() {
                 parts.push(Self::of_request(charges));
             }
@@ -78,7 +56,7 @@ impl RequestPart {
         self.indices.iter().map(|&index| Self::single(request, index)).collect()
     }
 
-    /// Adds the charge at `index` of the request. A node sees only the charges of its part, but quota groups and
+    /// Adds the charge at `index` of the request. A server sees only the charges of its part, but quota groups and
     /// deferred refunds depend on the whole request: here a quota charge denies nothing, and a deferred refund is a
     /// peek.
     fn push(&mut self, request: &Charges, index: usize) {
@@ -100,18 +78,25 @@ pub(super) fn is_deferred(charge: &Charge) -> bool {
     charge.cost.refunded() > 0 && charge.charging == Charging::Prepaid
 }
 
-fn position_or_push(slots: &mut SmallVec<[u16; 4]>, slot: u16) -> usize {
-    slots.iter().position(|known| *known == slot).unwrap_or_else(|| {
-        slots.push(slot);
-        slots.len() - 1
+fn position_or_push<T: Copy + Eq>(known: &mut SmallVec<[T; 4]>, place: T) -> usize {
+    known.iter().position(|other| *other == place).unwrap_or_else(|| {
+        known.push(place);
+        known.len() - 1
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::super::places::{RequestPlaces, RouteError};
     use super::*;
     use crate::engine::FailurePolicy;
     use crate::engine::algorithm::{Blocked, FixedWindow, Kernel};
+    use crate::store::redis::script::Answer;
+    use crate::store::redis::slot::slot_of_key;
 
     const ENFORCE: Role = Role::Enforce;
 
@@ -133,23 +118,52 @@ mod tests {
         charges(&keys.iter().copied().map(charge).collect::<Vec<_>>())
     }
 
-    fn slots(charges: &Charges) -> RequestSlots {
-        RequestSlots::of_keys(&Encoded::new(charges, "p:"))
+    /// The places are the slots of a cluster.
+    struct Slots;
+
+    impl Places for Slots {
+        type Place = u16;
+
+        fn place(&self, _charge: &Charge, key: &str) -> u16 {
+            slot_of_key(key)
+        }
+
+        async fn call(
+            &self,
+            _request: Encoded,
+            _place: Option<u16>,
+            _deadline: Instant,
+        ) -> Result<Answer, RouteError> {
+            Err(RouteError::SlotMigrating)
+        }
+
+        fn key_prefix(&self) -> &str {
+            "p:"
+        }
+
+        fn time_for(&self, _round_trips: u32, least: Duration) -> Duration {
+            least
+        }
+
+        fn lost_undo(&self, _place: Option<u16>) {}
+    }
+
+    fn places(charges: &Charges) -> RequestPlaces<u16> {
+        RequestPlaces::of_counters(&Slots, charges, &Encoded::new(charges, "p:"))
     }
 
     #[test]
     fn the_hash_tags_of_all_keys_decide_whether_a_request_has_one_slot() {
         let slot = Some(slot_of_key("a"));
-        assert_eq!(slots(&taken(&["x{a}", "y{a}"])), RequestSlots::Same(slot));
+        assert_eq!(places(&taken(&["x{a}", "y{a}"])), RequestPlaces::Same(slot));
         assert_eq!(
-            slots(&taken(&["x{a}", "", "y{a}"])),
-            RequestSlots::Same(slot),
+            places(&taken(&["x{a}", "", "y{a}"])),
+            RequestPlaces::Same(slot),
             "a blocked limit has no key"
         );
-        assert_eq!(slots(&taken(&["x{a}", "y{b}"])), RequestSlots::Different);
-        assert_eq!(slots(&taken(&[""])), RequestSlots::Same(None));
-        assert_eq!(first_slot(&Encoded::new(&taken(&["x{a}"]), "p:")), slot);
-        assert_eq!(first_slot(&Encoded::default()), None);
+        assert_eq!(places(&taken(&["", "x{a}"])), RequestPlaces::Same(slot));
+        assert_eq!(places(&taken(&["x{a}", "y{b}"])), RequestPlaces::Different);
+        assert_eq!(places(&taken(&[""])), RequestPlaces::Same(None));
     }
 
     /// The indices of each part.
@@ -160,7 +174,7 @@ mod tests {
     #[test]
     fn charges_of_a_slot_stay_together() {
         let charges = taken(&["", "1{a}", "2{b}", "3{a}", "4{c}"]);
-        let parts = RequestPart::by_slot(&charges, &Encoded::new(&charges, "p:"));
+        let parts = RequestPart::by_place(&Slots, &charges, &Encoded::new(&charges, "p:"));
         assert_eq!(indices(&parts), [vec![0, 1, 3], vec![2], vec![4]]);
         let keys: Vec<_> = parts[0].charges.keys().collect();
         assert_eq!(keys, ["", "1{a}", "3{a}"]);
@@ -176,7 +190,7 @@ mod tests {
             ("3{a}", Cost::refund(2), Charging::Postpaid, ENFORCE),
             ("4{a}", Cost::take(2), Charging::Prepaid, Role::NonBinding),
         ]);
-        let parts = RequestPart::by_slot(&whole, &Encoded::new(&whole, ""));
+        let parts = RequestPart::by_place(&Slots, &whole, &Encoded::new(&whole, ""));
         let sent: Vec<_> = parts[0].charges.values().map(|charge| (charge.cost, charge.role)).collect();
         let expected = [
             (Cost::take(2), Role::NonBinding), // a quota group counts over the whole request
