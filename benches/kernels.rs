@@ -5,8 +5,8 @@ use std::hint::black_box;
 use criterion::{Criterion, criterion_group, criterion_main};
 use ratelimitd::clock::{Clock, SystemClock};
 use ratelimitd::engine::{
-    Algorithm, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Period, Plan, Request, RuleSet,
-    RuleSpec, Unit, ValueHashing,
+    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Period, Plan, Request,
+    RuleSet, RuleSpec, Unit, ValueHashing,
 };
 use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 
@@ -19,7 +19,12 @@ fn plan(algorithm: Algorithm) -> Plan {
         .expect("the rules are valid");
     let entry = Entry { key: "user".to_owned(), value: "alice".to_owned() };
     let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
-    let request = Request { domain: "bench".to_owned(), hits_addend: 0, descriptors: vec![descriptor] };
+    let request = Request {
+        domain: "bench".to_owned(),
+        hits_addend: 0,
+        descriptors: vec![descriptor],
+        caller: Caller::default(),
+    };
     rules.plan(&request).expect("the request is valid")
 }
 

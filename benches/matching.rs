@@ -6,8 +6,8 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use ratelimitd::engine::{
-    Algorithm, Defaults, Descriptor, DomainSpec, Entry, HashKey, LimitSpec, NodeSpec, Period, Request,
-    RuleSet, RuleSpec, Unit, ValueHashing,
+    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, HashKey, LimitSpec, NodeSpec, Period,
+    Request, RuleSet, RuleSpec, Unit, ValueHashing,
 };
 
 /// Bytes of a long value.
@@ -43,7 +43,12 @@ fn rules_with(count: usize, value: impl Fn(usize) -> String, secret: bool) -> Ru
 fn request(value: &str) -> Request {
     let entry = Entry { key: "tenant".to_owned(), value: value.to_owned() };
     let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
-    Request { domain: "bench".to_owned(), hits_addend: 0, descriptors: vec![descriptor] }
+    Request {
+        domain: "bench".to_owned(),
+        hits_addend: 0,
+        descriptors: vec![descriptor],
+        caller: Caller::default(),
+    }
 }
 
 fn matching(criterion: &mut Criterion) {

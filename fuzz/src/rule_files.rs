@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use ratelimitd::engine::{
-    Defaults, Descriptor, DomainSpec, Entry, HashKey, NodeSpec, Request, RuleSet, ValueHashing,
+    Caller, Defaults, Descriptor, DomainSpec, Entry, HashKey, NodeSpec, Request, RuleSet, ValueHashing,
 };
 use ratelimitd::replay::{MemoryReplay, ReplayStore};
 use ratelimitd::rules::{
@@ -70,7 +70,12 @@ fn check_node(
     let value = if node.value.is_empty() { "x".to_owned() } else { node.value.clone() };
     let entries = [above, &[Entry { key: node.key.clone(), value }]].concat();
     let descriptor = Descriptor { entries: entries.clone(), ..Descriptor::default() };
-    let request = Request { domain: domain.domain.clone(), hits_addend: 1, descriptors: vec![descriptor] };
+    let request = Request {
+        domain: domain.domain.clone(),
+        hits_addend: 1,
+        descriptors: vec![descriptor],
+        caller: Caller::default(),
+    };
     let plan = rules.plan(&request).expect("a rule without an override");
     let outcomes = store.decide(&[(NOW_US, &plan.charges)]).expect("memory decides");
     assert_eq!(outcomes[0].by_charge.len(), plan.charges.len());

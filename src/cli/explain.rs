@@ -8,7 +8,7 @@ use clap::Args;
 use super::descriptor::DescriptorArg;
 use super::output::{end, print, report};
 use super::rule_options::RuleOptions;
-use crate::engine::{Descriptor, Request};
+use crate::engine::{Caller, Descriptor, Request};
 use crate::rules::{describe, load};
 
 /// Explain which limits apply to a descriptor, and why.
@@ -69,5 +69,10 @@ fn request(args: &ExplainArgs) -> Request {
         ..Descriptor::default()
     };
     let descriptors = args.descriptors.iter().map(descriptor);
-    Request { domain: args.domain.clone(), hits_addend: 1, descriptors: descriptors.collect() }
+    Request {
+        domain: args.domain.clone(),
+        hits_addend: 1,
+        descriptors: descriptors.collect(),
+        caller: Caller::default(),
+    }
 }

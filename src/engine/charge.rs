@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::algorithm::{Kernel, Verdict};
 use super::cost::Cost;
 use super::limit::{Charging, FailurePolicy};
+use super::request::Caller;
 
 /// What a denial of one charge means for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +69,7 @@ pub struct Charges {
     is_known_denied: bool,
     /// Whether several charges have the same key.
     has_repeated_keys: bool,
+    caller: Caller,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,6 +206,17 @@ impl Charges {
     #[must_use]
     pub fn quota_groups(&self) -> u16 {
         self.quota_groups
+    }
+
+    /// Who asks.
+    #[must_use]
+    pub fn caller(&self) -> Caller {
+        self.caller
+    }
+
+    /// Says who asks.
+    pub fn set_caller(&mut self, caller: Caller) {
+        self.caller = caller;
     }
 
     /// Says that the request is denied, whatever the verdicts on these charges: prepaid charges are only asked.

@@ -46,7 +46,7 @@ pub use outcome::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
 pub use pattern::Pattern;
 pub use period::{Period, Unit};
 pub use plan::{ChargedLimit, Plan, PlanError};
-pub use request::{Descriptor, Entry, LimitOverride, Request};
+pub use request::{Caller, Descriptor, Entry, LimitOverride, Request};
 pub use rule::{Rule, RuleId, StatPath};
 pub use rule_set::{Defaults, DomainRules, Node, RuleSet};
 pub use secret::{HashKey, ValueHashing};

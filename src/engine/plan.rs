@@ -132,6 +132,7 @@ impl RuleSet {
         let quota_can_deny = !matches.iter().any(|matched| is_quota(matched) && is_never_over(matched));
         let mut plan =
             Plan { quota_mode, hidden: self.hidden_values(Some(domain), request), ..Plan::default() };
+        plan.charges.set_caller(request.caller);
         for (index, (descriptor, matched)) in request.descriptors.iter().zip(&matches).enumerate() {
             let role = match (matched.is_shadow(), is_quota(matched)) {
                 (true, _) => Role::NonBinding,

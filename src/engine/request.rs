@@ -12,7 +12,14 @@ pub struct Request {
     pub hits_addend: u32,
     /// What is limited, in the order of the statuses in the answer.
     pub descriptors: Vec<Descriptor>,
+    /// Who asks. Changes no decision.
+    pub caller: Caller,
 }
+
+/// The number of the connection that a request came on. A store with a queue serves callers in turns, so that the
+/// requests of one do not delay those of another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caller(pub u32);
 
 impl Request {
     /// The cost of one of this request's descriptors.

@@ -5,7 +5,7 @@ use super::{
     Bounds, CallerAnswer, DecisionAnswer, DecisionCallError, ErrorKind, Failures, OnInvalid, RawDescriptor,
     RawRequest, ResponseOptions,
 };
-use crate::engine::{Request, Store};
+use crate::engine::{Caller, Request, Store};
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::RequestMeter;
 
@@ -25,13 +25,14 @@ impl<S: Store> Handler<S> {
     pub(super) async fn decide<A, D>(
         &self,
         message: impl TryInto<RawRequest<D>, Error: Into<DecisionCallError>>,
+        caller: Caller,
     ) -> Result<A, DecisionCallError>
     where
         A: CallerAnswer,
         D: Into<RawDescriptor>,
     {
         let _timer = self.meter.start();
-        let request = match self.validate(message) {
+        let request = match self.validate(message, caller) {
             Ok(request) => request,
             Err(error) => return self.refuse(error),
         };
@@ -63,8 +64,9 @@ impl<S: Store> Handler<S> {
     fn validate<D: Into<RawDescriptor>>(
         &self,
         message: impl TryInto<RawRequest<D>, Error: Into<DecisionCallError>>,
+        caller: Caller,
     ) -> Result<Request, DecisionCallError> {
         let raw = message.try_into().map_err(Into::into)?;
-        Ok(raw.validate(&self.bounds)?)
+        Ok(Request { caller, ..raw.validate(&self.bounds)? })
     }
 }

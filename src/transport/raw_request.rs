@@ -7,7 +7,7 @@ use super::protojson::{
     default_if_null, entries, objects, optional_number, optional_object, unit, unsigned_number,
 };
 use super::{DescriptorError, RequestError, wire_unit};
-use crate::engine::{Descriptor, Entry, LimitOverride, Period, Request};
+use crate::engine::{Caller, Descriptor, Entry, LimitOverride, Period, Request};
 
 /// How large a request may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +61,8 @@ pub struct RawLimit {
 }
 
 impl<D: Into<RawDescriptor>> RawRequest<D> {
-    /// Returns the request if it is complete and within `bounds`. Limits of descriptors are checked first, because
-    /// only their conversion can fail.
+    /// Returns the request, of no known caller, if it is complete and within `bounds`. Limits of descriptors are
+    /// checked first, because only their conversion can fail.
     ///
     /// # Errors
     /// [`RequestError`] for the first mistake.
@@ -73,7 +73,8 @@ impl<D: Into<RawDescriptor>> RawRequest<D> {
         let descriptors = indexed
             .map(|(index, raw)| Descriptor::try_from(raw.into()).map_err(|cause| cause.at(index)))
             .collect::<Result<_, _>>()?;
-        let request = Request { domain: self.domain, hits_addend: self.hits_addend, descriptors };
+        let (domain, hits_addend, caller) = (self.domain, self.hits_addend, Caller::default());
+        let request = Request { domain, hits_addend, descriptors, caller };
         bounds.check(&request)?;
         Ok(request)
     }

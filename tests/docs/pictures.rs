@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use ratelimitd::clock::ManualClock;
 use ratelimitd::engine::{
-    Algorithm, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Pacing, Period, Plan, Refill,
-    Request, RuleSet, RuleSpec, Unit, ValueHashing, Verdict,
+    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Pacing, Period, Plan,
+    Refill, Request, RuleSet, RuleSpec, Unit, ValueHashing, Verdict,
 };
 use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 
@@ -82,7 +82,12 @@ fn plan(limit: LimitSpec) -> Plan {
         .expect("the limit is valid");
     let entry = Entry { key: "user".to_owned(), value: "alice".to_owned() };
     let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
-    let request = Request { domain: "docs".to_owned(), hits_addend: 1, descriptors: vec![descriptor] };
+    let request = Request {
+        domain: "docs".to_owned(),
+        hits_addend: 1,
+        descriptors: vec![descriptor],
+        caller: Caller::default(),
+    };
     rules.plan(&request).expect("the request is valid")
 }
 

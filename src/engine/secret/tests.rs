@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::{
-    Algorithm, Defaults, DomainSpec, LimitOverride, LimitSpec, Period, RuleSet, RuleSpec, Unit,
+    Algorithm, Caller, Defaults, DomainSpec, LimitOverride, LimitSpec, Period, RuleSet, RuleSpec, Unit,
 };
 use proptest::prelude::*;
 
@@ -53,7 +53,12 @@ fn rules(hashing: ValueHashing) -> RuleSet {
 fn request(domain: &str, pairs: Pairs<'_>) -> Request {
     let entry = |&(key, value): &(&str, &str)| Entry { key: key.to_owned(), value: value.to_owned() };
     let descriptor = Descriptor { entries: pairs.iter().map(entry).collect(), ..Descriptor::default() };
-    Request { domain: domain.to_owned(), hits_addend: 1, descriptors: vec![descriptor] }
+    Request {
+        domain: domain.to_owned(),
+        hits_addend: 1,
+        descriptors: vec![descriptor],
+        caller: Caller::default(),
+    }
 }
 
 /// The values of a request's one descriptor as they are shown.

@@ -100,6 +100,7 @@ fn counter_keys(
         domain: request.domain.clone(),
         hits_addend: request.hits_addend,
         descriptors: vec![Descriptor { limit: None, ..descriptor.clone() }],
+        caller: request.caller,
     };
     let plan = rules.plan(&alone)?;
     // Each limit of the rule has one charge, in the same order.

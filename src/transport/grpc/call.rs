@@ -12,7 +12,7 @@ use super::answer_body::AnswerBody;
 use super::field_count;
 use super::message::{MessageBounds, read_message};
 use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::engine::Store;
+use crate::engine::{Caller, Store};
 use crate::transport::{Bounds, DecisionCallError, Handler, MessageError};
 
 /// The path of the decision call.
@@ -26,23 +26,23 @@ pub(super) struct DecisionCalls<S> {
 }
 
 impl<S: Store> DecisionCalls<S> {
-    pub(super) async fn answer<B>(&self, body: B) -> Response<AnswerBody>
+    pub(super) async fn answer<B>(&self, body: B, caller: Caller) -> Response<AnswerBody>
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        match self.decide(body).await {
+        match self.decide(body, caller).await {
             Ok(answer) => ok(AnswerBody::encode(&answer)),
             Err(error) => refusal(Status::from(error)),
         }
     }
 
-    async fn decide<B>(&self, body: B) -> Result<RateLimitResponse, DecisionCallError>
+    async fn decide<B>(&self, body: B, caller: Caller) -> Result<RateLimitResponse, DecisionCallError>
     where
         B: Body<Data = Bytes> + Unpin,
     {
         let message = read_message(body, &self.bounds).await.map_err(DecisionCallError::from);
         match message.and_then(|message| decode(message, &self.handler.bounds)) {
-            Ok(request) => self.handler.decide(request).await,
+            Ok(request) => self.handler.decide(request, caller).await,
             Err(error) => self.handler.refuse(error),
         }
     }

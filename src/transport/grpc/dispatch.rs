@@ -61,9 +61,9 @@ impl<S: Store + 'static> hyper::service::Service<Request<Incoming>> for Dispatch
 impl<S: Store + 'static> Dispatch<S> {
     fn decide(&self, body: Incoming) -> Answered {
         let decisions = Arc::clone(&self.decisions);
-        let undecided = self.calls.decide();
+        let (undecided, caller) = (self.calls.decide(), self.calls.caller());
         Box::pin(async move {
-            let response = decisions.answer(body).await;
+            let response = decisions.answer(body, caller).await;
             drop(undecided);
             Ok(response.map(Either::Left))
         })

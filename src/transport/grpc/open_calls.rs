@@ -2,8 +2,9 @@
 //! has been passed to HTTP/2 as a whole, so answers that a client does not take count too.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
+use crate::engine::Caller;
 use crate::telemetry::metrics::RequestFailure;
 use crate::transport::Failures;
 
@@ -15,6 +16,8 @@ pub(super) struct WorkerCalls(Arc<WorkerCounts>);
 struct WorkerCounts {
     open: AtomicUsize,
     connections: AtomicUsize,
+    /// How many connections there have been.
+    accepted: AtomicU32,
     max_open: usize,
     failures: Failures,
 }
@@ -23,6 +26,7 @@ struct WorkerCounts {
 #[derive(Debug)]
 pub(super) struct ConnectionCalls {
     worker: WorkerCalls,
+    caller: Caller,
     open: AtomicUsize,
     /// Decision calls that have no answer yet.
     undecided: AtomicUsize,
@@ -44,9 +48,8 @@ pub(super) struct UndecidedCall(Arc<ConnectionCalls>);
 
 impl WorkerCalls {
     pub(super) fn new(max_open: usize, failures: Failures) -> Self {
-        let counts =
-            WorkerCounts { open: AtomicUsize::new(0), connections: AtomicUsize::new(0), max_open, failures };
-        Self(Arc::new(counts))
+        let (open, connections, accepted) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicU32::new(0));
+        Self(Arc::new(WorkerCounts { open, connections, accepted, max_open, failures }))
     }
 
     /// Counts a connection until the result is dropped.
@@ -54,6 +57,7 @@ impl WorkerCalls {
         self.0.connections.fetch_add(1, Ordering::Relaxed);
         Arc::new(ConnectionCalls {
             worker: self.clone(),
+            caller: Caller(self.0.accepted.fetch_add(1, Ordering::Relaxed)),
             open: AtomicUsize::new(0),
             undecided: AtomicUsize::new(0),
             next_is_stream: AtomicBool::new(false),
@@ -71,6 +75,11 @@ impl ConnectionCalls {
         }
         let share = max_open / connections.load(Ordering::Relaxed).max(1);
         self.open.load(Ordering::Relaxed) < share.max(1)
+    }
+
+    /// The number of the connection among those of its worker.
+    pub(super) fn caller(&self) -> Caller {
+        self.caller
     }
 
     /// Says what the next call of [`open`](Self::open) is for.

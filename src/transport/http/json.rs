@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde_json::{Map, Value, json};
 
-use crate::engine::{Code, Limit, Metadata, Store};
+use crate::engine::{Caller, Code, Limit, Metadata, Store};
 use crate::transport::answer::DescriptorStatus;
 use crate::transport::headers::printable;
 use crate::transport::protojson::{Object, whole_number};
@@ -29,7 +29,11 @@ pub(super) async fn decide<S: Store + 'static>(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, DecisionCallError> {
     match body {
-        Ok(body) => handler.decide(JsonBody { body, max_fields: handler.bounds.max_fields() }).await,
+        Ok(body) => {
+            handler
+                .decide(JsonBody { body, max_fields: handler.bounds.max_fields() }, Caller::default())
+                .await
+        }
         Err(rejection) => handler.refuse(unread_body(&rejection, &handler.bounds).into()),
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ratelimitd::clock::ManualClock;
 use ratelimitd::engine::{
-    Algorithm, Applied, Code, Decision, Defaults, Descriptor, Enforcement, Entry, LimitOverride, Period,
-    Request, RetryAfter, Unit,
+    Algorithm, Applied, Caller, Code, Decision, Defaults, Descriptor, Enforcement, Entry, LimitOverride,
+    Period, Request, RetryAfter, Unit,
 };
 use ratelimitd::limiter::{Limiter, Rulebook};
 use ratelimitd::rules::{LoadOptions, load};
@@ -47,7 +47,12 @@ impl Fixture {
     }
 
     pub(super) async fn decide(&self, descriptors: &[Descriptor]) -> Decision {
-        let request = Request { domain: "d".to_owned(), hits_addend: 0, descriptors: descriptors.to_vec() };
+        let request = Request {
+            domain: "d".to_owned(),
+            hits_addend: 0,
+            descriptors: descriptors.to_vec(),
+            caller: Caller::default(),
+        };
         self.limiter.decide(&request).await.expect("memory always answers")
     }
 }

@@ -13,7 +13,7 @@ mod shards;
 
 use std::path::{Path, PathBuf};
 
-use ratelimitd::engine::{Defaults, Descriptor, Entry, Request, RuleSet, ValueHashing};
+use ratelimitd::engine::{Caller, Defaults, Descriptor, Entry, Request, RuleSet, ValueHashing};
 use ratelimitd::rules::{DirectoryOptions, LoadOptions, LoadedRules, Problems, load};
 
 pub const REFERENCE: LoadOptions = LoadOptions {
@@ -54,6 +54,7 @@ pub fn request(domain: &str, descriptors: &[&str]) -> Request {
         domain: domain.to_owned(),
         hits_addend: 1,
         descriptors: descriptors.iter().copied().map(descriptor).collect(),
+        caller: Caller::default(),
     }
 }
 

@@ -23,13 +23,13 @@ use self::admission::Admission;
 use self::job::Job;
 pub(crate) use self::job::{CallError, CallMode, Cause, NotExecuted};
 pub(crate) use self::probe::check_writes;
-use self::queue::{Queue, Refusal};
+use self::queue::Queue;
 use self::shared_breaker::SharedBreaker;
 use self::state::NodeState;
 use crate::engine::StoreError;
 use crate::store::breaker::BreakerState;
 use crate::store::redis::connect::{Target, connection_pool};
-use crate::store::redis::error::{ended_without_answer, shut_down};
+use crate::store::redis::error::ended_without_answer;
 use crate::store::redis::observer::QueueDepth;
 use crate::store::redis::options::{RedisOptions, Topology};
 use crate::store::redis::script::{Answer, Encoded};
@@ -95,19 +95,7 @@ impl Node {
         }
         let (reply, answer) = oneshot::channel();
         let job = Job { request, mode, deadline, reply };
-        // An undo is not refused because of too many requests: its charge would stay recorded, and deny further
-        // requests. Undos may fill another `max_queue`.
-        let queued = if job.request.is_undo() {
-            self.state.queue.push_up_to(self.state.max_queue.saturating_mul(2), job)
-        } else {
-            self.state.queue.push(job)
-        };
-        if let Err((refusal, job)) = queued {
-            return Err(match refusal {
-                Refusal::Full => CallError::Failed(StoreError::Overloaded),
-                Refusal::Closed => CallError::not_sent(job.request, shut_down()),
-            });
-        }
+        self.state.push(job)?;
         match timeout_at(deadline, answer).await {
             Ok(Ok(answer)) => answer,
             // A job is dropped without an answer after its deadline, or when its batcher panics.

@@ -7,10 +7,11 @@ use tokio::time::Instant;
 
 use super::admission::Admission;
 use super::job::{CallError, CallMode, Job, fail_unsent};
-use super::queue::Queue;
+use super::queue::{Queue, Refusal};
 use super::shared_breaker::SharedBreaker;
 use crate::engine::StoreError;
 use crate::store::redis::connect::{ConnectionPool, Target};
+use crate::store::redis::error::shut_down;
 use crate::store::redis::observer::QueueDepth;
 
 /// The state of one node.
@@ -33,6 +34,27 @@ pub(super) struct NodeState {
 }
 
 impl NodeState {
+    /// Adds a request to the queue. It may take the place of another caller's request, which then fails.
+    pub(super) fn push(&self, job: Job) -> Result<(), CallError> {
+        // An undo is not refused because of too many requests: its charge would stay recorded, and deny further
+        // requests. Undos may fill another `max_queue`. They go first, because the charge denies requests meanwhile;
+        // there are no more of them than requests that were decided.
+        let queued = if job.request.is_undo() {
+            self.queue.push_first(self.max_queue.saturating_mul(2), job).map(|()| None)
+        } else {
+            self.queue.push(job.request.caller(), job)
+        };
+        match queued {
+            Ok(None) => Ok(()),
+            Ok(Some(displaced)) => {
+                displaced.answer(Err(CallError::Failed(StoreError::Overloaded)));
+                Ok(())
+            }
+            Err((Refusal::Full, _)) => Err(CallError::Failed(StoreError::Overloaded)),
+            Err((Refusal::Closed, job)) => Err(CallError::not_sent(job.request, shut_down())),
+        }
+    }
+
     /// Takes requests for up to `max_batch` counters from the queue: the cost of a call grows with its counters, not
     /// its requests. Requests whose answer would come too late fail now.
     pub(super) fn take_batch(&self) -> Vec<Job> {

@@ -45,6 +45,7 @@ impl RequestPart {
     /// A part without charges. A request that is known to be denied records nothing prepaid in any part.
     fn of_request(request: &Charges) -> Self {
         let mut charges = Charges::default();
+        charges.set_caller(request.caller());
         if request.is_known_denied() {
             charges.set_denied();
         }
@@ -93,8 +94,8 @@ mod tests {
 
     use super::super::places::{RequestPlaces, RouteError};
     use super::*;
-    use crate::engine::FailurePolicy;
     use crate::engine::algorithm::{Blocked, FixedWindow, Kernel};
+    use crate::engine::{Caller, FailurePolicy};
     use crate::store::redis::script::Answer;
     use crate::store::redis::slot::slot_of_key;
 
@@ -180,6 +181,15 @@ mod tests {
         assert_eq!(keys, ["", "1{a}", "3{a}"]);
         assert_eq!(indices(&RequestPart::singles(&charges)), [[0], [1], [2], [3], [4]]);
         assert_eq!(indices(&parts[0].split_further(&charges)), [[0], [1], [3]]);
+    }
+
+    #[test]
+    fn a_part_has_the_caller_of_the_request() {
+        let mut charges = taken(&["1{a}", "2{b}"]);
+        charges.set_caller(Caller(7));
+        let parts = RequestPart::by_place(&Slots, &charges, &Encoded::new(&charges, "p:"));
+        let again = parts[0].split_further(&charges);
+        assert!(parts.iter().chain(&again).all(|part| part.charges.caller() == Caller(7)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::layout::{
     ROLE_QUOTA, SEVERAL,
 };
 use crate::engine::algorithm::{Facts, Gcra, Kernel, Verdict};
-use crate::engine::{Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Role};
+use crate::engine::{Caller, Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Role};
 
 /// A request as the script reads it.
 #[derive(Clone, Debug, Default)]
@@ -19,12 +19,15 @@ pub(crate) struct Encoded {
     record: SmallVec<[u8; 64]>,
     reply_width: usize,
     features: u16,
+    /// Not sent: it says whose turn the request takes in a queue.
+    caller: Caller,
 }
 
 impl Encoded {
     /// Encodes a request. `prefix` is put before each key.
     pub(crate) fn new(charges: &Charges, prefix: &str) -> Self {
-        let mut encoded = Self { reply_width: reply_width(charges), ..Self::default() };
+        let mut encoded =
+            Self { reply_width: reply_width(charges), caller: charges.caller(), ..Self::default() };
         let is_single = charges.len() == 1;
         if !is_single {
             encoded.features |= FEATURE_SEVERAL;
@@ -71,6 +74,10 @@ impl Encoded {
     /// Whether the request undoes a charge.
     pub(crate) fn is_undo(&self) -> bool {
         self.record.first() == Some(&GRANT)
+    }
+
+    pub(crate) fn caller(&self) -> Caller {
+        self.caller
     }
 
     pub(crate) fn key_count(&self) -> usize {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::*;
 use crate::clock::ManualClock;
 use crate::engine::{
-    Algorithm, Charging, Code, DecidedBy, Decision, Defaults, Descriptor, DomainSpec, Enforcement, Entry,
-    FailurePolicy, LimitSpec, NodeSpec, Outcomes, Pacing, Period, Refill, Request, RuleSet, RuleSpec, Store,
-    StoreError, Unit, ValueHashing,
+    Algorithm, Caller, Charging, Code, DecidedBy, Decision, Defaults, Descriptor, DomainSpec, Enforcement,
+    Entry, FailurePolicy, LimitSpec, NodeSpec, Outcomes, Pacing, Period, Refill, Request, RuleSet, RuleSpec,
+    Store, StoreError, Unit, ValueHashing,
 };
 use crate::limiter::{Limiter, Rulebook};
 use crate::store::breaker::BreakerState;
@@ -51,7 +51,12 @@ fn rules(nodes: &[(&str, LimitSpec, bool)]) -> RuleSet {
 fn request(key: &str, hits: u32) -> Request {
     let entry = Entry { key: key.to_owned(), value: "v".to_owned() };
     let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
-    Request { domain: "edge".to_owned(), hits_addend: hits, descriptors: vec![descriptor] }
+    Request {
+        domain: "edge".to_owned(),
+        hits_addend: hits,
+        descriptors: vec![descriptor],
+        caller: Caller::default(),
+    }
 }
 
 fn limiter<S>(metrics: &Metrics, rules: RuleSet, store: S) -> Limiter<S> {

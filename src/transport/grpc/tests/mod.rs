@@ -1,5 +1,6 @@
 //! An HTTP/2 client on a pipe, on a paused clock: what becomes of clients that send or take only a part.
 
+mod callers;
 mod frames;
 
 use std::num::NonZeroUsize;
@@ -30,7 +31,7 @@ use super::socket::ClientSocket;
 use super::turn::Turn;
 use super::worker::other_services;
 use crate::clock::SystemClock;
-use crate::engine::{Enforcement, RuleSet};
+use crate::engine::{Enforcement, RuleSet, Store};
 use crate::limiter::{Limiter, Rulebook};
 use crate::store::memory::{MemoryOptions, MemoryStore};
 use crate::telemetry::metrics::{Metrics, Port, Transport};
@@ -54,9 +55,8 @@ struct Session {
     metrics: Metrics,
 }
 
-fn handler(metrics: &Metrics) -> Handler<MemoryStore> {
-    let rulebook = Arc::new(Rulebook::new(RuleSet::empty(), metrics.clone()));
-    let store = MemoryStore::new(MemoryOptions::default(), SystemClock);
+fn handler<S>(rules: RuleSet, store: S, metrics: &Metrics) -> Handler<S> {
+    let rulebook = Arc::new(Rulebook::new(rules, metrics.clone()));
     let meter = metrics.requests(Transport::Grpc);
     Handler {
         limiter: Limiter { rulebook, store, enforcement: Enforcement::Enforce },
@@ -74,7 +74,15 @@ fn server(
     metrics: &Metrics,
     stop: &CancellationToken,
 ) -> Arc<ConnectionServer<MemoryStore>> {
-    let handler = handler(metrics);
+    let store = MemoryStore::new(MemoryOptions::default(), SystemClock);
+    server_of(handler(RuleSet::empty(), store, metrics), max_open, stop)
+}
+
+fn server_of<S: Store + 'static>(
+    handler: Handler<S>,
+    max_open: usize,
+    stop: &CancellationToken,
+) -> Arc<ConnectionServer<S>> {
     let options = GrpcOptions {
         workers: NonZeroUsize::MIN,
         max_connection_age: Some(AGE),

@@ -2,6 +2,7 @@
 
 mod load;
 mod overload;
+mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;
