@@ -27,6 +27,7 @@ use tokio::net::TcpListener;
 use crate::settings::{KeyFileError, Log, Settings, StoreKind};
 use crate::telemetry::logging::{self, LoggingError};
 use crate::telemetry::metrics::{Metrics, MetricsOptions};
+use crate::telemetry::statsd::Statsd;
 use crate::transport::grpc::{BoxError, GrpcError};
 use crate::transport::http::{HttpListener, ListenAddress, TokenFileError, listen_tcp};
 use crate::transport::{ListenOptions, NotReadyReason, Readiness};
@@ -80,6 +81,7 @@ pub enum AppError {
 pub struct App {
     settings: Settings,
     metrics: Metrics,
+    statsd: Option<Statsd>,
     rules: RuleWatcher,
     stores: Arc<Stores>,
     readiness: Readiness,
@@ -130,7 +132,14 @@ impl App {
     /// [`AppError`] when the rules or the certificates cannot be used, or a port cannot be bound.
     pub async fn prepare(settings: Settings, log: LogQueue) -> Result<Self, AppError> {
         let bounds = PortBounds::within(open_files::raise_limit(), settings.server.connections_per_address);
-        let metrics = Metrics::with_options(&metrics_options(&settings)?)?;
+        let metrics_options = metrics_options(&settings)?;
+        let (metrics, statsd) = match settings.metrics.statsd.clone() {
+            Some(statsd) => {
+                let (metrics, timings) = Metrics::with_timings(&metrics_options)?;
+                (metrics.clone(), Some(Statsd::new(statsd, metrics, timings)))
+            }
+            None => (Metrics::with_options(&metrics_options)?, None),
+        };
         metrics.watch_log(move || log.lost())?;
         let reasons: &[_] = match settings.store.kind {
             StoreKind::Memory => &[NotReadyReason::Starting],
@@ -160,7 +169,7 @@ impl App {
                 None => None,
             },
         };
-        Ok(Self { settings, metrics, rules, stores, readiness, ports, tls, bounds })
+        Ok(Self { settings, metrics, statsd, rules, stores, readiness, ports, tls, bounds })
     }
 
     /// The bound addresses. Port 0 in the settings is a free port here.

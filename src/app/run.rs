@@ -24,13 +24,15 @@ use crate::transport::grpc::{self, BoxError, GrpcService, WorkerContext};
 use crate::transport::http::{self, CounterEndpoints, HttpService, ListenAddress};
 use crate::transport::{Admission, Failures, Handler, NotReadyReason, OnInvalid, Readiness, UnfinishedBytes};
 
-/// The two steps of a shutdown.
+/// The steps of a shutdown.
 #[derive(Debug, Default)]
 struct Shutdown {
     /// Closes the gRPC port and finishes the calls in flight.
     grpc: CancellationToken,
     /// Stops the rest once the gRPC port is closed, so that the health endpoints answer until then.
     rest: CancellationToken,
+    /// Ends the sending of metrics once the last request is answered, so that every request is in what is sent.
+    exporters: CancellationToken,
 }
 
 impl App {
@@ -48,7 +50,7 @@ impl App {
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
         let public = self.http_service(Port::Http, self.public_router(store), &unfinished);
         let service = self.grpc_service(unfinished);
-        let Self { settings, rules, stores, readiness, ports, tls, bounds, .. } = self;
+        let Self { settings, statsd, rules, stores, readiness, ports, tls, bounds, .. } = self;
         let ready_in_outage = settings.store.ready_in_outage;
         let background =
             Background { rules, tls, stores, remote, readiness: readiness.clone(), ready_in_outage };
@@ -63,6 +65,7 @@ impl App {
             OptionFuture::from(ports.admin.map(|port| http::serve(port, admin, shutdown.rest.clone())));
         let serve_metrics =
             OptionFuture::from(ports.metrics.map(|port| http::serve(port, metrics, shutdown.rest.clone())));
+        let send_statsd = OptionFuture::from(statsd.map(|statsd| statsd.run(shutdown.exporters.clone())));
         let serve_rest = async {
             tokio::join!(
                 http::serve(ports.http, public, shutdown.rest.clone()),
@@ -71,6 +74,10 @@ impl App {
                 background.run(&shutdown.rest),
             );
             store_closed.await;
+            shutdown.exporters.cancel();
+        };
+        let serve_rest = async {
+            tokio::join!(serve_rest, send_statsd);
             Ok(())
         };
         let drain = async {

@@ -1,10 +1,12 @@
-//! `metrics.*`: where the metrics are, their labels, and the mapping of envoyproxy/ratelimit.
+//! `metrics.*`: where the metrics are and go, their labels, and the mapping of envoyproxy/ratelimit.
 
 use std::path::PathBuf;
 
 use super::parsers::{Parser, count, listen_address_or_off, one_of, optional_path};
 use super::reader::Reader;
+use super::statsd::statsd_from_reader;
 use crate::telemetry::metrics::{ExtraTags, ResponseTimeUnit};
+use crate::telemetry::statsd::StatsdOptions;
 use crate::transport::http::ListenAddress;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub struct Metrics {
     pub response_time: ResponseTimeUnit,
     /// `metrics.mapping_file`
     pub mapping_file: Option<PathBuf>,
+    /// `metrics.statsd.*`; `None` if the address is `off`.
+    pub statsd: Option<StatsdOptions>,
 }
 
 impl Metrics {
@@ -34,13 +38,15 @@ impl Metrics {
             "name:value pairs with commas between them, without names that metrics have already, or nothing";
         let units =
             [("seconds", ResponseTimeUnit::Seconds), ("milliseconds", ResponseTimeUnit::Milliseconds)];
+        let extra_tags = reader.take("metrics.extra_tags", "", Parser::new(tags, ExtraTags::parse));
         Self {
             address: reader.take("metrics.address", "off", listen_address_or_off()),
             path: reader.take("metrics.path", "/metrics", path),
-            extra_tags: reader.take("metrics.extra_tags", "", Parser::new(tags, ExtraTags::parse)),
             values_per_rule: reader.take("metrics.values_per_rule", "1000", count(0..=100_000)),
             response_time: reader.take("metrics.response_time", "seconds", one_of(units)),
             mapping_file: reader.take("metrics.mapping_file", "", optional_path()),
+            statsd: statsd_from_reader(reader, &extra_tags),
+            extra_tags,
         }
     }
 }

@@ -109,17 +109,20 @@ impl Reader {
             self.in_force.push(in_force);
             return None;
         };
-        let (elements, found) = match value {
-            RawValue::List(elements) => (Some(elements), String::new()),
-            RawValue::Text(text) => (list_of(&text), quoted(&text)),
-            RawValue::Empty | RawValue::Null => (None, "nothing".to_owned()),
+        let (elements, found, shown) = match value {
+            RawValue::List(elements) => {
+                let shown = format!("a list of {}", elements.len());
+                (Some(elements), String::new(), shown)
+            }
+            RawValue::Text(text) => (list_of(&text), quoted(&text), text),
+            RawValue::Empty | RawValue::Null => (None, "nothing".to_owned(), String::new()),
         };
         let Some(elements) = elements else {
             let fault = Fault::Malformed { expected, found: Some(found) };
             self.problems.push(SettingProblem { key: key.to_owned(), origin, fault });
             return None;
         };
-        in_force.value = format!("a list of {}", elements.len());
+        in_force.value = shown;
         in_force.is_default = elements.is_empty();
         in_force.origin = origin.clone();
         self.in_force.push(in_force);

@@ -1,126 +1,59 @@
 //! `upgrades`: a table that gives fields to limits whose rules cannot say them.
 
-use std::collections::BTreeMap;
-
-use super::error::{Fault, Origin, SettingProblem};
-use super::parsers::{Parser, flag, one_of, positive};
-use super::reader::{Reader, quoted};
+use super::error::Fault;
+use super::parsers::{flag, one_of, positive};
+use super::reader::Reader;
+use super::rows::{Row, Table};
 use crate::engine::{Algorithm, Charging, FailurePolicy};
 use crate::rules::{Glob, Upgrade};
-use crate::yaml::{Content, Node};
 
-const KEY: &str = "upgrades";
-/// Each limit is compared with each row when rules are loaded.
-const MAX_ROWS: usize = 1_000;
-const COLUMNS: [&str; 8] =
-    ["domain", "path", "limit_name", "algorithm", "burst", "charging", "on_store_failure", "shadow_mode"];
+const TABLE: Table = Table {
+    key: "upgrades",
+    columns: &[
+        "domain",
+        "path",
+        "limit_name",
+        "algorithm",
+        "burst",
+        "charging",
+        "on_store_failure",
+        "shadow_mode",
+    ],
+    // Each limit is compared with each row when rules are loaded.
+    max_rows: 1_000,
+};
 
 pub(super) fn upgrades_from_reader(reader: &mut Reader) -> Vec<Upgrade> {
-    let Some((rows, origin)) = reader.take_list(KEY, "a list of rows, see below") else { return Vec::new() };
-    if rows.len() > MAX_ROWS {
-        let fault = Fault::Unsupported("it has more than 1000 rows");
-        reader.refuse(SettingProblem { key: KEY.to_owned(), origin, fault });
-        return Vec::new();
-    }
-    let rows = rows.iter().enumerate();
-    rows.filter_map(|(index, row)| RowReader { index, origin: &origin, reader }.read_row(row)).collect()
+    TABLE.read_rows(reader, |row| Some(upgrade(row)))
 }
 
-struct RowReader<'r> {
-    index: usize,
-    /// Of the table.
-    origin: &'r Origin,
-    reader: &'r mut Reader,
-}
-
-/// The texts of a row by their column, each with its line.
-type Cells = BTreeMap<String, (String, u32)>;
-
-impl RowReader<'_> {
-    fn read_row(&mut self, row: &Node) -> Option<Upgrade> {
-        let mut cells = self.cells(row)?;
-        let glob = |cells: &mut Cells, name: &str| {
-            cells.remove(name).map_or(Glob::Any, |(text, _)| Glob::new(&text))
-        };
-        let [domain, path, limit_name] = ["domain", "path", "limit_name"].map(|name| glob(&mut cells, name));
-        let algorithms = Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm));
-        let chargings = [Charging::Prepaid, Charging::Postpaid].map(|charging| (charging.name(), charging));
-        let policies = FailurePolicy::ALL.map(|policy| (policy.name(), policy));
-        let upgrade = Upgrade {
-            domain,
-            path,
-            limit_name,
-            algorithm: self.cell(&mut cells, "algorithm", &one_of(algorithms)),
-            burst: self.cell(&mut cells, "burst", &positive(u32::MAX)),
-            charging: self.cell(&mut cells, "charging", &one_of(chargings)),
-            on_store_failure: self.cell(&mut cells, "on_store_failure", &one_of(policies)),
-            shadow_mode: self.cell(&mut cells, "shadow_mode", &flag()),
-        };
-        let fields = (upgrade.algorithm, upgrade.burst, upgrade.charging, upgrade.on_store_failure);
-        match (fields, upgrade.shadow_mode) {
-            ((None, None, None, None), None) => {
-                self.refuse("", row.line, Fault::Unsupported("the row sets none of the fields of a limit"));
-            }
-            ((Some(algorithm), Some(_), ..), _) if !algorithm.has_burst() => {
-                self.refuse(".burst", row.line, Fault::Unsupported("the algorithm of the row has no burst"));
-            }
-            _ => {}
+fn upgrade(row: &mut Row<'_>) -> Upgrade {
+    let [domain, path, limit_name] =
+        ["domain", "path", "limit_name"].map(|name| row.text(name).map_or(Glob::Any, Glob::new));
+    let algorithms = Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm));
+    let chargings = [Charging::Prepaid, Charging::Postpaid].map(|charging| (charging.name(), charging));
+    let policies = FailurePolicy::ALL.map(|policy| (policy.name(), policy));
+    let upgrade = Upgrade {
+        domain,
+        path,
+        limit_name,
+        algorithm: row.cell("algorithm", &one_of(algorithms)),
+        burst: row.cell("burst", &positive(u32::MAX)),
+        charging: row.cell("charging", &one_of(chargings)),
+        on_store_failure: row.cell("on_store_failure", &one_of(policies)),
+        shadow_mode: row.cell("shadow_mode", &flag()),
+    };
+    let fields = (upgrade.algorithm, upgrade.burst, upgrade.charging, upgrade.on_store_failure);
+    match (fields, upgrade.shadow_mode) {
+        ((None, None, None, None), None) => {
+            row.refuse(Fault::Unsupported("the row sets none of the fields of a limit"));
         }
-        Some(upgrade)
-    }
-
-    /// The cells that are texts in known columns.
-    fn cells(&mut self, row: &Node) -> Option<Cells> {
-        let Content::Map(pairs) = &row.content else {
-            let fault = Fault::Malformed { expected: "a row with columns".to_owned(), found: None };
-            self.refuse("", row.line, fault);
-            return None;
-        };
-        let mut cells = Cells::new();
-        for (column, cell) in pairs.iter() {
-            let line = column.line;
-            let Content::Scalar(name) = &column.content else {
-                let expected = "the name of a column".to_owned();
-                self.refuse("", line, Fault::Malformed { expected, found: None });
-                continue;
-            };
-            let at = format!(".{}", name.text);
-            if !COLUMNS.contains(&&*name.text) {
-                let known = COLUMNS.map(str::to_owned).to_vec();
-                self.refuse(&at, line, Fault::Unknown { known });
-                continue;
-            }
-            let text = match &cell.content {
-                Content::Scalar(text) if !text.is_null() => text.text.to_string(),
-                _ => {
-                    self.refuse(&at, line, Fault::Malformed { expected: "a text".to_owned(), found: None });
-                    continue;
-                }
-            };
-            if cells.insert(name.text.to_string(), (text, line)).is_some() {
-                self.refuse(&at, line, Fault::Unsupported("the column is given twice"));
-            }
+        ((Some(algorithm), Some(_), ..), _) if !algorithm.has_burst() => {
+            row.refuse_cell("burst", Fault::Unsupported("the algorithm of the row has no burst"));
         }
-        Some(cells)
+        _ => {}
     }
-
-    fn cell<T>(&mut self, cells: &mut Cells, name: &str, parser: &Parser<T>) -> Option<T> {
-        let (text, line) = cells.remove(name)?;
-        let value = parser.parse(&text);
-        if value.is_none() {
-            let (expected, found) = (parser.expected.clone(), Some(quoted(&text)));
-            self.refuse(&format!(".{name}"), line, Fault::Malformed { expected, found });
-        }
-        value
-    }
-
-    fn refuse(&mut self, at: &str, line: u32, fault: Fault) {
-        let origin = match self.origin {
-            Origin::File { path, .. } => Origin::File { path: path.clone(), line },
-            other => other.clone(),
-        };
-        self.reader.refuse(SettingProblem { key: format!("{KEY}[{}]{at}", self.index), origin, fault });
-    }
+    upgrade
 }
 
 #[cfg(test)]
@@ -128,7 +61,7 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
-    use crate::settings::{Settings, SettingsError};
+    use crate::settings::{Origin, SettingProblem, Settings, SettingsError};
 
     fn of_variable(text: &str) -> Result<Settings, SettingsError> {
         Settings::from_layers(None, [("RATELIMITD__UPGRADES".to_owned(), text.to_owned())])
@@ -179,7 +112,7 @@ mod tests {
             "3: upgrades[1].algoritm: no such setting; known settings: domain, path, limit_name, algorithm, burst, charging, on_store_failure, shadow_mode",
             "4: upgrades[1].burst: expected a whole number from 1 to 4294967295, found \"0\"",
             "5: upgrades[2]: expected a row with columns",
-            "6: upgrades[3].burst: the algorithm of the row has no burst",
+            "7: upgrades[3].burst: the algorithm of the row has no burst",
             "8: upgrades[4]: the row sets none of the fields of a limit",
             "8: upgrades[4].algorithm: expected one of fixed_window, sliding_window, sliding_log, gcra, token_bucket, leaky_bucket, found \"tokens\"",
             "9: upgrades[4].charging: expected a text",

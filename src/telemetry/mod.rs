@@ -7,5 +7,6 @@ mod log_queue;
 pub mod log_throttle;
 pub mod logging;
 pub mod metrics;
+pub mod statsd;
 
 pub use log_queue::LogQueue;

@@ -38,7 +38,7 @@ use requests::RequestFamilies;
 use rules::RuleFamilies;
 use series::Count;
 use stores::StoreFamilies;
-use timings::TimingQueue;
+use timings::timing_queue;
 use tls::TlsFamilies;
 
 pub use connections::{CloseReason, ConnectionMeter, Port};
@@ -98,7 +98,7 @@ impl Metrics {
     /// # Errors
     /// When two metrics have the same name.
     pub fn with_options(options: &MetricsOptions) -> Result<Self> {
-        Self::build(options, None)
+        Self::build(options, false).map(|(metrics, _)| metrics)
     }
 
     /// As [`Metrics::with_options`], with a queue of the durations for statsd.
@@ -106,11 +106,10 @@ impl Metrics {
     /// # Errors
     /// As [`Metrics::with_options`].
     pub fn with_timings(options: &MetricsOptions) -> Result<(Self, Timings)> {
-        let (queue, timings) = TimingQueue::new();
-        Ok((Self::build(options, Some(queue))?, timings))
+        Self::build(options, true)
     }
 
-    fn build(options: &MetricsOptions, timings: Option<TimingQueue>) -> Result<Self> {
+    fn build(options: &MetricsOptions, has_statsd: bool) -> Result<(Self, Timings)> {
         let registry =
             Registry::new_custom(None, Some(options.extra_tags.label_pairs().into_iter().collect()))?;
         let build = Opts::new("ratelimitd_build_info", "Always 1; the label is the version")
@@ -119,7 +118,14 @@ impl Metrics {
         // CPU, memory, open files and threads under the names of the Prometheus clients. Only Linux has /proc.
         #[cfg(target_os = "linux")]
         registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
-        Ok(Self(Arc::new(Families {
+        let lost = counter(
+            &registry,
+            "ratelimitd_statsd_lost_lines_total",
+            "Lines for statsd that were not sent: it is not reached, or it is too slow",
+        )?;
+        let (queue, timings) = timing_queue(&lost);
+        let queue = has_statsd.then_some(queue);
+        let families = Families {
             extra_labels: options.extra_tags.exposed(),
             limits: LimitFamilies::new(&registry, options.near_limit_ppm, options.values_per_rule)?,
             unknown_domains: counter(
@@ -128,14 +134,15 @@ impl Metrics {
                 "Requests for a domain that no rule file names",
             )?,
             unknown_descriptors: Count::default(),
-            requests: RequestFamilies::new(&registry, options, timings)?,
+            requests: RequestFamilies::new(&registry, options, queue)?,
             connections: ConnectionFamilies::new(&registry)?,
             stores: StoreFamilies::new(&registry)?,
             rules: RuleFamilies::new(&registry)?,
             tls: TlsFamilies::new(&registry)?,
             deny_cache: Mutex::default(),
             registry,
-        })))
+        };
+        Ok((Self(Arc::new(families)), timings))
     }
 
     /// The text exposition format.

@@ -25,7 +25,7 @@ pub type Values = BTreeMap<String, u64>;
 pub struct Behaviour {
     pub name: String,
     #[serde(default)]
-    environment: BTreeMap<String, String>,
+    pub environment: BTreeMap<String, String>,
     rules: BTreeMap<String, String>,
     steps: Vec<Step>,
     /// The kind of each family.
@@ -33,6 +33,10 @@ pub struct Behaviour {
     pub types: BTreeMap<String, String>,
     #[serde(default)]
     pub prometheus: Values,
+    #[serde(default)]
+    pub statsd: Values,
+    #[serde(default)]
+    pub dogstatsd: Values,
 }
 
 #[derive(Clone, Debug, Deserialize)]

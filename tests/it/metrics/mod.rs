@@ -10,3 +10,4 @@ mod exposition;
 mod near_limit;
 mod port;
 pub mod prometheus;
+pub mod statsd;
