@@ -14,6 +14,7 @@ mod redis;
 mod redis_table;
 mod rules;
 mod stats_table;
+mod statsd;
 mod table;
 mod usage;
 mod values;
@@ -35,12 +36,15 @@ use values::Values;
 
 /// Every variable of `envoyproxy/ratelimit`, in the order of the documentation.
 pub(super) fn variables() -> Vec<ReferenceVariable> {
-    table::all().copied().collect()
+    table::all().chain(table::of_libraries()).copied().collect()
 }
 
 /// Whether a variable of this name belongs to `envoyproxy/ratelimit`, or did once.
 pub(super) fn is_known(name: &str) -> bool {
-    table::find(name).is_some() || draft::NOT_READ_THERE.iter().any(|(known, _)| *known == name)
+    table::find(name).is_some()
+        || table::find_of_library(name).is_some()
+        || name.starts_with(values::MOGRIFIER_PREFIX)
+        || draft::NOT_READ_THERE.iter().any(|(known, _)| *known == name)
 }
 
 /// Translates the variables. Those that are not set have the defaults of `envoyproxy/ratelimit` where another default
@@ -52,6 +56,7 @@ pub(super) fn translate<'v>(variables: impl IntoIterator<Item = (&'v str, &'v st
     limits::translate(&mut draft);
     redis::translate(&mut draft);
     metrics::translate(&mut draft);
+    statsd::translate(&mut draft);
     draft.add_effects_of_the_table();
     draft.warn_about_unread(variables.into_iter().map(|(name, _)| name));
     draft.finish()

@@ -18,31 +18,32 @@ pub(super) static MEMCACHED: [ReferenceVariable; 9] = [
     ReferenceVariable::common("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Flag, "false", ONLY_MEMCACHED),
 ];
 
-const NO_STATSD: &str = "there is no statsd client yet; `/metrics` on the HTTP port has all metrics";
-const ONLY_STATSD: Effect = Meaningless("only with statsd or DogStatsD");
+const STATSD_ADDRESS: &[&str] = &["metrics.statsd.address"];
 
 pub(super) static STATS: [ReferenceVariable; 13] = [
     ReferenceVariable::own(
         "USE_DOG_STATSD",
         Flag,
         "false",
-        Refused { except: &["false"], reason: NO_STATSD },
+        Sets(&["metrics.statsd.format", "metrics.statsd.address"]),
     ),
-    ReferenceVariable::own("USE_DOG_STATSD_MOGRIFIERS", List, "", ONLY_STATSD),
-    ReferenceVariable::own("USE_STATSD", Flag, "true", Refused { except: &["false"], reason: NO_STATSD })
-        .but("unless set, nothing is sent"),
-    ReferenceVariable::common("STATSD_HOST", Text, "localhost", ONLY_STATSD),
-    ReferenceVariable::common("STATSD_PORT", Whole, "8125", ONLY_STATSD),
+    ReferenceVariable::own("USE_DOG_STATSD_MOGRIFIERS", List, "", Sets(&["metrics.statsd.mogrifiers"]))
+        .but("`DOG_STATSD_MOGRIFIER_NAME_PATTERN`, `_NAME` and `_TAGS` are read for each name, as there"),
+    ReferenceVariable::own("USE_STATSD", Flag, "true", Sets(STATSD_ADDRESS))
+        .but("beside `USE_PROMETHEUS` or `USE_DOG_STATSD` it need not be set to false"),
+    ReferenceVariable::common("STATSD_HOST", Text, "localhost", Sets(STATSD_ADDRESS)),
+    ReferenceVariable::common("STATSD_PORT", Whole, "8125", Sets(STATSD_ADDRESS)),
     ReferenceVariable::common("EXTRA_TAGS", Map, "", Sets(&["metrics.extra_tags"]))
         .but("labels of every metric; there they break the mapping for Prometheus"),
+    ReferenceVariable::own("STATS_FLUSH_INTERVAL", Duration, "10s", Sets(&["metrics.statsd.flush_interval"]))
+        .but("`/metrics` is up to date at any time; what was counted is sent at the end, too"),
     ReferenceVariable::own(
-        "STATS_FLUSH_INTERVAL",
-        Duration,
-        "10s",
-        Meaningless("metrics are read at once, and nothing is flushed"),
-    ),
-    ReferenceVariable::own("DISABLE_STATS", Flag, "false", Sets(&["metrics.address"]))
-        .but("`off`; `/metrics` on the HTTP port stays, and costs nothing until it is read"),
+        "DISABLE_STATS",
+        Flag,
+        "false",
+        Sets(&["metrics.address", "metrics.statsd.address"]),
+    )
+    .but("`off`; `/metrics` on the HTTP port stays, and costs nothing until it is read"),
     ReferenceVariable::common("USE_PROMETHEUS", Flag, "false", Sets(&["metrics.address"]))
         .but("`/metrics` on the HTTP port is always there, under the mapped names as well"),
     ReferenceVariable::common("PROMETHEUS_ADDR", Text, ":9090", Sets(&["metrics.address"]))
@@ -77,4 +78,15 @@ pub(super) static TRACES: [ReferenceVariable; 6] = [
     ReferenceVariable::common("TRACING_SERVICE_INSTANCE_ID", Text, "", NO_TRACES),
     ReferenceVariable::common("TRACING_EXPORTER_PROTOCOL", Text, "http", NO_TRACES),
     ReferenceVariable::common("TRACING_SAMPLING_RATE", Decimal, "1", NO_TRACES),
+];
+
+const STATSD_TAGS: Effect = Sets(&["metrics.statsd.tags"]);
+
+/// Read by the libraries of envoyproxy/ratelimit.
+pub(super) static LIBRARIES: [ReferenceVariable; 5] = [
+    ReferenceVariable::common("STATSD_PROTOCOL", Text, "tcp", Sets(STATSD_ADDRESS)),
+    ReferenceVariable::common("DD_ENTITY_ID", Text, "", STATSD_TAGS).but("with `USE_DOG_STATSD`, as there"),
+    ReferenceVariable::common("DD_ENV", Text, "", STATSD_TAGS).but("the same"),
+    ReferenceVariable::common("DD_SERVICE", Text, "", STATSD_TAGS).but("the same"),
+    ReferenceVariable::common("DD_VERSION", Text, "", STATSD_TAGS).but("the same"),
 ];

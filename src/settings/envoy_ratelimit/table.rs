@@ -1,7 +1,7 @@
 //! The variables of listeners, log, rules, health, answers and limits. [`all`] has the whole table.
 
 use super::redis_table::{REDIS, REDIS_PER_SECOND};
-use super::stats_table::{MEMCACHED, STATS, TRACES};
+use super::stats_table::{LIBRARIES, MEMCACHED, STATS, TRACES};
 use super::variable::Effect::{Meaningless, Refused, Sets};
 use super::variable::ReferenceVariable;
 use super::variable::ValueKind::{Decimal, Duration, Flag, Text, Whole};
@@ -27,6 +27,15 @@ pub(super) fn all() -> impl Iterator<Item = &'static ReferenceVariable> {
         &TRACES,
     ];
     groups.into_iter().flatten()
+}
+
+/// The variables that its libraries read. They say nothing about whose environment it is.
+pub(super) fn of_libraries() -> impl Iterator<Item = &'static ReferenceVariable> {
+    LIBRARIES.iter()
+}
+
+pub(super) fn find_of_library(name: &str) -> Option<&'static ReferenceVariable> {
+    of_libraries().find(|variable| variable.name == name)
 }
 
 /// The variable of that name. Names are exact: no other letter case, no prefix.

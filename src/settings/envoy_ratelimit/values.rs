@@ -10,10 +10,15 @@ use crate::settings::error::{Fault, Origin, SettingProblem};
 use crate::settings::reader::quoted;
 use crate::settings::service_link::is_service_link;
 
+/// Each mogrifier has variables that begin so.
+pub(super) const MOGRIFIER_PREFIX: &str = "DOG_STATSD_MOGRIFIER_";
+
 /// The texts of the variables that are set and well-formed. Any other variable has its default.
 #[derive(Debug, Default)]
 pub(super) struct Values {
     set: BTreeMap<&'static str, String>,
+    /// The variables of mogrifiers, whose names are not known beforehand.
+    mogrifiers: BTreeMap<String, String>,
     /// Values that cannot be read.
     pub(super) problems: Vec<SettingProblem>,
     /// Values that are passed over, each with the reason.
@@ -24,8 +29,10 @@ impl Values {
     pub(super) fn new<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> Self {
         let mut values = Self::default();
         for (name, text) in variables {
-            if let Some(variable) = table::find(name) {
+            if let Some(variable) = known(name) {
                 values.add(variable, text);
+            } else if name.starts_with(MOGRIFIER_PREFIX) {
+                values.mogrifiers.insert(name.to_owned(), text.to_owned());
             }
         }
         values
@@ -47,7 +54,7 @@ impl Values {
 
     /// Adds the problem that a value, though well-formed, is none of those that are expected.
     pub(super) fn refuse(&mut self, name: &'static str, expected: impl Into<String>) {
-        let variable = table::find(name).expect("a constant of this module, and a test reads them all");
+        let variable = known(name).expect("a constant of this module, and a test reads them all");
         let text = self.text(name).to_owned();
         self.add_problem(variable, &text, expected.into());
     }
@@ -76,8 +83,13 @@ impl Values {
     }
 
     pub(super) fn text(&self, name: &str) -> &str {
-        let default = || table::find(name).map_or("", |variable| variable.default);
+        let default = || known(name).map_or("", |variable| variable.default);
         self.set.get(name).map_or_else(default, String::as_str)
+    }
+
+    /// The text of a variable of a mogrifier; empty if it is not set.
+    pub(super) fn mogrifier_text(&self, name: &str) -> &str {
+        self.mogrifiers.get(name).map_or("", String::as_str)
     }
 
     pub(super) fn flag(&self, name: &str) -> bool {
@@ -91,6 +103,10 @@ impl Values {
     pub(super) fn duration(&self, name: &str) -> Duration {
         parse_duration(self.text(name)).unwrap_or_default()
     }
+}
+
+fn known(name: &str) -> Option<&'static ReferenceVariable> {
+    table::find(name).or_else(|| table::find_of_library(name))
 }
 
 fn is_well_formed(kind: ValueKind, text: &str) -> bool {

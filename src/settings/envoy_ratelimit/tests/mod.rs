@@ -1,6 +1,9 @@
 //! Plays the recorded reactions of `envoyproxy/ratelimit` to every variable: a bad value, an empty one, an example.
 
+mod companions;
 mod redis;
+
+use companions::companions;
 
 use super::variable::{Effect, ValueKind};
 use super::*;
@@ -12,7 +15,8 @@ const RECORDED: &str = include_str!("../../../../tests/data/operation/settings.y
 
 /// Values that end the start there, and here later or not at all: the variable, whether the value is the empty one, and
 /// what happens instead.
-const LATER: [(&str, bool, &str); 23] = [
+const LATER: [(&str, bool, &str); 24] = [
+    ("USE_DOG_STATSD_MOGRIFIERS", false, "it is not looked at without USE_DOG_STATSD"),
     ("HOST", false, "the name is resolved when the port is bound"),
     ("GRPC_HOST", false, "the same"),
     ("RUNTIME_ROOT", false, "the service starts without rules, not ready"),
@@ -180,37 +184,6 @@ fn every_example_is_taken_over_told_or_refused() {
             Effect::Sets(keys) => sets_one_of(&name, &example, keys, loaded),
         }
     }
-}
-
-/// Variables beside which the others matter: TLS, a certificate with its key, sentinels, a socket, an xDS server.
-fn companions(name: &str) -> Vec<(&'static str, &'static str)> {
-    let (kind, url) = match name {
-        "REDIS_SENTINEL_AUTH" | "REDIS_PERSECOND_SENTINEL_AUTH" => ("SENTINEL", "master,s:26379"),
-        _ => ("SINGLE", "redis:6379"),
-    };
-    let is_of_xds = name.contains("XDS") || name == "FORCE_START_WITHOUT_INITIAL_CONFIG";
-    let rules_from = if is_of_xds { "GRPC_XDS_SOTW" } else { "FILE" };
-    let all = [
-        ("GRPC_SERVER_USE_TLS", "true"),
-        ("GRPC_SERVER_TLS_CERT", "cert.pem"),
-        ("GRPC_SERVER_TLS_KEY", "key.pem"),
-        ("GRPC_CLIENT_TLS_CACERT", "ca.pem"),
-        ("CONFIG_TYPE", rules_from),
-        ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
-        ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "cert.pem"),
-        ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "key.pem"),
-        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "ca.pem"),
-        ("USE_PROMETHEUS", "true"),
-        ("REDIS_TLS", "true"),
-        ("REDIS_TLS_CLIENT_CERT", "cert.pem"),
-        ("REDIS_TLS_CLIENT_KEY", "key.pem"),
-        ("REDIS_TYPE", kind),
-        ("REDIS_URL", url),
-        ("REDIS_PERSECOND", "true"),
-        ("REDIS_PERSECOND_TYPE", kind),
-        ("REDIS_PERSECOND_URL", url),
-    ];
-    all.into_iter().filter(|(companion, _)| *companion != name).collect()
 }
 
 /// The example decides one of the settings that the table names, alone or beside its companions.
