@@ -24,9 +24,7 @@ use smallvec::SmallVec;
 use self::denial::{Denial, Repeated};
 use self::forgotten::ForgottenDenials;
 use crate::clock::Clock;
-use crate::engine::{
-    Charge, Charges, DecidedBy, Outcomes, PartialOutcomes, Role, Store, StoreError, Verdict,
-};
+use crate::engine::{Charge, Charges, DecidedBy, Outcomes, PartialOutcomes, Store, StoreError, Verdict};
 
 /// How many denials are kept, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,9 +174,8 @@ impl DenyCache {
         let outcomes = Outcomes { by_charge };
         // A charge that is recorded although the request is denied has to reach the store.
         let is_asked = |index: usize, charge: &Charge| {
-            let may_be_skipped = !self.require_all_limits || charge.role == Role::NonBinding;
-            outcomes.by_charge[index].is_none()
-                && (!may_be_skipped || charge.is_recorded(Verdict::Fits, true))
+            let is_needed = self.require_all_limits || charge.is_recorded(Verdict::Fits, true);
+            outcomes.by_charge[index].is_none() && is_needed
         };
         let mut asked = charges.filter_map(|index, charge| is_asked(index, charge).then(|| charge.clone()));
         asked.set_denied();

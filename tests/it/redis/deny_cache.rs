@@ -1,6 +1,8 @@
 //! The deny cache in front of Redis: how many calls it saves, and what answers from it contain.
 
-use crate::support::grpc::{Code, Rls, descriptor, request};
+use envoy_types::pb::google::protobuf::UInt64Value;
+
+use crate::support::grpc::{Code, RateLimitDescriptor, Rls, descriptor, request};
 use crate::support::http;
 use crate::support::process::Plan;
 use crate::support::redis::Redis;
@@ -73,4 +75,31 @@ descriptors:
     let both = headers(&["user", "other"]).await;
     let wait: u64 = both["Retry-After"].parse().expect("seconds");
     assert!(wait > 300 * 86_400, "the longest wait counts: {both:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_that_deny_nothing_have_a_status_also_if_the_cache_denies() {
+    let redis = Redis::start();
+    let rules = "
+domain: d
+descriptors:
+  - { key: full, rate_limit: { unit: year, requests_per_unit: 1 } }
+  - { key: shadow, shadow_mode: true, rate_limit: { unit: year, requests_per_unit: 5 } }
+  - { key: prepaid, shadow_mode: true, rate_limit: { unit: year, requests_per_unit: 7, algorithm: gcra } }
+";
+    let service = Plan::new(rules).redis(&redis.url()).set("store.redis.timeout", "5s").start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    let check = |key| RateLimitDescriptor {
+        hits_addend: Some(UInt64Value { value: 0 }),
+        ..descriptor(&[(key, "x")])
+    };
+    // One call fills the limit, the second is denied by Redis, and the third by the cache.
+    for answered_by in ["Redis", "Redis", "the cache"] {
+        let descriptors =
+            vec![descriptor(&[("full", "x")]), check("shadow"), descriptor(&[("prepaid", "x")])];
+        let answer = rls.send(request("d", descriptors)).await.expect("an answer");
+        let limits = answer.statuses.into_iter().map(|status| status.current_limit);
+        let limits: Vec<_> = limits.map(|limit| limit.map(|limit| limit.requests_per_unit)).collect();
+        assert_eq!(limits, [Some(1), Some(5), Some(7)], "answered by {answered_by}");
+    }
 }
