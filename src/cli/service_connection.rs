@@ -14,13 +14,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_util::either::Either;
 
 use super::any_certificate::AnyCertificate;
-use crate::certificates::{PemError, PemFile};
+use crate::certificates::{PemError, PemFile, ServerTrust};
 
 /// How an `https://` address is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -123,7 +123,9 @@ fn client_config(trust: &Trust, identity: Option<(&Path, &Path)>) -> Result<Clie
         ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
     let builder = match trust {
         Trust::System => builder.with_root_certificates(system_authorities()?),
-        Trust::File(path) => builder.with_root_certificates(authorities_in(path)?),
+        Trust::File(path) => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(authorities_in(path, Arc::clone(&provider))?)),
         Trust::Any => builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(
             provider.signature_verification_algorithms,
         ))),
@@ -149,15 +151,16 @@ fn system_authorities() -> Result<RootCertStore, TlsSetupError> {
     Ok(trusted)
 }
 
-fn authorities_in(path: &Path) -> Result<RootCertStore, TlsSetupError> {
+fn authorities_in(path: &Path, provider: Arc<CryptoProvider>) -> Result<ServerTrust, TlsSetupError> {
     let mut trusted = RootCertStore::empty();
-    for certificate in PemFile::open(path)?.certificates()? {
-        trusted.add(certificate).map_err(|error| unusable(path, &error))?;
+    let in_file = PemFile::open(path)?.certificates()?;
+    for certificate in &in_file {
+        trusted.add(certificate.clone()).map_err(|error| unusable(path, &error))?;
     }
-    Ok(trusted)
+    ServerTrust::new(trusted, in_file, provider).map_err(|error| unusable(path, &error))
 }
 
-fn unusable(path: &Path, error: &tokio_rustls::rustls::Error) -> TlsSetupError {
+fn unusable(path: &Path, error: &impl ToString) -> TlsSetupError {
     TlsSetupError::Unusable { path: path.to_owned(), reason: error.to_string() }
 }
 

@@ -4,6 +4,7 @@ use std::future::{Future, pending};
 
 use super::backoff::Backoff;
 use super::connect::connect;
+use super::noted_alert::NotedAlert;
 use super::options::XdsOptions;
 use super::state::XdsState;
 use super::stream::{Session, StreamEnd};
@@ -91,7 +92,8 @@ impl<S: ResourceSink> XdsClient<S> {
             Err(ended) => return ended,
         };
         let connector = loaded.as_ref().map(|loaded| &loaded.connector);
-        let channel = match connect(&self.options, connector).await {
+        let noted = NotedAlert::default();
+        let channel = match connect(&self.options, connector, &noted).await {
             Ok(channel) => channel,
             Err(error) => {
                 let (failure, reason) = (error.failure(), error.to_string());
@@ -104,9 +106,13 @@ impl<S: ResourceSink> XdsClient<S> {
         if answers > 0 {
             self.backoff.reset();
         }
-        match end {
-            StreamEnd::Interrupted => Ended::Renew,
-            end => Ended::Failed { failure: end.failure(), reason: end.reason() },
+        match (end, noted.get()) {
+            (StreamEnd::Interrupted, _) => Ended::Renew,
+            (_, Some(alert)) => {
+                let reason = format!("the server refuses this client's TLS connection: {alert}");
+                Ended::Failed { failure: XdsFailure::Tls, reason }
+            }
+            (end, None) => Ended::Failed { failure: end.failure(), reason: end.reason() },
         }
     }
 

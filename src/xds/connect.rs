@@ -14,6 +14,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
+use super::noted_alert::{NotedAlert, NotesAlert};
 use super::options::XdsOptions;
 use crate::telemetry::metrics::XdsFailure;
 
@@ -54,22 +55,30 @@ impl ConnectError {
     }
 }
 
-/// Connects to the server, by TLS if there is a connector.
+/// Connects to the server, by TLS if there is a connector. An alert of the server goes to `noted`.
 pub(super) async fn connect(
     options: &XdsOptions,
     tls: Option<&TlsConnector>,
+    noted: &NotedAlert,
 ) -> Result<Channel, ConnectError> {
     let within = options.connect_timeout;
-    let attempt = tokio::time::timeout(within, connect_now(options, tls)).await;
+    let attempt = tokio::time::timeout(within, connect_now(options, tls, noted)).await;
     attempt.unwrap_or(Err(ConnectError::Timeout(within)))
 }
 
-async fn connect_now(options: &XdsOptions, tls: Option<&TlsConnector>) -> Result<Channel, ConnectError> {
+async fn connect_now(
+    options: &XdsOptions,
+    tls: Option<&TlsConnector>,
+    noted: &NotedAlert,
+) -> Result<Channel, ConnectError> {
     let stream = dial(options).await?;
     let name = server_name(options);
     let stream: Box<dyn ByteStream> = match tls {
         None => Box::new(stream),
-        Some(tls) => Box::new(tls.connect(name.clone(), stream).await.map_err(ConnectError::Tls)?),
+        Some(tls) => {
+            let stream = tls.connect(name.clone(), stream).await.map_err(ConnectError::Tls)?;
+            Box::new(NotesAlert::new(stream, noted.clone()))
+        }
     };
     // A channel would connect again by itself. Here each connection has a stream, and `client` waits between them.
     let mut once = Some(TokioIo::new(stream));

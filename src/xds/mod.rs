@@ -9,6 +9,7 @@
 mod backoff;
 mod client;
 mod connect;
+mod noted_alert;
 mod options;
 mod pace;
 mod pb;

@@ -7,10 +7,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::options::TlsFiles;
-use crate::certificates::{PemError, PemFault, PemFile, WatchedFiles};
+use crate::certificates::{PemError, PemFault, PemFile, ServerTrust, WatchedFiles};
 
 /// Two checks that agree make a change, so a change is noticed within a second.
 const CHECK_EVERY: Duration = Duration::from_millis(400);
@@ -117,15 +118,19 @@ fn connector(
 ) -> Result<TlsConnector, TlsFilesError> {
     let mut contents = contents.into_iter();
     let mut next = || contents.next().expect("one for each of the paths");
-    let trusted = match files.ca {
+    let (trusted, in_file) = match files.ca {
         Some(_) => authorities(&next()?)?,
-        None => system_authorities()?,
+        None => (system_authorities()?, Vec::new()),
     };
     // An explicit provider: with two providers among the dependencies, the process-wide default panics.
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let provider = Arc::new(ring::default_provider());
+    let trust = ServerTrust::new(trusted, in_file, Arc::clone(&provider))
+        .map_err(|error| TlsFilesError::Config(error.to_string()))?;
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsFilesError::Config(error.to_string()))?
-        .with_root_certificates(trusted);
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(trust));
     let mut config = match files.identity {
         None => builder.with_no_client_auth(),
         Some(_) => {
@@ -140,12 +145,17 @@ fn connector(
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-fn authorities(file: &PemFile) -> Result<RootCertStore, TlsFilesError> {
+type Authorities = (RootCertStore, Vec<CertificateDer<'static>>);
+
+fn authorities(file: &PemFile) -> Result<Authorities, TlsFilesError> {
     let mut trusted = RootCertStore::empty();
-    for certificate in file.certificates()? {
-        trusted.add(certificate).map_err(|error| file.error(PemFault::Unusable(error.to_string())))?;
+    let in_file = file.certificates()?;
+    for certificate in &in_file {
+        trusted
+            .add(certificate.clone())
+            .map_err(|error| file.error(PemFault::Unusable(error.to_string())))?;
     }
-    Ok(trusted)
+    Ok((trusted, in_file))
 }
 
 fn system_authorities() -> Result<RootCertStore, TlsFilesError> {

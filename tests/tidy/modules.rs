@@ -12,7 +12,7 @@ const ALLOWED_IMPORTS: [(&str, &[&str]); 16] = [
     ("certificates", &["certificates"]),
     ("clock", &[]),
     ("yaml", &["yaml"]),
-    ("store", &["store", "engine", "clock"]),
+    ("store", &["store", "certificates", "engine", "clock"]),
     ("rules", &["rules", "engine", "yaml"]),
     ("telemetry", &["telemetry", "engine", "store", "clock"]),
     ("xds", &["xds", "certificates", "clock", "engine", "rules", "telemetry"]),

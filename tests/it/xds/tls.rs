@@ -140,3 +140,26 @@ async fn the_certificate_must_have_the_name_of_the_settings() {
     server.set("1", vec![one_rule("d", 5)]);
     server.expect_ack("1").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_self_signed_certificate_in_the_file_is_trusted_as_the_server() {
+    let authority = Authority::for_server(&["localhost"]);
+    let files = ClientFiles::new(&authority, &authority.certificate_for(&["client"]));
+    let server = AdsServer::start().await;
+    server.set_tls(Some(acceptor(&authority, &authority.own_identity())));
+    let _service = files.set(plan(&server)).wait_for_livez().start();
+    server.set("1", vec![one_rule("d", 5)]);
+    server.expect_ack("1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_alert_of_a_server_that_refuses_our_certificate_is_logged_and_counted_as_tls() {
+    let [ours, other] = [Authority::new(), Authority::new()];
+    let files = ClientFiles::new(&ours, &other.certificate_for(&["client"]));
+    let server = AdsServer::start().await;
+    // TLS 1.3: the handshake of the client is over before the server has seen its certificate.
+    server.set_tls(Some(acceptor(&ours, &ours.certificate_for(&["localhost"]))));
+    let service = files.set(plan(&server)).wait_for_livez().start();
+    wait::expect("the failure", || metric(&service, r#"ratelimitd_xds_failures_total{reason="tls"}"#) > 0.0);
+    service.log_with("the server refuses this client's TLS connection: received fatal alert: ");
+}

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, ServerName};
 
-use super::trust::{ServerTrust, certificates};
+use super::trust::{certificates, server_trust};
 use crate::engine::StoreError;
 use crate::store::redis::error::{
     OptionsError, certificate_unusable, handshake_failed, tls_unusable, unreachable_at,
@@ -36,7 +36,7 @@ impl Tls {
     pub(super) fn new(options: &TlsOptions) -> Result<Self, OptionsError> {
         // An explicit provider: with two providers among the dependencies, the process-wide default panics.
         let provider = Arc::new(ring::default_provider());
-        let trust = ServerTrust::new(options, Arc::clone(&provider))?;
+        let trust = server_trust(options, Arc::clone(&provider))?;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(tls_unusable)?
