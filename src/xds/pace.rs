@@ -23,21 +23,27 @@ pub(super) struct RefusalPace {
 struct LastRefusal {
     version: String,
     due: Instant,
+    /// When the refusal before it was due, unless that one was replaced before.
+    sent_before: Option<Instant>,
     /// Before the next refusal of the same version.
     pause: Duration,
 }
 
 impl RefusalPace {
-    /// When to refuse `version`, which came at `now`: at once for a new version.
+    /// When to refuse `version`, which came at `now`: at once for a new version. A refusal that was not due by `now` is
+    /// not sent: this one replaces it.
     pub fn due(&mut self, version: &str, now: Instant) -> Instant {
+        let sent_before = self
+            .last
+            .as_ref()
+            .and_then(|last| if last.due <= now { Some(last.due) } else { last.sent_before });
         let (due, pause) = match &self.last {
-            None => (now, FIRST_PAUSE),
             Some(last) if last.version == version => {
                 (now.max(last.due + last.pause), last.pause.saturating_mul(2).min(LONGEST_PAUSE))
             }
-            Some(last) => (now.max(last.due + LEAST_PAUSE), FIRST_PAUSE),
+            _ => (sent_before.map_or(now, |sent| now.max(sent + LEAST_PAUSE)), FIRST_PAUSE),
         };
-        self.last = Some(LastRefusal { version: version.to_owned(), due, pause });
+        self.last = Some(LastRefusal { version: version.to_owned(), due, sent_before, pause });
         due
     }
 
@@ -74,6 +80,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_new_version_is_refused_almost_at_once() {
         assert_eq!(refusals(&["7", "7", "8", "9", "9"]), [0, 500, 600, 700, 1_200]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_version_does_not_wait_for_the_refusal_that_it_replaces() {
+        let mut pace = RefusalPace::default();
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        assert_eq!(pace.due("7", at(0)), at(0));
+        assert_eq!(pace.due("7", at(1)), at(500));
+        assert_eq!(pace.due("7", at(501)), at(1_500));
+        // The second refusal was the last that was sent.
+        assert_eq!(pace.due("8", at(520)), at(600));
+        assert_eq!(pace.due("9", at(530)), at(600));
+        assert_eq!(pace.due("10", at(900)), at(900));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,5 +1,7 @@
 //! From the messages of an answer to the resources that `rules` reads.
 
+use std::iter::once;
+
 use prost::Message as _;
 use prost_types::value::Kind;
 use prost_types::{Any, Struct, Value};
@@ -15,17 +17,16 @@ use crate::rules::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResourc
 /// The bytes of a set of resources, to tell whether two answers say the same.
 pub(super) type Fingerprint = [u8; 32];
 
-/// The fingerprint of the resources of an answer, which a server may send in any order.
-pub(super) fn fingerprint(resources: &[Any]) -> Fingerprint {
+/// The fingerprint of an answer of a type with its resources, which a server may send in any order.
+pub(super) fn fingerprint(type_url: &str, resources: &[Any]) -> Fingerprint {
     let mut sorted: Vec<_> = resources.iter().map(|resource| (&resource.type_url, &resource.value)).collect();
     sorted.sort_unstable();
     let mut hash = Sha256::new();
-    for (type_url, value) in sorted {
-        for part in [type_url.as_bytes(), value] {
-            // A length of 64 bits holds every usize.
-            hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part);
-        }
+    let parts = sorted.into_iter().flat_map(|(type_url, value)| [type_url.as_bytes(), value]);
+    for part in once(type_url.as_bytes()).chain(parts) {
+        // A length of 64 bits holds every usize.
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
     }
     hash.finalize().into()
 }
@@ -120,9 +121,10 @@ mod tests {
     fn the_order_of_an_answer_does_not_change_its_fingerprint() {
         let [a, b] = ["a", "b"]
             .map(|name| any(&RateLimitConfig { name: name.to_owned(), ..RateLimitConfig::default() }));
-        let both = fingerprint(&[a.clone(), b.clone()]);
-        assert_eq!(fingerprint(&[b.clone(), a.clone()]), both);
-        assert_ne!(fingerprint(&[a]), both);
+        let both = fingerprint(TYPE_URL, &[a.clone(), b.clone()]);
+        assert_eq!(fingerprint(TYPE_URL, &[b.clone(), a.clone()]), both);
+        assert_ne!(fingerprint("another type", &[a.clone(), b]), both);
+        assert_ne!(fingerprint(TYPE_URL, &[a]), both);
     }
 
     #[test]

@@ -178,11 +178,7 @@ impl<S: ResourceSink> Session<S> {
     async fn answer(&mut self, answer: DiscoveryResponse) -> Reply {
         let DiscoveryResponse { version_info: version, resources, type_url, nonce } = answer;
         let now = Instant::now();
-        let verdict = if type_url == TYPE_URL {
-            self.apply(resources).await
-        } else {
-            Verdict::Refused { reason: format!("the answer is of type \"{type_url}\""), is_new: true }
-        };
+        let verdict = self.apply(type_url, resources).await;
         let now_us = SystemClock.now_us();
         match verdict {
             Verdict::Refused { reason, is_new } => {
@@ -205,10 +201,10 @@ impl<S: ResourceSink> Session<S> {
         }
     }
 
-    async fn apply(&mut self, resources: Vec<Any>) -> Verdict {
+    async fn apply(&mut self, type_url: String, resources: Vec<Any>) -> Verdict {
         let mut applier = self.applier.take().expect("one answer at a time");
         let work = move || {
-            let verdict = crate::rules::on_own_thread(|| applier.apply(resources));
+            let verdict = crate::rules::on_own_thread(|| applier.apply(&type_url, resources));
             (applier, verdict)
         };
         match tokio::task::spawn_blocking(work).await {
@@ -246,8 +242,8 @@ struct Applier<S> {
 }
 
 impl<S: ResourceSink> Applier<S> {
-    fn apply(&mut self, resources: Vec<Any>) -> Verdict {
-        let fingerprint = fingerprint(&resources);
+    fn apply(&mut self, type_url: &str, resources: Vec<Any>) -> Verdict {
+        let fingerprint = fingerprint(type_url, &resources);
         if self.in_force == Some(fingerprint) {
             if self.refused.take().is_some() {
                 self.sink.confirm();
@@ -259,7 +255,12 @@ impl<S: ResourceSink> Applier<S> {
         {
             return Verdict::Refused { reason: reason.clone(), is_new: false };
         }
-        match self.sink.replace(decode_all(resources)) {
+        let loaded = if type_url == TYPE_URL {
+            self.sink.replace(decode_all(resources))
+        } else {
+            Err(format!("the answer is of type \"{type_url}\""))
+        };
+        match loaded {
             Ok(()) => {
                 (self.in_force, self.refused) = (Some(fingerprint), None);
                 Verdict::Accepted

@@ -41,6 +41,8 @@ pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.Ra
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub version: String,
+    /// Of the answer; the resources have their own.
+    pub type_url: String,
     pub resources: Vec<Any>,
 }
 
@@ -111,7 +113,12 @@ impl AdsServer {
     }
 
     pub fn set(&self, version: &str, resources: Vec<Any>) {
-        self.shared.snapshot.send_replace(Some(Snapshot { version: version.to_owned(), resources }));
+        self.set_of_type(version, TYPE_URL, resources);
+    }
+
+    pub fn set_of_type(&self, version: &str, type_url: &str, resources: Vec<Any>) {
+        let (version, type_url) = (version.to_owned(), type_url.to_owned());
+        self.shared.snapshot.send_replace(Some(Snapshot { version, type_url, resources }));
     }
 
     /// Starts to listen on its port.
@@ -283,7 +290,7 @@ async fn serve(
             let answer = DiscoveryResponse {
                 version_info: snapshot.version,
                 resources: snapshot.resources,
-                type_url: TYPE_URL.to_owned(),
+                type_url: snapshot.type_url,
                 nonce: nonce.to_string(),
                 ..DiscoveryResponse::default()
             };

@@ -57,6 +57,28 @@ async fn a_server_that_sends_a_refused_answer_again_at_once_is_slowed_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_another_type_is_refused_and_logged_once() {
+    let server = AdsServer::start().await;
+    let service = plan(&server).wait_for_livez().start();
+    server.set("1", vec![one_rule("d", 5)]);
+    server.expect_ack("1").await;
+    // The same resources: only the type of the answer is wrong.
+    server.set_of_type("2", "type.googleapis.com/envoy.config.cluster.v3.Cluster", vec![one_rule("d", 5)]);
+    let refusals = || server.received().into_iter().filter(|it| it.request.error_detail.is_some());
+    wait::until_async(wait::PATIENCE, async || (refusals().count() >= 2).then_some(()))
+        .await
+        .expect("refusals");
+    let reason = "the answer is of type \"type.googleapis.com/envoy.config.cluster.v3.Cluster\"";
+    let told = refusals().next().and_then(|received| received.request.error_detail);
+    assert_eq!(told.map(|detail| detail.message).as_deref(), Some(reason));
+    assert_eq!(service.log_with("is refused").matches("is refused").count(), 1);
+    assert_eq!(limits(&service), ["d.user: unit=YEAR n=5"]);
+    server.set("3", vec![one_rule("d", 6)]);
+    server.expect_ack("3").await;
+    assert_eq!(limits(&service), ["d.user: unit=YEAR n=6"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn resources_may_share_a_domain_if_the_settings_say_so() {
     let server = AdsServer::start().await;
     let service = plan(&server).set("rules.merge_domains", true).wait_for_livez().start();
