@@ -1,5 +1,6 @@
 //! `ratelimit_client`: sends one request and prints the answer.
 
+use std::error::Error as _;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,9 +56,10 @@ pub(in crate::cli) fn run(words: &[String]) -> ExitCode {
         Ok(descriptors) => descriptors,
         Err(stop) => return stop.report(),
     };
-    let printed = print(&flag_lines(&flags, &descriptors));
-    if let Some(reason) = unsupported(&flags) {
-        report(format_args!("{PROGRAM}: {reason}"));
+    let mut printed = print(&flag_lines(&flags, &descriptors));
+    if let Some(protocol) = unknown_protocol(&flags) {
+        printed = printed.and_then(|()| print(&format!("Invalid otlptrace client protocol: {protocol}\n")));
+        report(format_args!("{PROGRAM}: -oltp-protocol: expected http, grpc or nothing, found {protocol:?}"));
         return end(printed, ExitCode::from(2));
     }
     let address = flags.text("dial_string", "localhost:8081");
@@ -78,11 +80,8 @@ pub(in crate::cli) fn run(words: &[String]) -> ExitCode {
     end(printed.and_then(|()| print(&line)), code)
 }
 
-fn unsupported(flags: &Flags) -> Option<String> {
-    match flags.text("oltp-protocol", "") {
-        "" | "http" | "grpc" => None,
-        other => Some(format!("-oltp-protocol: expected http, grpc or nothing, found {other:?}")),
-    }
+fn unknown_protocol(flags: &Flags) -> Option<&str> {
+    Some(flags.text("oltp-protocol", "")).filter(|protocol| !["", "http", "grpc"].contains(protocol))
 }
 
 /// Each entry has exactly one `=`.
@@ -165,7 +164,13 @@ async fn ask_service(connection: Connection, request: RateLimitRequest) -> Resul
     let channel = endpoint.connect_with_connector(connect).await;
     let channel = channel.map_err(|error| Status::unavailable(root_cause(&error)))?;
     let mut client = RateLimitServiceClient::new(channel);
-    client.should_rate_limit(request).await.map(tonic::Response::into_inner)
+    let answer = client.should_rate_limit(request).await.map(tonic::Response::into_inner);
+    // A status with a cause is not the service's: the connection ended, as it does in TLS 1.3 when a certificate of
+    // the client is missing or refused.
+    answer.map_err(|status| match status.source() {
+        Some(cause) => Status::unavailable(root_cause(cause)),
+        None => status,
+    })
 }
 
 /// As Go's library prints a status.

@@ -1,5 +1,6 @@
 //! `ratelimit_config_check`: checks the rule files of a directory, without the directories below it.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -55,8 +56,9 @@ pub(in crate::cli) fn run(words: &[String]) -> ExitCode {
 
 fn check(directory: &str, merge_domains: bool, lines: &mut Vec<String>) -> Result<(), Failure> {
     let fail = |text| Failure { text, code: 1 };
-    let paths = files(directory)
-        .map_err(|error| fail(format!("error opening directory {directory}: open {directory}: {error}")))?;
+    let paths = files(directory).map_err(|error| {
+        fail(format!("error opening directory {directory}: open {directory}: {}", text(&error)))
+    })?;
     let settings = Settings::load_with_report(None, Some("ratelimit"));
     // The defaults suffice for the texts; whether the settings are good is told after them.
     let options = match &settings {
@@ -84,17 +86,31 @@ fn check(directory: &str, merge_domains: bool, lines: &mut Vec<String>) -> Resul
     Ok(())
 }
 
-fn files(directory: &str) -> std::io::Result<Vec<PathBuf>> {
+fn files(directory: &str) -> io::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(directory)?;
-    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
     paths.sort();
     Ok(paths)
 }
 
+/// The text of an error of the system as programs in Go print it: in small letters, without the number.
+fn text(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+/// What could not be done with a file: a directory can be opened, but not read.
+fn failed(name: &str, error: &io::Error) -> String {
+    let attempt = if error.kind() == io::ErrorKind::IsADirectory { "read" } else { "open" };
+    format!("{attempt} {name}: {}", text(error))
+}
+
 fn check_text(path: &Path, options: LoadOptions) -> Result<(), Failure> {
     let name = path.display().to_string();
-    let bytes = std::fs::read(path)
-        .map_err(|error| Failure { text: format!("error reading file {name}: {error}"), code: 1 })?;
+    let bytes = std::fs::read(path).map_err(|error| Failure {
+        text: format!("error reading file {name}: {}", failed(&name, &error)),
+        code: 1,
+    })?;
     let Err(problems) = load_stream(&name, bytes.as_slice(), options) else { return Ok(()) };
     let is_of_the_text = |reason: &str| OF_THE_TEXT.iter().any(|start| reason.starts_with(start));
     let mut errors = problems.all().iter().filter(|problem| problem.is_error());

@@ -37,6 +37,12 @@ const PER_SECOND: ServerNames = ServerNames {
 /// Selects the second group.
 const USE_PER_SECOND: &str = "REDIS_PERSECOND";
 
+/// The variables of TLS, of both groups.
+const CERTIFICATE: &str = "REDIS_TLS_CLIENT_CERT";
+const KEY: &str = "REDIS_TLS_CLIENT_KEY";
+const AUTHORITIES: &str = "REDIS_TLS_CACERT";
+const SKIP_NAME: &str = "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION";
+
 /// `envoyproxy/ratelimit` waits for Redis as long as its caller does. The default of `store.redis.timeout`, 15 ms,
 /// would fail calls to a distant Redis that succeed there.
 const TIMEOUT: &str = "100ms";
@@ -64,6 +70,12 @@ pub(super) fn translate(draft: &mut Draft) {
     }
     if draft.values.flag(MAIN.tls) || (has_second && draft.values.flag(PER_SECOND.tls)) {
         translate_tls(draft);
+    } else {
+        for name in [CERTIFICATE, KEY, AUTHORITIES, SKIP_NAME] {
+            if draft.values.is_set(name) {
+                draft.values.warn(format!("{name} has no meaning without {}=true", MAIN.tls));
+            }
+        }
     }
     let needed = draft.values.flag("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION");
     let ready = (!needed).to_string();
@@ -239,8 +251,6 @@ fn translate_credentials(draft: &mut Draft, variable: &'static str, [user_key, p
 }
 
 fn translate_tls(draft: &mut Draft) {
-    const CERTIFICATE: &str = "REDIS_TLS_CLIENT_CERT";
-    const KEY: &str = "REDIS_TLS_CLIENT_KEY";
     let [certificate, key] = [CERTIFICATE, KEY].map(|name| draft.values.text(name).to_owned());
     if !certificate.is_empty() && !key.is_empty() {
         draft.set("store.redis.tls.cert_file", certificate, &[CERTIFICATE]);
@@ -250,12 +260,11 @@ fn translate_tls(draft: &mut Draft) {
             .values
             .warn(format!("{CERTIFICATE} and {KEY} belong together: one is not set, so none is used"));
     }
-    let authorities = draft.values.text("REDIS_TLS_CACERT").to_owned();
+    let authorities = draft.values.text(AUTHORITIES).to_owned();
     if !authorities.is_empty() {
-        draft.set("store.redis.tls.ca_file", authorities, &["REDIS_TLS_CACERT"]);
-        draft.set("store.redis.tls.system_authorities", "true", &["REDIS_TLS_CACERT"]);
+        draft.set("store.redis.tls.ca_file", authorities, &[AUTHORITIES]);
+        draft.set("store.redis.tls.system_authorities", "true", &[AUTHORITIES]);
     }
-    const SKIP: &str = "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION";
-    let verify = (!draft.values.flag(SKIP)).to_string();
-    draft.set_if_given("store.redis.tls.verify_name", verify, SKIP);
+    let verify = (!draft.values.flag(SKIP_NAME)).to_string();
+    draft.set_if_given("store.redis.tls.verify_name", verify, SKIP_NAME);
 }

@@ -44,7 +44,8 @@ impl Values {
             let reason = "Kubernetes sets it for a service of that name, so it is passed over";
             self.warnings.push(format!("{name}: {reason}"));
         } else if text.is_empty() && variable.kind.refuses_empty() {
-            self.warnings.push(format!("{name} is empty, so it has its default, {}", variable.default));
+            // Not "it has its default": some defaults here are not those there.
+            self.warnings.push(format!("{name} is empty, so it is as if it were not set"));
         } else if is_well_formed(variable.kind, text) {
             self.set.insert(name, text.to_owned());
         } else {

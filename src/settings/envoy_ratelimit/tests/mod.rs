@@ -296,6 +296,34 @@ fn a_setting_of_ours_wins_and_says_so() {
 }
 
 #[test]
+fn files_of_tls_without_tls_are_warned_of() {
+    let cases = [
+        ("GRPC_SERVER_TLS_CERT", "GRPC_SERVER_USE_TLS"),
+        ("REDIS_TLS_CACERT", "REDIS_TLS"),
+        ("REDIS_TLS_CLIENT_CERT", "REDIS_TLS"),
+        ("REDIS_TLS_CLIENT_KEY", "REDIS_TLS"),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "CONFIG_GRPC_XDS_SERVER_USE_TLS"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "CONFIG_GRPC_XDS_SERVER_USE_TLS"),
+    ];
+    for (name, switch) in cases {
+        let (_, report) = read(&[("CONFIG_TYPE", "GRPC_XDS_SOTW"), (name, "/certs/a.pem")]);
+        assert_eq!(report.warnings, [format!("{name} has no meaning without {switch}=true")]);
+    }
+}
+
+#[test]
+fn the_warning_about_an_empty_variable_is_true_where_our_default_is_another() {
+    let (settings, report) =
+        read(&[("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "")]);
+    let expected = "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL is empty, so it is as if it were not set";
+    assert_eq!(report.warnings, [expected]);
+    let unset = read(&[("CONFIG_TYPE", "GRPC_XDS_SOTW")]).0;
+    let pause = |settings: &Settings| settings.rules.xds.as_ref().map(|xds| format!("{:?}", xds.backoff));
+    assert!(pause(&settings).is_some());
+    assert_eq!(pause(&settings), pause(&unset));
+}
+
+#[test]
 fn a_file_that_only_repeats_defaults_gives_way() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config/ratelimitd.yaml");
     let variables = [("RUNTIME_ROOT", "/data"), ("BACKEND_TYPE", "redis"), ("PORT", "80")];
