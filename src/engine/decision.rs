@@ -155,9 +155,15 @@ impl Decision {
 
     /// The result of every counter that was decided, once each, as it is after the request.
     pub fn limit_results(&self) -> impl Iterator<Item = LimitResult<'_>> {
-        let is_last =
-            |charged: &ChargedLimit<'_>| self.plan.charges.last_on_counter(charged.index) == charged.index;
-        self.plan.charged().filter(is_last).filter_map(|charged| self.result(charged))
+        self.counter_results().map(|(_, result)| result)
+    }
+
+    /// [`Decision::limit_results`], each with the key of its counter.
+    pub fn counter_results<'d>(&'d self) -> impl Iterator<Item = (&'d str, LimitResult<'d>)> {
+        let charges = &self.plan.charges;
+        let is_last = |charged: &ChargedLimit<'_>| charges.last_on_counter(charged.index) == charged.index;
+        let keyed = |charged: ChargedLimit<'d>| Some((charges.get(charged.index).0, self.result(charged)?));
+        self.plan.charged().filter(is_last).filter_map(keyed)
     }
 
     /// Shortest wait after which the same request would be admitted, if nothing else happens; [`RetryAfter::Now`] if it

@@ -30,7 +30,9 @@ pub enum LineError {
 }
 
 /// A request and the time at which it was made.
-pub(super) struct Recorded {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Microseconds since the epoch.
     pub t_us: u64,
     pub request: Request,
 }
@@ -48,6 +50,10 @@ struct RecordedJson {
 }
 
 impl Recorded {
+    /// Reads one line of JSON.
+    ///
+    /// # Errors
+    /// [`LineError`] if it is no valid request.
     pub fn parse(text: &str) -> Result<Self, LineError> {
         let Object(RecordedJson { t_us: Number(t_us), domain, descriptors, hits_addend }) =
             serde_json::from_str(text)?;

@@ -8,12 +8,11 @@ mod summary;
 
 use std::io::{BufRead, Write};
 
-pub use line::LineError;
+pub use line::{LineError, Recorded};
 pub use store::{MemoryReplay, RedisAccess, RedisReplay, ReplayStore, ReplayStoreError};
-pub use summary::Summary;
+pub use summary::{LimitCount, Summary};
 
 use crate::engine::{Charges, Decision, Enforcement, Plan, RuleSet};
-use line::Recorded;
 
 /// Requests that are decided in one step.
 const CHUNK: usize = 1_024;

@@ -52,6 +52,13 @@ impl MemoryReplay {
         }
     }
 
+    /// A store for requests in the order of their times: it forgets counters that equal unused ones, so it holds the
+    /// keys in use and not all that ever were.
+    #[must_use]
+    pub fn in_time_order() -> Self {
+        Self { store: MemoryStore::new(MemoryOptions { max_keys: MAX_KEYS, grace_us: 0 }, SystemClock) }
+    }
+
     /// Keys and evictions. After evictions, answers may admit too much.
     #[must_use]
     pub fn stats(&self) -> MemoryStats {
