@@ -14,6 +14,7 @@ pub mod limiter;
 pub mod replay;
 pub mod rules;
 pub mod settings;
+pub mod simulate;
 pub mod store;
 pub mod telemetry;
 pub mod transport;

@@ -20,6 +20,7 @@ mod seconds;
 pub mod serve;
 mod service_connection;
 pub mod settings;
+pub mod simulate;
 mod stop_signals;
 pub mod validate;
 
@@ -36,6 +37,7 @@ use program::Program;
 use replay::ReplayArgs;
 use serve::ServeArgs;
 use settings::SettingsArgs;
+use simulate::SimulateArgs;
 use validate::ValidateArgs;
 
 /// Decides whether requests may go ahead: from YAML rules, for Envoy and for internal services.
@@ -52,7 +54,8 @@ Examples:
   ratelimitd explain --rules config/rules --domain edge generic_key=slow
   ratelimitd check --address localhost:8081 --domain edge generic_key=slow
   ratelimitd counters show --domain edge generic_key=slow
-  ratelimitd replay --rules config/rules --requests yesterday.jsonl > answers.jsonl"
+  ratelimitd replay --rules config/rules --requests yesterday.jsonl > answers.jsonl
+  ratelimitd simulate --rules config/rules --map config/maps/envoy-address.yaml access.log"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -71,6 +74,7 @@ enum Command {
     Counters(CountersArgs),
     Health(HealthArgs),
     Replay(ReplayArgs),
+    Simulate(Box<SimulateArgs>),
     Settings(SettingsArgs),
     Migrate(MigrateArgs),
 }
@@ -102,6 +106,7 @@ pub fn run() -> ExitCode {
         Command::Counters(args) => counters::run(&args),
         Command::Health(args) => health::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Settings(args) => settings::run(&args),
         Command::Migrate(args) => migrate::run(&args),
     }

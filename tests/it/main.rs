@@ -10,6 +10,7 @@ mod metrics;
 mod redis;
 mod rules;
 mod service;
+mod simulate;
 mod store;
 mod support;
 mod xds;

@@ -6,7 +6,8 @@ use crate::code::{Code, Definition};
 use crate::source::{Source, report, sources_below};
 
 /// In each of these modules a type's name is used once, in all modules below it and with any visibility.
-const MODULES: [&str; 7] = ["app", "engine", "rules", "settings", "store", "telemetry", "transport"];
+const MODULES: [&str; 8] =
+    ["app", "engine", "rules", "settings", "simulate", "store", "telemetry", "transport"];
 
 /// Verbs and prepositions that need the noun they are about.
 const NEEDS_A_NOUN: [&str; 7] = ["ask", "note", "number", "of", "read", "spell", "words"];

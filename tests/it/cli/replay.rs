@@ -51,7 +51,7 @@ fn file(text: &str, suffix: &str) -> NamedTempFile {
     file
 }
 
-fn rules() -> RuleSet {
+pub(crate) fn rules() -> RuleSet {
     let file = file(RULES, ".yaml");
     let options = LoadOptions {
         merge_domains: false,

@@ -15,6 +15,7 @@ const TCP_PROXY_TYPE: &str = "type.googleapis.com/envoy.extensions.filters.netwo
 const HCM_TYPE: &str =
     "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 const ROUTER_TYPE: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
+const FILE_LOG_TYPE: &str = "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog";
 const TLS_TYPE: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
 const PROTOCOL_TYPE: &str = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
@@ -28,6 +29,7 @@ pub struct Bootstrap {
     tls: Option<Value>,
     routes: Vec<Value>,
     tcp_descriptors: Value,
+    access_log: Option<Value>,
 }
 
 /// A route to the upstream, with `rate_limits` in the route table.
@@ -56,6 +58,7 @@ impl Bootstrap {
             tls: None,
             routes: Vec::new(),
             tcp_descriptors: json!([{"entries": [{"key": "listener", "value": "tcp"}]}]),
+            access_log: None,
         }
     }
 
@@ -95,6 +98,16 @@ impl Bootstrap {
         self
     }
 
+    /// Writes a log of the requests to a file: in Envoy's default format, or one JSON object of `fields` per line.
+    pub fn access_log(mut self, path: &Path, fields: Option<Value>) -> Self {
+        let mut log = json!({"@type": FILE_LOG_TYPE, "path": path});
+        if let Some(fields) = fields {
+            log["log_format"] = json!({"json_format": fields});
+        }
+        self.access_log = Some(json!([{"name": "envoy.access_loggers.file", "typed_config": log}]));
+        self
+    }
+
     /// The whole configuration; the upstream listens on the Unix socket `upstream`.
     pub(super) fn to_json(&self, upstream: &Path) -> Value {
         let pipe = json!({"pipe": {"path": upstream}});
@@ -111,10 +124,14 @@ impl Bootstrap {
         let mut filter = self.filter(FILTER_TYPE);
         filter["enable_x_ratelimit_headers"] = json!("DRAFT_VERSION_03");
         let filters = json!([{"name": FILTER, "typed_config": filter}, router()]);
+        let mut manager = connection_manager("ingress", &filters, &json!(self.routes));
+        if let Some(log) = &self.access_log {
+            manager["typed_config"]["access_log"] = log.clone();
+        }
         json!({
             "name": "http",
             "address": any_port(),
-            "filter_chains": [{"filters": [connection_manager("ingress", &filters, &json!(self.routes))]}],
+            "filter_chains": [{"filters": [manager]}],
         })
     }
 

@@ -90,6 +90,8 @@ impl Envoy {
 fn launch(file: &Path) -> Daemon {
     let mut command = Command::new(binary());
     command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"]);
+    // Access logs are otherwise written every ten seconds.
+    command.args(["--file-flush-interval-msec", "100"]);
     command.arg("--admin-address-path").arg(admin_address_file(file)).arg("-c").arg(file);
     Daemon::spawn("Envoy", "make tools", &mut command)
 }

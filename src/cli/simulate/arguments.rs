@@ -1,0 +1,124 @@
+//! The arguments of `simulate`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use crate::cli::rule_options::RuleOptions;
+use crate::simulate::bounds::{Bounds, Share};
+use crate::simulate::log::Format;
+
+/// The value of `--format` for which the format is recognized.
+const AUTO: &str = "auto";
+
+/// Show what rules would have done to the requests of an access log.
+///
+/// Reads access logs, makes requests of their lines by a map, and decides them at the times of the log, as a service
+/// would have done. Prints a table of the limits: who is over which, and what would change.
+/// Exit code 0: done. 1: the rules have problems. 2: the log, the map or the output has, or more than 1 % of the lines
+/// cannot be read. 3: a rule breaks a bound.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  ratelimitd simulate --rules config/rules --map config/maps/envoy-address.yaml access.log
+  ratelimitd simulate --rules new.yaml --compare config/rules --map map.yaml --recommend access.log.1.gz access.log
+  ratelimitd simulate --rules config/rules --map map.yaml --max-denied 0.5% --report-json report.json access.log.zst
+  ratelimitd simulate --rules config/rules --map map.yaml --explain-line 17 access.log")]
+pub struct SimulateArgs {
+    /// The rules to judge: rule files, or directories with *.yaml and *.yml files
+    #[arg(long, value_name = "PATH", required = true)]
+    pub rules: Vec<PathBuf>,
+
+    /// The rules in force now: the report says what would change
+    #[arg(long, value_name = "PATH")]
+    pub compare: Vec<PathBuf>,
+
+    /// A YAML file that says which descriptors a line becomes; not needed for recorded requests (jsonl)
+    #[arg(long, value_name = "FILE")]
+    pub map: Option<PathBuf>,
+
+    /// The format of the lines
+    #[arg(long, default_value = AUTO, value_parser = format_names())]
+    pub format: String,
+
+    /// A request may be in the log so much later than it began, as a log has requests when they end
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = humantime::parse_duration)]
+    pub reorder: Duration,
+
+    /// Decide each limit also as every algorithm
+    #[arg(long)]
+    pub algorithms: bool,
+
+    /// Recommend the smallest limits that would touch at most 0.1 % of keys and 0.01 % of good requests
+    #[arg(long)]
+    pub recommend: bool,
+
+    /// Write the report as JSON; `-` writes it to standard output, in place of the table
+    #[arg(long, value_name = "FILE|-")]
+    pub report_json: Option<PathBuf>,
+
+    /// Show keys as they are; they are hashed otherwise, as they may name persons
+    #[arg(long)]
+    pub show_keys: bool,
+
+    /// End with code 3 if a larger share of a rule's requests is over its limit
+    #[arg(long, value_name = "PERCENT%")]
+    pub max_denied: Option<Share>,
+
+    /// End with code 3 if a larger share of all good requests is over the limit of one rule
+    #[arg(long, value_name = "PERCENT%")]
+    pub max_good_denied: Option<Share>,
+
+    /// End with code 3 if more keys are over the limit of one rule
+    #[arg(long, value_name = "N")]
+    pub max_keys_hit: Option<u64>,
+
+    /// Accept any number of lines that cannot be read, and files that are cut
+    #[arg(long)]
+    pub lenient: bool,
+
+    /// Only show what line N of the first log becomes, and which limits it meets
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub explain_line: Option<u64>,
+
+    /// Threads that parse lines [default: one per core]; the report does not depend on it
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// How the rule files are read
+    #[command(flatten)]
+    pub options: RuleOptions,
+
+    /// The log, in the order of time: files, also *.gz and *.zst, `-` for standard input
+    #[arg(value_name = "LOG", required = true)]
+    pub logs: Vec<PathBuf>,
+}
+
+fn format_names() -> PossibleValuesParser {
+    PossibleValuesParser::new([AUTO].into_iter().chain(Format::ALL.map(Format::name)))
+}
+
+impl SimulateArgs {
+    pub(super) fn format(&self) -> Option<Format> {
+        Format::parse(&self.format)
+    }
+
+    pub(super) fn reorder_us(&self) -> u64 {
+        u64::try_from(self.reorder.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn threads(&self) -> NonZeroUsize {
+        self.threads.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+    }
+
+    pub(super) fn bounds(&self) -> Bounds {
+        Bounds {
+            max_denied: self.max_denied,
+            max_good_denied: self.max_good_denied,
+            max_keys_hit: self.max_keys_hit,
+        }
+    }
+}

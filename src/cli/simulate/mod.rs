@@ -1,0 +1,180 @@
+//! `simulate`: what rules would have done to the requests of an access log.
+
+mod arguments;
+mod explain;
+mod failure;
+mod interrupt;
+mod progress;
+mod table;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+
+use sha2::{Digest as _, Sha256};
+
+use self::failure::{Failure, LOG, RULES};
+use self::interrupt::on_interrupt;
+use self::progress::LogProgress;
+use super::output::{end, print, report};
+use crate::engine::RuleSet;
+use crate::rules::{LoadOptions, LoadedRules, load};
+use crate::simulate::log::Input;
+use crate::simulate::map::Map;
+use crate::simulate::pass::{PassOptions, RecommendationBounds, RuleSets, simulate};
+use crate::simulate::report::{FileDigest, Report};
+use crate::simulate::variants::variants;
+
+pub use arguments::SimulateArgs;
+
+/// A rule breaks a bound.
+const BOUND: u8 = 3;
+/// Of the lines of a log, so many parts per million may be unreadable.
+const MAX_UNREADABLE_PPM: u64 = 10_000;
+
+/// The table goes to standard output; the progress bar and errors to standard error.
+#[must_use]
+pub fn run(args: &SimulateArgs) -> ExitCode {
+    match run_simulation(args) {
+        Ok(code) => code,
+        Err(Failure(code, problem)) => {
+            report(problem);
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
+    let options = args.options.load().map_err(|error| Failure::new(LOG, error))?;
+    let judged = load(&args.rules, options.clone()).map_err(|problems| Failure::new(RULES, problems))?;
+    let map = args.map.as_deref().map(Map::load).transpose().map_err(|error| Failure::new(LOG, error))?;
+    if let Some(number) = args.explain_line {
+        return explain::run(args, number, &judged, map.as_ref());
+    }
+    if args.max_good_denied.is_some() && !map.as_ref().is_some_and(Map::has_good) {
+        let reason = "--max-good-denied needs a map with `good`, which says which requests are good";
+        return Err(Failure::new(LOG, reason));
+    }
+    let mut digests = digests("rules", &rule_files(&judged))?;
+    let in_force = in_force(args, options.clone(), &mut digests)?;
+    if let Some(map) = &args.map {
+        digests.push(digest("map", map)?);
+    }
+    let rules = rule_sets(args, judged, in_force, &options)?;
+    let pass_options = PassOptions {
+        format: args.format(),
+        reorder_us: args.reorder_us(),
+        threads: args.threads(),
+        show_keys: args.show_keys,
+        recommend: args.recommend.then(RecommendationBounds::default),
+        command_line: std::env::args().skip(1).collect(),
+        digests,
+    };
+    let mut report = simulated(args, &rules, map.as_ref(), &pass_options)?;
+    report.bounds = args.bounds().check(&report);
+    show(args, &report)
+}
+
+/// The rules of `--compare`.
+fn in_force(
+    args: &SimulateArgs,
+    options: LoadOptions,
+    known: &mut Vec<FileDigest>,
+) -> Result<Option<RuleSet>, Failure> {
+    if args.compare.is_empty() {
+        return Ok(None);
+    }
+    let loaded = load(&args.compare, options).map_err(|problems| Failure::new(RULES, problems))?;
+    known.extend(digests("compare", &rule_files(&loaded))?);
+    Ok(Some(loaded.into_rules()))
+}
+
+fn rule_sets(
+    args: &SimulateArgs,
+    judged: LoadedRules,
+    in_force: Option<RuleSet>,
+    options: &LoadOptions,
+) -> Result<RuleSets, Failure> {
+    let variants = match args.algorithms {
+        true => variants(&judged.specs, options.defaults, options.hashing)
+            .map_err(|error| Failure::new(RULES, error))?,
+        false => Vec::new(),
+    };
+    Ok(RuleSets { judged: judged.into_rules(), in_force, variants })
+}
+
+fn rule_files(loaded: &LoadedRules) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for name in loaded.documents.iter().flat_map(|domain| &domain.documents) {
+        let file = PathBuf::from(&**name);
+        if !files.contains(&file) {
+            files.push(file);
+        }
+    }
+    files
+}
+
+fn digests(role: &str, files: &[PathBuf]) -> Result<Vec<FileDigest>, Failure> {
+    files.iter().map(|file| digest(role, file)).collect()
+}
+
+fn digest(role: &str, file: &Path) -> Result<FileDigest, Failure> {
+    let name = file.display().to_string();
+    let bytes = fs::read(file).map_err(|error| Failure::new(LOG, format_args!("{name}: {error}")))?;
+    let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(FileDigest { role: role.to_owned(), name, sha256 })
+}
+
+fn simulated(
+    args: &SimulateArgs,
+    rules: &RuleSets,
+    map: Option<&Map>,
+    options: &PassOptions,
+) -> Result<Report, Failure> {
+    let inputs = args.logs.iter().map(|path| Input::open(path)).collect::<Result<Vec<_>, _>>();
+    let inputs = inputs.map_err(|error| Failure::new(LOG, error))?;
+    let stop = AtomicBool::new(false);
+    let mut shown = LogProgress::new(&inputs);
+    let simulated = on_interrupt(&stop, || {
+        simulate(rules, map, inputs, options, (&stop, &mut |progress| shown.update(progress)))
+    });
+    shown.finish();
+    let simulated = simulated.map_err(|error| Failure::new(LOG, error))?;
+    simulated.map_err(|error| Failure::new(LOG, error))
+}
+
+/// Writes the report, and ends with the code that says what it found.
+fn show(args: &SimulateArgs, found: &Report) -> Result<ExitCode, Failure> {
+    if let Some(path) = &args.report_json {
+        let text = serde_json::to_string(found).map_err(|error| Failure::new(LOG, error))? + "\n";
+        if path.as_os_str() == "-" {
+            return Ok(end(print(&text), code(args, found)));
+        }
+        let written = fs::write(path, text);
+        written.map_err(|error| Failure::new(LOG, format_args!("{}: {error}", path.display())))?;
+    }
+    Ok(end(print(&table::table(found)), code(args, found)))
+}
+
+fn code(args: &SimulateArgs, found: &Report) -> ExitCode {
+    let method = &found.method;
+    let is_cut = method.inputs.iter().any(|input| input.cut.is_some());
+    let most = u128::from(method.lines) * u128::from(MAX_UNREADABLE_PPM);
+    if !args.lenient && (is_cut || u128::from(method.unreadable) * 1_000_000 > most) {
+        let (unreadable, lines) = (method.unreadable, method.lines);
+        report(format_args!(
+            "{unreadable} of {lines} lines could not be read{}; --lenient accepts that",
+            if is_cut { ", and a file is cut" } else { "" }
+        ));
+        return ExitCode::from(LOG);
+    }
+    let broken = found.bounds.iter().filter(|bound| !bound.is_kept);
+    let sentences = broken.flat_map(|bound| bound.broken_by.iter().map(move |rule| (&bound.bound, rule)));
+    let mut code = ExitCode::SUCCESS;
+    for (bound, rule) in sentences {
+        report(format_args!("{bound} is broken by {rule}"));
+        code = ExitCode::from(BOUND);
+    }
+    code
+}

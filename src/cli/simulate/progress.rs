@@ -1,0 +1,47 @@
+//! The progress bar: bytes of files, lines per second, time to go.
+
+use std::io::{self, IsTerminal};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::simulate::log::{Input, ReadBytes};
+use crate::simulate::pass::Progress;
+
+/// A bar on a terminal, nothing elsewhere.
+pub(super) struct LogProgress {
+    bar: ProgressBar,
+    read: Vec<ReadBytes>,
+}
+
+impl LogProgress {
+    pub fn new(inputs: &[Input]) -> Self {
+        let read = inputs.iter().map(|input| input.read_bytes.clone()).collect();
+        if !io::stderr().is_terminal() {
+            return Self { bar: ProgressBar::hidden(), read };
+        }
+        // `None` if one is a stream: then there is no end to go to.
+        let size: Option<u64> = inputs.iter().map(|input| input.size).sum();
+        let bar = ProgressBar::with_draw_target(size, ProgressDrawTarget::stderr_with_hz(5));
+        let template = match size {
+            Some(_) => "{bar:40} {bytes} of {total_bytes}, {msg}, {eta} left",
+            None => "{spinner} {bytes}, {msg}",
+        };
+        let style = ProgressStyle::with_template(template);
+        // The templates are constants, so the fallback is never used.
+        Self { bar: bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())), read }
+    }
+
+    pub fn update(&mut self, progress: Progress) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        let millis = self.bar.elapsed().as_millis().max(1);
+        let per_second = u128::from(progress.lines) * 1_000 / millis;
+        self.bar.set_message(format!("{per_second} lines/s"));
+        self.bar.set_position(self.read.iter().map(ReadBytes::get).sum());
+    }
+
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

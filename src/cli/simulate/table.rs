@@ -1,0 +1,221 @@
+//! The report on a terminal: a table of the limits, what must not be overlooked, and the verdict.
+
+use std::io::{self, IsTerminal};
+
+use crate::simulate::report::{Method, Recommendation, Report, RuleReport, percent};
+
+const RED: &str = "\x1b[31m";
+const BOLD: &str = "\x1b[1m";
+const PLAIN: &str = "\x1b[0m";
+
+/// The table, the notes and the verdict, coloured if standard output is a terminal.
+pub(super) fn table(report: &Report) -> String {
+    rendered(report, io::stdout().is_terminal())
+}
+
+fn rendered(report: &Report, is_coloured: bool) -> String {
+    let paint = |style: &str, text: &str| match is_coloured {
+        true => format!("{style}{text}{PLAIN}"),
+        false => text.to_owned(),
+    };
+    let mut text = String::new();
+    if report.partial {
+        text += &paint(RED, "Interrupted: this is the report of the lines read until then.");
+        text += "\n\n";
+    }
+    if !report.rules.is_empty() {
+        let rows = rows(report);
+        for (index, line) in aligned(&rows).iter().enumerate() {
+            let is_over = index > 0 && report.rules.get(index - 1).is_some_and(|rule| rule.over > 0);
+            let style = if index == 0 { Some(BOLD) } else { is_over.then_some(RED) };
+            text += &style.map_or_else(|| line.clone(), |style| paint(style, line));
+            text.push('\n');
+        }
+        text.push('\n');
+    }
+    for note in notes(report) {
+        text += &note;
+        text.push('\n');
+    }
+    text += &paint(BOLD, &report.verdict);
+    text.push('\n');
+    text
+}
+
+/// The header and a row for each limit.
+fn rows(report: &Report) -> Vec<Vec<String>> {
+    let has = |find: fn(&RuleReport) -> bool| report.rules.iter().any(find);
+    let (has_old, has_good) = (has(|rule| rule.old.is_some()), has(|rule| rule.good_over.is_some()));
+    let has_recommendation = has(|rule| rule.recommendation.is_some());
+    let mut header = vec!["rule", "limit", "asked", "over", "over %"];
+    header.extend(has_old.then_some("old over %"));
+    header.extend(["keys", "keys over"]);
+    header.extend(has_good.then_some("good over"));
+    header.extend(has_recommendation.then_some("recommended"));
+    let mut rows = vec![header.into_iter().map(str::to_owned).collect()];
+    for rule in &report.rules {
+        let mut row = vec![
+            rule.rule.clone(),
+            limit(rule),
+            rule.asked.to_string(),
+            rule.over.to_string(),
+            percent(rule.over_share_ppm),
+        ];
+        if has_old {
+            row.push(rule.old.as_ref().map_or_else(|| "-".to_owned(), |old| percent(old.over_share_ppm)));
+        }
+        row.extend([rule.keys.to_string(), rule.keys_over.to_string()]);
+        if has_good {
+            row.push(rule.good_over.unwrap_or(0).to_string());
+        }
+        if has_recommendation {
+            row.push(rule.recommendation.as_ref().map_or_else(String::new, recommended));
+        }
+        rows.push(row);
+    }
+    rows
+}
+
+fn limit(rule: &RuleReport) -> String {
+    let shadow = if rule.shadow { " shadow" } else { "" };
+    if rule.algorithm.is_empty() {
+        return "of requests".to_owned();
+    }
+    format!("{}/{} s {}{shadow}", rule.limit, rule.period_s, rule.algorithm)
+}
+
+fn recommended(found: &Recommendation) -> String {
+    match found.not_enough_data {
+        Some(_) => "not enough data".to_owned(),
+        None => found.limit.to_string(),
+    }
+}
+
+/// Cells padded to the width of their column: texts to the left, all others to the right.
+fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
+            0 | 1 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// What a reader must know before the numbers are believed.
+fn notes(report: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !report.unmet_rules.is_empty() {
+        notes.push(format!("Never met: {}. Is a name misspelt?", report.unmet_rules.join(", ")));
+    }
+    let coarse: Vec<&str> =
+        report.rules.iter().filter(|rule| !rule.is_resolved).map(|rule| rule.rule.as_str()).collect();
+    if !coarse.is_empty() {
+        let resolution = report.method.clock_resolution_us;
+        notes.push(format!("Times have steps of {resolution} us: do not trust {}.", coarse.join(", ")));
+    }
+    for found in &report.algorithms {
+        let others = found.algorithms.iter().map(|counts| {
+            let own = if counts.is_own { " (now)" } else { "" };
+            let burst =
+                if counts.algorithm == "gcra" { format!(" burst {}", counts.burst) } else { String::new() };
+            format!("{}{burst}{own} {}", counts.algorithm, counts.over)
+        });
+        notes.push(format!("{} over limit as: {}", found.rule, others.collect::<Vec<_>>().join(", ")));
+    }
+    notes.extend(notes_of_lines(&report.method));
+    notes
+}
+
+fn notes_of_lines(method: &Method) -> Vec<String> {
+    let mut notes = Vec::new();
+    for input in &method.inputs {
+        if input.is_recognized && !input.format.is_empty() {
+            notes.push(format!("{}: read as {}.", input.name, input.format));
+        }
+        if let Some(reason) = &input.cut {
+            notes.push(format!("{}: not read to its end: {reason}.", input.name));
+        }
+    }
+    if method.unreadable > 0 {
+        notes.push(format!("{} of {} lines could not be read:", method.unreadable, method.lines));
+        let lines = method.unreadable_lines.iter();
+        notes.extend(lines.map(|line| format!("  {}:{}: {}", line.input, line.line, line.reason)));
+    }
+    if method.without_descriptor > 0 {
+        notes.push(format!(
+            "{} lines have no value for any descriptor of the map.",
+            method.without_descriptor
+        ));
+    }
+    let reordering = &method.reordering;
+    if reordering.late > 0 {
+        let (late, window) = (reordering.late, reordering.window_us / 1_000_000);
+        let most = reordering.most_late_us.div_ceil(1_000_000);
+        notes.push(format!(
+            "{late} requests came later than --reorder {window}s allows, the latest by {most} s more."
+        ));
+    }
+    if reordering.was_shortened {
+        notes.push("Too many requests were within --reorder: it was shorter at times.".to_owned());
+    }
+    if method.sampling.level > 0 {
+        let error = percent(method.sampling.key_error_ppm);
+        notes.push(format!("Counts of keys are estimates, with a standard error of {error} %."));
+    }
+    if method.evictions > 0 {
+        notes.push(format!("{} counters were evicted: limits admitted too much.", method.evictions));
+    }
+    if let Some(agreement) = &method.agreement {
+        let share = percent(agreement.agreement_ppm);
+        let (recorded, simulated) = (agreement.only_recorded, agreement.only_simulated);
+        notes.push(format!(
+            "{share} % of decisions are as recorded; {recorded} were denied only then, {simulated} only here."
+        ));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_aligned_and_coloured_only_on_a_terminal() {
+        let rule = |name: &str, over| RuleReport {
+            rule: name.to_owned(),
+            algorithm: "gcra".to_owned(),
+            limit: 60,
+            period_s: 60,
+            is_resolved: true,
+            asked: 1_000,
+            over,
+            over_share_ppm: over * 1_000,
+            ..RuleReport::default()
+        };
+        let report = Report {
+            rules: vec![rule("per-client", 5), rule("b", 0)],
+            unmet_rules: vec!["edge.slow".to_owned()],
+            verdict: "All is well.".to_owned(),
+            ..Report::default()
+        };
+        let expected = "\
+rule        limit         asked  over  over %  keys  keys over
+per-client  60/60 s gcra   1000     5     0.5     0          0
+b           60/60 s gcra   1000     0       0     0          0
+
+Never met: edge.slow. Is a name misspelt?
+All is well.
+";
+        assert_eq!(rendered(&report, false), expected);
+        let coloured = rendered(&report, true);
+        assert!(
+            coloured.contains(RED)
+                && coloured.replace(RED, "").replace(BOLD, "").replace(PLAIN, "") == expected
+        );
+    }
+}

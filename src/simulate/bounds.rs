@@ -1,0 +1,154 @@
+//! Bounds that a rule change has to keep: the test of a pull request.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::report::{BoundCheck, Report, percent, share_ppm};
+
+/// A share of requests in parts per million.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share(pub u64);
+
+/// Not a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a share: write percent with at most four decimals, such as 0.5%")]
+pub struct ShareError;
+
+impl FromStr for Share {
+    type Err = ShareError;
+
+    fn from_str(text: &str) -> Result<Self, ShareError> {
+        let (whole, decimals) = text
+            .strip_suffix('%')
+            .ok_or(ShareError)
+            .map(|number| number.split_once('.').unwrap_or((number, "")))?;
+        let is_number = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_digit());
+        if whole.is_empty()
+            || whole.len() > 3
+            || decimals.len() > 4
+            || !is_number(whole)
+            || !is_number(decimals)
+        {
+            return Err(ShareError);
+        }
+        let digits = format!("{whole}{decimals:0<4}");
+        let ppm = digits.parse().map_err(|_| ShareError)?;
+        if ppm > 1_000_000 { Err(ShareError) } else { Ok(Self(ppm)) }
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", percent(self.0))
+    }
+}
+
+/// The most that each rule may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// Of the requests that meet a rule, those over its limit.
+    pub max_denied: Option<Share>,
+    /// Of all good requests, those over the limit of a rule.
+    pub max_good_denied: Option<Share>,
+    /// Keys over the limit of a rule.
+    pub max_keys_hit: Option<u64>,
+}
+
+impl Bounds {
+    /// Compares each rule with the bounds that are set.
+    #[must_use]
+    pub fn check(&self, report: &Report) -> Vec<BoundCheck> {
+        let max_denied = self.max_denied.map(|most| {
+            let broken = report.rules.iter().filter(|rule| is_above(rule.over, rule.asked, most));
+            let sentence = broken.map(|rule| {
+                let share = percent(share_ppm(rule.over, rule.asked));
+                format!(
+                    "{}: {} of {} requests are over the limit ({share} %)",
+                    rule.rule, rule.over, rule.asked
+                )
+            });
+            bound_check(format!("--max-denied {most}"), sentence.collect())
+        });
+        let good = report.totals.good.unwrap_or(0);
+        let max_good_denied = self.max_good_denied.map(|most| {
+            let denied = report.rules.iter().map(|rule| (rule, rule.good_over.unwrap_or(0)));
+            let broken = denied.filter(|(_, denied)| is_above(*denied, good, most));
+            let sentence = broken.map(|(rule, denied)| {
+                let share = percent(share_ppm(denied, good));
+                format!("{}: {denied} of {good} good requests are over the limit ({share} %)", rule.rule)
+            });
+            bound_check(format!("--max-good-denied {most}"), sentence.collect())
+        });
+        let max_keys_hit = self.max_keys_hit.map(|most| {
+            let broken = report.rules.iter().filter(|rule| rule.keys_over > most);
+            let sentence = broken.map(|rule| {
+                format!("{}: {} of {} keys are over the limit", rule.rule, rule.keys_over, rule.keys)
+            });
+            bound_check(format!("--max-keys-hit {most}"), sentence.collect())
+        });
+        [max_denied, max_good_denied, max_keys_hit].into_iter().flatten().collect()
+    }
+}
+
+/// Whether a part is a larger share of the whole; compared without rounding.
+fn is_above(part: u64, whole: u64, most: Share) -> bool {
+    u128::from(part) * 1_000_000 > u128::from(whole) * u128::from(most.0)
+}
+
+fn bound_check(bound: String, broken_by: Vec<String>) -> BoundCheck {
+    BoundCheck { bound, is_kept: broken_by.is_empty(), broken_by }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::{RuleReport, Totals};
+    use super::*;
+
+    #[test]
+    fn shares_are_exact() {
+        let table = [
+            ("0.5%", Some(5_000)),
+            ("100%", Some(1_000_000)),
+            ("0.0001%", Some(1)),
+            ("0%", Some(0)),
+            ("12%", Some(120_000)),
+        ];
+        for (text, ppm) in table {
+            assert_eq!(text.parse().ok(), ppm.map(Share), "{text}");
+            assert_eq!(Share(ppm.unwrap_or(0)).to_string(), text);
+        }
+        for text in ["", "%", "0.5", "101%", "0.00001%", "-1%", "1e2%", ".5%", "0.5 %"] {
+            assert_eq!(text.parse::<Share>(), Err(ShareError), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_broken_bound_names_the_rule() {
+        let rule = |name: &str, over, good_over, keys_over| RuleReport {
+            rule: name.to_owned(),
+            asked: 1_000,
+            over,
+            good_over: Some(good_over),
+            keys: 50,
+            keys_over,
+            ..RuleReport::default()
+        };
+        let totals = Totals { good: Some(10_000), ..Totals::default() };
+        let report =
+            Report { rules: vec![rule("a", 5, 1, 2), rule("b", 6, 0, 3)], totals, ..Report::default() };
+        let bounds = Bounds {
+            max_denied: Some(Share(5_000)),
+            max_good_denied: Some(Share(100)),
+            max_keys_hit: Some(2),
+        };
+        let checks = bounds.check(&report);
+        let broken: Vec<(&str, usize)> =
+            checks.iter().map(|check| (check.bound.as_str(), check.broken_by.len())).collect();
+        assert_eq!(
+            broken,
+            [("--max-denied 0.5%", 1), ("--max-good-denied 0.01%", 0), ("--max-keys-hit 2", 1)]
+        );
+        assert_eq!(checks[0].broken_by, ["b: 6 of 1000 requests are over the limit (0.6 %)"]);
+        assert!(checks[1].is_kept && Bounds::default().check(&report).is_empty());
+    }
+}

@@ -1,0 +1,74 @@
+//! Lines of HAProxy's `option httplog`, with or without a header of syslog.
+
+use super::columns::split_request_line;
+use super::fault::LineFault;
+
+/// Replaces `values` by the values of [`HAPROXY_FIELDS`](super::format::HAPROXY_FIELDS).
+pub(super) fn split_haproxy<'l>(line: &'l str, values: &mut Vec<&'l str>) -> Result<(), LineFault> {
+    values.clear();
+    let missing = |column| LineFault::Column { format: "haproxy", column, bytes: 0 };
+    // The date in brackets is the second column: what is before the column before it is the header of syslog.
+    let date = line.find(" [").ok_or_else(|| missing("[accept date]"))?;
+    let client = line[..date].rsplit(' ').next().unwrap_or_default();
+    let (accept_date, rest) = line[date + 2..].split_once("] ").ok_or_else(|| missing("[accept date]"))?;
+    let (columns, request) = rest.split_once(" \"").ok_or_else(|| missing("\"request\""))?;
+    let request = request.strip_suffix('"').unwrap_or(request);
+    let mut columns = columns.split(' ');
+    let mut next = |name| columns.next().filter(|column| !column.is_empty()).ok_or_else(|| missing(name));
+    let frontend = next("frontend")?.trim_end_matches('~');
+    let (backend, server) =
+        next("backend/server")?.split_once('/').ok_or_else(|| missing("backend/server"))?;
+    let (timers, code, bytes_sent) = (next("timers")?, next("status code")?, next("bytes read")?);
+    let _cookies = (next("request cookie")?, next("response cookie")?);
+    let (state, _connections, _queues) = (next("termination state")?, next("connections")?, next("queues")?);
+    let headers: Vec<&str> = columns.filter(|column| column.starts_with('{')).collect();
+    let captured = |at: usize| headers.get(at).map_or("", |text| text.trim_matches(['{', '}']));
+    let (method, path, protocol) = split_request_line(request);
+    values.extend([client, accept_date, frontend, backend, server, timers, code, bytes_sent, state]);
+    values.extend([captured(0), captured(1), method, path, protocol]);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::format::HAPROXY_FIELDS;
+    use super::*;
+
+    const LINE: &str = "10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in~ static/srv1 10/0/30/69/109 200 2750 - - \
+                        ---- 1/1/1/1/0 0/0 {1wt.eu} {} \"GET /index.html HTTP/1.1\"";
+
+    #[test]
+    fn a_line_is_read_with_and_without_a_header_of_syslog() {
+        let with_header = format!("Feb  6 12:14:14 localhost haproxy[14389]: {LINE}");
+        for line in [LINE, &with_header] {
+            let mut values = Vec::new();
+            split_haproxy(line, &mut values).expect("a line of the format");
+            assert_eq!(values.len(), HAPROXY_FIELDS.len());
+            let expected = [
+                "10.0.1.2:33317",
+                "06/Feb/2009:12:14:14.655",
+                "http-in",
+                "static",
+                "srv1",
+                "10/0/30/69/109",
+                "200",
+                "2750",
+                "----",
+                "1wt.eu",
+                "",
+                "GET",
+                "/index.html",
+                "HTTP/1.1",
+            ];
+            assert_eq!(values, expected);
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_cut_names_the_column() {
+        let mut values = Vec::new();
+        let fault = split_haproxy(&LINE[..60], &mut values).expect_err("no request");
+        assert!(fault.to_string().contains("\"request\""), "{fault}");
+        assert!(split_haproxy("Server started", &mut values).is_err());
+    }
+}

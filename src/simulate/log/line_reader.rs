@@ -1,0 +1,111 @@
+//! From a line to the values of the fields that a map wants.
+
+use std::borrow::Cow;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::csv::split_csv;
+use super::fault::LineFault;
+use super::format::{Format, HAPROXY_FIELDS};
+use super::haproxy::split_haproxy;
+use super::json::read_object;
+use super::selected::Selected;
+use super::text_layout::{ENVOY, ISTIO, NGINX, TextLayout};
+
+/// A field that a format does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::simulate) struct UnknownField {
+    /// The position among the wanted fields.
+    pub index: usize,
+    pub known: Vec<String>,
+}
+
+/// Reads lines of one file.
+#[derive(Clone, Debug)]
+pub(in crate::simulate) struct LineReader {
+    format: Format,
+    /// For formats with columns: the columns of the wanted fields. For JSON: empty.
+    columns: Vec<usize>,
+    /// For JSON: the names of the wanted fields in the lines.
+    names: Vec<String>,
+}
+
+impl LineReader {
+    /// A reader of the fields `wanted`. `header` is the first line of a CSV file.
+    ///
+    /// # Errors
+    /// [`UnknownField`] for the first field that the format does not have.
+    pub fn new<'w>(
+        format: Format,
+        wanted: impl Iterator<Item = &'w str>,
+        header: &str,
+    ) -> Result<Self, UnknownField> {
+        let mut known: Option<Vec<String>> =
+            format.fields().map(|fields| fields.into_iter().map(str::to_owned).collect());
+        if format == Format::Csv {
+            let mut names = Vec::new();
+            // A header that is no CSV has no names, so that the first wanted one is unknown.
+            let _ = split_csv(header, &mut names);
+            known = Some(names.into_iter().map(|name| name.trim().to_owned()).collect());
+        }
+        let mut reader = Self { format, columns: Vec::new(), names: Vec::new() };
+        for (index, name) in wanted.enumerate() {
+            match &known {
+                None => reader.names.push(format.own_name(name).to_owned()),
+                Some(known) => match known.iter().position(|known| known == name) {
+                    Some(column) => reader.columns.push(column),
+                    None => return Err(UnknownField { index, known: known.clone() }),
+                },
+            }
+        }
+        Ok(reader)
+    }
+
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The values of the wanted fields of a line.
+    ///
+    /// # Errors
+    /// [`LineFault`] if the line does not have the format.
+    pub fn read_line<'l>(&self, line: &'l str) -> Result<Selected<'l>, LineFault> {
+        match self.format {
+            Format::Envoy => self.read_text(&ENVOY, line),
+            Format::Istio => self.read_text(&ISTIO, line),
+            Format::Nginx => self.read_text(&NGINX, line),
+            Format::Haproxy => {
+                let mut values = Vec::with_capacity(HAPROXY_FIELDS.len());
+                split_haproxy(line, &mut values)?;
+                Ok(self.columns.iter().map(|column| present(values[*column])).collect())
+            }
+            Format::Csv => {
+                let mut values = Vec::new();
+                split_csv(line, &mut values)?;
+                let value = |column: &usize| values.get_mut(*column).map(std::mem::take);
+                let selected: Option<SmallVec<[Cow<'l, str>; 8]>> = self.columns.iter().map(value).collect();
+                let selected = selected.ok_or(LineFault::Csv("it has fewer columns than the header"))?;
+                let is_present = |value: &Cow<'_, str>| !value.is_empty() && value != "-";
+                Ok(selected.into_iter().map(|value| Some(value).filter(is_present)).collect())
+            }
+            Format::EnvoyJson | Format::Json => {
+                let mut values = smallvec![None; self.names.len()];
+                read_object(line, &self.names, &mut values)?;
+                Ok(values)
+            }
+            // Recorded requests have no fields: `map` reads them whole.
+            Format::Jsonl => Ok(Selected::new()),
+        }
+    }
+
+    fn read_text<'l>(&self, layout: &TextLayout, line: &'l str) -> Result<Selected<'l>, LineFault> {
+        let mut values = Vec::with_capacity(layout.columns.len() + 2);
+        layout.split(line, &mut values)?;
+        Ok(self.columns.iter().map(|column| present(values[*column])).collect())
+    }
+}
+
+/// `-` is how the text formats write a missing value.
+fn present(value: &str) -> Option<Cow<'_, str>> {
+    (value != "-" && !value.is_empty()).then_some(Cow::Borrowed(value))
+}

@@ -1,0 +1,26 @@
+//! Access logs: from files to lines, and from a line to the values of its fields.
+//!
+//! Knows the formats of lines and nothing of rules: which fields become descriptors is decided by `map`.
+
+mod blocks;
+mod columns;
+mod csv;
+mod fault;
+mod format;
+mod haproxy;
+mod input;
+mod json;
+mod line_reader;
+mod recognize;
+mod selected;
+mod text_layout;
+mod timestamp;
+
+pub(super) use blocks::{Block, BlockReader, MAX_LINE_BYTES, lines};
+pub use fault::LineFault;
+pub use format::Format;
+pub use input::{Input, InputError, ReadBytes};
+pub(super) use line_reader::LineReader;
+pub(super) use recognize::recognize;
+pub(super) use selected::Selected;
+pub(super) use timestamp::TimeFormat;

@@ -1,0 +1,210 @@
+//! From a line of a log to a request.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::entry::DescriptorRule;
+use super::error::MapError;
+use super::expression::{Expression, whole_number};
+use super::fields::FieldIndex;
+use super::read::{CostRule, Map};
+use crate::engine::{Caller, Descriptor, Entry, Request};
+use crate::replay::Recorded;
+use crate::simulate::log::{Format, LineFault, LineReader, Selected, TimeFormat};
+
+/// A line that became a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::simulate) struct MappedLine {
+    pub t_us: u64,
+    pub request: Request,
+    /// `good` of the map; false without it.
+    pub is_good: bool,
+    /// `was_limited` of the map; false without it.
+    pub was_limited: bool,
+}
+
+/// A line that did not become a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::simulate) enum NotMapped {
+    /// `keep` does not hold.
+    NotKept,
+    /// Each descriptor has an entry without a value.
+    NoDescriptor,
+    Unreadable(LineFault),
+}
+
+impl From<LineFault> for NotMapped {
+    fn from(fault: LineFault) -> Self {
+        Self::Unreadable(fault)
+    }
+}
+
+/// Where the time of a request is.
+#[derive(Clone, Debug)]
+enum TimeSource {
+    Field(FieldIndex, TimeFormat),
+    /// The time at which nginx wrote the line, with and without milliseconds, and the duration of the request.
+    Nginx {
+        time_local: FieldIndex,
+        msec: FieldIndex,
+        request_time: FieldIndex,
+    },
+}
+
+/// Maps the lines of one file.
+#[derive(Clone, Debug)]
+pub(in crate::simulate) struct Mapping {
+    reader: LineReader,
+    /// `None` for recorded requests.
+    map: Option<(Arc<Map>, TimeSource)>,
+}
+
+impl Mapping {
+    /// Maps lines of `format` by `map`. `header` is the first line of a CSV file.
+    ///
+    /// # Errors
+    /// [`MapError`] if the map names a field that the format does not have, or the format has no time.
+    pub fn new(map: &Map, format: Format, header: &str) -> Result<Self, MapError> {
+        let mut map = map.clone();
+        let error = |map: &Map, line, reason| MapError { file: map.file.clone(), line, reason };
+        let source = match (map.time, format, format.time_field()) {
+            (Some((field, time_format)), _, _) => TimeSource::Field(field, time_format),
+            (None, Format::Nginx, _) => {
+                let mut field = |name| map.fields.index(name, 1);
+                let time_local = field("time_local");
+                TimeSource::Nginx { time_local, msec: field("msec"), request_time: field("request_time") }
+            }
+            (None, Format::Haproxy, Some(name)) => {
+                TimeSource::Field(map.fields.index(name, 1), TimeFormat::CommonLog)
+            }
+            (None, _, Some(name)) => TimeSource::Field(map.fields.index(name, 1), TimeFormat::Rfc3339),
+            (None, _, None) => {
+                let format = format.name();
+                let reason =
+                    format!("'time' is missing: the format {format} does not say which field has it");
+                return Err(error(&map, 1, reason));
+            }
+        };
+        let reader = LineReader::new(format, map.fields.names(), header).map_err(|unknown| {
+            let (name, line) = map.fields.get(unknown.index).unwrap_or_default();
+            let (format, known) = (format.name(), unknown.known.join(", "));
+            error(&map, line, format!("the format {format} has no field '{name}'; its fields are {known}"))
+        })?;
+        Ok(Self { reader, map: Some((Arc::new(map), source)) })
+    }
+
+    /// Lines are recorded requests, as `replay` reads them.
+    pub fn of_recorded_requests() -> Self {
+        let reader = LineReader::new(Format::Jsonl, std::iter::empty(), "");
+        let reader = reader.expect("no field is wanted, so none is unknown");
+        Self { reader, map: None }
+    }
+
+    pub fn format(&self) -> Format {
+        self.reader.format()
+    }
+
+    /// The fields that the map uses, with their values in a line; `None` for all if the line cannot be read.
+    pub fn used_fields(&self, line: &str) -> Vec<(String, Option<String>)> {
+        let Some((map, _)) = &self.map else { return Vec::new() };
+        let selected = self.reader.read_line(line).unwrap_or_default();
+        let value = |index: usize| selected.get(index).cloned().flatten().map(Cow::into_owned);
+        map.fields.names().enumerate().map(|(index, name)| (name.to_owned(), value(index))).collect()
+    }
+
+    /// The request of one line.
+    pub fn read_line(&self, line: &str) -> Result<MappedLine, NotMapped> {
+        let Some((map, time)) = &self.map else {
+            let recorded = Recorded::parse(line).map_err(|error| LineFault::Request(error.to_string()))?;
+            let Recorded { t_us, request } = recorded;
+            return Ok(MappedLine { t_us, request, is_good: false, was_limited: false });
+        };
+        let selected = self.reader.read_line(line)?;
+        if map.keep.as_ref().is_some_and(|keep| !keep.holds(&selected)) {
+            return Err(NotMapped::NotKept);
+        }
+        let t_us = time.read_time(&selected, map)?;
+        let descriptors = map.descriptors(&selected);
+        if descriptors.is_empty() {
+            return Err(NotMapped::NoDescriptor);
+        }
+        let hits = map.cost.units(&selected)?;
+        let descriptors = descriptors
+            .into_iter()
+            .map(|entries| Descriptor { entries, hits, ..Descriptor::default() })
+            .collect();
+        let holds = |condition: &Option<Expression>| condition.as_ref().is_some_and(|it| it.holds(&selected));
+        Ok(MappedLine {
+            t_us,
+            request: Request {
+                domain: map.domain.clone(),
+                hits_addend: 1,
+                descriptors,
+                caller: Caller::default(),
+            },
+            is_good: holds(&map.good),
+            was_limited: holds(&map.was_limited),
+        })
+    }
+}
+
+impl Map {
+    /// The descriptors of a line, without those that lack a value.
+    fn descriptors(&self, line: &Selected<'_>) -> Vec<Vec<Entry>> {
+        let mut descriptors = Vec::with_capacity(self.descriptors.len());
+        for DescriptorRule { when, entries: rules } in &self.descriptors {
+            if when.as_ref().is_some_and(|when| !when.holds(line)) {
+                continue;
+            }
+            let mut entries = Vec::with_capacity(rules.len());
+            for rule in rules {
+                let Some(value) = rule.value(line) else { break };
+                entries.push(Entry { key: rule.key.clone(), value: value.into_owned() });
+            }
+            if entries.len() == rules.len() {
+                descriptors.push(entries);
+            }
+        }
+        descriptors
+    }
+}
+
+impl CostRule {
+    /// The hits of each descriptor; `None` for one.
+    fn units(self, line: &Selected<'_>) -> Result<Option<u64>, LineFault> {
+        match self {
+            Self::Constant(1) => Ok(None),
+            Self::Constant(units) => Ok(Some(units)),
+            Self::Field { field, unit } => match line[field.0].as_deref() {
+                None => Ok(None),
+                Some(text) => {
+                    let amount = whole_number(text);
+                    let amount = amount.ok_or_else(|| LineFault::Cost(text.chars().take(60).collect()))?;
+                    // 0 would only ask.
+                    Ok(Some(amount.div_ceil(unit).max(1)))
+                }
+            },
+        }
+    }
+}
+
+impl TimeSource {
+    fn read_time(&self, line: &Selected<'_>, map: &Map) -> Result<u64, LineFault> {
+        let name = |field: &FieldIndex| map.fields.get(field.0).unwrap_or_default().0.to_owned();
+        let text = |field: &FieldIndex| line[field.0].as_deref();
+        match self {
+            Self::Field(field, format) => {
+                format.parse(text(field).ok_or_else(|| LineFault::NoTime(name(field)))?)
+            }
+            Self::Nginx { time_local, msec, request_time } => {
+                let Some(msec) = text(msec) else {
+                    let text = text(time_local).ok_or_else(|| LineFault::NoTime(name(time_local)))?;
+                    return TimeFormat::CommonLog.parse(text);
+                };
+                let end = TimeFormat::SECONDS.parse(msec)?;
+                let took = text(request_time).map_or(Ok(0), |text| TimeFormat::SECONDS.parse(text))?;
+                Ok(end.saturating_sub(took))
+            }
+        }
+    }
+}

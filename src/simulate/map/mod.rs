@@ -1,0 +1,18 @@
+//! Maps: which descriptors a line of a log becomes.
+//!
+//! Knows fields by name and YAML. Mirrors Envoy's `rate_limits.actions`: a list of entries is a descriptor, and a
+//! descriptor is left out if one of its entries has no value.
+
+mod entry;
+mod error;
+mod expression;
+mod fields;
+mod line;
+mod parser;
+mod read;
+mod tokens;
+mod yaml_map;
+
+pub use error::MapError;
+pub(super) use line::{MappedLine, Mapping, NotMapped};
+pub use read::Map;

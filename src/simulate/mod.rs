@@ -1,0 +1,13 @@
+//! What rules would have done to the requests of an access log.
+//!
+//! `log` reads lines, `map` makes requests of them, `pass` decides and counts, `report` is the result. Decisions are
+//! made by the engine on counters in memory, at the times of the log, as `replay` makes them. Knows nothing of the
+//! command line and of how a report is shown.
+
+pub mod bounds;
+pub mod explain;
+pub mod log;
+pub mod map;
+pub mod pass;
+pub mod report;
+pub mod variants;

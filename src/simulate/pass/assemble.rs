@@ -1,0 +1,228 @@
+//! From the counts of a pass to its report.
+
+use super::curves::{SortedPeaks, recommend, what_if};
+use super::key_table::{KeyStatistics, KeyTable};
+use super::lane::RuleSets;
+use super::minutes::TimeAxis;
+use super::options::PassOptions;
+use super::side_by_side::{algorithms, comparison};
+use super::tally::{Row, Sums, Tally};
+use super::top_keys::{Shown, top_denied};
+use super::verdict::verdict;
+use crate::engine::{Algorithm, Limit, Rule};
+use crate::simulate::map::Map;
+use crate::simulate::report::{
+    Agreement, KeySampling, Method, OldCounts, REPORT_VERSION, Report, RuleReport, Timeline, Totals, WhatIf,
+    share_ppm,
+};
+
+/// Ticks of the log's clock in the period of a limit that can be trusted.
+const MIN_TICKS: u64 = 10;
+
+/// The report of a pass.
+pub(super) fn assemble(
+    rules: &RuleSets,
+    map: Option<&Map>,
+    tally: &Tally,
+    mut method: Method,
+    options: &PassOptions,
+) -> Report {
+    let has_good = map.is_some_and(Map::has_good);
+    method.sampling = sampling(&tally.keys);
+    let recorded = tally.sums.recorded;
+    method.agreement = map.filter(|map| map.has_was_limited()).map(|_| agreement(recorded));
+    let context = Context {
+        rules,
+        tally,
+        axis: TimeAxis::new(tally.sums.span_us),
+        has_good,
+        resolution_us: method.clock_resolution_us,
+        options,
+    };
+    let limits = rules
+        .judged
+        .rules()
+        .iter()
+        .flat_map(|rule| rule.limits.iter().map(|limit| (limit.id.0 as usize, Some(&**rule), &**limit)));
+    let reports = limits
+        .filter(|(index, ..)| tally.rows[*index].asked > 0)
+        .map(|(index, rule, limit)| context.rule_report(index, rule, limit));
+    let unmet = rules
+        .judged
+        .rules()
+        .iter()
+        .filter(|rule| rule.limits.iter().all(|limit| !tally.rows[limit.id.0 as usize].is_met));
+    let mut report = Report {
+        version: REPORT_VERSION,
+        totals: totals(&tally.sums, &tally.keys, has_good),
+        rules: reports.collect(),
+        unmet_rules: unmet.map(|rule| rule.path.to_string()).collect(),
+        comparison: rules
+            .in_force
+            .as_ref()
+            .map(|old| comparison(tally, (&rules.judged, old), context.axis, has_good)),
+        algorithms: algorithms(rules, tally, context.axis),
+        method,
+        ..Report::default()
+    };
+    report.rules.extend(context.overrides());
+    report.verdict = verdict(&report);
+    report
+}
+
+fn totals(sums: &Sums, keys: &KeyTable, has_good: bool) -> Totals {
+    let (first_us, last_us) = sums.span_us.unwrap_or_default();
+    let keys_denied = keys.keys().filter(|key| key.over() > 0).count() as u64;
+    let judged = keys.keys().filter(|key| key.asked > 0).count() as u64;
+    Totals {
+        requests: sums.requests,
+        denied: sums.denied,
+        denied_share_ppm: share_ppm(sums.denied, sums.requests),
+        shadow_denied: sums.shadow_denied,
+        without_limit: sums.without_limit,
+        good: has_good.then_some(sums.good),
+        good_denied: has_good.then_some(sums.good_denied),
+        good_denied_share_ppm: has_good.then(|| share_ppm(sums.good_denied, sums.good)),
+        keys: judged * keys.weight(),
+        keys_denied: keys_denied * keys.weight(),
+        first_us,
+        last_us,
+    }
+}
+
+fn sampling(keys: &KeyTable) -> KeySampling {
+    let kept = keys.len() as u64;
+    // The relative standard error of a count of n sampled keys is 1 / sqrt(n).
+    let error = if keys.level() == 0 { 0 } else { 1_000_000 / kept.isqrt().max(1) };
+    KeySampling { level: keys.level(), key_error_ppm: error, kept_keys: kept }
+}
+
+fn agreement(recorded: [[u64; 2]; 2]) -> Agreement {
+    let [[both_admit, only_simulated], [only_recorded, both_deny]] = recorded;
+    let all = both_admit + only_simulated + only_recorded + both_deny;
+    let agreement_ppm = share_ppm(both_admit + both_deny, all);
+    Agreement { both_admit, both_deny, only_recorded, only_simulated, agreement_ppm }
+}
+
+struct Context<'a> {
+    rules: &'a RuleSets,
+    tally: &'a Tally,
+    axis: TimeAxis,
+    has_good: bool,
+    resolution_us: u64,
+    options: &'a PassOptions,
+}
+
+impl Context<'_> {
+    /// The report of the limits that came with requests, if there were any.
+    fn overrides(&self) -> Option<RuleReport> {
+        let index = self.rules.judged.limits().len();
+        let row = self.tally.rows.get(index).filter(|row| row.asked > 0)?;
+        let peaks = self.peaks(index);
+        Some(RuleReport {
+            rule: "override".to_owned(),
+            path: "override".to_owned(),
+            is_resolved: true,
+            period_s: row.period_s,
+            ..self.counts(index, row, &peaks)
+        })
+    }
+
+    fn rule_report(&self, index: usize, rule: Option<&Rule>, limit: &Limit) -> RuleReport {
+        let row = &self.tally.rows[index];
+        let peaks = self.peaks(index);
+        let recommendation = self
+            .options
+            .recommend
+            .map(|bounds| recommend(row, &peaks, self.tally.sums.span_us, self.has_good, bounds));
+        let old = self.old_counts(index);
+        let mut marks = vec![u64::from(limit.spec.requests_per_unit)];
+        marks.extend(old.iter().map(|old| u64::from(old.limit)));
+        marks.extend(recommendation.iter().flat_map(|found| [found.needed, found.limit]));
+        let is_exact = limit.spec.algorithm == Algorithm::FixedWindow
+            && !row.has_interference
+            && self.tally.keys.level() == 0;
+        RuleReport {
+            rule: limit.label.to_string(),
+            path: rule.map_or_else(String::new, |rule| rule.path.to_string()),
+            algorithm: limit.spec.algorithm.name().to_owned(),
+            limit: limit.spec.requests_per_unit,
+            burst: limit.spec.capacity(),
+            period_s: limit.spec.period.seconds(),
+            shadow: rule.is_some_and(|rule| rule.shadow),
+            is_resolved: limit.spec.period.us() >= MIN_TICKS * self.resolution_us,
+            what_if: WhatIf { is_exact, points: what_if(row, &peaks, &marks, self.has_good) },
+            recommendation,
+            old,
+            ..self.counts(index, row, &peaks)
+        }
+    }
+
+    fn peaks(&self, index: usize) -> SortedPeaks {
+        let keys = self.judged_keys(index);
+        SortedPeaks::new(keys.map(|key| &key.peaks), self.tally.keys.weight())
+    }
+
+    /// Keys that the judged limit was asked for.
+    fn judged_keys(&self, index: usize) -> impl Iterator<Item = &KeyStatistics> {
+        self.tally.keys.keys_of(index).filter(|key| key.asked > 0)
+    }
+
+    /// What does not depend on the limit.
+    fn counts(&self, index: usize, row: &Row, peaks: &SortedPeaks) -> RuleReport {
+        let weight = self.tally.keys.weight();
+        let count = |holds: &dyn Fn(&KeyStatistics) -> bool| {
+            self.judged_keys(index).filter(|key| holds(key)).count() as u64 * weight
+        };
+        let shown =
+            Shown { keys: self.options.show_keys, good: self.has_good, old: self.rules.in_force.is_some() };
+        RuleReport {
+            asked: row.asked,
+            units: row.units,
+            over: row.over,
+            over_share_ppm: share_ppm(row.over, row.asked),
+            good_over: self.has_good.then_some(row.good_over),
+            keys: peaks.keys(),
+            keys_over: count(&|key| key.over() > 0),
+            keys_over_good_only: self.has_good.then(|| count(&KeyStatistics::is_over_good_only)),
+            timeline: self.timeline(row),
+            keys_by_demand: peaks.demand_curve(),
+            peaks: peaks.windows(),
+            own_peaks: peaks.own(),
+            top_denied: top_denied(index, row, &self.tally.keys, shown),
+            ..RuleReport::default()
+        }
+    }
+
+    fn timeline(&self, row: &Row) -> Timeline {
+        let has_old = row.old_asked > 0;
+        Timeline {
+            start_us: self.axis.start_s * 1_000_000,
+            step_s: self.axis.step_s,
+            asked: row.asked_by_minute.steps(&self.axis),
+            over: row.over_by_minute.steps(&self.axis),
+            old_over: if has_old { row.old_over_by_minute.steps(&self.axis) } else { Vec::new() },
+        }
+    }
+
+    /// The limit in force with the label of the judged one.
+    fn old_counts(&self, index: usize) -> Option<OldCounts> {
+        let limits = self.rules.in_force.as_ref()?.limits();
+        let position = (0..limits.len()).find(|limit| self.tally.old_row(*limit) == Some(index))?;
+        let (limit, row) = (&limits[position], &self.tally.rows[index]);
+        let weight = self.tally.keys.weight();
+        let keys = |holds: fn(&KeyStatistics) -> bool| {
+            self.tally.keys.keys_of(index).filter(|key| holds(key)).count() as u64 * weight
+        };
+        Some(OldCounts {
+            limit: limit.spec.requests_per_unit,
+            period_s: limit.spec.period.seconds(),
+            algorithm: limit.spec.algorithm.name().to_owned(),
+            asked: row.old_asked,
+            over: row.old_over,
+            over_share_ppm: share_ppm(row.old_over, row.old_asked),
+            keys_newly_over: keys(KeyStatistics::is_newly_over),
+            keys_freed: keys(KeyStatistics::is_freed),
+        })
+    }
+}

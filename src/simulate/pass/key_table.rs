@@ -1,0 +1,209 @@
+//! Statistics of keys in bounded memory: exact until the table is full, then those of a uniform sample of the keys.
+//!
+//! Distinct sampling: a key is kept if its hash has at least `level` low zero bits. A full table raises the level and
+//! so drops half of its keys. A kept key was kept from its first request on, so its statistics are exact.
+
+use std::hash::Hasher as _;
+
+use hashbrown::HashMap;
+
+use super::peaks::Peaks;
+
+/// The most keys: about 250 MB.
+const MAX_KEYS: usize = 1 << 20;
+
+/// What is known of one key of one limit.
+#[derive(Debug, Default)]
+pub(super) struct KeyStatistics {
+    /// The index of the limit.
+    pub row: u32,
+    pub asked: u32,
+    pub units: u64,
+    pub peaks: Peaks,
+    /// A bit for each algorithm that was over on the key.
+    pub algorithms_over: u8,
+    /// `None` until a limit was over: few keys are ever denied.
+    pub denials: Option<Box<Denials>>,
+}
+
+/// The denials of one key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Denials {
+    pub key: Box<str>,
+    pub over: u64,
+    pub good_over: u64,
+    pub old_over: u64,
+    pub first_us: u64,
+    pub last_us: u64,
+    /// The first request over the limit since one fitted.
+    pub since_us: Option<u64>,
+    pub longest_us: u64,
+}
+
+/// The keys of all limits.
+#[derive(Debug)]
+pub(super) struct KeyTable {
+    keys: HashMap<u64, KeyStatistics>,
+    level: u32,
+    max_keys: usize,
+}
+
+/// The hash of a counter's key in the row of a limit. It is the same in every run, so that the report is.
+pub(super) fn key_hash(row: usize, key: &str) -> u64 {
+    // SipHash with fixed keys. Two of ten million keys have the same 64 bits with a probability of 3 in a million.
+    let mut hasher = std::hash::DefaultHasher::new();
+    hasher.write_usize(row);
+    hasher.write(key.as_bytes());
+    hasher.finish()
+}
+
+/// A counter's key without the fingerprint of its limit, which changes with the limit.
+pub(super) fn without_fingerprint(key: &str) -> &str {
+    key.rsplit_once('#').map_or(key, |(key, _)| key)
+}
+
+impl KeyTable {
+    pub fn new() -> Self {
+        Self::with_max_keys(MAX_KEYS)
+    }
+
+    fn with_max_keys(max_keys: usize) -> Self {
+        Self { keys: HashMap::new(), level: 0, max_keys }
+    }
+
+    /// The number of zero bits that the hash of a kept key has: keys are a sample of one in 2^level.
+    pub fn level(&self) -> u32 {
+        self.level
+    }
+
+    /// How many keys a kept one stands for.
+    pub fn weight(&self) -> u64 {
+        1 << self.level
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The statistics of a key; `None` if the sample does not hold it.
+    pub fn entry(&mut self, row: usize, hash: u64) -> Option<&mut KeyStatistics> {
+        while hash.trailing_zeros() >= self.level && self.is_full() && !self.keys.contains_key(&hash) {
+            self.level += 1;
+            let level = self.level;
+            self.keys.retain(|hash, _| hash.trailing_zeros() >= level);
+        }
+        if hash.trailing_zeros() < self.level {
+            return None;
+        }
+        let row = u32::try_from(row).unwrap_or(u32::MAX);
+        Some(self.keys.entry(hash).or_insert_with(|| KeyStatistics { row, ..KeyStatistics::default() }))
+    }
+
+    fn is_full(&self) -> bool {
+        self.keys.len() >= self.max_keys
+    }
+
+    /// All keys, in arbitrary order.
+    pub fn keys(&self) -> impl Iterator<Item = &KeyStatistics> {
+        self.keys.values()
+    }
+
+    /// The keys of one limit, in arbitrary order.
+    pub fn keys_of(&self, row: usize) -> impl Iterator<Item = &KeyStatistics> {
+        self.keys().filter(move |key| key.row as usize == row)
+    }
+}
+
+impl KeyStatistics {
+    /// Counts a verdict on the key at a time.
+    pub fn count_verdict(&mut self, is_over: bool, is_good: bool, t_us: u64, key: &str) {
+        match (is_over, &mut self.denials) {
+            (true, _) => {
+                let denials = self.denials_mut(key);
+                if denials.over == 0 {
+                    denials.first_us = t_us;
+                }
+                denials.over += 1;
+                denials.good_over += u64::from(is_good);
+                denials.last_us = t_us;
+                denials.since_us.get_or_insert(t_us);
+            }
+            (false, Some(denials)) => {
+                if let Some(since_us) = denials.since_us.take() {
+                    denials.longest_us = denials.longest_us.max(t_us - since_us);
+                }
+            }
+            (false, None) => {}
+        }
+    }
+
+    pub fn denials_mut(&mut self, key: &str) -> &mut Denials {
+        self.denials.get_or_insert_with(|| Box::new(Denials { key: key.into(), ..Denials::default() }))
+    }
+
+    /// Requests over the judged limit.
+    pub fn over(&self) -> u64 {
+        self.denials.as_ref().map_or(0, |denials| denials.over)
+    }
+
+    /// Whether the key was over the judged limit, and all its requests over it were good.
+    pub fn is_over_good_only(&self) -> bool {
+        self.denials.as_ref().is_some_and(|denials| denials.over > 0 && denials.over == denials.good_over)
+    }
+
+    pub fn is_newly_over(&self) -> bool {
+        self.denials.as_ref().is_some_and(|denials| denials.over > 0 && denials.old_over == 0)
+    }
+
+    pub fn is_freed(&self) -> bool {
+        self.denials.as_ref().is_some_and(|denials| denials.over == 0 && denials.old_over > 0)
+    }
+}
+
+impl Denials {
+    /// The longest time over the limit; an unfinished one until its last denial.
+    pub fn longest_us(&self) -> u64 {
+        let unfinished = self.since_us.map_or(0, |since_us| self.last_us - since_us);
+        self.longest_us.max(unfinished)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_table_keeps_a_sample_of_keys_with_exact_counts() {
+        let mut table = KeyTable::with_max_keys(1_000);
+        for _ in 0..3 {
+            for key in 0..100_000 {
+                let hash = key_hash(0, &format!("key {key}"));
+                if let Some(statistics) = table.entry(0, hash) {
+                    statistics.asked += 1;
+                }
+            }
+        }
+        assert!(table.len() <= 1_000 && table.level() >= 6, "{} {}", table.len(), table.level());
+        assert!(table.keys().all(|key| key.asked == 3), "kept from the first request on");
+        let estimate = table.len() as u64 * table.weight();
+        assert!((85_000..115_000).contains(&estimate), "{estimate}");
+    }
+
+    #[test]
+    fn denials_are_timed() {
+        let mut key = KeyStatistics::default();
+        for (t_us, is_over) in [(10, false), (20, true), (30, true), (50, false), (60, true), (65, true)] {
+            key.count_verdict(is_over, t_us == 20, t_us, "k");
+        }
+        let denials = key.denials.as_ref().expect("denied");
+        assert_eq!((denials.first_us, denials.last_us, denials.longest_us()), (20, 65, 30));
+        assert_eq!((denials.over, denials.good_over), (4, 1));
+        assert!(!key.is_over_good_only() && key.is_newly_over() && !key.is_freed());
+    }
+
+    #[test]
+    fn the_fingerprint_is_no_part_of_a_key() {
+        assert_eq!(without_fingerprint("{edge|ip=1}#fw:5/60000000"), "{edge|ip=1}");
+        assert_ne!(key_hash(0, "a"), key_hash(1, "a"));
+    }
+}

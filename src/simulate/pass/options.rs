@@ -1,0 +1,25 @@
+//! The options of a pass.
+
+use std::num::NonZeroUsize;
+
+use super::curves::RecommendationBounds;
+use crate::simulate::log::Format;
+use crate::simulate::report::FileDigest;
+
+/// How to read a log, and what to report.
+#[derive(Clone, Debug)]
+pub struct PassOptions {
+    /// `None`: recognized from the first lines of each file.
+    pub format: Option<Format>,
+    /// How much later than it began a request may be in the log.
+    pub reorder_us: u64,
+    /// Threads that parse lines.
+    pub threads: NonZeroUsize,
+    /// Keys in the report are not hashed.
+    pub show_keys: bool,
+    /// Recommend limits.
+    pub recommend: Option<RecommendationBounds>,
+    /// For the report only.
+    pub command_line: Vec<String>,
+    pub digests: Vec<FileDigest>,
+}

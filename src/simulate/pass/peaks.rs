@@ -1,0 +1,63 @@
+//! The most units of one key in windows of several lengths, aligned to the epoch.
+
+/// The lengths of windows that every key has, in seconds.
+pub(super) const WINDOWS_S: [u64; 6] = [1, 10, 60, 300, 3_600, 86_400];
+
+/// The units in the current window of one length, and the most in any.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PeakCounter {
+    /// The number of the window since the epoch, modulo 2^32.
+    window: u32,
+    units: u32,
+    pub peak: u32,
+}
+
+/// All counters of one key.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Peaks {
+    pub windows: [PeakCounter; WINDOWS_S.len()],
+    /// Of the limit's own period.
+    pub own: PeakCounter,
+}
+
+impl PeakCounter {
+    /// Adds units in a window; returns the units in it so far.
+    fn add(&mut self, window: u64, units: u32) -> u32 {
+        // The low bits: two windows of one key that are 2^32 windows apart do not occur before the year 2106.
+        let window = (window & u64::from(u32::MAX)) as u32;
+        if self.window != window {
+            *self = Self { window, units: 0, peak: self.peak };
+        }
+        self.units = self.units.saturating_add(units);
+        self.peak = self.peak.max(self.units);
+        self.units
+    }
+}
+
+impl Peaks {
+    /// Adds units at a time; returns the units in the window of the limit's own period so far.
+    pub fn add(&mut self, t_us: u64, period_s: u64, units: u64) -> u32 {
+        let (second, units) = (t_us / 1_000_000, u32::try_from(units).unwrap_or(u32::MAX));
+        for (counter, length) in self.windows.iter_mut().zip(WINDOWS_S) {
+            counter.add(second / length, units);
+        }
+        self.own.add(second / period_s.max(1), units)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_is_the_fullest_window() {
+        let mut peaks = Peaks::default();
+        let at = |second: u64| second * 1_000_000;
+        assert_eq!(peaks.add(at(120), 60, 3), 3);
+        assert_eq!(peaks.add(at(179), 60, 4), 7);
+        assert_eq!(peaks.add(at(180), 60, 5), 5, "a new minute");
+        assert_eq!(peaks.own.peak, 7);
+        let per_window = peaks.windows.map(|counter| counter.peak);
+        assert_eq!(per_window, [5, 5, 7, 12, 12, 12]);
+    }
+}

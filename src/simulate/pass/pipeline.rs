@@ -1,0 +1,276 @@
+//! The threads of a pass: one reads, several parse, the caller's thread sorts, decides and counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use super::assemble::assemble;
+use super::lane::{Lanes, Plans, RuleSets};
+use super::options::PassOptions;
+use super::parse::{Job, MAX_KEPT_FAULTS, Parsed, Planned};
+use super::sorter::Sorter;
+use super::tally::{Observation, Tally};
+use crate::replay::ReplayStoreError;
+use crate::simulate::log::{Block, BlockReader, Format, Input, lines, recognize};
+use crate::simulate::map::{Map, MapError, Mapping};
+use crate::simulate::report::{InputReport, Method, Report, UnreadableLine};
+
+/// Blocks that wait for one parser, and parsed blocks that wait to be decided.
+const WAITING_BLOCKS: usize = 2;
+/// Requests that are decided in one step.
+const CHUNK: usize = 1_024;
+/// Lines from which a format is recognized.
+const SAMPLE_LINES: usize = 100;
+
+/// Why a log could not be simulated.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    #[error(transparent)]
+    Map(#[from] MapError),
+    #[error("{0}: the format cannot be recognized from its first lines; name it with --format")]
+    UnknownFormat(String),
+    #[error("{name}: lines of the format {format} need a map: --map FILE says which descriptors they become")]
+    NoMap { name: String, format: &'static str },
+    #[error(transparent)]
+    Store(#[from] ReplayStoreError),
+    /// A thread panicked. Its message is on standard error.
+    #[error("a thread of the simulation ended early")]
+    Thread,
+}
+
+/// What was read so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    pub lines: u64,
+}
+
+/// Decides the requests of `inputs` by `rules`. When `stop` is set, the report is of what was read until then.
+///
+/// # Errors
+/// [`PassError`] if a file cannot be mapped to requests. A file that cannot be read to its end is no error: the report
+/// says so.
+pub fn simulate(
+    rules: &RuleSets,
+    map: Option<&Map>,
+    inputs: Vec<Input>,
+    options: &PassOptions,
+    (stop, progress): (&AtomicBool, &mut dyn FnMut(Progress)),
+) -> Result<Report, PassError> {
+    let threads = options.threads.get();
+    thread::scope(|scope| {
+        let mut pass = Pass::new(rules, map, options);
+        let mut jobs = Vec::with_capacity(threads);
+        let mut parsers = Vec::with_capacity(threads);
+        for _ in 0..threads {
+            let (job_sender, job_receiver) = sync_channel::<Job>(WAITING_BLOCKS);
+            let (parsed_sender, parsed_receiver) = sync_channel::<Parsed>(WAITING_BLOCKS);
+            scope.spawn(move || parse_jobs(&job_receiver, &parsed_sender, rules));
+            jobs.push(job_sender);
+            parsers.push(parsed_receiver);
+        }
+        let names: Vec<String> = inputs.iter().map(|input| input.name.clone()).collect();
+        let reader = scope.spawn(move || Dealer { jobs, next: 0, map, options, stop }.deal_all(inputs));
+        // Block by block in the order in which they were dealt out.
+        for parser in parsers.iter().cycle() {
+            let Ok(parsed) = parser.recv() else { break };
+            pass.add(parsed, &names)?;
+            progress(Progress { lines: pass.method.lines });
+        }
+        // After an error the parsers' ends of the channels close, and the reader ends.
+        drop(parsers);
+        let dealt = reader.join().map_err(|_| PassError::Thread)??;
+        pass.finish(dealt)
+    })
+}
+
+fn parse_jobs(jobs: &Receiver<Job>, parsed: &SyncSender<Parsed>, rules: &RuleSets) {
+    while let Ok(job) = jobs.recv() {
+        if parsed.send(job.parse(rules)).is_err() {
+            return;
+        }
+    }
+}
+
+/// What the reader has read.
+struct Dealt {
+    inputs: Vec<InputReport>,
+    is_partial: bool,
+}
+
+/// Reads files and deals their blocks out to the parsers in turn.
+struct Dealer<'a> {
+    jobs: Vec<SyncSender<Job>>,
+    next: usize,
+    map: Option<&'a Map>,
+    options: &'a PassOptions,
+    stop: &'a AtomicBool,
+}
+
+impl Dealer<'_> {
+    fn deal_all(mut self, inputs: Vec<Input>) -> Result<Dealt, PassError> {
+        let mut dealt = Dealt { inputs: Vec::with_capacity(inputs.len()), is_partial: false };
+        for (index, input) in inputs.into_iter().enumerate() {
+            if self.stop.load(Ordering::Relaxed) {
+                dealt.is_partial = true;
+                break;
+            }
+            let report = self.deal_input(index, input)?;
+            dealt.inputs.push(report);
+        }
+        dealt.is_partial |= self.stop.load(Ordering::Relaxed);
+        Ok(dealt)
+    }
+
+    fn deal_input(&mut self, index: usize, input: Input) -> Result<InputReport, PassError> {
+        let Input { name, read_bytes, stream, .. } = input;
+        let mut report = InputReport {
+            name,
+            is_recognized: self.options.format.is_none(),
+            format: self.options.format.map_or("", Format::name).to_owned(),
+            ..InputReport::default()
+        };
+        let mut reader = BlockReader::new(stream);
+        let mut mapping: Option<Arc<Mapping>> = None;
+        while !self.stop.load(Ordering::Relaxed) {
+            let mut block = match reader.next_block() {
+                Ok(Some(block)) => block,
+                Ok(None) => break,
+                Err(error) => {
+                    report.cut = Some(error.to_string());
+                    continue;
+                }
+            };
+            let mapping = match &mapping {
+                Some(mapping) => Arc::clone(mapping),
+                None => {
+                    let Some(made) = self.mapping(&report.name, &mut block)? else { continue };
+                    report.format = made.format().name().to_owned();
+                    Arc::clone(mapping.insert(Arc::new(made)))
+                }
+            };
+            if !self.send(Job { input: index, mapping, block }) {
+                break;
+            }
+        }
+        report.bytes = read_bytes.get();
+        Ok(report)
+    }
+
+    /// Gives a block to the next parser. Returns false if the pass has ended early.
+    fn send(&mut self, job: Job) -> bool {
+        let parser = self.next;
+        self.next = (self.next + 1) % self.jobs.len();
+        self.jobs[parser].send(job).is_ok()
+    }
+
+    /// How lines are read, by the first block of a file, from which a header is removed. `None` for blank lines.
+    fn mapping(&self, name: &str, block: &mut Block) -> Result<Option<Mapping>, PassError> {
+        let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
+        let first: Vec<String> = lines(block).take(SAMPLE_LINES).map(|(_, line)| text(line)).collect();
+        let Some(header) = first.first().cloned() else { return Ok(None) };
+        let format = self.options.format.or_else(|| recognize(first.iter().map(String::as_str)));
+        let format = format.ok_or_else(|| PassError::UnknownFormat(name.to_owned()))?;
+        if format == Format::Csv {
+            let end = lines(block).next().map_or(0, |(number, _)| number - block.first_line + 1);
+            block.remove_lines(end);
+        }
+        match (format, self.map) {
+            (Format::Jsonl, _) => Ok(Some(Mapping::of_recorded_requests())),
+            (_, Some(map)) => Ok(Some(Mapping::new(map, format, &header)?)),
+            (_, None) => Err(PassError::NoMap { name: name.to_owned(), format: format.name() }),
+        }
+    }
+}
+
+/// The state of the deciding thread.
+struct Pass<'a> {
+    rules: &'a RuleSets,
+    map: Option<&'a Map>,
+    options: &'a PassOptions,
+    sorter: Sorter<Planned>,
+    ready: Vec<(Observation, Plans)>,
+    lanes: Lanes,
+    tally: Tally,
+    method: Method,
+    /// A bit for each kind of step that times of the log have: below a second, below a millisecond.
+    has_millis: bool,
+    has_micros: bool,
+}
+
+impl<'a> Pass<'a> {
+    fn new(rules: &'a RuleSets, map: Option<&'a Map>, options: &'a PassOptions) -> Self {
+        let method = Method {
+            program_version: env!("CARGO_PKG_VERSION").to_owned(),
+            command_line: options.command_line.clone(),
+            digests: options.digests.clone(),
+            ..Method::default()
+        };
+        Self {
+            rules,
+            map,
+            options,
+            sorter: Sorter::new(options.reorder_us),
+            ready: Vec::with_capacity(CHUNK),
+            lanes: Lanes::new(rules),
+            tally: Tally::new(rules),
+            method,
+            has_millis: false,
+            has_micros: false,
+        }
+    }
+
+    fn add(&mut self, parsed: Parsed, names: &[String]) -> Result<(), PassError> {
+        self.method.lines += parsed.lines;
+        self.method.not_kept += parsed.not_kept;
+        self.method.without_descriptor += parsed.without_descriptor;
+        self.method.unreadable += parsed.unreadable;
+        let room = MAX_KEPT_FAULTS.saturating_sub(self.method.unreadable_lines.len());
+        for (line, fault) in parsed.faults.into_iter().take(room) {
+            let input = names.get(parsed.input).cloned().unwrap_or_default();
+            self.method.unreadable_lines.push(UnreadableLine { input, line, reason: fault.to_string() });
+        }
+        for (t_us, planned) in parsed.requests {
+            self.has_millis |= !t_us.is_multiple_of(1_000_000);
+            self.has_micros |= !t_us.is_multiple_of(1_000);
+            self.sorter.push(t_us, planned);
+            while let Some((t_us, planned)) = self.sorter.pop_ready() {
+                self.decide(t_us, planned)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn decide(&mut self, t_us: u64, planned: Planned) -> Result<(), PassError> {
+        let Planned { is_good, was_limited, plans } = planned;
+        self.ready.push((Observation { t_us, is_good, was_limited }, plans));
+        if self.ready.len() == CHUNK { self.decide_ready() } else { Ok(()) }
+    }
+
+    fn decide_ready(&mut self) -> Result<(), PassError> {
+        let (seen, requests): (Vec<_>, Vec<_>) =
+            self.ready.drain(..).map(|(seen, plans)| (seen, (seen.t_us, plans))).unzip();
+        for (seen, decisions) in seen.into_iter().zip(self.lanes.decide(requests)?) {
+            self.tally.count(seen, &decisions);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, dealt: Dealt) -> Result<Report, PassError> {
+        while let Some((t_us, planned)) = self.sorter.pop() {
+            self.decide(t_us, planned)?;
+        }
+        self.decide_ready()?;
+        self.method.inputs = dealt.inputs;
+        self.method.reordering = self.sorter.reordering;
+        self.method.evictions = self.lanes.evictions();
+        self.method.clock_resolution_us = match (self.has_micros, self.has_millis) {
+            (true, _) => 1,
+            (false, true) => 1_000,
+            (false, false) => 1_000_000,
+        };
+        let mut report = assemble(self.rules, self.map, &self.tally, self.method, self.options);
+        report.partial = dealt.is_partial;
+        Ok(report)
+    }
+}

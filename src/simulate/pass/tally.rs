@@ -1,0 +1,247 @@
+//! Counts decisions: by limit, by minute and by key.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::key_table::{KeyTable, key_hash, without_fingerprint};
+use super::lane::{Decisions, RuleSets};
+use super::minutes::MinuteCounts;
+use super::positions::Histogram;
+use super::space_saving::SpaceSaving;
+use crate::engine::{Applied, Code, Decision, Limit, LimitResult, Verdict};
+
+/// What is known of one limit.
+#[derive(Debug, Default)]
+pub(super) struct Row {
+    /// Of the limit in the judged rules; a row of a limit that only the rules in force have is not judged.
+    pub period_s: u64,
+    pub asked: u64,
+    pub units: u64,
+    pub over: u64,
+    pub good_over: u64,
+    pub asked_by_minute: MinuteCounts,
+    pub over_by_minute: MinuteCounts,
+    /// Of the limit in force with the same label.
+    pub old_asked: u64,
+    pub old_over: u64,
+    pub old_over_by_minute: MinuteCounts,
+    /// By algorithm.
+    pub variants: Vec<VariantCounts>,
+    /// Requests by the units of their key in the window of the limit's period, theirs included: those above a number
+    /// would be over a limit of this number.
+    pub positions: Histogram,
+    pub good_positions: Histogram,
+    /// Another limit or the size of a cost made the counter differ from the units that were asked for.
+    pub has_interference: bool,
+    pub heavy: SpaceSaving,
+    /// A request met the limit, which may be unlimited.
+    pub is_met: bool,
+}
+
+/// One limit as one algorithm.
+#[derive(Debug, Default)]
+pub(super) struct VariantCounts {
+    pub asked: u64,
+    pub over: u64,
+    pub over_by_minute: MinuteCounts,
+}
+
+/// Counts over all limits.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    pub requests: u64,
+    pub denied: u64,
+    pub shadow_denied: u64,
+    pub without_limit: u64,
+    pub good: u64,
+    pub good_denied: u64,
+    /// The first and the last time.
+    pub span_us: Option<(u64, u64)>,
+    /// `[in force denies][judged denies]`.
+    pub compared: [[u64; 2]; 2],
+    pub good_only_new: u64,
+    pub only_old_by_minute: MinuteCounts,
+    pub only_new_by_minute: MinuteCounts,
+    pub both_deny_by_minute: MinuteCounts,
+    /// `[recorded as denied][judged denies]`.
+    pub recorded: [[u64; 2]; 2],
+}
+
+/// A request and what its line says of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Observation {
+    pub t_us: u64,
+    pub is_good: bool,
+    pub was_limited: bool,
+}
+
+/// All counts of a pass.
+#[derive(Debug)]
+pub(super) struct Tally {
+    /// By the id of the judged limit; then the limits of requests; then the limits that only the rules in force have.
+    pub rows: Vec<Row>,
+    pub keys: KeyTable,
+    pub sums: Sums,
+    /// The row of each limit in force.
+    old_rows: Vec<usize>,
+}
+
+/// A label and how often it was used before: the limits of one rule without names have one label.
+type LabelUse<'r> = (&'r str, usize);
+
+fn label_uses(limits: &[Arc<Limit>]) -> impl Iterator<Item = LabelUse<'_>> {
+    let mut uses: HashMap<&str, usize> = HashMap::new();
+    limits.iter().map(move |limit| {
+        let before = uses.entry(&limit.label).or_default();
+        *before += 1;
+        (&*limit.label, *before - 1)
+    })
+}
+
+impl Tally {
+    pub fn new(rules: &RuleSets) -> Self {
+        let variants = || rules.variants.iter().map(|_| VariantCounts::default()).collect();
+        let judged = rules.judged.limits();
+        let mut rows: Vec<Row> = judged
+            .iter()
+            .map(|limit| Row {
+                period_s: limit.spec.period.seconds(),
+                variants: variants(),
+                ..Row::default()
+            })
+            .collect();
+        // The limits of requests have different periods: their keys have no window of their own.
+        rows.push(Row { period_s: 60, variants: variants(), ..Row::default() });
+        let mut old_rows = Vec::new();
+        if let Some(in_force) = &rules.in_force {
+            let by_label: HashMap<LabelUse<'_>, usize> =
+                label_uses(judged).enumerate().map(|(row, label)| (label, row)).collect();
+            for (limit, label) in in_force.limits().iter().zip(label_uses(in_force.limits())) {
+                old_rows.push(by_label.get(&label).copied().unwrap_or_else(|| {
+                    rows.push(Row { period_s: limit.spec.period.seconds(), ..Row::default() });
+                    rows.len() - 1
+                }));
+            }
+            // The limits of requests.
+            old_rows.push(judged.len());
+        }
+        Self { rows, keys: KeyTable::new(), sums: Sums::default(), old_rows }
+    }
+
+    /// The row of a limit in force.
+    pub fn old_row(&self, limit: usize) -> Option<usize> {
+        self.old_rows.get(limit).copied()
+    }
+
+    /// Counts the decisions about one request.
+    pub fn count(&mut self, seen: Observation, decisions: &Decisions) {
+        self.sums.count(seen, decisions);
+        let is_denied = decisions.judged.overall == Code::OverLimit;
+        for status in decisions.judged.statuses() {
+            if let Applied::Unlimited(limit) = status.applied {
+                self.rows[limit.id.0 as usize].is_met = true;
+            }
+        }
+        for (key, result) in decisions.judged.counter_results() {
+            self.count_judged(seen, without_fingerprint(key), &result, is_denied);
+        }
+        if let Some(in_force) = &decisions.in_force {
+            for (key, result) in in_force.counter_results() {
+                let Some(row) = self.old_row(result.limit.id.0 as usize) else { continue };
+                self.count_in_force(seen, row, without_fingerprint(key), &result);
+            }
+        }
+        for (variant, decision) in decisions.variants.iter().enumerate() {
+            self.count_variant(seen, variant, decision);
+        }
+    }
+
+    fn count_judged(&mut self, seen: Observation, key: &str, result: &LimitResult<'_>, is_denied: bool) {
+        let index = result.limit.id.0 as usize;
+        let (is_over, units) = (result.outcome.verdict == Verdict::Over, result.cost.taken());
+        let row = &mut self.rows[index];
+        row.is_met = true;
+        row.asked += 1;
+        row.units += units;
+        row.asked_by_minute.count(seen.t_us);
+        row.has_interference |= is_denied && !is_over || units != 1;
+        if is_over {
+            row.over += 1;
+            row.good_over += u64::from(seen.is_good);
+            row.over_by_minute.count(seen.t_us);
+            row.heavy.count(key);
+        }
+        let hash = key_hash(index, key);
+        let Some(statistics) = self.keys.entry(index, hash) else { return };
+        statistics.asked = statistics.asked.saturating_add(1);
+        statistics.units += units;
+        statistics.count_verdict(is_over, seen.is_good, seen.t_us, key);
+        if units > 0 {
+            let position = statistics.peaks.add(seen.t_us, row.period_s, units);
+            let weight = self.keys.weight();
+            row.positions.add(u64::from(position), weight);
+            if seen.is_good {
+                row.good_positions.add(u64::from(position), weight);
+            }
+        }
+    }
+
+    fn count_in_force(&mut self, seen: Observation, index: usize, key: &str, result: &LimitResult<'_>) {
+        let row = &mut self.rows[index];
+        row.old_asked += 1;
+        if result.outcome.verdict == Verdict::Over {
+            row.old_over += 1;
+            row.old_over_by_minute.count(seen.t_us);
+            if let Some(statistics) = self.keys.entry(index, key_hash(index, key)) {
+                statistics.denials_mut(key).old_over += 1;
+            }
+        }
+    }
+
+    fn count_variant(&mut self, seen: Observation, variant: usize, decision: &Decision) {
+        for (key, result) in decision.counter_results() {
+            let index = result.limit.id.0 as usize;
+            let Some(counts) = self.rows.get_mut(index).and_then(|row| row.variants.get_mut(variant)) else {
+                continue;
+            };
+            counts.asked += 1;
+            if result.outcome.verdict == Verdict::Over {
+                counts.over += 1;
+                counts.over_by_minute.count(seen.t_us);
+                let hash = key_hash(index, without_fingerprint(key));
+                if let Some(statistics) = self.keys.entry(index, hash) {
+                    statistics.algorithms_over |= 1 << variant;
+                }
+            }
+        }
+    }
+}
+
+impl Sums {
+    fn count(&mut self, seen: Observation, decisions: &Decisions) {
+        let decision = &decisions.judged;
+        let is_denied = decision.overall == Code::OverLimit;
+        self.requests += 1;
+        self.denied += u64::from(is_denied);
+        self.good += u64::from(seen.is_good);
+        self.good_denied += u64::from(seen.is_good && is_denied);
+        let is_shadow_over =
+            |result: LimitResult<'_>| result.is_shadow() && result.outcome.verdict == Verdict::Over;
+        self.shadow_denied += u64::from(!is_denied && decision.limit_results().any(is_shadow_over));
+        let is_limited = decision.statuses().any(|status| !matches!(status.applied, Applied::Nothing));
+        self.without_limit += u64::from(!is_limited);
+        let (first_us, _) = self.span_us.unwrap_or((seen.t_us, seen.t_us));
+        self.span_us = Some((first_us, seen.t_us));
+        self.recorded[usize::from(seen.was_limited)][usize::from(is_denied)] += 1;
+        let Some(in_force) = &decisions.in_force else { return };
+        let old_denies = in_force.overall == Code::OverLimit;
+        self.compared[usize::from(old_denies)][usize::from(is_denied)] += 1;
+        self.good_only_new += u64::from(seen.is_good && is_denied && !old_denies);
+        match (old_denies, is_denied) {
+            (true, false) => self.only_old_by_minute.count(seen.t_us),
+            (false, true) => self.only_new_by_minute.count(seen.t_us),
+            (true, true) => self.both_deny_by_minute.count(seen.t_us),
+            (false, false) => {}
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! How the numbers came about, and how far they can be trusted.
+
+use serde::Serialize;
+
+/// What was read, and what was left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Method {
+    /// Of the program that made the report.
+    pub program_version: String,
+    /// As given, without the name of the program.
+    pub command_line: Vec<String>,
+    pub inputs: Vec<InputReport>,
+    /// The rule files, the map and the rule files of `--compare`.
+    pub digests: Vec<FileDigest>,
+    /// Lines read, blank ones and headers not counted.
+    pub lines: u64,
+    /// Lines that the map's `keep` leaves out.
+    pub not_kept: u64,
+    /// Lines that gave no descriptor: a field of each was missing.
+    pub without_descriptor: u64,
+    /// Lines that could not be read.
+    pub unreadable: u64,
+    /// The first ten of these.
+    pub unreadable_lines: Vec<UnreadableLine>,
+    pub reordering: Reordering,
+    /// The smallest step between times in the log: 1,000,000 if all are whole seconds, 1,000 or 1.
+    pub clock_resolution_us: u64,
+    pub sampling: KeySampling,
+    /// Counters evicted because memory was full: after that, limits admit too much. 0 in an exact report.
+    pub evictions: u64,
+    /// With the map's `was_limited`: the simulated decisions against those in the log.
+    pub agreement: Option<Agreement>,
+}
+
+/// One file of the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct InputReport {
+    /// As given; `-` for standard input.
+    pub name: String,
+    /// The format of its lines: given, or recognized.
+    pub format: String,
+    /// Whether `format` was recognized from the first lines.
+    pub is_recognized: bool,
+    /// Bytes read, as they are in the file.
+    pub bytes: u64,
+    /// Why the file could not be read to its end, such as a compressed file that is cut.
+    pub cut: Option<String>,
+}
+
+/// A file and the SHA-256 of its bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FileDigest {
+    /// `rules`, `compare` or `map`.
+    pub role: String,
+    pub name: String,
+    /// 64 hexadecimal digits.
+    pub sha256: String,
+}
+
+/// A line that could not be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct UnreadableLine {
+    pub input: String,
+    /// From 1.
+    pub line: u64,
+    pub reason: String,
+}
+
+/// Sorting by time: a log has requests in the order in which they ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Reordering {
+    /// `--reorder`.
+    pub window_us: u64,
+    /// Requests that came later than the window allows. They were decided at the time of the request before them.
+    pub late: u64,
+    /// How late the latest of them was.
+    pub most_late_us: u64,
+    /// Whether more requests lay in the window than fit into memory, so that the window was shorter at times.
+    pub was_shortened: bool,
+}
+
+/// Which keys the statistics are of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct KeySampling {
+    /// Statistics of keys are of a sample of one in 2^`level` keys: 0 = exact. Counts of keys are then estimates with a
+    /// relative standard error of `key_error_ppm`.
+    pub level: u32,
+    pub key_error_ppm: u64,
+    /// Keys in the tables.
+    pub kept_keys: u64,
+}
+
+/// Simulated denials against those in the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Agreement {
+    pub both_admit: u64,
+    pub both_deny: u64,
+    /// Denied in the log, admitted in the simulation.
+    pub only_recorded: u64,
+    /// Denied in the simulation, admitted in the log.
+    pub only_simulated: u64,
+    /// Requests on which both agree, of all.
+    pub agreement_ppm: u64,
+}
+
+/// A bound of the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BoundCheck {
+    /// The option with its value, such as `--max-denied 0.5%`.
+    pub bound: String,
+    /// Whether every rule keeps it.
+    pub is_kept: bool,
+    /// One sentence for each rule that breaks it, with its numbers.
+    pub broken_by: Vec<String>,
+}

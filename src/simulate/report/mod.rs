@@ -1,0 +1,108 @@
+//! The report of a simulation: the contract between the pass, the terminal, the page and `--report-json`.
+//!
+//! Knows plain numbers and texts. Every number is an integer with its unit in its name; times are microseconds since
+//! the epoch, shares are parts per million, rounded down. docs/simulate-report.schema.json describes the JSON.
+
+mod comparison;
+mod method;
+mod rule;
+
+use serde::Serialize;
+
+pub use comparison::{AlgorithmCounts, AlgorithmsOfRule, Comparison, ComparisonTimeline};
+pub use method::{
+    Agreement, BoundCheck, FileDigest, InputReport, KeySampling, Method, Reordering, UnreadableLine,
+};
+pub use rule::{
+    DemandPoint, DeniedKey, OldCounts, PeakWindow, Percentiles, Recommendation, RuleReport, Timeline, WhatIf,
+    WhatIfPoint,
+};
+
+/// The version of the JSON. It grows when a field changes its meaning or goes; a new field does not change it.
+pub const REPORT_VERSION: u32 = 1;
+
+/// What a rule set would have done to the requests of a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// [`REPORT_VERSION`].
+    pub version: u32,
+    /// Whether the log was not read to its end: the pass was interrupted.
+    pub partial: bool,
+    /// Two sentences for a person: what is denied, and whom it hits.
+    pub verdict: String,
+    pub totals: Totals,
+    /// One for each limit of the judged rules that a request has met, in the order of the rule files. Limits that came
+    /// with requests are the last one, `override`.
+    pub rules: Vec<RuleReport>,
+    /// The paths of rules with a limit that no request has met, in the order of the rule files. A typing error in a
+    /// rule file or a map looks like that.
+    pub unmet_rules: Vec<String>,
+    /// With `--compare`: the judged rules against those in force.
+    pub comparison: Option<Comparison>,
+    /// With `--algorithms`: each limit as every algorithm, in the order of `rules`; else empty.
+    pub algorithms: Vec<AlgorithmsOfRule>,
+    /// The bounds that were asked for (`--max-denied` and so on), kept or broken.
+    pub bounds: Vec<BoundCheck>,
+    pub method: Method,
+}
+
+/// Counts over all requests and rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// Requests decided.
+    pub requests: u64,
+    /// Requests that the judged rules deny.
+    pub denied: u64,
+    /// `denied` of `requests`.
+    pub denied_share_ppm: u64,
+    /// Requests that only shadow rules would deny.
+    pub shadow_denied: u64,
+    /// Requests that no limit applied to.
+    pub without_limit: u64,
+    /// Requests for which the map's `good` holds; `None` without `good`.
+    pub good: Option<u64>,
+    /// Good requests that are denied: false positives. `None` without `good`.
+    pub good_denied: Option<u64>,
+    /// `good_denied` of `good`.
+    pub good_denied_share_ppm: Option<u64>,
+    /// Pairs of a limit and a key with at least one request. An estimate if [`KeySampling::level`] is not 0.
+    pub keys: u64,
+    /// Pairs of a limit and a key with at least one request over the limit; an estimate as `keys`.
+    pub keys_denied: u64,
+    /// The time of the first request decided; 0 without requests.
+    pub first_us: u64,
+    /// The time of the last request decided; 0 without requests.
+    pub last_us: u64,
+}
+
+/// `part` of `whole` in parts per million, rounded down; 0 of nothing.
+#[must_use]
+pub fn share_ppm(part: u64, whole: u64) -> u64 {
+    let ppm = u128::from(part) * 1_000_000 / u128::from(whole.max(1));
+    u64::try_from(ppm).unwrap_or(u64::MAX)
+}
+
+/// A share as percent with up to four decimals: `0.42`.
+#[must_use]
+pub fn percent(ppm: u64) -> String {
+    let text = format!("{}.{:04}", ppm / 10_000, ppm % 10_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_shown_in_percent() {
+        let table =
+            [(0, "0"), (4_200, "0.42"), (1, "0.0001"), (1_000_000, "100"), (10_000, "1"), (100_500, "10.05")];
+        for (ppm, text) in table {
+            assert_eq!(percent(ppm), text);
+        }
+        assert_eq!(
+            (share_ppm(1, 3), share_ppm(0, 0), share_ppm(u64::MAX, u64::MAX)),
+            (333_333, 0, 1_000_000)
+        );
+    }
+}

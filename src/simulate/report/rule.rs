@@ -1,0 +1,183 @@
+//! What one limit did.
+
+use serde::Serialize;
+
+/// One limit of a rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RuleReport {
+    /// The label of the limit: its name, or the path of its rule. The same as the label `rule` of the metrics.
+    pub rule: String,
+    /// The path of the rule, `domain.key_value.key`; `override` for limits that came with requests.
+    pub path: String,
+    /// As the rule file writes it.
+    pub algorithm: String,
+    /// Units per period.
+    pub limit: u32,
+    /// Units that an unused counter admits at once.
+    pub burst: u32,
+    pub period_s: u64,
+    /// Whether the rule has `shadow_mode`: its denials deny nothing.
+    pub shadow: bool,
+    /// Whether the period has at least ten ticks of the log's clock. The counts of other limits must not be trusted.
+    pub is_resolved: bool,
+    /// Requests that met the limit.
+    pub asked: u64,
+    /// Units that these requests asked for.
+    pub units: u64,
+    /// Requests over the limit.
+    pub over: u64,
+    /// `over` of `asked`.
+    pub over_share_ppm: u64,
+    /// Good requests over the limit; `None` without `good` in the map.
+    pub good_over: Option<u64>,
+    /// Different keys (counters) that met the limit. An estimate if `method.sampling.level` is not 0, as all counts of
+    /// keys.
+    pub keys: u64,
+    /// Keys with at least one request over the limit.
+    pub keys_over: u64,
+    /// Keys over the limit whose requests over it were all good: users, rather than an attacker. `None` without `good`.
+    pub keys_over_good_only: Option<u64>,
+    /// With `--compare` and a limit of the same label in force: its counts.
+    pub old: Option<OldCounts>,
+    pub timeline: Timeline,
+    /// Keys by demand, descending: points of the curve at ranks that grow by about a twentieth. Demand is the most
+    /// units of the key in one window of the limit's own period, windows aligned to the epoch.
+    pub keys_by_demand: Vec<DemandPoint>,
+    /// Percentiles of the keys' peaks in windows of 1 s, 10 s, 1 min, 5 min, 1 h and 1 d, in this order.
+    pub peaks: Vec<PeakWindow>,
+    /// Percentiles of the keys' peaks in windows of the limit's own period.
+    pub own_peaks: Percentiles,
+    pub what_if: WhatIf,
+    /// With `--recommend`.
+    pub recommendation: Option<Recommendation>,
+    /// The keys with most requests over the limit, at most 50, descending.
+    pub top_denied: Vec<DeniedKey>,
+}
+
+/// A limit with the same label in the rules in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OldCounts {
+    /// Units per period.
+    pub limit: u32,
+    pub period_s: u64,
+    pub algorithm: String,
+    pub asked: u64,
+    pub over: u64,
+    pub over_share_ppm: u64,
+    /// Keys over the judged limit that were never over the limit in force.
+    pub keys_newly_over: u64,
+    /// Keys that were over the limit in force and never are over the judged one.
+    pub keys_freed: u64,
+}
+
+/// Counts over time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Timeline {
+    /// The start of the first step, a multiple of `step_s`.
+    pub start_us: u64,
+    /// 60, unless the log is so long that this would be more than 1,500 steps: then 300, 900, 3,600 or 86,400.
+    pub step_s: u64,
+    /// Requests that met the limit, per step. All lists have the same length, and `rules` the same steps.
+    pub asked: Vec<u64>,
+    /// Requests over the judged limit, per step.
+    pub over: Vec<u64>,
+    /// Requests over the limit in force, per step; empty without one.
+    pub old_over: Vec<u64>,
+}
+
+/// One point of the curve of keys by demand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DemandPoint {
+    /// From 1; an estimate if keys are sampled.
+    pub rank: u64,
+    /// The demand of the key at this rank.
+    pub units: u64,
+}
+
+/// The keys' peaks in windows of one length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PeakWindow {
+    pub window_s: u64,
+    #[serde(flatten)]
+    pub percentiles: Percentiles,
+}
+
+/// Percentiles over keys, in units: the smallest value that at least this share of keys does not exceed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Percentiles {
+    pub p50: u64,
+    pub p90: u64,
+    pub p99: u64,
+    /// 99.9 %.
+    pub p999: u64,
+    pub max: u64,
+}
+
+/// What other limits would do: the slider of the page.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WhatIf {
+    /// Whether the points are exact for this limit: it is a fixed window, and no other limit was over in its requests.
+    /// For other algorithms the points are those of a fixed window of the same period.
+    pub is_exact: bool,
+    /// By rising limit. For a limit between two points, `denied` and `keys_over` lie between those of the points. The
+    /// limit itself, the old limit and the recommendation are points; the last point denies nothing.
+    pub points: Vec<WhatIfPoint>,
+}
+
+/// The effect of one limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WhatIfPoint {
+    pub limit: u64,
+    /// Requests that would be over it.
+    pub denied: u64,
+    /// Good requests that would be over it; `None` without `good`.
+    pub good_denied: Option<u64>,
+    /// Keys that would be over it at least once.
+    pub keys_over: u64,
+}
+
+/// The smallest limit of the same period that would touch few keys and few good requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Recommendation {
+    /// Why there is no recommendation, such as too few keys; then the numbers are 0.
+    pub not_enough_data: Option<String>,
+    /// `needed` with head-room, rounded up to two digits.
+    pub limit: u64,
+    /// The smallest limit within both bounds.
+    pub needed: u64,
+    /// The interval in which `needed` lies with 95 % certainty if other traffic has the same distribution of keys: the
+    /// order statistics around the quantile.
+    pub needed_low: u64,
+    pub needed_high: u64,
+    /// The bounds: keys that may be over the limit, and good requests (all requests without `good`) that may be denied.
+    pub max_keys_ppm: u64,
+    pub max_good_denied_ppm: u64,
+    /// The head-room in percent: 120 is a fifth more than needed.
+    pub headroom_percent: u64,
+}
+
+/// A key with requests over the limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DeniedKey {
+    /// The first 16 hexadecimal digits of the SHA-256 of the counter's key without its fingerprint; with `--show-keys`
+    /// the key itself, such as `{edge|remote_address=192.0.2.7}`.
+    pub key: String,
+    /// Requests over the limit. If `error` is not 0, at most so many fewer.
+    pub over: u64,
+    /// 0 unless more keys than the table holds were over the limit.
+    pub error: u64,
+    /// Good requests of them; `None` without `good`, and for a key that the sample of keys does not hold.
+    pub good_over: Option<u64>,
+    /// Requests and units of the key; `None` for a key that the sample of keys does not hold, as all that follow.
+    pub asked: Option<u64>,
+    pub units: Option<u64>,
+    /// With `--compare`: requests over the limit in force.
+    pub old_over: Option<u64>,
+    /// The times of the first and last request over the limit.
+    pub first_over_us: Option<u64>,
+    pub last_over_us: Option<u64>,
+    /// The longest time from a request over the limit to the next request of the key that was not.
+    pub longest_denial_us: Option<u64>,
+    /// The most units in one window of the limit's own period.
+    pub own_peak: Option<u64>,
+}

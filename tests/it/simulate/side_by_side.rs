@@ -1,0 +1,148 @@
+//! Two rule sets, several algorithms, and a recommendation on one log.
+
+use serde_json::{Value, json};
+
+use super::Simulation;
+
+const T0: u64 = 1_776_284_220_000_000;
+
+fn line(t_us: u64, user: &str) -> String {
+    format!(
+        "{{\"t_us\":{t_us},\"domain\":\"d\",\"descriptors\":[{{\"entries\":[{{\"key\":\"user\",\"value\":\"{user}\"}}]}}]}}\n"
+    )
+}
+
+fn rules(limit: u32, algorithm: &str) -> String {
+    format!(
+        "domain: d\ndescriptors:\n  - {{ key: user, rate_limit: {{ name: users, unit: minute, \
+         requests_per_unit: {limit}, algorithm: {algorithm} }} }}\n"
+    )
+}
+
+/// In one minute: user n sends n requests.
+fn staircase(users: u64) -> String {
+    let mut requests: Vec<(u64, u64)> =
+        (1..=users).flat_map(|user| (0..user).map(move |at| (at * 10_000, user))).collect();
+    requests.sort_unstable();
+    requests.iter().map(|(at, user)| line(T0 + at, &format!("u{user}"))).collect()
+}
+
+fn point(report: &Value, limit: u64) -> (u64, u64) {
+    let points = report["rules"][0]["what_if"]["points"].as_array().expect("points");
+    let found =
+        points.iter().find(|point| point["limit"] == limit).unwrap_or_else(|| panic!("no point {limit}"));
+    (found["denied"].as_u64().expect("a count"), found["keys_over"].as_u64().expect("a count"))
+}
+
+#[test]
+fn what_if_is_what_the_other_limit_would_have_done() {
+    let log = staircase(40);
+    let found = Simulation::new(&rules(20, "fixed_window")).log("log.jsonl", &log).succeed();
+    assert_eq!(found.report["rules"][0]["what_if"]["is_exact"], true);
+    for limit in [5, 12, 20, 33, 39, 40] {
+        let other = Simulation::new(&rules(limit, "fixed_window")).log("log.jsonl", &log).succeed();
+        let real = (other.of_rule("users", "over"), other.of_rule("users", "keys_over"));
+        assert_eq!(point(&found.report, u64::from(limit)), real, "limit {limit}");
+    }
+    let points = found.report["rules"][0]["what_if"]["points"].as_array().expect("points");
+    assert_eq!(points.last().expect("a point")["denied"], 0);
+}
+
+#[test]
+fn a_change_of_rules_shows_who_is_newly_denied_and_who_is_freed() {
+    let log = staircase(40);
+    let simulation = |new, old: u32| {
+        Simulation::new(&rules(new, "fixed_window"))
+            .file("--compare", "old.yaml", rules(old, "fixed_window").as_bytes())
+            .log("log.jsonl", &log)
+            .succeed()
+    };
+    let tighter = simulation(20, 30);
+    let comparison = &tighter.report["comparison"];
+    // Users 21 to 30 are new; users 31 to 40 were denied before and are denied more often.
+    assert_eq!(comparison["keys_newly_over"], 10);
+    assert_eq!((&comparison["keys_freed"], &comparison["only_old_denies"]), (&json!(0), &json!(0)));
+    let old_over = (1..=10).sum::<u64>();
+    assert_eq!(comparison["both_deny"], old_over);
+    assert_eq!(comparison["only_new_denies"], (1..=20).sum::<u64>() - old_over);
+    assert_eq!(tighter.report["rules"][0]["old"]["over"], old_over);
+    let looser = simulation(30, 20);
+    assert_eq!(
+        (&looser.report["comparison"]["keys_freed"], &looser.report["comparison"]["keys_newly_over"]),
+        (&json!(10), &json!(0))
+    );
+    assert!(
+        looser.stdout.contains("Keys newly over a limit: 0; no longer over one: 10"),
+        "{}",
+        looser.stdout
+    );
+}
+
+#[test]
+fn a_limit_is_tried_as_every_algorithm() {
+    // 10 requests before a full minute, and 10 after it: a fixed window of 10 admits all, a sliding one half.
+    let burst = |start: u64| (0..10).map(move |at| line(start + at * 1_000, "u")).collect::<String>();
+    let log = burst(T0 + 59_900_000) + &burst(T0 + 60_100_000);
+    let ended =
+        Simulation::new(&rules(10, "fixed_window")).log("log.jsonl", &log).with(&["--algorithms"]).succeed();
+    let algorithms = ended.report["algorithms"][0]["algorithms"].as_array().expect("a list").clone();
+    let found: Vec<(&str, u64, u64)> = algorithms
+        .iter()
+        .map(|counts| {
+            let number = |field: &str| counts[field].as_u64().expect("a count");
+            (counts["algorithm"].as_str().expect("a name"), number("burst"), number("over"))
+        })
+        .collect();
+    let expected = [
+        ("fixed_window", 10, 0),
+        ("fixed_window", 10, 0),
+        ("sliding_window", 10, 10),
+        ("sliding_log", 10, 10),
+        ("gcra", 10, 10),
+        ("gcra", 1, 19),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(algorithms[0]["is_own"], true);
+}
+
+#[test]
+fn the_recommended_limit_touches_few_keys() {
+    // 1,000 users with 1 to 20 requests in each of three minutes, and one with 500.
+    let mut requests = Vec::new();
+    for minute in 0..3 {
+        for user in 0..1_000_u64 {
+            requests.extend((0..1 + user % 20).map(|at| (minute * 60_000_000 + at * 1_000_000, user)));
+        }
+        requests.extend((0..500).map(|at| (minute * 60_000_000 + at * 10_000, 5_000)));
+    }
+    requests.sort_unstable();
+    let log: String = requests.iter().map(|(at, user)| line(T0 + at, &format!("u{user}"))).collect();
+    let map_less = Simulation::new(&rules(1, "fixed_window")).log("log.jsonl", &log).with(&["--recommend"]);
+    let ended = map_less.succeed();
+    let found = &ended.report["rules"][0]["recommendation"];
+    // Without `good` all requests count as good, and the heaviest user has far more than 0.01 % of them.
+    assert_eq!((&found["needed"], &found["limit"]), (&json!(499), &json!(600)), "{found}");
+    assert_eq!(found["max_keys_ppm"], 1_000);
+    let few =
+        Simulation::new(&rules(5, "gcra")).log("log.jsonl", staircase(10)).with(&["--recommend"]).succeed();
+    assert_eq!(
+        few.report["rules"][0]["recommendation"]["not_enough_data"],
+        "10 keys; at least 200 are needed"
+    );
+    assert!(few.stdout.contains("not enough data"), "{}", few.stdout);
+}
+
+#[test]
+fn keys_are_hashed_unless_they_are_asked_for() {
+    let simulation = Simulation::new(&rules(1, "fixed_window")).log("log.jsonl", staircase(3));
+    let hashed = simulation.succeed();
+    let keys = hashed.report["rules"][0]["top_denied"].as_array().expect("keys").clone();
+    assert_eq!(keys.len(), 2);
+    assert!(keys.iter().all(|key| key["key"].as_str().is_some_and(|key| key.len() == 16)), "{keys:?}");
+    let shown = simulation.with(&["--show-keys"]).succeed();
+    let first = &shown.report["rules"][0]["top_denied"][0];
+    assert_eq!(
+        (&first["key"], &first["over"], &first["asked"]),
+        (&json!("{d|user=u3}"), &json!(2), &json!(3))
+    );
+}
