@@ -1,15 +1,17 @@
 //! Certificates and keys in PEM files: reads them, says what a certificate contains, notices that files have changed,
-//! and decides which certificate of a server is trusted.
+//! and decides which certificate of a server is trusted. Keeps the alert with which a server refuses ours.
 //!
-//! Knows files and X.509. Knows no port, no setting and no TLS connection.
+//! Knows files, X.509 and a TLS connection as a client. Knows no port and no setting.
 
 mod der;
 mod facts;
+mod noted_alert;
 mod pem_file;
 mod server_trust;
 mod watched_files;
 
 pub use facts::CertificateFacts;
+pub use noted_alert::{NotedAlert, NotesAlert};
 pub use pem_file::{PemError, PemFault, PemFile};
 pub use server_trust::ServerTrust;
 pub use watched_files::WatchedFiles;

@@ -4,11 +4,11 @@ use std::future::{Future, pending};
 
 use super::backoff::Backoff;
 use super::connect::connect;
-use super::noted_alert::NotedAlert;
 use super::options::XdsOptions;
 use super::state::XdsState;
 use super::stream::{Session, StreamEnd};
 use super::tls::{CertificateWatch, ClientTls, LoadedTls};
+use crate::certificates::NotedAlert;
 use crate::clock::{Clock as _, SystemClock};
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::{XdsFailure, XdsMeter};

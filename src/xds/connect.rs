@@ -14,8 +14,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
-use super::noted_alert::{NotedAlert, NotesAlert};
 use super::options::XdsOptions;
+use crate::certificates::{NotedAlert, NotesAlert};
 use crate::telemetry::metrics::XdsFailure;
 
 const USER_AGENT: &str = concat!("ratelimitd/", env!("CARGO_PKG_VERSION"));

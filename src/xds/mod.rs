@@ -9,7 +9,6 @@
 mod backoff;
 mod client;
 mod connect;
-mod noted_alert;
 mod options;
 mod pace;
 mod pb;

@@ -7,7 +7,7 @@ use super::exposition;
 pub struct ExtraTags(Vec<(String, String)>);
 
 /// The labels that metrics have of their own.
-const TAKEN: [&str; 18] = [
+const TAKEN: [&str; 20] = [
     "domain",
     "key1",
     "key2",
@@ -26,6 +26,8 @@ const TAKEN: [&str; 18] = [
     "reason",
     "result",
     "version",
+    "file",
+    "source",
 ];
 
 impl ExtraTags {
@@ -38,7 +40,8 @@ impl ExtraTags {
             let (name, value) = tag.split_once(':')?;
             let is_plain =
                 |text: &str| !text.is_empty() && !text.contains(|c: char| c.is_control() || c == '|');
-            let is_free = !TAKEN.contains(&&*label_name(name));
+            // Prometheus keeps names with two underscores for itself.
+            let is_free = !TAKEN.contains(&&*label_name(name)) && !label_name(name).starts_with("__");
             let is_new = tags.iter().all(|(known, _)| label_name(known) != label_name(name));
             if !(is_plain(name) && is_plain(value) && is_free && is_new) {
                 return None;
@@ -90,6 +93,9 @@ mod tests {
             ("a-b:1,a.b:2", None),
             ("domain:x", None),
             ("version:x", None),
+            ("file:x", None),
+            ("source:x", None),
+            ("__name__:x", None),
             ("a:x|y", None),
             ("a:x\ny", None),
         ];

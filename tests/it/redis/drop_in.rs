@@ -154,6 +154,20 @@ fn a_certificate_that_does_not_fit_is_told_by_the_health_endpoint() {
 }
 
 #[test]
+fn a_client_certificate_that_redis_misses_is_told_by_the_health_endpoint() {
+    let authority = Authority::new();
+    let (_redis, port) = tls_server(&authority, &authority.certificate_for(&["127.0.0.1"]), "yes");
+    let file = authority.file().display().to_string();
+    let environment = Environment::new().redis(port).rules("a.yaml", TWO_AN_HOUR).set("REDIS_TLS", "true");
+    let service = environment.set("REDIS_TLS_CACERT", &file).start();
+    let body = || http::get(service.http_port, "/readyz", &[]).expect("an answer").body;
+    wait::expect("the alert of Redis", || {
+        body().contains("the TLS handshake with the store fails (received fatal alert: ")
+    });
+    service.log_with("Redis and this process do not agree about certificates: not ready");
+}
+
+#[test]
 fn an_outage_of_redis_makes_it_unhealthy_if_the_environment_says_so() {
     let mut redis = Redis::start();
     let environment = Environment::new().redis(redis.port()).rules("a.yaml", TWO_AN_HOUR);

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::budget::ConnectBudget;
 use super::dns::{CachedResolver, LOOKUP_TIMEOUT};
+use crate::certificates::NotedAlert;
 use crate::engine::StoreError;
 use crate::store::redis::error::{handshake_error, store_error, unreachable_at};
 
@@ -28,13 +29,31 @@ pub(crate) struct RawConnection {
     /// The times for opening connections to this server.
     pub(super) budget: ConnectBudget,
     driver: AbortHandle,
+    refusal: TlsRefusal,
+}
+
+/// The alert with which the server may refuse our certificate. In TLS 1.3 it comes where the first reply is expected.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TlsRefusal {
+    pub(super) host: String,
+    pub(super) noted: NotedAlert,
+}
+
+impl TlsRefusal {
+    /// The alert, or else `error`, which only says that the connection has ended.
+    fn in_place_of(&self, error: StoreError) -> StoreError {
+        match self.noted.get() {
+            Some(alert) => StoreError::Tls { address: self.host.clone(), reason: alert.to_string() },
+            None => error,
+        }
+    }
 }
 
 impl RawConnection {
     /// Sends a command and waits for its reply, as a step of opening the connection.
     pub(crate) async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> Result<T, StoreError> {
         let query = async { command.query_async(&mut self.connection).await.map_err(store_error) };
-        self.budget.wait(1, query).await
+        self.budget.wait(1, query).await.map_err(|error| self.refusal.in_place_of(error))
     }
 
     /// False once the end of the connection was noticed.
@@ -88,6 +107,7 @@ pub(super) async fn handshake<S>(
     identity: &RedisConnectionInfo,
     stream: S,
     budget: ConnectBudget,
+    refusal: TlsRefusal,
 ) -> Result<RawConnection, StoreError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -95,8 +115,9 @@ where
     // The deadlines here and of the callers replace both timeouts.
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let connecting = MultiplexedConnection::new_with_config(identity, stream, config);
-    let (connection, driver) = budget.wait(1, async { connecting.await.map_err(handshake_error) }).await?;
+    let connected = budget.wait(1, async { connecting.await.map_err(handshake_error) }).await;
+    let (connection, driver) = connected.map_err(|error| refusal.in_place_of(error))?;
     #[expect(clippy::disallowed_methods, reason = "the connection aborts its driver when it is dropped")]
     let driver = tokio::spawn(driver).abort_handle();
-    Ok(RawConnection { connection, budget, driver })
+    Ok(RawConnection { connection, budget, driver, refusal })
 }

@@ -10,9 +10,10 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::spawn_blocking;
 
 use super::budget::{ConnectBudget, TLS_ROUND_TRIPS};
-use super::dial::{self, RawConnection};
+use super::dial::{self, RawConnection, TlsRefusal};
 use super::dns::CachedResolver;
 use super::tls::Tls;
+use crate::certificates::{NotedAlert, NotesAlert};
 use crate::engine::StoreError;
 use crate::store::redis::error::{OptionsError, password_file_unusable};
 use crate::store::redis::options::{Credentials, Password, RedisOptions};
@@ -142,19 +143,22 @@ impl Endpoint {
             ConnectionAddr::Tcp(host, port) => {
                 #[cfg(test)]
                 if let Some(pipe) = crate::store::redis::testing::dial(host, *port) {
-                    return dial::handshake(&identity, pipe?, budget).await;
+                    return dial::handshake(&identity, pipe?, budget, TlsRefusal::default()).await;
                 }
                 let stream = dial::connect_tcp(&self.resolver, host, *port, budget).await?;
                 match self.config.tls.as_ref().filter(|_| self.is_tls) {
                     Some(tls) => {
                         let stream = budget.wait(TLS_ROUND_TRIPS, tls.connect(stream, host)).await?;
-                        dial::handshake(&identity, stream, budget).await
+                        let refusal = TlsRefusal { host: host.clone(), noted: NotedAlert::default() };
+                        let stream = NotesAlert::new(stream, refusal.noted.clone());
+                        dial::handshake(&identity, stream, budget, refusal).await
                     }
-                    None => dial::handshake(&identity, stream, budget).await,
+                    None => dial::handshake(&identity, stream, budget, TlsRefusal::default()).await,
                 }
             }
             ConnectionAddr::Unix(path) => {
-                dial::handshake(&identity, dial::connect_unix(path).await?, budget).await
+                let stream = dial::connect_unix(path).await?;
+                dial::handshake(&identity, stream, budget, TlsRefusal::default()).await
             }
             other => Err(StoreError::Unreachable(format!("{other}: this kind of address is not supported"))),
         }

@@ -1,5 +1,6 @@
 //! A TLS connection that keeps what the server says when it refuses the client. In TLS 1.3 that comes after the
-//! handshake, as an alert where the first answer is expected, and HTTP/2 passes only the end of the connection on.
+//! handshake, as an alert where the first answer is expected, and the libraries above say only that the connection has
+//! ended.
 
 use std::io;
 use std::pin::Pin;
@@ -14,10 +15,11 @@ use tokio_rustls::rustls::Error as TlsError;
 
 /// The alert of one connection.
 #[derive(Clone, Debug, Default)]
-pub(super) struct NotedAlert(Arc<Mutex<Option<TlsError>>>);
+pub struct NotedAlert(Arc<Mutex<Option<TlsError>>>);
 
 impl NotedAlert {
     /// Why the server refused the connection, if it did.
+    #[must_use]
     pub fn get(&self) -> Option<TlsError> {
         self.0.lock().clone()
     }
@@ -31,12 +33,14 @@ impl NotedAlert {
 }
 
 /// Passes everything on.
-pub(super) struct NotesAlert {
+#[derive(Debug)]
+pub struct NotesAlert {
     stream: TlsStream<TcpStream>,
     noted: NotedAlert,
 }
 
 impl NotesAlert {
+    #[must_use]
     pub fn new(stream: TlsStream<TcpStream>, noted: NotedAlert) -> Self {
         Self { stream, noted }
     }
