@@ -124,15 +124,11 @@ impl Mapping {
             return Err(NotMapped::NotKept);
         }
         let t_us = time.read_time(&selected, map)?;
-        let descriptors = map.descriptors(&selected);
+        let hits = map.cost.units(&selected)?;
+        let descriptors = map.descriptors(&selected, hits);
         if descriptors.is_empty() {
             return Err(NotMapped::NoDescriptor);
         }
-        let hits = map.cost.units(&selected)?;
-        let descriptors = descriptors
-            .into_iter()
-            .map(|entries| Descriptor { entries, hits, ..Descriptor::default() })
-            .collect();
         let holds = |condition: &Option<Expression>| condition.as_ref().is_some_and(|it| it.holds(&selected));
         Ok(MappedLine {
             t_us,
@@ -149,8 +145,8 @@ impl Mapping {
 }
 
 impl Map {
-    /// The descriptors of a line, without those that lack a value.
-    fn descriptors(&self, line: &Selected<'_>) -> Vec<Vec<Entry>> {
+    /// The descriptors of a line, each of so many hits, without those that lack a value.
+    fn descriptors(&self, line: &Selected<'_>, hits: Option<u64>) -> Vec<Descriptor> {
         let mut descriptors = Vec::with_capacity(self.descriptors.len());
         for DescriptorRule { when, entries: rules } in &self.descriptors {
             if when.as_ref().is_some_and(|when| !when.holds(line)) {
@@ -162,7 +158,7 @@ impl Map {
                 entries.push(Entry { key: rule.key.clone(), value: value.into_owned() });
             }
             if entries.len() == rules.len() {
-                descriptors.push(entries);
+                descriptors.push(Descriptor { entries, hits, ..Descriptor::default() });
             }
         }
         descriptors

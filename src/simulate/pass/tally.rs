@@ -135,16 +135,21 @@ impl Tally {
 
     /// Counts the decisions about one request.
     pub fn count(&mut self, seen: Observation, decisions: &Decisions) {
-        self.sums.count(seen, decisions);
         let is_denied = decisions.judged.overall == Code::OverLimit;
+        let (mut is_limited, mut is_shadow_over) = (false, false);
         for status in decisions.judged.statuses() {
+            is_limited |= !matches!(status.applied, Applied::Nothing);
             if let Applied::Unlimited(limit) = status.applied {
                 self.rows[limit.id.0 as usize].is_met = true;
             }
         }
         for (key, result) in decisions.judged.counter_results() {
+            is_shadow_over |= result.is_shadow() && result.outcome.verdict == Verdict::Over;
             self.count_judged(seen, without_fingerprint(key), &result, is_denied);
         }
+        self.sums.without_limit += u64::from(!is_limited);
+        self.sums.shadow_denied += u64::from(is_shadow_over && !is_denied);
+        self.sums.count(seen, decisions);
         if let Some(in_force) = &decisions.in_force {
             for (key, result) in in_force.counter_results() {
                 let Some(row) = self.old_row(result.limit.id.0 as usize) else { continue };
@@ -219,17 +224,11 @@ impl Tally {
 
 impl Sums {
     fn count(&mut self, seen: Observation, decisions: &Decisions) {
-        let decision = &decisions.judged;
-        let is_denied = decision.overall == Code::OverLimit;
+        let is_denied = decisions.judged.overall == Code::OverLimit;
         self.requests += 1;
         self.denied += u64::from(is_denied);
         self.good += u64::from(seen.is_good);
         self.good_denied += u64::from(seen.is_good && is_denied);
-        let is_shadow_over =
-            |result: LimitResult<'_>| result.is_shadow() && result.outcome.verdict == Verdict::Over;
-        self.shadow_denied += u64::from(!is_denied && decision.limit_results().any(is_shadow_over));
-        let is_limited = decision.statuses().any(|status| !matches!(status.applied, Applied::Nothing));
-        self.without_limit += u64::from(!is_limited);
         let (first_us, _) = self.span_us.unwrap_or((seen.t_us, seen.t_us));
         self.span_us = Some((first_us, seen.t_us));
         self.recorded[usize::from(seen.was_limited)][usize::from(is_denied)] += 1;
