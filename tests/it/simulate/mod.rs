@@ -4,6 +4,8 @@ mod bounds;
 mod envoy;
 mod formats;
 mod input;
+mod interrupt;
+mod maps;
 mod nginx;
 mod same_as_replay;
 mod schema;
