@@ -39,7 +39,7 @@ audit: toolchain ## compare the dependencies with the advisories of rustsec.org 
 	@scripts/audit
 
 bench: toolchain ## run the benchmarks
-	$(CARGO) bench --locked --bench matching --bench kernels --bench served --bench outage
+	$(CARGO) bench --locked --bench matching --bench kernels --bench simulate --bench served --bench outage
 
 outage: toolchain ## kill, stop and demote a Redis under load, and draw docs/outage.svg
 	$(CARGO) bench --locked --bench outage -- --svg docs/outage.svg
