@@ -28,6 +28,7 @@ use crate::settings::{KeyFileError, Log, Settings, StoreKind};
 use crate::telemetry::logging::{self, LoggingError};
 use crate::telemetry::metrics::{Metrics, MetricsOptions};
 use crate::telemetry::statsd::Statsd;
+use crate::telemetry::traces::{CollectorTlsError, Tracer, Traces};
 use crate::transport::grpc::{BoxError, GrpcError};
 use crate::transport::http::{HttpListener, ListenAddress, TokenFileError, listen_tcp};
 use crate::transport::{ListenOptions, NotReadyReason, Readiness};
@@ -63,6 +64,8 @@ pub enum AppError {
     Tls(#[from] TlsStartError),
     #[error("metrics.mapping_file: {0}")]
     Mapping(#[from] MappingError),
+    #[error("traces.ca_file: {0}")]
+    Traces(#[from] CollectorTlsError),
     #[error("server.admin.token_file: {0}")]
     AdminToken(#[from] TokenFileError),
     #[error("the bound ports are not known: {0}")]
@@ -82,6 +85,8 @@ pub struct App {
     settings: Settings,
     metrics: Metrics,
     statsd: Option<Statsd>,
+    tracer: Tracer,
+    traces: Option<Traces>,
     rules: RuleWatcher,
     stores: Arc<Stores>,
     readiness: Readiness,
@@ -140,6 +145,13 @@ impl App {
             }
             None => (Metrics::with_options(&metrics_options)?, None),
         };
+        let (tracer, traces) = match settings.traces.clone() {
+            Some(options) => {
+                let (tracer, traces) = Traces::new(options, metrics.traces()?)?;
+                (tracer, Some(traces))
+            }
+            None => Default::default(),
+        };
         metrics.watch_log(move || log.lost())?;
         let reasons: &[_] = match settings.store.kind {
             StoreKind::Memory => &[NotReadyReason::Starting],
@@ -169,7 +181,7 @@ impl App {
                 None => None,
             },
         };
-        Ok(Self { settings, metrics, statsd, rules, stores, readiness, ports, tls, bounds })
+        Ok(Self { settings, metrics, statsd, tracer, traces, rules, stores, readiness, ports, tls, bounds })
     }
 
     /// The bound addresses. Port 0 in the settings is a free port here.

@@ -31,7 +31,8 @@ struct Shutdown {
     grpc: CancellationToken,
     /// Stops the rest once the gRPC port is closed, so that the health endpoints answer until then.
     rest: CancellationToken,
-    /// Ends the sending of metrics once the last request is answered, so that every request is in what is sent.
+    /// Ends the sending of metrics and traces once the last request is answered, so that what is sent has every
+    /// request.
     exporters: CancellationToken,
 }
 
@@ -50,7 +51,7 @@ impl App {
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
         let public = self.http_service(Port::Http, self.public_router(store), &unfinished);
         let service = self.grpc_service(unfinished);
-        let Self { settings, statsd, rules, stores, readiness, ports, tls, bounds, .. } = self;
+        let Self { settings, statsd, traces, rules, stores, readiness, ports, tls, bounds, .. } = self;
         let ready_in_outage = settings.store.ready_in_outage;
         let background =
             Background { rules, tls, stores, remote, readiness: readiness.clone(), ready_in_outage };
@@ -76,8 +77,11 @@ impl App {
             store_closed.await;
             shutdown.exporters.cancel();
         };
+        let send_traces = OptionFuture::from(
+            traces.map(|traces| traces.run(shutdown.exporters.clone(), settings.server.drain)),
+        );
         let serve_rest = async {
-            tokio::join!(serve_rest, send_statsd);
+            tokio::join!(serve_rest, send_statsd, send_traces);
             Ok(())
         };
         let drain = async {
@@ -141,6 +145,7 @@ impl App {
         };
         let meter = self.metrics.requests(transport);
         let failures = Failures::new(meter.clone());
+        let tracer = self.tracer.clone();
         move |store| {
             let limiter = Limiter { rulebook: Arc::clone(&rulebook), store, enforcement };
             Handler {
@@ -148,6 +153,7 @@ impl App {
                 bounds,
                 response: response.clone(),
                 meter: meter.clone(),
+                tracer: tracer.clone(),
                 failures: failures.clone(),
                 on_invalid,
             }

@@ -23,6 +23,7 @@ mod server_tls;
 mod service_link;
 mod statsd;
 mod store;
+mod traces;
 mod unread;
 mod upgrades;
 mod xds;
@@ -32,6 +33,7 @@ use std::path::Path;
 
 use crate::engine::{Algorithm, Charging, Defaults, Enforcement, FailurePolicy, Verdict};
 use crate::rules::Upgrade;
+use crate::telemetry::traces::TracesOptions;
 use crate::transport::{HeaderStyle, ResponseOptions};
 
 pub use envoy_ratelimit::{EnvironmentUse, ReferenceVariable};
@@ -70,6 +72,8 @@ pub struct Settings {
     pub enforcement: Enforcement,
     /// `metrics.*`
     pub metrics: Metrics,
+    /// `traces.*`; `None` if the endpoint is `off`.
+    pub traces: Option<TracesOptions>,
     /// `response.*`: optional parts of an answer.
     pub response: ResponseOptions,
     /// `log.*`
@@ -172,6 +176,7 @@ impl Settings {
             upgrades: upgrades::upgrades_from_reader(reader),
             near_limit_ppm: reader.take("near_limit_ratio", "0.8", parsers::share()),
             metrics: Metrics::from_reader(reader),
+            traces: traces::traces_from_reader(reader),
             enforcement: enforcement_from_reader(reader),
             response: response::response_from_reader(reader),
             log: Log::from_reader(reader),

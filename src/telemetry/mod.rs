@@ -8,5 +8,6 @@ pub mod log_throttle;
 pub mod logging;
 pub mod metrics;
 pub mod statsd;
+pub mod traces;
 
 pub use log_queue::LogQueue;

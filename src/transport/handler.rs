@@ -8,6 +8,7 @@ use super::{
 use crate::engine::{Caller, Request, Store};
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::RequestMeter;
+use crate::telemetry::traces::{CallSpan, Tracer};
 
 #[derive(Debug)]
 pub struct Handler<S> {
@@ -15,17 +16,19 @@ pub struct Handler<S> {
     pub bounds: Bounds,
     pub response: ResponseOptions,
     pub meter: RequestMeter,
+    pub tracer: Tracer,
     pub failures: Failures,
     pub on_invalid: OnInvalid,
 }
 
 impl<S: Store> Handler<S> {
     /// Decides the request in `message` and converts the answer to `A`, the caller's format. The measured duration of
-    /// the call includes both conversions.
+    /// the call includes both conversions. `span` gets what is asked and decided.
     pub(super) async fn decide<A, D>(
         &self,
         message: impl TryInto<RawRequest<D>, Error: Into<DecisionCallError>>,
         caller: Caller,
+        span: &mut CallSpan,
     ) -> Result<A, DecisionCallError>
     where
         A: CallerAnswer,
@@ -34,15 +37,19 @@ impl<S: Store> Handler<S> {
         let _timer = self.meter.start();
         let request = match self.validate(message, caller) {
             Ok(request) => request,
-            Err(error) => return self.refuse(error),
+            Err(error) => return self.refuse(error, span),
         };
+        span.add_request(&request.domain, request.descriptors.len());
         match self.limiter.decide(&request).await {
-            Ok(decision) => Ok(A::from(DecisionAnswer {
-                request: &request,
-                decision: &decision,
-                options: &self.response,
-            })),
-            Err(error) => self.refuse(error.into()),
+            Ok(decision) => {
+                span.add_decision(&decision);
+                Ok(A::from(DecisionAnswer {
+                    request: &request,
+                    decision: &decision,
+                    options: &self.response,
+                }))
+            }
+            Err(error) => self.refuse(error.into(), span),
         }
     }
 
@@ -53,8 +60,13 @@ impl<S: Store> Handler<S> {
     }
 
     /// Counts and logs a request without a decision. If the settings say so, the answer to an invalid one is a denial.
-    pub(super) fn refuse<A: CallerAnswer>(&self, error: DecisionCallError) -> Result<A, DecisionCallError> {
+    pub(super) fn refuse<A: CallerAnswer>(
+        &self,
+        error: DecisionCallError,
+        span: &mut CallSpan,
+    ) -> Result<A, DecisionCallError> {
         let error = self.record(error);
+        span.add_failure(error.kind().failure());
         match (error.kind(), self.on_invalid) {
             (ErrorKind::InvalidRequest, OnInvalid::Deny) => Ok(A::denial()),
             _ => Err(error),

@@ -262,7 +262,8 @@ fn every_metric_is_documented_and_exists() {
     ]);
     // The settings file names rule files, and two sources of rules are refused.
     let by_xds = Service::start_with(&["serve"], &[("RATELIMITD__RULES__XDS__ADDRESS", "localhost:1")]);
-    let exposed = service.get("/metrics") + &by_xds.get("/metrics");
+    let traced = Service::start_with(&["serve"], &[("RATELIMITD__TRACES__ENDPOINT", "http://localhost:1")]);
+    let exposed = service.get("/metrics") + &by_xds.get("/metrics") + &traced.get("/metrics");
     let families = || exposed.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let operations = read("docs/operations.md");
     let missing: Vec<_> = families().filter(|name| !words(&operations).any(|known| known == *name)).collect();

@@ -14,7 +14,7 @@ const ALLOWED_IMPORTS: [(&str, &[&str]); 17] = [
     ("yaml", &["yaml"]),
     ("store", &["store", "certificates", "engine", "clock"]),
     ("rules", &["rules", "engine", "yaml"]),
-    ("telemetry", &["telemetry", "engine", "store", "clock"]),
+    ("telemetry", &["telemetry", "certificates", "engine", "store", "clock"]),
     ("xds", &["xds", "certificates", "clock", "engine", "rules", "telemetry"]),
     ("settings", &["settings", "engine", "rules", "store", "telemetry", "transport", "xds", "yaml"]),
     ("limiter", &["engine", "telemetry"]),

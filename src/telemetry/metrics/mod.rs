@@ -19,6 +19,7 @@ mod stores;
 mod tests;
 mod timings;
 mod tls;
+mod traces;
 mod xds;
 
 use std::fmt;
@@ -52,6 +53,7 @@ pub use rules::Loaded;
 pub use stores::{BatchMeter, StoreMeter};
 pub use timings::{Timing, Timings};
 pub use tls::{CertificateExpiry, HandshakeResult, TlsMeter};
+pub use traces::TraceMeter;
 pub use xds::{XdsAnswer, XdsFailure, XdsMeter};
 
 /// All metrics of one process. Clones share the same numbers.
@@ -272,6 +274,14 @@ impl Metrics {
     /// When it was called before.
     pub fn xds(&self) -> Result<XdsMeter> {
         XdsMeter::new(&self.0.registry)
+    }
+
+    /// Registers the numbers of spans. Call it once.
+    ///
+    /// # Errors
+    /// When it was called before.
+    pub fn traces(&self) -> Result<TraceMeter> {
+        TraceMeter::new(&self.0.registry)
     }
 
     /// Registers the source of the rules. Call it once.

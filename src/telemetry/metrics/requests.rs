@@ -53,7 +53,9 @@ impl RequestFailure {
     pub const ALL: [Self; 6] =
         [Self::Invalid, Self::Store, Self::Incomplete, Self::Overloaded, Self::Untaken, Self::NoRules];
 
-    fn name(self) -> &'static str {
+    /// As metrics and traces name it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",
             Self::Store => "store",

@@ -13,6 +13,7 @@ use super::field_count;
 use super::message::{MessageBounds, read_message};
 use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::engine::{Caller, Store};
+use crate::telemetry::traces::CallSpan;
 use crate::transport::{Bounds, DecisionCallError, Handler, MessageError};
 
 /// The path of the decision call.
@@ -26,24 +27,29 @@ pub(super) struct DecisionCalls<S> {
 }
 
 impl<S: Store> DecisionCalls<S> {
-    pub(super) async fn answer<B>(&self, body: B, caller: Caller) -> Response<AnswerBody>
+    pub(super) async fn answer<B>(&self, body: B, caller: Caller, mut span: CallSpan) -> Response<AnswerBody>
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        match self.decide(body, caller).await {
+        match self.decide(body, caller, &mut span).await {
             Ok(answer) => ok(AnswerBody::encode(&answer)),
             Err(error) => refusal(Status::from(error)),
         }
     }
 
-    async fn decide<B>(&self, body: B, caller: Caller) -> Result<RateLimitResponse, DecisionCallError>
+    async fn decide<B>(
+        &self,
+        body: B,
+        caller: Caller,
+        span: &mut CallSpan,
+    ) -> Result<RateLimitResponse, DecisionCallError>
     where
         B: Body<Data = Bytes> + Unpin,
     {
         let message = read_message(body, &self.bounds).await.map_err(DecisionCallError::from);
         match message.and_then(|message| decode(message, &self.handler.bounds)) {
-            Ok(request) => self.handler.decide(request, caller).await,
-            Err(error) => self.handler.refuse(error),
+            Ok(request) => self.handler.decide(request, caller, span).await,
+            Err(error) => self.handler.refuse(error, span),
         }
     }
 }

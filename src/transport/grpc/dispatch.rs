@@ -19,6 +19,7 @@ use super::call::{self, DecisionCalls, refusal};
 use super::open_calls::ConnectionCalls;
 use super::stream_body::StreamBody;
 use crate::engine::Store;
+use crate::telemetry::traces::SpannedCall;
 use crate::transport::{DecisionCallError, MessageError};
 
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
@@ -54,16 +55,18 @@ impl<S: Store + 'static> hyper::service::Service<Request<Incoming>> for Dispatch
         if !self.calls.has_room() {
             return self.refuse();
         }
-        if is_decision { self.decide(request.into_body()) } else { self.route(request) }
+        if is_decision { self.decide(request) } else { self.route(request) }
     }
 }
 
 impl<S: Store + 'static> Dispatch<S> {
-    fn decide(&self, body: Incoming) -> Answered {
+    fn decide(&self, request: Request<Incoming>) -> Answered {
         let decisions = Arc::clone(&self.decisions);
+        let span = decisions.handler.tracer.start_call(SpannedCall::ShouldRateLimit, request.headers());
+        let body = request.into_body();
         let (undecided, caller) = (self.calls.decide(), self.calls.caller());
         Box::pin(async move {
-            let response = decisions.answer(body, caller).await;
+            let response = decisions.answer(body, caller, span).await;
             drop(undecided);
             Ok(response.map(Either::Left))
         })

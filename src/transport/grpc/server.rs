@@ -50,6 +50,7 @@ mod tests {
     use crate::limiter::{Limiter, Rulebook};
     use crate::store::memory::{MemoryOptions, MemoryStore};
     use crate::telemetry::metrics::{Metrics, Port, Transport};
+    use crate::telemetry::traces::Tracer;
     use crate::transport::grpc::GrpcOptions;
     use crate::transport::{
         Admission, Bounds, ConnectionBounds, Failures, Handler, OnInvalid, Readiness, ResponseOptions,
@@ -93,6 +94,7 @@ mod tests {
             meter: metrics.requests(Transport::Grpc),
             failures: Failures::new(metrics.requests(Transport::Grpc)),
             on_invalid: OnInvalid::default(),
+            tracer: Tracer::default(),
         }
     }
 

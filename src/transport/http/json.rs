@@ -1,19 +1,22 @@
 //! `/json`: the decision call for callers without gRPC. The answer is the protobuf JSON mapping of
 //! `RateLimitResponse`, which omits zeros.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::iter::successors;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse, Response};
+use http::request::Parts;
 use http::{StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use crate::engine::{Caller, Code, Limit, Metadata, Store};
+use crate::telemetry::traces::{CallSpan, SpannedCall};
 use crate::transport::answer::DescriptorStatus;
 use crate::transport::headers::printable;
 use crate::transport::protojson::{Object, whole_number};
@@ -26,15 +29,27 @@ use crate::transport::{
 /// does not arrive, 503 for too many of these, 500 when the store does not answer.
 pub(super) async fn decide<S: Store + 'static>(
     State(handler): State<Arc<Handler<S>>>,
+    mut span: CallSpan,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, DecisionCallError> {
     match body {
         Ok(body) => {
-            handler
-                .decide(JsonBody { body, max_fields: handler.bounds.max_fields() }, Caller::default())
-                .await
+            let body = JsonBody { body, max_fields: handler.bounds.max_fields() };
+            handler.decide(body, Caller::default(), &mut span).await
         }
-        Err(rejection) => handler.refuse(unread_body(&rejection, &handler.bounds).into()),
+        Err(rejection) => handler.refuse(unread_body(&rejection, &handler.bounds).into(), &mut span),
+    }
+}
+
+/// Reads the headers where they are: a copy of them would cost every call.
+impl<S: Store + 'static> FromRequestParts<Arc<Handler<S>>> for CallSpan {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        handler: &Arc<Handler<S>>,
+    ) -> Result<Self, Self::Rejection> {
+        Ok(handler.tracer.start_call(SpannedCall::Json, &parts.headers))
     }
 }
 

@@ -15,4 +15,5 @@ mod settings;
 mod start;
 pub(crate) mod store_page;
 mod tls;
+mod traces;
 mod web_pages;

@@ -56,6 +56,22 @@ impl Rls {
         self.0.should_rate_limit(request).await.map(tonic::Response::into_inner)
     }
 
+    /// Sends a request with these headers.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_with(
+        &mut self,
+        request: RateLimitRequest,
+        headers: &[(&'static str, &str)],
+    ) -> Result<RateLimitResponse, Status> {
+        let mut request = tonic::Request::new(request);
+        for &(name, value) in headers {
+            request.metadata_mut().insert(name, value.parse().expect("a value of a header"));
+        }
+        self.0.should_rate_limit(request).await.map(tonic::Response::into_inner)
+    }
+
     /// Sends one descriptor without `hits_addend` and expects an answer: the overall code and the descriptor's status.
     pub async fn send_one(&mut self, domain: &str, entries: &[(&str, &str)]) -> (Code, DescriptorStatus) {
         let mut response = self.send(request(domain, vec![descriptor(entries)])).await.expect("an answer");

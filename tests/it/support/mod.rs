@@ -4,6 +4,7 @@
 
 pub mod ads;
 pub mod certificates;
+pub mod collector;
 pub mod cut_stream;
 pub mod daemon;
 pub mod envoy;

@@ -35,6 +35,7 @@ use crate::engine::{Enforcement, RuleSet, Store};
 use crate::limiter::{Limiter, Rulebook};
 use crate::store::memory::{MemoryOptions, MemoryStore};
 use crate::telemetry::metrics::{Metrics, Port, Transport};
+use crate::telemetry::traces::Tracer;
 use crate::transport::{
     Admission, Bounds, ConnectionBounds, Failures, Handler, OnInvalid, Readiness, ResponseOptions,
     UnfinishedBytes,
@@ -64,6 +65,7 @@ fn handler<S>(rules: RuleSet, store: S, metrics: &Metrics) -> Handler<S> {
         response: ResponseOptions::default(),
         failures: Failures::new(meter.clone()),
         on_invalid: OnInvalid::default(),
+        tracer: Tracer::default(),
         meter,
     }
 }

@@ -1,0 +1,116 @@
+//! The span of one decision call.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use opentelemetry::trace::{Span as _, SpanBuilder, SpanKind, Status, TraceContextExt as _, Tracer as _};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::trace::{SdkTracer, Span};
+
+use super::parent::parent;
+use crate::engine::{Applied, Code, Decision};
+use crate::telemetry::metrics::RequestFailure;
+
+/// The rule that is named for a limit that the request brings.
+const OVERRIDE: &str = "override";
+
+/// A kind of call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpannedCall {
+    ShouldRateLimit,
+    Json,
+}
+
+/// Begins the spans of calls. The default is off: it makes no spans, and looks at no headers.
+#[derive(Clone, Debug, Default)]
+pub struct Tracer(Option<Arc<SdkTracer>>);
+
+/// The span of a call, which ends with this value. Empty if the call is not sampled.
+#[derive(Debug, Default)]
+pub struct CallSpan(Option<Box<Span>>);
+
+impl Tracer {
+    pub(super) fn new(tracer: SdkTracer) -> Self {
+        Self(Some(Arc::new(tracer)))
+    }
+
+    /// Begins the span of a call with these headers.
+    #[must_use]
+    pub fn start_call(&self, call: SpannedCall, headers: &HeaderMap) -> CallSpan {
+        match &self.0 {
+            None => CallSpan::default(),
+            Some(tracer) => start_call(tracer, call, headers),
+        }
+    }
+}
+
+/// Apart from `start_call`, which every call runs.
+#[cold]
+fn start_call(tracer: &SdkTracer, call: SpannedCall, headers: &HeaderMap) -> CallSpan {
+    // The SDK takes a context without a span as a caller that does not sample.
+    let caller = match parent(headers) {
+        Some(span) => Context::new().with_remote_span_context(span),
+        None => Context::new(),
+    };
+    let builder = SpanBuilder::from_name(call.span_name())
+        .with_kind(SpanKind::Server)
+        .with_attributes(call.attributes());
+    let span = tracer.build_with_context(builder, &caller);
+    CallSpan(span.is_recording().then(|| Box::new(span)))
+}
+
+impl SpannedCall {
+    /// As envoyproxy/ratelimit names it, where it names one.
+    fn span_name(self) -> &'static str {
+        match self {
+            Self::ShouldRateLimit => "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+            Self::Json => "POST /json",
+        }
+    }
+
+    fn attributes(self) -> Vec<KeyValue> {
+        match self {
+            Self::ShouldRateLimit => vec![
+                KeyValue::new("rpc.system", "grpc"),
+                KeyValue::new("rpc.service", "envoy.service.ratelimit.v3.RateLimitService"),
+                KeyValue::new("rpc.method", "ShouldRateLimit"),
+            ],
+            Self::Json => {
+                vec![KeyValue::new("http.request.method", "POST"), KeyValue::new("http.route", "/json")]
+            }
+        }
+    }
+}
+
+impl CallSpan {
+    /// Adds what is asked. Values of descriptors may be secret, so they are not added.
+    pub fn add_request(&mut self, domain: &str, descriptors: usize) {
+        if let Some(span) = &mut self.0 {
+            span.set_attribute(KeyValue::new("ratelimit.domain", domain.to_owned()));
+            let descriptors = i64::try_from(descriptors).unwrap_or(i64::MAX);
+            span.set_attribute(KeyValue::new("ratelimit.descriptors", descriptors));
+        }
+    }
+
+    /// Adds the code, and the rule of the first descriptor that is over its limit.
+    pub fn add_decision(&mut self, decision: &Decision) {
+        let Some(span) = &mut self.0 else { return };
+        span.set_attribute(KeyValue::new("ratelimit.code", decision.overall.name()));
+        let over = decision.statuses().find(|status| status.code == Code::OverLimit);
+        if let Some(Applied::Limited(result)) = over.map(|status| status.applied) {
+            let rule = match result.rule {
+                Some(_) => result.limit.label.to_string(),
+                None => OVERRIDE.to_owned(),
+            };
+            span.set_attribute(KeyValue::new("ratelimit.over_limit_rule", rule));
+        }
+    }
+
+    /// Says that the call has no decision, and why.
+    pub fn add_failure(&mut self, failure: RequestFailure) {
+        if let Some(span) = &mut self.0 {
+            span.set_attribute(KeyValue::new("error.type", failure.name()));
+            span.set_status(Status::error(""));
+        }
+    }
+}
