@@ -16,6 +16,7 @@ mod rules;
 mod stats_table;
 mod statsd;
 mod table;
+mod traces;
 mod usage;
 mod values;
 mod variable;
@@ -57,6 +58,7 @@ pub(super) fn translate<'v>(variables: impl IntoIterator<Item = (&'v str, &'v st
     redis::translate(&mut draft);
     metrics::translate(&mut draft);
     statsd::translate(&mut draft);
+    traces::translate(&mut draft);
     draft.add_effects_of_the_table();
     draft.warn_about_unread(variables.into_iter().map(|(name, _)| name));
     draft.finish()

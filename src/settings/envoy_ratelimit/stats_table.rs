@@ -1,6 +1,6 @@
 //! The variables of memcached, metrics and traces.
 
-use super::variable::Effect::{Meaningless, Refused, Sets};
+use super::variable::Effect::{Meaningless, Sets};
 use super::variable::ValueKind::{Decimal, Duration, Flag, List, Map, Text, Whole};
 use super::variable::{Effect, ReferenceVariable};
 
@@ -64,29 +64,39 @@ pub(super) static STATS: [ReferenceVariable; 13] = [
     .but("`PROMETHEUS_MAPPER_YAML` decides if its file is there"),
 ];
 
-const NO_TRACES: Effect = Meaningless("only with TRACING_ENABLED=true, which is refused");
+const TRACES_ENDPOINT: Effect = Sets(&["traces.endpoint"]);
 
 pub(super) static TRACES: [ReferenceVariable; 6] = [
-    ReferenceVariable::common(
-        "TRACING_ENABLED",
-        Flag,
-        "false",
-        Refused { except: &["false"], reason: "there are no traces yet" },
-    ),
-    ReferenceVariable::common("TRACING_SERVICE_NAME", Text, "RateLimit", NO_TRACES),
-    ReferenceVariable::common("TRACING_SERVICE_NAMESPACE", Text, "", NO_TRACES),
-    ReferenceVariable::common("TRACING_SERVICE_INSTANCE_ID", Text, "", NO_TRACES),
-    ReferenceVariable::common("TRACING_EXPORTER_PROTOCOL", Text, "http", NO_TRACES),
-    ReferenceVariable::common("TRACING_SAMPLING_RATE", Decimal, "1", NO_TRACES),
+    ReferenceVariable::common("TRACING_ENABLED", Flag, "false", TRACES_ENDPOINT)
+        .but("one span for each decision call; health checks and calls to Redis have none"),
+    ReferenceVariable::common("TRACING_SERVICE_NAME", Text, "RateLimit", Sets(&["traces.service_name"])),
+    ReferenceVariable::common("TRACING_SERVICE_NAMESPACE", Text, "", Sets(&["traces.service_namespace"])),
+    ReferenceVariable::common("TRACING_SERVICE_INSTANCE_ID", Text, "", Sets(&["traces.service_instance_id"])),
+    ReferenceVariable::common("TRACING_EXPORTER_PROTOCOL", Text, "http", Sets(&["traces.protocol"])),
+    ReferenceVariable::common("TRACING_SAMPLING_RATE", Decimal, "1", Sets(&["traces.sampled_share"]))
+        .but("rounded to six decimals"),
 ];
 
 const STATSD_TAGS: Effect = Sets(&["metrics.statsd.tags"]);
 
+const TRACES_HEADERS: Effect = Sets(&["traces.headers"]);
+const TRACES_TIMEOUT: Effect = Sets(&["traces.timeout"]);
+const TRACES_CA: Effect = Sets(&["traces.ca_file"]);
+
 /// Read by the libraries of envoyproxy/ratelimit.
-pub(super) static LIBRARIES: [ReferenceVariable; 5] = [
+pub(super) static LIBRARIES: [ReferenceVariable; 13] = [
     ReferenceVariable::common("STATSD_PROTOCOL", Text, "tcp", Sets(STATSD_ADDRESS)),
     ReferenceVariable::common("DD_ENTITY_ID", Text, "", STATSD_TAGS).but("with `USE_DOG_STATSD`, as there"),
     ReferenceVariable::common("DD_ENV", Text, "", STATSD_TAGS).but("the same"),
     ReferenceVariable::common("DD_SERVICE", Text, "", STATSD_TAGS).but("the same"),
     ReferenceVariable::common("DD_VERSION", Text, "", STATSD_TAGS).but("the same"),
+    ReferenceVariable::common("OTEL_EXPORTER_OTLP_ENDPOINT", Text, "", TRACES_ENDPOINT)
+        .but("with `TRACING_ENABLED`; unless set, `https://localhost:4318` or, with gRPC, `:4317`, as there"),
+    ReferenceVariable::common("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", Text, "", TRACES_ENDPOINT),
+    ReferenceVariable::common("OTEL_EXPORTER_OTLP_HEADERS", Text, "", TRACES_HEADERS).secret(),
+    ReferenceVariable::common("OTEL_EXPORTER_OTLP_TRACES_HEADERS", Text, "", TRACES_HEADERS).secret(),
+    ReferenceVariable::common("OTEL_EXPORTER_OTLP_TIMEOUT", Text, "", TRACES_TIMEOUT).but("10 to 60000 ms"),
+    ReferenceVariable::common("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", Text, "", TRACES_TIMEOUT).but("the same"),
+    ReferenceVariable::common("OTEL_EXPORTER_OTLP_CERTIFICATE", Text, "", TRACES_CA),
+    ReferenceVariable::common("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", Text, "", TRACES_CA),
 ];

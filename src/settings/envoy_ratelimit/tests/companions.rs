@@ -29,6 +29,7 @@ pub(super) fn companions(name: &str) -> Vec<(&'static str, &'static str)> {
         ("REDIS_PERSECOND_TYPE", kind),
         ("REDIS_PERSECOND_URL", url),
         ("USE_DOG_STATSD", "true"),
+        ("TRACING_ENABLED", "true"),
         ("DOG_STATSD_MOGRIFIER_DOMAIN_PATTERN", "a"),
         ("DOG_STATSD_MOGRIFIER_DOMAIN_NAME", "b"),
         ("DOG_STATSD_MOGRIFIER_HITS_PATTERN", "c"),

@@ -15,7 +15,8 @@ const RECORDED: &str = include_str!("../../../../tests/data/operation/settings.y
 
 /// Values that end the start there, and here later or not at all: the variable, whether the value is the empty one, and
 /// what happens instead.
-const LATER: [(&str, bool, &str); 24] = [
+const LATER: [(&str, bool, &str); 25] = [
+    ("TRACING_EXPORTER_PROTOCOL", false, "it is not looked at without TRACING_ENABLED"),
     ("USE_DOG_STATSD_MOGRIFIERS", false, "it is not looked at without USE_DOG_STATSD"),
     ("HOST", false, "the name is resolved when the port is bound"),
     ("GRPC_HOST", false, "the same"),
@@ -337,9 +338,9 @@ fn a_file_that_only_repeats_defaults_gives_way() {
 
 #[test]
 fn unsupported_requests_name_the_variable_and_the_reason() {
-    let variables = [("TRACING_ENABLED".to_owned(), "t".to_owned())];
+    let variables = [("GRPC_UDS".to_owned(), "/run/rl.sock".to_owned())];
     let error = Settings::read_layers(None, variables, Some("ratelimit")).expect_err("refused");
     let SettingsError::Invalid(problems) = &error else { panic!("{error}") };
     assert!(matches!(&problems.0[..], [only] if matches!(only.fault, Fault::NotSupported(_))), "{error}");
-    assert!(error.to_string().contains("TRACING_ENABLED: refused: "), "{error}");
+    assert!(error.to_string().contains("GRPC_UDS: refused: "), "{error}");
 }

@@ -1,0 +1,175 @@
+//! Traces: the variables of `envoyproxy/ratelimit`, and those of OpenTelemetry that its exporter reads.
+
+use std::time::Duration;
+
+use super::draft::Draft;
+
+const ENABLED: &str = "TRACING_ENABLED";
+const PROTOCOL: &str = "TRACING_EXPORTER_PROTOCOL";
+const RATE: &str = "TRACING_SAMPLING_RATE";
+const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+const TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+
+/// The range of `traces.timeout`.
+const TIMEOUTS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
+
+pub(super) fn translate(draft: &mut Draft) {
+    if !draft.values.flag(ENABLED) {
+        for name in [
+            "TRACING_SERVICE_NAME",
+            "TRACING_SERVICE_NAMESPACE",
+            "TRACING_SERVICE_INSTANCE_ID",
+            PROTOCOL,
+            RATE,
+        ] {
+            if draft.values.is_set(name) {
+                draft.values.warn(format!("{name} has no meaning without {ENABLED}=true"));
+            }
+        }
+        return draft.set_if_given("traces.endpoint", "off", ENABLED);
+    }
+    let protocol = match draft.values.text(PROTOCOL) {
+        "" | "http" => "http",
+        "grpc" => "grpc",
+        _ => return draft.values.refuse(PROTOCOL, "http or grpc"),
+    };
+    draft.set("traces.protocol", protocol, &[PROTOCOL]);
+    translate_endpoint(draft, protocol);
+    translate_identity(draft);
+    translate_rate(draft);
+    translate_exporter(draft);
+}
+
+fn translate_endpoint(draft: &mut Draft, protocol: &str) {
+    let [of_traces, of_all] = [TRACES_ENDPOINT, ENDPOINT].map(|name| draft.values.text(name).to_owned());
+    let (name, url) = match (of_traces.is_empty(), of_all.is_empty()) {
+        // Only here is the path complete.
+        (false, _) => (TRACES_ENDPOINT, of_traces),
+        (true, false) if protocol == "http" => {
+            (ENDPOINT, format!("{}/v1/traces", of_all.trim_end_matches('/')))
+        }
+        (true, false) => (ENDPOINT, of_all),
+        (true, true) if protocol == "http" => (ENDPOINT, "https://localhost:4318/v1/traces".to_owned()),
+        (true, true) => (ENDPOINT, "https://localhost:4317".to_owned()),
+    };
+    if url.starts_with("http://") || url.starts_with("https://") {
+        draft.set("traces.endpoint", url, &[ENABLED, name]);
+    } else {
+        draft.values.refuse(name, "a URL that begins with http:// or https://");
+    }
+}
+
+fn translate_identity(draft: &mut Draft) {
+    let name = draft.values.text("TRACING_SERVICE_NAME").to_owned();
+    if name.is_empty() {
+        draft.values.warn("TRACING_SERVICE_NAME is empty, so it is ratelimitd");
+    } else {
+        draft.set("traces.service_name", name, &["TRACING_SERVICE_NAME"]);
+    }
+    for (variable, key) in [
+        ("TRACING_SERVICE_NAMESPACE", "traces.service_namespace"),
+        ("TRACING_SERVICE_INSTANCE_ID", "traces.service_instance_id"),
+    ] {
+        let text = draft.values.text(variable).to_owned();
+        draft.set_if_given(key, text, variable);
+    }
+}
+
+fn translate_rate(draft: &mut Draft) {
+    match draft.values.text(RATE).parse::<f64>() {
+        // There, each number from 1 up samples all, and each below 0 none.
+        Ok(rate) => draft.set_if_given("traces.sampled_share", format!("{:.6}", rate.clamp(0.0, 1.0)), RATE),
+        Err(_) => draft.values.refuse(RATE, "a number from 0 to 1"),
+    }
+}
+
+/// What OpenTelemetry has in two variables, one of them for traces alone.
+fn translate_exporter(draft: &mut Draft) {
+    for (of_traces, of_all, key) in [
+        ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS", "traces.headers"),
+        ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE", "traces.ca_file"),
+    ] {
+        if let Some(name) = given(draft, of_traces, of_all) {
+            let text = draft.values.text(name).to_owned();
+            draft.set(key, text, &[name]);
+        }
+    }
+    if let Some(name) = given(draft, "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT") {
+        let timeout = draft.values.text(name).parse().map(Duration::from_millis).unwrap_or_default();
+        if (TIMEOUTS.0..=TIMEOUTS.1).contains(&timeout) {
+            draft.set("traces.timeout", humantime::format_duration(timeout).to_string(), &[name]);
+        } else {
+            draft.values.refuse(name, "milliseconds from 10 to 60000");
+        }
+    }
+}
+
+fn given(draft: &Draft, of_traces: &'static str, of_all: &'static str) -> Option<&'static str> {
+    [of_traces, of_all].into_iter().find(|name| !draft.values.text(name).is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::settings::{Settings, SettingsError, SettingsReport};
+
+    fn read(variables: &[(&str, &str)]) -> Result<(Settings, SettingsReport), SettingsError> {
+        let enabled = [("TRACING_ENABLED", "true")];
+        let owned = enabled.iter().chain(variables).map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        Settings::read_layers(None, owned, Some("ratelimit"))
+    }
+
+    #[test]
+    fn traces_go_where_the_variables_of_opentelemetry_say() {
+        let grpc = ("TRACING_EXPORTER_PROTOCOL", "grpc");
+        let cases: [(&[(&str, &str)], &str); 6] = [
+            (&[], "https://localhost:4318/v1/traces"),
+            (&[grpc], "https://localhost:4317/v1/traces"),
+            (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1/a/")], "http://c:1/a/v1/traces"),
+            (&[grpc, ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1")], "http://c:1/v1/traces"),
+            (&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c:1/a")], "http://c:1/a"),
+            (
+                &[
+                    ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://t:1/a"),
+                    ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"),
+                ],
+                "http://t:1/a",
+            ),
+        ];
+        for (variables, expected) in cases {
+            let (settings, _) = read(variables).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(settings.traces.expect("on").endpoint.to_string(), expected, "{variables:?}");
+        }
+    }
+
+    #[test]
+    fn the_other_variables_are_taken_over() {
+        let (settings, report) = read(&[
+            ("TRACING_SAMPLING_RATE", "0.25"),
+            ("TRACING_SERVICE_NAMESPACE", "edge"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret"),
+            ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "1500"),
+        ])
+        .unwrap_or_else(|error| panic!("{error}"));
+        let traces = settings.traces.as_ref().expect("on");
+        assert_eq!((traces.sampled_ppm, traces.timeout.as_millis()), (250_000, 1_500));
+        let service = &traces.service;
+        assert_eq!((service.name.as_str(), service.namespace.as_deref()), ("RateLimit", Some("edge")));
+        assert!(!format!("{settings:?} {report:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn variables_of_traces_that_cannot_work_are_refused() {
+        for (name, value) in [
+            ("TRACING_EXPORTER_PROTOCOL", "udp"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
+        ] {
+            let error = read(&[(name, value)]).expect_err(value).to_string();
+            assert!(error.contains(&format!("{name}: expected")), "{error}");
+        }
+        let owned = [("TRACING_SERVICE_NAME".to_owned(), "x".to_owned())];
+        let (settings, report) = Settings::read_layers(None, owned, Some("ratelimit")).expect("off");
+        assert_eq!(settings.traces, None);
+        assert_eq!(report.warnings, ["TRACING_SERVICE_NAME has no meaning without TRACING_ENABLED=true"]);
+    }
+}
