@@ -13,6 +13,9 @@ use crate::support::wait;
 
 const YEAR_S: u64 = 365 * 24 * 3600;
 
+/// Requests that Envoy admitted without a decision. It counts them at the cluster of the route, not at the listener.
+const FAILED_OPEN: &str = "cluster.upstream.ratelimit.failure_mode_allowed";
+
 const RULES: &str = "
 domain: envoy
 descriptors:
@@ -69,7 +72,7 @@ fn a_value_as_long_as_envoy_allows_is_limited() {
         let codes = [(); 4].map(|()| envoy.get_with("/", &[("x-key", &value)]).status);
         assert_eq!(codes, [200, 200, 429, 429], "{length} bytes");
     }
-    assert_eq!(envoy.stat("http.ingress.ratelimit.failure_mode_allowed"), 0);
+    assert_eq!(envoy.stat(FAILED_OPEN), 0);
 }
 
 #[test]
@@ -223,6 +226,7 @@ fn during_an_outage_the_failure_mode_of_the_filter_applies_until_the_restart() {
         assert_eq!(status_and_remaining(&open.get("/")), (200, None), "not decided: admitted");
         assert_eq!(status_and_remaining(&closed.get("/")), (500, None), "not decided: denied");
     }
+    assert_eq!((open.stat(FAILED_OPEN), closed.stat(FAILED_OPEN)), (5, 0));
 
     service.restart();
     wait::expect("decisions again, failing open", || status_and_remaining(&open.get("/")) == (200, Some(2)));
