@@ -79,11 +79,12 @@ impl Admission {
         self.busy = None;
     }
 
-    /// How long the next call will take: requests with less time left would be answered too late. At most half of the
-    /// timeout, so that a server that has become slow is still asked.
+    /// How long the next call will take: requests with less time left would be answered too late. At most seven eighths
+    /// of the timeout, so that a server that has become slow is still asked: for the newest requests. They make small
+    /// batches, which a server decides sooner.
     pub(super) fn service_time(&self) -> Duration {
         let expected_us = self.service.as_ref().map_or(0, |s| s.mean_us + DEVIATIONS * s.deviation_us);
-        Duration::from_micros(expected_us).min(self.timeout / 2)
+        Duration::from_micros(expected_us).min(self.timeout / 8 * 7)
     }
 
     /// How many requests can wait and still be decided in time. `None` until every batch was full for one timeout: no
@@ -193,7 +194,7 @@ mod tests {
         for _ in 0..50 {
             case.measure(100 * MS, 14 * MS);
         }
-        assert_eq!(case.admission.service_time(), 15 * MS / 2);
+        assert_eq!(case.admission.service_time(), 15 * MS / 8 * 7);
         assert!(case.admission.queue_capacity().is_some_and(|few| few < 50));
         for _ in 0..50 {
             case.measure(MS, MS);

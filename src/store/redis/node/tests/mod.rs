@@ -1,7 +1,9 @@
 //! A node before a scripted server, under paused time.
 
+mod goodput;
 mod load;
 mod overload;
+mod recovery;
 mod turns;
 
 use std::sync::Arc;
@@ -322,21 +324,6 @@ async fn requests_that_wait_when_the_breaker_opens_are_not_sent() {
     assert_eq!(first, Err(StoreError::Timeout));
     assert!(matches!(waiting, Err(CallError::NotExecuted(_))), "{waiting:?}");
     assert_eq!(sizes(&server), [1]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_a_connection_requests_fail_at_once_until_the_server_is_back() {
-    let server = deciding(Reply::granted);
-    server.set_refuses(true);
-    let case = case(&options(), NoopObserver);
-    let asked = Instant::now();
-    let error = case.call(CallMode::Batched(None), 15 * MS).await.expect_err("there is no server");
-    assert!(matches!(error, CallError::NotExecuted(_)), "{error:?}");
-    assert!(matches!(StoreError::from(error), StoreError::Unreachable(_)));
-    assert_eq!(asked.elapsed(), Duration::ZERO);
-    server.set_refuses(false);
-    sleep(75 * MS).await;
-    case.decide().await.expect("an answer");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,42 @@
+//! The end of an outage.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn after_a_long_outage_of_any_kind_decisions_begin_within_a_second() {
+    let server = deciding(Reply::granted);
+    let case = case(&options(), NoopObserver);
+    let faults: [fn(&[String]) -> Reply; 3] =
+        [|_| Reply::Silence, |_| Reply::Close, |_| Reply::Error("LOADING Redis is loading the dataset")];
+    for (number, fault) in faults.into_iter().enumerate() {
+        server.handle(move |command| Some(fault(command)));
+        server.set_refuses(number == 1);
+        let began = Instant::now();
+        while began.elapsed() < 60_000 * MS {
+            case.decide().await.expect_err("an outage");
+            sleep(7 * MS).await;
+        }
+        server.set_refuses(false);
+        server.handle(script_calls(Reply::granted));
+        let back = Instant::now();
+        while case.decide().await.is_err() {
+            assert!(back.elapsed() < 1_000 * MS, "fault {number}");
+            sleep(MS).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_connection_requests_fail_at_once_until_the_server_is_back() {
+    let server = deciding(Reply::granted);
+    server.set_refuses(true);
+    let case = case(&options(), NoopObserver);
+    let asked = Instant::now();
+    let error = case.call(CallMode::Batched(None), 15 * MS).await.expect_err("there is no server");
+    assert!(matches!(error, CallError::NotExecuted(_)), "{error:?}");
+    assert!(matches!(StoreError::from(error), StoreError::Unreachable(_)));
+    assert_eq!(asked.elapsed(), Duration::ZERO);
+    server.set_refuses(false);
+    sleep(75 * MS).await;
+    case.decide().await.expect("an answer");
+}
