@@ -17,8 +17,8 @@ use crate::scenario::{Program, Served, message};
 
 /// The limits that each call meets.
 const LIMITS: u32 = 40;
-/// Calls of a closed loop: they saturate Redis, and none waits as long as the timeout of the store.
-const SATURATING: usize = 24;
+/// Calls of a closed loop: some always wait for Redis, and none waits as long as the timeout of the store.
+const SATURATING: usize = 40;
 const CONNECTIONS: usize = 8;
 const KEYS: usize = 1_000;
 /// The offered load, in tenths of what saturates Redis.

@@ -12,8 +12,10 @@ use crate::support::redis::proxy::Proxy;
 use crate::support::wait;
 
 /// Above what a busy test machine takes, below what the proxy adds.
-const IMPATIENT: &str = "100ms";
+const IMPATIENT: &str = "1s";
+const SLOWER: Duration = Duration::from_millis(1_500);
 
+/// So that calls are on their way for a while.
 const SLOW: Duration = Duration::from_millis(150);
 
 fn url(proxy: &Proxy) -> String {
@@ -69,7 +71,7 @@ async fn a_server_that_accepts_and_never_answers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_slower_than_the_deadline() {
     let symptoms = Symptoms { kind: "timeout", logged: "in time" };
-    comes_and_goes(IMPATIENT, &symptoms, |proxy| proxy.delay(Duration::ZERO, SLOW)).await;
+    comes_and_goes(IMPATIENT, &symptoms, |proxy| proxy.delay(Duration::ZERO, SLOWER)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

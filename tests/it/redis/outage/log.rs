@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use super::{BACK_WITHIN, Fixture, RULES};
+use super::{Fixture, RULES};
 use crate::service::logging::lost_lines;
 use crate::support::grpc::Code;
 use crate::support::process::Plan;
@@ -24,7 +24,7 @@ async fn recovers_with_log(log: File) {
     // The start of an outage and the open breaker are a line each.
     wait::expect("the lines of the outage", || lost_lines(&fixture.service) >= before + 2);
     proxy.restore();
-    let decided = wait::until_async(BACK_WITHIN, async || fixture.ask().await.ok()).await;
+    let decided = wait::until_async(wait::PATIENCE, async || fixture.ask().await.ok()).await;
     assert_eq!(decided, Some(Code::Ok), "Redis decides again");
     for _ in 0..10 {
         assert_eq!(fixture.ask().await, Ok(Code::Ok), "and goes on");

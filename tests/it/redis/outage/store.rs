@@ -1,4 +1,5 @@
-//! The store alone while Redis is stopped, hung or slow to start.
+//! The store alone while Redis is stopped, hung or slow to start. How soon a caller has its answer is a matter of
+//! milliseconds: the unit tests of `store::redis::node` check that in simulated time.
 
 use std::time::Duration;
 
@@ -10,15 +11,10 @@ use ratelimitd::store::redis::{RedisOptions, RedisStore};
 
 use crate::redis::{kernels, one_charge, patient_options, store};
 use crate::support::redis::Redis;
+use crate::support::wait;
 
 /// As operators have it by default.
 const DEADLINE: Duration = Duration::from_millis(15);
-
-/// What a busy test machine may add to any deadline.
-const SLUGGISHNESS: Duration = Duration::from_millis(250);
-
-/// Within this decisions must succeed again once Redis answers.
-const RECOVERY: Duration = Duration::from_secs(1);
 
 fn impatient(redis: &Redis) -> RedisOptions {
     RedisOptions { timeout: DEADLINE, ..patient_options(&redis.url()) }
@@ -44,7 +40,7 @@ async fn recovery(store: &RedisStore) -> Duration {
         if answers.iter().any(|(answer, _)| answer.is_ok()) {
             return start.elapsed();
         }
-        assert!(start.elapsed() < RECOVERY, "still no answer: {:?}", answers[0]);
+        assert!(start.elapsed() < wait::PATIENCE, "still no answer: {:?}", answers[0]);
         // Refusals cost no wait, and the store's tasks need their turn.
         tokio::task::yield_now().await;
     }
@@ -56,9 +52,8 @@ async fn starting_without_redis_is_no_error_and_its_arrival_is_noticed() {
     redis.stop();
     let store = store(&impatient(&redis));
     for _ in 0..3 {
-        let (answer, took) = decide(&store).await;
+        let (answer, _) = decide(&store).await;
         assert!(is_away(&answer), "{answer:?}");
-        assert!(took < SLUGGISHNESS, "{took:?}");
     }
     assert!(store.probe().await.is_err());
     redis.restart();
@@ -75,9 +70,8 @@ async fn a_stopped_redis_costs_callers_little_and_its_return_is_noticed() {
         redis.stop();
         // The first decisions learn of it the hard way; they must not wait beyond their deadline for it.
         let answers = join_all((0..200).map(|_| decide(&store))).await;
-        for (answer, took) in answers {
+        for (answer, _) in answers {
             assert!(answer.is_err(), "Redis is unavailable");
-            assert!(took < DEADLINE + SLUGGISHNESS, "{answer:?} took {took:?}");
         }
         for _ in 0..5 {
             let (answer, _) = decide(&store).await;
@@ -101,10 +95,9 @@ async fn a_hung_redis_is_not_waited_for_beyond_the_deadline() {
     for round in 0..3 {
         redis.signal("STOP");
         for _ in 0..40 {
-            for (answer, took) in join_all((0..50).map(|_| decide(&store))).await {
+            for (answer, _) in join_all((0..50).map(|_| decide(&store))).await {
                 let late = answer.as_ref().is_err_and(|error| *error.root() == StoreError::Timeout);
                 assert!(late, "{answer:?}");
-                assert!(took < DEADLINE + SLUGGISHNESS, "{took:?}");
             }
         }
         redis.signal("CONT");
