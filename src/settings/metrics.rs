@@ -34,8 +34,7 @@ impl Metrics {
             let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}?#%".contains(&byte));
             (text.starts_with('/') && is_plain).then(|| text.to_owned())
         });
-        let tags =
-            "name:value pairs with commas between them, without names that metrics have already, or nothing";
+        let tags = "name:value pairs with commas between them, or nothing";
         let units =
             [("seconds", ResponseTimeUnit::Seconds), ("milliseconds", ResponseTimeUnit::Milliseconds)];
         let extra_tags = reader.take("metrics.extra_tags", "", Parser::new(tags, ExtraTags::parse));

@@ -96,8 +96,8 @@ mod tests {
     }
 
     #[test]
-    fn tags_that_are_labels_already_are_refused_by_the_name_of_the_variable() {
-        let error = load(&[("EXTRA_TAGS", "domain:x")]).expect_err("a label").to_string();
+    fn tags_that_cannot_be_labels_are_refused_by_the_name_of_the_variable() {
+        let error = load(&[("EXTRA_TAGS", "__name__:x")]).expect_err("no label").to_string();
         assert!(error.contains("EXTRA_TAGS"), "{error}");
         let (settings, _) = load(&[("EXTRA_TAGS", "env:prod,zone:eu")]).expect("valid");
         assert_ne!(settings.metrics.extra_tags, Settings::default().metrics.extra_tags);

@@ -31,8 +31,8 @@ const TAKEN: [&str; 20] = [
 ];
 
 impl ExtraTags {
-    /// Parses `name:value,name:value`, as `EXTRA_TAGS` of envoyproxy/ratelimit is spelt. `None` for a name that a
-    /// metric has already, a name that is given twice, and a name or value that statsd cannot transport.
+    /// Parses `name:value,name:value`, as `EXTRA_TAGS` of envoyproxy/ratelimit is spelt. `None` for a name that is
+    /// given twice or that Prometheus keeps for itself, and for a name or value that statsd cannot transport.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut tags: Vec<(String, String)> = Vec::new();
@@ -40,8 +40,7 @@ impl ExtraTags {
             let (name, value) = tag.split_once(':')?;
             let is_plain =
                 |text: &str| !text.is_empty() && !text.contains(|c: char| c.is_control() || c == '|');
-            // Prometheus keeps names with two underscores for itself.
-            let is_free = !TAKEN.contains(&&*label_name(name)) && !label_name(name).starts_with("__");
+            let is_free = !label_name(name).starts_with("__");
             let is_new = tags.iter().all(|(known, _)| label_name(known) != label_name(name));
             if !(is_plain(name) && is_plain(value) && is_free && is_new) {
                 return None;
@@ -68,10 +67,15 @@ impl ExtraTags {
     }
 }
 
-/// A tag's name as the name of a label.
+/// A tag's name as the name of a label. A name that a metric has already gets the prefix that Prometheus itself gives
+/// to such a label of a target.
 fn label_name(tag: &str) -> String {
     let name = tag.replace(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_', "_");
-    if name.starts_with(|first: char| first.is_ascii_digit()) { format!("_{name}") } else { name }
+    match name.chars().next() {
+        _ if TAKEN.contains(&name.as_str()) => format!("exported_{name}"),
+        Some(first) if first.is_ascii_digit() => format!("_{name}"),
+        _ => name,
+    }
 }
 
 #[cfg(test)]
@@ -91,10 +95,8 @@ mod tests {
             ("a:1,", None),
             ("a:1,a:2", None),
             ("a-b:1,a.b:2", None),
-            ("domain:x", None),
-            ("version:x", None),
-            ("file:x", None),
-            ("source:x", None),
+            ("version:v1,domain:d", Some(r#"exported_version="v1",exported_domain="d""#)),
+            ("source:a,exported_source:b", None),
             ("__name__:x", None),
             ("a:x|y", None),
             ("a:x\ny", None),
