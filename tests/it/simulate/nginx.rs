@@ -25,11 +25,8 @@ const REQUESTS: usize = 120;
 
 fn configuration(folder: &std::path::Path, port: u16) -> String {
     let folder = folder.display();
-    let mut text = format!("daemon off; worker_processes 1; pid {folder}/pid; error_log stderr;\n");
-    // Of an nginx that is started by root: a worker of another user could not write to the folder.
-    if rustix::process::getuid().is_root() {
-        text += "user root;\n";
-    }
+    // One process: nothing outlives the test, and nothing changes its user.
+    let mut text = format!("daemon off; master_process off; pid {folder}/pid; error_log stderr;\n");
     writeln!(
         text,
         "events {{}}
