@@ -7,7 +7,7 @@ use std::thread;
 
 use ratelimitd::app::{Addresses, App};
 use ratelimitd::settings::Settings;
-use ratelimitd::transport::http::ListenAddress;
+use ratelimitd::transport::ListenAddress;
 use tokio::runtime::{Builder, Runtime};
 
 /// A limit of each kind. `alive` is never used up, so that a target can ask whether the service still answers.
@@ -83,13 +83,17 @@ async fn prepare() -> App {
 
 /// The address of the gRPC port.
 pub fn grpc() -> SocketAddr {
-    addresses().grpc
+    tcp(&addresses().grpc)
 }
 
 /// The address of the port with `/json`.
 pub fn http() -> SocketAddr {
-    match addresses().http {
-        ListenAddress::Tcp(address) => address,
+    tcp(&addresses().http)
+}
+
+fn tcp(address: &ListenAddress) -> SocketAddr {
+    match address {
+        ListenAddress::Tcp(address) => *address,
         ListenAddress::Name(..) | ListenAddress::Unix(_) => {
             unreachable!("the settings name a TCP address")
         }

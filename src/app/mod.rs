@@ -19,10 +19,7 @@ mod tls_page;
 mod xds_rules;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
-
-use tokio::net::TcpListener;
 
 use crate::settings::{KeyFileError, Log, Settings, StoreKind};
 use crate::telemetry::logging::{self, LoggingError};
@@ -30,8 +27,8 @@ use crate::telemetry::metrics::{Metrics, MetricsOptions};
 use crate::telemetry::statsd::Statsd;
 use crate::telemetry::traces::{CollectorTlsError, Tracer, Traces};
 use crate::transport::grpc::{BoxError, GrpcError};
-use crate::transport::http::{HttpListener, ListenAddress, TokenFileError, listen_tcp};
-use crate::transport::{ListenOptions, NotReadyReason, Readiness};
+use crate::transport::http::TokenFileError;
+use crate::transport::{ListenAddress, ListenOptions, NotReadyReason, PortListener, Readiness, SocketAccess};
 
 pub use crate::telemetry::LogQueue;
 pub use huge_pages::refuse_huge_pages;
@@ -97,19 +94,19 @@ pub struct App {
 
 #[derive(Debug)]
 struct Ports {
-    grpc: TcpListener,
-    http: HttpListener,
+    grpc: PortListener,
+    http: PortListener,
     /// `None` where the admin port is switched off.
-    admin: Option<HttpListener>,
+    admin: Option<PortListener>,
     /// `None` where the metrics have no port of their own.
-    metrics: Option<HttpListener>,
+    metrics: Option<PortListener>,
 }
 
 /// The addresses of the listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// `ShouldRateLimit`.
-    pub grpc: SocketAddr,
+    pub grpc: ListenAddress,
     /// `/json`, health, metrics.
     pub http: ListenAddress,
     /// The admin port; `None` where it is switched off.
@@ -170,14 +167,16 @@ impl App {
         }
         let tls = TlsPorts::load(server, &bounds, &metrics)?;
         let ports = Ports {
-            grpc: bind_grpc(&server.grpc.address, server.listen).await?,
-            http: bind_http("server.http.address", &server.http_address, server.listen).await?,
+            // As there, the umask decides who may call a Unix socket: proxies run as users of their own.
+            grpc: bind("server.grpc.address", &server.grpc.address, server.listen, SocketAccess::Umask)
+                .await?,
+            http: bind_own("server.http.address", &server.http_address, server.listen).await?,
             admin: match &server.admin.address {
-                Some(address) => Some(bind_http("server.admin.address", address, server.listen).await?),
+                Some(address) => Some(bind_own("server.admin.address", address, server.listen).await?),
                 None => None,
             },
             metrics: match &settings.metrics.address {
-                Some(address) => Some(bind_http("metrics.address", address, server.listen).await?),
+                Some(address) => Some(bind_own("metrics.address", address, server.listen).await?),
                 None => None,
             },
         };
@@ -190,10 +189,10 @@ impl App {
     /// When the system does not report an address.
     pub fn addresses(&self) -> io::Result<Addresses> {
         Ok(Addresses {
-            grpc: self.ports.grpc.local_addr()?,
+            grpc: self.ports.grpc.address()?,
             http: self.ports.http.address()?,
-            admin: self.ports.admin.as_ref().map(HttpListener::address).transpose()?,
-            metrics: self.ports.metrics.as_ref().map(HttpListener::address).transpose()?,
+            admin: self.ports.admin.as_ref().map(PortListener::address).transpose()?,
+            metrics: self.ports.metrics.as_ref().map(PortListener::address).transpose()?,
         })
     }
 }
@@ -212,19 +211,22 @@ fn metrics_options(settings: &Settings) -> Result<MetricsOptions, MappingError> 
     })
 }
 
-async fn bind_grpc(address: &ListenAddress, options: ListenOptions) -> Result<TcpListener, AppError> {
-    listen_tcp(address, options).await.map_err(|cause| AppError::Bind {
-        setting: "server.grpc.address",
-        address: address.clone(),
-        cause,
-    })
-}
-
-async fn bind_http(
+/// Only the user of this process can open a Unix socket.
+async fn bind_own(
     setting: &'static str,
     address: &ListenAddress,
     options: ListenOptions,
-) -> Result<HttpListener, AppError> {
-    let bound = HttpListener::bind(address, options).await;
+) -> Result<PortListener, AppError> {
+    bind(setting, address, options, SocketAccess::OwnUser).await
+}
+
+/// `access`: whose processes may open a Unix socket.
+async fn bind(
+    setting: &'static str,
+    address: &ListenAddress,
+    options: ListenOptions,
+    access: SocketAccess,
+) -> Result<PortListener, AppError> {
+    let bound = PortListener::bind(address, options, access).await;
     bound.map_err(|cause| AppError::Bind { setting, address: address.clone(), cause })
 }

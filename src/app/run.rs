@@ -21,8 +21,10 @@ use crate::settings::Settings;
 use crate::store::any::AuthoritativeStore;
 use crate::telemetry::metrics::{Port, Transport};
 use crate::transport::grpc::{self, BoxError, GrpcService, WorkerContext};
-use crate::transport::http::{self, CounterEndpoints, HttpService, ListenAddress};
-use crate::transport::{Admission, Failures, Handler, NotReadyReason, OnInvalid, Readiness, UnfinishedBytes};
+use crate::transport::http::{self, CounterEndpoints, HttpService};
+use crate::transport::{
+    Admission, Failures, Handler, ListenAddress, NotReadyReason, OnInvalid, Readiness, UnfinishedBytes,
+};
 
 /// The steps of a shutdown.
 #[derive(Debug, Default)]

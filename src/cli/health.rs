@@ -19,7 +19,7 @@ use super::http_url::parse_http_url;
 use super::output::{end, print, report};
 use super::service_connection::{ServiceConnector, TlsArgs, TlsSetupError, Trust};
 use crate::settings::{Settings, SettingsError};
-use crate::transport::http::ListenAddress;
+use crate::transport::ListenAddress;
 
 /// Far above the length of the answer, which is one line.
 const MAX_ANSWER_BYTES: usize = 64 << 10;

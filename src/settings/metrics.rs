@@ -7,7 +7,7 @@ use super::reader::Reader;
 use super::statsd::statsd_from_reader;
 use crate::telemetry::metrics::{ExtraTags, ResponseTimeUnit};
 use crate::telemetry::statsd::StatsdOptions;
-use crate::transport::http::ListenAddress;
+use crate::transport::ListenAddress;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::transport::http::ListenAddress;
+use crate::transport::ListenAddress;
 
 /// What is shown of a secret.
 const MASKED: &str = "(secret)";
@@ -60,6 +60,13 @@ pub(super) fn tcp_address() -> Parser<ListenAddress> {
         Some(ListenAddress::Unix(_)) => None,
         parsed => parsed,
     })
+}
+
+/// An address of a TCP port, or a Unix socket.
+pub(super) fn listen_address() -> Parser<ListenAddress> {
+    let expected = "an IP address or a host name, and a port, like 0.0.0.0:8081, [::]:8081 or localhost:8081, or \
+                    unix:/path/to/socket";
+    Parser::new(expected, ListenAddress::parse)
 }
 
 /// An address of a TCP port, or a Unix socket; `off` is `None`.

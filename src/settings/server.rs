@@ -4,14 +4,14 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::parsers::{
-    count, duration, duration_or_never, flag, host_names, listen_address_or_off, one_of, optional_path,
-    positive, tcp_address,
+    count, duration, duration_or_never, flag, host_names, listen_address, listen_address_or_off, one_of,
+    optional_path, positive, tcp_address,
 };
 use super::reader::Reader;
 use super::server_tls::{ADMIN_TLS, GRPC_TLS, HTTP_TLS, refuse_tls_on_socket, tls_from_reader};
-use crate::transport::http::{AdminAccess, ListenAddress, TokenFile};
+use crate::transport::http::{AdminAccess, TokenFile};
 use crate::transport::tls::ServerTls;
-use crate::transport::{Bounds, ListenOptions, OnInvalid};
+use crate::transport::{Bounds, ListenAddress, ListenOptions, OnInvalid};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
@@ -61,7 +61,7 @@ impl Server {
     pub(super) fn from_reader(reader: &mut Reader) -> Self {
         Self {
             grpc: GrpcServer {
-                address: reader.take("server.grpc.address", "0.0.0.0:8081", tcp_address()),
+                address: reader.take("server.grpc.address", "0.0.0.0:8081", listen_address()),
                 max_connection_age: reader.take(
                     "server.grpc.max_connection_age",
                     "24h",

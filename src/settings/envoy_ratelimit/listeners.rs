@@ -23,10 +23,24 @@ pub(super) fn translate(draft: &mut Draft) {
             draft.set(key, address, &[host, port]);
         }
     }
+    translate_socket(draft);
     draft.set("server.admin.read_by_any_host", "true", &["DEBUG_HOST"]);
     translate_tls(draft);
     translate_age(draft);
     translate_log(draft);
+}
+
+/// A Unix socket in place of the TCP port.
+fn translate_socket(draft: &mut Draft) {
+    const NAME: &str = "GRPC_UDS";
+    let path = draft.values.text(NAME).to_owned();
+    // Go makes an abstract socket of a name that starts with `@`.
+    let absolute = std::path::absolute(&path).ok().filter(|_| !path.starts_with('@'));
+    match absolute.as_ref().and_then(|path| path.to_str()) {
+        _ if path.is_empty() => {}
+        Some(absolute) => draft.set("server.grpc.address", format!("unix:{absolute}"), &[NAME]),
+        None => draft.values.refuse(NAME, "the path of a socket; abstract sockets are not supported"),
+    }
 }
 
 /// TLS of the gRPC port.

@@ -2,7 +2,7 @@
 
 use super::redis_table::{REDIS, REDIS_PER_SECOND};
 use super::stats_table::{LIBRARIES, MEMCACHED, STATS, TRACES};
-use super::variable::Effect::{Meaningless, Refused, Sets};
+use super::variable::Effect::{Meaningless, Sets};
 use super::variable::ReferenceVariable;
 use super::variable::ValueKind::{Decimal, Duration, Flag, Text, Whole};
 use super::xds_table::XDS;
@@ -53,11 +53,8 @@ static LISTENERS: [ReferenceVariable; 9] = [
          `server.admin.token_file`",
     ),
     ReferenceVariable::common("DEBUG_PORT", Whole, "6070", Sets(ADMIN)).but("a port in use ends the start"),
-    ReferenceVariable::common(
-        "GRPC_UDS",
-        Text,
-        "",
-        Refused { except: &[""], reason: "the gRPC port cannot be a Unix socket yet" },
+    ReferenceVariable::common("GRPC_UDS", Text, "", Sets(GRPC)).but(
+        "the file that a killed process left is replaced, and does not end the start; no abstract sockets (`@name`)",
     ),
     ReferenceVariable::common("GRPC_HOST", Text, "0.0.0.0", Sets(GRPC)).but(EVERY_ADDRESS),
     ReferenceVariable::common("GRPC_PORT", Whole, "8081", Sets(GRPC)),
@@ -175,7 +172,10 @@ static ANSWERS: [ReferenceVariable; 13] = [
         "false",
         Sets(&["defaults.charging"]),
     )
-    .but("`prepaid`: a denied request records nothing, not even for the limit that denies it"),
+    .but(
+        "`prepaid`: a denied request records nothing, not even for the limit that denies it; rules whose cost is \
+         reported afterwards (`apply_on_stream_done`) need `charging: postpaid`, or a cost above what is left is lost",
+    ),
     ReferenceVariable::common("SHADOW_MODE", Flag, "false", Sets(&["shadow_mode"])),
     ReferenceVariable::common("QUOTA_MODE", Flag, "false", Sets(&["quota_mode"])),
 ];

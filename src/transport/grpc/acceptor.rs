@@ -6,15 +6,16 @@
 
 use std::net::IpAddr;
 
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio_util::either::Either;
 
 use super::connection::{AcceptedConnection, AcceptedStream, DetachedSession, OpenConnections};
 use super::socket::MovableSocket;
 use crate::telemetry::metrics::CloseReason;
-use crate::transport::accept;
+use crate::transport::PortListener;
 use crate::transport::admission::{Admission, Admitted};
+use crate::transport::listener::PortStream;
 use crate::transport::tls::{Handshake, PortTls};
 
 /// Connections that may wait for one worker, as when all callers connect anew. A longer queue means that the worker no
@@ -44,9 +45,9 @@ impl Acceptor {
     }
 
     /// Accepts connections until it is dropped. Never returns.
-    pub(super) async fn run(&mut self, listener: &TcpListener, admission: &Admission) {
+    pub(super) async fn run(&mut self, listener: &PortListener, admission: &Admission) {
         loop {
-            let (stream, client) = accept::next_connection(listener, admission).await;
+            let (stream, client) = listener.next_connection(admission).await;
             let assigned = admission.admit(client).and_then(|admitted| self.assign_clear(stream, admitted));
             if let Err(reason) = assigned {
                 admission.record(reason, None);
@@ -55,11 +56,11 @@ impl Acceptor {
     }
 
     /// Like [`Self::run`], with a TLS handshake before a connection is assigned. Handshakes end with the acceptor.
-    pub(super) async fn run_tls(&mut self, listener: &TcpListener, admission: &Admission, tls: &PortTls) {
+    pub(super) async fn run_tls(&mut self, listener: &PortListener, admission: &Admission, tls: &PortTls) {
         let mut handshakes = JoinSet::new();
         loop {
             let assigned = tokio::select! {
-                (stream, client) = accept::next_connection(listener, admission) => {
+                (stream, client) = listener.next_connection(admission) => {
                     let begun = begin_handshake(client, admission, tls);
                     begun.map(|begun| {
                         if let Some((handshake, admitted)) = begun {
@@ -84,9 +85,12 @@ impl Acceptor {
         }
     }
 
-    fn assign_clear(&mut self, stream: TcpStream, admitted: Admitted) -> Result<(), CloseReason> {
-        let stream = stream.into_std().map_err(|_| CloseReason::Handoff)?;
-        self.assign(AcceptedStream::Clear(stream), admitted)
+    fn assign_clear(&mut self, stream: PortStream, admitted: Admitted) -> Result<(), CloseReason> {
+        let stream = match stream {
+            Either::Left(stream) => stream.into_std().map(AcceptedStream::Tcp),
+            Either::Right(stream) => stream.into_std().map(AcceptedStream::Unix),
+        };
+        self.assign(stream.map_err(|_| CloseReason::Handoff)?, admitted)
     }
 
     /// Assigns the connection to the worker with the fewest open connections.
@@ -116,7 +120,7 @@ fn begin_handshake(
 /// A session that can move to a worker; `None` if the handshake failed.
 async fn shake_hands(
     handshake: Handshake,
-    stream: TcpStream,
+    stream: PortStream,
     admitted: Admitted,
 ) -> Option<(DetachedSession, Admitted)> {
     let session = handshake.run(MovableSocket::from(stream)).await?;
@@ -126,16 +130,18 @@ async fn shake_hands(
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
     use crate::telemetry::metrics::{Metrics, Port};
     use crate::transport::ConnectionBounds;
 
     /// A connection that was just accepted; its client's end is closed at once.
-    async fn connection(listener: &TcpListener) -> TcpStream {
+    async fn connection(listener: &TcpListener) -> PortStream {
         let address = listener.local_addr().expect("an address");
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         client.expect("a connection");
-        accepted.expect("a connection").0
+        Either::Left(accepted.expect("a connection").0)
     }
 
     fn admitted() -> Admitted {

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use super::socket::{ClientSocket, MovableSocket};
+use super::socket::{ClientSocket, DetachedSocket, MovableSocket};
 use super::turn::Turn;
 use crate::transport::admission::Admitted;
 
@@ -54,7 +55,8 @@ pub(super) struct AcceptedConnection {
 
 #[derive(Debug)]
 pub(super) enum AcceptedStream {
-    Clear(std::net::TcpStream),
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
     /// After the handshake.
     Tls(DetachedSession),
 }
@@ -62,7 +64,7 @@ pub(super) enum AcceptedStream {
 /// A TLS session, and the socket that was taken from it.
 #[derive(Debug)]
 pub(super) struct DetachedSession {
-    socket: std::net::TcpStream,
+    socket: DetachedSocket,
     session: Box<TlsStream<MovableSocket>>,
 }
 
@@ -74,9 +76,10 @@ pub(super) struct Connection<S> {
     _permit: ConnectionPermit,
 }
 
-/// A connection of either kind. They are two types, so that clear text does not pay for TLS.
+/// A connection of each kind. They are types of their own, so that clear text does not pay for TLS.
 pub(super) enum WorkerConnection {
-    Clear(Connection<ClientSocket>),
+    Tcp(Connection<ClientSocket<TcpStream>>),
+    Unix(Connection<ClientSocket<UnixStream>>),
     Tls(Connection<Box<TlsStream<MovableSocket>>>),
 }
 
@@ -101,8 +104,13 @@ impl AcceptedConnection {
     pub(super) fn into_connection(self, stop: CancellationToken) -> io::Result<WorkerConnection> {
         let permit = self.permit;
         Ok(match self.stream {
-            AcceptedStream::Clear(socket) => {
-                WorkerConnection::Clear(Connection::new(ClientSocket::from_std(socket)?, permit, stop))
+            AcceptedStream::Tcp(socket) => {
+                let socket = ClientSocket::from(TcpStream::from_std(socket)?);
+                WorkerConnection::Tcp(Connection::new(socket, permit, stop))
+            }
+            AcceptedStream::Unix(socket) => {
+                let socket = ClientSocket::from(UnixStream::from_std(socket)?);
+                WorkerConnection::Unix(Connection::new(socket, permit, stop))
             }
             AcceptedStream::Tls(detached) => {
                 WorkerConnection::Tls(Connection::new(detached.attach()?, permit, stop))
@@ -220,12 +228,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
 mod tests {
     use futures_util::FutureExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::{TcpListener, TcpStream};
+    use tokio::net::TcpListener;
     use tokio::time::Instant;
 
     use super::*;
     use crate::telemetry::metrics::{Metrics, Port};
     use crate::transport::grpc::socket::WRITE_TIMEOUT;
+    use crate::transport::listener::PortStream;
     use crate::transport::tls::HandshakeBounds;
     use crate::transport::tls::testing::TestPort;
     use crate::transport::{Admission, ConnectionBounds};
@@ -240,7 +249,7 @@ mod tests {
     }
 
     /// Both ends of a connection that was just accepted.
-    async fn connect(stop: CancellationToken) -> (TcpStream, Connection<ClientSocket>) {
+    async fn connect(stop: CancellationToken) -> (TcpStream, Connection<ClientSocket<TcpStream>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
@@ -290,7 +299,8 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         let (client, (socket, _)) = (client.expect("a connection"), accepted.expect("a connection"));
-        let handshake = port.tls.begin(address.ip()).expect("a place").run(MovableSocket::from(socket));
+        let handshake =
+            port.tls.begin(address.ip()).expect("a place").run(MovableSocket::from(PortStream::Left(socket)));
         let (session, client) = tokio::join!(handshake, port.connect(client));
         let client = client.expect("a handshake");
         let stream = DetachedSession::detach(session.expect("a handshake")).expect("a socket");

@@ -1,18 +1,18 @@
 //! Serves the gRPC port: workers, an acceptor that assigns connections to them, and a graceful stop.
 
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::service::{BoxError, GrpcError, GrpcService, WorkerContext};
 use super::worker_pool::WorkerPool;
 use crate::engine::Store;
+use crate::transport::PortListener;
 
 /// Serves `listener` until `stop`, then finishes the calls in flight.
 ///
 /// # Errors
 /// [`GrpcError`] when a worker cannot start or ends by itself.
 pub async fn serve<M, S>(
-    listener: TcpListener,
+    listener: PortListener,
     service: GrpcService<M>,
     stop: CancellationToken,
 ) -> Result<(), GrpcError>
@@ -43,6 +43,8 @@ mod tests {
     use std::num::NonZeroUsize;
     use std::sync::Arc;
     use std::time::Duration;
+
+    use tokio::net::TcpListener;
 
     use super::*;
     use crate::clock::SystemClock;
@@ -79,7 +81,8 @@ mod tests {
 
     async fn error_of(make_context: MakeContext) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let served = serve(listener, service(make_context), CancellationToken::new()).await;
+        let served =
+            serve(PortListener::of_tcp(listener), service(make_context), CancellationToken::new()).await;
         served.expect_err("the server was not told to stop").to_string()
     }
 
@@ -127,6 +130,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let stop = CancellationToken::new();
         stop.cancel();
-        serve(listener, service(make_context), stop).await.expect("no worker ended by itself");
+        serve(PortListener::of_tcp(listener), service(make_context), stop)
+            .await
+            .expect("no worker ended by itself");
     }
 }

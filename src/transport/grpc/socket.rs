@@ -6,32 +6,24 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Sleep;
+use tokio_util::either::Either;
+
+use crate::transport::listener::PortStream;
 
 /// For a client that does not read from its socket.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A TCP socket on the current runtime.
+/// A socket on the current runtime.
 #[derive(Debug)]
-pub(super) struct ClientSocket {
-    stream: TcpStream,
+pub(super) struct ClientSocket<S> {
+    stream: S,
     /// Runs while the socket accepts no data; the connection is closed when it ends.
     blocked: Option<Pin<Box<Sleep>>>,
 }
 
-impl ClientSocket {
-    /// # Errors
-    /// When the socket cannot be registered with the current runtime.
-    pub(super) fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
-        Ok(Self::from(TcpStream::from_std(stream)?))
-    }
-
-    /// Takes the socket off its runtime.
-    fn into_std(self) -> io::Result<std::net::TcpStream> {
-        self.stream.into_std()
-    }
-
+impl<S> ClientSocket<S> {
     /// Replaces a write that has been pending for too long by an error.
     fn unless_blocked(
         &mut self,
@@ -47,13 +39,13 @@ impl ClientSocket {
     }
 }
 
-impl From<TcpStream> for ClientSocket {
-    fn from(stream: TcpStream) -> Self {
+impl<S: AsyncRead + AsyncWrite> From<S> for ClientSocket<S> {
+    fn from(stream: S) -> Self {
         Self { stream, blocked: None }
     }
 }
 
-impl AsyncRead for ClientSocket {
+impl<S: AsyncRead + Unpin> AsyncRead for ClientSocket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -63,7 +55,7 @@ impl AsyncRead for ClientSocket {
     }
 }
 
-impl AsyncWrite for ClientSocket {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ClientSocket<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.unless_blocked(cx, polled)
@@ -94,27 +86,41 @@ impl AsyncWrite for ClientSocket {
 /// A socket below a TLS session. The handshake is done on one runtime and the calls on another, while the session,
 /// which owns its socket, stays the same.
 #[derive(Debug)]
-pub(super) struct MovableSocket(Option<ClientSocket>);
+pub(super) struct MovableSocket(Option<ClientSocket<PortStream>>);
+
+/// A socket that is not registered with a runtime.
+#[derive(Debug)]
+pub(super) enum DetachedSocket {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
 
 impl MovableSocket {
     /// Takes the socket off its runtime. Reads and writes fail until [`Self::attach`].
-    pub(super) fn detach(&mut self) -> io::Result<std::net::TcpStream> {
-        self.0.take().ok_or(io::ErrorKind::NotConnected)?.into_std()
+    pub(super) fn detach(&mut self) -> io::Result<DetachedSocket> {
+        match self.0.take().ok_or(io::ErrorKind::NotConnected)?.stream {
+            Either::Left(stream) => stream.into_std().map(DetachedSocket::Tcp),
+            Either::Right(stream) => stream.into_std().map(DetachedSocket::Unix),
+        }
     }
 
     /// Registers the socket with the current runtime.
-    pub(super) fn attach(&mut self, stream: std::net::TcpStream) -> io::Result<()> {
-        self.0 = Some(ClientSocket::from_std(stream)?);
+    pub(super) fn attach(&mut self, socket: DetachedSocket) -> io::Result<()> {
+        let stream = match socket {
+            DetachedSocket::Tcp(stream) => Either::Left(TcpStream::from_std(stream)?),
+            DetachedSocket::Unix(stream) => Either::Right(UnixStream::from_std(stream)?),
+        };
+        self.0 = Some(ClientSocket::from(stream));
         Ok(())
     }
 
-    fn socket(&mut self) -> io::Result<Pin<&mut ClientSocket>> {
+    fn socket(&mut self) -> io::Result<Pin<&mut ClientSocket<PortStream>>> {
         self.0.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
-impl From<TcpStream> for MovableSocket {
-    fn from(stream: TcpStream) -> Self {
+impl From<PortStream> for MovableSocket {
+    fn from(stream: PortStream) -> Self {
         Self(Some(ClientSocket::from(stream)))
     }
 }
@@ -151,7 +157,7 @@ impl AsyncWrite for MovableSocket {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.as_ref().is_some_and(ClientSocket::is_write_vectored)
+        self.0.as_ref().is_some_and(AsyncWrite::is_write_vectored)
     }
 }
 
@@ -190,7 +196,7 @@ mod tests {
         let (first, second) = (runtime(), runtime());
         let (mut client, mut server) = first.block_on(async {
             let (client, server) = connect().await;
-            (client, MovableSocket::from(server))
+            (client, MovableSocket::from(PortStream::Left(server)))
         });
         let stream = server.detach().expect("a socket");
         let error = second.block_on(server.write_all(b"lost")).expect_err("no socket");

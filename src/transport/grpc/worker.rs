@@ -118,7 +118,11 @@ fn spawn_connection<S: Store + 'static>(
     connection: WorkerConnection,
 ) {
     match connection {
-        WorkerConnection::Clear(connection) => {
+        WorkerConnection::Tcp(connection) => {
+            let turn = connection.turn();
+            open.spawn(server.serve(connection, turn));
+        }
+        WorkerConnection::Unix(connection) => {
             let turn = connection.turn();
             open.spawn(server.serve(connection, turn));
         }

@@ -25,9 +25,9 @@ use tower::{ServiceExt, service_fn};
 
 use super::body::BoundedBody;
 use super::connections::{HttpConnections, IdleSince};
-use super::listener::{HttpListener, HttpStream};
+use crate::transport::listener::PortStream;
 use crate::transport::tls::PortTls;
-use crate::transport::{Admission, UnfinishedBytes};
+use crate::transport::{Admission, PortListener, UnfinishedBytes};
 
 /// The time limit for the request line and the headers, and for a keep-alive connection without a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -53,7 +53,7 @@ pub struct HttpService {
 }
 
 /// Serves `listener` until `stop`, then finishes the requests in flight.
-pub async fn serve(listener: HttpListener, service: HttpService, stop: CancellationToken) {
+pub async fn serve(listener: PortListener, service: HttpService, stop: CancellationToken) {
     let mut connections = HttpConnections::new(service.admission.clone());
     loop {
         tokio::select! {
@@ -72,11 +72,11 @@ pub async fn serve(listener: HttpListener, service: HttpService, stop: Cancellat
 }
 
 /// A socket on which a write takes only so long.
-type TimedStream = Pin<Box<TimeoutStream<HttpStream>>>;
+type TimedStream = Pin<Box<TimeoutStream<PortStream>>>;
 
 /// Serves the client in clear text, or after a TLS handshake. A handshake counts as idle, and ends at the stop.
 async fn serve_client(
-    stream: HttpStream,
+    stream: PortStream,
     client: IpAddr,
     http: HttpService,
     idle: IdleSince,

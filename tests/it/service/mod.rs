@@ -7,6 +7,7 @@ pub(crate) mod admission;
 pub(crate) mod connections;
 pub(crate) mod drain;
 mod grpc;
+mod grpc_socket;
 pub(crate) mod http;
 pub(crate) mod logging;
 mod many_rules;

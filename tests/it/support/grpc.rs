@@ -1,6 +1,8 @@
 //! A client for `ShouldRateLimit` whose messages come from the crate `envoy-types`, so that a mistake in the
 //! protobuf files of this project cannot be in client and server alike.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +12,9 @@ pub use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Co
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 pub use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
 use tokio_rustls::rustls::ClientConfig;
+use tokio_util::either::Either;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
@@ -44,6 +48,28 @@ impl Rls {
             async move { tls::connect(port, config).await.map(TokioIo::new) }
         });
         let endpoint = Endpoint::from_shared(format!("https://{}", tls::SERVER_NAME)).expect("a URL");
+        let channel = endpoint.timeout(TIMEOUT).connect_with_connector(connect).await;
+        Ok(Self(RateLimitServiceClient::new(channel.map_err(|error| format!("{error:?}"))?)))
+    }
+
+    /// Connects to a gRPC port that is a Unix socket, with or without TLS.
+    ///
+    /// # Errors
+    /// The text of the connection's error.
+    pub async fn connect_unix(path: &Path, tls: Option<Arc<ClientConfig>>) -> Result<Self, String> {
+        let path = path.to_owned();
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let connect = service_fn(move |_| {
+            let (path, tls) = (path.clone(), tls.clone());
+            async move {
+                let stream: Either<_, _> = match tls {
+                    None => Either::Left(UnixStream::connect(&path).await?),
+                    Some(config) => Either::Right(tls::connect_unix(&path, config).await?),
+                };
+                io::Result::Ok(TokioIo::new(stream))
+            }
+        });
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{}", tls::SERVER_NAME)).expect("a URL");
         let channel = endpoint.timeout(TIMEOUT).connect_with_connector(connect).await;
         Ok(Self(RateLimitServiceClient::new(channel.map_err(|error| format!("{error:?}"))?)))
     }

@@ -1,11 +1,11 @@
 //! TLS clients of a service under test: rustls in the process of the test, and openssl.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
@@ -20,10 +20,15 @@ pub const SERVER_NAME: &str = "ratelimit.local";
 
 /// A client that trusts `authorities` and speaks HTTP/2.
 pub fn client(authorities: &[&Authority], identity: Option<&Identity>) -> Arc<ClientConfig> {
+    let files: Vec<_> = authorities.iter().map(|authority| authority.file()).collect();
+    client_of_files(&files, identity)
+}
+
+/// The same, of the files of authorities.
+pub fn client_of_files(authorities: &[PathBuf], identity: Option<&Identity>) -> Arc<ClientConfig> {
     let mut trusted = RootCertStore::empty();
-    for authority in authorities {
-        let certificate = CertificateDer::from_pem_slice(authority.pem().as_bytes()).expect("a certificate");
-        trusted.add(certificate).expect("an authority");
+    for file in authorities {
+        trusted.add(CertificateDer::from_pem_file(file).expect("a certificate")).expect("an authority");
     }
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -49,6 +54,15 @@ pub async fn connect(port: u16, config: Arc<ClientConfig>) -> io::Result<TlsStre
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     let name = ServerName::try_from(SERVER_NAME).expect("a name");
     TlsConnector::from(config).connect(name, stream).await
+}
+
+/// Does a handshake over a Unix socket.
+///
+/// # Errors
+/// If the handshake fails.
+pub async fn connect_unix(path: &Path, config: Arc<ClientConfig>) -> io::Result<TlsStream<UnixStream>> {
+    let name = ServerName::try_from(SERVER_NAME).expect("a name");
+    TlsConnector::from(config).connect(name, UnixStream::connect(path).await?).await
 }
 
 /// The certificate that a port of this machine shows.

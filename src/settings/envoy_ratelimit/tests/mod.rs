@@ -277,6 +277,21 @@ fn the_environment_of_the_example_of_envoyproxy_ratelimit_is_taken_over() {
 }
 
 #[test]
+fn a_unix_socket_takes_the_place_of_the_grpc_port() {
+    let address = |value| {
+        let (_, report) = read(&[("GRPC_UDS", value), ("GRPC_PORT", "81"), ("REDIS_PIPELINE_LIMIT", "0")]);
+        values(&report, &["server.grpc.address"])[0].1.clone()
+    };
+    assert_eq!(address("/run/ratelimit.sock"), "unix:/run/ratelimit.sock");
+    assert_eq!(address(""), "[::]:81");
+    // As there, a path may be relative to the working directory.
+    let here = std::env::current_dir().expect("a working directory");
+    assert_eq!(address("r.sock"), format!("unix:{}", here.join("r.sock").display()));
+    let error = load("GRPC_UDS", "@abstract").expect_err("no file").to_string();
+    assert!(error.contains("GRPC_UDS: expected the path of a socket"), "{error}");
+}
+
+#[test]
 fn a_setting_of_ours_wins_and_says_so() {
     let (settings, report) = read(&[
         ("RUNTIME_ROOT", "/data"),

@@ -290,18 +290,17 @@ async fn a_connection_closes_at_its_age_with_its_streams() {
 }
 
 /// Both ends of a TCP connection; the server's end is not served yet.
-async fn connect() -> (TcpStream, Connection<ClientSocket>) {
+async fn connect() -> (TcpStream, Connection<ClientSocket<TcpStream>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-    let stream = AcceptedStream::Clear(accepted.expect("a connection").0.into_std().expect("a socket"));
+    let stream = AcceptedStream::Tcp(accepted.expect("a connection").0.into_std().expect("a socket"));
     let metrics = Metrics::new(800_000).expect("different names");
     let bounds = ConnectionBounds { total: 1, per_address: 1 };
     let admission = Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc));
     let admitted = admission.admit(address.ip()).expect("the first connection");
     let accepted = AcceptedConnection { stream, permit: OpenConnections::default().acquire(admitted) };
-    let WorkerConnection::Clear(served) =
-        accepted.into_connection(CancellationToken::new()).expect("a socket")
+    let WorkerConnection::Tcp(served) = accepted.into_connection(CancellationToken::new()).expect("a socket")
     else {
         unreachable!("the stream is clear text");
     };

@@ -1,4 +1,4 @@
-//! The listener of an HTTP port: on a TCP address or a host name, or on a Unix socket that only its own user can open.
+//! The listener of a port: on a TCP address or a host name, or on a Unix socket.
 
 use std::fmt;
 use std::fs::{self, Permissions};
@@ -12,8 +12,8 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream, l
 use tokio::time::timeout;
 use tokio_util::either::Either;
 
-use crate::transport::Admission;
-use crate::transport::accept::{BACKLOG, ListenOptions, listen, next_connection, next_unix_connection};
+use super::Admission;
+use super::accept::{BACKLOG, ListenOptions, listen, next_connection, next_unix_connection};
 
 /// Read and write for the user of the process, nothing for others.
 const SOCKET_MODE: u32 = 0o600;
@@ -21,7 +21,16 @@ const SOCKET_MODE: u32 = 0o600;
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 const SOCKET_SCHEME: &str = "unix:";
 
-/// Where an HTTP port listens.
+/// Who may open a Unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketAccess {
+    /// The user of the process.
+    OwnUser,
+    /// Whoever the umask of the process lets write to its files.
+    Umask,
+}
+
+/// Where a port listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
     Tcp(SocketAddr),
@@ -70,7 +79,7 @@ fn parse_name(text: &str) -> Option<ListenAddress> {
 ///
 /// # Errors
 /// When the name cannot be resolved, or why the last address cannot be bound.
-pub async fn listen_tcp(address: &ListenAddress, options: ListenOptions) -> io::Result<TcpListener> {
+async fn listen_tcp(address: &ListenAddress, options: ListenOptions) -> io::Result<TcpListener> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for candidate in address.tcp_addresses().await? {
         match listen(candidate, options) {
@@ -91,12 +100,12 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// A connection of an HTTP port.
-pub(super) type HttpStream = Either<TcpStream, UnixStream>;
+/// A connection of a port.
+pub(super) type PortStream = Either<TcpStream, UnixStream>;
 
-/// A bound HTTP port. Dropping it removes the file of its Unix socket.
+/// A bound port. Dropping it removes the file of its Unix socket.
 #[derive(Debug)]
-pub struct HttpListener(Socket);
+pub struct PortListener(Socket);
 
 #[derive(Debug)]
 enum Socket {
@@ -104,18 +113,22 @@ enum Socket {
     Unix(UnixListener, SocketFile),
 }
 
-impl HttpListener {
-    /// Listens on the address. The options are for TCP: a Unix socket has one listener.
+impl PortListener {
+    /// Listens on the address. The options are for TCP: a Unix socket has one listener. `access` is for Unix sockets.
     ///
     /// # Errors
     /// When the address is in use, or the system refuses it.
-    pub async fn bind(address: &ListenAddress, options: ListenOptions) -> io::Result<Self> {
+    pub async fn bind(
+        address: &ListenAddress,
+        options: ListenOptions,
+        access: SocketAccess,
+    ) -> io::Result<Self> {
         Ok(Self(match address {
             ListenAddress::Tcp(_) | ListenAddress::Name(..) => {
                 Socket::Tcp(listen_tcp(address, options).await?)
             }
             ListenAddress::Unix(path) => {
-                let (listener, file) = bind_unix(path).await?;
+                let (listener, file) = bind_unix(path, access).await?;
                 Socket::Unix(listener, file)
             }
         }))
@@ -132,9 +145,15 @@ impl HttpListener {
         }
     }
 
+    /// A listener of a TCP port that is bound already.
+    #[cfg(test)]
+    pub(super) fn of_tcp(listener: TcpListener) -> Self {
+        Self(Socket::Tcp(listener))
+    }
+
     /// The next connection, and the address of its client. Does not fail: errors of the system are logged and tried
     /// again.
-    pub(super) async fn next_connection(&self, admission: &Admission) -> (HttpStream, IpAddr) {
+    pub(super) async fn next_connection(&self, admission: &Admission) -> (PortStream, IpAddr) {
         match &self.0 {
             Socket::Tcp(listener) => {
                 let (stream, client) = next_connection(listener, admission).await;
@@ -149,12 +168,14 @@ impl HttpListener {
 }
 
 /// The mode is set before the socket listens, so no connection is made under the mode of the umask.
-async fn bind_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+async fn bind_unix(path: &Path, access: SocketAccess) -> io::Result<(UnixListener, SocketFile)> {
     remove_stale_socket(path).await?;
     let socket = UnixSocket::new_stream()?;
     socket.bind(path)?;
     let file = SocketFile::at(path)?;
-    fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
+    if access == SocketAccess::OwnUser {
+        fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
+    }
     Ok((socket.listen(BACKLOG)?, file))
 }
 
@@ -218,8 +239,8 @@ mod tests {
         (path.clone(), ListenAddress::Unix(path))
     }
 
-    async fn bind(address: &ListenAddress) -> io::Result<HttpListener> {
-        HttpListener::bind(address, ListenOptions::default()).await
+    async fn bind(address: &ListenAddress) -> io::Result<PortListener> {
+        PortListener::bind(address, ListenOptions::default(), SocketAccess::OwnUser).await
     }
 
     #[test]
