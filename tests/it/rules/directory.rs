@@ -10,21 +10,21 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-const RECORDED: &str = include_str!("../../data/operation/rule-directory.json");
+pub(super) const RECORDED: &str = include_str!("../../data/operation/rule-directory.json");
 
 /// A change of the directory, and what is served after it.
-struct Step {
+pub(super) struct Step {
     situation: &'static str,
     action: fn(&Path),
     /// What is served here, where it is not the same as there, and why.
     instead: Option<(&'static [&'static str], &'static str)>,
 }
 
-fn same(situation: &'static str, action: fn(&Path)) -> Step {
+pub(super) fn same(situation: &'static str, action: fn(&Path)) -> Step {
     Step { situation, action, instead: None }
 }
 
-fn differs(
+pub(super) fn differs(
     situation: &'static str,
     action: fn(&Path),
     served: &'static [&'static str],
@@ -34,23 +34,23 @@ fn differs(
 }
 
 /// A directory, and its reloader.
-struct Watched {
-    root: TempDir,
-    reloader: Reloader,
-    served: Vec<String>,
-    now: Instant,
+pub(super) struct Watched {
+    pub(super) root: TempDir,
+    pub(super) reloader: Reloader,
+    pub(super) served: Vec<String>,
+    pub(super) now: Instant,
 }
 
-fn options(directory: DirectoryOptions) -> LoadOptions {
+pub(super) fn options(directory: DirectoryOptions) -> LoadOptions {
     LoadOptions { directory, ..super::REFERENCE }
 }
 
-const ANY: DirectoryOptions =
+pub(super) const ANY: DirectoryOptions =
     DirectoryOptions { any_name: true, beside: false, dot_files: false, may_be_missing: false };
 
 impl Watched {
     /// `path` is below the root, which `prepare` fills.
-    fn start(path: &str, options: LoadOptions, prepare: fn(&Path)) -> Self {
+    pub(super) fn start(path: &str, options: LoadOptions, prepare: fn(&Path)) -> Self {
         let root = tempfile::tempdir().expect("a directory");
         prepare(root.path());
         let paths: [PathBuf; 1] = [root.path().join(path)];
@@ -60,7 +60,7 @@ impl Watched {
     }
 
     /// Checks until nothing changes any more.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         for _ in 0..3 {
             self.now += std::time::Duration::from_millis(250);
             if let Change::Loaded(loaded) = self.reloader.check_files(self.now) {
@@ -69,7 +69,7 @@ impl Watched {
         }
     }
 
-    fn play(&mut self, step: &Step) {
+    pub(super) fn play(&mut self, step: &Step) {
         (step.action)(self.root.path());
         self.settle();
         let there = recorded(step.situation);
@@ -94,35 +94,35 @@ fn lines(config: &str) -> Vec<String> {
     lines
 }
 
-fn recorded(situation: &str) -> Vec<String> {
+pub(super) fn recorded(situation: &str) -> Vec<String> {
     let all: Value = serde_json::from_str(RECORDED).expect("JSON");
     let found = all.as_array().expect("a list").iter().find(|case| case["situation"] == situation);
     let rules = &found.unwrap_or_else(|| panic!("{situation} was not recorded"))["served"];
     rules.as_array().expect("a list").iter().map(|line| line.as_str().expect("a text").to_owned()).collect()
 }
 
-fn rules(domain: &str, limit: u32) -> String {
+pub(super) fn rules(domain: &str, limit: u32) -> String {
     format!(
         "domain: {domain}\ndescriptors:\n  - key: k\n    rate_limit: {{unit: hour, requests_per_unit: {limit}}}\n"
     )
 }
 
-fn write(root: &Path, name: &str, text: &str) {
+pub(super) fn write(root: &Path, name: &str, text: &str) {
     let path = root.join(name);
     fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
     fs::write(path, text).expect("a file");
 }
 
-fn with_a(root: &Path) {
+pub(super) fn with_a(root: &Path) {
     write(root, "c/a.yaml", &rules("a", 1));
 }
 
-fn with_a_and_b(root: &Path) {
+pub(super) fn with_a_and_b(root: &Path) {
     with_a(root);
     write(root, "c/b.yaml", &rules("b", 1));
 }
 
-fn rename(root: &Path, from: &str, to: &str) {
+pub(super) fn rename(root: &Path, from: &str, to: &str) {
     fs::rename(root.join(from), root.join(to)).expect("a file");
 }
 
@@ -268,7 +268,7 @@ fn a_directory_that_disappears_keeps_its_rules() {
 }
 
 /// The layout of a ConfigMap volume: files are links through `..data`, which is swapped.
-fn config_map(root: &Path, version: &str, files: &[(&str, u32)]) {
+pub(super) fn config_map(root: &Path, version: &str, files: &[(&str, u32)]) {
     let data = format!("c/..{version}");
     for (domain, limit) in files {
         write(root, &format!("{data}/{domain}.yaml"), &rules(domain, *limit));

@@ -2,6 +2,7 @@
 
 mod decisions;
 mod directory;
+mod directory_sequences;
 mod examples;
 mod hostile;
 mod matching;
