@@ -16,11 +16,13 @@ use crate::support::redis::parsed;
 mod admission;
 mod answers_corpus;
 mod cluster;
+mod compose_image;
 mod conformance;
 mod contract;
 mod deny_cache;
 mod distance;
 mod drop_in;
+mod envoy_image;
 mod lua_twin;
 mod metrics;
 mod outage;
@@ -34,7 +36,6 @@ mod service;
 mod shared_limits;
 mod store;
 mod undo;
-mod xds;
 
 const DAY_US: u64 = 86_400_000_000;
 

@@ -12,6 +12,7 @@ pub mod grpc;
 pub mod grpc_go;
 pub mod hosts;
 pub mod http;
+pub mod image;
 pub mod ports;
 pub mod process;
 pub mod properties;

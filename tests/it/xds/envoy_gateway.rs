@@ -25,16 +25,16 @@ async fn the_configurations_of_envoy_gateway_are_answered_as_recorded() {
     for _ in 0..2 {
         let server = AdsServer::start().await;
         let service = plan(&server).set("rules.xds.start_without_rules", true).start();
-        if play_all(&server, service.grpc_port()).await {
+        if play_all(&server, async || Rls::connect(service.grpc_port()).await).await {
             return;
         }
     }
     panic!("the hour turned over twice");
 }
 
-/// Serves the configurations one after the other, and sends their calls to the gRPC port. Fails the test if an answer
-/// differs; returns false if the hour turned over meanwhile.
-pub async fn play_all(server: &AdsServer, grpc_port: u16) -> bool {
+/// Serves the configurations one after the other, and sends their calls over a connection each. Fails the test if an
+/// answer differs; returns false if the hour turned over meanwhile.
+pub async fn play_all(server: &AdsServer, connect: impl AsyncFn() -> Rls) -> bool {
     let cases: Vec<Value> = serde_json::from_str(RECORDED).expect("JSON");
     assert_eq!(cases.len(), 5);
     let before = wait::unix_seconds() / WINDOW_S;
@@ -45,7 +45,7 @@ pub async fn play_all(server: &AdsServer, grpc_port: u16) -> bool {
         let version = (number + 1).to_string();
         server.set(&version, resources);
         server.expect_ack(&version).await;
-        calls += play(grpc_port, case, &mut differences).await;
+        calls += play(connect().await, case, &mut differences).await;
     }
     if wait::unix_seconds() / WINDOW_S != before {
         return false;
@@ -56,8 +56,7 @@ pub async fn play_all(server: &AdsServer, grpc_port: u16) -> bool {
 }
 
 /// Sends the calls of a case. Returns their number, and adds the answers that differ.
-async fn play(grpc_port: u16, case: &Value, differences: &mut Vec<String>) -> usize {
-    let mut rls = Rls::connect(grpc_port).await;
+async fn play(mut rls: Rls, case: &Value, differences: &mut Vec<String>) -> usize {
     let mut sent = 0;
     for call in case["calls"].as_array().expect("a list") {
         let times = call["times"].as_u64().unwrap_or(1).try_into().expect("a small number");

@@ -1,5 +1,6 @@
 //! TLS to the server, with certificates that change.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio_rustls::TlsAcceptor;
@@ -17,11 +18,14 @@ use crate::support::process::Plan;
 use crate::support::wait;
 
 /// TLS 1.3 with client certificates, as Envoy Gateway's server wants it.
-pub fn acceptor(authority: &Authority, identity: &Identity) -> TlsAcceptor {
+fn acceptor(authority: &Authority, identity: &Identity) -> TlsAcceptor {
+    acceptor_of_files(&authority.file(), identity)
+}
+
+/// The same, for clients of the authority in this file.
+pub fn acceptor_of_files(authority: &Path, identity: &Identity) -> TlsAcceptor {
     let mut trusted = RootCertStore::empty();
-    trusted
-        .add(CertificateDer::from_pem_file(authority.file()).expect("a certificate"))
-        .expect("an authority");
+    trusted.add(CertificateDer::from_pem_file(authority).expect("a certificate")).expect("an authority");
     let provider = Arc::new(ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(trusted), Arc::clone(&provider));
     let mut config = ServerConfig::builder_with_provider(provider)
@@ -72,7 +76,7 @@ impl ClientFiles {
     }
 }
 
-fn der(identity: &Identity) -> Vec<u8> {
+pub fn der(identity: &Identity) -> Vec<u8> {
     CertificateDer::from_pem_file(&identity.certificate).expect("a certificate").to_vec()
 }
 
