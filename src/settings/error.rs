@@ -67,8 +67,6 @@ pub enum Fault {
     Malformed { expected: String, found: Option<String> },
     /// The value is valid alone, but not together with other settings.
     Unsupported(&'static str),
-    /// A variable of `envoyproxy/ratelimit` asks for what does not exist here. The reason.
-    NotSupported(String),
 }
 
 impl fmt::Display for SettingProblems {
@@ -117,7 +115,6 @@ impl fmt::Display for Fault {
             }
             Self::Malformed { expected, found: None } => write!(f, "expected {expected}"),
             Self::Unsupported(reason) => f.write_str(reason),
-            Self::NotSupported(reason) => write!(f, "refused: {reason}"),
         }
     }
 }

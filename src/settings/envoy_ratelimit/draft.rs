@@ -1,10 +1,9 @@
 //! A translation in progress.
 
-use super::go_syntax::{parse_flag, parse_whole};
 use super::table;
 use super::values::Values;
-use super::variable::{Effect, ReferenceVariable, ValueKind};
-use crate::settings::error::{Fault, Origin, SettingProblem};
+use super::variable::Effect;
+use crate::settings::error::{Origin, SettingProblem};
 use crate::settings::layers::{Layer, RawSetting, RawValue};
 
 /// Variables that estates set and that `envoyproxy/ratelimit` does not read, each with the reason.
@@ -62,9 +61,8 @@ impl Draft {
         }
     }
 
-    /// Adds a warning for each variable that is set without a meaning here, and a problem for each whose effect there
-    /// is missing here.
-    pub(super) fn add_effects_of_the_table(&mut self) {
+    /// Adds a warning for each variable that is set without a meaning here.
+    pub(super) fn warn_about_meaningless(&mut self) {
         let set: Vec<_> = self.values.names().filter_map(table::find).collect();
         for variable in set {
             let name = variable.name;
@@ -73,24 +71,8 @@ impl Draft {
                 Effect::Meaningless(reason) => {
                     self.values.warn(format!("{name} has no meaning here: {}", plain(reason)));
                 }
-                Effect::Refused { except, .. } if self.is_one_of(variable, except) => {}
-                Effect::Refused { reason, .. } => self.values.problems.push(SettingProblem {
-                    key: name.to_owned(),
-                    origin: Origin::Variable(name.to_owned()),
-                    fault: Fault::NotSupported(plain(reason)),
-                }),
             }
         }
-    }
-
-    /// Whether the variable has one of these values, in any spelling of its kind.
-    fn is_one_of(&self, variable: &ReferenceVariable, values: &[&str]) -> bool {
-        let text = self.values.text(variable.name);
-        values.iter().any(|value| match variable.kind {
-            ValueKind::Flag => parse_flag(value) == parse_flag(text),
-            ValueKind::Whole => parse_whole(value) == parse_whole(text),
-            _ => *value == text,
-        })
     }
 
     pub(super) fn warn_about_unread<'v>(&mut self, names: impl IntoIterator<Item = &'v str>) {

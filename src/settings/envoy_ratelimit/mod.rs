@@ -59,7 +59,7 @@ pub(super) fn translate<'v>(variables: impl IntoIterator<Item = (&'v str, &'v st
     metrics::translate(&mut draft);
     statsd::translate(&mut draft);
     traces::translate(&mut draft);
-    draft.add_effects_of_the_table();
+    draft.warn_about_meaningless();
     draft.warn_about_unread(variables.into_iter().map(|(name, _)| name));
     draft.finish()
 }

@@ -1,7 +1,5 @@
 //! What is known about one environment variable of `envoyproxy/ratelimit`.
 
-use std::fmt::Write as _;
-
 /// An environment variable of `envoyproxy/ratelimit`, and what it does here.
 #[derive(Clone, Copy, Debug)]
 pub struct ReferenceVariable {
@@ -39,8 +37,6 @@ pub(super) enum Effect {
     Sets(&'static [&'static str]),
     /// Nothing, because there is nothing here that it could change. The reason completes "no meaning here: ...".
     Meaningless(&'static str),
-    /// Ends the start, unless its value is one of `except`, which change nothing there either.
-    Refused { except: &'static [&'static str], reason: &'static str },
 }
 
 impl ValueKind {
@@ -104,14 +100,6 @@ impl ReferenceVariable {
                 (keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", "), None)
             }
             Effect::Meaningless(reason) => ("no meaning here".to_owned(), Some(reason)),
-            Effect::Refused { except, reason } => {
-                let mut text = "refused".to_owned();
-                if !except.is_empty() {
-                    let except: Vec<_> = except.iter().map(|value| format!("`{value}`")).collect();
-                    let _ = write!(text, ", except {}", except.join(", "));
-                }
-                (text, Some(reason))
-            }
         };
         let texts = reason.into_iter().chain(Some(*difference).filter(|text| !text.is_empty()));
         format!("| `{name}`{default} | {ours} | {} |", texts.collect::<Vec<_>>().join("; "))

@@ -8,7 +8,7 @@ use companions::companions;
 use super::variable::{Effect, ValueKind};
 use super::*;
 use crate::settings::layers::Layer;
-use crate::settings::{Fault, Origin, Settings, SettingsError, SettingsReport};
+use crate::settings::{Origin, Settings, SettingsError, SettingsReport};
 use crate::yaml::{self, Content, Node};
 
 const RECORDED: &str = include_str!("../../../../tests/data/operation/settings.yaml");
@@ -128,15 +128,14 @@ fn a_value_that_ends_the_start_there_is_an_error_that_names_variable_and_value()
     for Row { name, bad: (value, then), .. } in rows() {
         let variable = table::find(&name).expect("in the table");
         let loaded = load(&name, &value);
-        let is_refused = matches!(variable.effect, Effect::Refused { .. });
         let ends = then.starts_with("exit") || then.starts_with("does not serve");
         // Without the variable that makes it matter, a text is not looked at, here as there.
         let is_text = matches!(variable.kind, ValueKind::Text | ValueKind::List);
         let is_unused = is_text && matches!(variable.effect, Effect::Meaningless(_));
-        if is_refused || (ends && !is_unused && !is_later(&name, false)) {
+        if ends && !is_unused && !is_later(&name, false) {
             let error = loaded.expect_err(&name).to_string();
             assert!(error.contains(&name), "{name}: {error}");
-            let is_quoted = error.contains(&format!("found {value:?}")) || error.contains("refused: ");
+            let is_quoted = error.contains(&format!("found {value:?}"));
             assert!(is_quoted || variable.is_secret, "{name}: {error}");
         } else {
             assert!(loaded.is_ok(), "{name}={value}: {loaded:?}, there: {then}");
@@ -156,8 +155,6 @@ fn an_empty_value_is_an_error_only_where_no_default_is_safe() {
             assert!(warns(&loaded.expect("the default").1), "{name} without a warning");
         } else if ["REDIS_URL", "REDIS_PERSECOND_URL"].contains(&name.as_str()) {
             assert!(loaded.expect_err(&name).to_string().contains(&name));
-        } else if let Effect::Refused { except, .. } = variable.effect {
-            assert_eq!(loaded.is_ok(), except.contains(&""), "{name}");
         } else {
             let is_known =
                 !ends || is_later(&name, true) || matches!(variable.effect, Effect::Meaningless(_));
@@ -167,15 +164,11 @@ fn an_empty_value_is_an_error_only_where_no_default_is_safe() {
 }
 
 #[test]
-fn every_example_is_taken_over_told_or_refused() {
+fn every_example_is_taken_over_or_told() {
     for Row { name, example, .. } in rows() {
         let variable = table::find(&name).expect("in the table");
         let loaded = load(&name, &example);
         match variable.effect {
-            Effect::Refused { except, .. } => {
-                let is_excepted = except.iter().any(|value| *value == example);
-                assert_eq!(loaded.is_ok(), is_excepted, "{name}={example}");
-            }
             Effect::Meaningless(_) => {
                 let (_, report) = loaded.unwrap_or_else(|error| panic!("{name}: {error}"));
                 let told =
@@ -352,10 +345,10 @@ fn a_file_that_only_repeats_defaults_gives_way() {
 }
 
 #[test]
-fn unsupported_requests_name_the_variable_and_the_reason() {
-    let variables = [("GRPC_UDS".to_owned(), "/run/rl.sock".to_owned())];
-    let error = Settings::read_layers(None, variables, Some("ratelimit")).expect_err("refused");
-    let SettingsError::Invalid(problems) = &error else { panic!("{error}") };
-    assert!(matches!(&problems.0[..], [only] if matches!(only.fault, Fault::NotSupported(_))), "{error}");
-    assert!(error.to_string().contains("GRPC_UDS: refused: "), "{error}");
+fn a_store_that_is_not_there_is_refused() {
+    let error = load("BACKEND_TYPE", "memcache").expect_err("refused").to_string();
+    assert!(
+        error.contains("BACKEND_TYPE: expected redis, because there is no store for memcached"),
+        "{error}"
+    );
 }
