@@ -7,7 +7,7 @@ CARGO ?= cargo
 export RUSTUP_TOOLCHAIN ?= $(shell scripts/pick-toolchain)
 
 # Integration tests that need a server are in modules of these names.
-NEEDS_A_SERVER := --skip redis:: --skip envoy:: --skip nginx::
+NEEDS_A_SERVER := --skip redis:: --skip envoy:: --skip nginx:: --skip browser::
 
 .PHONY: help run test test-fast check-deploy lint audit bench outage soak fuzz tools toolchain
 
@@ -20,7 +20,7 @@ run: toolchain ## build the release binary and serve config/ratelimitd.yaml (gRP
 test: toolchain tools ## install the missing test tools, run every test, print a closing count
 	@scripts/run-tests
 
-test-fast: toolchain ## run every test that needs no redis-server, no Envoy and no nginx
+test-fast: toolchain ## run every test that needs no redis-server, no Envoy, no nginx and no Chromium
 	$(CARGO) test --locked --lib --bins --test tidy --test dependencies --test docs
 	$(CARGO) test --locked --test it --test fuzz -- $(NEEDS_A_SERVER)
 
@@ -50,7 +50,7 @@ soak: toolchain ## run for MINUTES=30 with faults, and draw memory, descriptors 
 fuzz: toolchain ## run each fuzz target for SECONDS=20 on changed inputs
 	@scripts/fuzz $(or $(SECONDS),20) $(TARGETS)
 
-tools: ## install the missing test tools: redis-server, nginx, nss_wrapper, Valkey and Envoy
+tools: ## install the missing test tools: redis-server, nginx, nss_wrapper, Chromium, Valkey and Envoy
 	@scripts/install-test-tools
 
 toolchain:

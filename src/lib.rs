@@ -11,6 +11,7 @@ pub mod clock;
 pub mod counters;
 pub mod engine;
 pub mod limiter;
+pub mod markup;
 pub mod replay;
 pub mod rules;
 pub mod settings;

@@ -1,13 +1,14 @@
 //! What rules would have done to the requests of an access log.
 //!
-//! `log` reads lines, `map` makes requests of them, `pass` decides and counts, `report` is the result. Decisions are
-//! made by the engine on counters in memory, at the times of the log, as `replay` makes them. Knows nothing of the
-//! command line and of how a report is shown.
+//! `log` reads lines, `map` makes requests of them, `pass` decides and counts, `report` is the result, `page` its HTML
+//! page. Decisions are made by the engine on counters in memory, at the times of the log, as `replay` makes them. Knows
+//! nothing of the command line.
 
 pub mod bounds;
 pub mod explain;
 pub mod log;
 pub mod map;
+pub mod page;
 pub mod pass;
 pub mod report;
 pub mod variants;

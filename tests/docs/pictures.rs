@@ -1,12 +1,11 @@
 //! One picture per algorithm under the same traffic: which hits it admits, and how many units are in use.
 
-use std::fmt::Write as _;
-
 use ratelimitd::clock::ManualClock;
 use ratelimitd::engine::{
     Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Pacing, Period, Plan,
     Refill, Request, RuleSet, RuleSpec, Unit, ValueHashing, Verdict,
 };
+use ratelimitd::markup::Markup;
 use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 
 use super::compare_or_update;
@@ -108,21 +107,18 @@ fn draw(panel: &Panel) -> String {
     let hits = decide(&panel.limit);
     let x = |ms: u64| 10 + ms * 20 / 1_000;
     let admitted = hits.iter().filter(|hit| hit.proceeds_ms.is_some()).count();
-    let mut svg = String::new();
-    let line = |svg: &mut String, text: String| writeln!(svg, "{text}").expect("a String takes any text");
-    line(&mut svg, r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 150" font-family="sans-serif" font-size="12">"#.to_owned());
-    line(&mut svg, r#"<rect width="920" height="150" fill="white"/>"#.to_owned());
-    line(
-        &mut svg,
-        format!(r#"<text x="10" y="16">{} — {admitted} of {} hits admitted</text>"#, panel.title, hits.len()),
+    let mut svg = Markup::default();
+    svg.raw("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 920 150\" font-family=\"sans-serif\" font-size=\"12\">\n");
+    svg.raw("<rect width=\"920\" height=\"150\" fill=\"white\"/>\n");
+    svg.fill(
+        "<text x=\"10\" y=\"16\">{} — {} of {} hits admitted</text>\n",
+        &[&panel.title, &admitted, &hits.len()],
     );
     for second in (0..=SECONDS).step_by(10) {
         let x = x(second * 1_000);
-        line(
-            &mut svg,
-            format!(
-                r##"<path d="M{x} 24V132" stroke="#bbb" stroke-dasharray="3 3"/><text x="{x}" y="146" fill="#555">{second} s</text>"##
-            ),
+        svg.fill(
+            "<path d=\"M{} 24V132\" stroke=\"#bbb\" stroke-dasharray=\"3 3\"/><text x=\"{}\" y=\"146\" fill=\"#555\">{} s</text>\n",
+            &[&x, &x, &second],
         );
     }
     for hit in &hits {
@@ -130,15 +126,11 @@ fn draw(panel: &Panel) -> String {
         let color = if hit.proceeds_ms.is_some() { "#2a7" } else { "#c33" };
         let (top, at) =
             (if hit.proceeds_ms.is_some() { 30 } else { 56 }, x(hit.proceeds_ms.unwrap_or(hit.at_ms)));
-        line(&mut svg, format!(r#"<path d="M{at} {top}v20" stroke="{color}" stroke-width="2"/>"#));
-        line(
-            &mut svg,
-            format!(r##"<path d="M{} 126v-{height}" stroke="#79b" stroke-width="2"/>"##, x(hit.at_ms)),
-        );
+        svg.fill("<path d=\"M{} {}v20\" stroke=\"{}\" stroke-width=\"2\"/>\n", &[&at, &top, &color]);
+        svg.fill("<path d=\"M{} 126v-{}\" stroke=\"#79b\" stroke-width=\"2\"/>\n", &[&x(hit.at_ms), &height]);
     }
-    line(&mut svg, r##"<text x="840" y="44" fill="#2a7">admitted</text><text x="840" y="70" fill="#c33">denied</text><text x="840" y="110" fill="#579">share in use</text>"##.to_owned());
-    svg.push_str("</svg>\n");
-    svg
+    svg.raw("<text x=\"840\" y=\"44\" fill=\"#2a7\">admitted</text><text x=\"840\" y=\"70\" fill=\"#c33\">denied</text><text x=\"840\" y=\"110\" fill=\"#579\">share in use</text>\n</svg>\n");
+    svg.into_text()
 }
 
 #[test]

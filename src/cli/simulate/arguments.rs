@@ -24,7 +24,7 @@ const AUTO: &str = "auto";
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   ratelimitd simulate --rules config/rules --map config/maps/envoy-address.yaml access.log
-  ratelimitd simulate --rules new.yaml --compare config/rules --map map.yaml --recommend access.log.1.gz access.log
+  ratelimitd simulate --rules new.yaml --compare config/rules --map map.yaml --report report.html access.log.1.gz access.log
   ratelimitd simulate --rules config/rules --map map.yaml --max-denied 0.5% --report-json report.json access.log.zst
   ratelimitd simulate --rules config/rules --map map.yaml --explain-line 17 access.log")]
 pub struct SimulateArgs {
@@ -55,6 +55,10 @@ pub struct SimulateArgs {
     /// Recommend the smallest limits that would touch at most 0.1 % of keys and 0.01 % of good requests
     #[arg(long)]
     pub recommend: bool,
+
+    /// Write the report as an HTML page with pictures, which needs no network
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
 
     /// Write the report as JSON; `-` writes it to standard output, in place of the table
     #[arg(long, value_name = "FILE|-")]

@@ -22,6 +22,7 @@ use crate::engine::RuleSet;
 use crate::rules::{LoadOptions, LoadedRules, load};
 use crate::simulate::log::Input;
 use crate::simulate::map::Map;
+use crate::simulate::page;
 use crate::simulate::pass::{PassOptions, RecommendationBounds, RuleSets, simulate};
 use crate::simulate::report::{FileDigest, Report};
 use crate::simulate::variants::variants;
@@ -146,15 +147,21 @@ fn simulated(
 
 /// Writes the report, and ends with the code that says what it found.
 fn show(args: &SimulateArgs, found: &Report) -> Result<ExitCode, Failure> {
+    if let Some(path) = &args.report {
+        write_file(path, page::html(found))?;
+    }
     if let Some(path) = &args.report_json {
         let text = serde_json::to_string(found).map_err(|error| Failure::new(LOG, error))? + "\n";
         if path.as_os_str() == "-" {
             return Ok(end(print(&text), code(args, found)));
         }
-        let written = fs::write(path, text);
-        written.map_err(|error| Failure::new(LOG, format_args!("{}: {error}", path.display())))?;
+        write_file(path, text)?;
     }
     Ok(end(print(&table::table(found)), code(args, found)))
+}
+
+fn write_file(path: &Path, text: String) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|error| Failure::new(LOG, format_args!("{}: {error}", path.display())))
 }
 
 fn code(args: &SimulateArgs, found: &Report) -> ExitCode {

@@ -4,6 +4,7 @@
 
 pub mod ads;
 pub mod certificates;
+pub mod chromium;
 pub mod collector;
 pub mod cut_stream;
 pub mod daemon;

@@ -1,0 +1,91 @@
+//! Each limit as every algorithm.
+
+use super::data::{PageData, Series};
+use super::over_time;
+use super::text::{self, grouped, share};
+use crate::markup::Markup;
+use crate::simulate::report::{AlgorithmsOfRule, Report};
+
+/// Rules whose curves are drawn: those with most requests over the limit.
+const DRAWN: usize = 3;
+
+/// Nothing without `--algorithms`.
+pub(super) fn section(report: &Report, data: &PageData) -> Markup {
+    let mut html = Markup::default();
+    if report.algorithms.is_empty() {
+        return html;
+    }
+    html.raw(
+        r#"<section id="algorithms" aria-labelledby="algorithms-h"><h2 id="algorithms-h">Algorithms side by side</h2><p>The same traffic and the same limits, with all limits of the rule set as one algorithm. The pictures show the rules with most requests over the limit.</p>"#,
+    );
+    table(&mut html, &report.algorithms);
+    for (place, rule) in worst(&report.algorithms).into_iter().enumerate() {
+        picture(&mut html, (place, rule), report, data.points());
+    }
+    html.raw("</section>");
+    html
+}
+
+fn worst(rules: &[AlgorithmsOfRule]) -> Vec<&AlgorithmsOfRule> {
+    let over = |rule: &AlgorithmsOfRule| rule.algorithms.iter().map(|counts| counts.over).max().unwrap_or(0);
+    let mut rules: Vec<&AlgorithmsOfRule> = rules.iter().filter(|rule| over(rule) > 0).collect();
+    rules.sort_by_key(|rule| std::cmp::Reverse(over(rule)));
+    rules.truncate(DRAWN);
+    rules
+}
+
+fn table(html: &mut Markup, rules: &[AlgorithmsOfRule]) {
+    html.raw(
+        r#"<div class="scroll" tabindex="0" role="region" aria-labelledby="algorithms-h"><table class="sortable" id="algorithm-table"><caption>Requests over each limit, by algorithm</caption><thead><tr><th scope="col">Rule</th><th scope="col">Algorithm</th><th scope="col" class="n">Burst</th><th scope="col" class="n">Requests</th><th scope="col" class="n">Over</th><th scope="col" class="n">Share over</th><th scope="col" class="n">Keys over</th></tr></thead><tbody>"#,
+    );
+    for rule in rules {
+        for counts in &rule.algorithms {
+            let own = if counts.is_own { " (as configured)" } else { "" };
+            html.fill(
+                "<tr><th scope=row>{}</th><td>{}{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
+                &[
+                    &rule.rule,
+                    &counts.algorithm,
+                    &own,
+                    &grouped(counts.burst.into()),
+                    &grouped(counts.asked),
+                    &grouped(counts.over),
+                    &share(counts.over, counts.over_share_ppm),
+                    &grouped(counts.keys_over),
+                ],
+            );
+        }
+    }
+    html.raw("</tbody></table></div>");
+}
+
+fn picture(html: &mut Markup, (place, rule): (usize, &AlgorithmsOfRule), report: &Report, points: usize) {
+    let Some(timeline) = report.rules.iter().find(|found| found.rule == rule.rule).map(|rule| &rule.timeline)
+    else {
+        return;
+    };
+    let lists: Vec<(&'static str, &[u64])> =
+        rule.algorithms.iter().map(|counts| ("", counts.over_by_step.as_slice())).collect();
+    let columns = Series::new((timeline.start_us, timeline.step_s), &lists, points);
+    let title = format!("Requests over the limit of {}, summed up, by algorithm", rule.rule);
+    html.fill(
+        r#"<figure><figcaption><h3>{}: requests over the limit, summed up</h3></figcaption>"#,
+        &[&rule.rule],
+    );
+    html.append(&over_time::cumulative_picture(place, &title, &columns));
+    html.raw(r#"<p class="legend">"#);
+    for (place, counts) in rule.algorithms.iter().enumerate() {
+        let own = if counts.is_own { " as configured" } else { "" };
+        html.fill(
+            r#"<span class="key line a{}">{}{}, burst {}: {}</span>"#,
+            &[
+                &(place % 6),
+                &counts.algorithm,
+                &own,
+                &grouped(counts.burst.into()),
+                &text::counted(counts.over, "request"),
+            ],
+        );
+    }
+    html.raw("</p></figure>");
+}

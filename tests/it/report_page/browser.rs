@@ -1,0 +1,335 @@
+//! The page in a headless Chromium: needs the program `chromium`.
+
+use std::process::Command;
+use std::sync::OnceLock;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ratelimitd::simulate::page;
+use ratelimitd::simulate::report::{Report, WhatIfPoint, share_ppm};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{hostile, sample};
+use crate::support::chromium::{Chromium, Colors};
+
+/// Virtual key codes.
+const ENTER: u32 = 13;
+const END: u32 = 35;
+const HOME: u32 = 36;
+const RIGHT: u32 = 39;
+
+/// The page and the JSON of the example, written by the program once for all tests.
+fn example() -> &'static (String, Value) {
+    static EXAMPLE: OnceLock<(String, Value)> = OnceLock::new();
+    EXAMPLE.get_or_init(|| {
+        let folder = TempDir::new().expect("a temporary directory");
+        let (html, json) = (folder.path().join("report.html"), folder.path().join("report.json"));
+        let arguments =
+            "simulate --rules rules.yaml --compare rules-in-force.yaml --map map.yaml --recommend";
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        command
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/simulate"))
+            .args(arguments.split(' '));
+        command.arg("--report").arg(&html).arg("--report-json").arg(&json).arg("access.log.gz");
+        let output = command.output().expect("the binary runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = |path| std::fs::read_to_string(path).expect("a report");
+        (text(&html), serde_json::from_str(&text(&json)).expect("JSON"))
+    })
+}
+
+#[test]
+fn the_program_writes_the_same_numbers_to_page_and_json() {
+    let (page, report) = example();
+    let mut browser = Chromium::open(page, Colors::Light);
+    let rules = report["rules"].as_array().expect("rules");
+    for (place, rule) in rules.iter().enumerate() {
+        let cells = browser.texts(&format!("#rule-table tbody tr:nth-child({}) > *", place + 1));
+        let numbers = [&rule["asked"], &rule["over"], &rule["keys"], &rule["keys_over"]];
+        let shown = [&cells[2], &cells[3], &cells[7], &cells[8]];
+        assert_eq!(shown.map(|cell| json!(digits(cell))), numbers.map(Clone::clone), "{cells:?}");
+        assert!(
+            browser.texts(&format!("#rule-{place} h2"))[0]
+                .starts_with(rule["rule"].as_str().expect("a label"))
+        );
+    }
+    assert_eq!(browser.texts("#rule-table tbody tr").len(), rules.len());
+    assert_eq!(json!(browser.texts(".verdict")), json!([report["verdict"]]));
+    assert_eq!(json!(browser.texts("#rules .warning code")), report["unmet_rules"]);
+    let digests =
+        report["method"]["digests"].as_array().expect("digests").iter().map(|file| file["sha256"].clone());
+    assert_eq!(json!(browser.texts(".digest")), Value::Array(digests.collect()));
+    assert_eq!(browser.complaints(), [&Value::Null; 0]);
+}
+
+fn report() -> Report {
+    sample::report(&sample::samples())
+}
+
+/// Digits of a text, without the commas between groups.
+fn digits(text: &str) -> u64 {
+    let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or_else(|_| panic!("no number in {text:?}"))
+}
+
+/// Parts per million of a text such as `0.42 %`.
+fn ppm(text: &str) -> u64 {
+    let (whole, decimals) =
+        text.trim_end_matches(" %").split_once('.').unwrap_or((text.trim_end_matches(" %"), ""));
+    digits(whole) * 10_000 + digits(&format!("{decimals:0<4}"))
+}
+
+#[test]
+fn the_numbers_of_the_page_are_those_of_the_report() {
+    let report = report();
+    let mut browser = Chromium::open(&page::html(&report), Colors::Light);
+    let rows = browser.texts("#rule-table tbody tr");
+    assert_eq!(rows.len(), report.rules.len());
+    for (place, rule) in report.rules.iter().enumerate() {
+        let cells = browser.texts(&format!("#rule-table tbody tr:nth-child({}) > *", place + 1));
+        assert!(cells[0].starts_with(&rule.rule), "{cells:?}");
+        assert_eq!(
+            (digits(&cells[2]), digits(&cells[3]), ppm(&cells[4])),
+            (rule.asked, rule.over, rule.over_share_ppm)
+        );
+        if let Some(old) = &rule.old {
+            assert_eq!(
+                (ppm(&cells[5]), digits(&cells[9])),
+                (old.over_share_ppm, old.keys_newly_over),
+                "{cells:?}"
+            );
+        }
+        assert_eq!(Some(digits(&cells[6])), rule.good_over);
+        assert_eq!((digits(&cells[7]), digits(&cells[8])), (rule.keys, rule.keys_over));
+        let peaks = browser.texts(&format!("#rule-{place} .peaks tbody tr:first-child td"));
+        let own = rule.own_peaks;
+        let expected = [own.p50, own.p90, own.p99, own.p999, own.max];
+        assert_eq!(peaks.iter().map(|cell| digits(cell)).collect::<Vec<_>>(), expected);
+    }
+    assert_eq!(browser.texts(".verdict"), [report.verdict.as_str()]);
+    let by_hour = browser.texts("#rule-0 .heat tbody tr:first-child td");
+    let over = report.rules[0].timeline.over.iter();
+    // 15 minutes a step; Monday is the first day of the sample.
+    let noon: u64 = over.skip(12 * 4).take(4).sum();
+    assert!(noon >= 1_000, "{noon}");
+    assert_eq!(by_hour[12], format!("{:.1}K", noon as f64 / 1_000.0));
+    let tiles = browser.texts(".tiles b");
+    assert_eq!((digits(&tiles[0]), ppm(&tiles[1])), (report.totals.requests, report.totals.denied_share_ppm));
+    let comparison = report.comparison.as_ref().expect("a comparison");
+    let decisions = browser.texts("#verdict tbody td:nth-child(2)");
+    let counted =
+        [comparison.both_admit, comparison.only_new_denies, comparison.only_old_denies, comparison.both_deny];
+    assert_eq!(decisions.iter().map(|cell| digits(cell)).collect::<Vec<_>>(), counted);
+    assert_eq!(browser.complaints(), [&Value::Null; 0]);
+}
+
+/// The sentence under the slider for a point of the report.
+fn effect(report: &Report, point: WhatIfPoint) -> String {
+    let rule = &report.rules[0];
+    let share = share_ppm(point.denied, rule.asked);
+    let percent = format!("{}.{:04}", share / 10_000, share % 10_000);
+    let percent = percent.trim_end_matches('0').trim_end_matches('.');
+    format!(
+        "{} per 1 min: {} requests over it ({percent} %), {} of them good; {} keys hit of {}",
+        point.limit,
+        point.denied,
+        point.good_denied.expect("good requests"),
+        point.keys_over,
+        rule.keys
+    )
+}
+
+#[test]
+fn the_slider_works_with_the_keyboard() {
+    let report = report();
+    let mut browser = Chromium::open(&page::html(&report), Colors::Light);
+    let rule = &report.rules[0];
+    let points = &rule.what_if.points;
+    let judged =
+        *points.iter().find(|point| point.limit == u64::from(rule.limit)).expect("the limit is a point");
+    let shown = |browser: &mut Chromium| {
+        let limit = browser.evaluate("document.getElementById('slider-0').getAttribute('aria-valuetext')");
+        let limit = digits(limit.as_str().expect("a text").trim_end_matches(" per 1 min"));
+        (limit, browser.texts("#effect-0").remove(0).replace(',', ""))
+    };
+    let expected = |limit: u64| {
+        let point = *points.iter().find(|point| point.limit == limit).expect("a point of the report");
+        effect(&report, point).replace(',', "")
+    };
+    browser.evaluate("document.getElementById('slider-0').focus()");
+    let line = "document.querySelector('#rule-0 .demand .limit').getAttribute('transform')";
+    let start = browser.evaluate(line);
+    let (limit, text) = shown(&mut browser);
+    assert_eq!((limit, text), (judged.limit, expected(judged.limit)));
+
+    browser.press("ArrowRight", RIGHT);
+    let (next, text) = shown(&mut browser);
+    assert!(next > judged.limit, "{next}");
+    assert_eq!(text, expected(next));
+    assert_ne!(browser.evaluate(line), start, "the line moves");
+
+    browser.press("End", END);
+    assert_eq!(shown(&mut browser).0, points.last().expect("points").limit);
+    assert!(
+        browser.texts("#effect-0")[0].contains(": 0 requests over it (0 %)"),
+        "the last point denies nothing"
+    );
+    browser.press("Home", HOME);
+    assert_eq!(shown(&mut browser), (1, expected(1)));
+
+    browser.evaluate("document.querySelector('#rule-0 .marks button:nth-child(2)').focus()");
+    browser.press("Enter", ENTER);
+    let old = rule.old.as_ref().expect("a limit in force");
+    assert_eq!(shown(&mut browser), (old.limit.into(), expected(old.limit.into())));
+    let whom = browser.texts("#rule-0 .whom").remove(0);
+    let hit = rule.top_denied[..10].iter().filter(|key| key.own_peak > Some(old.limit.into())).count();
+    assert!(
+        whom.contains(&format!("the 10 keys most often over the judged limit, {hit} would be hit: ")),
+        "{whom}"
+    );
+    assert!(whom.contains(&rule.top_denied[0].key), "{whom}");
+    assert_eq!(browser.complaints(), [&Value::Null; 0]);
+}
+
+#[test]
+fn tables_are_sorted_with_the_keyboard() {
+    let report = report();
+    let mut browser = Chromium::open(&page::html(&report), Colors::Light);
+    let column = |browser: &mut Chromium| {
+        let cells = browser.texts("#key-table tbody td:nth-child(3)");
+        cells.iter().map(|cell| digits(cell)).collect::<Vec<_>>()
+    };
+    let focus = "document.querySelector('#key-table thead th:nth-child(3) button').focus()";
+    let order = "document.querySelector('#key-table thead th:nth-child(3)').getAttribute('aria-sort')";
+    assert_eq!(browser.evaluate(order), "none");
+    browser.evaluate("document.querySelector('#key-table thead th:nth-child(1) button').click()");
+    let unsorted = column(&mut browser);
+    browser.evaluate(focus);
+    browser.press("Enter", ENTER);
+    let mut sorted = unsorted.clone();
+    sorted.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
+    assert_ne!(unsorted, sorted, "by key the counts are in another order");
+    assert_eq!((column(&mut browser), browser.evaluate(order)), (sorted.clone(), json!("descending")));
+    browser.press("Enter", ENTER);
+    sorted.reverse();
+    assert_eq!((column(&mut browser), browser.evaluate(order)), (sorted, json!("ascending")));
+    assert_eq!(browser.texts("#status"), ["Sorted by Over, ascending"]);
+}
+
+#[test]
+fn no_request_leaves_the_page() {
+    let mut browser = Chromium::open(&page::html(&report()), Colors::Light);
+    // Scrolls through the page and opens all that opens.
+    browser.evaluate("window.scrollTo(0, document.body.scrollHeight)");
+    browser.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })");
+    assert!(browser.texts("details table tbody tr").len() > 100, "the numbers of the pictures");
+    let requests = browser.events("Network.requestWillBeSent");
+    let addresses: Vec<&str> = requests.iter().filter_map(|sent| sent["request"]["url"].as_str()).collect();
+    assert!(matches!(addresses[..], [page] if page.starts_with("file:///")), "{addresses:?}");
+    assert_eq!(browser.complaints(), [&Value::Null; 0]);
+
+    // Nor could one: the page forbids it to itself.
+    let forbidden = "new Promise((resolve) => {
+        document.addEventListener('securitypolicyviolation', (event) => resolve(event.effectiveDirective));
+        fetch('http://127.0.0.1:9/').catch(() => {});
+    })";
+    assert_eq!(browser.evaluate(forbidden), "connect-src");
+}
+
+#[test]
+fn texts_of_the_data_are_shown_as_they_are() {
+    let text = "'\"><img src=x onerror=\"window.hit=1\"></script><script>window.hit=1</script>";
+    let mut browser = Chromium::open(&page::html(&hostile(text)), Colors::Light);
+    assert_eq!(browser.evaluate("typeof window.hit"), "undefined");
+    assert_eq!(browser.evaluate("document.images.length"), 0);
+    assert_eq!(browser.texts("#key-table tbody tr:first-child code"), [text]);
+    browser.evaluate("document.getElementById('slider-0').focus()");
+    browser.press("Home", HOME);
+    assert!(browser.texts("#rule-0 .whom")[0].contains(text));
+    assert_eq!(browser.evaluate("typeof window.hit"), "undefined");
+    assert_eq!(browser.complaints(), [&Value::Null; 0]);
+}
+
+/// The contrast of two colours by the Web Content Accessibility Guidelines.
+const CONTRAST: &str = "(() => {
+    const style = getComputedStyle(document.documentElement);
+    const light = (name) => {
+        const hex = style.getPropertyValue(name).trim().replace(/^#(.)(.)(.)$/, '#$1$1$2$2$3$3');
+        const part = (at) => {
+            const share = parseInt(hex.slice(at, at + 2), 16) / 255;
+            return share <= 0.03928 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+        };
+        return 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5);
+    };
+    const pairs = ['--ink', '--soft', '--link', '--over', '--old', '--good'].flatMap((text) =>
+        ['--paper', '--panel', '--warn'].map((ground) => [text, ground]));
+    return pairs.map(([text, ground]) => {
+        const [low, high] = [light(text), light(ground)].sort((a, b) => a - b);
+        return [text, ground, (high + 0.05) / (low + 0.05)];
+    }).filter(([, , contrast]) => !(contrast >= 4.5));
+})()";
+
+#[test]
+fn the_page_is_readable_in_light_and_dark() {
+    let (page, _) = example();
+    let mut grounds = Vec::new();
+    for (colors, name) in [(Colors::Light, "light"), (Colors::Dark, "dark")] {
+        let mut browser = Chromium::open(page, colors);
+        assert_eq!(browser.evaluate(CONTRAST), json!([]), "{name}: texts with too little contrast");
+        grounds.push(browser.evaluate("getComputedStyle(document.body).backgroundColor"));
+        let wide = "document.documentElement.scrollWidth > innerWidth";
+        assert_eq!(browser.evaluate(wide), false, "the page does not scroll to the side");
+        save_pictures(&mut browser, name);
+        browser.set_size(400, 800);
+        assert_eq!(browser.evaluate(wide), false, "nor on a telephone");
+        assert_eq!(browser.complaints(), [&Value::Null; 0]);
+    }
+    assert_eq!(grounds, ["rgb(255, 255, 255)", "rgb(13, 17, 23)"]);
+}
+
+/// Writes the pictures of the documentation if `UPDATE_DOCS` is set. They depend on the fonts of the machine, so they
+/// are not compared.
+fn save_pictures(browser: &mut Chromium, name: &str) {
+    #[expect(clippy::disallowed_methods, reason = "a switch of this test, not a setting of the program")]
+    if std::env::var("UPDATE_DOCS").is_err() {
+        return;
+    }
+    let bottom =
+        browser.evaluate("Math.round(document.getElementById('rule-1').getBoundingClientRect().top)");
+    let bottom = u32::try_from(bottom.as_u64().expect("a place")).expect("a page of some thousand pixels");
+    let picture = STANDARD.decode(browser.screenshot(0, bottom, 1_200)).expect("base64");
+    std::fs::write(format!("docs/pictures/report-{name}.png"), picture).expect("a writable folder");
+}
+
+#[test]
+fn a_screen_reader_gets_a_name_for_everything() {
+    let report = report();
+    let mut browser = Chromium::open(&page::html(&report), Colors::Light);
+    let tree = browser.call("Accessibility.getFullAXTree", json!({}));
+    let nodes = tree["nodes"].as_array().expect("nodes").clone();
+    let named = |role: &str| -> Vec<String> {
+        let nodes = nodes.iter().filter(|node| node["role"]["value"] == role && node["ignored"] == false);
+        nodes.map(|node| node["name"]["value"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let pictures = [named("image"), named("img")].concat();
+    assert!(pictures.len() > 2 * report.rules.len(), "{pictures:?}");
+    for (role, names) in [
+        ("picture", pictures),
+        ("slider", named("slider")),
+        ("table", named("table")),
+        ("button", named("button")),
+        ("region", named("region")),
+        ("columnheader", named("columnheader")),
+    ] {
+        assert!(!names.is_empty() && names.iter().all(|name| !name.is_empty()), "{role}: {names:?}");
+    }
+    assert_eq!(named("slider")[0], "What if the limit per 1 min were");
+    let live = nodes.iter().filter(|node| {
+        let properties = node["properties"].as_array().into_iter().flatten();
+        properties
+            .into_iter()
+            .any(|property| property["name"] == "live" && property["value"]["value"] == "polite")
+    });
+    assert!(live.count() > report.rules.len(), "the effects of the sliders and the sorting are announced");
+}
