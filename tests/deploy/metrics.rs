@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::support::certificates::{Authority, Identity};
 use crate::support::daemon::Daemon;
 use crate::support::process::{Plan, Ratelimitd};
 use crate::support::redis::Redis;
@@ -35,7 +36,7 @@ fn promtool_accepts_the_alerts_and_their_tests() {
     assert_eq!(read(ALERTS), read(ALERTS_OF_THE_CHART), "the chart has the same alerts");
 }
 
-/// A Prometheus that scrapes one service every 200 ms.
+/// A Prometheus that scrapes services every 200 ms.
 struct Prometheus {
     port: u16,
     _directory: TempDir,
@@ -43,13 +44,15 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    fn start(service: &Ratelimitd) -> Self {
+    fn start(services: &[&Ratelimitd]) -> Self {
+        let targets: Vec<String> =
+            services.iter().map(|service| format!("127.0.0.1:{}", service.http_port())).collect();
         let directory = TempDir::new().expect("a temporary directory");
         let configuration = json!({
             "global": {"scrape_interval": "200ms"},
             "scrape_configs": [{
                 "job_name": "ratelimitd",
-                "static_configs": [{"targets": [format!("127.0.0.1:{}", service.http_port())]}],
+                "static_configs": [{"targets": targets}],
             }],
             "rule_files": [in_project(ALERTS)],
         });
@@ -119,6 +122,7 @@ fn alert_queries() -> Vec<String> {
     let without_comparison = |query: String| {
         let end = query
             .rfind(" > ")
+            .or_else(|| query.rfind(" < "))
             .or_else(|| query.rfind(" != "))
             .unwrap_or_else(|| panic!("no comparison: {query}"));
         query[..end].to_owned()
@@ -126,12 +130,25 @@ fn alert_queries() -> Vec<String> {
     rules.iter().map(expression).map(without_comparison).collect()
 }
 
+/// A service with the metrics of TLS and xDS, which begin at 0. No xDS server listens.
+fn tls_and_xds(identity: &Identity) -> Ratelimitd {
+    let path = |path: &Path| path.display().to_string();
+    Plan::default()
+        .set("server.grpc.tls.cert_file", path(&identity.certificate))
+        .set("server.grpc.tls.key_file", path(&identity.key))
+        .set("rules.xds.address", format!("localhost:{}", ports::free()))
+        .wait_for_livez()
+        .start()
+}
+
 /// A name or a label with a typing error, or a metric that exists no more, yields no series.
 #[test]
 fn every_panel_and_every_alert_finds_series_of_the_running_service() {
     let mut redis = Redis::start();
     let service = Plan::new(RULES).redis(&redis.url()).start();
-    let prometheus = Prometheus::start(&service);
+    let authority = Authority::new();
+    let with_tls_and_xds = tls_and_xds(&authority.certificate_for(&["localhost"]));
+    let prometheus = Prometheus::start(&[&service, &with_tls_and_xds]);
     let queries: Vec<String> = dashboard_queries().into_iter().chain(alert_queries()).collect();
     assert!(queries.len() > 30, "{} queries", queries.len());
 
