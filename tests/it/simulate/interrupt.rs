@@ -14,7 +14,9 @@ const LINE: &str = "192.0.2.1 - - [15/Apr/2026:20:17:00 +0000] \"GET / HTTP/1.1\
 fn an_interrupted_simulation_reports_what_it_has_read() {
     let simulation = Simulation::new(RULES).map(MAP);
     let json = simulation.path("report.json");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    // A shell starts background jobs with SIGINT ignored, and the program keeps it so.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_ratelimitd")]);
     command.args(["simulate", "--rules"]).arg(simulation.path("rules.yaml"));
     command.arg("--map").arg(simulation.path("map.yaml")).arg("--report-json").arg(&json).arg("-");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary runs");
