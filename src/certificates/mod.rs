@@ -3,6 +3,7 @@
 //!
 //! Knows files, X.509 and a TLS connection as a client. Knows no port and no setting.
 
+mod authorities;
 mod der;
 mod facts;
 mod noted_alert;
@@ -10,6 +11,7 @@ mod pem_file;
 mod server_trust;
 mod watched_files;
 
+pub use authorities::{Authorities, SystemAuthoritiesError};
 pub use facts::CertificateFacts;
 pub use noted_alert::{NotedAlert, NotesAlert};
 pub use pem_file::{PemError, PemFault, PemFile};

@@ -7,9 +7,9 @@ use tokio_rustls::rustls::client::{VerifierBuilderError, WebPkiServerVerifier, v
 use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
-use tokio_rustls::rustls::{
-    CertificateError, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
-};
+use tokio_rustls::rustls::{CertificateError, DigitallySignedStruct, Error as TlsError, SignatureScheme};
+
+use super::authorities::Authorities;
 
 /// Checks the chain, and the name unless told otherwise. A certificate that is in the file of authorities itself is
 /// trusted as the certificate of a server, too: many servers have a self-signed one that is marked as an authority,
@@ -22,16 +22,16 @@ pub struct ServerTrust {
 }
 
 impl ServerTrust {
-    /// Trusts `authorities`. `in_file`: those among them that are in the file that the settings name.
+    /// Trusts `authorities`.
     ///
     /// # Errors
     /// When there are no authorities.
     pub fn new(
-        authorities: RootCertStore,
-        in_file: Vec<CertificateDer<'static>>,
+        authorities: Authorities,
         provider: Arc<CryptoProvider>,
     ) -> Result<Self, VerifierBuilderError> {
-        let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(authorities), provider).build()?;
+        let Authorities { trusted, in_file } = authorities;
+        let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), provider).build()?;
         Ok(Self { chain, in_file, skip_name: false })
     }
 

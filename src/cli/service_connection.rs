@@ -14,13 +14,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::client::VerifierBuilderError;
+use tokio_rustls::rustls::client::danger::ServerCertVerifier;
+use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_util::either::Either;
 
 use super::any_certificate::AnyCertificate;
-use crate::certificates::{PemError, PemFile, ServerTrust};
+use crate::certificates::{Authorities, PemError, PemFile, ServerTrust, SystemAuthoritiesError};
 
 /// How an `https://` address is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -61,8 +63,10 @@ pub enum TlsSetupError {
     Unusable { path: PathBuf, reason: String },
     #[error("--server-name {0}: not a host name or an address")]
     ServerName(String),
-    #[error("the system's certificate authorities cannot be used: {0}; name a file with --ca-file")]
-    System(String),
+    #[error("{0}; name a file with --ca-file")]
+    System(#[from] SystemAuthoritiesError),
+    #[error("TLS: {0}")]
+    Trust(#[from] VerifierBuilderError),
     #[error("TLS: {0}")]
     Rustls(#[from] tokio_rustls::rustls::Error),
     #[error("--ca-file, --cert-file, --key-file and --server-name need an address that begins with https://")]
@@ -121,15 +125,15 @@ fn client_config(trust: &Trust, identity: Option<(&Path, &Path)>) -> Result<Clie
     let provider = Arc::new(ring::default_provider());
     let builder =
         ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
-    let builder = match trust {
-        Trust::System => builder.with_root_certificates(system_authorities()?),
-        Trust::File(path) => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(authorities_in(path, Arc::clone(&provider))?)),
-        Trust::Any => builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(
-            provider.signature_verification_algorithms,
-        ))),
+    let verifier: Arc<dyn ServerCertVerifier> = match trust {
+        Trust::System => Arc::new(ServerTrust::new(Authorities::of_system()?, Arc::clone(&provider))?),
+        Trust::File(path) => {
+            let authorities = Authorities::of_file(&PemFile::open(path)?)?;
+            Arc::new(ServerTrust::new(authorities, Arc::clone(&provider))?)
+        }
+        Trust::Any => Arc::new(AnyCertificate(provider.signature_verification_algorithms)),
     };
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     match identity {
         None => Ok(builder.with_no_client_auth()),
         Some((cert_file, key_file)) => {
@@ -138,26 +142,6 @@ fn client_config(trust: &Trust, identity: Option<(&Path, &Path)>) -> Result<Clie
             builder.with_client_auth_cert(chain, key).map_err(|error| unusable(key_file, &error))
         }
     }
-}
-
-fn system_authorities() -> Result<RootCertStore, TlsSetupError> {
-    let mut trusted = RootCertStore::empty();
-    let system = rustls_native_certs::load_native_certs();
-    let (added, _) = trusted.add_parsable_certificates(system.certs);
-    if added == 0 {
-        let reason = system.errors.first().map_or("there are none".to_owned(), ToString::to_string);
-        return Err(TlsSetupError::System(reason));
-    }
-    Ok(trusted)
-}
-
-fn authorities_in(path: &Path, provider: Arc<CryptoProvider>) -> Result<ServerTrust, TlsSetupError> {
-    let mut trusted = RootCertStore::empty();
-    let in_file = PemFile::open(path)?.certificates()?;
-    for certificate in &in_file {
-        trusted.add(certificate.clone()).map_err(|error| unusable(path, &error))?;
-    }
-    ServerTrust::new(trusted, in_file, provider).map_err(|error| unusable(path, &error))
 }
 
 fn unusable(path: &Path, error: &impl ToString) -> TlsSetupError {

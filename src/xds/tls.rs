@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::options::TlsFiles;
-use crate::certificates::{PemError, PemFault, PemFile, ServerTrust, WatchedFiles};
+use crate::certificates::{
+    Authorities, PemError, PemFault, PemFile, ServerTrust, SystemAuthoritiesError, WatchedFiles,
+};
 
 /// Two checks that agree make a change, so a change is noticed within a second.
 const CHECK_EVERY: Duration = Duration::from_millis(400);
@@ -21,8 +22,8 @@ const CHECK_EVERY: Duration = Duration::from_millis(400);
 pub(super) enum TlsFilesError {
     #[error(transparent)]
     Pem(#[from] PemError),
-    #[error("the system's trust store cannot be used: {0}")]
-    SystemRoots(String),
+    #[error(transparent)]
+    System(#[from] SystemAuthoritiesError),
     #[error("TLS cannot be set up: {0}")]
     Config(String),
 }
@@ -118,13 +119,13 @@ fn connector(
 ) -> Result<TlsConnector, TlsFilesError> {
     let mut contents = contents.into_iter();
     let mut next = || contents.next().expect("one for each of the paths");
-    let (trusted, in_file) = match files.ca {
-        Some(_) => authorities(&next()?)?,
-        None => (system_authorities()?, Vec::new()),
+    let authorities = match files.ca {
+        Some(_) => Authorities::of_file(&next()?)?,
+        None => Authorities::of_system()?,
     };
     // An explicit provider: with two providers among the dependencies, the process-wide default panics.
     let provider = Arc::new(ring::default_provider());
-    let trust = ServerTrust::new(trusted, in_file, Arc::clone(&provider))
+    let trust = ServerTrust::new(authorities, Arc::clone(&provider))
         .map_err(|error| TlsFilesError::Config(error.to_string()))?;
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -143,28 +144,4 @@ fn connector(
     // Servers in Go refuse a client that does not ask for it.
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(TlsConnector::from(Arc::new(config)))
-}
-
-type Authorities = (RootCertStore, Vec<CertificateDer<'static>>);
-
-fn authorities(file: &PemFile) -> Result<Authorities, TlsFilesError> {
-    let mut trusted = RootCertStore::empty();
-    let in_file = file.certificates()?;
-    for certificate in &in_file {
-        trusted
-            .add(certificate.clone())
-            .map_err(|error| file.error(PemFault::Unusable(error.to_string())))?;
-    }
-    Ok((trusted, in_file))
-}
-
-fn system_authorities() -> Result<RootCertStore, TlsFilesError> {
-    let mut trusted = RootCertStore::empty();
-    let system = rustls_native_certs::load_native_certs();
-    let (added, _) = trusted.add_parsable_certificates(system.certs);
-    if added == 0 {
-        let why = system.errors.first().map_or("it is empty".to_owned(), ToString::to_string);
-        return Err(TlsFilesError::SystemRoots(why));
-    }
-    Ok(trusted)
 }

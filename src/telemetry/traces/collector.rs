@@ -1,28 +1,26 @@
 //! From an endpoint to a connection: DNS, TCP, TLS. One attempt; the deadline is the caller's.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::endpoint::OtlpEndpoint;
 use super::options::{OtlpProtocol, TracesOptions};
-use crate::certificates::{PemError, PemFault, PemFile, ServerTrust};
+use crate::certificates::{Authorities, PemError, PemFile, ServerTrust, SystemAuthoritiesError};
 
 /// Why there can be no connection by TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorTlsError {
     #[error(transparent)]
     Pem(#[from] PemError),
-    #[error("the system's trust store cannot be used: {0}")]
-    SystemRoots(String),
+    #[error(transparent)]
+    System(#[from] SystemAuthoritiesError),
     #[error("TLS cannot be set up: {0}")]
     Config(String),
 }
@@ -73,13 +71,13 @@ async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
 }
 
 fn connector(options: &TracesOptions) -> Result<TlsConnector, CollectorTlsError> {
-    let (trusted, in_file) = match &options.ca_file {
-        Some(path) => authorities(path)?,
-        None => (system_authorities()?, Vec::new()),
+    let authorities = match &options.ca_file {
+        Some(path) => Authorities::of_file(&PemFile::open(path)?)?,
+        None => Authorities::of_system()?,
     };
     // An explicit provider: with two providers among the dependencies, the process-wide default panics.
     let provider = Arc::new(ring::default_provider());
-    let trust = ServerTrust::new(trusted, in_file, Arc::clone(&provider))
+    let trust = ServerTrust::new(authorities, Arc::clone(&provider))
         .map_err(|error| CollectorTlsError::Config(error.to_string()))?;
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -92,26 +90,4 @@ fn connector(options: &TracesOptions) -> Result<TlsConnector, CollectorTlsError>
         OtlpProtocol::Grpc => vec![b"h2".to_vec()],
     };
     Ok(TlsConnector::from(Arc::new(config)))
-}
-
-fn authorities(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), CollectorTlsError> {
-    let file = PemFile::open(path)?;
-    let mut trusted = RootCertStore::empty();
-    let in_file = file.certificates()?;
-    for certificate in &in_file {
-        let added = trusted.add(certificate.clone());
-        added.map_err(|error| file.error(PemFault::Unusable(error.to_string())))?;
-    }
-    Ok((trusted, in_file))
-}
-
-fn system_authorities() -> Result<RootCertStore, CollectorTlsError> {
-    let mut trusted = RootCertStore::empty();
-    let system = rustls_native_certs::load_native_certs();
-    let (added, _) = trusted.add_parsable_certificates(system.certs);
-    if added == 0 {
-        let why = system.errors.first().map_or("it is empty".to_owned(), ToString::to_string);
-        return Err(CollectorTlsError::SystemRoots(why));
-    }
-    Ok(trusted)
 }

@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio_rustls::rustls::RootCertStore;
 use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
-use crate::certificates::ServerTrust;
+use crate::certificates::{Authorities, ServerTrust};
 use crate::store::redis::error::{OptionsError, certificate_unusable, tls_unusable};
 use crate::store::redis::options::TlsOptions;
 
@@ -16,38 +15,21 @@ pub(super) fn server_trust(
     options: &TlsOptions,
     provider: Arc<CryptoProvider>,
 ) -> Result<ServerTrust, OptionsError> {
-    let mut trusted = RootCertStore::empty();
-    let in_file = match &options.ca_file {
-        Some(path) => add_file(&mut trusted, path)?,
-        None => Vec::new(),
+    let authorities = match &options.ca_file {
+        None => Authorities::of_system().map_err(tls_unusable)?,
+        Some(path) => {
+            let of_file = Authorities::of_certificates(certificates(path)?);
+            let mut authorities = of_file.map_err(|error| certificate_unusable(path, error))?;
+            if options.trust_system
+                && let Err(error) = authorities.add_system()
+            {
+                tracing::warn!(%error, "only the authorities of the file are trusted");
+            }
+            authorities
+        }
     };
-    if options.ca_file.is_none() {
-        add_system(&mut trusted)?;
-    } else if options.trust_system
-        && let Err(error) = add_system(&mut trusted)
-    {
-        tracing::warn!(%error, "only the authorities of the file are trusted");
-    }
-    let trust = ServerTrust::new(trusted, in_file, provider).map_err(tls_unusable)?;
+    let trust = ServerTrust::new(authorities, provider).map_err(tls_unusable)?;
     Ok(trust.with_name_skipped(options.skip_name))
-}
-
-fn add_file(trusted: &mut RootCertStore, path: &Path) -> Result<Vec<CertificateDer<'static>>, OptionsError> {
-    let in_file = certificates(path)?;
-    for certificate in &in_file {
-        trusted.add(certificate.clone()).map_err(|error| certificate_unusable(path, error))?;
-    }
-    Ok(in_file)
-}
-
-fn add_system(trusted: &mut RootCertStore) -> Result<(), OptionsError> {
-    let system = rustls_native_certs::load_native_certs();
-    let (added, _) = trusted.add_parsable_certificates(system.certs);
-    if added == 0 {
-        let why = system.errors.first().map_or("it is empty".to_owned(), ToString::to_string);
-        return Err(tls_unusable(format!("the system's trust store cannot be used: {why}")));
-    }
-    Ok(())
 }
 
 /// The certificates of a PEM file, at least one.
