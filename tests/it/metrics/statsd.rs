@@ -61,7 +61,7 @@ const DIFFERENCES: [Difference; 7] = [
             "ratelimit.service.rate_limit.shop.sh.over_limit_with_local_cache",
         ],
         here: &[("ratelimit.localcache.lookupCount", 7), ("ratelimit.localcache.missCount", 2)],
-        documented: "of the eight gauges of the local cache, four",
+        documented: "Four of the eight gauges of the local cache",
     },
     Difference {
         behaviour: "19-odd-names",
