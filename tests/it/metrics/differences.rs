@@ -64,13 +64,13 @@ pub const DIFFERENCES: [Difference; 9] = [
         ],
         // A cache without denials is not looked up.
         here: &[("ratelimit_localcache_lookupCount", 7), ("ratelimit_localcache_missCount", 2)],
-        documented: "of the eight gauges of the local cache, four",
+        documented: "Four of the eight gauges of the local cache",
     },
     Difference {
         behaviours: &["17-local-cache"],
         gone: &["ratelimit_service_rate_limit_shop_sh_over_limit_with_local_cache"],
         here: &[],
-        documented: "is decided in Redis if it has only shadow rules",
+        documented: "meets only shadow rules is always decided in Redis",
     },
     Difference {
         behaviours: &["20-extra-tags"],
@@ -122,7 +122,7 @@ pub const DIFFERENCES: [Difference; 9] = [
             (r#"ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"}"#, 4),
             (r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#, 4),
         ],
-        documented: "mapping file that does not exist",
+        documented: "If the mapping file does not exist",
     },
 ];
 
