@@ -1,4 +1,4 @@
-# The make targets of this project. Continuous integration runs `lint` and `test`.
+# The make targets of this project. Continuous integration runs `lint`, `check-deploy` and `test` (.ci/run).
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
