@@ -146,7 +146,7 @@ async fn a_foreign_value_counts_as_no_value() {
     let redis = Redis::start();
     let store = store(&patient_options(&redis.url()));
     let long = "9".repeat(40);
-    let (two, three) = ("\x7f".repeat(16), "\x7f".repeat(24));
+    let (one, two, three) = ("\x7f".repeat(8), "\x7f".repeat(16), "\x7f".repeat(24));
     let strings = [
         "",
         "x",
@@ -156,11 +156,13 @@ async fn a_foreign_value_counts_as_no_value() {
         "nan",
         "inf",
         &long,
+        "01234567",
         "9007199254740993", // digits, and text that resembles digits
         "0123456789abcdef",
         "0123456789abcdef01234567",
+        &one,
         &two,
-        &three, // the length of two and of three doubles
+        &three, // the length of one, two and three doubles
     ];
     for (name, kernel) in kernels(3) {
         let key = format!("it:{name}");

@@ -189,8 +189,8 @@ mod tests {
         ];
         let names = list(modes.iter().map(|(name, _)| name));
         assert_in_lua(&format!("local {names} = {} ", list(modes.iter().map(|(_, mode)| *mode as u8))));
-        assert_in_lua(&format!("if role == {ROLE_ENFORCE} then denied = true"));
-        assert_in_lua(&format!("elseif role >= {ROLE_QUOTA} then is_group_over = "));
+        assert_in_lua(&format!("if role == {ROLE_ENFORCE} then IS_DENIED = true"));
+        assert_in_lua(&format!("elseif role >= {ROLE_QUOTA} and not IS_GROUP_OVER[role] then "));
         assert_eq!([ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA], [0, 1, 2]);
     }
 }

@@ -129,7 +129,8 @@ async fn a_missing_permission_is_a_misconfiguration() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_without_the_keys_or_a_command_of_the_script_is_a_misconfiguration() {
     let redis = Redis::start();
-    for missing in [&["~other:*"][..], &["%R~ratelimitd:*"], &[OUR_KEYS, "-psetex"], &[OUR_KEYS, "-set"]] {
+    for missing in [&["~other:*"][..], &["%R~ratelimitd:*"], &[OUR_KEYS, "-psetex"], &[OUR_KEYS, "-setrange"]]
+    {
         let url = with_user(&redis, missing);
         assert_not_ready_until(on_redis(&url), REJECTED, || set_user(&redis, &[OUR_KEYS])).await;
     }

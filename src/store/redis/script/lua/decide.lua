@@ -61,10 +61,7 @@ end
 
 local decide_several
 if FEATURES % 2 >= 1 then
-  local function next_counter(kernel)
-    if kernel == BLOCKED then
-      return 0
-    end
+  local function next_counter()
     KEYS_USED = KEYS_USED + 1
     local key = KEYS[KEYS_USED]
     local counter = COUNTER_OF[key]
@@ -75,71 +72,65 @@ if FEATURES % 2 >= 1 then
     return counter
   end
 
-  -- Records a charge and replies for it, from REPLY[n] on.
-  local function record(n, counter, kernel, fits, unused_from, a, b, c)
+  -- Of the current request: the number of quota groups, those that are over, and the verdict.
+  local GROUPS, IS_GROUP_OVER, GROUPS_OVER, IS_DENIED
+
+  -- Notes that a charge with this role does not fit.
+  local function note_over(role)
+    if role == 0 then
+      IS_DENIED = true
+    elseif role >= 2 and not IS_GROUP_OVER[role] then
+      IS_GROUP_OVER[role], GROUPS_OVER = true, GROUPS_OVER + 1
+      IS_DENIED = IS_DENIED or GROUPS_OVER == GROUPS
+    end
+  end
+
+  -- Records a charge, if it is to be recorded, and replies for it, from REPLY[n] on.
+  local function finish(n, counter, kernel, mode, at, is_recorded, fits, unused_from, a, b, c)
+    if not a or not is_recorded then
+      return reply_unchanged(n, counter, kernel, mode, at, fits, is_recorded and unused_from)
+    end
     KERNEL_OF[counter], UNUSED_FROM[counter], A[counter] = kernel, unused_from, a
     REPLY[n] = fits and a or -1 - a
-    local width = WIDTHS[kernel]
-    if width > 1 then
+    if b then
       B[counter], REPLY[n + 1] = b, b
-      if width > 2 then
+      if c then
         C[counter], REPLY[n + 2] = c, c
       end
     end
   end
 
-  -- The charges of the current request that wait for the verdict on the request. ATS has where their parameters start,
-  -- PLACES where their reply starts.
-  local COUNTERS, CHARGE_KERNELS, MODES, ATS, PLACES = {}, {}, {}, {}, {}
-  local FITS, UNUSED_FROMS, AS, BS, CS = {}, {}, {}, {}, {}
-
-  -- First all charges are decided, then those that depend on the verdict are recorded. No other charge of the request
-  -- uses a counter of these.
-  function decide_several(at)
-    local count, groups = unpack_from('<I2I2', REQUESTS, at)
-    local denied, is_group_over, over_count, waiting = false, nil, 0, 0
+  -- Decides the last charges of the request, which start at `at`, and returns where the next request starts. A charge
+  -- that waits for the verdict on the request is finished when the charges after it are decided. No other charge of the
+  -- request uses its counter.
+  local function decide_charges(left, at)
+    local kernel, mode, role, role_high = byte(REQUESTS, at, at + 3)
     at = at + 4
-    for i = 1, count do
-      local kernel, mode, role, role_high = byte(REQUESTS, at, at + 3)
-      local counter = next_counter(kernel)
-      at = at + 4
-      local fits, unused_from, a, b, c = KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at))
-      local n = REPLY_SIZE + 1
-      REPLY_SIZE = REPLY_SIZE + WIDTHS[kernel]
-      if mode == TAKE or mode == REFUND then
-        waiting = waiting + 1
-        COUNTERS[waiting], CHARGE_KERNELS[waiting], MODES[waiting] = counter, kernel, mode
-        ATS[waiting], PLACES[waiting] = at, n
-        FITS[waiting], UNUSED_FROMS[waiting], AS[waiting], BS[waiting], CS[waiting] = fits, unused_from, a, b, c
-      elseif a then
-        record(n, counter, kernel, fits, unused_from, a, b, c)
-      else
-        reply_unchanged(n, counter, kernel, mode, at, fits, unused_from)
-      end
-      if not fits then
-        role = role + 256 * role_high
-        if role == 0 then
-          denied = true
-        elseif role >= 2 then
-          is_group_over = is_group_over or {}
-          if not is_group_over[role] then
-            is_group_over[role] = true
-            over_count = over_count + 1
-          end
-        end
-      end
-      at = at + SIZES[kernel]
+    local counter = kernel == BLOCKED and 0 or next_counter()
+    local fits, unused_from, a, b, c = KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at))
+    local n, next_at = REPLY_SIZE + 1, at + SIZES[kernel]
+    REPLY_SIZE = REPLY_SIZE + WIDTHS[kernel]
+    local waits = mode == TAKE or mode == REFUND
+    if not waits then
+      finish(n, counter, kernel, mode, at, true, fits, unused_from, a, b, c)
     end
-    denied = denied or groups > 0 and over_count == groups
-    for i = 1, waiting do
-      local counter, kernel, n = COUNTERS[i], CHARGE_KERNELS[i], PLACES[i]
-      if AS[i] and not denied then
-        record(n, counter, kernel, FITS[i], UNUSED_FROMS[i], AS[i], BS[i], CS[i])
-      else
-        reply_unchanged(n, counter, kernel, MODES[i], ATS[i], FITS[i], not denied and UNUSED_FROMS[i])
-      end
+    if not fits then
+      note_over(role + 256 * role_high)
     end
-    return at
+    if left > 1 then
+      next_at = decide_charges(left - 1, next_at)
+    end
+    if waits then
+      finish(n, counter, kernel, mode, at, not IS_DENIED, fits, unused_from, a, b, c)
+    end
+    return next_at
+  end
+
+  function decide_several(at)
+    local count
+    count, GROUPS = unpack_from('<I2I2', REQUESTS, at)
+    IS_GROUP_OVER, GROUPS_OVER, IS_DENIED = GROUPS > 0 and {}, 0, false
+    return count > 0 and decide_charges(count, at + 4) or at + 4
   end
 end
 
@@ -196,35 +187,38 @@ end
 -- KEEPTTL costs Redis a third less than PSETEX.
 local EXPIRY_STEP = 1000000
 
+-- The state of a counter as text, by kernel.
+local STATE_FORMATS = { '<dd', '<ddd', false, '<d', '<dd', '<dd' }
+
+-- Writes a counter, or the expiry of a log, if the stored expiry is another.
+local function write(counter, kernel, unused_from, expires, keeps_expiry)
+  local key, is_log = KEYS[counter], kernel == SLIDING_LOG
+  if not is_log and unused_from <= NOW then -- a refund has emptied the counter: it leaves no key
+    if TEXT[counter] then
+      call('DEL', key)
+    end
+  elseif not keeps_expiry and not (is_log and not A[counter].stored) then
+    local left = expires > NOW and expires - NOW or 0
+    local ttl_ms = format(WHOLE, (left + -left % 1000) / 1000 + GRACE_MS) -- rounded up to whole ms
+    if is_log then
+      call('PEXPIRE', key, ttl_ms)
+    else
+      call('PSETEX', key, ttl_ms, pack(STATE_FORMATS[kernel], A[counter], B[counter], C[counter]))
+    end
+  end
+end
+
 for counter = 1, #KEYS do
   local unused_from = UNUSED_FROM[counter]
   if unused_from then
-    local key, value = KEYS[counter], nil
-    local width = WIDTHS[KERNEL_OF[counter]]
-    if width == 1 then
-      value = format(WHOLE, A[counter])
-    elseif width == 2 then
-      value = pack('<dd', A[counter], B[counter])
-    elseif width == 3 then
-      value = pack('<ddd', A[counter], B[counter], C[counter])
-    end
-    local expires, stored = unused_from + -unused_from % EXPIRY_STEP, STORED_UNUSED_FROM[counter]
+    local kernel, stored = KERNEL_OF[counter], STORED_UNUSED_FROM[counter]
+    local expires = unused_from + -unused_from % EXPIRY_STEP
     -- Whether the stored time is rounded up to the same second.
     local keeps_expiry = stored and stored <= expires and stored > expires - EXPIRY_STEP
-    if value and unused_from <= NOW then -- a refund has emptied the counter: it leaves no key
-      if TEXT[counter] then
-        call('DEL', key)
-      end
-    elseif value and keeps_expiry then
-      call('SET', key, value, 'KEEPTTL')
-    elseif not keeps_expiry and (value or A[counter].stored) then
-      local left = expires > NOW and expires - NOW or 0
-      local ttl_ms = format(WHOLE, (left + -left % 1000) / 1000 + GRACE_MS) -- rounded up to whole ms
-      if value then
-        call('PSETEX', key, ttl_ms, value)
-      else
-        call('PEXPIRE', key, ttl_ms)
-      end
+    if keeps_expiry and unused_from > NOW and kernel ~= SLIDING_LOG then
+      call('SETRANGE', KEYS[counter], '0', pack(STATE_FORMATS[kernel], A[counter], B[counter], C[counter]))
+    else
+      write(counter, kernel, unused_from, expires, keeps_expiry)
     end
   end
 end

@@ -1,6 +1,6 @@
 -- GCRA with emission intervals of whole us (gcra_whole) and with fractions (gcra).
--- State    A us of the theoretical arrival time, B its fraction in units of 1/denominator us; stored as decimal digits
---          (gcra_whole) or as two doubles (gcra)
+-- State    A us of the theoretical arrival time, B its fraction in units of 1/denominator us; stored as one double
+--          (gcra_whole) or two (gcra)
 -- cost     time in us in which the units drain; cost_part its fraction
 -- burst    time in us in which a full burst drains; burst_part its fraction
 -- Returns  as counters.lua says of kernels
@@ -11,7 +11,7 @@ if FEATURES % 64 >= 32 then
     local arrival = A[counter]
     if not arrival then
       local text = TEXT[counter]
-      arrival = text and tonumber(text) or 0
+      arrival = text and #text == 8 and unpack_from('<d', text) or 0
       if arrival > 0 and arrival < EXACT and arrival % 1 == 0 then
         STORED_UNUSED_FROM[counter] = arrival
       else
