@@ -204,9 +204,13 @@ fn the_service_is_ready_when_both_servers_have_decided() {
     wait::expect("one is missing", || ready().contains("not decided yet (per_second)"));
     other.restart();
     wait::expect("the service is ready", || ready() == "ready\n");
-    let shown = page(&service);
+    let both = || {
+        let shown = page(&service);
+        (shown["redis"]["servers"].as_array()?.len() == 2).then_some(shown)
+    };
+    let shown = wait::until(wait::PATIENCE, both).expect("both servers are shown soon after they answer");
     assert_eq!(shown["redis"]["per_second"]["topology"], "standalone");
-    let servers = shown["redis"]["servers"].as_array().expect("a list").clone();
+    let servers = shown["redis"]["servers"].as_array().expect("a list");
     let addresses: Vec<_> = servers.iter().map(|server| server["address"].clone()).collect();
     assert_eq!(addresses, ["", "per_second"], "{shown}");
 }
