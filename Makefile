@@ -1,4 +1,4 @@
-# The make targets of this project. Continuous integration runs `lint`, `check-deploy` and `test` (.ci/run).
+# The make targets of this project. Continuous integration runs those that .ci/run names.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -9,10 +9,10 @@ export RUSTUP_TOOLCHAIN ?= $(shell scripts/pick-toolchain)
 # Integration tests that need a server are in modules of these names.
 NEEDS_A_SERVER := --skip redis:: --skip envoy:: --skip nginx:: --skip browser::
 
-.PHONY: help run test test-fast check-deploy lint audit bench outage soak fuzz tools toolchain
+.PHONY: help run test test-fast check-deploy lint audit bench bench-instructions outage soak fuzz tools toolchain
 
 help: ## list the make targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 27
 
 run: toolchain ## build the release binary and serve config/ratelimitd.yaml (gRPC 8081, HTTP 8080)
 	$(CARGO) run --release --locked -- serve --config config/ratelimitd.yaml
@@ -40,6 +40,9 @@ audit: toolchain ## compare the dependencies with the advisories of rustsec.org 
 
 bench: toolchain ## run the benchmarks
 	$(CARGO) bench --locked --bench matching --bench kernels --bench simulate --bench served --bench outage
+
+bench-instructions: toolchain tools ## count instructions per decision; fails if one grows by more than 3 %
+	@scripts/bench-instructions
 
 outage: toolchain ## kill, stop and demote a Redis under load, and draw docs/outage.svg
 	$(CARGO) bench --locked --bench outage -- --svg docs/outage.svg

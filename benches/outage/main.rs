@@ -7,6 +7,8 @@
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
 mod callers;
+#[path = "../common/over_time.rs"]
+mod over_time;
 mod picture;
 #[path = "../common/processes.rs"]
 mod processes;

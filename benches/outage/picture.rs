@@ -1,6 +1,7 @@
 //! The picture: answers per second, stacked by source, above the p99 latency.
 
 use super::callers::Outcome;
+use super::over_time;
 use super::svg::{self, Svg};
 use super::{BIN_MS, Bin, RATE, events};
 
@@ -37,7 +38,7 @@ pub fn draw(bins: &[Bin]) -> String {
         r#"<text x="{LEFT}" y="16">answers per second to {RATE} calls per second, by source</text>"#
     ));
     for event in events() {
-        line(svg::event(x(event.at_ms), (42, 410), event.name));
+        line(over_time::event(x(event.at_ms), (42, 410), event.name));
     }
     for share in 0..=2 {
         let y = TOP + HEIGHT - HEIGHT * share / 2;
@@ -75,7 +76,7 @@ fn latencies(bins: &[Bin]) -> Vec<String> {
     for (step, label) in STEPS.iter().enumerate() {
         let y = LATENCY_TOP + step as u64 * STEP;
         let end = LEFT + bins.len() as u64 * BIN_WIDTH;
-        lines.push(svg::grid_line(y, (LEFT, end)));
+        lines.push(over_time::grid_line(y, (LEFT, end)));
         lines.push(svg::scale_label(LEFT, y, label));
     }
     let point = |(place, bin): (usize, &Bin)| {
@@ -83,9 +84,9 @@ fn latencies(bins: &[Bin]) -> Vec<String> {
         let y = LATENCY_TOP as f64 - tenths.log10() * STEP as f64;
         ((LEFT + place as u64 * BIN_WIDTH + BIN_WIDTH / 2) as f64, y)
     };
-    lines.push(svg::curve(bins.iter().enumerate().map(point)));
+    lines.push(over_time::curve(bins.iter().enumerate().map(point)));
     for second in (0..=bins.len() as u64 * BIN_MS / 1_000).step_by(2) {
-        lines.push(svg::time_label(x(second * 1_000), 424, &format!("{second} s")));
+        lines.push(over_time::time_label(x(second * 1_000), 424, &format!("{second} s")));
     }
     lines
 }

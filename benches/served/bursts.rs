@@ -76,7 +76,7 @@ pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
     let mut refused = 0;
     for (calls, every_ms) in BURSTS {
         let mut redis = Redis::start();
-        let rules = Scenario { limit: 1_000_000, ..Scenario::default() }.rule_file();
+        let rules = Scenario { limit: 1_000_000, ..Scenario::DEFAULT }.rule_file();
         let mut service = program.serve(&rules, Some(redis.port), &[]);
         let load = Load {
             target: service.address,

@@ -31,7 +31,7 @@ pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
     let mut fair = true;
     for name in ["memory", "Redis"] {
         let redis = (name == "Redis").then(Redis::start);
-        let rules = Scenario { limit: 1_000_000, ..Scenario::default() }.rule_file();
+        let rules = Scenario { limit: 1_000_000, ..Scenario::DEFAULT }.rule_file();
         let redis_port = redis.as_ref().map(|redis| redis.port);
         let service = program.serve(&rules, redis_port, &[("RATELIMITD__SERVER__WORKERS", "1")]);
         let load = |pace, duration| Load {

@@ -5,6 +5,7 @@
 //! measured processes. In the open loop the latency of a call counts from the time when it was due, not from the time
 //! when it was sent.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +26,16 @@ pub enum Pace {
     Open { per_second: u64 },
     /// This number of calls is due at once, again and again.
     Bursts { calls: u64, every: Duration },
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed { in_flight } => write!(formatter, "{in_flight}"),
+            Self::Open { per_second } => write!(formatter, "{per_second}/s"),
+            Self::Bursts { calls, every } => write!(formatter, "{calls} every {every:?}"),
+        }
+    }
 }
 
 /// One run of the generator: target, rate and duration.

@@ -8,28 +8,34 @@ use crate::processes::Redis;
 
 const SCRIPT: &str = include_str!("reference.lua");
 
+/// Calls in flight, all connections together.
+pub const IN_FLIGHT: usize = CONNECTIONS * PIPELINE;
+const CONNECTIONS: usize = 4;
+const PIPELINE: usize = 64;
+
 /// Decisions a second, and the CPU that Redis spent on each.
 pub struct Reference {
     pub per_second: f64,
     pub redis_us: f64,
 }
 
-/// `count` decisions over 1,000 keys, 4 connections, 64 at a time on each.
+/// `count` decisions over 1,000 keys.
 pub fn run(count: u64) -> Reference {
     let redis = Redis::start();
     let port = redis.port.to_string();
     let load = output("redis-cli", &["-p", &port, "SCRIPT", "LOAD", SCRIPT]);
     let before = cpu::time(&redis.process);
-    let count_text = count.to_string();
+    let [count_text, connections, pipeline] =
+        [count, CONNECTIONS as u64, PIPELINE as u64].map(|n| n.to_string());
     let csv = output(
         "redis-benchmark",
         &[
             "-p",
             &port,
             "-c",
-            "4",
+            &connections,
             "-P",
-            "64",
+            &pipeline,
             "-n",
             &count_text,
             "-r",

@@ -28,8 +28,6 @@ pub enum Store {
     None,
     Memory,
     Redis,
-    /// Redis behind a proxy that delays: 0.5 ms per round trip.
-    DelayedRedis,
 }
 
 /// How calls choose among the keys.
@@ -47,9 +45,14 @@ pub enum Spread {
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     pub store: Store,
+    /// By how much a proxy delays each direction between service and Redis.
+    pub each_way: Duration,
     pub algorithm: &'static str,
     /// Units per second.
     pub limit: u32,
+    /// Limits that a request meets, 1 to 5.
+    pub limits: usize,
+    /// Rules beside the five that requests meet.
     pub rules: usize,
     pub connections: usize,
     pub keys: usize,
@@ -57,20 +60,20 @@ pub struct Scenario {
     pub pace: Pace,
 }
 
-impl Default for Scenario {
-    /// GCRA with one rule in memory, a thousand keys, 4 connections, 256 calls in flight; no request is denied.
-    fn default() -> Self {
-        Self {
-            store: Store::Memory,
-            algorithm: "gcra",
-            limit: 1_000,
-            rules: 1,
-            connections: 4,
-            keys: 1_000,
-            spread: Spread::Even,
-            pace: Pace::Closed { in_flight: 256 },
-        }
-    }
+impl Scenario {
+    /// GCRA with one limit in memory, a thousand keys, 4 connections, 256 calls in flight; no request is denied.
+    pub const DEFAULT: Self = Self {
+        store: Store::Memory,
+        each_way: Duration::ZERO,
+        algorithm: "gcra",
+        limit: 1_000,
+        limits: 1,
+        rules: 0,
+        connections: 4,
+        keys: 1_000,
+        spread: Spread::Even,
+        pace: Pace::Closed { in_flight: 256 },
+    };
 }
 
 /// The results of a scenario.
@@ -85,11 +88,10 @@ pub struct Measured {
 impl Scenario {
     /// Starts the processes, warms them up and measures.
     pub fn run(&self, program: Program<'_>, duration: Duration) -> Measured {
-        let redis = matches!(self.store, Store::Redis | Store::DelayedRedis).then(Redis::start);
+        let redis = (self.store == Store::Redis).then(Redis::start);
         let redis_port = redis.as_ref().map(|redis| redis.port);
-        let delay = redis_port
-            .filter(|_| self.store == Store::DelayedRedis)
-            .map(|port| Delay::start(port, Duration::from_micros(250)));
+        let delay =
+            redis_port.filter(|_| !self.each_way.is_zero()).map(|port| Delay::start(port, self.each_way));
         let port = delay.as_ref().map(Delay::port).or(redis_port);
         // Under saturation a closed loop measures throughput, not deadlines.
         let settings = [("RATELIMITD__STORE__REDIS__TIMEOUT", "1s")];
@@ -111,7 +113,7 @@ impl Scenario {
         Measured { tally: load::generate(&self.load(target, domain, duration)), service: None, redis: None }
     }
 
-    /// The same limit under several keys, so that a request can meet one rule or up to five.
+    /// The same limit under several keys, so that a request can meet one or up to five, and other rules.
     pub fn rule_file(&self) -> String {
         let Self { algorithm, limit, .. } = self;
         let one = |rule: usize| {
@@ -120,7 +122,12 @@ impl Scenario {
                  requests_per_unit: {limit}, algorithm: {algorithm} }}\n"
             )
         };
-        let rules: String = (0..5).map(one).collect();
+        let other = |rule: usize| {
+            format!(
+                "  - key: user0\n    value: other{rule}\n    rate_limit: {{ unit: second, requests_per_unit: 1 }}\n"
+            )
+        };
+        let rules: String = (0..5).map(one).chain((0..self.rules).map(other)).collect();
         format!("domain: bench\ndescriptors:\n{rules}")
     }
 
@@ -130,7 +137,7 @@ impl Scenario {
             Spread::Zipf => zipf(self.keys),
             Spread::One => vec![0],
         };
-        let messages = keys.into_iter().map(|key| message(domain, key, self.rules)).collect();
+        let messages = keys.into_iter().map(|key| message(domain, key, self.limits)).collect();
         Load {
             target,
             connections: self.connections,
@@ -176,8 +183,8 @@ fn zipf(keys: usize) -> Vec<usize> {
     drawn
 }
 
-/// A request of `rules` descriptors of two entries, in its gRPC frame.
-pub fn message(domain: &str, key: usize, rules: usize) -> Bytes {
+/// A request of `limits` descriptors of two entries, in its gRPC frame.
+pub fn message(domain: &str, key: usize, limits: usize) -> Bytes {
     let entry = |key: &str, value: String| Entry { key: key.to_owned(), value };
     let descriptor = |rule| RateLimitDescriptor {
         entries: vec![
@@ -186,7 +193,7 @@ pub fn message(domain: &str, key: usize, rules: usize) -> Bytes {
         ],
         ..RateLimitDescriptor::default()
     };
-    let descriptors = (0..rules).map(descriptor).collect();
+    let descriptors = (0..limits).map(descriptor).collect();
     let request = RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: 0 };
     let mut frame = BytesMut::new();
     frame.put_u8(0);

@@ -8,6 +8,8 @@
 
 mod callers;
 mod connections;
+#[path = "../common/over_time.rs"]
+mod over_time;
 mod picture;
 #[path = "../common/processes.rs"]
 mod processes;

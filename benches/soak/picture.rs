@@ -1,5 +1,6 @@
 //! The picture: a panel for each quantity, over the minutes of the run.
 
+use super::over_time;
 use super::samples::{Quantity, Sample};
 use super::svg::{self, Svg};
 
@@ -16,14 +17,18 @@ pub fn draw(samples: &[Sample]) -> String {
     let bottom = TOP + PANEL * Quantity::ALL.len() as u64;
     let mut svg = Svg::new(LEFT + WIDTH + 20, bottom + 20);
     let warm_up = LEFT + WIDTH / 4;
-    svg.line(&svg::event(warm_up, (TOP - 20, bottom - 30), "end of the warm-up"));
+    svg.line(&over_time::event(warm_up, (TOP - 20, bottom - 30), "end of the warm-up"));
     for (place, quantity) in Quantity::ALL.into_iter().enumerate() {
         panel(&mut svg, TOP + PANEL * place as u64, quantity, (samples, end));
     }
     let minutes = end / 60 + 1;
     for minute in (0..=minutes).step_by(usize::try_from(minutes / 10).unwrap_or(1).max(1)) {
         if minute * 60 <= end + 30 {
-            svg.line(&svg::time_label(LEFT + minute * 60 * WIDTH / end, bottom, &format!("{minute} min")));
+            svg.line(&over_time::time_label(
+                LEFT + minute * 60 * WIDTH / end,
+                bottom,
+                &format!("{minute} min"),
+            ));
         }
     }
     svg.finish()
@@ -35,7 +40,7 @@ fn panel(svg: &mut Svg, top: u64, quantity: Quantity, (samples, end): (&[Sample]
     svg.line(&format!(r#"<text x="{LEFT}" y="{}">{}: {trend}</text>"#, top - 8, quantity.name()));
     for share in 0..=2 {
         let y = top + HEIGHT - HEIGHT * share / 2;
-        svg.line(&svg::grid_line(y, (LEFT, LEFT + WIDTH)));
+        svg.line(&over_time::grid_line(y, (LEFT, LEFT + WIDTH)));
         svg.line(&svg::scale_label(LEFT, y, &(most * share / 2).to_string()));
     }
     let point = |sample: &Sample| {
@@ -43,5 +48,5 @@ fn panel(svg: &mut Svg, top: u64, quantity: Quantity, (samples, end): (&[Sample]
         let height = (quantity.of(sample) * HEIGHT) as f64 / most as f64;
         (x, (top + HEIGHT) as f64 - height)
     };
-    svg.line(&svg::curve(samples.iter().map(point)));
+    svg.line(&over_time::curve(samples.iter().map(point)));
 }

@@ -1,0 +1,120 @@
+//! Instructions that the service executes for one decision, counted by Valgrind's callgrind. CPU time depends on the
+//! machine and its load; instructions hardly do, so a test can have a bound on them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::load::{self, Pace};
+use crate::processes::{Process, Redis};
+use crate::scenario::{Program, Scenario, Store};
+
+/// What is counted, with the name of the row in the file of the bounds.
+const ROWS: [(&str, Store); 3] =
+    [("no rules", Store::None), ("memory", Store::Memory), ("Redis", Store::Redis)];
+
+const IN_FLIGHT: usize = 64;
+/// By how much a number may be above its bound, in percent. Two runs differ by less than 1 %.
+const MOST_PERCENT_ABOVE: u64 = 3;
+/// Opens connections, makes keys and fills caches, so that these are not counted.
+const WARM_UP: Duration = Duration::from_secs(3);
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The numbers that were counted when this file last changed.
+const BOUNDS: &str = include_str!("instructions.csv");
+
+/// Prints a row for each store, and fails if one takes more than its bound allows.
+pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
+    println!("| counters in | instructions per decision | bound | |");
+    println!("|---|--:|--:|---|");
+    let mut fits = true;
+    for (name, store) in ROWS {
+        let bound = bound(name);
+        let counted = count(program, store, duration);
+        let too_many = counted * 100 > bound * (100 + MOST_PERCENT_ABOVE);
+        let verdict = if too_many {
+            "more than 3 % above"
+        } else if counted * (100 + MOST_PERCENT_ABOVE) < bound * 100 {
+            "below: the bound in benches/served/instructions.csv can follow"
+        } else {
+            ""
+        };
+        println!("| {name} | {counted} | {bound} | {verdict} |");
+        fits &= !too_many;
+    }
+    if fits { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn bound(name: &str) -> u64 {
+    let mut rows = BOUNDS.lines().filter_map(|line| line.split_once(','));
+    let (_, bound) = rows.find(|row| row.0 == name).unwrap_or_else(|| panic!("no bound for {name}"));
+    bound.parse().expect("a bound is a number")
+}
+
+/// One worker, one rule with `gcra`, [`IN_FLIGHT`] calls in flight on four connections.
+fn count(program: Program<'_>, store: Store, duration: Duration) -> u64 {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let output = directory.path().join("callgrind");
+    let wrapped = under_callgrind(&directory, program.0, &output);
+    let redis = (store == Store::Redis).then(Redis::start);
+    let scenario =
+        Scenario { pace: Pace::Closed { in_flight: IN_FLIGHT }, limit: 1_000_000, ..Scenario::DEFAULT };
+    let settings = [
+        ("RATELIMITD__SERVER__WORKERS", "1"),
+        ("RATELIMITD__SERVER__DRAIN", "0s"),
+        ("RATELIMITD__STORE__REDIS__TIMEOUT", "1s"),
+    ];
+    let redis_port = redis.as_ref().map(|redis| redis.port);
+    let mut service = Program(&wrapped).serve(&scenario.rule_file(), redis_port, &settings);
+    let domain = if store == Store::None { "without rules" } else { "bench" };
+    load::generate(&scenario.load(service.address, domain, WARM_UP));
+    instrument(service.process.id(), "on");
+    let tally = load::generate(&scenario.load(service.address, domain, duration));
+    instrument(service.process.id(), "off");
+    assert_eq!((tally.failed, tally.broken), (0, 0), "calls without a decision");
+    stop(&mut service.process);
+    total(&output) / tally.answered
+}
+
+/// A program that runs the service under callgrind, with counting off.
+fn under_callgrind(directory: &TempDir, program: &Path, output: &Path) -> PathBuf {
+    let path = directory.path().join("ratelimitd-under-callgrind");
+    let (program, output) = (program.display(), output.display());
+    let text = format!(
+        "#!/bin/sh\nexec valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file='{output}' '{program}' \"$@\"\n"
+    );
+    fs::write(&path, text).expect("room for a script");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("the owner can set permissions");
+    path
+}
+
+fn instrument(process: u32, state: &str) {
+    let mut command = Command::new("callgrind_control");
+    command.args(["-i", state, &process.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
+    let status = command.status().unwrap_or_else(|error| panic!("cannot run callgrind_control: {error}"));
+    assert!(status.success(), "callgrind_control -i {state}: {status}");
+}
+
+/// Ends the process so that callgrind writes its file.
+fn stop(process: &mut Process) {
+    let sent = Command::new("kill").args(["-TERM", &process.id().to_string()]).status();
+    assert!(sent.is_ok_and(|status| status.success()), "the service accepts no signal");
+    let give_up = Instant::now() + PATIENCE;
+    while process.runs() {
+        assert!(Instant::now() < give_up, "the service does not end within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The sum that callgrind writes when the process ends.
+fn total(output: &Path) -> u64 {
+    let text = fs::read_to_string(output).unwrap_or_else(|error| panic!("{}: {error}", output.display()));
+    let mut totals = text.lines().filter_map(|line| line.strip_prefix("totals: "));
+    totals.next_back().and_then(|total| total.trim().parse().ok()).expect("callgrind writes a sum")
+}
