@@ -1,9 +1,9 @@
 //! Throughput, latency and CPU per decision of the served path, over real sockets.
 //!
-//! `cargo bench --bench served` prints a table for each question. `--help` shows how to measure one row, several rounds,
-//! or any other RLS server with `--target ADDRESS`. All processes share the cores of one machine: compare the ratios and
-//! the CPU microseconds, not the rates. `-- overload`, `-- bursts`, `-- fairness` and `-- instructions` measure what
-//! their modules describe.
+//! `cargo bench --bench served` prints a table for each question. `--help` shows how to measure one row, several
+//! rounds, or any other RLS server with `--target ADDRESS`. All processes share the cores of one machine: compare the
+//! ratios and the CPU microseconds, not the rates. `-- overload`, `-- bursts`, `-- fairness` and `-- instructions`
+//! measure what their modules describe.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
