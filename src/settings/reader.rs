@@ -91,12 +91,8 @@ impl Reader {
 
     /// The elements of a setting that is a list, and where it was written; `None` if it was not. As text, such as in a
     /// variable, the list is YAML.
-    pub(super) fn take_list(
-        &mut self,
-        key: &'static str,
-        expected: &'static str,
-    ) -> Option<(Vec<Node>, Origin)> {
-        let (variable, expected) = (layers::variable(key), expected.to_owned());
+    pub(super) fn take_list(&mut self, key: &'static str, expected: String) -> Option<(Vec<Node>, Origin)> {
+        let variable = layers::variable(key);
         self.settings.push(Setting { key, variable, default: "[]", expected: expected.clone() });
         let mut in_force = SettingInForce {
             key,

@@ -34,7 +34,8 @@ impl Table {
         reader: &mut Reader,
         read_row: impl Fn(&mut Row<'_>) -> Option<T>,
     ) -> Vec<T> {
-        let Some((rows, origin)) = reader.take_list(self.key, "a list of rows, see below") else {
+        let expected = format!("a list of rows, each with some of: {}", self.columns.join(", "));
+        let Some((rows, origin)) = reader.take_list(self.key, expected) else {
             return Vec::new();
         };
         if rows.len() > self.max_rows {

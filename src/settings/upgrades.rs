@@ -7,18 +7,12 @@ use super::rows::{Row, Table};
 use crate::engine::{Algorithm, Charging, FailurePolicy};
 use crate::rules::{Glob, Upgrade};
 
+/// The columns that set a field of a limit.
+const FIELDS: [&str; 5] = ["algorithm", "burst", "charging", "on_store_failure", "shadow_mode"];
+
 const TABLE: Table = Table {
     key: "upgrades",
-    columns: &[
-        "domain",
-        "path",
-        "limit_name",
-        "algorithm",
-        "burst",
-        "charging",
-        "on_store_failure",
-        "shadow_mode",
-    ],
+    columns: &["domain", "path", "limit_name", FIELDS[0], FIELDS[1], FIELDS[2], FIELDS[3], FIELDS[4]],
     // Each limit is compared with each row when rules are loaded.
     max_rows: 1_000,
 };
@@ -43,15 +37,12 @@ fn upgrade(row: &mut Row<'_>) -> Upgrade {
         on_store_failure: row.cell("on_store_failure", &one_of(policies)),
         shadow_mode: row.cell("shadow_mode", &flag()),
     };
-    let fields = (upgrade.algorithm, upgrade.burst, upgrade.charging, upgrade.on_store_failure);
-    match (fields, upgrade.shadow_mode) {
-        ((None, None, None, None), None) => {
-            row.refuse(Fault::Unsupported("the row sets none of the fields of a limit"));
-        }
-        ((Some(algorithm), Some(_), ..), _) if !algorithm.has_burst() => {
-            row.refuse_cell("burst", Fault::Unsupported("the algorithm of the row has no burst"));
-        }
-        _ => {}
+    // A malformed field has a problem of its own.
+    if FIELDS.iter().all(|field| row.text(field).is_none()) {
+        row.refuse(Fault::Unsupported("the row sets none of the fields of a limit"));
+    }
+    if upgrade.burst.is_some() && upgrade.algorithm.is_some_and(|algorithm| !algorithm.has_burst()) {
+        row.refuse_cell("burst", Fault::Unsupported("the algorithm of the row has no burst"));
     }
     upgrade
 }
@@ -108,19 +99,19 @@ mod tests {
         let file = "upgrades:\n  - domain: a\n  - algoritm: gcra\n    burst: 0\n  - text\n  - algorithm: fixed_window\n    burst: 3\n  - algorithm: tokens\n    charging:\n";
         let expected = [
             "2: upgrades[0]: the row sets none of the fields of a limit",
-            "3: upgrades[1]: the row sets none of the fields of a limit",
             "3: upgrades[1].algoritm: no such setting; known settings: domain, path, limit_name, algorithm, burst, charging, on_store_failure, shadow_mode",
             "4: upgrades[1].burst: expected a whole number from 1 to 4294967295, found \"0\"",
             "5: upgrades[2]: expected a row with columns",
             "7: upgrades[3].burst: the algorithm of the row has no burst",
-            "8: upgrades[4]: the row sets none of the fields of a limit",
             "8: upgrades[4].algorithm: expected one of fixed_window, sliding_window, sliding_log, gcra, token_bucket, leaky_bucket, found \"tokens\"",
             "9: upgrades[4].charging: expected a text",
         ];
         assert_eq!(problems(of_file(file)), expected);
         assert_eq!(
             problems(of_variable("gcra")),
-            ["0: upgrades: expected a list of rows, see below, found \"gcra\""]
+            [
+                "0: upgrades: expected a list of rows, each with some of: domain, path, limit_name, algorithm, burst, charging, on_store_failure, shadow_mode, found \"gcra\""
+            ]
         );
     }
 }
