@@ -173,8 +173,9 @@ static ANSWERS: [ReferenceVariable; 13] = [
         Sets(&["defaults.charging"]),
     )
     .but(
-        "`prepaid`: a denied request records nothing, not even for the limit that denies it; rules whose cost is \
-         reported afterwards (`apply_on_stream_done`) need `charging: postpaid`, or a cost above what is left is lost",
+        "`prepaid`: a denied request is charged to no limit, also not to the limit that denies it. A rule whose cost \
+         is reported after the response (`apply_on_stream_done`) needs `charging: postpaid`: without it, a cost above \
+         the remaining units is not recorded",
     ),
     ReferenceVariable::common("SHADOW_MODE", Flag, "false", Sets(&["shadow_mode"])),
     ReferenceVariable::common("QUOTA_MODE", Flag, "false", Sets(&["quota_mode"])),
