@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cadence::prelude::*;
-use cadence::{MetricSink, StatsdClient};
+use cadence::{MetricSink, StatsdClient, StatsdClientBuilder};
 
 use super::mogrifier::Mogrifiers;
 use super::options::StatsdFormat;
@@ -53,18 +53,15 @@ impl MetricSink for PacketSink {
 impl Lines {
     pub(super) fn new(format: StatsdFormat, tags: &[(String, String)], mogrifiers: Mogrifiers) -> Self {
         let packets = PacketSink::default();
-        let mut builder = StatsdClient::builder("", packets.clone());
-        let mut name_end = String::new();
-        for (name, value) in tags {
-            match format {
-                StatsdFormat::DogStatsd => builder = builder.with_tag(plain(name), plain(value)),
-                // As gostats writes tags.
-                StatsdFormat::Statsd => name_end += &format!(".__{}={}", plain(name), plain(value)),
+        let builder = StatsdClient::builder("", packets.clone());
+        let (builder, name_end, mogrifiers) = match format {
+            StatsdFormat::DogStatsd => {
+                let with_tag = |builder: StatsdClientBuilder, (name, value): &(String, String)| {
+                    builder.with_tag(plain(name), plain(value))
+                };
+                (tags.iter().fold(builder, with_tag), String::new(), mogrifiers)
             }
-        }
-        let mogrifiers = match format {
-            StatsdFormat::DogStatsd => mogrifiers,
-            StatsdFormat::Statsd => Mogrifiers::default(),
+            StatsdFormat::Statsd => (builder, name_end(tags), Mogrifiers::default()),
         };
         Self { client: builder.build(), packets, name_end, mogrifiers }
     }
@@ -101,6 +98,16 @@ impl Lines {
     }
 }
 
+/// Tags as gostats writes them: in the order of their names, and without the separators of a name in the values.
+fn name_end(tags: &[(String, String)]) -> String {
+    let mut tags: Vec<_> = tags.iter().collect();
+    tags.sort();
+    let tag = |(name, value): &(String, String)| {
+        format!(".__{}={}", plain_name(name), plain_name(value).replace('.', "_"))
+    };
+    tags.into_iter().map(tag).collect()
+}
+
 /// A name without the separators of a line. A dot is part of it.
 fn plain_name(name: &str) -> String {
     name.replace(|letter: char| letter.is_control() || matches!(letter, ':' | '|'), "_")
@@ -122,7 +129,8 @@ mod tests {
 
     #[test]
     fn tags_are_part_of_the_name_for_statsd_and_follow_the_value_for_dogstatsd() {
-        let tags = [("env".to_owned(), "prod".to_owned())];
+        let tags =
+            [("version", "1.2:3"), ("env", "prod")].map(|(name, value)| (name.to_owned(), value.to_owned()));
         let mogrifier = Mogrifier {
             pattern: regex::Regex::new(r"^a\.(.*)$").expect("valid"),
             name: "b".to_owned(),
@@ -138,11 +146,13 @@ mod tests {
         };
         assert_eq!(
             write(StatsdFormat::Statsd),
-            "a.x,y_z.__env=prod:3|c\ng.__env=prod:4|g\nratelimit_server.Check.response_time.__env=prod:5|ms"
+            "a.x,y_z.__env=prod.__version=1_2_3:3|c\ng.__env=prod.__version=1_2_3:4|g\n\
+             ratelimit_server.Check.response_time.__env=prod.__version=1_2_3:5|ms"
         );
         assert_eq!(
             write(StatsdFormat::DogStatsd),
-            "b:3|c|#env:prod,c:x_y_z\ng:4|g|#env:prod\nratelimit_server.Check.response_time:5|ms|#env:prod"
+            "b:3|c|#version:1.2:3,env:prod,c:x_y_z\ng:4|g|#version:1.2:3,env:prod\n\
+             ratelimit_server.Check.response_time:5|ms|#version:1.2:3,env:prod"
         );
     }
 
