@@ -14,6 +14,9 @@ use crate::telemetry::metrics::RequestFailure;
 /// The rule that is named for a limit that the request brings.
 const OVERRIDE: &str = "override";
 
+/// A longer domain is cut: a request may have one of many kilobytes, and thousands of spans may wait.
+const MAX_DOMAIN_BYTES: usize = 256;
+
 /// A kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpannedCall {
@@ -86,7 +89,8 @@ impl CallSpan {
     /// Adds what is asked. Values of descriptors may be secret, so they are not added.
     pub fn add_request(&mut self, domain: &str, descriptors: usize) {
         if let Some(span) = &mut self.0 {
-            span.set_attribute(KeyValue::new("ratelimit.domain", domain.to_owned()));
+            let end = domain.floor_char_boundary(MAX_DOMAIN_BYTES);
+            span.set_attribute(KeyValue::new("ratelimit.domain", domain[..end].to_owned()));
             let descriptors = i64::try_from(descriptors).unwrap_or(i64::MAX);
             span.set_attribute(KeyValue::new("ratelimit.descriptors", descriptors));
         }

@@ -13,14 +13,15 @@ use tower::service_fn;
 use super::collector::Collector;
 use super::options::OtlpHeaders;
 
-#[derive(Clone)]
 pub(super) struct GrpcExporter {
+    collector: Collector,
+    endpoint: Endpoint,
     client: TraceServiceClient<Channel>,
     metadata: MetadataMap,
 }
 
 impl GrpcExporter {
-    /// Connects with the first spans, and again after an error.
+    /// Connects with the first spans.
     ///
     /// # Errors
     /// When the endpoint is no URI.
@@ -33,9 +34,14 @@ impl GrpcExporter {
         let origin: Uri = format!("{scheme}://{authority}").parse().unwrap_or_default();
         // The scheme of the endpoint is not sent: its TLS would be tonic's.
         let endpoint = Endpoint::from_shared(format!("http://{authority}"))?.origin(origin);
-        let channel =
-            endpoint.connect_with_connector_lazy(service_fn(move |_: Uri| collector.clone().connect()));
-        Ok(Self { client: TraceServiceClient::new(channel), metadata: MetadataMap::from_headers(headers) })
+        let client = client(&endpoint, &collector);
+        Ok(Self { collector, endpoint, client, metadata: MetadataMap::from_headers(headers) })
+    }
+
+    /// Connects again with the next spans. The system may take a quarter of an hour to end a connection to a host that
+    /// is gone, and a name may have another address by now.
+    pub(super) fn reconnect(&mut self) {
+        self.client = client(&self.endpoint, &self.collector);
     }
 
     /// # Errors
@@ -48,4 +54,10 @@ impl GrpcExporter {
         *request.metadata_mut() = self.metadata.clone();
         Ok(self.client.export(request).await?.into_inner())
     }
+}
+
+fn client(endpoint: &Endpoint, collector: &Collector) -> TraceServiceClient<Channel> {
+    let collector = collector.clone();
+    let connector = service_fn(move |_: Uri| collector.clone().connect());
+    TraceServiceClient::new(endpoint.connect_with_connector_lazy(connector))
 }

@@ -4,6 +4,9 @@
 use http::HeaderMap;
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 
+/// A longer `tracestate` is left out, as its specification allows: it would wait with the span.
+const MAX_STATE_BYTES: usize = 512;
+
 /// A caller's span; `None` if the headers name none. Headers that cannot be read are passed over.
 pub(super) fn parent(headers: &HeaderMap) -> Option<SpanContext> {
     let found = of_w3c(headers).or_else(|| of_b3(headers)).or_else(|| of_b3_parts(headers));
@@ -30,7 +33,8 @@ fn of_w3c(headers: &HeaderMap) -> Option<SpanContext> {
         return None;
     }
     let is_sampled = u8::from_str_radix(flags, 16).ok()? & 1 == 1;
-    let state = text(headers, "tracestate").and_then(|state| state.parse().ok()).unwrap_or_default();
+    let state = text(headers, "tracestate").filter(|state| state.len() <= MAX_STATE_BYTES);
+    let state = state.and_then(|state| state.parse().ok()).unwrap_or_default();
     context(trace, span, is_sampled, state)
 }
 
@@ -112,6 +116,22 @@ mod tests {
         for (headers, trace, is_sampled) in cases {
             let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
             assert_eq!(found(&headers), Some((trace.to_owned(), SPAN.to_owned(), is_sampled)), "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_state_is_left_out_and_the_caller_is_found_all_the_same() {
+        for (length, is_kept) in [(MAX_STATE_BYTES, true), (MAX_STATE_BYTES + 1, false)] {
+            // A member has at most 256 bytes.
+            let start = format!("a={0},b={0},c=", "x".repeat(200));
+            let state = format!("{start}{}", "x".repeat(length - start.len()));
+            let headers = [("traceparent", format!("00-{TRACE}-{SPAN}-01")), ("tracestate", state.clone())];
+            let pairs = headers.map(|(name, value)| {
+                (HeaderName::from_static(name), HeaderValue::try_from(value).expect("a value of a header"))
+            });
+            let parent = parent(&pairs.into_iter().collect()).expect("a caller");
+            let expected = if is_kept { state } else { String::new() };
+            assert_eq!(parent.trace_state().header(), expected, "{length} bytes");
         }
     }
 

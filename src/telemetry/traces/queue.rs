@@ -9,7 +9,8 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use crate::telemetry::metrics::TraceMeter;
 
-/// Spans that may wait. About 8 MB, as a span has about 1 KB.
+/// Spans that may wait. About 8 MB, as a span has about 1 KB: what callers send is cut or left out above some hundred
+/// bytes.
 pub(super) const CAPACITY: usize = 8_192;
 
 /// Takes spans and never waits: a full queue loses them.

@@ -166,6 +166,7 @@ impl Traces {
             Err(reason) => {
                 self.retry_at = Some(Instant::now() + self.pause);
                 self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                self.exporter.reconnect();
                 self.log_lost(unsent.spans, &reason);
             }
         }
@@ -190,6 +191,15 @@ impl Exporter {
                 .export(request)
                 .await
                 .map_err(|status| format!("{}: {}", status.code(), status.message())),
+        }
+    }
+
+    /// Uses no connection from before an error.
+    fn reconnect(&mut self) {
+        match self {
+            // Each request has a connection of its own.
+            Self::Http(_) => {}
+            Self::Grpc(exporter) => exporter.reconnect(),
         }
     }
 }

@@ -1,15 +1,19 @@
 //! The spans of calls, as a collector gets them. A test waits for the end of the process while its collector serves, so
 //! it has two threads.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
 use reqwest::Client;
+use tokio::io::copy_bidirectional;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_stream::wrappers::TcpListenerStream;
 
 use crate::support::certificates::{Authority, Identity};
 use crate::support::collector::{Collector, Span, attributes};
@@ -170,6 +174,56 @@ async fn spans_that_cannot_be_sent_are_lost_and_counted_and_no_call_waits() {
         service.terminate();
         assert!(service.wait_exit().success());
     }
+}
+
+/// Takes the first connection and answers nothing. Further connections are forwarded to this port.
+async fn answer_from_the_second_connection_on(listener: TcpListener, port: u16) {
+    listener.set_nonblocking(true).expect("a listener of the runtime");
+    let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime");
+    let (_silent, _) = listener.accept().await.expect("the first connection");
+    let forward = |stream: std::io::Result<TcpStream>| async move {
+        let mut stream = stream.expect("a connection");
+        let mut collector =
+            TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("the collector listens");
+        // It ends with either connection.
+        drop(copy_bidirectional(&mut stream, &mut collector).await);
+    };
+    TcpListenerStream::new(listener).for_each_concurrent(None, forward).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spans_go_over_a_new_connection_after_one_that_got_no_answer() {
+    for protocol in ["http", "grpc"] {
+        let collector = Collector::start().await;
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let plan = plan(&url).set("traces.protocol", protocol).set("traces.timeout", "500ms");
+        let service = plan.start();
+        let mut rls = Rls::connect(service.grpc_port()).await;
+        let calls = wait::until_async(wait::PATIENCE, async || {
+            rls.send_one("shop", &[("user", "a")]).await;
+            (spans_of(&service, "sent") > 0).then_some(())
+        });
+        tokio::select! {
+            () = answer_from_the_second_connection_on(listener, collector.port) => panic!("it has no end"),
+            sent = calls => assert!(sent.is_some(), "{protocol}: no span was sent"),
+        }
+        assert!(spans_of(&service, "lost") > 0, "{protocol}: the first connection was silent");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_domain_is_cut_in_its_span() {
+    let collector = Collector::start().await;
+    let mut service = plan(&collector.url()).start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    // The bound of the attribute is within a character of two bytes.
+    rls.send_one(&format!("d{}", "\u{e9}".repeat(20_000)), &[("user", "a")]).await;
+    service.terminate();
+    assert!(service.wait_exit().success());
+    let spans = collector.spans();
+    let [(_, span)] = spans.as_slice() else { panic!("{} spans", spans.len()) };
+    assert_eq!(attributes(&span.attributes)["ratelimit.domain"], format!("d{}", "\u{e9}".repeat(127)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
