@@ -69,12 +69,17 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         threads: args.threads(),
         show_keys: args.show_keys,
         recommend: args.recommend.then(RecommendationBounds::default),
-        command_line: std::env::args().skip(1).collect(),
+        command_line: command_line(),
         digests,
     };
     let mut report = simulated(args, &rules, map.as_ref(), &pass_options)?;
     report.bounds = args.bounds().check(&report);
     show(args, &report)
+}
+
+/// The arguments of this process, for the report. A name of a file may be bytes that are no text.
+fn command_line() -> Vec<String> {
+    std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
 /// The rules of `--compare`.

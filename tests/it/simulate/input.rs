@@ -1,7 +1,11 @@
 //! Logs as they lie around: compressed, cut, with bytes that are no text.
 
+#[cfg(target_os = "linux")]
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::Write as _;
+#[cfg(target_os = "linux")]
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Command, Stdio};
 
 use flate2::Compression;
@@ -47,6 +51,19 @@ fn compressed_files_of_several_members_are_read() {
         assert_eq!((ended.method("lines"), ended.of_rule("per-address", "asked")), (3_000, 3_000), "{name}");
         assert_eq!(ended.report["method"]["inputs"][0]["bytes"], bytes.len(), "{name}");
     }
+}
+
+// Other systems allow no such name.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_whose_name_is_no_text_is_read() {
+    let simulation = Simulation::new(RULES).map(MAP);
+    let path = simulation.folder.path().join(OsStr::from_bytes(b"a\xff.log"));
+    std::fs::write(&path, log(100)).expect("room for the file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    let ended = command.arg("simulate").args(&simulation.arguments).arg(&path).output().expect("it runs");
+    let stdout = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && stdout.contains("per-address"), "{ended:?}");
 }
 
 #[test]
