@@ -52,7 +52,12 @@ fn file(text: &str, suffix: &str) -> NamedTempFile {
 }
 
 pub(crate) fn rules() -> RuleSet {
-    let file = file(RULES, ".yaml");
+    rules_of(RULES)
+}
+
+/// The rules of this text.
+pub(crate) fn rules_of(text: &str) -> RuleSet {
+    let file = file(text, ".yaml");
     let options = LoadOptions {
         merge_domains: false,
         defaults: Defaults::ENVOY_RATELIMIT,

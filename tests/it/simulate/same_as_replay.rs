@@ -7,16 +7,24 @@ use std::sync::atomic::AtomicBool;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use ratelimitd::engine::{Defaults, RuleSet, ValueHashing};
+use ratelimitd::engine::RuleSet;
 use ratelimitd::replay::{LimitCount, MemoryReplay, Summary, replay};
-use ratelimitd::rules::{DirectoryOptions, LoadOptions, load};
 use ratelimitd::simulate::log::Input;
 use ratelimitd::simulate::pass::{PassOptions, RuleSets, simulate};
 use ratelimitd::simulate::report::Report;
 use tempfile::NamedTempFile;
 
-use crate::cli::replay::{KEYS, T0, line, rules};
+use crate::cli::replay::{KEYS, T0, line, rules, rules_of};
 use crate::support::properties;
+
+const TWO_LIMITS: &str = "
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - { unit: minute, requests_per_unit: 40, algorithm: sliding_window }
+      - { name: s, unit: second, requests_per_unit: 3, algorithm: gcra }
+";
 
 fn simulated(rules: &RuleSet, log: &str, threads: usize) -> Report {
     let mut file = NamedTempFile::new().expect("a temporary file");
@@ -87,7 +95,7 @@ proptest! {
 
 #[test]
 fn a_log_of_many_blocks_gives_the_same_report_with_any_number_of_threads() {
-    let (rules, mut log) = (two_limits(), String::new());
+    let (rules, mut log) = (rules_of(TWO_LIMITS), String::new());
     let mut t_us = T0;
     let mut random = 1_u64;
     for _ in 0..30_000 {
@@ -108,19 +116,4 @@ fn a_log_of_many_blocks_gives_the_same_report_with_any_number_of_threads() {
     for threads in [2, 5] {
         assert_eq!(simulated(&rules, &log, threads), one, "{threads} threads");
     }
-}
-
-fn two_limits() -> RuleSet {
-    let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().expect("a temporary file");
-    let text = "domain: d\ndescriptors:\n  - key: user\n    rate_limits:\n      - { unit: minute, requests_per_unit: 40, \
-                algorithm: sliding_window }\n      - { name: s, unit: second, requests_per_unit: 3, algorithm: gcra }\n";
-    std::io::Write::write_all(&mut file, text.as_bytes()).expect("room");
-    let options = LoadOptions {
-        merge_domains: false,
-        defaults: Defaults::ENVOY_RATELIMIT,
-        hashing: ValueHashing::NONE,
-        directory: DirectoryOptions::YAML_FILES,
-        upgrades: Vec::new(),
-    };
-    load(&[file.path().to_owned()], options).unwrap_or_else(|problems| panic!("{problems}")).into_rules()
 }

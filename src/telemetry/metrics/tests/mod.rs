@@ -326,27 +326,6 @@ fn stores_report_durations_errors_batches_and_keys() {
 }
 
 #[test]
-fn every_kind_of_store_error_has_a_counter() {
-    let text = String::new;
-    let errors = [
-        StoreError::Timeout,
-        StoreError::Unreachable(text()),
-        StoreError::Overloaded,
-        StoreError::Refused(text()),
-        StoreError::Malformed(text()),
-        StoreError::Forbidden(text()),
-        StoreError::Open(Arc::new(StoreError::Timeout)),
-    ];
-    let metrics = metrics();
-    let store = metrics.store("redis");
-    for error in errors {
-        store.decided(Duration::ZERO, Err(&error));
-        let series = format!(r#"ratelimitd_store_errors_total{{kind="{}",store="redis"}}"#, error.kind());
-        assert_eq!(value(&metrics, &series), Some(1));
-    }
-}
-
-#[test]
 fn loads_of_rules_are_counted() {
     let metrics = metrics();
     metrics.rules_loaded(Loaded { rules: 12, files: 2, domains: 3, now_us: 1_700_000_000_999_999 });
