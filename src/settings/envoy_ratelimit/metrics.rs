@@ -1,8 +1,11 @@
 //! The port, the labels and the mapping of the metrics.
 
 use super::draft::Draft;
+use super::go_syntax::parse_map;
 use super::listeners::address_text;
+use crate::settings::reader::quoted;
 
+const TAGS: &str = "EXTRA_TAGS";
 const USE: &str = "USE_PROMETHEUS";
 const DISABLE: &str = "DISABLE_STATS";
 const ADDRESS: &str = "PROMETHEUS_ADDR";
@@ -11,8 +14,7 @@ const MAPPING: &str = "PROMETHEUS_MAPPER_YAML";
 const MILLISECONDS: &str = "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS";
 
 pub(super) fn translate(draft: &mut Draft) {
-    let tags = draft.values.text("EXTRA_TAGS").to_owned();
-    draft.set_if_given("metrics.extra_tags", tags, "EXTRA_TAGS");
+    translate_tags(draft);
     let path = draft.values.text(PATH).to_owned();
     if !path.is_empty() && !path.starts_with('/') {
         draft.values.refuse(PATH, "a path that begins with a slash");
@@ -27,6 +29,27 @@ pub(super) fn translate(draft: &mut Draft) {
             }
         }
     }
+}
+
+/// Of a tag that is given twice the last value counts, as there. A tag without a value is not used: for Prometheus, a
+/// label without a value is no label.
+fn translate_tags(draft: &mut Draft) {
+    let written = parse_map(draft.values.text(TAGS)).unwrap_or_default();
+    let mut tags: Vec<(String, String)> = Vec::new();
+    for (name, value) in written {
+        if let Some(place) = tags.iter().position(|(known, _)| *known == name) {
+            let (_, unused) = tags.remove(place);
+            let (name, unused) = (quoted(&name), quoted(&unused));
+            draft.values.warn(format!("{TAGS}: {name} is given twice, so its value {unused} is not used"));
+        }
+        tags.push((name, value));
+    }
+    for (name, _) in tags.iter().filter(|(_, value)| value.is_empty()) {
+        draft.values.warn(format!("{TAGS}: {} has no value, so it is not used", quoted(name)));
+    }
+    let used = tags.iter().filter(|(_, value)| !value.is_empty());
+    let pairs: Vec<_> = used.map(|(name, value)| format!("{name}:{value}")).collect();
+    draft.set_if_given("metrics.extra_tags", pairs.join(","), TAGS);
 }
 
 fn translate_port(draft: &mut Draft, path: String) {
@@ -101,5 +124,29 @@ mod tests {
         assert!(error.contains("EXTRA_TAGS"), "{error}");
         let (settings, _) = load(&[("EXTRA_TAGS", "env:prod,zone:eu")]).expect("valid");
         assert_ne!(settings.metrics.extra_tags, Settings::default().metrics.extra_tags);
+    }
+
+    #[test]
+    fn a_tag_without_a_value_and_all_but_the_last_value_of_a_tag_are_warnings() {
+        let tags = |text: &str| {
+            let (settings, report) = load(&[("EXTRA_TAGS", text)]).expect("valid");
+            let tags = settings.metrics.extra_tags;
+            let pairs: Vec<_> = tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            (pairs.join(" "), report.warnings)
+        };
+        let no_value = |name: &str| format!("EXTRA_TAGS: \"{name}\" has no value, so it is not used");
+        let twice = |value: &str| {
+            format!("EXTRA_TAGS: \"zone\" is given twice, so its value \"{value}\" is not used")
+        };
+        let cases = [
+            ("", "", vec![]),
+            ("zone:", "", vec![no_value("zone")]),
+            ("env:prod,zone:,rack:", "env=prod", vec![no_value("zone"), no_value("rack")]),
+            ("zone:eu,env:prod,zone:us", "env=prod zone=us", vec![twice("eu")]),
+            ("zone:eu,zone:", "", vec![twice("eu"), no_value("zone")]),
+        ];
+        for (text, used, warnings) in cases {
+            assert_eq!(tags(text), (used.to_owned(), warnings), "{text}");
+        }
     }
 }

@@ -47,6 +47,9 @@ const SKIP_NAME: &str = "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION";
 /// would fail calls to a distant Redis that succeed there.
 const TIMEOUT: &str = "100ms";
 
+/// What Go connects to where an address has no host.
+const LOOPBACK: &str = "127.0.0.1";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Topology {
     Single,
@@ -209,12 +212,16 @@ impl Form<'_> {
         let ServerNames { socket_type, tls, .. } = self.names;
         const EXPECTED: &str =
             "host:port, the path of a socket, or redis://[[user]:password@]host:port[/database]";
-        let is_path = address.starts_with(['/', '.']) || address.starts_with('@');
+        let is_path = address.starts_with(['/', '.'])
+            || (self.network == Some(Network::Unix) && !address.is_empty() && !address.contains(':'));
         let text = if let Some((scheme, rest)) = address.split_once("://") {
             match (scheme, self.is_tls) {
-                ("redis", true) | ("rediss", _) => format!("rediss://{rest}"),
+                ("redis", true) | ("rediss", _) => format!("rediss://{}", with_host(rest)),
+                ("redis", false) => format!("redis://{}", with_host(rest)),
                 _ => address.to_owned(),
             }
+        } else if address.starts_with('@') {
+            return Err("host:port or the path of a socket: abstract sockets are not supported".to_owned());
         } else if is_path {
             if self.network == Some(Network::Tcp) {
                 return Err(format!("host:port, as {socket_type} is tcp"));
@@ -223,7 +230,7 @@ impl Form<'_> {
                 return Err(format!("host:port, as {tls} is true: TLS over a Unix socket is not supported"));
             }
             let path = std::path::absolute(address).map_err(|_| EXPECTED.to_owned())?;
-            format!("redis+unix://{}", path.to_str().ok_or(EXPECTED.to_owned())?)
+            format!("redis+unix://{}", encoded(path.to_str().ok_or(EXPECTED.to_owned())?))
         } else {
             if self.network == Some(Network::Unix) {
                 return Err(format!("the path of a socket, as {socket_type} is unix"));
@@ -231,10 +238,30 @@ impl Form<'_> {
             if !address.contains(':') {
                 return Err(EXPECTED.to_owned());
             }
-            format!("{}://{address}", if self.is_tls { "rediss" } else { "redis" })
+            format!("{}://{}", if self.is_tls { "rediss" } else { "redis" }, with_host(address))
         };
         text.parse().map_err(|_| EXPECTED.to_owned())
     }
+}
+
+/// The part of a URL after its scheme, with a host. A port without a host is one of this machine, as in Go.
+fn with_host(rest: &str) -> String {
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    let start = authority.rfind('@').map_or(0, |at| at + 1);
+    let host = if authority[start..].starts_with(':') { LOOPBACK } else { "" };
+    format!("{}{host}{}", &rest[..start], &rest[start..])
+}
+
+/// A path as it is written in a URL.
+fn encoded(path: &str) -> String {
+    path.bytes().fold(String::new(), |mut text, byte| {
+        if byte.is_ascii_alphanumeric() || b"/-._~@:+".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            text += &format!("%{byte:02X}");
+        }
+        text
+    })
 }
 
 /// `password`, or `user:password`: the text before the first colon is the user.

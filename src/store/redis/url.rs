@@ -165,6 +165,14 @@ mod tests {
     }
 
     #[test]
+    fn redis_rs_gets_the_path_of_a_socket_decoded() {
+        let url: RedisUrl = "redis+unix:///run/my%20redis/a%2520%231.sock".parse().expect("a valid URL");
+        let info = url.to_plain().into_connection_info().expect("redis-rs accepts the URL");
+        let expected = redis::ConnectionAddr::Unix("/run/my redis/a%20#1.sock".into());
+        assert_eq!(info.addr(), &expected);
+    }
+
+    #[test]
     fn an_error_does_not_quote_the_url() {
         let cases =
             ["redis://user:hunter2@:x:/", "rediss://user:hunter2@:x:/", "hunter2", "redis://u:hunter2@h/db"];

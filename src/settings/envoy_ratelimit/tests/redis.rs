@@ -13,13 +13,28 @@ fn addresses_of_redis_are_read_in_all_forms() {
         "store.redis.sentinel.username",
     ];
     type Case<'c> = (&'c [(&'c str, &'c str)], [&'c str; 5]);
-    let cases: [Case<'_>; 12] = [
+    let cases: [Case<'_>; 17] = [
         (&[("REDIS_URL", "redis:6379")], ["standalone", "redis://redis:6379", "", "", ""]),
         (&[("REDIS_URL", "[::1]:6379")], ["standalone", "redis://[::1]:6379", "", "", ""]),
         (&[("REDIS_URL", "127.0.0.1:6379/3")], ["standalone", "redis://127.0.0.1:6379/3", "", "", ""]),
         (&[("REDIS_URL", "redis://u:p@r:1/3")], ["standalone", "redis://r:1/3", "", "", ""]),
         (&[("REDIS_URL", "rediss://r:1")], ["standalone", "rediss://r:1", "", "", ""]),
         (&[("REDIS_URL", "/run/r.sock")], ["standalone", "redis+unix:///run/r.sock", "", "", ""]),
+        (
+            &[("REDIS_URL", "/run/my redis/a%20#1.sock"), ("REDIS_SOCKET_TYPE", "unix")],
+            ["standalone", "redis+unix:///run/my%20redis/a%2520%231.sock", "", "", ""],
+        ),
+        // A port without a host is one of this machine.
+        (&[("REDIS_URL", ":6379")], ["standalone", "redis://127.0.0.1:6379", "", "", ""]),
+        (&[("REDIS_URL", "redis://u:p@:6380/3")], ["standalone", "redis://127.0.0.1:6380/3", "", "", ""]),
+        (
+            &[("REDIS_URL", ":6379"), ("REDIS_TLS", "true")],
+            ["standalone", "rediss://127.0.0.1:6379", "", "", ""],
+        ),
+        (
+            &[("REDIS_TYPE", "sentinel"), ("REDIS_URL", "m,:26379,s2:2")],
+            ["sentinel", "redis://127.0.0.1:26379,redis://s2:2", "m", "", ""],
+        ),
         (
             &[("RUNTIME_ROOT", "/data")],
             ["standalone", "redis+unix:///var/run/nutcracker/ratelimit.sock", "", "", ""],
@@ -104,9 +119,11 @@ fn limits_of_one_second_have_servers_of_their_own_when_they_are_asked_for() {
 
 #[test]
 fn addresses_of_redis_that_cannot_work_are_refused() {
-    let cases: [&[(&str, &str)]; 8] = [
+    let cases: [&[(&str, &str)]; 10] = [
         &[("REDIS_URL", "redis")],
         &[("REDIS_URL", "")],
+        &[("REDIS_URL", ""), ("REDIS_SOCKET_TYPE", "unix")],
+        &[("REDIS_URL", "@redis")],
         &[("REDIS_URL", "http://redis:6379")],
         &[("REDIS_URL", "a:1,b:2")],
         &[("REDIS_URL", "r:6379"), ("REDIS_SOCKET_TYPE", "unix")],
@@ -120,4 +137,12 @@ fn addresses_of_redis_that_cannot_work_are_refused() {
         let error = error.expect_err("refused").to_string();
         assert!(error.contains("REDIS_URL: expected "), "{error} for {:?}", variables.collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn a_relative_path_of_a_socket_is_below_the_working_directory() {
+    let (settings, _) = read(&[("REDIS_URL", "redis.sock"), ("REDIS_SOCKET_TYPE", "unix")]);
+    let urls: Vec<_> = settings.store.redis.urls.iter().map(ToString::to_string).collect();
+    let directory = std::env::current_dir().expect("a directory");
+    assert_eq!(urls, [format!("redis+unix://{}/redis.sock", directory.display())]);
 }
