@@ -2,7 +2,7 @@
 
 use super::table;
 use super::values::Values;
-use super::variable::Effect;
+use super::variable::{Effect, ReferenceVariable};
 use crate::settings::error::{Origin, SettingProblem};
 use crate::settings::layers::{Layer, RawSetting, RawValue};
 
@@ -61,9 +61,19 @@ impl Draft {
         }
     }
 
-    /// Adds a warning for each variable that is set without a meaning here.
+    /// Adds a warning for each variable that is set without a meaning here. Other programs of the machine read those of
+    /// libraries: whoever uses such a library warns by [`warn_about_libraries`](Self::warn_about_libraries).
     pub(super) fn warn_about_meaningless(&mut self) {
-        let set: Vec<_> = self.values.names().filter_map(table::find).collect();
+        self.warn_about_each(table::find);
+    }
+
+    /// The same for the variables of libraries, of which the names begin so.
+    pub(super) fn warn_about_libraries(&mut self, prefix: &str) {
+        self.warn_about_each(|name| table::find_of_library(name).filter(|_| name.starts_with(prefix)));
+    }
+
+    fn warn_about_each(&mut self, find: impl Fn(&str) -> Option<&'static ReferenceVariable>) {
+        let set: Vec<_> = self.values.names().filter_map(find).collect();
         for variable in set {
             let name = variable.name;
             match variable.effect {

@@ -34,7 +34,10 @@ pub(super) static STATS: [ReferenceVariable; 13] = [
     ReferenceVariable::common("STATSD_HOST", Text, "localhost", Sets(STATSD_ADDRESS)),
     ReferenceVariable::common("STATSD_PORT", Whole, "8125", Sets(STATSD_ADDRESS)),
     ReferenceVariable::common("EXTRA_TAGS", Map, "", Sets(&["metrics.extra_tags"]))
-        .but("labels of every metric; there they break the mapping for Prometheus"),
+        .but(
+            "labels of every metric; there they break the mapping for Prometheus. A tag without a value is not used, \
+             with a warning",
+        ),
     ReferenceVariable::own("STATS_FLUSH_INTERVAL", Duration, "10s", Sets(&["metrics.statsd.flush_interval"]))
         .but("`/metrics` is up to date at any time; what was counted is sent at the end, too"),
     ReferenceVariable::own(
@@ -82,9 +85,13 @@ const STATSD_TAGS: Effect = Sets(&["metrics.statsd.tags"]);
 const TRACES_HEADERS: Effect = Sets(&["traces.headers"]);
 const TRACES_TIMEOUT: Effect = Sets(&["traces.timeout"]);
 const TRACES_CA: Effect = Sets(&["traces.ca_file"]);
+const NO_COMPRESSION: Effect = Meaningless("spans are sent uncompressed, which every collector takes");
+const NO_CLIENT_CERTIFICATE: Effect =
+    Meaningless("a collector that asks for a client certificate gets no spans");
+const SCHEME_DECIDES: Effect = Meaningless("the scheme of the endpoint decides");
 
 /// Read by the libraries of envoyproxy/ratelimit.
-pub(super) static LIBRARIES: [ReferenceVariable; 13] = [
+pub(super) static LIBRARIES: [ReferenceVariable; 21] = [
     ReferenceVariable::common("STATSD_PROTOCOL", Text, "tcp", Sets(STATSD_ADDRESS)),
     ReferenceVariable::common("DD_ENTITY_ID", Text, "", STATSD_TAGS).but("with `USE_DOG_STATSD`, as there"),
     ReferenceVariable::common("DD_ENV", Text, "", STATSD_TAGS).but("the same"),
@@ -99,4 +106,17 @@ pub(super) static LIBRARIES: [ReferenceVariable; 13] = [
     ReferenceVariable::common("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", Text, "", TRACES_TIMEOUT).but("the same"),
     ReferenceVariable::common("OTEL_EXPORTER_OTLP_CERTIFICATE", Text, "", TRACES_CA),
     ReferenceVariable::common("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", Text, "", TRACES_CA),
+    ReferenceVariable::common("OTEL_EXPORTER_OTLP_COMPRESSION", Text, "", NO_COMPRESSION),
+    ReferenceVariable::common("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", Text, "", NO_COMPRESSION),
+    ReferenceVariable::common("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", Text, "", NO_CLIENT_CERTIFICATE),
+    ReferenceVariable::common(
+        "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE",
+        Text,
+        "",
+        NO_CLIENT_CERTIFICATE,
+    ),
+    ReferenceVariable::common("OTEL_EXPORTER_OTLP_CLIENT_KEY", Text, "", NO_CLIENT_CERTIFICATE),
+    ReferenceVariable::common("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", Text, "", NO_CLIENT_CERTIFICATE),
+    ReferenceVariable::common("OTEL_EXPORTER_OTLP_INSECURE", Text, "", SCHEME_DECIDES),
+    ReferenceVariable::common("OTEL_EXPORTER_OTLP_TRACES_INSECURE", Text, "", SCHEME_DECIDES),
 ];

@@ -38,6 +38,7 @@ pub(super) fn translate(draft: &mut Draft) {
     translate_identity(draft);
     translate_rate(draft);
     translate_exporter(draft);
+    draft.warn_about_libraries("OTEL_EXPORTER_OTLP_");
 }
 
 fn translate_endpoint(draft: &mut Draft, protocol: &str) {
@@ -155,6 +156,27 @@ mod tests {
         let service = &traces.service;
         assert_eq!((service.name.as_str(), service.namespace.as_deref()), ("RateLimit", Some("edge")));
         assert!(!format!("{settings:?} {report:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn variables_of_the_exporter_without_a_meaning_are_warnings_if_there_are_traces() {
+        let set = [
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+            ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "/tls.key"),
+            ("OTEL_EXPORTER_OTLP_INSECURE", "true"),
+        ];
+        let (_, report) = read(&set).unwrap_or_else(|error| panic!("{error}"));
+        let expected = [
+            "OTEL_EXPORTER_OTLP_COMPRESSION has no meaning here: spans are sent uncompressed, which every collector \
+             takes",
+            "OTEL_EXPORTER_OTLP_INSECURE has no meaning here: the scheme of the endpoint decides",
+            "OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY has no meaning here: a collector that asks for a client certificate \
+             gets no spans",
+        ];
+        assert_eq!(report.warnings, expected);
+        let off = set.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let (_, report) = Settings::read_layers(None, off, Some("ratelimit")).expect("off");
+        assert_eq!(report.warnings, [""; 0]);
     }
 
     #[test]
