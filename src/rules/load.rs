@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::engine::{Defaults, DomainSpec, LimitId, RuleSet, ValueHashing};
 
+use super::encoding::{NotText, decode};
 use super::likeness::looks_like_rules;
 use super::lint;
 use super::own_thread::on_own_thread;
@@ -250,15 +251,14 @@ fn read_file(
         Ok(bytes) => bytes,
         Err(reason) => return fail(Location::file(Arc::clone(&file.name)), reason.clone()),
     };
-    let text = match std::str::from_utf8(bytes) {
+    let text = match decode(bytes) {
         Ok(text) => text,
-        Err(error) => {
-            let line = line_of(bytes, error.valid_up_to());
-            let reason = "error loading config file: the file is not UTF-8".to_owned();
+        Err(NotText { line, reason }) => {
+            let reason = format!("error loading config file: {reason}");
             return fail(Location::line(Arc::clone(&file.name), line), reason);
         }
     };
-    let document = match yaml::parse(text) {
+    let document = match yaml::parse(&text) {
         Ok(document) => document,
         Err(error) => {
             let reason = format!("error loading config file: {}", error.reason);
@@ -269,11 +269,6 @@ fn read_file(
     let (draft, found) = read_document(&file.name, &document, context);
     problems.append(found);
     draft
-}
-
-fn line_of(bytes: &[u8], offset: usize) -> u32 {
-    let newlines = bytes[..offset].iter().filter(|&&byte| byte == b'\n').count();
-    u32::try_from(newlines + 1).unwrap_or(u32::MAX)
 }
 
 fn join_drafts(earlier: &mut DomainDraft, draft: DomainDraft, problems: &mut ProblemCollector) {

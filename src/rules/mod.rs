@@ -7,6 +7,7 @@
 //! resources: [`load_resources`] makes drafts of them, and the rest is the same.
 
 mod credentials;
+mod encoding;
 mod keys;
 mod likeness;
 mod lint;
@@ -30,7 +31,7 @@ pub use own_thread::on_own_thread;
 pub use problem::{Problem, Problems};
 pub use reload::{Change, Reloader, watch};
 pub use resource::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
-pub use show::{describe, rlconfig, schema};
+pub use show::{Description, describe, rlconfig, schema};
 pub use source::DirectoryOptions;
 pub use status::{RulesStatus, UpgradeUse};
 pub use upgrade::{FieldSource, Glob, Upgrade, UpgradedLimit};

@@ -19,6 +19,17 @@ pub(super) struct ReadAhead {
     weight: Rc<Cell<usize>>,
     /// The line that was read last, from 1.
     line: Rc<Cell<u32>>,
+    /// Stands in the text, and must not stand in YAML.
+    control: Rc<Cell<Option<char>>>,
+}
+
+/// Whether YAML allows this character.
+fn is_allowed(letter: char) -> bool {
+    match letter {
+        '\t' | '\n' | '\r' | '\u{85}' => true,
+        '\u{FFFE}' | '\u{FFFF}' => false,
+        other => !other.is_control(),
+    }
 }
 
 impl ReadAhead {
@@ -29,6 +40,10 @@ impl ReadAhead {
 
     /// Call it after the parser was asked for an event.
     pub fn check(&self) -> Result<(), YamlError> {
+        if let Some(control) = self.control.get() {
+            let reason = format!("control characters are not allowed (U+{:04X})", u32::from(control));
+            return Err(YamlError { line: self.line.get(), reason });
+        }
         if self.weight.get() <= MAX_WEIGHT {
             return Ok(());
         }
@@ -44,6 +59,10 @@ impl ReadAhead {
                 self.weight.set(self.weight.get() + 2)
             }
             '"' | '\'' => self.weight.set(self.weight.get() + 1),
+            _ if !is_allowed(next) => {
+                self.control.set(Some(next));
+                return false;
+            }
             _ => {}
         }
         self.weight.get() <= MAX_WEIGHT
@@ -68,6 +87,10 @@ impl Iterator for BoundedChars<'_> {
     type Item = char;
 
     fn next(&mut self) -> Option<char> {
+        // The parser asks on after the end. The line of the character is the one to tell.
+        if self.read_ahead.control.get().is_some() {
+            return None;
+        }
         let next = self.chars.next()?;
         self.read_ahead.add(next).then_some(next)
     }

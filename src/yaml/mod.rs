@@ -97,6 +97,25 @@ mod tests {
     }
 
     #[test]
+    fn a_control_character_is_refused_with_its_line_and_its_number() {
+        let table = [
+            ("a: b\nc: d\u{1}\n", 2, "U+0001"),
+            ("a: b\n# \u{7f}\n", 2, "U+007F"),
+            ("a: \"\u{0}\"\n", 1, "U+0000"),
+            ("a:\n  - [b, c\u{9b}]\n", 2, "U+009B"),
+            ("a: \u{fffe}\n", 1, "U+FFFE"),
+        ];
+        for (text, line, number) in table {
+            let error = parse(text).expect_err("refused");
+            let reason = format!("control characters are not allowed ({number})");
+            assert_eq!((error.line, error.reason), (line, reason), "{text:?}");
+        }
+        for text in ["a: b\u{85}c\n", "a:\r\n  b: c\r\n", "a: \"\\x01\"\n", "\u{feff}a: \u{e000}\n"] {
+            assert!(parse(text).is_ok(), "{text:?}");
+        }
+    }
+
+    #[test]
     fn a_tab_within_a_text_or_before_quotes_is_kept() {
         let kept = [
             ("a: |\n  b:\tc\n", r#"{a: "b:\tc\n"}"#),

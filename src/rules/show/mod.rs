@@ -5,6 +5,6 @@ mod describe_limit;
 mod rlconfig;
 mod schema;
 
-pub use describe::describe;
+pub use describe::{Description, describe};
 pub use rlconfig::rlconfig;
 pub use schema::schema;

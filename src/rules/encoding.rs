@@ -1,0 +1,86 @@
+//! The text of a rule file: UTF-8, or UTF-16 with a byte order mark, as the parser of `envoyproxy/ratelimit` reads it.
+
+use std::borrow::Cow;
+
+/// Bytes are no text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NotText {
+    /// Of the first bytes that are none, from 1.
+    pub line: u32,
+    pub reason: &'static str,
+}
+
+/// The text of a file.
+pub(super) fn decode(bytes: &[u8]) -> Result<Cow<'_, str>, NotText> {
+    match bytes {
+        [0xFF, 0xFE, units @ ..] => decode_utf16(units, u16::from_le_bytes).map(Cow::Owned),
+        [0xFE, 0xFF, units @ ..] => decode_utf16(units, u16::from_be_bytes).map(Cow::Owned),
+        _ => match std::str::from_utf8(bytes) {
+            Ok(text) => Ok(Cow::Borrowed(text)),
+            Err(error) => {
+                let newlines = bytes[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count();
+                Err(NotText { line: line_after(newlines), reason: "the file is not UTF-8" })
+            }
+        },
+    }
+}
+
+fn decode_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, NotText> {
+    const REASON: &str = "the file begins as UTF-16 and is not UTF-16";
+    let (pairs, rest) = bytes.as_chunks::<2>();
+    let mut text = String::with_capacity(bytes.len());
+    for decoded in char::decode_utf16(pairs.iter().map(|&pair| unit(pair))) {
+        let Ok(letter) = decoded else {
+            return Err(NotText { line: line_after(newlines(&text)), reason: REASON });
+        };
+        text.push(letter);
+    }
+    if !rest.is_empty() {
+        return Err(NotText { line: line_after(newlines(&text)), reason: REASON });
+    }
+    Ok(text)
+}
+
+fn newlines(text: &str) -> usize {
+    text.bytes().filter(|&byte| byte == b'\n').count()
+}
+
+fn line_after(newlines: usize) -> u32 {
+    u32::try_from(newlines + 1).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn utf16(text: &str, bytes: fn(u16) -> [u8; 2]) -> Vec<u8> {
+        "\u{feff}".encode_utf16().chain(text.encode_utf16()).flat_map(bytes).collect()
+    }
+
+    #[test]
+    fn utf_8_and_utf_16_with_a_byte_order_mark_are_text() {
+        let text = "domain: é\n# 😀\n";
+        for bytes in [text.into(), utf16(text, u16::to_le_bytes), utf16(text, u16::to_be_bytes)] {
+            assert_eq!(decode(&bytes).as_deref(), Ok(text), "{bytes:?}");
+        }
+        assert_eq!(decode(b"").as_deref(), Ok(""));
+    }
+
+    #[test]
+    fn other_bytes_are_refused_at_their_line() {
+        let mut half = utf16("a: b\n", u16::to_le_bytes);
+        half.push(b'c');
+        let mut lone = utf16("a\nb\n", u16::to_be_bytes);
+        lone.extend([0xD8, 0x00]);
+        let unmarked: Vec<u8> = "a: b\n".encode_utf16().flat_map(u16::to_be_bytes).chain([0xFF]).collect();
+        for (bytes, line, reason) in [
+            (b"a: b\nc: \xFF\n".to_vec(), 2, "not UTF-8"),
+            (half, 2, "not UTF-16"),
+            (lone, 3, "not UTF-16"),
+            (unmarked, 2, "not UTF-8"),
+        ] {
+            let error = decode(&bytes).expect_err("no text");
+            assert!(error.line == line && error.reason.ends_with(reason), "{error:?}");
+        }
+    }
+}
