@@ -100,14 +100,29 @@ async fn watch_outages(remote: &impl RemoteStore, stores: &Stores, readiness: Op
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if stores.availability().needs_probe() && remote.probe().await.is_ok() {
-            stores.availability().record_probe();
+        let availability = stores.availability();
+        let needs_probe = availability.needs_probe();
+        // Behind an open breaker a probe fails at once, and tells only which servers do not answer.
+        let wants_group = readiness.is_some() && availability.is_down();
+        let probed = if needs_probe || wants_group { Some(remote.probe().await) } else { None };
+        if needs_probe && matches!(probed, Some(Ok(()))) {
+            availability.record_probe();
         }
-        match readiness {
-            Some(readiness) if stores.availability().is_down() => readiness.set(NotReadyReason::StoreOutage),
-            Some(readiness) => readiness.clear(NotReadyReason::StoreOutage),
-            None => {}
+        if let Some(readiness) = readiness {
+            let group = probed.and_then(Result::err).and_then(|failure| failure.group);
+            report_outage(readiness, availability.is_down(), group);
         }
+    }
+}
+
+/// `group`: the servers that do not answer, where there are two groups and it is known.
+fn report_outage(readiness: &Readiness, is_down: bool, group: Option<&str>) {
+    const REASON: NotReadyReason = NotReadyReason::StoreOutage;
+    match group {
+        _ if !is_down => readiness.clear(REASON),
+        Some(group) => readiness.set_with_detail(REASON, group.to_owned()),
+        // A detail from before stays.
+        None => readiness.set(REASON),
     }
 }
 

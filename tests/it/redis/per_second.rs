@@ -215,6 +215,35 @@ fn the_service_is_ready_when_both_servers_have_decided() {
     assert_eq!(addresses, ["", "per_second"], "{shown}");
 }
 
+/// Each look makes the calls that show the outage.
+async fn wait_for_readiness(service: &Ratelimitd, rls: &mut Rls, expected: &str) {
+    let [year, second] = ["year", "second"].map(|key| descriptor(&[(key, "x")]));
+    let seen = wait::until_async(wait::PATIENCE, async || {
+        for asked in [&year, &second] {
+            let _ = ask(rls, std::slice::from_ref(asked)).await;
+        }
+        let body = http::get(service.http_port(), "/readyz", &[]).expect("an answer").body;
+        (body == expected).then_some(())
+    });
+    assert!(seen.await.is_some(), "not {expected:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_outage_names_the_servers_that_do_not_answer() {
+    let (mut main, mut other) = (Redis::start(), Redis::start());
+    let service = plan(&main, &other).set("store.redis.ready_in_outage", false).start();
+    let mut rls = Rls::connect(service.grpc_port()).await;
+    other.stop();
+    wait_for_readiness(&service, &mut rls, "not ready: the store does not answer (per_second)\n").await;
+    main.stop();
+    wait_for_readiness(&service, &mut rls, "not ready: the store does not answer (main and per_second)\n")
+        .await;
+    other.restart();
+    wait_for_readiness(&service, &mut rls, "not ready: the store does not answer (main)\n").await;
+    main.restart();
+    wait_for_readiness(&service, &mut rls, "ready\n").await;
+}
+
 #[tokio::test]
 async fn the_variables_of_envoyproxy_ratelimit_name_the_second_server() {
     let (main, other) = (Redis::start(), Redis::start());
