@@ -76,6 +76,21 @@ pub enum AppError {
     Grpc(#[from] GrpcError),
 }
 
+impl AppError {
+    /// The setting whose value is at fault, where it is one.
+    #[must_use]
+    pub fn setting(&self) -> Option<&str> {
+        match self {
+            Self::Bind { setting, .. } => Some(setting),
+            Self::Tls(error) => Some(error.setting()),
+            Self::Mapping(_) => Some("metrics.mapping_file"),
+            Self::Traces(_) => Some("traces.ca_file"),
+            Self::AdminToken(_) => Some("server.admin.token_file"),
+            _ => None,
+        }
+    }
+}
+
 /// A process with its rules loaded and its ports bound.
 #[derive(Debug)]
 pub struct App {

@@ -28,6 +28,12 @@ pub struct TlsStartError {
     cause: PemError,
 }
 
+impl TlsStartError {
+    pub(super) fn setting(&self) -> &str {
+        &self.setting
+    }
+}
+
 /// The ports with TLS.
 #[derive(Debug, Default)]
 pub(super) struct TlsPorts(Vec<TlsPort>);

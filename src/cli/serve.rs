@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::output::report;
 use super::stop_signals::StopSignals;
-use crate::app::{self, App, LogQueue};
-use crate::settings::{EnvironmentUse, SettingInForce, Settings, SettingsError, SettingsReport};
+use crate::app::{self, App, AppError, LogQueue};
+use crate::settings::{EnvironmentUse, Origin, SettingInForce, Settings, SettingsError, SettingsReport};
 
 /// A reader of the log that has stopped reading must not hold the end of the process.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
@@ -69,7 +69,7 @@ fn serve(
     if ignores_arguments {
         tracing::warn!("the arguments of the command line are not used, as by envoyproxy/ratelimit");
     }
-    let code = serve_with(settings, &log).unwrap_or_else(|error| {
+    let code = serve_with(settings, &report, &log).unwrap_or_else(|error| {
         log.push(format!("ratelimitd: {error}\n").as_bytes());
         ExitCode::FAILURE
     });
@@ -93,22 +93,30 @@ fn log_settings(report: &SettingsReport) {
     }
 }
 
-fn serve_with(settings: Settings, log: &LogQueue) -> Result<ExitCode, Box<dyn Error>> {
+fn serve_with(
+    settings: Settings,
+    report: &SettingsReport,
+    log: &LogQueue,
+) -> Result<ExitCode, Box<dyn Error>> {
     // For the HTTP ports and the background work. The gRPC workers have their own threads and runtimes.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("http")
         .enable_all()
         .build()?;
-    let code = runtime.block_on(serve_until_signal(settings, log.clone()));
+    let code = runtime.block_on(serve_until_signal(settings, report, log.clone()));
     // Does not wait for blocking tasks: a file system that hangs must not delay the exit.
     runtime.shutdown_background();
     code
 }
 
-async fn serve_until_signal(settings: Settings, log: LogQueue) -> Result<ExitCode, Box<dyn Error>> {
+async fn serve_until_signal(
+    settings: Settings,
+    report: &SettingsReport,
+    log: LogQueue,
+) -> Result<ExitCode, Box<dyn Error>> {
     let mut signals = StopSignals::listen()?;
-    let app = App::prepare(settings, log).await?;
+    let app = App::prepare(settings, log).await.map_err(|error| with_origin(error, report))?;
     let stop = CancellationToken::new();
     // The first signal starts the drain; the future ends with the second one.
     let second_signal = async {
@@ -125,5 +133,15 @@ async fn serve_until_signal(settings: Settings, log: LogQueue) -> Result<ExitCod
             tracing::warn!("told to stop a second time: ending at once");
             Ok(ExitCode::FAILURE)
         }
+    }
+}
+
+/// Names the place where the setting at fault was written, too: of an environment of `envoyproxy/ratelimit`, the
+/// operator knows only the variable.
+fn with_origin(error: AppError, report: &SettingsReport) -> Box<dyn Error> {
+    let is_at_fault = |setting: &&SettingInForce| Some(setting.key) == error.setting();
+    match report.settings.iter().find(is_at_fault).map(|setting| &setting.origin) {
+        None | Some(Origin::Default) => error.into(),
+        Some(origin) => format!("{error} ({origin})").into(),
     }
 }

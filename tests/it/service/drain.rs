@@ -158,7 +158,27 @@ fn a_port_in_use_ends_the_process_with_the_reason() {
         assert_eq!(problem.status.and_then(|status| status.code()), Some(1), "{problem:?}");
         let reason = format!("{setting}: cannot listen on {address}: Address already in use");
         assert!(problem.log.contains(&reason), "{problem:?}");
+        assert!(problem.log.contains("ratelimitd.yaml:"), "the line of the setting: {problem:?}");
     }
+}
+
+#[test]
+fn a_port_in_use_names_the_variable_that_chose_it() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port().to_string();
+    let rules = tempfile::tempdir().expect("a directory");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+        .env_clear()
+        .env("RUNTIME_ROOT", rules.path())
+        .env("RATELIMITD__STORE__KIND", "memory")
+        .envs([("GRPC_HOST", "127.0.0.1"), ("GRPC_PORT", port.as_str())])
+        .output()
+        .expect("the binary runs");
+    assert_eq!(output.status.code(), Some(1));
+    let log = String::from_utf8_lossy(&output.stderr);
+    let cause = format!("server.grpc.address: cannot listen on 127.0.0.1:{port}: Address already in use");
+    let last = log.lines().last().expect("a line");
+    assert!(last.contains(&cause) && last.ends_with("(environment variable GRPC_HOST, GRPC_PORT)"), "{log}");
 }
 
 #[test]
