@@ -64,6 +64,16 @@ impl ActiveRules {
         self.status.lock().record_failed(problems, SystemClock.now_us());
     }
 
+    /// Says why there are no rules yet. `fault`: why there is no connection to the xDS server; `None`: there is one.
+    pub(super) fn record_connection(&self, fault: Option<&str>) {
+        if self.readiness.reasons().contains(NotReadyReason::NoRules) {
+            let detail = fault.map_or("the xDS server has sent none yet".to_owned(), |reason| {
+                format!("no stream to the xDS server: {reason}")
+            });
+            self.readiness.set_with_detail(NotReadyReason::NoRules, detail);
+        }
+    }
+
     /// Records that the newest rules are those in force.
     pub(super) fn confirm(&self) {
         self.status.lock().last_error = None;

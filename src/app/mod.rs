@@ -10,6 +10,7 @@ mod huge_pages;
 mod mapping;
 mod open_files;
 mod options;
+mod read_rules;
 mod rules;
 mod run;
 mod status;
@@ -32,6 +33,7 @@ use crate::transport::{ListenAddress, ListenOptions, NotReadyReason, PortListene
 
 pub use crate::telemetry::LogQueue;
 pub use huge_pages::refuse_huge_pages;
+pub use read_rules::{ReadRules, ReadRulesError, read_rules};
 pub use rules::{RuleStartError, load_options};
 
 use mapping::MappingError;

@@ -72,6 +72,10 @@ impl<F: Fn() + Send + 'static> ResourceSink for Sink<F> {
     fn confirm(&mut self) {
         self.rules.active.confirm();
     }
+
+    fn connection_changed(&self, fault: Option<&str>) {
+        self.rules.active.record_connection(fault);
+    }
 }
 
 /// The first errors, one per line.

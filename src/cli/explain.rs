@@ -1,5 +1,6 @@
 //! `explain`: prints the limit that a descriptor matches, the path to it and its counter; or why none matches.
 
+use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -7,18 +8,24 @@ use clap::Args;
 
 use super::descriptor::DescriptorArg;
 use super::output::{end, print, report};
-use super::rule_options::RuleOptions;
+use super::rule_options::{RuleOptions, settings_rules};
+use crate::app::ReadRules;
 use crate::engine::{Caller, Descriptor, Request};
-use crate::rules::{describe, load};
+use crate::rules::{Description, describe, load};
 
 /// Explain which limits apply to a descriptor, and why.
 ///
+/// With rules from an xDS server it asks the server once, as this client would, and acknowledges nothing.
 /// Exit code 0: at least one limit applies. 1: none does, or the rules or the request cannot be read. 2: the output
 /// cannot be written.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  ratelimitd explain --rules config/rules --domain edge generic_key=slow
+  kubectl exec deploy/envoy-ratelimit -- ratelimitd explain --domain eg/http path=/login,user=ann")]
 pub struct ExplainArgs {
-    /// A rule file, or a directory with *.yaml and *.yml files; may be given several times
-    #[arg(long, value_name = "PATH", required = true)]
+    /// A rule file, or a directory with *.yaml and *.yml files; may be given several times. Without it: the rules of
+    /// the settings, from rules.path or from the xDS server of rules.xds.address
+    #[arg(long, value_name = "PATH")]
     pub rules: Vec<PathBuf>,
 
     /// The domain of the request
@@ -37,30 +44,37 @@ pub struct ExplainArgs {
 /// The explanation goes to standard output, errors to standard error.
 #[must_use]
 pub fn run(args: &ExplainArgs) -> ExitCode {
-    let options = match args.options.load() {
-        Ok(options) => options,
-        Err(error) => {
-            report(error);
-            return ExitCode::FAILURE;
-        }
-    };
-    let loaded = match load(&args.rules, options) {
-        Ok(loaded) => loaded,
-        Err(problems) => {
-            report(problems);
-            return ExitCode::FAILURE;
-        }
-    };
-    match describe(&loaded.rules, &loaded.upgrades, &request(args)) {
-        Ok(description) => {
-            let code = if description.matched > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-            end(print(&description.text), code)
+    match explanation(args) {
+        Ok(Description { text, matched }) => {
+            end(print(&text), if matched > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Err(error) => {
             report(error);
             ExitCode::FAILURE
         }
     }
+}
+
+fn explanation(args: &ExplainArgs) -> Result<Description, Box<dyn Error>> {
+    let settings = args.options.settings()?;
+    let options = args.options.load_options(&settings)?;
+    let read = if args.rules.is_empty() {
+        settings_rules(&settings, options)?
+    } else {
+        ReadRules { loaded: load(&args.rules, options)?, server: None }
+    };
+    let mut description = describe(&read.loaded.rules, &read.loaded.upgrades, &request(args))?;
+    description.text.insert_str(0, &source(&read, &args.domain));
+    Ok(description)
+}
+
+/// The resource of the domain; empty for files.
+fn source(read: &ReadRules, domain: &str) -> String {
+    let Some((server, version)) = &read.server else { return String::new() };
+    let documents = read.loaded.documents.iter().filter(|known| known.name == domain);
+    let resources: String =
+        documents.flat_map(|known| &known.documents).map(|name| format!(", resource '{name}'")).collect();
+    format!("Rules from the xDS server {server}, version '{version}'{resources}\n")
 }
 
 fn request(args: &ExplainArgs) -> Request {

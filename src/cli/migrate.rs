@@ -6,14 +6,16 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::output::{end, print, report};
-use crate::app::load_options;
-use crate::rules::{Problems, load};
+use super::rule_options::{SettingsRulesError, settings_rules};
+use crate::app::{ReadRules, load_options};
+use crate::rules::Problems;
 use crate::settings::{Origin, SettingInForce, Settings, SettingsReport};
 
 /// Translate the environment of envoyproxy/ratelimit to a settings file.
 ///
-/// Reads its variables from the environment, whatever this program is called, and the rules that they name. Prints a
-/// settings file that means the same, with what will be different as comments. Passwords are left out.
+/// Reads its variables and those of ratelimitd from the environment, whatever this program is called, and the rules
+/// that they name: files, or those of an xDS server. Prints a settings file that means the same, with what will be
+/// different as comments. Passwords are left out.
 ///
 /// Exit code 0: the environment and the rules can be used. 1: they cannot; the reasons are on standard error. 2: the
 /// output cannot be written.
@@ -37,7 +39,7 @@ pub fn run(args: &MigrateArgs) -> ExitCode {
         }
     };
     let mut text = settings_text(&found);
-    let is_good = args.settings_only || settings.rules.xds.is_some() || {
+    let is_good = args.settings_only || {
         let (lines, is_good) = rules_text(&settings);
         text.push_str(&lines);
         is_good
@@ -46,14 +48,12 @@ pub fn run(args: &MigrateArgs) -> ExitCode {
 }
 
 fn settings_text(found: &SettingsReport) -> String {
-    let mut text = "# The settings that the environment of envoyproxy/ratelimit means.\n".to_owned();
+    let mut text =
+        "# The settings that the environment means, read as one of envoyproxy/ratelimit.\n".to_owned();
     let is_translated = |setting: &&SettingInForce| {
-        let is_theirs = match &setting.origin {
-            Origin::Variable(names) => !names.starts_with("RATELIMITD"),
-            Origin::ReferenceDefault(_) => true,
-            Origin::Default | Origin::File { .. } => false,
-        };
-        is_theirs && !setting.is_default
+        // Variables of ours, too: they are used at the start, and beside one of theirs they win.
+        let is_written = matches!(setting.origin, Origin::Variable(_) | Origin::ReferenceDefault(_));
+        is_written && !setting.is_default
     };
     let mut sections: Vec<&str> = Vec::new();
     for setting in found.settings.iter().filter(is_translated) {
@@ -96,28 +96,38 @@ fn differences(found: &SettingsReport) -> String {
     if text.is_empty() { text } else { format!("\n# What is different:\n{text}") }
 }
 
-/// What the rule files will do, and whether they can be used.
+/// What the rules will do, and whether the service would be ready with them. A server that does not answer is no
+/// problem of the rules: this command may run where the server cannot be reached.
 fn rules_text(settings: &Settings) -> (String, bool) {
-    let path = &settings.rules.path;
     let options = match settings.secrets.value_hashing() {
         Ok(hashing) => load_options(settings, hashing),
         Err(error) => return (format!("# {error}\n"), false),
     };
-    let loaded = load(std::slice::from_ref(path), options);
-    let mut text = format!("\n# The rules at {}:\n", path.display());
-    let (problems, is_good): (&Problems, bool) = match &loaded {
-        Ok(loaded) => {
+    let place = match &settings.rules.xds {
+        Some(xds) => format!("of the xDS server {}", xds.address.authority()),
+        None => format!("at {}", settings.rules.path.display()),
+    };
+    let mut text = format!("\n# The rules {place}:\n");
+    let read = settings_rules(settings, options);
+    let (problems, is_good) = match &read {
+        Ok(ReadRules { loaded, .. }) => {
             let (files, domains) = (loaded.files, loaded.specs.len());
             let rules = loaded.rules.rules().len();
-            let _ = writeln!(text, "# they can be used: files {files}, domains {domains}, rules {rules}");
-            (&loaded.warnings, true)
+            let files_name = if settings.rules.xds.is_some() { "resources" } else { "files" };
+            let _ =
+                writeln!(text, "# they can be used: {files_name} {files}, domains {domains}, rules {rules}");
+            (Some(&loaded.warnings), true)
         }
-        Err(problems) => {
+        Err(SettingsRulesError::Rules(error)) if error.problems().is_some() => {
             text.push_str("# they cannot be used: the service would start, not ready\n");
-            (problems, false)
+            (error.problems(), false)
+        }
+        Err(error) => {
+            let _ = writeln!(text, "# not read: {error}");
+            (None, true)
         }
     };
-    for problem in problems.all() {
+    for problem in problems.into_iter().flat_map(Problems::all) {
         let _ = writeln!(text, "# {problem}");
     }
     (text, is_good)

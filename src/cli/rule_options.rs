@@ -4,14 +4,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::app::load_options;
+use super::client::block_on;
+use crate::app::{ReadRules, ReadRulesError, load_options, read_rules};
 use crate::rules::LoadOptions;
 use crate::settings::{KeyFileError, Settings, SettingsError};
 
 /// Options of `validate`, `explain` and `replay`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RuleOptions {
-    /// Settings file whose `defaults`, `secrets` and `rules.merge_domains` apply
+    /// Settings file whose `defaults`, `upgrades`, `secrets` and `rules` apply
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
@@ -54,4 +55,21 @@ impl RuleOptions {
         let options = load_options(settings, settings.secrets.value_hashing()?);
         Ok(LoadOptions { merge_domains: self.merge_domains || options.merge_domains, ..options })
     }
+}
+
+/// Why the rules of the settings are not there.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsRulesError {
+    #[error("no runtime: {0}")]
+    Runtime(#[from] std::io::Error),
+    #[error(transparent)]
+    Rules(#[from] ReadRulesError),
+}
+
+/// The rules that a service with these settings would use, of files or of an xDS server.
+///
+/// # Errors
+/// [`SettingsRulesError`] if they cannot be read or used.
+pub fn settings_rules(settings: &Settings, options: LoadOptions) -> Result<ReadRules, SettingsRulesError> {
+    Ok(block_on(read_rules(settings, options))??)
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::output::{end, print, report};
-use super::rule_options::RuleOptions;
+use super::rule_options::{RuleOptions, SettingsRulesError, settings_rules};
 use crate::rules::{LoadOptions, LoadedRules, Problems, load, load_stream, schema};
 use crate::settings::Settings;
 
@@ -29,8 +29,8 @@ pub struct ValidateArgs {
     #[arg(long)]
     pub schema: bool,
 
-    /// Rule files, or directories with *.yaml and *.yml files; `-` alone is standard input. Without a PATH: rules.path
-    /// of the settings
+    /// Rule files, or directories with *.yaml and *.yml files; `-` alone is standard input. Without a PATH: the rules
+    /// of the settings, from rules.path or from the xDS server of rules.xds.address
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 }
@@ -55,40 +55,55 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match load_rules(args, &settings, options) {
-        Ok(loaded) => {
-            for warning in loaded.warnings.all() {
-                report(warning);
-            }
-            if args.strict && loaded.warnings.warnings() > 0 {
-                report(problem_counts(&loaded.warnings));
-                return ExitCode::FAILURE;
-            }
-            let counts = format!("all rate limit configs ok\n{}\n", load_counts(&loaded));
-            end(print(&counts), ExitCode::SUCCESS)
+    let loaded = match load_rules(args, &settings, options) {
+        Ok(loaded) => loaded,
+        Err(Unusable { text, counts }) => {
+            report(text);
+            counts.into_iter().for_each(report);
+            return ExitCode::FAILURE;
         }
-        Err(problems) => {
-            report(format_args!(
-                "{problems}
-{}",
-                problem_counts(&problems)
-            ));
-            ExitCode::FAILURE
-        }
+    };
+    for warning in loaded.warnings.all() {
+        report(warning);
     }
+    if args.strict && loaded.warnings.warnings() > 0 {
+        report(problem_counts(&loaded.warnings));
+        return ExitCode::FAILURE;
+    }
+    let counts = format!("all rate limit configs ok\n{}\n", load_counts(&loaded));
+    end(print(&counts), ExitCode::SUCCESS)
+}
+
+/// Why the rules cannot be used.
+struct Unusable {
+    text: String,
+    /// Absent where there are no rules to count the problems of.
+    counts: Option<String>,
 }
 
 fn load_rules(
     args: &ValidateArgs,
     settings: &Settings,
     options: LoadOptions,
-) -> Result<LoadedRules, Problems> {
-    match args.paths.as_slice() {
-        [] => load(std::slice::from_ref(&settings.rules.path), options)
-            .inspect_err(|_| report(format_args!("rules.path: {}", settings.rules.path.display()))),
+) -> Result<LoadedRules, Unusable> {
+    let loaded = match args.paths.as_slice() {
+        [] => {
+            return match settings_rules(settings, options) {
+                Ok(read) => Ok(read.loaded),
+                Err(error) => {
+                    let problems = match &error {
+                        SettingsRulesError::Rules(error) => error.problems(),
+                        SettingsRulesError::Runtime(_) => None,
+                    };
+                    Err(Unusable { text: error.to_string(), counts: problems.map(problem_counts) })
+                }
+            };
+        }
         [path] if path.as_os_str() == "-" => load_stream("-", io::stdin().lock(), options),
         paths => load(paths, options),
-    }
+    };
+    loaded
+        .map_err(|problems| Unusable { text: problems.to_string(), counts: Some(problem_counts(&problems)) })
 }
 
 fn problem_counts(problems: &Problems) -> String {

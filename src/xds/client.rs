@@ -3,12 +3,11 @@
 use std::future::{Future, pending};
 
 use super::backoff::Backoff;
-use super::connect::connect;
+use super::connect::{NotedFarewell, connect};
 use super::options::XdsOptions;
 use super::state::XdsState;
 use super::stream::{Session, StreamEnd};
 use super::tls::{CertificateWatch, ClientTls, LoadedTls};
-use crate::certificates::NotedAlert;
 use crate::clock::{Clock as _, SystemClock};
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::{XdsFailure, XdsMeter};
@@ -72,6 +71,7 @@ impl<S: ResourceSink> XdsClient<S> {
                 Ended::Failed { failure, reason } => {
                     self.meter.failed(failure);
                     self.state.failed(&reason, SystemClock.now_us());
+                    self.session.connection_changed(Some(&reason));
                     if let Some(attempts) = self.failures.count() {
                         let kind = failure.name();
                         tracing::warn!(
@@ -92,28 +92,27 @@ impl<S: ResourceSink> XdsClient<S> {
             Err(ended) => return ended,
         };
         let connector = loaded.as_ref().map(|loaded| &loaded.connector);
-        let noted = NotedAlert::default();
+        let noted = NotedFarewell::default();
         let channel = match connect(&self.options, connector, &noted).await {
             Ok(channel) => channel,
             Err(error) => {
-                let (failure, reason) = (error.failure(), error.to_string());
+                let (failure, reason) =
+                    noted.explain((error.failure(), error.to_string()), self.tls.is_some());
                 return Ended::Failed { failure, reason };
             }
         };
         self.set_connected(true);
+        self.session.connection_changed(None);
         let renewed = until_renewed(loaded.map(|loaded| loaded.watch), self.meter.clone());
         let (end, answers) = self.session.run(channel, renewed).await;
         if answers > 0 {
             self.backoff.reset();
         }
-        match (end, noted.get()) {
-            (StreamEnd::Interrupted, _) => Ended::Renew,
-            (_, Some(alert)) => {
-                let reason = format!("the server refuses this client's TLS connection: {alert}");
-                Ended::Failed { failure: XdsFailure::Tls, reason }
-            }
-            (end, None) => Ended::Failed { failure: end.failure(), reason: end.reason() },
+        if matches!(end, StreamEnd::Interrupted) {
+            return Ended::Renew;
         }
+        let (failure, reason) = noted.explain((end.failure(), end.reason()), self.tls.is_some());
+        Ended::Failed { failure, reason }
     }
 
     async fn load_tls(&mut self) -> Result<Option<LoadedTls>, Ended> {

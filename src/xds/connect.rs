@@ -14,6 +14,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
+use super::noted_end::{NotedEnd, NotesEnd};
 use super::options::XdsOptions;
 use crate::certificates::{NotedAlert, NotesAlert};
 use crate::telemetry::metrics::XdsFailure;
@@ -55,11 +56,37 @@ impl ConnectError {
     }
 }
 
-/// Connects to the server, by TLS if there is a connector. An alert of the server goes to `noted`.
+/// What is known of the end of a connection besides the error of its stream.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NotedFarewell {
+    /// The server's refusal in TLS.
+    pub alert: NotedAlert,
+    pub end: NotedEnd,
+}
+
+impl NotedFarewell {
+    /// A failure and its reason, with what is known of the end of the connection.
+    pub fn explain(&self, (failure, reason): (XdsFailure, String), has_tls: bool) -> (XdsFailure, String) {
+        if let Some(alert) = self.alert.get() {
+            return (XdsFailure::Tls, format!("the server refuses this client's TLS connection: {alert}"));
+        }
+        let farewell = self.end.farewell().map(|farewell| format!("; {farewell}"));
+        // In TLS 1.3 the client is done before the server has seen its certificate. Servers on gRPC's C++ library end
+        // the connection without an alert then.
+        let hint = if has_tls && self.end.is_silent() {
+            "; the server sent nothing after the TLS handshake, as one that does not accept this client's certificate"
+        } else {
+            ""
+        };
+        (failure, format!("{reason}{}{hint}", farewell.unwrap_or_default()))
+    }
+}
+
+/// Connects to the server, by TLS if there is a connector. How the connection ends goes to `noted`.
 pub(super) async fn connect(
     options: &XdsOptions,
     tls: Option<&TlsConnector>,
-    noted: &NotedAlert,
+    noted: &NotedFarewell,
 ) -> Result<Channel, ConnectError> {
     let within = options.connect_timeout;
     let attempt = tokio::time::timeout(within, connect_now(options, tls, noted)).await;
@@ -69,7 +96,7 @@ pub(super) async fn connect(
 async fn connect_now(
     options: &XdsOptions,
     tls: Option<&TlsConnector>,
-    noted: &NotedAlert,
+    noted: &NotedFarewell,
 ) -> Result<Channel, ConnectError> {
     let stream = dial(options).await?;
     let name = server_name(options);
@@ -77,13 +104,17 @@ async fn connect_now(
         None => Box::new(stream),
         Some(tls) => {
             let stream = tls.connect(name.clone(), stream).await.map_err(ConnectError::Tls)?;
-            Box::new(NotesAlert::new(stream, noted.clone()))
+            Box::new(NotesAlert::new(stream, noted.alert.clone()))
         }
     };
     // A channel would connect again by itself. Here each connection has a stream, and `client` waits between them.
-    let mut once = Some(TokioIo::new(stream));
+    let mut once = Some(TokioIo::new(NotesEnd::new(stream, noted.end.clone())));
+    let end = noted.end.clone();
     let connector = service_fn(move |_: Uri| {
-        ready(once.take().ok_or_else(|| io::Error::other("the connection has ended")))
+        ready(once.take().ok_or_else(|| {
+            let reason = end.reason().unwrap_or_else(|| "closed by HTTP/2".to_owned());
+            io::Error::other(format!("the connection has ended: {reason}"))
+        }))
     });
     Ok(endpoint(options)?.connect_with_connector(connector).await?)
 }

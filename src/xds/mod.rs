@@ -4,11 +4,14 @@
 //! [`ResourceSink`], which checks them and puts them in force, and reports the result to the server. Decides nothing.
 //!
 //! One stream at a time: `connect` makes a connection, `stream` speaks on it, `client` repeats both for ever.
-//! `subscription` builds the requests, `pace` and `backoff` say when to wait.
+//! `subscription` builds the requests, `pace` and `backoff` say when to wait. `fetch` asks once, for commands.
 
 mod backoff;
 mod client;
 mod connect;
+mod farewell;
+mod fetch;
+mod noted_end;
 mod options;
 mod pace;
 mod pb;
@@ -19,5 +22,6 @@ mod subscription;
 mod tls;
 
 pub use client::{ResourceSink, XdsClient};
+pub use fetch::{Fetched, XdsFetchError, fetch};
 pub use options::{BackoffOptions, NodeIdentity, ServerAddress, TlsFiles, XdsOptions, parse_headers};
 pub use state::{Refusal, XdsFault, XdsState, XdsStatus};

@@ -1,11 +1,12 @@
 //! One stream: sends the subscription, hands each answer to the sink, and acknowledges or refuses it.
 
 use std::error::Error;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::iter::successors;
 use std::pin::{Pin, pin};
 
-use futures_util::stream::unfold;
+use futures_util::StreamExt as _;
+use futures_util::stream::{once, unfold};
 use prost_types::Any;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -37,6 +38,9 @@ pub trait ResourceSink: Send + 'static {
 
     /// The newest answer has the rules that are in force already.
     fn confirm(&mut self);
+
+    /// The connection to the server was made, or has ended for the reason `fault`.
+    fn connection_changed(&self, fault: Option<&str>);
 }
 
 /// Why a stream ended.
@@ -75,6 +79,12 @@ impl StreamEnd {
     }
 }
 
+/// Both sides of a stream. The server may end its side when `requests` is dropped.
+pub(super) struct OpenStream {
+    pub requests: mpsc::Sender<DiscoveryRequest>,
+    pub answers: Streaming<DiscoveryResponse>,
+}
+
 /// What lasts over all streams.
 #[derive(Debug)]
 pub(super) struct Session<S> {
@@ -108,6 +118,13 @@ impl<S: ResourceSink> Session<S> {
         }
     }
 
+    /// Tells the sink. Call it between two streams: no thread works with the sink then.
+    pub fn connection_changed(&self, fault: Option<&str>) {
+        if let Some(applier) = &self.applier {
+            applier.sink.connection_changed(fault);
+        }
+    }
+
     /// Speaks on `channel` until the stream ends or `interrupt`. Returns the number of answers, too.
     pub async fn run(&mut self, channel: Channel, interrupt: impl Future<Output = ()>) -> (StreamEnd, u64) {
         let mut answers = 0;
@@ -122,14 +139,14 @@ impl<S: ResourceSink> Session<S> {
         mut interrupt: Pin<&mut impl Future<Output = ()>>,
         answers: &mut u64,
     ) -> StreamEnd {
-        let (requests, queue) = mpsc::channel(MAX_UNREAD_REQUESTS);
+        let opening = open(channel, self.subscription.first_request(), &self.headers, self.max_message_bytes);
         let opened = tokio::select! {
-            opened = self.open(channel, &requests, queue) => opened,
+            opened = opening => opened,
             () = &mut interrupt => return StreamEnd::Interrupted,
         };
-        let mut stream = match opened {
-            Ok(stream) => stream,
-            Err(end) => return end,
+        let OpenStream { requests, answers: mut stream } = match opened {
+            Ok(open) => open,
+            Err(status) => return StreamEnd::Failed(status),
         };
         let mut pending: Option<Reply> = None;
         loop {
@@ -156,23 +173,6 @@ impl<S: ResourceSink> Session<S> {
                 }
             }
         }
-    }
-
-    /// The server may open its side only with its first answer, which may take days: only keep-alive limits the wait.
-    async fn open(
-        &self,
-        channel: Channel,
-        requests: &mpsc::Sender<DiscoveryRequest>,
-        queue: mpsc::Receiver<DiscoveryRequest>,
-    ) -> Result<Streaming<DiscoveryResponse>, StreamEnd> {
-        let outgoing = unfold(queue, |mut queue| async { Some((queue.recv().await?, queue)) });
-        let mut request = Request::new(outgoing);
-        *request.metadata_mut() = self.headers.clone();
-        requests.try_send(self.subscription.first_request()).map_err(|_| StreamEnd::Unread)?;
-        let mut client =
-            AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(self.max_message_bytes);
-        let opened = client.stream_aggregated_resources(request).await;
-        opened.map(tonic::Response::into_inner).map_err(StreamEnd::Failed)
     }
 
     async fn answer(&mut self, answer: DiscoveryResponse) -> Reply {
@@ -219,6 +219,24 @@ impl<S: ResourceSink> Session<S> {
             },
         }
     }
+}
+
+/// Opens a stream, and sends its first request. The server may open its side only with its first answer, which may take
+/// days: only keep-alive limits the wait.
+pub(super) async fn open(
+    channel: Channel,
+    first: DiscoveryRequest,
+    headers: &MetadataMap,
+    max_message_bytes: usize,
+) -> Result<OpenStream, Status> {
+    let (requests, queue) = mpsc::channel(MAX_UNREAD_REQUESTS);
+    let further = unfold(queue, |mut queue| async { Some((queue.recv().await?, queue)) });
+    let mut request = Request::new(once(ready(first)).chain(further));
+    *request.metadata_mut() = headers.clone();
+    let mut client =
+        AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(max_message_bytes);
+    let answers = client.stream_aggregated_resources(request).await?.into_inner();
+    Ok(OpenStream { requests, answers })
 }
 
 #[derive(Debug)]

@@ -64,6 +64,30 @@ fn the_printed_settings_mean_the_same_as_the_environment() {
 }
 
 #[test]
+fn variables_of_ours_are_part_of_the_printed_settings_and_win() {
+    let variables = [
+        ("NEAR_LIMIT_RATIO", "0.75"),
+        ("RATELIMITD__NEAR_LIMIT_RATIO", "0.5"),
+        ("RATELIMITD__STORE__REDIS__TIMEOUT", "20ms"),
+        ("RATELIMITD__STORE__REDIS__PASSWORD", "hunter2"),
+        ("REDIS_URL", "redis:6379"),
+    ];
+    let (code, text, problems) = run(&["migrate", "--settings-only"], &variables);
+    assert_eq!((code, problems.as_str()), (Some(0), ""), "{text}");
+    for line in [
+        "near_limit_ratio: '0.5'  # environment variable RATELIMITD__NEAR_LIMIT_RATIO",
+        "    timeout: '20ms'  # environment variable RATELIMITD__STORE__REDIS__TIMEOUT",
+        "    # password: a secret (environment variable RATELIMITD__STORE__REDIS__PASSWORD); set \
+         RATELIMITD__STORE__REDIS__PASSWORD",
+        "# NEAR_LIMIT_RATIO: not used, because near_limit_ratio is set (environment variable \
+         RATELIMITD__NEAR_LIMIT_RATIO)",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(!text.contains("hunter2") && !text.contains("'0.75"), "{text}");
+}
+
+#[test]
 fn what_cannot_be_migrated_is_told() {
     let (code, text, problems) = run(&["migrate"], &[("BACKEND_TYPE", "memcache"), ("PORT", "abc")]);
     assert_eq!((code, text.as_str()), (Some(1), ""));

@@ -32,6 +32,7 @@ fn validate_and_explain_exit_with_the_documented_code() {
         ("validate @config/rules/edge.yaml @tests/data/rules/bad/duplicate-domain", false),
         ("explain --rules @config/rules --domain edge generic_key=slow", true),
         ("explain --domain edge --rules @config/rules generic_key=slow tenant=a,path=/none", true),
+        ("explain --domain edge generic_key=slow", true), // rules.path of the settings
         ("explain --rules @config/rules --domain edge generic_key=fast", false),
         ("explain --rules @config/rules --domain nowhere generic_key=slow", false),
         ("explain --rules @nowhere --domain edge generic_key=slow", false),
@@ -43,13 +44,12 @@ fn validate_and_explain_exit_with_the_documented_code() {
 
 #[test]
 fn missing_or_invalid_arguments_are_refused() {
-    for line in ["explain --domain d a=b", "explain --rules r --domain d", "explain --rules r --domain d =b"]
-    {
+    for line in ["explain a=b", "explain --rules r --domain d", "explain --rules r --domain d =b"] {
         assert_eq!(exit_code(line), Some(2), "{line}");
     }
 }
 
-fn validate_with(arguments: &[&str], input: &str) -> (Option<i32>, String, String) {
+fn validate_with(arguments: &[&str], input: impl AsRef<[u8]>) -> (Option<i32>, String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
         .arg("validate")
         .args(arguments)
@@ -58,7 +58,7 @@ fn validate_with(arguments: &[&str], input: &str) -> (Option<i32>, String, Strin
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs");
-    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("the binary reads its input");
+    child.stdin.take().expect("a pipe").write_all(input.as_ref()).expect("the binary reads its input");
     let output = child.wait_with_output().expect("an end");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (output.status.code(), text(output.stdout), text(output.stderr))
@@ -72,6 +72,23 @@ fn validate_reads_rules_from_standard_input() {
     let (code, _, error) = validate_with(&["-"], "domain: d\nnonsense: 1\n");
     assert_eq!(code, Some(1));
     assert_eq!(error, "-:2: config error, unknown key 'nonsense'\n1 error, 0 warnings\n");
+}
+
+#[test]
+fn rules_may_be_utf_16_and_control_characters_are_refused() {
+    let rules = "\u{feff}domain: d\ndescriptors: [{ key: é, value: 😀 }]\n";
+    for bytes in [u16::to_le_bytes, u16::to_be_bytes] {
+        let text: Vec<u8> = rules.encode_utf16().flat_map(bytes).collect();
+        let (code, out, error) = validate_with(&["-"], &text);
+        assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
+        let (code, _, error) = validate_with(&["-"], &text[..text.len() - 1]);
+        assert_eq!(code, Some(1));
+        assert!(error.starts_with("-:2: error loading config file: the file begins as UTF-16"), "{error}");
+    }
+    let (code, _, error) = validate_with(&["-"], "domain: d\n# \u{1b}[0m\n");
+    assert_eq!(code, Some(1));
+    let expected = "-:2: error loading config file: control characters are not allowed (U+001B)\n";
+    assert!(error.starts_with(expected), "{error}");
 }
 
 #[test]

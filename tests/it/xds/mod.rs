@@ -1,7 +1,9 @@
 //! Rules by xDS: the real binary, and a server of the discovery service in this process.
 
 mod changes;
+mod commands;
 pub mod envoy_gateway;
+mod farewells;
 mod protocol;
 mod refused;
 mod resource;

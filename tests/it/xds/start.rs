@@ -24,7 +24,9 @@ async fn failure(service: &Ratelimitd) -> (tonic::Code, String) {
 async fn the_process_waits_for_a_server_that_comes_late() {
     let mut server = AdsServer::new();
     let service = plan(&server).wait_for_livez().start();
-    assert_eq!(get(&service, "/readyz"), (503, "not ready: no rate limit configuration loaded\n".to_owned()));
+    let (status, text) = get(&service, "/readyz");
+    assert_eq!(status, 503);
+    assert!(text.starts_with("not ready: no rate limit configuration loaded"), "{text}");
     assert_eq!(get(&service, "/healthcheck").0, 500);
     let no_rules = "no rate limit configuration loaded".to_owned();
     assert_eq!(failure(&service).await, (tonic::Code::Unavailable, no_rules.clone()));
@@ -35,6 +37,9 @@ async fn the_process_waits_for_a_server_that_comes_late() {
     assert_eq!((response.status, response.body), (503, format!("{no_rules}\n")));
     wait::expect("failed attempts", || {
         metric(&service, r#"ratelimitd_xds_failures_total{reason="connect"}"#) > 2.0
+    });
+    wait::expect("the reason", || {
+        get(&service, "/readyz").1.contains("loaded (no stream to the xDS server: no connection: ")
     });
     let page = rules_page(&service);
     assert_eq!(
@@ -50,7 +55,10 @@ async fn the_process_waits_for_a_server_that_comes_late() {
     server.listen().await;
     // It has no snapshot yet, and sends nothing.
     server.expect("first request", 0, |_| true).await;
-    assert_eq!(get(&service, "/readyz").0, 503);
+    wait::expect("the reason", || {
+        let expected = "not ready: no rate limit configuration loaded (the xDS server has sent none yet)\n";
+        get(&service, "/readyz") == (503, expected.to_owned())
+    });
     server.set("1", vec![one_rule("d", 5)]);
     server.expect_ack("1").await;
     assert_eq!(get(&service, "/readyz").0, 200);

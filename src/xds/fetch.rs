@@ -1,0 +1,79 @@
+//! One question to the server: connects, takes the first answer, and leaves. Acknowledges nothing, so that the server
+//! counts no client more.
+
+use std::time::Duration;
+
+use tonic::metadata::MetadataMap;
+use tonic::transport::Channel;
+
+use super::connect::{NotedFarewell, connect};
+use super::options::XdsOptions;
+use super::pb::envoy::service::discovery::v3::DiscoveryResponse;
+use super::resources::decode_all;
+use super::stream::{OpenStream, StreamEnd, open};
+use super::subscription::{Subscription, TYPE_URL};
+use super::tls::ClientTls;
+use crate::rules::RuleResource;
+use crate::telemetry::metrics::XdsFailure;
+
+/// A server sends its rules within milliseconds, or none: one that has none for a client does not answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// The first answer of a server.
+#[derive(Debug)]
+pub struct Fetched {
+    pub version: String,
+    pub resources: Vec<RuleResource>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum XdsFetchError {
+    /// The certificates cannot be used, or there is no connection or no stream.
+    #[error("{0}")]
+    Failed(String),
+    #[error("the answer is of type \"{0}\"")]
+    Type(String),
+    #[error(
+        "it has sent no rules within {}: it has none for the node '{node}' (rules.xds.node_id)",
+        humantime::format_duration(ANSWER_WITHIN)
+    )]
+    NoRules { node: String },
+}
+
+/// Asks the server for all rules, once.
+///
+/// # Errors
+/// [`XdsFetchError`] if there is no connection, or no answer in time.
+pub async fn fetch(options: &XdsOptions) -> Result<Fetched, XdsFetchError> {
+    let noted = NotedFarewell::default();
+    let has_tls = options.tls.is_some();
+    let failed = |failure, reason| XdsFetchError::Failed(noted.explain((failure, reason), has_tls).1);
+    let loaded = match &options.tls {
+        Some(files) => {
+            let loaded = ClientTls::new(files.clone()).load().await;
+            Some(loaded.map_err(|error| failed(XdsFailure::Tls, error.to_string()))?)
+        }
+        None => None,
+    };
+    let connected = connect(options, loaded.as_ref().map(|loaded| &loaded.connector), &noted).await;
+    let channel = connected.map_err(|error| failed(error.failure(), error.to_string()))?;
+    let asking = first_answer(channel, options);
+    let no_rules = |_| XdsFetchError::NoRules { node: options.identity.id.clone() };
+    let answered = tokio::time::timeout(ANSWER_WITHIN, asking).await.map_err(no_rules)?;
+    let answer = answered.map_err(|end| failed(end.failure(), end.reason()))?;
+    if answer.type_url != TYPE_URL {
+        return Err(XdsFetchError::Type(answer.type_url));
+    }
+    Ok(Fetched { version: answer.version_info, resources: decode_all(answer.resources) })
+}
+
+async fn first_answer(channel: Channel, options: &XdsOptions) -> Result<DiscoveryResponse, StreamEnd> {
+    let headers = MetadataMap::from_headers(options.headers.clone());
+    let first = Subscription::new(&options.identity).first_request();
+    let opened = open(channel, first, &headers, options.max_message_bytes).await;
+    // The stream ends when its requests do, so they are kept until the answer is there.
+    let OpenStream { requests: _requests, mut answers } = opened.map_err(StreamEnd::Failed)?;
+    let answer = answers.message().await.map_err(StreamEnd::Failed)?;
+    answer.ok_or(StreamEnd::Closed)
+}
