@@ -84,6 +84,7 @@ pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
             pace: Pace::Bursts { calls, every: Duration::from_millis(every_ms) },
             duration,
             messages: Arc::new((0..KEYS).map(|key| message("bench", key, 1)).collect()),
+            tls: None,
         };
         for disturbance in Disturbance::ALL {
             disturb(disturbance, &mut redis, &load);

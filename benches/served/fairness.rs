@@ -40,6 +40,7 @@ pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
             pace,
             duration,
             messages: Arc::new((0..KEYS).map(|key| message("bench", key, 1)).collect()),
+            tls: None,
         };
         let mut alone_us = None;
         for in_flight in IN_FLIGHT {

@@ -16,6 +16,10 @@ use hdrhistogram::Histogram;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_util::either::Either;
 
 /// How calls are started.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +51,8 @@ pub struct Load {
     pub duration: Duration,
     /// gRPC frames, sent in turn.
     pub messages: Arc<Vec<Bytes>>,
+    /// For connections by TLS, to a server of the name `localhost`.
+    pub tls: Option<Arc<ClientConfig>>,
 }
 
 /// The end of a call.
@@ -143,7 +149,7 @@ fn worker(load: &Load, thread: usize, threads: usize) -> Tally {
     runtime.block_on(local.run_until(async {
         let mut callers = JoinSet::new();
         for connection in (thread..load.connections).step_by(threads) {
-            let sender = connect(load.target).await;
+            let sender = connect(load.target, load.tls.clone()).await;
             match load.pace {
                 Pace::Closed { in_flight } => {
                     let each = in_flight / load.connections;
@@ -179,9 +185,17 @@ fn worker(load: &Load, thread: usize, threads: usize) -> Tally {
     }))
 }
 
-async fn connect(target: SocketAddr) -> SendRequest<Bytes> {
+async fn connect(target: SocketAddr, tls: Option<Arc<ClientConfig>>) -> SendRequest<Bytes> {
     let stream = TcpStream::connect(target).await.expect("the target accepts connections");
     stream.set_nodelay(true).expect("a TCP option");
+    let stream = match tls {
+        None => Either::Left(stream),
+        Some(tls) => {
+            let name = ServerName::try_from("localhost").expect("a name");
+            let stream = TlsConnector::from(tls).connect(name, stream).await;
+            Either::Right(stream.expect("the target speaks TLS"))
+        }
+    };
     let handshake = h2::client::Builder::new()
         .initial_window_size(16 << 20)
         .initial_connection_window_size(16 << 20)

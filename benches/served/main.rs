@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --bench served` prints a table for each question. `--help` shows how to measure one row, several
 //! rounds, or any other RLS server with `--target ADDRESS`. All processes share the cores of one machine: compare the
-//! ratios and the CPU microseconds, not the rates. `-- overload`, `-- bursts`, `-- fairness` and `-- instructions`
-//! measure what their modules describe.
+//! ratios and the CPU microseconds, not the rates. `-- overload`, `-- bursts`, `-- fairness`, `-- handshakes` and
+//! `-- instructions` measure what their modules describe.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
@@ -11,6 +11,7 @@ mod bursts;
 mod cpu;
 mod delay;
 mod fairness;
+mod handshakes;
 mod instructions;
 mod load;
 mod overload;
@@ -49,6 +50,8 @@ enum Subject {
     Bursts,
     /// What many calls of one connection cost another connection.
     Fairness,
+    /// What a rush of TLS handshakes costs an open connection.
+    Handshakes,
     /// Instructions of the service for one decision, beside the numbers in the repository.
     Instructions,
 }
@@ -115,6 +118,7 @@ fn main() -> ExitCode {
         Subject::Overload => return overload::run(program, duration),
         Subject::Bursts => return bursts::run(program, duration),
         Subject::Fairness => return fairness::run(program, duration),
+        Subject::Handshakes => return handshakes::run(program, duration),
         Subject::Instructions => return instructions::run(program, duration),
     }
     ExitCode::SUCCESS

@@ -109,7 +109,8 @@ impl Bench {
 
     fn generate(&self, pace: Pace, duration: Duration) -> Tally {
         let (target, messages) = (self.service.address, Arc::clone(&self.messages));
-        let tally = load::generate(&Load { target, connections: CONNECTIONS, pace, duration, messages });
+        let tally =
+            load::generate(&Load { target, connections: CONNECTIONS, pace, duration, messages, tls: None });
         assert_eq!(tally.broken, 0, "calls without an answer");
         tally
     }

@@ -144,6 +144,7 @@ impl Scenario {
             pace: self.pace,
             duration,
             messages: Arc::new(messages),
+            tls: None,
         }
     }
 }
