@@ -1,12 +1,13 @@
 //! Checks what is in `deploy/` and `examples/` with the programs that read it: Helm, Kustomize, promtool, Prometheus,
-//! Envoy, Go, Node and Python. `make check-deploy` installs the missing ones and runs these tests; `make test` does
-//! not.
+//! Envoy, Go, Node and Python; and spans with the receiver of the OpenTelemetry Collector. `make check-deploy` installs
+//! the missing programs and runs these tests; `make test` does not.
 
 mod callers;
 mod envoy;
 mod kubernetes;
 mod metrics;
 mod tools;
+mod traces;
 
 #[path = "../it/support/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "shared with the integration tests, which use all of it")]
