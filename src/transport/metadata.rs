@@ -1,5 +1,5 @@
 //! Dynamic metadata for Envoy's access log: the request, and facts about its decision. The fields are those of
-//! envoyproxy/ratelimit, and in addition `rule`, `retry_after_ms`, `delay_ms` and `on_store_failure`.
+//! envoyproxy/ratelimit, and in addition `rule`, `decided_at_us`, `retry_after_ms`, `delay_ms` and `on_store_failure`.
 //!
 //! `delay_ms` is a part of the decision: without it the caller of a queue would proceed at once. So it is always sent,
 //! alone if the settings do not ask for metadata.
@@ -26,6 +26,9 @@ pub(super) fn for_decision(request: &Request, decision: &Decision) -> Metadata {
     }
     if let Some(result) = summary::binding_limit(decision) {
         set("rule", Metadata::Text(result.limit.label.to_string()));
+    }
+    if let Some(now_us) = decided_at_us(decision) {
+        set("decided_at_us", Metadata::Text(now_us.to_string()));
     }
     if let Some(wait_us) = decision.retry_after().us().filter(|&us| us > 0) {
         set("retry_after_ms", milliseconds(wait_us));
@@ -76,6 +79,16 @@ fn queue_delay_us(decision: &Decision) -> Option<u64> {
     let is_queue =
         |result: &LimitResult<'_>| result.limit.spec.pacing == Pacing::Queue && !result.is_shadow();
     decision.limit_results().filter(is_queue).map(|result| result.outcome.report.delay_us).max()
+}
+
+/// The store's time of the decision, for logs that are simulated; `None` if no counter was asked. It is a text: Envoy
+/// may write a number of this size in scientific notation.
+fn decided_at_us(decision: &Decision) -> Option<u64> {
+    let times = decision.limit_results().filter_map(|result| match result.outcome.decided_by {
+        DecidedBy::Store(counter) | DecidedBy::DenyCache(counter) => Some(counter.now_us),
+        DecidedBy::Policy(_) => None,
+    });
+    times.max()
 }
 
 /// The limits that a failure policy decided because the store did not answer, each with that policy.

@@ -230,6 +230,11 @@ async fn dynamic_metadata_describes_the_decision() {
     assert_eq!(field(&metadata, "hitsAddend"), Some(&Kind::NumberValue(2.0)));
     assert_eq!(field(&metadata, "rule"), Some(&Kind::StringValue("test.annotated".to_owned())));
     assert_eq!(field(&metadata, "retry_after_ms"), None);
+    let Some(Kind::StringValue(decided_at)) = field(&metadata, "decided_at_us") else {
+        panic!("no time: {metadata:?}")
+    };
+    let decided_at: u64 = decided_at.parse().expect("microseconds");
+    assert!(decided_at > 1_700_000_000_000_000, "{decided_at} is not a time of today");
     let Some(Kind::ListValue(descriptors)) = field(&metadata, "descriptors") else {
         panic!("no list: {metadata:?}")
     };
