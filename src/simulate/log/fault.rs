@@ -18,8 +18,8 @@ pub enum LineFault {
     /// Longer than the longest line that is read.
     #[error("longer than {0} bytes")]
     TooLong(usize),
-    /// The field with the time is missing.
-    #[error("no time: the field {0} is missing")]
+    /// The fields that may have the time are missing.
+    #[error("no time: {0} is missing")]
     NoTime(String),
     /// The field with the time is not a time.
     #[error("not a time: {0:?}")]

@@ -26,8 +26,11 @@ pub(in crate::simulate) struct LineReader {
     format: Format,
     /// For formats with columns: the columns of the wanted fields. For JSON: empty.
     columns: Vec<usize>,
-    /// For JSON: the names of the wanted fields in the lines.
+    /// For JSON: the names of the wanted fields in the lines, and then those of `literal`.
     names: Vec<String>,
+    /// For JSON: wanted fields that lines may also have under the name that the map uses, each with the place of this
+    /// name in `names`.
+    literal: Vec<(usize, usize)>,
 }
 
 impl LineReader {
@@ -48,15 +51,24 @@ impl LineReader {
             let _ = split_csv(header, &mut names);
             known = Some(names.into_iter().map(|name| name.trim().to_owned()).collect());
         }
-        let mut reader = Self { format, columns: Vec::new(), names: Vec::new() };
+        let mut reader = Self { format, columns: Vec::new(), names: Vec::new(), literal: Vec::new() };
+        let mut literal = Vec::new();
         for (index, name) in wanted.enumerate() {
             match &known {
-                None => reader.names.push(format.own_name(name).to_owned()),
+                None => {
+                    let own_name = format.own_name(name);
+                    literal.extend((own_name != name).then(|| (index, name.to_owned())));
+                    reader.names.push(own_name.to_owned());
+                }
                 Some(known) => match known.iter().position(|known| known == name) {
                     Some(column) => reader.columns.push(column),
                     None => return Err(UnknownField { index, known: known.clone() }),
                 },
             }
+        }
+        for (wanted, name) in literal {
+            reader.literal.push((wanted, reader.names.len()));
+            reader.names.push(name);
         }
         Ok(reader)
     }
@@ -91,6 +103,10 @@ impl LineReader {
             Format::EnvoyJson | Format::Json => {
                 let mut values = smallvec![None; self.names.len()];
                 read_object(line, &self.names, &mut values)?;
+                for (wanted, literal) in &self.literal {
+                    values[*wanted] = values[*wanted].take().or_else(|| values[*literal].take());
+                }
+                values.truncate(self.names.len() - self.literal.len());
                 Ok(values)
             }
             // Recorded requests have no fields: `map` reads them whole.

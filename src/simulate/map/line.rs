@@ -7,7 +7,7 @@ use super::entry::DescriptorRule;
 use super::error::MapError;
 use super::expression::{Expression, whole_number};
 use super::fields::FieldIndex;
-use super::read::{CostRule, Map};
+use super::read::{CostRule, Map, TimeField};
 use crate::engine::{Caller, Descriptor, Entry, Request};
 use crate::replay::Recorded;
 use crate::simulate::log::{Format, LineFault, LineReader, Selected, TimeFormat};
@@ -42,13 +42,10 @@ impl From<LineFault> for NotMapped {
 /// Where the time of a request is.
 #[derive(Clone, Debug)]
 enum TimeSource {
-    Field(FieldIndex, TimeFormat),
+    /// The first of these fields that the line has.
+    Fields(Vec<TimeField>),
     /// The time at which nginx wrote the line, with and without milliseconds, and the duration of the request.
-    Nginx {
-        time_local: FieldIndex,
-        msec: FieldIndex,
-        request_time: FieldIndex,
-    },
+    Nginx { time_local: FieldIndex, msec: FieldIndex, request_time: FieldIndex },
 }
 
 /// Maps the lines of one file.
@@ -67,18 +64,17 @@ impl Mapping {
     pub fn new(map: &Map, format: Format, header: &str) -> Result<Self, MapError> {
         let mut map = map.clone();
         let error = |map: &Map, line, reason| MapError { file: map.file.clone(), line, reason };
-        let source = match (map.time, format, format.time_field()) {
-            (Some((field, time_format)), _, _) => TimeSource::Field(field, time_format),
-            (None, Format::Nginx, _) => {
+        let mut field_of_format = |name, time_format| vec![(map.fields.index(name, 1), time_format)];
+        let source = match (format, format.time_field()) {
+            _ if !map.time.is_empty() => TimeSource::Fields(map.time.clone()),
+            (Format::Nginx, _) => {
                 let mut field = |name| map.fields.index(name, 1);
                 let time_local = field("time_local");
                 TimeSource::Nginx { time_local, msec: field("msec"), request_time: field("request_time") }
             }
-            (None, Format::Haproxy, Some(name)) => {
-                TimeSource::Field(map.fields.index(name, 1), TimeFormat::CommonLog)
-            }
-            (None, _, Some(name)) => TimeSource::Field(map.fields.index(name, 1), TimeFormat::Rfc3339),
-            (None, _, None) => {
+            (Format::Haproxy, Some(name)) => TimeSource::Fields(field_of_format(name, TimeFormat::CommonLog)),
+            (_, Some(name)) => TimeSource::Fields(field_of_format(name, TimeFormat::Rfc3339)),
+            (_, None) => {
                 let format = format.name();
                 let reason =
                     format!("'time' is missing: the format {format} does not say which field has it");
@@ -189,8 +185,13 @@ impl TimeSource {
         let name = |field: &FieldIndex| map.fields.get(field.0).unwrap_or_default().0.to_owned();
         let text = |field: &FieldIndex| line[field.0].as_deref();
         match self {
-            Self::Field(field, format) => {
-                format.parse(text(field).ok_or_else(|| LineFault::NoTime(name(field)))?)
+            Self::Fields(fields) => {
+                let found = fields.iter().find_map(|(field, format)| Some((text(field)?, format)));
+                let (text, format) = found.ok_or_else(|| {
+                    let names: Vec<String> = fields.iter().map(|(field, _)| name(field)).collect();
+                    LineFault::NoTime(names.join(", "))
+                })?;
+                format.parse(text)
             }
             Self::Nginx { time_local, msec, request_time } => {
                 let Some(msec) = text(msec) else {

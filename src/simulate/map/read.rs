@@ -19,8 +19,8 @@ const MAX_BYTES: u64 = 1 << 20;
 pub struct Map {
     pub(super) file: String,
     pub(super) domain: String,
-    /// `None`: the field of the format.
-    pub(super) time: Option<(FieldIndex, TimeFormat)>,
+    /// The first of these fields that a line has is its time; none: the field of the format.
+    pub(super) time: Vec<TimeField>,
     pub(super) descriptors: Vec<DescriptorRule>,
     pub(super) cost: CostRule,
     pub(super) keep: Option<Expression>,
@@ -28,6 +28,9 @@ pub struct Map {
     pub(super) was_limited: Option<Expression>,
     pub(super) fields: FieldUses,
 }
+
+/// A field with a time, and how it is written.
+pub(super) type TimeField = (FieldIndex, TimeFormat);
 
 /// The units of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +90,7 @@ fn read_map(file: &str, root: &Node) -> Result<Map, Reason> {
     let mut fields = FieldUses::default();
     let domain = map.text("domain")?.filter(|(text, _)| !text.is_empty());
     let (domain, _) = domain.ok_or_else(|| map.missing("domain"))?;
-    let time = map.get("time").map(|node| read_time(node, &mut fields)).transpose()?;
+    let time = map.get("time").map_or(Ok(Vec::new()), |node| read_times(node, &mut fields))?;
     let descriptors = map.get("descriptors").ok_or_else(|| map.missing("descriptors"))?;
     let descriptors = list(descriptors, "descriptors")?
         .iter()
@@ -112,7 +115,15 @@ fn read_map(file: &str, root: &Node) -> Result<Map, Reason> {
     })
 }
 
-fn read_time(node: &Node, fields: &mut FieldUses) -> Result<(FieldIndex, TimeFormat), Reason> {
+/// A field, or a list of fields.
+fn read_times(node: &Node, fields: &mut FieldUses) -> Result<Vec<TimeField>, Reason> {
+    if node.is_map() {
+        return Ok(vec![read_time(node, fields)?]);
+    }
+    list(node, "time")?.iter().map(|node| read_time(node, fields)).collect()
+}
+
+fn read_time(node: &Node, fields: &mut FieldUses) -> Result<TimeField, Reason> {
     let map = YamlMap::new(node, "time", &["from", "unit"])?;
     let (from, line) = map.text("from")?.ok_or_else(|| map.missing("from"))?;
     let format = match map.text("unit")? {
@@ -265,6 +276,8 @@ mod tests {
             (entry("key: k, from: f") + "cost: { from: b, unit: 0 }", "m:4: the unit of a cost"),
             (entry("key: k, from: f") + "good: code <", "m:4: good: a value is missing"),
             (entry("key: k, from: f") + "time: { from: t, unit: days }", "m:4: the unit of a time is one of"),
+            (entry("key: k, from: f") + "time: [{ unit: s }]", "m:4: 'from' is missing in time"),
+            (entry("key: k, from: f") + "time: now", "m:4: time must be a list"),
             ("domain: [".to_owned(), "m:"),
         ];
         for (text, expected) in table {

@@ -190,3 +190,51 @@ fn a_map_that_names_an_unknown_field_is_refused_with_the_known_ones() {
     let ended = Simulation::new(RULES).map(&map).log("access.log", "hello\nworld\n").run();
     assert!(ended.code == 2 && ended.stderr.contains("--format"), "{}", ended.stderr);
 }
+
+#[test]
+fn a_field_of_envoys_json_has_its_own_name_or_that_of_the_text_formats() {
+    let map = "domain: edge\ndescriptors:\n  - - { key: path, from: path }\nwas_limited: flags has RL\n";
+    let line = |path: &str, flags: &str| {
+        format!(
+            "{{\"start_time\":\"2026-04-15T20:17:01.310Z\",\"response_code\":200,\"{path}\":\"/a\",\"{flags}\":\"RL\"}}\n"
+        )
+    };
+    let log = line("x-envoy-origin-path", "response_flags") + &line("path", "flags");
+    for number in ["1", "2"] {
+        let explained = Simulation::new(RULES)
+            .map(map)
+            .log("access.log", &log)
+            .with(&["--explain-line", number])
+            .succeed();
+        for expected in ["line", "envoy-json", "descriptor path=/a", "was_limited: true"] {
+            assert!(explained.stdout.contains(expected), "{number}: {}", explained.stdout);
+        }
+    }
+}
+
+#[test]
+fn the_time_is_that_of_the_first_field_that_a_line_has() {
+    let time = "time: [{ from: decided_at_us, unit: us }, { from: start_time }]";
+    let map = address_map("from: ip", time);
+    // The second request began later and was decided earlier; the third one met no limit.
+    let log = "\
+{\"start_time\":\"2026-04-15T20:17:01.310Z\",\"decided_at_us\":\"1776284229000000\",\"ip\":\"a\"}
+{\"start_time\":\"2026-04-15T20:17:02.310Z\",\"decided_at_us\":1776284225000000,\"ip\":\"a\"}
+{\"start_time\":\"2026-04-15T20:17:03.310Z\",\"decided_at_us\":null,\"ip\":\"a\"}
+{\"ip\":\"a\"}
+";
+    let ended = Simulation::new(RULES)
+        .map(&map)
+        .log("a.json", log)
+        .with(&["--format", "json", "--lenient"])
+        .succeed();
+    let totals = &ended.report["totals"];
+    assert_eq!(
+        (&totals["first_us"], &totals["last_us"]),
+        (&1_776_284_223_310_000_u64.into(), &1_776_284_229_000_000_u64.into())
+    );
+    assert_eq!(
+        ended.report["method"]["unreadable_lines"][0]["reason"],
+        "no time: decided_at_us, start_time is missing"
+    );
+}
