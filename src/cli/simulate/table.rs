@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
-use crate::simulate::report::{Method, Recommendation, Report, RuleReport, percent};
+use crate::simulate::report::{Agreement, Method, Recommendation, Report, RuleReport, percent};
 
 const RED: &str = "\x1b[31m";
 const BOLD: &str = "\x1b[1m";
@@ -170,11 +170,26 @@ fn notes_of_lines(method: &Method) -> Vec<String> {
     if method.evictions > 0 {
         notes.push(format!("{} counters were evicted: limits admitted too much.", method.evictions));
     }
-    if let Some(agreement) = &method.agreement {
-        let share = percent(agreement.agreement_ppm);
-        let (recorded, simulated) = (agreement.only_recorded, agreement.only_simulated);
+    notes.extend(method.agreement.iter().flat_map(notes_of_agreement));
+    notes
+}
+
+fn notes_of_agreement(agreement: &Agreement) -> Vec<String> {
+    let share = percent(agreement.agreement_ppm);
+    let (recorded, simulated) = (agreement.only_recorded, agreement.only_simulated);
+    let rules = if agreement.of == "compare" { " of the rules in force" } else { "" };
+    let mut notes = vec![format!(
+        "{share} % of decisions{rules} are as recorded; {recorded} were denied only then, {simulated} only here."
+    )];
+    if agreement.differences() > 0 {
+        let vanished = agreement.by_shift.iter();
+        let vanished =
+            vanished.map(|found| format!("{} within {} ms", found.vanished, found.shift_us / 1_000));
         notes.push(format!(
-            "{share} % of decisions are as recorded; {recorded} were denied only then, {simulated} only here."
+            "Of these {}, so many vanish if the times of the log are a little wrong: {}; {} do not.",
+            agreement.differences(),
+            vanished.collect::<Vec<_>>().join(", "),
+            agreement.unexplained()
         ));
     }
     notes

@@ -47,16 +47,21 @@ pub(super) fn picture(place: usize, rule: &RuleReport, data: &RuleData) -> Marku
             &[&place, &curve, &bottom, &left, &place, &place, &place, &place],
         );
     }
-    if let Some(old) = rule.old.as_ref().filter(|old| old.period_s == rule.period_s) {
-        mark(&mut svg, y.at(old.limit.into()), "old", &format!("in force {}", grouped(old.limit.into())));
-    }
-    if let Some(limit) = recommended(rule) {
-        mark(&mut svg, y.at(limit), "recommended", &format!("recommended {}", grouped(limit)));
+    let old = rule.old.as_ref().filter(|old| old.period_s == rule.period_s).map(|old| u64::from(old.limit));
+    let marks = [("old", "in force", old), ("recommended", "recommended", recommended(rule))];
+    let marks = || marks.iter().filter_map(|(class, name, limit)| Some((*class, *name, (*limit)?)));
+    for (class, _, limit) in marks() {
+        mark_line(&mut svg, class, y.at(limit));
     }
     svg.fill(
-        r#"<g class="limit" transform="translate(0 {})"><path d="M{} 0H{}"/><text x="{}" y="-4">limit {}</text></g></svg>"#,
+        r#"<g class="limit" transform="translate(0 {})"><path d="M{} 0H{}"/><text x="{}" y="-4">limit {}</text></g>"#,
         &[&limit, &Coordinate(X.0), &Coordinate(X.1), &Coordinate(X.1), &grouped(rule.limit.into())],
     );
+    // After all lines: no line crosses a label where the limits are near each other.
+    for (class, name, limit) in marks() {
+        mark_label(&mut svg, class, y.at(limit), &format!("{name} {}", grouped(limit)));
+    }
+    svg.raw("</svg>");
     svg
 }
 
@@ -69,20 +74,20 @@ pub(super) fn demand_scale(rule: &RuleReport, ends: (f64, f64)) -> Scale {
     Scale::logarithmic(points.max(demands).max(limits), ends)
 }
 
-/// A limit that stays where it is. The labels of the three limits stand side by side, in case the limits are near.
-fn mark(svg: &mut Markup, at: Coordinate, class: &'static str, label: &str) {
-    let label_end = if class == "old" { X.1 - 100.0 } else { X.1 - 200.0 };
+/// A limit that stays where it is.
+fn mark_line(svg: &mut Markup, class: &'static str, at: Coordinate) {
     svg.fill(
-        r#"<g class="mark {}"><path d="M{} {}H{}"/><text x="{}" y="{}">{}</text></g>"#,
-        &[
-            &class,
-            &Coordinate(X.0),
-            &at,
-            &Coordinate(X.1),
-            &Coordinate(label_end),
-            &Coordinate(at.0 - 4.0),
-            &label,
-        ],
+        r#"<g class="mark {}"><path d="M{} {}H{}"/></g>"#,
+        &[&class, &Coordinate(X.0), &at, &Coordinate(X.1)],
+    );
+}
+
+/// The labels of the three limits stand side by side, in case the limits are near.
+fn mark_label(svg: &mut Markup, class: &'static str, at: Coordinate, label: &str) {
+    let end = if class == "old" { X.1 - 100.0 } else { X.1 - 200.0 };
+    svg.fill(
+        r#"<g class="mark {}"><text x="{}" y="{}">{}</text></g>"#,
+        &[&class, &Coordinate(end), &Coordinate(at.0 - 4.0), &label],
     );
 }
 

@@ -66,9 +66,11 @@ fn keys(html: &mut Markup, method: &Method) {
         "all keys counted: exact".to_owned()
     } else {
         format!(
-            "counts of keys are estimates from one in {} keys; relative standard error {} %",
+            "counts of keys are estimates from one in {} keys, with a relative standard error of {} %; percentiles have a standard error of at most {} percentage points of keys",
             grouped(1_u64.checked_shl(sampling.level).unwrap_or(u64::MAX)),
-            percent(sampling.key_error_ppm)
+            percent(sampling.key_error_ppm),
+            // The error of a share p of n keys is the root of p (1 - p) / n, which is largest for a half.
+            percent(sampling.key_error_ppm.div_ceil(2))
         )
     };
     entry(html, "Keys", &text);
@@ -82,12 +84,25 @@ fn keys(html: &mut Markup, method: &Method) {
 }
 
 fn agree(html: &mut Markup, agreement: &Agreement) {
-    let text = format!(
-        "{} % of requests decided as the log has it; {} denied only in the log, {} denied only here",
+    let rules = if agreement.of == "compare" { " by the rules in force" } else { "" };
+    let mut text = format!(
+        "{} % of requests decided{rules} as the log has it; {} denied only in the log, {} denied only here",
         percent(agreement.agreement_ppm),
         grouped(agreement.only_recorded),
         grouped(agreement.only_simulated)
     );
+    if agreement.differences() > 0 {
+        let vanished = agreement
+            .by_shift
+            .iter()
+            .map(|found| format!("{} within {}", grouped(found.vanished), text::span(found.shift_us)));
+        text += &format!(
+            ". Of the {}, these vanish if the times of the log are a little wrong: {}; {} not",
+            counted(agreement.differences(), "difference"),
+            vanished.collect::<Vec<_>>().join(", "),
+            grouped(agreement.unexplained())
+        );
+    }
     entry(html, "Agreement", &text);
 }
 

@@ -2,9 +2,9 @@
 
 use super::data::{PageData, Series};
 use super::over_time;
-use super::text::{self, grouped, share};
+use super::text::{self, counted, grouped, share};
 use crate::markup::Markup;
-use crate::simulate::report::{AlgorithmsOfRule, Report};
+use crate::simulate::report::{AlgorithmsOfRule, KeyByAlgorithm, Report};
 
 /// Rules whose curves are drawn: those with most requests over the limit.
 const DRAWN: usize = 3;
@@ -16,9 +16,10 @@ pub(super) fn section(report: &Report, data: &PageData) -> Markup {
         return html;
     }
     html.raw(
-        r#"<section id="algorithms" aria-labelledby="algorithms-h"><h2 id="algorithms-h">Algorithms side by side</h2><p>The same traffic and the same limits, with all limits of the rule set as one algorithm. The pictures show the rules with most requests over the limit.</p>"#,
+        r#"<section id="algorithms" aria-labelledby="algorithms-h"><h2 id="algorithms-h">Algorithms side by side</h2><p>The same traffic and the same limits, with all limits of the rule set as one algorithm. The pictures show the keys and the rules with most requests over the limit.</p>"#,
     );
     table(&mut html, &report.algorithms);
+    keys(&mut html, &report.worst_keys, report.method.sampling.level > 0);
     for (place, rule) in worst(&report.algorithms).into_iter().enumerate() {
         picture(&mut html, (place, rule), report, data.points());
     }
@@ -57,6 +58,45 @@ fn table(html: &mut Markup, rules: &[AlgorithmsOfRule]) {
         }
     }
     html.raw("</tbody></table></div>");
+}
+
+/// A table with bars for each key; the longest bar is that of the largest count of the key.
+fn keys(html: &mut Markup, keys: &[KeyByAlgorithm], are_sampled: bool) {
+    if keys.is_empty() {
+        return;
+    }
+    html.raw(r#"<h3 id="worst-h">The keys with most requests over a limit</h3>"#);
+    if are_sampled {
+        html.raw(
+            r#"<p class="note">Of the keys in the sample: a key with more denials may not be in it.</p>"#,
+        );
+    }
+    html.raw(r#"<div class="worst">"#);
+    for key in keys {
+        let most = key.algorithms.iter().map(|count| count.over).max().unwrap_or(0).max(1);
+        html.fill(
+            r#"<table><caption><code>{}</code> of {}: {}</caption><thead><tr><th scope="col">Algorithm</th><th scope="col" colspan="2" class="n">Over</th></tr></thead><tbody>"#,
+            &[&text::cut(&key.key), &key.rule, &counted(key.asked, "request")],
+        );
+        for (place, count) in key.algorithms.iter().enumerate() {
+            let own = if count.is_own { " (as configured)" } else { "" };
+            // A width of at most 1,000 in a picture that is stretched to the column.
+            let length = u128::from(count.over) * 1_000 / u128::from(most);
+            html.fill(
+                r#"<tr><th scope="row">{}{}, burst {}</th><td><svg class="bar a{}" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true"><rect width="{}" height="10"/></svg></td><td class="n">{}</td></tr>"#,
+                &[
+                    &count.algorithm,
+                    &own,
+                    &grouped(count.burst.into()),
+                    &(place % 6),
+                    &length,
+                    &grouped(count.over),
+                ],
+            );
+        }
+        html.raw("</tbody></table>");
+    }
+    html.raw("</div>");
 }
 
 fn picture(html: &mut Markup, (place, rule): (usize, &AlgorithmsOfRule), report: &Report, points: usize) {

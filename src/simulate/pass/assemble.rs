@@ -5,15 +5,14 @@ use super::key_table::{KeyStatistics, KeyTable};
 use super::lane::RuleSets;
 use super::minutes::TimeAxis;
 use super::options::PassOptions;
-use super::side_by_side::{algorithms, comparison};
+use super::side_by_side::{algorithms, comparison, worst_keys};
 use super::tally::{Row, Sums, Tally};
 use super::top_keys::{Shown, top_denied};
 use super::verdict::verdict;
 use crate::engine::{Algorithm, Limit, Rule};
 use crate::simulate::map::Map;
 use crate::simulate::report::{
-    Agreement, KeySampling, Method, OldCounts, REPORT_VERSION, Report, RuleReport, Timeline, Totals, WhatIf,
-    share_ppm,
+    KeySampling, Method, OldCounts, REPORT_VERSION, Report, RuleReport, Timeline, Totals, WhatIf, share_ppm,
 };
 
 /// Ticks of the log's clock in the period of a limit that can be trusted.
@@ -29,8 +28,8 @@ pub(super) fn assemble(
 ) -> Report {
     let has_good = map.is_some_and(Map::has_good);
     method.sampling = sampling(&tally.keys);
-    let recorded = tally.sums.recorded;
-    method.agreement = map.filter(|map| map.has_was_limited()).map(|_| agreement(recorded));
+    let compared = if rules.in_force.is_some() { "compare" } else { "rules" };
+    method.agreement = tally.agreement.as_ref().map(|tally| tally.agreement(compared));
     let context = Context {
         rules,
         tally,
@@ -62,6 +61,7 @@ pub(super) fn assemble(
             .as_ref()
             .map(|old| comparison(tally, (&rules.judged, old), context.axis, has_good)),
         algorithms: algorithms(rules, tally, context.axis),
+        worst_keys: worst_keys(rules, tally, options.show_keys),
         method,
         ..Report::default()
     };
@@ -95,13 +95,6 @@ fn sampling(keys: &KeyTable) -> KeySampling {
     // The relative standard error of a count of n sampled keys is 1 / sqrt(n).
     let error = if keys.level() == 0 { 0 } else { 1_000_000 / kept.isqrt().max(1) };
     KeySampling { level: keys.level(), key_error_ppm: error, kept_keys: kept }
-}
-
-fn agreement(recorded: [[u64; 2]; 2]) -> Agreement {
-    let [[both_admit, only_simulated], [only_recorded, both_deny]] = recorded;
-    let all = both_admit + only_simulated + only_recorded + both_deny;
-    let agreement_ppm = share_ppm(both_admit + both_deny, all);
-    Agreement { both_admit, both_deny, only_recorded, only_simulated, agreement_ppm }
 }
 
 struct Context<'a> {

@@ -20,10 +20,21 @@ pub(super) struct KeyStatistics {
     pub asked: u32,
     pub units: u64,
     pub peaks: Peaks,
-    /// A bit for each algorithm that was over on the key.
-    pub algorithms_over: u8,
     /// `None` until a limit was over: few keys are ever denied.
     pub denials: Option<Box<Denials>>,
+}
+
+/// Rule sets of `--algorithms`: [`variants`](crate::simulate::variants).
+pub(super) const MAX_VARIANTS: usize = 5;
+
+/// The requests of one key that were over the limit as another algorithm.
+#[derive(Clone, Debug)]
+pub(super) struct OverByAlgorithm {
+    /// The index of the limit.
+    pub row: u32,
+    pub key: Box<str>,
+    /// In the order of the variants.
+    pub over: [u64; MAX_VARIANTS],
 }
 
 /// The denials of one key.
@@ -44,6 +55,9 @@ pub(super) struct Denials {
 #[derive(Debug)]
 pub(super) struct KeyTable {
     keys: HashMap<u64, KeyStatistics>,
+    /// Of the kept keys those that were over a limit as another algorithm: an entry of its own, so that the other keys
+    /// cost no memory for it.
+    by_algorithm: HashMap<u64, OverByAlgorithm>,
     level: u32,
     max_keys: usize,
 }
@@ -68,7 +82,7 @@ impl KeyTable {
     }
 
     fn with_max_keys(max_keys: usize) -> Self {
-        Self { keys: HashMap::new(), level: 0, max_keys }
+        Self { keys: HashMap::new(), by_algorithm: HashMap::new(), level: 0, max_keys }
     }
 
     /// The number of zero bits that the hash of a kept key has: keys are a sample of one in 2^level.
@@ -91,12 +105,41 @@ impl KeyTable {
             self.level += 1;
             let level = self.level;
             self.keys.retain(|hash, _| hash.trailing_zeros() >= level);
+            self.by_algorithm.retain(|hash, _| hash.trailing_zeros() >= level);
         }
         if hash.trailing_zeros() < self.level {
             return None;
         }
         let row = u32::try_from(row).unwrap_or(u32::MAX);
         Some(self.keys.entry(hash).or_insert_with(|| KeyStatistics { row, ..KeyStatistics::default() }))
+    }
+
+    /// Counts a request over the limit of a row as the algorithm of a variant, if the sample holds its key.
+    pub fn count_variant_over(&mut self, row: usize, key: &str, variant: usize) {
+        let hash = key_hash(row, key);
+        if self.entry(row, hash).is_none() {
+            return;
+        }
+        let row = u32::try_from(row).unwrap_or(u32::MAX);
+        let new = || OverByAlgorithm { row, key: key.into(), over: [0; MAX_VARIANTS] };
+        if let Some(over) = self.by_algorithm.entry(hash).or_insert_with(new).over.get_mut(variant) {
+            *over += 1;
+        }
+    }
+
+    /// The keys that were over a limit as another algorithm, in arbitrary order.
+    pub fn over_by_algorithm(&self) -> impl Iterator<Item = &OverByAlgorithm> {
+        self.by_algorithm.values()
+    }
+
+    /// Of one key.
+    pub fn variants_over(&self, row: usize, key: &str) -> Option<&OverByAlgorithm> {
+        self.by_algorithm.get(&key_hash(row, key))
+    }
+
+    /// The statistics of a key, if the sample holds it.
+    pub fn get(&self, row: usize, key: &str) -> Option<&KeyStatistics> {
+        self.keys.get(&key_hash(row, key))
     }
 
     fn is_full(&self) -> bool {

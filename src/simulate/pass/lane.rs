@@ -1,7 +1,9 @@
 //! The rule sets of a simulation, each with counters of its own.
 
-use crate::engine::{Charges, Decision, Enforcement, Plan, PlanError, Request, RuleSet};
-use crate::replay::{MemoryReplay, ReplayStore as _, ReplayStoreError};
+use super::agreement::{EarlierDenial, earlier_denial};
+use super::observation::Observation;
+use crate::engine::{Decision, Enforcement, Plan, PlanError, Request, RuleSet};
+use crate::replay::MemoryReplay;
 use crate::simulate::variants::Variant;
 
 /// The rule sets that decide every request.
@@ -23,6 +25,15 @@ pub(super) struct Decisions {
     pub judged: Decision,
     pub in_force: Option<Decision>,
     pub variants: Vec<Decision>,
+    /// Of the rules whose decisions the log has.
+    pub earlier_denial: Option<EarlierDenial>,
+}
+
+impl Decisions {
+    /// The decision to compare with that in the log: the log was written under the rules in force.
+    pub fn recorded(&self) -> &Decision {
+        self.in_force.as_ref().unwrap_or(&self.judged)
+    }
 }
 
 impl RuleSets {
@@ -53,16 +64,26 @@ impl Lanes {
         Self { stores, has_rules_in_force: rules.in_force.is_some() }
     }
 
-    /// Decides requests, each with its time and plans, in their order.
-    pub fn decide(&mut self, requests: Vec<(u64, Plans)>) -> Result<Vec<Decisions>, ReplayStoreError> {
+    /// Decides requests, each with its plans, in their order.
+    pub fn decide(&mut self, requests: Vec<(Observation, Plans)>) -> Vec<(Observation, Decisions)> {
+        let recorded_lane = usize::from(self.has_rules_in_force);
+        let mut earlier_denials = Vec::with_capacity(requests.len());
         let mut outcomes = Vec::with_capacity(self.stores.len());
-        for (lane, store) in self.stores.iter_mut().enumerate() {
-            let charges: Vec<(u64, &Charges)> =
-                requests.iter().map(|(t_us, plans)| (*t_us, &plans[lane].charges)).collect();
-            outcomes.push(store.decide(&charges)?.into_iter());
+        for (lane, store) in self.stores.iter().enumerate() {
+            let mut lane_outcomes = Vec::with_capacity(requests.len());
+            for (seen, plans) in &requests {
+                let charges = &plans[lane].charges;
+                if lane == recorded_lane {
+                    let looks_back = seen.was_limited;
+                    earlier_denials
+                        .push(looks_back.then(|| earlier_denial(store, charges, seen.t_us)).flatten());
+                }
+                lane_outcomes.push(store.decide_one(charges, seen.t_us));
+            }
+            outcomes.push(lane_outcomes.into_iter());
         }
         let mut decided = Vec::with_capacity(requests.len());
-        for (_, plans) in requests {
+        for ((seen, plans), earlier_denial) in requests.into_iter().zip(earlier_denials) {
             let outcomes = outcomes.iter_mut().map(|lane| lane.next().unwrap_or_default());
             let mut decisions = plans
                 .into_iter()
@@ -70,9 +91,10 @@ impl Lanes {
                 .map(|(plan, outcomes)| Decision::merge(plan, outcomes, Enforcement::Enforce));
             let Some(judged) = decisions.next() else { continue };
             let in_force = if self.has_rules_in_force { decisions.next() } else { None };
-            decided.push(Decisions { judged, in_force, variants: decisions.collect() });
+            let variants = decisions.collect();
+            decided.push((seen, Decisions { judged, in_force, variants, earlier_denial }));
         }
-        Ok(decided)
+        decided
     }
 
     pub fn evictions(&self) -> u64 {

@@ -3,11 +3,13 @@
 //! Parsing and planning run on every core, block by block; the blocks come back in their order, and one thread sorts,
 //! decides and counts. So the report does not depend on the number of threads.
 
+mod agreement;
 mod assemble;
 mod curves;
 mod key_table;
 mod lane;
 mod minutes;
+mod observation;
 mod options;
 mod parse;
 mod peaks;

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
+use super::agreement::AgreementTally;
 use super::assemble::assemble;
 use super::lane::{Lanes, Plans, RuleSets};
+use super::observation::Observation;
 use super::options::PassOptions;
 use super::parse::{Job, MAX_KEPT_FAULTS, Parsed, Planned};
 use super::sorter::Sorter;
-use super::tally::{Observation, Tally};
-use crate::replay::ReplayStoreError;
+use super::tally::Tally;
 use crate::simulate::log::{Block, BlockReader, Format, Input, lines, recognize};
 use crate::simulate::map::{Map, MapError, Mapping};
 use crate::simulate::report::{InputReport, Method, Report, UnreadableLine};
@@ -32,8 +33,6 @@ pub enum PassError {
     UnknownFormat(String),
     #[error("{name}: lines of the format {format} need a map: --map FILE says which descriptors they become")]
     NoMap { name: String, format: &'static str },
-    #[error(transparent)]
-    Store(#[from] ReplayStoreError),
     /// A thread panicked. Its message is on standard error.
     #[error("a thread of the simulation ended early")]
     Thread,
@@ -74,13 +73,13 @@ pub fn simulate(
         // Block by block in the order in which they were dealt out.
         for parser in parsers.iter().cycle() {
             let Ok(parsed) = parser.recv() else { break };
-            pass.add(parsed, &names)?;
+            pass.add(parsed, &names);
             progress(Progress { lines: pass.method.lines });
         }
         // After an error the parsers' ends of the channels close, and the reader ends.
         drop(parsers);
         let dealt = reader.join().map_err(|_| PassError::Thread)??;
-        pass.finish(dealt)
+        Ok(pass.finish(dealt))
     })
 }
 
@@ -206,6 +205,8 @@ impl<'a> Pass<'a> {
             digests: options.digests.clone(),
             ..Method::default()
         };
+        let mut tally = Tally::new(rules);
+        tally.agreement = map.filter(|map| map.has_was_limited()).map(|_| AgreementTally::default());
         Self {
             rules,
             map,
@@ -213,14 +214,14 @@ impl<'a> Pass<'a> {
             sorter: Sorter::new(options.reorder_us),
             ready: Vec::with_capacity(CHUNK),
             lanes: Lanes::new(rules),
-            tally: Tally::new(rules),
+            tally,
             method,
             has_millis: false,
             has_micros: false,
         }
     }
 
-    fn add(&mut self, parsed: Parsed, names: &[String]) -> Result<(), PassError> {
+    fn add(&mut self, parsed: Parsed, names: &[String]) {
         self.method.lines += parsed.lines;
         self.method.not_kept += parsed.not_kept;
         self.method.without_descriptor += parsed.without_descriptor;
@@ -235,32 +236,31 @@ impl<'a> Pass<'a> {
             self.has_micros |= !t_us.is_multiple_of(1_000);
             self.sorter.push(t_us, planned);
             while let Some((t_us, planned)) = self.sorter.pop_ready() {
-                self.decide(t_us, planned)?;
+                self.decide(t_us, planned);
             }
         }
-        Ok(())
     }
 
-    fn decide(&mut self, t_us: u64, planned: Planned) -> Result<(), PassError> {
+    fn decide(&mut self, t_us: u64, planned: Planned) {
         let Planned { is_good, was_limited, plans } = planned;
         self.ready.push((Observation { t_us, is_good, was_limited }, plans));
-        if self.ready.len() == CHUNK { self.decide_ready() } else { Ok(()) }
-    }
-
-    fn decide_ready(&mut self) -> Result<(), PassError> {
-        let (seen, requests): (Vec<_>, Vec<_>) =
-            self.ready.drain(..).map(|(seen, plans)| (seen, (seen.t_us, plans))).unzip();
-        for (seen, decisions) in seen.into_iter().zip(self.lanes.decide(requests)?) {
-            self.tally.count(seen, &decisions);
+        if self.ready.len() == CHUNK {
+            self.decide_ready();
         }
-        Ok(())
     }
 
-    fn finish(mut self, dealt: Dealt) -> Result<Report, PassError> {
+    fn decide_ready(&mut self) {
+        let ready = std::mem::replace(&mut self.ready, Vec::with_capacity(CHUNK));
+        for (seen, decisions) in self.lanes.decide(ready) {
+            self.tally.count(seen, decisions);
+        }
+    }
+
+    fn finish(mut self, dealt: Dealt) -> Report {
         while let Some((t_us, planned)) = self.sorter.pop() {
-            self.decide(t_us, planned)?;
+            self.decide(t_us, planned);
         }
-        self.decide_ready()?;
+        self.decide_ready();
         self.method.inputs = dealt.inputs;
         self.method.reordering = self.sorter.reordering;
         self.method.evictions = self.lanes.evictions();
@@ -271,6 +271,6 @@ impl<'a> Pass<'a> {
         };
         let mut report = assemble(self.rules, self.map, &self.tally, self.method, self.options);
         report.partial = dealt.is_partial;
-        Ok(report)
+        report
     }
 }

@@ -1,13 +1,18 @@
 //! The parts of the report that compare: two rule sets, and algorithms.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::key_table::KeyStatistics;
+use super::key_table::{KeyStatistics, MAX_VARIANTS};
 use super::lane::RuleSets;
 use super::minutes::TimeAxis;
 use super::tally::Tally;
+use super::top_keys::shown_key;
 use crate::engine::{LimitSpec, RuleSet};
-use crate::simulate::report::{AlgorithmCounts, AlgorithmsOfRule, Comparison, ComparisonTimeline, share_ppm};
+use crate::simulate::report::{
+    AlgorithmCounts, AlgorithmsOfRule, Comparison, ComparisonTimeline, KeyAlgorithmCount, KeyByAlgorithm,
+    share_ppm,
+};
 
 /// The judged rules against those in force.
 pub(super) fn comparison(
@@ -57,8 +62,10 @@ pub(super) fn algorithms(rules: &RuleSets, tally: &Tally, axis: TimeAxis) -> Vec
     let met = rules.judged.limits().iter().enumerate().filter(|(index, _)| tally.rows[*index].asked > 0);
     met.map(|(index, limit)| {
         let row = &tally.rows[index];
-        let keys_over = |holds: &dyn Fn(&KeyStatistics) -> bool| {
-            tally.keys.keys_of(index).filter(|key| holds(key)).count() as u64 * tally.keys.weight()
+        let weight = tally.keys.weight();
+        let variant_keys_over = |variant: usize| {
+            let keys = tally.keys.over_by_algorithm().filter(|key| key.row as usize == index);
+            keys.filter(|key| key.over[variant] > 0).count() as u64 * weight
         };
         let counts = |spec: &LimitSpec, asked, over| AlgorithmCounts {
             algorithm: spec.algorithm.name().to_owned(),
@@ -70,7 +77,7 @@ pub(super) fn algorithms(rules: &RuleSets, tally: &Tally, axis: TimeAxis) -> Vec
         };
         let own = AlgorithmCounts {
             is_own: true,
-            keys_over: keys_over(&|key| key.over() > 0),
+            keys_over: tally.keys.keys_of(index).filter(|key| key.over() > 0).count() as u64 * weight,
             over_by_step: row.over_by_minute.steps(&axis),
             ..counts(&limit.spec, row.asked, row.over)
         };
@@ -79,7 +86,7 @@ pub(super) fn algorithms(rules: &RuleSets, tally: &Tally, axis: TimeAxis) -> Vec
             let limit = variant.rules.limits().get(index)?;
             // A limit that cannot be of this algorithm stayed as it is.
             (limit.spec.algorithm == variant.algorithm).then(|| AlgorithmCounts {
-                keys_over: keys_over(&|key| key.algorithms_over & (1 << bit) != 0),
+                keys_over: variant_keys_over(bit),
                 over_by_step: found.over_by_minute.steps(&axis),
                 ..counts(&limit.spec, found.asked, found.over)
             })
@@ -90,4 +97,66 @@ pub(super) fn algorithms(rules: &RuleSets, tally: &Tally, axis: TimeAxis) -> Vec
         }
     })
     .collect()
+}
+
+/// The keys that are over their limit most often, as the rules have it or as any algorithm.
+const WORST_KEYS: usize = 3;
+
+/// A key of a judged limit.
+struct Candidate<'t> {
+    row: usize,
+    key: &'t str,
+    asked: u64,
+    /// Requests over the limit itself.
+    over: u64,
+    /// By variant.
+    by_variant: [u64; MAX_VARIANTS],
+}
+
+/// The worst keys of the whole report, each with its denials by algorithm.
+pub(super) fn worst_keys(rules: &RuleSets, tally: &Tally, shows_keys: bool) -> Vec<KeyByAlgorithm> {
+    if rules.variants.is_empty() {
+        return Vec::new();
+    }
+    let mut keys: Vec<Candidate<'_>> = candidates(tally, rules.judged.limits().len());
+    let rank = |key: &Candidate<'_>| Reverse((key.over, key.by_variant.iter().copied().max()));
+    keys.sort_unstable_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| (a.row, a.key).cmp(&(b.row, b.key))));
+    keys.truncate(WORST_KEYS);
+    let report = |found: Candidate<'_>| {
+        let limit = &rules.judged.limits()[found.row];
+        let count = |spec: &LimitSpec, over, is_own| KeyAlgorithmCount {
+            algorithm: spec.algorithm.name().to_owned(),
+            burst: spec.capacity(),
+            is_own,
+            over,
+        };
+        let others = rules.variants.iter().zip(found.by_variant).filter_map(|(variant, over)| {
+            let limit = variant.rules.limits().get(found.row)?;
+            (limit.spec.algorithm == variant.algorithm).then(|| count(&limit.spec, over, false))
+        });
+        KeyByAlgorithm {
+            rule: limit.label.to_string(),
+            key: shown_key(found.key, shows_keys),
+            asked: found.asked,
+            algorithms: [count(&limit.spec, found.over, true)].into_iter().chain(others).collect(),
+        }
+    };
+    keys.into_iter().map(report).collect()
+}
+
+/// The keys that were over one of the first `limits` limits, as the rules have it or as any algorithm.
+fn candidates(tally: &Tally, limits: usize) -> Vec<Candidate<'_>> {
+    let by_algorithm = tally.keys.over_by_algorithm().map(|found| {
+        let (row, key) = (found.row as usize, &*found.key);
+        let statistics = tally.keys.get(row, key);
+        let (over, asked) = statistics.map_or((0, 0), |found| (found.over(), u64::from(found.asked)));
+        Candidate { row, key, asked, over, by_variant: found.over }
+    });
+    let only_own = tally.keys.keys().filter(|key| key.over() > 0).filter_map(|key| {
+        let (row, text) = (key.row as usize, &*key.denials.as_ref()?.key);
+        let is_new = tally.keys.variants_over(row, text).is_none();
+        let (asked, over) = (key.asked.into(), key.over());
+        is_new.then_some(Candidate { row, key: text, asked, over, by_variant: [0; MAX_VARIANTS] })
+    });
+    by_algorithm.chain(only_own).filter(|key| key.row < limits).collect()
 }

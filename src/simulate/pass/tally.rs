@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::agreement::AgreementTally;
 use super::key_table::{KeyTable, key_hash, without_fingerprint};
 use super::lane::{Decisions, RuleSets};
 use super::minutes::MinuteCounts;
+use super::observation::Observation;
 use super::positions::Histogram;
 use super::space_saving::SpaceSaving;
 use crate::engine::{Applied, Code, Decision, Limit, LimitResult, Verdict};
@@ -63,16 +65,6 @@ pub(super) struct Sums {
     pub only_old_by_minute: MinuteCounts,
     pub only_new_by_minute: MinuteCounts,
     pub both_deny_by_minute: MinuteCounts,
-    /// `[recorded as denied][judged denies]`.
-    pub recorded: [[u64; 2]; 2],
-}
-
-/// A request and what its line says of it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Observation {
-    pub t_us: u64,
-    pub is_good: bool,
-    pub was_limited: bool,
 }
 
 /// All counts of a pass.
@@ -82,6 +74,8 @@ pub(super) struct Tally {
     pub rows: Vec<Row>,
     pub keys: KeyTable,
     pub sums: Sums,
+    /// If the log has decisions.
+    pub agreement: Option<AgreementTally>,
     /// The row of each limit in force.
     old_rows: Vec<usize>,
 }
@@ -125,7 +119,7 @@ impl Tally {
             // The limits of requests.
             old_rows.push(judged.len());
         }
-        Self { rows, keys: KeyTable::new(), sums: Sums::default(), old_rows }
+        Self { rows, keys: KeyTable::new(), sums: Sums::default(), agreement: None, old_rows }
     }
 
     /// The row of a limit in force.
@@ -134,7 +128,12 @@ impl Tally {
     }
 
     /// Counts the decisions about one request.
-    pub fn count(&mut self, seen: Observation, decisions: &Decisions) {
+    pub fn count(&mut self, seen: Observation, mut decisions: Decisions) {
+        let earlier_denial = decisions.earlier_denial.take();
+        if let Some(agreement) = &mut self.agreement {
+            agreement.count(seen, decisions.recorded(), earlier_denial);
+        }
+        let decisions = &decisions;
         let is_denied = decisions.judged.overall == Code::OverLimit;
         let (mut is_limited, mut is_shadow_over) = (false, false);
         for status in decisions.judged.statuses() {
@@ -213,10 +212,7 @@ impl Tally {
             if result.outcome.verdict == Verdict::Over {
                 counts.over += 1;
                 counts.over_by_minute.count(seen.t_us);
-                let hash = key_hash(index, without_fingerprint(key));
-                if let Some(statistics) = self.keys.entry(index, hash) {
-                    statistics.algorithms_over |= 1 << variant;
-                }
+                self.keys.count_variant_over(index, without_fingerprint(key), variant);
             }
         }
     }
@@ -231,7 +227,6 @@ impl Sums {
         self.good_denied += u64::from(seen.is_good && is_denied);
         let (first_us, _) = self.span_us.unwrap_or((seen.t_us, seen.t_us));
         self.span_us = Some((first_us, seen.t_us));
-        self.recorded[usize::from(seen.was_limited)][usize::from(is_denied)] += 1;
         let Some(in_force) = &decisions.in_force else { return };
         let old_denies = in_force.overall == Code::OverLimit;
         self.compared[usize::from(old_denies)][usize::from(is_denied)] += 1;

@@ -49,7 +49,7 @@ fn denied_key(
     // The table counts a kept key exactly.
     let (over, error) = denials.map_or((over, error), |denials| (denials.over, 0));
     DeniedKey {
-        key: if shown.keys { key.to_owned() } else { hashed(key) },
+        key: shown_key(key, shown.keys),
         over,
         error,
         good_over: denials.filter(|_| shown.good).map(|denials| denials.good_over),
@@ -63,7 +63,10 @@ fn denied_key(
     }
 }
 
-/// The first 16 hexadecimal digits of the key's SHA-256.
-fn hashed(key: &str) -> String {
+/// The key itself, or the first 16 hexadecimal digits of its SHA-256.
+pub(super) fn shown_key(key: &str, shows_keys: bool) -> String {
+    if shows_keys {
+        return key.to_owned();
+    }
     Sha256::digest(key.as_bytes())[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }

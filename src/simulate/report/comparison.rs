@@ -65,3 +65,28 @@ pub struct AlgorithmCounts {
     /// Requests over the limit per step of [`Timeline`](super::Timeline).
     pub over_by_step: Vec<u64>,
 }
+
+/// One key, and its limit as each algorithm.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct KeyByAlgorithm {
+    /// The label of the limit.
+    pub rule: String,
+    /// As in [`DeniedKey`](super::DeniedKey).
+    pub key: String,
+    /// Requests of the key that met the limit.
+    pub asked: u64,
+    /// The limit itself first, then the others.
+    pub algorithms: Vec<KeyAlgorithmCount>,
+}
+
+/// The requests of one key over a limit as one algorithm.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct KeyAlgorithmCount {
+    /// As rule files write it.
+    pub algorithm: String,
+    /// Units that an unused counter admits at once.
+    pub burst: u32,
+    /// Whether this is the limit as the rule file has it.
+    pub is_own: bool,
+    pub over: u64,
+}

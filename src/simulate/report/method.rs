@@ -28,7 +28,8 @@ pub struct Method {
     pub sampling: KeySampling,
     /// Counters evicted because memory was full: after that, limits admit too much. 0 in an exact report.
     pub evictions: u64,
-    /// With the map's `was_limited`: the simulated decisions against those in the log.
+    /// With the map's `was_limited`: the decisions of the rules in force (`--compare`), or else of the judged rules,
+    /// against those in the log.
     pub agreement: Option<Agreement>,
 }
 
@@ -93,6 +94,9 @@ pub struct KeySampling {
 /// Simulated denials against those in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Agreement {
+    /// Whose decisions are compared with the log: those of the rules in force, `compare`, if they were given; else
+    /// those of the judged `rules`.
+    pub of: String,
     pub both_admit: u64,
     pub both_deny: u64,
     /// Denied in the log, admitted in the simulation.
@@ -101,6 +105,36 @@ pub struct Agreement {
     pub only_simulated: u64,
     /// Requests on which both agree, of all.
     pub agreement_ppm: u64,
+    /// The differences that vanish when the time of the request is moved by at most so much: the log does not tell the
+    /// time of the decision any better. With those that follow from them: the unit is missing to a later request of the
+    /// same key. A shift counts only up to a tenth of the time in which the limit frees a unit: a larger one would
+    /// explain any difference. By rising shift, each with the differences of the smaller ones.
+    pub by_shift: Vec<ShiftCount>,
+}
+
+/// Differences between simulation and log that a shift in time explains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ShiftCount {
+    /// The requests are moved by at most this time.
+    pub shift_us: u64,
+    /// Differences that vanish.
+    pub vanished: u64,
+    /// Requests on which both agree then, of all.
+    pub agreement_ppm: u64,
+}
+
+impl Agreement {
+    /// Requests that are decided differently.
+    #[must_use]
+    pub fn differences(&self) -> u64 {
+        self.only_recorded + self.only_simulated
+    }
+
+    /// Differences that no shift explains.
+    #[must_use]
+    pub fn unexplained(&self) -> u64 {
+        self.differences() - self.by_shift.last().map_or(0, |largest| largest.vanished)
+    }
 }
 
 /// A bound of the command line.

@@ -9,9 +9,12 @@ mod rule;
 
 use serde::Serialize;
 
-pub use comparison::{AlgorithmCounts, AlgorithmsOfRule, Comparison, ComparisonTimeline};
+pub use comparison::{
+    AlgorithmCounts, AlgorithmsOfRule, Comparison, ComparisonTimeline, KeyAlgorithmCount, KeyByAlgorithm,
+};
 pub use method::{
-    Agreement, BoundCheck, FileDigest, InputReport, KeySampling, Method, Reordering, UnreadableLine,
+    Agreement, BoundCheck, FileDigest, InputReport, KeySampling, Method, Reordering, ShiftCount,
+    UnreadableLine,
 };
 pub use rule::{
     DemandPoint, DeniedKey, OldCounts, PeakWindow, Percentiles, Recommendation, RuleReport, Timeline, WhatIf,
@@ -41,6 +44,9 @@ pub struct Report {
     pub comparison: Option<Comparison>,
     /// With `--algorithms`: each limit as every algorithm, in the order of `rules`; else empty.
     pub algorithms: Vec<AlgorithmsOfRule>,
+    /// With `--algorithms`: the three keys of all limits that are over their limit most often, as every algorithm; else
+    /// empty. Of the keys in the sample, if [`KeySampling::level`] is not 0.
+    pub worst_keys: Vec<KeyByAlgorithm>,
     /// The bounds that were asked for (`--max-denied` and so on), kept or broken.
     pub bounds: Vec<BoundCheck>,
     pub method: Method,

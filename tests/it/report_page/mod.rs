@@ -54,6 +54,10 @@ pub(super) fn hostile(text: &str) -> Report {
         rule.rule = label;
         rule.algorithms.iter_mut().for_each(|counts| counts.algorithm = text());
     }
+    for key in &mut report.worst_keys {
+        (key.rule, key.key) = (text(), text());
+        key.algorithms.iter_mut().for_each(|count| count.algorithm = text());
+    }
     let comparison = report.comparison.as_mut().expect("a comparison");
     (comparison.only_in_new, comparison.only_in_old) = (vec![text()], vec![text()]);
     report.verdict = text();

@@ -3,9 +3,9 @@
 
 use ratelimitd::simulate::report::{
     Agreement, AlgorithmCounts, AlgorithmsOfRule, BoundCheck, Comparison, ComparisonTimeline, DemandPoint,
-    DeniedKey, FileDigest, InputReport, KeySampling, Method, OldCounts, PeakWindow, Percentiles,
-    REPORT_VERSION, Recommendation, Reordering, Report, RuleReport, Timeline, Totals, WhatIf, WhatIfPoint,
-    share_ppm,
+    DeniedKey, FileDigest, InputReport, KeyAlgorithmCount, KeyByAlgorithm, KeySampling, Method, OldCounts,
+    PeakWindow, Percentiles, REPORT_VERSION, Recommendation, Reordering, Report, RuleReport, ShiftCount,
+    Timeline, Totals, WhatIf, WhatIfPoint, share_ppm,
 };
 
 /// Monday, 16 November 2026, 00:00 UTC.
@@ -261,6 +261,7 @@ pub fn report(samples: &[Sample]) -> Report {
         totals,
         unmet_rules: vec!["edge.api_kye".to_owned()],
         algorithms: rules.iter().map(algorithms).collect(),
+        worst_keys: worst_keys(&rules[0]),
         bounds: bounds(&rules[0]),
         comparison: Some(comparison),
         method: method(requests),
@@ -324,6 +325,22 @@ fn algorithms(rule: &RuleReport) -> AlgorithmsOfRule {
     AlgorithmsOfRule { rule: rule.rule.clone(), algorithms: [own].into_iter().chain(others).collect() }
 }
 
+fn worst_keys(rule: &RuleReport) -> Vec<KeyByAlgorithm> {
+    let count = |over: u64, (algorithm, percent): (&str, u64)| KeyAlgorithmCount {
+        algorithm: algorithm.to_owned(),
+        burst: rule.burst,
+        is_own: percent == 100,
+        over: over * percent / 100,
+    };
+    let keys = rule.top_denied.iter().take(3).map(|key| KeyByAlgorithm {
+        rule: rule.rule.clone(),
+        key: key.key.clone(),
+        asked: key.asked.unwrap_or(0),
+        algorithms: [("fixed_window", 100), ("gcra", 140)].map(|algorithm| count(key.over, algorithm)).into(),
+    });
+    keys.collect()
+}
+
 fn bounds(rule: &RuleReport) -> Vec<BoundCheck> {
     let broken = format!("{} denies {} of {} requests", rule.rule, rule.over, rule.asked);
     vec![
@@ -374,6 +391,8 @@ fn method(requests: u64) -> Method {
             only_recorded: 14,
             only_simulated: 6,
             agreement_ppm: 999_986,
+            by_shift: vec![ShiftCount { shift_us: 1_000, vanished: 18, agreement_ppm: 999_999 }],
+            of: "compare".to_owned(),
         }),
         ..Method::default()
     }

@@ -1,5 +1,6 @@
 //! `simulate`: access logs in every format, the numbers of its report, and what it refuses.
 
+mod agreement;
 mod bounds;
 mod envoy;
 mod formats;

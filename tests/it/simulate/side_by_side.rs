@@ -106,6 +106,48 @@ fn a_limit_is_tried_as_every_algorithm() {
 }
 
 #[test]
+fn the_worst_keys_are_shown_by_algorithm() {
+    // User n sends n requests before a full minute, and n after it.
+    let burst = |start: u64, user: u64| (0..user).map(move |at| (start + at * 1_000, user));
+    let mut requests: Vec<(u64, u64)> =
+        (1..=14).flat_map(|user| burst(T0 + 59_900_000, user).chain(burst(T0 + 60_100_000, user))).collect();
+    requests.sort_unstable();
+    let log: String = requests.iter().map(|(at, user)| line(*at, &format!("u{user}"))).collect();
+    let simulation = Simulation::new(&rules(10, "fixed_window")).log("log.jsonl", &log);
+    let ended = simulation.with(&["--algorithms", "--show-keys"]).succeed();
+    let keys = ended.report["worst_keys"].as_array().expect("keys").clone();
+    let found: Vec<(&str, u64, Vec<u64>)> = keys
+        .iter()
+        .map(|key| {
+            let counts = key["algorithms"].as_array().expect("algorithms").iter();
+            let over = counts.map(|count| count["over"].as_u64().expect("a count")).collect();
+            (key["key"].as_str().expect("a key"), key["asked"].as_u64().expect("a count"), over)
+        })
+        .collect();
+    // As configured; fixed window, sliding window, sliding log, GCRA with a burst of 10 and of 1.
+    let expected = [
+        ("{d|user=u14}", 28, vec![8, 8, 18, 18, 18, 27]),
+        ("{d|user=u13}", 26, vec![6, 6, 16, 16, 16, 25]),
+        ("{d|user=u12}", 24, vec![4, 4, 14, 14, 14, 23]),
+    ];
+    assert_eq!(found, expected);
+    let without = Simulation::new(&rules(10, "fixed_window")).log("log.jsonl", &log).succeed();
+    assert_eq!(without.report["worst_keys"], json!([]));
+}
+
+#[test]
+fn a_key_that_only_another_algorithm_denies_is_a_worst_key() {
+    let burst = |start: u64| (0..10).map(move |at| line(start + at * 1_000, "u")).collect::<String>();
+    let log = burst(T0 + 59_900_000) + &burst(T0 + 60_100_000);
+    let ended =
+        Simulation::new(&rules(10, "fixed_window")).log("log.jsonl", &log).with(&["--algorithms"]).succeed();
+    let key = &ended.report["worst_keys"][0];
+    assert_eq!((&key["asked"], &key["algorithms"][0]["over"]), (&json!(20), &json!(0)), "{key}");
+    assert_eq!(key["algorithms"][4]["over"], 10);
+    assert_eq!(key["key"].as_str().map(str::len), Some(16), "hashed");
+}
+
+#[test]
 fn the_recommended_limit_touches_few_keys() {
     // 1,000 users with 1 to 20 requests in each of three minutes, and one with 500.
     let mut requests = Vec::new();

@@ -29,7 +29,7 @@ pub struct Bootstrap {
     tls: Option<Value>,
     routes: Vec<Value>,
     tcp_descriptors: Value,
-    access_log: Option<Value>,
+    access_logs: Vec<Value>,
 }
 
 /// A route to the upstream, with `rate_limits` in the route table.
@@ -58,7 +58,7 @@ impl Bootstrap {
             tls: None,
             routes: Vec::new(),
             tcp_descriptors: json!([{"entries": [{"key": "listener", "value": "tcp"}]}]),
-            access_log: None,
+            access_logs: Vec::new(),
         }
     }
 
@@ -98,13 +98,14 @@ impl Bootstrap {
         self
     }
 
-    /// Writes a log of the requests to a file: in Envoy's default format, or one JSON object of `fields` per line.
+    /// Writes a log of the requests to a file, besides those asked for before: in Envoy's default format, or one JSON
+    /// object of `fields` per line.
     pub fn access_log(mut self, path: &Path, fields: Option<Value>) -> Self {
         let mut log = json!({"@type": FILE_LOG_TYPE, "path": path});
         if let Some(fields) = fields {
             log["log_format"] = json!({"json_format": fields});
         }
-        self.access_log = Some(json!([{"name": "envoy.access_loggers.file", "typed_config": log}]));
+        self.access_logs.push(json!({"name": "envoy.access_loggers.file", "typed_config": log}));
         self
     }
 
@@ -125,9 +126,7 @@ impl Bootstrap {
         filter["enable_x_ratelimit_headers"] = json!("DRAFT_VERSION_03");
         let filters = json!([{"name": FILTER, "typed_config": filter}, router()]);
         let mut manager = connection_manager("ingress", &filters, &json!(self.routes));
-        if let Some(log) = &self.access_log {
-            manager["typed_config"]["access_log"] = log.clone();
-        }
+        manager["typed_config"]["access_log"] = json!(self.access_logs);
         json!({
             "name": "http",
             "address": any_port(),

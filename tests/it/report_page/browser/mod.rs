@@ -1,5 +1,7 @@
 //! The page in a headless Chromium: needs the program `chromium`.
 
+mod access;
+
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -108,6 +110,20 @@ fn the_numbers_of_the_page_are_those_of_the_report() {
         assert_eq!(peaks.iter().map(|cell| digits(cell)).collect::<Vec<_>>(), expected);
     }
     assert_eq!(browser.texts(".verdict"), [report.verdict.as_str()]);
+    for (place, key) in report.worst_keys.iter().enumerate() {
+        let table = format!(".worst table:nth-child({})", place + 1);
+        let caption = browser.texts(&format!("{table} caption")).remove(0);
+        assert!(caption.starts_with(&key.key) && caption.contains(&key.rule), "{caption}");
+        let shown = browser.texts(&format!("{table} tbody .n"));
+        let expected: Vec<u64> = key.algorithms.iter().map(|count| count.over).collect();
+        assert_eq!(shown.iter().map(|cell| digits(cell)).collect::<Vec<_>>(), expected);
+        // The longest bar has the length of its column, the others their share of it.
+        let bars = browser.evaluate(&format!(
+            "[...document.querySelectorAll('{table} rect')].map((bar) => bar.width.baseVal.value)"
+        ));
+        let most = *expected.iter().max().expect("algorithms");
+        assert_eq!(bars, json!(expected.iter().map(|over| over * 1_000 / most).collect::<Vec<u64>>()));
+    }
     let by_hour = browser.texts("#rule-0 .heat tbody tr:first-child td");
     let over = report.rules[0].timeline.over.iter();
     // 15 minutes a step; Monday is the first day of the sample.
@@ -300,36 +316,4 @@ fn save_pictures(browser: &mut Chromium, name: &str) {
     let bottom = u32::try_from(bottom.as_u64().expect("a place")).expect("a page of some thousand pixels");
     let picture = STANDARD.decode(browser.screenshot(0, bottom, 1_200)).expect("base64");
     std::fs::write(format!("docs/pictures/report-{name}.png"), picture).expect("a writable folder");
-}
-
-#[test]
-fn a_screen_reader_gets_a_name_for_everything() {
-    let report = report();
-    let mut browser = Chromium::open(&page::html(&report), Colors::Light);
-    let tree = browser.call("Accessibility.getFullAXTree", json!({}));
-    let nodes = tree["nodes"].as_array().expect("nodes").clone();
-    let named = |role: &str| -> Vec<String> {
-        let nodes = nodes.iter().filter(|node| node["role"]["value"] == role && node["ignored"] == false);
-        nodes.map(|node| node["name"]["value"].as_str().unwrap_or_default().to_owned()).collect()
-    };
-    let pictures = [named("image"), named("img")].concat();
-    assert!(pictures.len() > 2 * report.rules.len(), "{pictures:?}");
-    for (role, names) in [
-        ("picture", pictures),
-        ("slider", named("slider")),
-        ("table", named("table")),
-        ("button", named("button")),
-        ("region", named("region")),
-        ("columnheader", named("columnheader")),
-    ] {
-        assert!(!names.is_empty() && names.iter().all(|name| !name.is_empty()), "{role}: {names:?}");
-    }
-    assert_eq!(named("slider")[0], "What if the limit per 1 min were");
-    let live = nodes.iter().filter(|node| {
-        let properties = node["properties"].as_array().into_iter().flatten();
-        properties
-            .into_iter()
-            .any(|property| property["name"] == "live" && property["value"]["value"] == "polite")
-    });
-    assert!(live.count() > report.rules.len(), "the effects of the sliders and the sorting are announced");
 }
