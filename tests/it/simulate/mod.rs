@@ -3,6 +3,7 @@
 mod agreement;
 mod bounds;
 mod envoy;
+mod figures;
 mod formats;
 mod input;
 mod interrupt;
@@ -11,6 +12,7 @@ mod nginx;
 mod same_as_replay;
 mod schema;
 mod side_by_side;
+mod terminal;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
