@@ -17,7 +17,7 @@ const KEYS: usize = 10;
 
 /// Points of a curve and columns of a picture over time, by the number of rules: 20 rules have to fit into 400 KB.
 pub(super) fn points(rules: usize) -> usize {
-    (1_320 / rules.max(1)).clamp(66, 160)
+    (1_240 / rules.max(1)).clamp(62, 160)
 }
 
 /// The content of the JSON block.
