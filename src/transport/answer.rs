@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::headers::{self, Header};
-use super::{ResponseOptions, metadata, summary};
+use super::{HeaderStyle, ResponseOptions, metadata, summary};
 use crate::engine::{Applied, Code, Decision, Limit, LimitResult, Metadata, Request, Status};
 
 /// A decision, its request, and the options that select the parts of the response.
@@ -37,6 +37,13 @@ impl<'d> DecisionAnswer<'d> {
     pub fn statuses(&self) -> impl ExactSizeIterator<Item = DescriptorStatus<'d>> {
         let options = self.options;
         self.decision.statuses().map(move |status| descriptor_status(status, options))
+    }
+
+    /// Whether the answer has neither headers nor metadata.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        let ResponseOptions { headers, retry_after, dynamic_metadata, .. } = self.options;
+        *headers == HeaderStyle::None && !retry_after && !dynamic_metadata && self.metadata().is_none()
     }
 
     #[must_use]

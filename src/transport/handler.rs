@@ -2,8 +2,8 @@
 //! Knows no wire format.
 
 use super::{
-    Bounds, CallerAnswer, DecisionAnswer, DecisionCallError, ErrorKind, Failures, OnInvalid, RawDescriptor,
-    RawRequest, ResponseOptions,
+    Bounds, CallerAnswer, DecisionAnswer, DecisionCallError, ErrorKind, Failures, OnInvalid, RawRequest,
+    ResponseOptions,
 };
 use crate::engine::{Caller, Request, Store};
 use crate::limiter::Limiter;
@@ -24,15 +24,14 @@ pub struct Handler<S> {
 impl<S: Store> Handler<S> {
     /// Decides the request in `message` and converts the answer to `A`, the caller's format. The measured duration of
     /// the call includes both conversions. `span` gets what is asked and decided.
-    pub(super) async fn decide<A, D>(
+    pub(super) async fn decide<A>(
         &self,
-        message: impl TryInto<RawRequest<D>, Error: Into<DecisionCallError>>,
+        message: impl TryInto<RawRequest, Error: Into<DecisionCallError>>,
         caller: Caller,
         span: &mut CallSpan,
     ) -> Result<A, DecisionCallError>
     where
         A: CallerAnswer,
-        D: Into<RawDescriptor>,
     {
         let _timer = self.meter.start();
         let request = match self.validate(message, caller) {
@@ -73,9 +72,9 @@ impl<S: Store> Handler<S> {
         }
     }
 
-    fn validate<D: Into<RawDescriptor>>(
+    fn validate(
         &self,
-        message: impl TryInto<RawRequest<D>, Error: Into<DecisionCallError>>,
+        message: impl TryInto<RawRequest, Error: Into<DecisionCallError>>,
         caller: Caller,
     ) -> Result<Request, DecisionCallError> {
         let raw = message.try_into().map_err(Into::into)?;

@@ -19,15 +19,14 @@ pub struct Bounds {
     pub max_value_bytes: usize,
 }
 
-/// `envoy.service.ratelimit.v3.RateLimitRequest`. `D` is the descriptor of the wire format: it becomes the engine's
-/// descriptor in one pass, during validation.
+/// `envoy.service.ratelimit.v3.RateLimitRequest`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase", bound = "D: Default + Deserialize<'de>")]
-pub struct RawRequest<D = RawDescriptor> {
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct RawRequest {
     #[serde(deserialize_with = "default_if_null")]
     pub domain: String,
     #[serde(deserialize_with = "objects")]
-    pub descriptors: Vec<D>,
+    pub descriptors: Vec<RawDescriptor>,
     /// 0 means 1.
     #[serde(deserialize_with = "unsigned_number", alias = "hits_addend")]
     pub hits_addend: u32,
@@ -60,7 +59,7 @@ pub struct RawLimit {
     pub unit_multiplier: Option<u32>,
 }
 
-impl<D: Into<RawDescriptor>> RawRequest<D> {
+impl RawRequest {
     /// Returns the request, of no known caller, if it is complete and within `bounds`. Limits of descriptors are
     /// checked first, because only their conversion can fail.
     ///
@@ -71,7 +70,7 @@ impl<D: Into<RawDescriptor>> RawRequest<D> {
         bounds.check_count(self.descriptors.len())?;
         let indexed = self.descriptors.into_iter().enumerate();
         let descriptors = indexed
-            .map(|(index, raw)| Descriptor::try_from(raw.into()).map_err(|cause| cause.at(index)))
+            .map(|(index, raw)| Descriptor::try_from(raw).map_err(|cause| cause.at(index)))
             .collect::<Result<_, _>>()?;
         let (domain, hits_addend, caller) = (self.domain, self.hits_addend, Caller::default());
         let request = Request { domain, hits_addend, descriptors, caller };

@@ -6,32 +6,16 @@ use std::task::{Context, Poll};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use hyper::body::{Body, Bytes, Frame};
-use prost::Message;
-use prost::bytes::{BufMut as _, BytesMut};
-
-use super::message::PREFIX_BYTES;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// The parts that were not sent yet.
 #[derive(Debug)]
 pub(super) enum AnswerBody {
+    /// With its prefix.
     Message(Bytes),
     Trailers,
     Nothing,
-}
-
-impl AnswerBody {
-    pub(super) fn encode(answer: &impl Message) -> Self {
-        let length = answer.encoded_len();
-        let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
-        // Not compressed.
-        bytes.put_u8(0);
-        // An answer has some hundred bytes for each descriptor; the request had to fit in less.
-        bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-        answer.encode_raw(&mut bytes);
-        Self::Message(bytes.freeze())
-    }
 }
 
 impl Body for AnswerBody {

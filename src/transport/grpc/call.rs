@@ -9,12 +9,14 @@ use prost::Message as _;
 use tonic::Status;
 
 use super::answer_body::AnswerBody;
+use super::encoded_answer::EncodedAnswer;
 use super::field_count;
 use super::message::{MessageBounds, read_message};
-use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use super::usual_request::usual_request;
 use crate::engine::{Caller, Store};
 use crate::telemetry::traces::CallSpan;
-use crate::transport::{Bounds, DecisionCallError, Handler, MessageError};
+use crate::transport::{Bounds, DecisionCallError, Handler, MessageError, RawRequest};
 
 /// The path of the decision call.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -32,7 +34,7 @@ impl<S: Store> DecisionCalls<S> {
         B: Body<Data = Bytes> + Unpin,
     {
         match self.decide(body, caller, &mut span).await {
-            Ok(answer) => ok(AnswerBody::encode(&answer)),
+            Ok(EncodedAnswer(message)) => ok(AnswerBody::Message(message)),
             Err(error) => refusal(Status::from(error)),
         }
     }
@@ -42,23 +44,26 @@ impl<S: Store> DecisionCalls<S> {
         body: B,
         caller: Caller,
         span: &mut CallSpan,
-    ) -> Result<RateLimitResponse, DecisionCallError>
+    ) -> Result<EncodedAnswer, DecisionCallError>
     where
         B: Body<Data = Bytes> + Unpin,
     {
         let message = read_message(body, &self.bounds).await.map_err(DecisionCallError::from);
-        match message.and_then(|message| decode(message, &self.handler.bounds)) {
+        match message.and_then(|message| decode(&message, &self.handler.bounds)) {
             Ok(request) => self.handler.decide(request, caller, span).await,
             Err(error) => self.handler.refuse(error, span),
         }
     }
 }
 
-fn decode(message: Bytes, bounds: &Bounds) -> Result<RateLimitRequest, DecisionCallError> {
-    field_count::check(&message, bounds)?;
+fn decode(message: &[u8], bounds: &Bounds) -> Result<RawRequest, DecisionCallError> {
+    if let Some(request) = usual_request(message) {
+        return Ok(request);
+    }
+    field_count::check(message, bounds)?;
     // The text of the error names the field, and holds no value.
     let malformed = |error: prost::DecodeError| MessageError::Malformed { cause: error.to_string() };
-    Ok(RateLimitRequest::decode(message).map_err(malformed)?)
+    Ok(RateLimitRequest::decode(message).map_err(malformed)?.into())
 }
 
 fn ok(body: AnswerBody) -> Response<AnswerBody> {

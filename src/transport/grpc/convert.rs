@@ -13,9 +13,13 @@ use super::pb::envoy::extensions::common::ratelimit::v3 as common;
 use super::pb::envoy::service::ratelimit::v3::rate_limit_response as wire;
 use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
-impl From<RateLimitRequest> for RawRequest<common::RateLimitDescriptor> {
+impl From<RateLimitRequest> for RawRequest {
     fn from(message: RateLimitRequest) -> Self {
-        Self { domain: message.domain, descriptors: message.descriptors, hits_addend: message.hits_addend }
+        Self {
+            domain: message.domain,
+            descriptors: message.descriptors.into_iter().map(RawDescriptor::from).collect(),
+            hits_addend: message.hits_addend,
+        }
     }
 }
 

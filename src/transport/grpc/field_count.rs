@@ -5,7 +5,7 @@
 use crate::transport::{Bounds, DecisionCallError, DescriptorError, MessageError, RequestError};
 
 /// Shorter messages are not counted: decoding so few fields costs less than a decision.
-const COUNTED_FROM_BYTES: usize = 1_024;
+pub(super) const COUNTED_FROM_BYTES: usize = 1_024;
 
 /// What is known of the fields of a message.
 #[derive(Clone, Copy)]

@@ -1,8 +1,8 @@
 //! gRPC: the contract with Envoy, served by one single-threaded runtime per core.
 //!
-//! The path of a call: `dispatch` -> `call`, which reads the `message` -> `Handler::decide`, which calls `convert` for
-//! the request and for the answer -> `answer_body`. Outside this module only the client of the `check` command uses
-//! generated types.
+//! The path of a call: `dispatch` -> `call`, which reads the `message` and makes a request of it (`usual_request`, else
+//! `field_count` and `convert`) -> `Handler::decide` -> `encoded_answer` -> `answer_body`. Outside this module only the
+//! client of the `check` command uses generated types.
 
 mod acceptor;
 mod answer_body;
@@ -12,6 +12,7 @@ mod connection;
 mod connection_server;
 mod convert;
 mod dispatch;
+mod encoded_answer;
 mod field_count;
 mod health;
 mod message;
@@ -25,8 +26,10 @@ mod stream_body;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod usual_request;
 mod worker;
 mod worker_pool;
 
 pub use server::serve;
 pub use service::{BoxError, GrpcError, GrpcOptions, GrpcService, WorkerContext};
+pub use usual_request::usual_request;
