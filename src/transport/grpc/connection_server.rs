@@ -114,6 +114,8 @@ where
     let mut patience = pin!(tokio::time::sleep(finish_within));
     loop {
         tokio::select! {
+            // The connection first: an answer that is decided when the pause ends is still written.
+            biased;
             ended = &mut connection => return ended,
             () = patience.as_mut() => return Ok(()),
             () = tokio::time::sleep(ACKNOWLEDGE_WITHIN) => {

@@ -143,7 +143,7 @@ fn a_large_file_of_the_wrong_kind_has_one_short_message() {
             format!("[{}", large_file("[],")),
             "error loading config file: a list or map in brackets is too long",
         ),
-        (large_file("\0"), "error loading config file: found unprintable character"),
+        (large_file("\0"), "error loading config file: control characters are not allowed (U+0000)"),
     ];
     for (text, expected) in table {
         assert!(text.len() <= EIGHT_MIB);

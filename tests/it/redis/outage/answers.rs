@@ -115,11 +115,11 @@ async fn a_server_that_takes_a_permission_away_noperm() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_takes_only_the_permission_to_change_counters_away() {
     let redis = Redis::start();
-    // A hit on a fixed window does not change when its counter expires, so the script uses SET.
+    // A hit on a fixed window does not change when its counter expires, so the script uses SETRANGE.
     let rules = RULES.replace("gcra", "fixed_window");
     let plan = Plan::new(&rules).redis(&redis.url()).set("store.redis.timeout", PATIENT);
     let mut fixture = Fixture::start_with(plan).await;
-    redis.run::<()>(&["ACL", "SETUSER", "default", "-set"]).expect("ACL SETUSER");
+    redis.run::<()>(&["ACL", "SETUSER", "default", "-setrange"]).expect("ACL SETUSER");
     fixture.first_failure().await;
     fixture.policies_are_in_force(&Symptoms { kind: "forbidden", logged: "the store denies access" }).await;
     assert_eq!(fixture.times_logged("breaker closed"), 0, "no probe succeeds");
