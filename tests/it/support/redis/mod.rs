@@ -2,15 +2,17 @@
 //! another program to run in its place.
 
 use std::ffi::OsString;
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
+use std::time::Duration;
 
 use ratelimitd::store::redis::RedisUrl;
 use redis::{Client, Commands, FromRedisValue, InfoDict, RedisResult};
 use tempfile::TempDir;
 
 use super::daemon::{Daemon, NotReady};
-use super::{ports, wait};
+use super::ports;
 
 pub mod cluster;
 pub mod proxy;
@@ -76,19 +78,21 @@ impl Redis {
         self.daemon = launch(self.address, &self.directory).expect("redis-server starts again on its port");
     }
 
-    /// Starts a server with further settings; returns when its port is open.
+    /// Starts a server with further settings; returns when it answers.
     pub fn start_with(settings: &[&str]) -> Self {
         let mut redis = Self::start();
         redis.restart_with(settings);
         redis
     }
 
-    /// Starts the server again with further settings; returns when its port is open.
+    /// Starts the server again with further settings; returns when it answers, if only with an error. By then it has
+    /// opened all its ports.
     pub fn restart_with(&mut self, settings: &[&str]) {
         self.stop();
         let address = self.address;
         self.daemon = spawn(address, &self.directory, settings);
-        wait::expect("redis-server listens", || TcpStream::connect(address).is_ok());
+        let ready = self.daemon.wait_ready(|_| answers(address).ok()?.then_some(()));
+        ready.expect("redis-server starts with these settings");
     }
 
     /// Runs one command, as redis-cli does: `redis.run(&["GET", "key"])`.
@@ -157,6 +161,14 @@ fn spawn(address: SocketAddr, directory: &TempDir, settings: &[&str]) -> Daemon 
     command.args(["--save", "", "--appendonly", "no", "--daemonize", "no", "--hz", "100"]);
     command.args(settings);
     Daemon::spawn("redis-server", "make tools", &mut command)
+}
+
+/// Whether the server answers a PING. It may ask for a password, or still load its data.
+fn answers(address: SocketAddr) -> io::Result<bool> {
+    let mut connection = TcpStream::connect(address)?;
+    connection.set_read_timeout(Some(Duration::from_secs(1)))?;
+    connection.write_all(b"PING\r\n")?;
+    Ok(connection.read(&mut [0; 64])? > 0)
 }
 
 /// The id of the process that answers at `address`. It differs if a server of another test has the port.
