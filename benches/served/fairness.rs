@@ -1,4 +1,7 @@
 //! What a connection with a thousand calls in flight costs another connection of the same worker.
+//!
+//! The service has a core for itself. On the others run Redis and the generator of the quiet connection before the
+//! generator of the busy one, so that the figures are the service's and not the scheduler's.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,6 +11,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::load::{self, Load, Pace, Tally};
+use crate::placement;
 use crate::processes::Redis;
 use crate::scenario::{Program, Scenario, message};
 
@@ -24,6 +28,7 @@ const IN_FLIGHT: [usize; 4] = [0, 50, 250, 1_000];
 
 /// Prints a row for each store and number of calls in flight, and fails if one is above [`MOST_TIMES`].
 pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
+    placement::leave_first_core().expect("two cores");
     println!(
         "| counters in | calls in flight on another connection | its calls/s | p50 ms | p99 ms | failed |"
     );
@@ -32,8 +37,12 @@ pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
     for name in ["memory", "Redis"] {
         let redis = (name == "Redis").then(Redis::start);
         let rules = Scenario { limit: 1_000_000, ..Scenario::DEFAULT }.rule_file();
+        if let Some(redis) = &redis {
+            placement::run_first(&redis.process).expect("the right to raise a priority");
+        }
         let redis_port = redis.as_ref().map(|redis| redis.port);
         let service = program.serve(&rules, redis_port, &[("RATELIMITD__SERVER__WORKERS", "1")]);
+        placement::give_first_core(&service.process).expect("the right to place a process");
         let load = |pace, duration| Load {
             target: service.address,
             connections: 1,
@@ -47,7 +56,12 @@ pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
             let busy = load(Pace::Closed { in_flight }, duration + 2 * MARGIN);
             let busy = thread::spawn(move || load::generate(&busy));
             thread::sleep(MARGIN);
-            let quiet = load::generate(&load(Pace::Open { per_second: QUIET }, duration));
+            let quiet = load(Pace::Open { per_second: QUIET }, duration);
+            let quiet = thread::spawn(move || {
+                placement::run_this_thread_first().expect("the right to raise a priority");
+                load::generate(&quiet)
+            });
+            let quiet = quiet.join().expect("no worker panics");
             let busy = busy.join().expect("no worker panics");
             print_row(name, in_flight, &quiet, &busy);
             let p99_us = p99(&quiet.latency);

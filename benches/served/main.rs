@@ -16,6 +16,7 @@ mod instructions;
 mod load;
 mod overload;
 mod picture;
+mod placement;
 #[path = "../common/processes.rs"]
 mod processes;
 mod questions;

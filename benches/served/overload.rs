@@ -1,7 +1,7 @@
 //! More calls than Redis can decide: how many are decided in time, at multiples of its saturation.
 //!
-//! Redis is the limit, not the cores: each call meets [`LIMITS`] limits, which cost Redis several times the CPU that
-//! they cost the service. The table shows the CPU of both: a saturated Redis uses one core.
+//! Redis is the limit, not the cores: it has one to itself, and each call meets [`LIMITS`] limits, which cost Redis
+//! several times the CPU that they cost the service. The table shows the CPU of both: a saturated Redis uses one core.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -12,6 +12,7 @@ use bytes::Bytes;
 
 use crate::cpu;
 use crate::load::{self, Load, Pace, Tally};
+use crate::placement;
 use crate::processes::Redis;
 use crate::scenario::{Program, Served, message};
 
@@ -93,7 +94,7 @@ impl Bench {
     fn start(program: Program<'_>) -> Self {
         let limit = |n| {
             format!(
-                "      - {{ name: l{n}, unit: second, requests_per_unit: {}, algorithm: gcra }}\n",
+                "      - {{ name: l{n}, unit: second, requests_per_unit: {}, algorithm: sliding_log }}\n",
                 1_000 + n
             )
         };
@@ -101,7 +102,9 @@ impl Bench {
         let rules = format!(
             "domain: bench\ndescriptors:\n  - key: user0\n    descriptors:\n    - key: path\n      rate_limits:\n{limits}"
         );
+        placement::leave_first_core().expect("two cores");
         let redis = Redis::start();
+        placement::give_first_core(&redis.process).expect("the right to place a process");
         let service = program.serve(&rules, Some(redis.port), &[]);
         let messages = Arc::new((0..KEYS).map(|key| message("bench", key, 1)).collect());
         Self { redis, service, messages }
