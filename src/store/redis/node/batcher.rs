@@ -1,13 +1,15 @@
 //! Group commit: requests that arrive while a call is in flight are sent together as the next call.
 //!
-//! A batcher takes all requests that wait, sends them as one batch and answers each from its part of the reply. It
-//! never waits for more requests: an idle worker adds no delay, and a busy one forms batches by itself. A call that may
-//! have run is not repeated.
+//! A batcher lets the other tasks of its worker run while they bring requests: so it sends a call when the worker has
+//! read what has arrived. Then it takes all requests that wait, sends them as one batch and answers each from its part
+//! of the reply. It never waits for a request that has not arrived: an idle worker adds no delay, and a busy one forms
+//! batches by itself. A call that may have run is not repeated.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::calls::{self, FinishedCalls};
@@ -19,6 +21,10 @@ use crate::store::redis::connect::{Connection, checkout, checkout_timeout};
 /// An idle batcher PINGs a connection after this time: before the connection counts as idle and a decision must wait
 /// for the PING.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_millis(500);
+
+/// A batcher sends when so many requests wait, although the worker may bring more: Redis saves little by larger calls,
+/// and idles meanwhile.
+const ENOUGH_REQUESTS: usize = 64;
 
 /// Sends batches until the queue is closed and empty.
 pub(super) async fn run(node: Arc<NodeState>) {
@@ -90,7 +96,20 @@ fn fail_waiting(node: &NodeState, failure: &StoreError) {
     fail_unsent(waiting, failure);
 }
 
+/// Lets other tasks run until they bring no more requests, or enough wait.
+async fn gather(node: &NodeState) {
+    let mut waiting = 0;
+    loop {
+        let before = std::mem::replace(&mut waiting, node.queue.len());
+        if waiting <= before || waiting >= ENOUGH_REQUESTS.min(node.max_batch) {
+            return;
+        }
+        yield_now().await;
+    }
+}
+
 async fn send_batch(node: &NodeState, connection: &mut Connection) {
+    gather(node).await;
     let jobs = node.take_batch();
     if !jobs.is_empty() {
         node.queue_depth.observer().batch(jobs.len());

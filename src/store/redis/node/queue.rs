@@ -160,7 +160,12 @@ impl<T> Queue<T> {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.lock().len == 0
+        self.len() == 0
+    }
+
+    /// How many items wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.lock().len
     }
 
     /// Waits until there is something to take. False when the queue is closed and empty.

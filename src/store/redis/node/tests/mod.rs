@@ -1,5 +1,6 @@
 //! A node before a scripted server, under paused time.
 
+mod batches;
 mod goodput;
 mod load;
 mod overload;
