@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use super::connect::{Connection, Target};
 use super::error::OptionsError;
 use super::options::RedisOptions;
-use super::script::{self, Encoded, ScriptRef, When};
+use super::script::{self, CallOrder, Encoded, ScriptRef, When};
 use crate::engine::{Charges, Outcomes, StoreError};
 
 /// Long, because no caller's request waits for the reply.
@@ -65,13 +65,16 @@ impl ReplayClient {
             // A pipeline without commands is an error of the client.
             return Ok(Vec::new());
         }
-        let encode = |batch: &TimedBatch<'_>| -> Vec<Encoded> {
-            batch.requests.iter().map(|charges| Encoded::new(charges, &self.key_prefix)).collect()
+        let encode = |batch: &TimedBatch<'_>| -> (Vec<Encoded>, CallOrder) {
+            let requests: Vec<_> =
+                batch.requests.iter().map(|charges| Encoded::new(charges, &self.key_prefix)).collect();
+            let order = CallOrder::new(requests.iter());
+            (requests, order)
         };
         let encoded: Vec<_> = batches.iter().map(encode).collect();
         let mut calls = Pipeline::with_capacity(batches.len());
-        for (batch, requests) in batches.iter().zip(&encoded) {
-            calls.add_command(script::call(requests.iter(), When::At(batch.now_us), ScriptRef::Sha1));
+        for (batch, (requests, order)) in batches.iter().zip(&encoded) {
+            calls.add_command(order.command(requests.iter(), When::At(batch.now_us), ScriptRef::Sha1));
         }
         let deadline = Instant::now() + REPLY_TIMEOUT;
         let replies: Vec<Vec<i64>> =
@@ -80,8 +83,8 @@ impl ReplayClient {
             return Err(StoreError::Malformed("not one reply for each call".to_owned()));
         }
         let sent = batches.iter().zip(&encoded).zip(&replies);
-        sent.map(|((batch, requests), numbers)| {
-            let answers = script::split_reply(requests.iter(), numbers)?;
+        sent.map(|((batch, (requests, order)), numbers)| {
+            let answers = order.split_reply(requests.iter(), numbers)?;
             answers.iter().zip(batch.requests).map(|(answer, charges)| answer.outcomes(charges)).collect()
         })
         .collect()
@@ -106,10 +109,11 @@ impl ReplayClient {
                 outcomes.by_charge.push(*before);
                 continue;
             };
-            let call = script::call(std::iter::once(&undo), When::At(now_us), ScriptRef::Sha1);
+            let order = CallOrder::default();
+            let call = order.command(std::iter::once(&undo), When::At(now_us), ScriptRef::Sha1);
             let deadline = Instant::now() + REPLY_TIMEOUT;
             let numbers: Vec<i64> = self.connection.query(&call, deadline).await.map_err(StoreError::from)?;
-            for answer in script::split_reply(std::iter::once(&undo), &numbers)? {
+            for answer in order.split_reply(std::iter::once(&undo), &numbers)? {
                 outcomes.by_charge.push(Some(script::outcome(charge, &answer.numbers, answer.now_us)?));
             }
         }
@@ -170,7 +174,8 @@ mod tests {
         ReplayClient::connect(&options).await.expect("a connection")
     }
 
-    fn charges() -> Charges {
+    /// A hit on the counter with this key.
+    fn charges(key: char) -> Charges {
         let mut charges = Charges::default();
         let hit = Charge {
             kernel: Kernel::FixedWindow(FixedWindow::new(5, 1_000_000)),
@@ -179,23 +184,23 @@ mod tests {
             role: Role::Enforce,
             on_store_failure: FailurePolicy::Error,
         };
-        charges.push(hit, |key| key.push('k'));
+        charges.push(hit, |text| text.push(key));
         charges
     }
 
     #[tokio::test(start_paused = true)]
     async fn batches_are_calls_of_one_round_trip_at_their_times() {
         let server = FakeServer::listen("redis.test", 6_379, |_| None);
-        let charges = charges();
+        let (first, second) = (charges('k'), charges('l'));
         let batches = [
-            TimedBatch { now_us: 7, requests: &[&charges, &charges] },
-            TimedBatch { now_us: 8, requests: &[&charges] },
+            TimedBatch { now_us: 7, requests: &[&first, &second] },
+            TimedBatch { now_us: 8, requests: &[&first] },
         ];
         let outcomes = client().await.decide(&batches).await.expect("answers");
         assert_eq!(outcomes.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
         let calls = server.commands("EVALSHA");
         let keys_and_times: Vec<_> = calls.iter().map(|call| call[3..call.len() - 3].join(" ")).collect();
-        assert_eq!(keys_and_times, ["a*k a*k 7", "a*k 8"]);
+        assert_eq!(keys_and_times, ["a*k a*l 7", "a*k 8"]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -209,7 +214,7 @@ mod tests {
     async fn a_reply_with_too_few_numbers_is_malformed() {
         let reply = |command: &[String]| (command[0] == "EVALSHA").then(|| Reply::Array(vec![Reply::Int(7)]));
         FakeServer::listen("redis.test", 6_379, reply);
-        let charges = charges();
+        let charges = charges('k');
         let result = client().await.decide(&[TimedBatch { now_us: 7, requests: &[&charges] }]).await;
         assert!(matches!(result, Err(StoreError::Malformed(_))), "{result:?}");
     }

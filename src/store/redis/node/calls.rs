@@ -9,11 +9,14 @@ use super::job::{CallMode, Job, answer_all};
 use crate::engine::StoreError;
 use crate::store::redis::connect::Connection;
 use crate::store::redis::error::CommandError;
-use crate::store::redis::script::{self, Answer, ScriptRef, When};
+use crate::store::redis::script::{Answer, CallOrder, Encoded, ScriptRef, When};
 
 /// Requests that share one script call.
 struct Call {
+    /// In the order of arrival.
     jobs: Vec<Job>,
+    /// In which order they are sent.
+    order: CallOrder,
 }
 
 /// A call and its result.
@@ -32,20 +35,28 @@ pub(super) type FinishedCalls = SmallVec<[FinishedCall; 1]>;
 type Numbers = Result<Vec<i64>, CommandError>;
 
 impl Call {
+    fn new(jobs: Vec<Job>) -> Self {
+        let order = CallOrder::new(jobs.iter().map(|job| &job.request));
+        Self { jobs, order }
+    }
+
+    fn requests(&self) -> impl Iterator<Item = &Encoded> + Clone {
+        self.jobs.iter().map(|job| &job.request)
+    }
+
     /// Requests of the same slot share a call; a request in another mode has a call of its own.
     fn mode(&self) -> CallMode {
         self.jobs[0].mode
     }
 
     fn command(&self, script: ScriptRef) -> Cmd {
-        script::call(self.jobs.iter().map(|job| &job.request), When::Now, script)
+        self.order.command(self.requests(), When::Now, script)
     }
 
     /// Splits the numbers into answers. A reply of the wrong shape breaks the connection: the next reply may belong to
     /// another call.
     fn result(&self, numbers: Numbers, connection: &mut Connection) -> CallResult {
-        let requests = self.jobs.iter().map(|job| &job.request);
-        script::split_reply(requests, &numbers?).map_err(|malformed| {
+        self.order.split_reply(self.requests(), &numbers?).map_err(|malformed| {
             connection.mark_broken();
             CommandError::Failed(malformed)
         })
@@ -114,19 +125,19 @@ fn group_by_slot(jobs: Vec<Job>) -> SmallVec<[Call; 1]> {
     let is_batched = |job: &Job| matches!(job.mode, CallMode::Batched(_));
     // The usual case, and the only case of a standalone server: one call.
     if jobs.iter().all(|job| is_batched(job) && job.mode == jobs[0].mode) {
-        return SmallVec::from_iter([Call { jobs }]);
+        return SmallVec::from_iter([Call::new(jobs)]);
     }
     let (mut batched, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_batched);
     batched.sort_by_key(|job| if let CallMode::Batched(slot) = job.mode { slot } else { None });
-    let mut calls: SmallVec<[Call; 1]> = SmallVec::new();
+    let mut calls: Vec<Vec<Job>> = Vec::new();
     for job in batched {
         match calls.last_mut() {
-            Some(call) if call.mode() == job.mode => call.jobs.push(job),
-            _ => calls.push(Call { jobs: vec![job] }),
+            Some(jobs) if jobs[0].mode == job.mode => jobs.push(job),
+            _ => calls.push(vec![job]),
         }
     }
-    calls.extend(others.into_iter().map(|job| Call { jobs: vec![job] }));
-    calls
+    calls.extend(others.into_iter().map(|job| vec![job]));
+    calls.into_iter().map(Call::new).collect()
 }
 
 /// Sends calls and returns a result for each.

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::layout::{
     ChargeMode, FEATURE_RESET, FEATURE_SEVERAL, GRANT, KernelLayout, RESET, ROLE_ENFORCE, ROLE_NON_BINDING,
-    ROLE_QUOTA, SEVERAL,
+    ROLE_QUOTA, SEVERAL, StepOf,
 };
 use crate::engine::algorithm::{Facts, Gcra, Kernel, Verdict};
 use crate::engine::{Caller, Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Role};
@@ -91,6 +91,21 @@ impl Encoded {
 
     pub(crate) fn record(&self) -> &[u8] {
         &self.record
+    }
+
+    /// What this charge adds to its counter each time, if several requests may make it at once: a single charge that
+    /// takes units or asks.
+    pub(super) fn step_of(&self) -> Option<StepOf> {
+        let &[number, mode, ..] = self.record.as_slice() else { return None };
+        KernelLayout::by_number(number).filter(|_| mode <= ChargeMode::Record as u8)?.step
+    }
+
+    /// The parameter of a single charge at this index, which its kernel has.
+    pub(super) fn parameter(&self, index: usize) -> i64 {
+        let parameters = &self.record[2..];
+        let bytes = parameters.as_chunks().0[index];
+        // Whole numbers below 2^53, see `push_f64s`.
+        f64::from_le_bytes(bytes) as i64
     }
 
     /// The features of the script that the request needs, as bits.

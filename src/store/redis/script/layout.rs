@@ -15,17 +15,32 @@ pub(super) struct KernelLayout {
     /// How many integers the script returns for a charge. The kernel's state in Redis has as many numbers, except that
     /// a log is a list, of which four facts are returned, and a blocked limit has no state.
     pub(super) reply_width: usize,
+    /// What an equal charge adds to the counter; `None` if equal charges are sent one by one.
+    pub(super) step: Option<StepOf>,
+}
+
+/// What each of several equal charges adds to the numbers of a counter, by the parameters of the charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StepOf {
+    /// The first parameter, to the second number.
+    Units,
+    /// The same, subtracted.
+    Tokens,
+    /// The first parameter, to the first number.
+    Time,
+    /// The first two parameters, to the first two numbers. The second number is a fraction, below the fifth parameter.
+    TimeAndFraction,
 }
 
 /// All kernels, in the order of their numbers.
 const KERNELS: [KernelLayout; 7] = [
-    KernelLayout::new("fixed_window", 1, 3, 2),
-    KernelLayout::new("sliding_window", 2, 3, 3),
-    KernelLayout::new("sliding_log", 3, 3, 4),
-    KernelLayout::new("gcra_whole", 4, 2, 1),
-    KernelLayout::new("gcra", 5, 5, 2),
-    KernelLayout::new("interval_bucket", 6, 4, 2),
-    KernelLayout::new("blocked", 7, 0, 1),
+    KernelLayout::new("fixed_window", 1, 3, 2, Some(StepOf::Units)),
+    KernelLayout::new("sliding_window", 2, 3, 3, Some(StepOf::Units)),
+    KernelLayout::new("sliding_log", 3, 3, 4, None),
+    KernelLayout::new("gcra_whole", 4, 2, 1, Some(StepOf::Time)),
+    KernelLayout::new("gcra", 5, 5, 2, Some(StepOf::TimeAndFraction)),
+    KernelLayout::new("interval_bucket", 6, 4, 2, Some(StepOf::Tokens)),
+    KernelLayout::new("blocked", 7, 0, 1, None),
 ];
 
 // Other code uses the rows by these names only, so a kernel without a row does not compile.
@@ -43,11 +58,17 @@ pub(super) const SEVERAL: u8 = 0;
 pub(super) const RESET: u8 = 100;
 /// Before a charge to undo: the id of its grant follows.
 pub(super) const GRANT: u8 = 101;
+/// Before a charge that several requests make: their number follows.
+pub(super) const EQUAL: u8 = 102;
 
 /// In the features of a request: it has several charges.
 pub(super) const FEATURE_SEVERAL: u16 = 1;
 /// In the features of a request: it resets a counter.
 pub(super) const FEATURE_RESET: u16 = 2;
+/// In the features of a call: several requests make an equal charge.
+pub(super) const FEATURE_EQUAL: u16 = FEATURE_RESET << (KERNELS.len() + 1);
+/// In the features of a call: a key occurs more than once.
+pub(super) const FEATURE_KEYS_REPEAT: u16 = FEATURE_EQUAL << 1;
 
 const _: () = {
     let mut index = 0;
@@ -56,7 +77,7 @@ const _: () = {
         index += 1;
     }
     assert!(KERNELS.len() < RESET as usize, "the number of a kernel is taken");
-    assert!(KERNELS.len() + 2 <= u16::BITS as usize, "no feature bit is left for a kernel");
+    assert!(KERNELS.len() + 4 <= u16::BITS as usize, "no feature bit is left for a kernel");
 };
 
 /// What a charge does to its counter.
@@ -85,8 +106,19 @@ pub(super) const ROLE_NON_BINDING: u16 = 1;
 pub(super) const ROLE_QUOTA: u16 = 2;
 
 impl KernelLayout {
-    const fn new(name: &'static str, number: u8, parameters: usize, reply_width: usize) -> Self {
-        Self { name, number, parameters, reply_width }
+    const fn new(
+        name: &'static str,
+        number: u8,
+        parameters: usize,
+        reply_width: usize,
+        step: Option<StepOf>,
+    ) -> Self {
+        Self { name, number, parameters, reply_width, step }
+    }
+
+    /// The kernel of this number in a request.
+    pub(super) fn by_number(number: u8) -> Option<&'static Self> {
+        KERNELS.get(usize::from(number).checked_sub(1)?)
     }
 
     pub(super) fn for_kernel(kernel: &Kernel) -> &'static Self {
@@ -171,14 +203,28 @@ mod tests {
                 "{kernel:?}: {condition}"
             );
         }
-        for (bit, function) in [(FEATURE_SEVERAL, "decide_several"), (FEATURE_RESET, "reset")] {
+        let others =
+            [(FEATURE_SEVERAL, "decide_several"), (FEATURE_RESET, "reset"), (FEATURE_EQUAL, "decide_equal")];
+        for (bit, function) in others {
             assert_in_lua(&format!("local {function} if FEATURES % {} >= {bit} then", 2 * bit));
         }
+        let bit = FEATURE_KEYS_REPEAT;
+        assert_in_lua(&format!("local KEYS_REPEAT, first_position = FEATURES % {} >= {bit}, nil", 2 * bit));
+    }
+
+    #[test]
+    fn lua_counts_equal_charges_of_each_kernel_with_a_step() {
+        let name = |kernel: &KernelLayout| match kernel.step {
+            Some(_) => format!("{}_room or false", kernel.name),
+            None => "false".to_owned(),
+        };
+        assert_in_lua(&format!("local ROOMS = {{ {}, }} ", list(KERNELS.iter().map(name))));
     }
 
     #[test]
     fn lua_has_the_same_marks_modes_and_roles() {
-        assert_in_lua(&format!("local SEVERAL, RESET, GRANT = {SEVERAL}, {RESET}, {GRANT} "));
+        let marks = [SEVERAL, RESET, GRANT, EQUAL];
+        assert_in_lua(&format!("local SEVERAL, RESET, GRANT, EQUAL = {} ", list(marks.iter())));
         let modes = [
             ("PEEK", ChargeMode::Peek),
             ("TAKE", ChargeMode::Take),

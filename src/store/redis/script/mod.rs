@@ -3,6 +3,8 @@
 mod decode;
 mod encode;
 mod layout;
+mod order;
+mod runs;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +14,7 @@ use redis::{Cmd, Script};
 
 pub(crate) use self::decode::{Answer, outcome, undone};
 pub(crate) use self::encode::Encoded;
-use crate::engine::StoreError;
+pub(crate) use self::order::CallOrder;
 
 /// The parts in order: reading the counters, the kernels, deciding and writing.
 const TEXT: &str = concat!(
@@ -74,54 +76,4 @@ pub(crate) enum ScriptRef {
     Sha1,
     /// `EVAL`: sends the whole text, and loads it.
     Text,
-}
-
-/// The command that decides these requests.
-pub(crate) fn call<'a>(
-    requests: impl Iterator<Item = &'a Encoded> + Clone,
-    when: When,
-    script: ScriptRef,
-) -> Cmd {
-    let keys: usize = requests.clone().map(Encoded::key_count).sum();
-    let bytes: usize = requests.clone().map(Encoded::size).sum();
-    let features = requests.clone().fold(0, |features, request| features | request.features());
-    let mut record = Vec::with_capacity(bytes);
-    let mut command = Cmd::with_capacity(keys + 7, bytes + 112);
-    match script {
-        ScriptRef::Sha1 => command.arg("EVALSHA").arg(SCRIPT.get_hash()),
-        ScriptRef::Text => command.arg("EVAL").arg(TEXT),
-    };
-    command.arg(keys);
-    for request in requests {
-        for key in request.keys() {
-            command.arg(key);
-        }
-        record.extend_from_slice(request.record());
-    }
-    command.arg(when.now_us()).arg(when.grace_ms()).arg(record).arg(features);
-    command
-}
-
-/// Splits the reply to a call into the answers to its requests.
-///
-/// # Errors
-/// [`StoreError::Malformed`] if the reply has another length.
-pub(crate) fn split_reply<'a>(
-    requests: impl Iterator<Item = &'a Encoded> + Clone,
-    numbers: &[i64],
-) -> Result<Vec<Answer>, StoreError> {
-    let expected: usize = requests.clone().map(Encoded::reply_width).sum();
-    let split = numbers.split_first().filter(|(_, numbers)| numbers.len() == expected);
-    let Some((&now, mut rest)) = split else {
-        let failure = format!("{} numbers instead of {}", numbers.len(), expected + 1);
-        return Err(StoreError::Malformed(failure));
-    };
-    // A server's clock may be before 1970.
-    let now_us = now.max(0).unsigned_abs();
-    let answers = requests.map(|request| {
-        let (numbers, after) = rest.split_at(request.reply_width());
-        rest = after;
-        Answer { now_us, numbers: numbers.into() }
-    });
-    Ok(answers.collect())
 }

@@ -2,6 +2,7 @@
 
 use super::layout::{ChargeMode, KernelLayout};
 use super::*;
+use crate::engine::StoreError;
 use crate::engine::algorithm::{Attempt, Facts, Kernel, LogFacts, Tat, Verdict, WindowState};
 use crate::engine::{
     Algorithm, Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, FailurePolicy, Limit, LimitId,
@@ -277,11 +278,12 @@ fn numbers_out_of_range_are_malformed() {
 #[test]
 fn a_reply_of_another_length_is_malformed() {
     let requests = [Encoded::new(&charges([taken(window())]), ""), Encoded::reset("k", "")];
-    let answers = split_reply(requests.iter(), &[-7, 1, 2, 0]).expect("a good reply");
+    let order = CallOrder::new(requests.iter());
+    let answers = order.split_reply(requests.iter(), &[-7, 1, 2, 0]).expect("a good reply");
     let split: Vec<_> = answers.into_iter().map(|answer| (answer.now_us, answer.numbers.to_vec())).collect();
     assert_eq!(split, [(0, vec![1, 2]), (0, vec![0])], "a clock before 1970 counts as 1970");
     for numbers in [vec![], vec![1], vec![1, 1, 2], vec![1, 1, 2, 0, 0]] {
-        let failure = split_reply(requests.iter(), &numbers).expect_err("another length");
+        let failure = order.split_reply(requests.iter(), &numbers).expect_err("another length");
         assert_eq!(failure, StoreError::Malformed(format!("{} numbers instead of 4", numbers.len())));
     }
     let two = charges([taken(window()), taken(window())]);
@@ -295,7 +297,7 @@ fn a_reply_of_another_length_is_malformed() {
 fn a_batch_is_one_command() {
     let requests = [Encoded::new(&charges([taken(window())]), "p:"), Encoded::reset("r", "p:")];
     let words = |when, script| {
-        let command = call(requests.iter(), when, script);
+        let command = CallOrder::new(requests.iter()).command(requests.iter(), when, script);
         let words = command.args_iter().map(|word| match word {
             redis::Arg::Simple(word) => word.to_vec(),
             redis::Arg::Cursor => panic!("no cursor"),

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use ratelimitd::engine::algorithm::Kernel;
 use ratelimitd::engine::{Charging, Pacing, Role};
 
-use super::sequence::{Amount, LONGEST_US, RandomCharge, Sequence, TimeStep, kernel_of};
+use super::sequence::{Amount, LONGEST_US, RandomCharge, RandomRequest, Sequence, TimeStep, kernel_of};
 
 /// Small limits and periods, so that limits and periods end often. No limit is below `least`.
 pub(crate) fn small(least: u64) -> impl Strategy<Value = Kernel> {
@@ -73,10 +73,33 @@ fn time_step() -> impl Strategy<Value = TimeStep> {
     ]
 }
 
-pub(super) fn sequence(kernels: impl Strategy<Value = Kernel>) -> impl Strategy<Value = Sequence> {
+fn request() -> impl Strategy<Value = RandomRequest> {
     let charges = prop_oneof![3 => vec(random_charge(4), 1), 2 => vec(random_charge(4), 2..5)];
-    let request = (charges, prop_oneof![9 => Just(false), 1 => Just(true)]);
-    let batch = prop_oneof![3 => vec(request.clone(), 1..3), 1 => vec(request, 3..20)];
-    (vec(kernels, 4), vec((time_step(), batch), 1..40))
+    (charges, prop_oneof![9 => Just(false), 1 => Just(true)])
+}
+
+/// Many requests, of which most are equal: four requests, each several times, the first one most often.
+pub(super) fn crowd() -> impl Strategy<Value = Vec<RandomRequest>> {
+    let single = || (vec(random_charge(2), 1), prop_oneof![9 => Just(false), 1 => Just(true)]);
+    let different = (single(), single(), single(), request());
+    let order = vec(prop_oneof![12 => Just(0), 4 => Just(1), 2 => Just(2), 1 => Just(3)], 2..60);
+    (different, order).prop_map(|((first, second, third, fourth), order)| {
+        let different = [first, second, third, fourth];
+        order.into_iter().map(|index: usize| different[index].clone()).collect()
+    })
+}
+
+pub(super) fn sequence(kernels: impl Strategy<Value = Kernel>) -> impl Strategy<Value = Sequence> {
+    let batch = prop_oneof![6 => vec(request(), 1..3), 2 => vec(request(), 3..20), 2 => crowd()];
+    of_batches(kernels, batch, 40)
+}
+
+/// Fewer batches than `most`.
+pub(super) fn of_batches(
+    kernels: impl Strategy<Value = Kernel>,
+    batch: impl Strategy<Value = Vec<RandomRequest>>,
+    most: usize,
+) -> impl Strategy<Value = Sequence> {
+    (vec(kernels, 4), vec((time_step(), batch), 1..most))
         .prop_map(|(kernels, batches)| Sequence { kernels, batches })
 }

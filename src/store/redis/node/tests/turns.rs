@@ -15,7 +15,7 @@ const BUSY: Caller = Caller(1);
 const QUIET_REQUESTS: usize = 50;
 const QUIET_EVERY: Duration = Duration::from_millis(7);
 
-/// A request for one counter.
+/// A request for one counter, which no other request uses.
 fn request_of(caller: Caller) -> Encoded {
     let mut charges = Charges::default();
     charges.set_caller(caller);
@@ -26,7 +26,7 @@ fn request_of(caller: Caller) -> Encoded {
         role: Role::Enforce,
         on_store_failure: FailurePolicy::Error,
     };
-    charges.push(hit, |text| text.push_str("key"));
+    charges.push(hit, |text| text.push_str(&format!("{:x}", fastrand::u64(..))));
     Encoded::new(&charges, "test:")
 }
 

@@ -7,8 +7,9 @@
 -- ARGV[1]  time in us since the epoch, or -1 for the server's clock
 -- ARGV[2]  time in ms for which a counter is kept after it is unused
 -- ARGV[3]  requests, one after the other, little endian; decide.lua describes the layout
--- ARGV[4]  features of the requests, added up: 1 several charges, 2 reset, 2 ^ (1 + kernel) for each kernel. Only the
---          functions for these are defined: to define all functions takes as long as two decisions
+-- ARGV[4]  features of the requests, added up: 1 several charges, 2 reset, 2 ^ (1 + kernel) for each kernel, 512 equal
+--          charges. Only the functions for these are defined: to define all functions takes as long as two decisions.
+--          1024: a key occurs more than once
 -- Returns  integers: the time in us, then for each charge the counter after the decision:
 --            fixed window     index of the window, units in it
 --            sliding window   index of the window, units in it, units in the window before
@@ -18,7 +19,7 @@
 --            interval bucket  time of the last refill in us, tokens
 --            blocked, reset   0
 --          The first integer x of a charge that does not fit, and of an undo that cannot be made, is returned as
---          -1 - x.
+--          -1 - x. For equal charges decide_equal says what is returned.
 --
 -- Each counter is read once and written at most once, after all requests are decided (a log is written immediately). A
 -- peek, a charge that does not fit and a denied request write nothing, except postpaid charges. A value that cannot
@@ -68,8 +69,24 @@ end
 
 -- A counter is an index: the first position of its key in KEYS. TEXT has the stored value. A, B and C have the numbers
 -- of its kernel, carried forward to NOW; they are nil until a charge uses the counter.
-local TEXT, COUNTER_OF = read_counters(KEYS), {}
+local TEXT = read_counters(KEYS)
 local A, B, C = {}, {}, {}
+
+-- The counter of the key at this position. Asked only if a key occurs more than once: the question takes as long as a
+-- twentieth of a decision.
+local KEYS_REPEAT, first_position = FEATURES % 2048 >= 1024, nil
+if KEYS_REPEAT then
+  local COUNTER_OF = {}
+  function first_position(position)
+    local key = KEYS[position]
+    local counter = COUNTER_OF[key]
+    if not counter then
+      counter = position
+      COUNTER_OF[key] = counter
+    end
+    return counter
+  end
+end
 
 -- For each counter to write: its kernel, and the time in us from which it is unused. STORED_UNUSED_FROM is this
 -- time for the stored value.

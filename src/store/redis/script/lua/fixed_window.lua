@@ -3,7 +3,7 @@
 --          limit; the exact number tells how many units of the last charge were over the limit
 -- units, limit in units; window in us
 -- Returns  as counters.lua says of kernels
-local fixed_window
+local fixed_window, fixed_window_room
 if FEATURES % 8 >= 4 then
   function fixed_window(counter, mode, units, limit, window)
     local now_index = floor(NOW / window)
@@ -44,5 +44,13 @@ if FEATURES % 8 >= 4 then
       return fits
     end
     return fits, (index + 1) * window, index, after
+  end
+
+  if FEATURES % 1024 >= 512 then
+    -- See decide_equal.
+    function fixed_window_room(counter, units, limit)
+      local count = B[counter]
+      return floor((limit - count) / units), floor((2 * limit + units - count) / units)
+    end
   end
 end

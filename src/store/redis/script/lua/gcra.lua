@@ -4,7 +4,7 @@
 -- cost     time in us in which the units drain; cost_part its fraction
 -- burst    time in us in which a full burst drains; burst_part its fraction
 -- Returns  as counters.lua says of kernels
-local gcra_whole, gcra
+local gcra_whole, gcra, gcra_whole_room, gcra_room
 
 if FEATURES % 64 >= 32 then
   function gcra_whole(counter, mode, cost, burst)
@@ -42,6 +42,14 @@ if FEATURES % 64 >= 32 then
       after = latest > base and latest or base
     end
     return fits, after, after
+  end
+
+  if FEATURES % 1024 >= 512 then
+    -- See decide_equal.
+    function gcra_whole_room(counter, cost, burst)
+      local backlog = A[counter] - NOW
+      return floor((burst - backlog) / cost), floor((2 * burst - backlog) / cost)
+    end
   end
 end
 
@@ -105,5 +113,38 @@ if FEATURES % 128 >= 64 then
       end
     end
     return fits, after_part > 0 and after + 1 or after, after, after_part
+  end
+
+  if FEATURES % 1024 >= 512 then
+    -- The largest number, up to `most`, of costs that lead from one time to no later than another: an estimate, which
+    -- rounding makes wrong by one at most, is corrected.
+    local function costs_between(whole, part, last, last_part, most, cost, cost_part, denominator)
+      local function is_within(number)
+        local parts = part + number * cost_part
+        local after_part = parts % denominator
+        local after = whole + number * cost + (parts - after_part) / denominator
+        return after < last or after == last and after_part <= last_part
+      end
+      local number = floor((last - whole + (last_part - part) / denominator) / (cost + cost_part / denominator))
+      number = number < 0 and 0 or number > most and most or number
+      while number > 0 and not is_within(number) do
+        number = number - 1
+      end
+      while number < most and is_within(number + 1) do
+        number = number + 1
+      end
+      return number
+    end
+
+    -- See decide_equal. At most 65,535 charges are equal, so the fractions add up to less than 2^49.
+    function gcra_room(counter, cost, cost_part, burst, burst_part, denominator)
+      local whole, part = A[counter], B[counter]
+      local latest, latest_part = NOW + 2 * burst, 2 * burst_part
+      if latest_part >= denominator then
+        latest, latest_part = latest + 1, latest_part - denominator
+      end
+      return costs_between(whole, part, NOW + burst, burst_part, 65535, cost, cost_part, denominator),
+        costs_between(whole, part, latest, latest_part, 65535, cost, cost_part, denominator)
+    end
   end
 end

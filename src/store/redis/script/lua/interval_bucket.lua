@@ -2,7 +2,7 @@
 -- State    A time of the last refill in us, B tokens after it (negative after postpaid units); stored as two doubles
 -- units, capacity, refill in tokens; interval in us
 -- Returns  as counters.lua says of kernels
-local interval_bucket
+local interval_bucket, interval_bucket_room
 if FEATURES % 256 >= 128 then
   local function ceil_div(a, b)
     return floor((a + b - 1) / b)
@@ -64,5 +64,13 @@ if FEATURES % 256 >= 128 then
     end
     local unused_from = after < capacity and last + ceil_div(capacity - after, refill) * interval or NOW
     return fits, unused_from, last, after
+  end
+
+  if FEATURES % 1024 >= 512 then
+    -- See decide_equal.
+    function interval_bucket_room(counter, units, capacity)
+      local tokens = B[counter]
+      return floor(tokens / units), floor((tokens + capacity) / units)
+    end
   end
 end

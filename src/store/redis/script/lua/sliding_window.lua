@@ -2,7 +2,7 @@
 -- State    A index of the current window, B units in it, C units in the window before; stored as three doubles
 -- units, limit in units; window in us
 -- Returns  as counters.lua says of kernels
-local sliding_window
+local sliding_window, sliding_window_room
 if FEATURES % 16 >= 8 then
   -- The product of two numbers below 2^48, one of them below 2^35, as a multiple of 2^48 and the rest.
   local function product(x, y)
@@ -84,5 +84,25 @@ if FEATURES % 16 >= 8 then
       end
     end
     return fits, end_of_use(index, after, previous, window), index, after, previous
+  end
+
+  if FEATURES % 1024 >= 512 then
+    -- See decide_equal. An estimate, which rounding makes wrong by one at most, is corrected.
+    function sliding_window_room(counter, units, limit, window)
+      local index, current, previous = A[counter], B[counter], C[counter]
+      local remaining = (index + 1) * window - NOW
+      if remaining > window then
+        remaining = window
+      end
+      local room = limit - current
+      local fitting = floor((room - previous * remaining / window) / units)
+      while fitting > 0 and not at_most(previous, remaining, room - fitting * units, window) do
+        fitting = fitting - 1
+      end
+      while (fitting + 1) * units <= room and at_most(previous, remaining, room - (fitting + 1) * units, window) do
+        fitting = fitting + 1
+      end
+      return fitting, floor((2 * limit - current) / units)
+    end
   end
 end

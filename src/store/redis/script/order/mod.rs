@@ -1,0 +1,252 @@
+//! In which order the requests of a call are sent. Requests with an equal single charge on one counter are sent once,
+//! with their number, unless a request between them uses the counter in another way. No answer depends on this: a call
+//! is decided at one instant, where the order of requests matters only if they use the same counter.
+
+#[cfg(test)]
+mod tests;
+
+use std::hash::BuildHasher as _;
+
+use hashbrown::hash_table::Entry;
+use hashbrown::{DefaultHashBuilder, HashTable};
+use redis::Cmd;
+
+use super::decode::Answer;
+use super::encode::Encoded;
+use super::layout::{EQUAL, FEATURE_EQUAL, FEATURE_KEYS_REPEAT};
+use super::runs::GroupReply;
+use super::{SCRIPT, ScriptRef, TEXT, When};
+use crate::engine::StoreError;
+
+/// The order of the requests of one call.
+#[derive(Debug, Default)]
+pub(crate) struct CallOrder {
+    /// `None` if each request is sent for itself, in the order of arrival.
+    groups: Option<RequestGroups>,
+    /// Whether a key is sent more than once.
+    keys_repeat: bool,
+}
+
+#[derive(Debug)]
+struct RequestGroups {
+    /// In the order in which they are sent.
+    groups: Vec<RequestGroup>,
+    /// The index of the group of each request.
+    group_of: Vec<usize>,
+}
+
+/// Requests with an equal charge, or any one request.
+#[derive(Debug)]
+struct RequestGroup {
+    /// The index of its first request.
+    first: usize,
+    size: u16,
+}
+
+impl CallOrder {
+    /// The order for these requests, which are given in the order of arrival.
+    pub(crate) fn new<'a>(requests: impl ExactSizeIterator<Item = &'a Encoded> + Clone) -> Self {
+        let keys: usize = requests.clone().map(Encoded::key_count).sum();
+        if keys < 2 {
+            return Self::default();
+        }
+        let mut counters = UsedCounters::with_capacity(keys);
+        let mut groups: Option<RequestGroups> = None;
+        for (index, request) in requests.enumerate() {
+            let next_group = groups.as_ref().map_or(index, |groups| groups.groups.len());
+            if let Some(group) = counters.join_or_open(request, next_group) {
+                groups.get_or_insert_with(|| RequestGroups::of_one_request_each(index)).join(group);
+            } else if let Some(groups) = &mut groups {
+                groups.open(index);
+            }
+        }
+        Self { groups, keys_repeat: counters.keys_repeat }
+    }
+
+    /// The command that decides the requests, the same as those given to [`CallOrder::new`].
+    pub(crate) fn command<'a>(
+        &self,
+        requests: impl Iterator<Item = &'a Encoded> + Clone,
+        when: When,
+        script: ScriptRef,
+    ) -> Cmd {
+        let features = if self.keys_repeat { FEATURE_KEYS_REPEAT } else { 0 };
+        let Some(RequestGroups { groups, .. }) = &self.groups else {
+            return command(requests.map(|request| (request, 1)), features, when, script);
+        };
+        let requests: Vec<&Encoded> = requests.collect();
+        let groups = groups.iter().map(|group| (requests[group.first], group.size));
+        command(groups, features, when, script)
+    }
+
+    /// Splits the reply to the command into the answers to the requests, in the order of arrival.
+    ///
+    /// # Errors
+    /// [`StoreError::Malformed`] if the reply has another length.
+    pub(crate) fn split_reply<'a>(
+        &self,
+        requests: impl Iterator<Item = &'a Encoded> + Clone,
+        numbers: &[i64],
+    ) -> Result<Vec<Answer>, StoreError> {
+        let Some(groups) = &self.groups else {
+            return split_in_order(requests, numbers);
+        };
+        groups.split(&requests.collect::<Vec<_>>(), numbers).ok_or_else(|| {
+            let failure = format!("{} numbers that are no reply to equal charges", numbers.len());
+            StoreError::Malformed(failure)
+        })
+    }
+}
+
+impl RequestGroups {
+    fn of_one_request_each(requests: usize) -> Self {
+        let groups = (0..requests).map(|first| RequestGroup { first, size: 1 }).collect();
+        Self { groups, group_of: (0..requests).collect() }
+    }
+
+    /// Adds the next request, to this group.
+    fn join(&mut self, group: usize) {
+        self.groups[group].size += 1;
+        self.group_of.push(group);
+    }
+
+    /// Adds the next request, which has this index, as a group.
+    fn open(&mut self, request: usize) {
+        self.group_of.push(self.groups.len());
+        self.groups.push(RequestGroup { first: request, size: 1 });
+    }
+
+    /// The answers in the order of arrival; `None` if the script cannot have returned these numbers.
+    fn split(&self, requests: &[&Encoded], numbers: &[i64]) -> Option<Vec<Answer>> {
+        let (now_us, mut rest) = split_time(numbers)?;
+        let mut replies = Vec::with_capacity(self.groups.len());
+        for group in &self.groups {
+            replies.push(GroupReply::split_off(&mut rest, requests[group.first], group.size)?);
+        }
+        let answers =
+            self.group_of.iter().map(|&group| Answer { now_us, numbers: replies[group].next_answer() });
+        rest.is_empty().then(|| answers.collect())
+    }
+}
+
+/// The counters that the requests so far use.
+struct UsedCounters<'a> {
+    by_key: HashTable<UsedCounter<'a>>,
+    hasher: DefaultHashBuilder,
+    /// Whether a key is sent more than once.
+    keys_repeat: bool,
+}
+
+struct UsedCounter<'a> {
+    key: &'a str,
+    /// The group that used the counter last, if further requests may join it.
+    open: Option<OpenGroup<'a>>,
+}
+
+/// A group that requests equal to its first one may join, while no other request uses their counter.
+struct OpenGroup<'a> {
+    first: &'a Encoded,
+    /// Its index in [`RequestGroups::groups`].
+    index: usize,
+    size: u16,
+}
+
+impl<'a> UsedCounters<'a> {
+    fn with_capacity(keys: usize) -> Self {
+        let by_key = HashTable::with_capacity(keys);
+        Self { by_key, hasher: DefaultHashBuilder::default(), keys_repeat: false }
+    }
+
+    /// Returns the index of the group that the request joins. If there is none, the request's own group has the index
+    /// `next`.
+    fn join_or_open(&mut self, request: &'a Encoded, next: usize) -> Option<usize> {
+        let may_repeat = request.step_of().is_some();
+        for key in request.keys() {
+            let open = may_repeat.then_some(OpenGroup { first: request, index: next, size: 1 });
+            let hash = self.hasher.hash_one(key);
+            match self.by_key.entry(hash, |used| used.key == key, |used| self.hasher.hash_one(used.key)) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert(UsedCounter { key, open });
+                }
+                Entry::Occupied(mut used) => {
+                    if let Some(group) = &mut used.get_mut().open
+                        && group.accepts(request)
+                    {
+                        group.size += 1;
+                        return Some(group.index);
+                    }
+                    used.get_mut().open = open;
+                    self.keys_repeat = true;
+                }
+            }
+        }
+        None
+    }
+}
+
+impl OpenGroup<'_> {
+    /// Whether a request with the same key is equal, and there is room for it.
+    fn accepts(&self, request: &Encoded) -> bool {
+        self.first.record() == request.record() && self.size < u16::MAX
+    }
+}
+
+/// The command that decides these requests in this order, each as often as its number says. `features` are those that
+/// the call has beside those of the requests.
+fn command<'a>(
+    requests: impl Iterator<Item = (&'a Encoded, u16)> + Clone,
+    mut features: u16,
+    when: When,
+    script: ScriptRef,
+) -> Cmd {
+    let (mut keys, mut bytes) = (0, 0);
+    for (request, size) in requests.clone() {
+        keys += request.key_count();
+        bytes += request.size();
+        features |= request.features() | if size > 1 { FEATURE_EQUAL } else { 0 };
+    }
+    let mut record = Vec::with_capacity(bytes);
+    let mut command = Cmd::with_capacity(keys + 7, bytes + 112);
+    match script {
+        ScriptRef::Sha1 => command.arg("EVALSHA").arg(SCRIPT.get_hash()),
+        ScriptRef::Text => command.arg("EVAL").arg(TEXT),
+    };
+    command.arg(keys);
+    for (request, size) in requests {
+        for key in request.keys() {
+            command.arg(key);
+        }
+        if size > 1 {
+            record.push(EQUAL);
+            record.extend_from_slice(&size.to_le_bytes());
+        }
+        record.extend_from_slice(request.record());
+    }
+    command.arg(when.now_us()).arg(when.grace_ms()).arg(record).arg(features);
+    command
+}
+
+/// Splits the reply to requests that were sent one by one.
+fn split_in_order<'a>(
+    requests: impl Iterator<Item = &'a Encoded> + Clone,
+    numbers: &[i64],
+) -> Result<Vec<Answer>, StoreError> {
+    let expected: usize = requests.clone().map(Encoded::reply_width).sum();
+    let Some((now_us, mut rest)) = split_time(numbers).filter(|(_, rest)| rest.len() == expected) else {
+        let failure = format!("{} numbers instead of {}", numbers.len(), expected + 1);
+        return Err(StoreError::Malformed(failure));
+    };
+    let answers = requests.map(|request| {
+        let (numbers, after) = rest.split_at(request.reply_width());
+        rest = after;
+        Answer { now_us, numbers: numbers.into() }
+    });
+    Ok(answers.collect())
+}
+
+/// The time of the decision in microseconds since the epoch, and the numbers after it.
+fn split_time(numbers: &[i64]) -> Option<(u64, &[i64])> {
+    let (&now, rest) = numbers.split_first()?;
+    // A server's clock may be before 1970.
+    Some((now.max(0).unsigned_abs(), rest))
+}
