@@ -1,29 +1,64 @@
 //! Counts per minute, and per longer step when a log is long.
 
-/// Steps of a timeline in seconds: the first one that gives few enough points is used.
+/// Steps of a timeline in seconds, each a multiple of the one before. The first one that gives few enough points is
+/// used.
 const STEPS_S: [u64; 5] = [60, 300, 900, 3_600, 86_400];
 /// The most points of a timeline.
 const MAX_POINTS: u64 = 1_500;
-const MINUTE_US: u64 = 60_000_000;
 
-/// Counts per minute. Times never step back, so a count belongs to the last minute or to a new one.
+/// Counts per minute, or per longer step once there are more than a timeline has points: then the log is so long that
+/// its timeline has that step or a longer one. Times never step back, so a count belongs to the last step or to a new
+/// one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct MinuteCounts(Vec<(u64, u64)>);
+pub(super) struct MinuteCounts {
+    /// The number of each step since the epoch, and its count.
+    steps: Vec<(u64, u64)>,
+    /// The index in [`STEPS_S`].
+    step: usize,
+    /// The end of the last step.
+    end_us: u64,
+}
 
 impl MinuteCounts {
     pub fn count(&mut self, t_us: u64) {
-        let minute = t_us / MINUTE_US;
-        match self.0.last_mut() {
-            Some((last, count)) if *last == minute => *count += 1,
-            _ => self.0.push((minute, 1)),
+        match self.steps.last_mut() {
+            Some((_, count)) if t_us < self.end_us => *count += 1,
+            _ => self.start_step(t_us),
         }
+    }
+
+    fn start_step(&mut self, t_us: u64) {
+        while self.steps.len() as u64 > MAX_POINTS && self.step + 1 < STEPS_S.len() {
+            self.widen();
+        }
+        let step_us = STEPS_S[self.step] * 1_000_000;
+        let step = t_us / step_us;
+        self.end_us = (step + 1) * step_us;
+        match self.steps.last_mut() {
+            Some((last, count)) if *last == step => *count += 1,
+            _ => self.steps.push((step, 1)),
+        }
+    }
+
+    /// Adds up the counts of each longer step.
+    fn widen(&mut self) {
+        let factor = STEPS_S[self.step + 1] / STEPS_S[self.step];
+        self.step += 1;
+        let mut wide: Vec<(u64, u64)> = Vec::new();
+        for (step, count) in self.steps.drain(..) {
+            match wide.last_mut() {
+                Some((last, sum)) if *last == step / factor => *sum += count,
+                _ => wide.push((step / factor, count)),
+            }
+        }
+        self.steps = wide;
     }
 
     /// The counts by the steps of a timeline.
     pub fn steps(&self, axis: &TimeAxis) -> Vec<u64> {
         let mut steps = vec![0; axis.points];
-        for (minute, count) in &self.0 {
-            let step = (minute * 60).saturating_sub(axis.start_s) / axis.step_s;
+        for (number, count) in &self.steps {
+            let step = (number * STEPS_S[self.step]).saturating_sub(axis.start_s) / axis.step_s;
             if let Some(sum) = usize::try_from(step).ok().and_then(|step| steps.get_mut(step)) {
                 *sum += count;
             }
@@ -82,5 +117,25 @@ mod tests {
         assert_eq!((coarse.start_s, coarse.step_s), (0, 300));
         assert_eq!(counts.steps(&coarse)[..2], [4, 1]);
         assert_eq!(counts.steps(&coarse).iter().sum::<u64>(), 6);
+    }
+
+    #[test]
+    fn counts_of_a_long_log_take_bounded_memory_and_are_exact_in_the_steps_of_its_timeline() {
+        // Every 7 minutes for a year, and then once a day for a century.
+        let year = (0..75_000_u64).map(|number| number * 420);
+        let century = (400..36_500).map(|day| day * 86_400);
+        for times in [year.clone().collect::<Vec<_>>(), year.chain(century).collect()] {
+            let mut counts = MinuteCounts::default();
+            let mut most = 0;
+            for second in &times {
+                counts.count(second * 1_000_000);
+                most = most.max(if counts.step + 1 < STEPS_S.len() { counts.steps.len() } else { 0 });
+            }
+            assert!(most as u64 <= MAX_POINTS + 1, "{most}");
+            let axis = TimeAxis::new(Some((0, times[times.len() - 1] * 1_000_000)));
+            let mut expected = vec![0; axis.points];
+            times.iter().for_each(|second| expected[(second / axis.step_s) as usize] += 1);
+            assert_eq!(counts.steps(&axis), expected);
+        }
     }
 }
