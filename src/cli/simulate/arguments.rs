@@ -15,6 +15,9 @@ use crate::simulate::log::Format;
 /// The value of `--format` for which the format is recognized.
 const AUTO: &str = "auto";
 
+/// More threads than this only cost memory: one thread decides, and is the slowest from about four parsers on.
+const MAX_THREADS: i64 = 256;
+
 /// Show what rules would have done to the requests of an access log.
 ///
 /// Reads access logs, makes requests of their lines by a map, and decides them at the times of the log, as a service
@@ -88,9 +91,9 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub explain_line: Option<u64>,
 
-    /// Threads that parse lines [default: one per core]; the report does not depend on it
-    #[arg(long, value_name = "N")]
-    pub threads: Option<NonZeroUsize>,
+    /// Threads that parse lines, at most 256 [default: one per core]; the report does not depend on it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_THREADS))]
+    pub threads: Option<u16>,
 
     /// How the rule files are read
     #[command(flatten)]
@@ -115,7 +118,10 @@ impl SimulateArgs {
     }
 
     pub(super) fn threads(&self) -> NonZeroUsize {
-        self.threads.or_else(|| available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+        let given = self.threads.and_then(|threads| NonZeroUsize::new(threads.into()));
+        let most = NonZeroUsize::new(MAX_THREADS as usize).unwrap_or(NonZeroUsize::MIN);
+        let per_core = || available_parallelism().map_or(NonZeroUsize::MIN, |cores| cores.min(most));
+        given.unwrap_or_else(per_core)
     }
 
     pub(super) fn bounds(&self) -> Bounds {
@@ -123,6 +129,34 @@ impl SimulateArgs {
             max_denied: self.max_denied,
             max_good_denied: self.max_good_denied,
             max_keys_hit: self.max_keys_hit,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        args: SimulateArgs,
+    }
+
+    fn parsed(threads: &str) -> Result<usize, String> {
+        let arguments = ["simulate", "--rules", "rules", "--threads", threads, "log"];
+        let parsed = Program::try_parse_from(arguments).map_err(|error| error.to_string())?;
+        Ok(parsed.args.threads().get())
+    }
+
+    #[test]
+    fn the_number_of_threads_is_bounded() {
+        assert_eq!((parsed("1"), parsed("256")), (Ok(1), Ok(256)));
+        for threads in ["0", "257", "100000", "many"] {
+            let error = parsed(threads).expect_err(threads);
+            assert!(error.contains("--threads"), "{error}");
         }
     }
 }
