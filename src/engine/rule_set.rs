@@ -116,6 +116,13 @@ impl Node {
         self.children.values()
     }
 
+    /// Takes the rules of this node and of those below it from a list by id.
+    fn replace_rules(&mut self, rules: &[Arc<Rule>]) {
+        let by_id = |rule: &Arc<Rule>| rules.get(rule.id.0 as usize).unwrap_or(rule).clone();
+        self.rule = self.rule.as_ref().map(by_id);
+        self.children.values_mut().for_each(|child| child.replace_rules(rules));
+    }
+
     /// Whether the node has no children.
     #[must_use]
     pub fn is_leaf(&self) -> bool {
@@ -271,6 +278,29 @@ impl RuleSet {
 
     fn secrets<'s>(&'s self, domain: Option<&'s DomainRules>) -> Option<&'s SecretValues> {
         domain.map_or(&self.secrets_elsewhere, |rules| &rules.secrets).as_ref()
+    }
+
+    /// The same rules with other counters: two limits share one only if the limits with their ids in `other` would.
+    #[must_use]
+    pub fn sharing_counters_as(mut self, other: &Self) -> Self {
+        let apart = |limit: &Arc<Limit>| {
+            let mut limit = Limit::clone(limit);
+            if let Some(other) = other.limits.get(limit.id.0 as usize) {
+                limit.fingerprint = format!("{}@{}", limit.fingerprint, other.fingerprint).into();
+            }
+            Arc::new(limit)
+        };
+        self.limits = self.limits.iter().map(apart).collect();
+        let of_id = |limit: &Arc<Limit>| self.limits.get(limit.id.0 as usize).unwrap_or(limit).clone();
+        let rule = |rule: &Arc<Rule>| {
+            let limits = rule.limits.iter().map(of_id).collect();
+            Arc::new(Rule { limits, ..Rule::clone(rule) })
+        };
+        self.rules = self.rules.iter().map(rule).collect();
+        for domain in self.domains.values_mut() {
+            domain.root.replace_rules(&self.rules);
+        }
+        self
     }
 
     /// Values for limits that do not set them.

@@ -24,13 +24,15 @@ const VARIANTS: [(Algorithm, u32); 5] = [
     (Algorithm::Gcra, 10),
 ];
 
-/// The rules of `specs` with each limit as every algorithm. The limits keep their ids. A limit that cannot be of an
-/// algorithm, because its log would be too long, stays as it is.
+/// The rules of `specs`, which `judged` are, with each limit as every algorithm. The limits keep their ids. Two limits
+/// that are different in `judged` do not share a counter, although they may be equal as another algorithm. A limit that
+/// cannot be of an algorithm, because its log would be too long, stays as it is.
 ///
 /// # Errors
 /// [`CompileError`] if a limit leaves the range in which decisions are exact.
 pub fn variants(
     specs: &[DomainSpec],
+    judged: &RuleSet,
     defaults: Defaults,
     hashing: ValueHashing,
 ) -> Result<Vec<Variant>, CompileError> {
@@ -39,7 +41,7 @@ pub fn variants(
         for domain in &mut specs {
             domain.descriptors.iter_mut().for_each(|node| change_limits(node, algorithm, burst_divisor));
         }
-        let rules = RuleSet::compile(&specs, defaults, hashing)?;
+        let rules = RuleSet::compile(&specs, defaults, hashing)?.sharing_counters_as(judged);
         Ok(Variant { algorithm, burst_divisor, rules })
     };
     VARIANTS.into_iter().map(variant).collect()

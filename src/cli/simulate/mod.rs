@@ -103,7 +103,7 @@ fn rule_sets(
     options: &LoadOptions,
 ) -> Result<RuleSets, Failure> {
     let variants = match args.algorithms {
-        true => variants(&judged.specs, options.defaults, options.hashing)
+        true => variants(&judged.specs, &judged.rules, options.defaults, options.hashing)
             .map_err(|error| Failure::new(RULES, error))?,
         false => Vec::new(),
     };

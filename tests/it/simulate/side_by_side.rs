@@ -106,6 +106,24 @@ fn a_limit_is_tried_as_every_algorithm() {
 }
 
 #[test]
+fn limits_that_are_equal_as_another_algorithm_do_not_share_a_counter() {
+    // Two limits of 10 per minute. As fixed windows they are equal: each is asked for one unit per request.
+    let rules = "domain: d\ndescriptors:\n  - key: user\n    rate_limits:\n      \
+                 - { name: window, unit: minute, requests_per_unit: 10, algorithm: fixed_window }\n      \
+                 - { name: bucket, unit: minute, requests_per_unit: 10, algorithm: gcra }\n";
+    let log: String = (0..12).map(|at| line(T0 + at, "u")).collect();
+    let ended = Simulation::new(rules).log("log.jsonl", &log).with(&["--algorithms"]).succeed();
+    let of_rule = |rule: usize| {
+        let counts = ended.report["algorithms"][rule]["algorithms"].as_array().expect("a list").iter();
+        counts.map(|counts| (counts["asked"].clone(), counts["over"].clone())).collect::<Vec<_>>()
+    };
+    // As configured; as the four algorithms that admit 10 at once, and as GCRA with a burst of 1.
+    let expected = [(12, 2), (12, 2), (12, 2), (12, 2), (12, 2), (12, 11)].map(|(a, b)| (json!(a), json!(b)));
+    assert_eq!(of_rule(0), expected);
+    assert_eq!(of_rule(1), expected);
+}
+
+#[test]
 fn the_worst_keys_are_shown_by_algorithm() {
     // User n sends n requests before a full minute, and n after it.
     let burst = |start: u64, user: u64| (0..user).map(move |at| (start + at * 1_000, user));
