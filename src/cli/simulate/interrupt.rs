@@ -1,7 +1,6 @@
 //! The first signal to stop ends the reading: the report is then of what was read. The second one ends the process.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use tokio::sync::oneshot;
@@ -11,11 +10,11 @@ use crate::cli::stop_signals::StopSignals;
 /// As shells report a process that SIGINT has ended.
 const INTERRUPTED: i32 = 130;
 
-/// Runs `work` and sets `stop` when a signal to stop arrives meanwhile.
+/// Runs `work` and calls `stop` when a signal to stop arrives meanwhile.
 ///
 /// # Errors
 /// When signals cannot be listened to.
-pub(super) fn on_interrupt<T>(stop: &AtomicBool, work: impl FnOnce() -> T) -> io::Result<T> {
+pub(super) fn on_interrupt<T>(stop: impl Fn() + Send, work: impl FnOnce() -> T) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = {
         let _context = runtime.enter();
@@ -23,11 +22,11 @@ pub(super) fn on_interrupt<T>(stop: &AtomicBool, work: impl FnOnce() -> T) -> io
     };
     let (done, is_done) = oneshot::channel::<()>();
     thread::scope(|scope| {
-        scope.spawn(|| {
+        scope.spawn(move || {
             runtime.block_on(async move {
                 let interrupted = async {
                     signals.first().await;
-                    stop.store(true, Ordering::Relaxed);
+                    stop();
                     signals.second().await;
                     std::process::exit(INTERRUPTED);
                 };

@@ -10,7 +10,7 @@ mod table;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sha2::{Digest as _, Sha256};
 
@@ -20,7 +20,7 @@ use self::progress::LogProgress;
 use super::output::{end, print, report};
 use crate::engine::RuleSet;
 use crate::rules::{LoadOptions, LoadedRules, load};
-use crate::simulate::log::Input;
+use crate::simulate::log::{Input, StopReading};
 use crate::simulate::map::Map;
 use crate::simulate::page;
 use crate::simulate::pass::{PassOptions, RecommendationBounds, RuleSets, simulate};
@@ -142,7 +142,12 @@ fn simulated(
     let inputs = inputs.map_err(|error| Failure::new(LOG, error))?;
     let stop = AtomicBool::new(false);
     let mut shown = LogProgress::new(&inputs);
-    let simulated = on_interrupt(&stop, || {
+    let streams: Vec<StopReading> = inputs.iter().map(|input| input.stop.clone()).collect();
+    let stop_reading = || {
+        stop.store(true, Ordering::Relaxed);
+        streams.iter().for_each(StopReading::stop);
+    };
+    let simulated = on_interrupt(stop_reading, || {
         simulate(rules, map, inputs, options, (&stop, &mut |progress| shown.update(progress)))
     });
     shown.finish();

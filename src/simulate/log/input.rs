@@ -10,6 +10,8 @@ use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
+use super::piped::{Piped, StopReading};
+
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// A file of the log that is open.
@@ -20,6 +22,8 @@ pub struct Input {
     pub size: Option<u64>,
     /// Bytes read so far of this size.
     pub read_bytes: ReadBytes,
+    /// Ends a stream that may be silent for long: standard input or a pipe. Has no effect on a file.
+    pub stop: StopReading,
     pub(in crate::simulate) stream: Box<dyn Read + Send>,
 }
 
@@ -51,7 +55,7 @@ impl Input {
     pub fn open(path: &Path) -> Result<Self, InputError> {
         let name = path.display().to_string();
         if name == "-" {
-            return Ok(Self::from_stream(name, None, io::stdin(), &PathBuf::new()));
+            return Self::from_pipe(name, io::stdin(), &PathBuf::new());
         }
         let failed = |cause| InputError { path: name.clone(), cause };
         let file = File::open(path).map_err(failed)?;
@@ -59,8 +63,18 @@ impl Input {
         if metadata.is_dir() {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
         }
-        let size = metadata.is_file().then_some(metadata.len());
-        Ok(Self::from_stream(name, size, file, path))
+        if !metadata.is_file() {
+            return Self::from_pipe(name, file, path);
+        }
+        Ok(Self::from_stream(name, Some(metadata.len()), file, path))
+    }
+
+    fn from_pipe(name: String, stream: impl Read + Send + 'static, path: &Path) -> Result<Self, InputError> {
+        let stop = StopReading::default();
+        match Piped::new(stream, stop.clone()) {
+            Ok(piped) => Ok(Self { stop, ..Self::from_stream(name, None, piped, path) }),
+            Err(cause) => Err(InputError { path: name, cause }),
+        }
     }
 
     fn from_stream(name: String, size: Option<u64>, stream: impl Read + Send + 'static, path: &Path) -> Self {
@@ -72,7 +86,7 @@ impl Input {
             Some("zst") => Box::new(ZstdFrames::new(buffered)),
             _ => Box::new(buffered),
         };
-        Self { name, size, read_bytes, stream }
+        Self { name, size, read_bytes, stop: StopReading::default(), stream }
     }
 }
 

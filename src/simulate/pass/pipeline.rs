@@ -135,6 +135,8 @@ impl Dealer<'_> {
             let mut block = match reader.next_block() {
                 Ok(Some(block)) => block,
                 Ok(None) => break,
+                // A compressed stream that is stopped does not end as it should.
+                Err(_) if self.stop.load(Ordering::Relaxed) => break,
                 Err(error) => {
                     report.cut = Some(error.to_string());
                     continue;
