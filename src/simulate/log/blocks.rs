@@ -116,10 +116,13 @@ impl<R: Read> BlockReader<R> {
 
 /// The lines of a block with their numbers, without line ends; blank ones are left out.
 pub(in crate::simulate) fn lines(block: &Block) -> impl Iterator<Item = (u64, &[u8])> {
-    let numbered = block.bytes.split(|byte| *byte == b'\n').enumerate();
-    numbered.filter_map(|(index, line)| {
+    let (bytes, mut start) = (block.bytes.as_slice(), 0);
+    let ends = memchr::memchr_iter(b'\n', bytes).chain(std::iter::once(bytes.len()));
+    ends.zip(block.first_line..).filter_map(move |(end, number)| {
+        let line = &bytes[start..end];
+        start = end + 1;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        (!line.iter().all(u8::is_ascii_whitespace)).then_some((block.first_line + index as u64, line))
+        (!line.iter().all(u8::is_ascii_whitespace)).then_some((number, line))
     })
 }
 

@@ -6,6 +6,7 @@ mod blocks;
 mod columns;
 mod csv;
 mod fault;
+mod flat_json;
 mod format;
 mod haproxy;
 mod input;

@@ -2,7 +2,7 @@
 
 use super::format::{Format, HAPROXY_FIELDS};
 use super::haproxy::split_haproxy;
-use super::text_layout::{ENVOY, ISTIO, NGINX};
+use super::text_layout::{ENVOY, ISTIO, NGINX, TextValues};
 
 /// The format that most of these lines have; `None` if no format has half of them.
 pub(in crate::simulate) fn recognize<'l>(lines: impl Iterator<Item = &'l str> + Clone) -> Option<Format> {
@@ -33,9 +33,9 @@ fn has_format(format: Format, line: &str) -> bool {
             line.starts_with('{') && line.contains("\"start_time\"") && line.contains("\"response_code\"")
         }
         Format::Json => line.starts_with('{') && line.ends_with('}'),
-        Format::Istio => ISTIO.split(line, &mut values).is_ok(),
-        Format::Envoy => ENVOY.split(line, &mut values).is_ok(),
-        Format::Nginx => NGINX.split(line, &mut values).is_ok(),
+        Format::Istio => ISTIO.split(line, &mut TextValues::new()).is_ok(),
+        Format::Envoy => ENVOY.split(line, &mut TextValues::new()).is_ok(),
+        Format::Nginx => NGINX.split(line, &mut TextValues::new()).is_ok(),
         Format::Haproxy => split_haproxy(line, &mut values).is_ok(),
         Format::Csv => false,
     }

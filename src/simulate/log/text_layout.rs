@@ -1,5 +1,7 @@
 //! The layouts of text formats: their columns in order.
 
+use smallvec::SmallVec;
+
 use super::columns::{Columns, split_request_line};
 use super::fault::LineFault;
 
@@ -91,6 +93,9 @@ pub(super) const NGINX: TextLayout = TextLayout {
     ],
 };
 
+/// The values of all fields of a line.
+pub(super) type TextValues<'l> = SmallVec<[&'l str; 32]>;
+
 impl TextLayout {
     /// The names of the fields, in the order in which [`TextLayout::split`] returns their values.
     pub fn fields(&self) -> Vec<&'static str> {
@@ -102,7 +107,7 @@ impl TextLayout {
     }
 
     /// Replaces `values` by the values of the fields; a missing optional one is empty.
-    pub fn split<'l>(&self, line: &'l str, values: &mut Vec<&'l str>) -> Result<(), LineFault> {
+    pub fn split<'l>(&self, line: &'l str, values: &mut TextValues<'l>) -> Result<(), LineFault> {
         values.clear();
         let mut columns = Columns::new(line);
         for column in self.columns {
