@@ -40,18 +40,32 @@ impl Charge {
     /// charge takes effect before the next charge of its request is decided.
     #[must_use]
     pub fn is_independent(&self) -> bool {
-        self.charging == Charging::Postpaid || !self.cost.changes_counter()
+        self.charging.is_independent(self.cost)
     }
 
     /// Whether the store records this charge, given its own verdict and whether the request is denied.
     #[must_use]
     pub fn is_recorded(&self, verdict: Verdict, request_denied: bool) -> bool {
-        if !self.cost.changes_counter() {
+        self.charging.is_recorded(self.cost, verdict, request_denied)
+    }
+}
+
+impl Charging {
+    /// [`Charge::is_independent`] of a charge with this cost.
+    #[must_use]
+    pub fn is_independent(self, cost: Cost) -> bool {
+        self == Self::Postpaid || !cost.changes_counter()
+    }
+
+    /// [`Charge::is_recorded`] of a charge with this cost.
+    #[must_use]
+    pub fn is_recorded(self, cost: Cost, verdict: Verdict, request_denied: bool) -> bool {
+        if !cost.changes_counter() {
             return false;
         }
-        match self.charging {
-            Charging::Postpaid => true,
-            Charging::Prepaid => verdict == Verdict::Fits && !request_denied,
+        match self {
+            Self::Postpaid => true,
+            Self::Prepaid => verdict == Verdict::Fits && !request_denied,
         }
     }
 }

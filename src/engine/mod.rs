@@ -10,6 +10,7 @@ mod charge;
 mod decision;
 mod outcome;
 mod plan;
+mod planner;
 mod request;
 mod store;
 
@@ -36,6 +37,7 @@ pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
 pub use charge::{Charge, Charges, Role};
 pub use cost::Cost;
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
+pub use key::without_fingerprint;
 pub use limit::{
     Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, Quantity,
     Refill,
@@ -46,6 +48,7 @@ pub use outcome::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
 pub use pattern::Pattern;
 pub use period::{Period, Unit};
 pub use plan::{ChargedLimit, Plan, PlanError};
+pub use planner::{ChargeKey, PlanUse, Planner};
 pub use request::{Caller, Descriptor, Entry, LimitOverride, Request};
 pub use rule::{Rule, RuleId, StatPath};
 pub use rule_set::{Defaults, DomainRules, Node, RuleSet};

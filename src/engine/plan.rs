@@ -73,7 +73,7 @@ pub struct ChargedLimit<'p> {
     /// The path with values of the request under which its hits are counted; `None` if it is the path of the rule.
     pub stat_path: Option<&'p str>,
     /// The index of the charge.
-    pub(super) index: usize,
+    pub index: usize,
 }
 
 /// A descriptor with the limits that apply to it.
@@ -216,16 +216,14 @@ struct DescriptorContext<'a> {
     used_up_check: Verdict,
 }
 
-impl DescriptorContext<'_> {
-    /// The cost against one limit: the answer to a check of a limit that is exactly used up is a setting.
-    fn cost(&self, kernel: &Kernel, charging: Charging) -> Cost {
-        let has_debt = charging == Charging::Postpaid && matches!(kernel, Kernel::FixedWindow(_));
-        if self.cost == Cost::PEEK && self.used_up_check == Verdict::Fits && has_debt {
-            Cost::DEBT_PEEK
-        } else {
-            self.cost
-        }
-    }
+/// The cost against one limit: the answer to a check of a limit that is exactly used up is a setting.
+pub(super) fn cost_against(
+    (kernel, charging): (&Kernel, Charging),
+    cost: Cost,
+    used_up_check: Verdict,
+) -> Cost {
+    let has_debt = charging == Charging::Postpaid && matches!(kernel, Kernel::FixedWindow(_));
+    if cost == Cost::PEEK && used_up_check == Verdict::Fits && has_debt { Cost::DEBT_PEEK } else { cost }
 }
 
 impl Plan {
@@ -261,6 +259,14 @@ impl Plan {
         })
     }
 
+    /// The limits of descriptors that have only unlimited ones, once per descriptor.
+    pub fn unlimited(&self) -> impl Iterator<Item = &Limit> {
+        self.descriptors.iter().filter_map(|planned| match planned {
+            Planned::Unlimited(limit) => Some(limit.as_ref()),
+            Planned::Nothing | Planned::Limited { .. } => None,
+        })
+    }
+
     /// Every limit with a charge, once per descriptor.
     pub fn limits(&self) -> impl Iterator<Item = &Limit> {
         self.descriptors
@@ -286,7 +292,7 @@ impl Plan {
             };
             let charge = Charge {
                 kernel,
-                cost: context.cost(&kernel, limit.spec.charging),
+                cost: cost_against((&kernel, limit.spec.charging), context.cost, context.used_up_check),
                 charging: limit.spec.charging,
                 role: context.role,
                 on_store_failure: limit.spec.on_store_failure,
@@ -317,23 +323,32 @@ fn write_key(
     limit: &Limit,
     hidden: &HiddenValues,
 ) {
-    let parts = context.entries.iter().enumerate().map(|(index, entry)| {
-        match matched.walk.steps.get(index).map(|step| step.node()) {
-            Some(node) if node.shares_counter && *node.key == *entry.key => {
-                KeyPart::Rule(&entry.key, node.value())
-            }
-            // The pattern matches a longer or shorter key than its own: only values of the same key share.
-            Some(node) if node.shares_counter => KeyPart::Pattern(&entry.key, &node.composite),
-            _ => match hidden.get(context.index, index) {
-                Some(hash) => KeyPart::Hidden(&entry.key, hash),
-                None => KeyPart::Request(&entry.key, &entry.value),
-            },
-        }
-    });
     let key_context = KeyContext {
         domain: &context.domain.name,
         shard_by: matched.rule.map_or(context.domain.shard_by, |rule| rule.shard_by),
         fingerprint: &limit.fingerprint,
     };
+    let parts = key_parts(&matched.walk, context.entries, (context.index, hidden));
     key::write_key(text, &key_context, parts);
+}
+
+/// The parts of the keys of one descriptor, given with its index in the request and the hashes of secret values.
+pub(super) fn key_parts<'a>(
+    walk: &'a Walk<'_>,
+    entries: &'a [Entry],
+    (descriptor, hidden): (usize, &'a HiddenValues),
+) -> impl Iterator<Item = KeyPart<'a>> {
+    entries.iter().enumerate().map(move |(index, entry)| {
+        match walk.steps.get(index).map(|step| step.node()) {
+            Some(node) if node.shares_counter && *node.key == *entry.key => {
+                KeyPart::Rule(&entry.key, node.value())
+            }
+            // The pattern matches a longer or shorter key than its own: only values of the same key share.
+            Some(node) if node.shares_counter => KeyPart::Pattern(&entry.key, &node.composite),
+            _ => match hidden.get(descriptor, index) {
+                Some(hash) => KeyPart::Hidden(&entry.key, hash),
+                None => KeyPart::Request(&entry.key, &entry.value),
+            },
+        }
+    })
 }

@@ -2,10 +2,8 @@
 
 use std::path::PathBuf;
 
-use smallvec::SmallVec;
-
 use crate::clock::{Clock, SystemClock};
-use crate::engine::{Charges, Outcomes, StoreError, Verdict};
+use crate::engine::{Charges, Outcomes, StoreError};
 use crate::store::memory::{MemoryOptions, MemoryStats, MemoryStore};
 use crate::store::redis::{
     Credentials, OptionsError, Password, RedisOptions, ReplayClient, ReplayClientError, TimedBatch,
@@ -16,8 +14,6 @@ use crate::store::redis::{
 const MAX_KEYS: usize = 10_000_000;
 /// Keys never expire, because recorded time may step back by any amount.
 const GRACE_US: u64 = u64::MAX;
-/// So far before the last decision [`MemoryReplay::verdicts_at`] knows the counters.
-const LOOK_BACK_US: u64 = 1_000_000;
 
 /// Decides requests at their recorded times, in order.
 pub trait ReplayStore {
@@ -56,30 +52,6 @@ impl MemoryReplay {
         }
     }
 
-    /// A store for requests in the order of their times: it forgets counters a second after they equal unused ones, so
-    /// it holds the keys in use and not all that ever were.
-    #[must_use]
-    pub fn in_time_order() -> Self {
-        Self {
-            store: MemoryStore::new(
-                MemoryOptions { max_keys: MAX_KEYS, grace_us: LOOK_BACK_US },
-                SystemClock,
-            ),
-        }
-    }
-
-    /// Decides a request at its time in microseconds.
-    #[must_use]
-    pub fn decide_one(&self, charges: &Charges, now_us: u64) -> Outcomes {
-        self.store.decide_at(charges, now_us)
-    }
-
-    /// Which charges would fit at a time, as the counters are now; see [`MemoryStore::verdicts_at`].
-    #[must_use]
-    pub fn verdicts_at(&self, charges: &Charges, now_us: u64) -> SmallVec<[Verdict; 2]> {
-        self.store.verdicts_at(charges, now_us)
-    }
-
     /// Keys and evictions. After evictions, answers may admit too much.
     #[must_use]
     pub fn stats(&self) -> MemoryStats {
@@ -95,7 +67,7 @@ impl Default for MemoryReplay {
 
 impl ReplayStore for MemoryReplay {
     fn decide(&mut self, requests: &[(u64, &Charges)]) -> Result<Vec<Outcomes>, ReplayStoreError> {
-        Ok(requests.iter().map(|(now_us, charges)| self.decide_one(charges, *now_us)).collect())
+        Ok(requests.iter().map(|(now_us, charges)| self.store.decide_at(charges, *now_us)).collect())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::log::{BlockReader, Format, Input, InputError, lines, recognize};
-use super::map::{Map, MapError, Mapping, NotMapped};
+use super::map::{Map, MapError, MappedLine, Mapping, NotMapped};
 use crate::engine::Request;
 
 /// Lines from which a format is recognized.
@@ -76,7 +76,8 @@ pub fn explain_line(
 }
 
 fn explained(mapping: &Mapping, text: String) -> ExplainedLine {
-    let mapped = mapping.read_line(&text);
+    let mut mapped = MappedLine::default();
+    let mapped = mapping.read_line(&text, &mut mapped).map(|()| mapped);
     let (is_good, was_limited) = mapped.as_ref().map_or((false, false), |it| (it.is_good, it.was_limited));
     ExplainedLine {
         fields: mapping.used_fields(&text),

@@ -12,7 +12,7 @@ use crate::engine::{Caller, Descriptor, Entry, Request};
 use crate::replay::Recorded;
 use crate::simulate::log::{Format, LineFault, LineReader, Selected, TimeFormat};
 
-/// A line that became a request.
+/// A line that became a request. The next line may take its place and use its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::simulate) struct MappedLine {
     pub t_us: u64,
@@ -21,6 +21,20 @@ pub(in crate::simulate) struct MappedLine {
     pub is_good: bool,
     /// `was_limited` of the map; false without it.
     pub was_limited: bool,
+    /// Descriptors that are not part of the request; their memory is used for further ones.
+    spare: Vec<Descriptor>,
+}
+
+impl Default for MappedLine {
+    fn default() -> Self {
+        let request = Request {
+            domain: String::new(),
+            hits_addend: 1,
+            descriptors: Vec::new(),
+            caller: Caller::default(),
+        };
+        Self { t_us: 0, request, is_good: false, was_limited: false, spare: Vec::new() }
+    }
 }
 
 /// A line that did not become a request.
@@ -108,56 +122,59 @@ impl Mapping {
         map.fields.names().enumerate().map(|(index, name)| (name.to_owned(), value(index))).collect()
     }
 
-    /// The request of one line.
-    pub fn read_line(&self, line: &str) -> Result<MappedLine, NotMapped> {
+    /// Reads the request of one line into `mapped`. After an error `mapped` has nothing of meaning.
+    pub fn read_line(&self, line: &str, mapped: &mut MappedLine) -> Result<(), NotMapped> {
         let Some((map, time)) = &self.map else {
             let recorded = Recorded::parse(line).map_err(|error| LineFault::Request(error.to_string()))?;
             let Recorded { t_us, request } = recorded;
-            return Ok(MappedLine { t_us, request, is_good: false, was_limited: false });
+            *mapped = MappedLine { t_us, request, ..MappedLine::default() };
+            return Ok(());
         };
         let selected = self.reader.read_line(line)?;
         if map.keep.as_ref().is_some_and(|keep| !keep.holds(&selected)) {
             return Err(NotMapped::NotKept);
         }
-        let t_us = time.read_time(&selected, map)?;
+        mapped.t_us = time.read_time(&selected, map)?;
         let hits = map.cost.units(&selected)?;
-        let descriptors = map.descriptors(&selected, hits);
-        if descriptors.is_empty() {
+        map.write_descriptors(&selected, hits, mapped);
+        if mapped.request.descriptors.is_empty() {
             return Err(NotMapped::NoDescriptor);
         }
+        if mapped.request.domain != map.domain {
+            mapped.request.domain.clone_from(&map.domain);
+        }
         let holds = |condition: &Option<Expression>| condition.as_ref().is_some_and(|it| it.holds(&selected));
-        Ok(MappedLine {
-            t_us,
-            request: Request {
-                domain: map.domain.clone(),
-                hits_addend: 1,
-                descriptors,
-                caller: Caller::default(),
-            },
-            is_good: holds(&map.good),
-            was_limited: holds(&map.was_limited),
-        })
+        mapped.is_good = holds(&map.good);
+        mapped.was_limited = holds(&map.was_limited);
+        Ok(())
     }
 }
 
 impl Map {
-    /// The descriptors of a line, each of so many hits, without those that lack a value.
-    fn descriptors(&self, line: &Selected<'_>, hits: Option<u64>) -> Vec<Descriptor> {
-        let mut descriptors = Vec::with_capacity(self.descriptors.len());
+    /// Replaces the descriptors by those of a line, each of so many hits, without those that lack a value.
+    fn write_descriptors(&self, line: &Selected<'_>, hits: Option<u64>, mapped: &mut MappedLine) {
+        // In reverse, so that each descriptor is taken for the same one of the next line.
+        mapped.spare.extend(mapped.request.descriptors.drain(..).rev());
         for DescriptorRule { when, entries: rules } in &self.descriptors {
             if when.as_ref().is_some_and(|when| !when.holds(line)) {
                 continue;
             }
-            let mut entries = Vec::with_capacity(rules.len());
-            for rule in rules {
+            let mut descriptor = mapped.spare.pop().unwrap_or_default();
+            descriptor
+                .entries
+                .resize_with(rules.len(), || Entry { key: String::new(), value: String::new() });
+            let mut written = 0;
+            for (rule, entry) in rules.iter().zip(&mut descriptor.entries) {
                 let Some(value) = rule.value(line) else { break };
-                entries.push(Entry { key: rule.key.clone(), value: value.into_owned() });
+                entry.key.clone_from(&rule.key);
+                entry.value.clear();
+                entry.value.push_str(&value);
+                written += 1;
             }
-            if entries.len() == rules.len() {
-                descriptors.push(Descriptor { entries, hits, ..Descriptor::default() });
-            }
+            descriptor.hits = hits;
+            let is_whole = written == rules.len();
+            if is_whole { &mut mapped.request.descriptors } else { &mut mapped.spare }.push(descriptor);
         }
-        descriptors
     }
 }
 

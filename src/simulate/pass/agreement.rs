@@ -9,10 +9,11 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-use super::key_table::key_hash;
+use super::lane::{Decided, Lane};
 use super::observation::Observation;
-use crate::engine::{Algorithm, Charges, Code, Decision, LimitSpec, Verdict};
-use crate::replay::MemoryReplay;
+use super::planned::RequestPlan;
+use super::template::CountedLimit;
+use crate::engine::{Algorithm, LimitSpec, Verdict};
 use crate::simulate::report::{Agreement, ShiftCount, share_ppm};
 
 /// How far the time of a request is moved; at most a tenth of the time in which its limit frees a unit.
@@ -32,13 +33,14 @@ pub(super) struct EarlierDenial {
 
 /// Looks for the shortest time before `t_us` at which the counters, as they are now, would deny the request. `None` if
 /// they deny it now, or at none of the times.
-pub(super) fn earlier_denial(store: &MemoryReplay, charges: &Charges, t_us: u64) -> Option<EarlierDenial> {
+pub(super) fn earlier_denial(lane: &Lane, plan: RequestPlan<'_>, t_us: u64) -> Option<EarlierDenial> {
+    let charges = &plan.template.plan.charges;
     let over_at = |t_us| {
-        let verdicts = store.verdicts_at(charges, t_us);
-        let is_over = |index: usize| verdicts[index] == Verdict::Over;
-        charges.is_denied(is_over).then(|| {
-            let keys = charges.keys().enumerate().filter(|(index, _)| is_over(*index));
-            keys.map(|(_, key)| key_hash(0, key)).collect()
+        let is_over: SmallVec<[bool; 4]> =
+            (0..charges.len()).map(|charge| lane.verdict(plan, charge, t_us) == Verdict::Over).collect();
+        charges.is_denied(|charge| is_over[charge]).then(|| {
+            let keys = (0..charges.len()).filter(|charge| is_over[*charge]);
+            keys.map(|charge| plan.counter(charge)).collect()
         })
     };
     if over_at(t_us).is_some() {
@@ -59,12 +61,12 @@ struct Counter {
 }
 
 impl Counter {
-    fn new(key: &str, limit: &LimitSpec) -> Self {
+    fn new(key: u64, limit: &LimitSpec) -> Self {
         let period_us = limit.period.us();
         let frees_all_at_once = limit.algorithm == Algorithm::FixedWindow;
         let units = if frees_all_at_once { 1 } else { u64::from(limit.requests_per_unit.max(1)) };
         // A tenth of the time in which a unit becomes free: by chance a tenth of all differences vanish.
-        Self { key: key_hash(0, key), period_us, largest_shift_us: period_us / units / 10 }
+        Self { key, period_us, largest_shift_us: period_us / units / 10 }
     }
 }
 
@@ -89,27 +91,38 @@ pub(super) struct AgreementTally {
 }
 
 impl AgreementTally {
-    /// Counts the simulated decision about one request.
-    pub fn count(&mut self, seen: Observation, simulated: &Decision, earlier: Option<EarlierDenial>) {
-        let is_denied = simulated.overall == Code::OverLimit;
+    /// Counts the simulated decision about the last request that `lane` has decided.
+    pub fn count(
+        &mut self,
+        seen: Observation,
+        (lane, simulated): (&Lane, &Decided<'_>),
+        earlier: Option<EarlierDenial>,
+    ) {
+        let is_denied = simulated.is_denied;
         self.recorded[usize::from(seen.was_limited)][usize::from(is_denied)] += 1;
         let difference = match (seen.was_limited, is_denied) {
             (false, true) => 1,
             (true, false) => -1,
             _ => return,
         };
-        let is_deciding = |verdict, is_shadow: bool| !is_denied || verdict == Verdict::Over && !is_shadow;
-        let counters: SmallVec<[Counter; 4]> = simulated
-            .counter_results()
-            .filter(|(_, result)| is_deciding(result.outcome.verdict, result.is_shadow()))
-            .map(|(key, result)| Counter::new(key, &result.limit.spec))
+        let plan = simulated.plan;
+        let is_deciding = |counted: &CountedLimit| {
+            !is_denied || simulated.verdicts[counted.charge] == Verdict::Over && !counted.is_shadow
+        };
+        let limits = plan.template.plan.charged();
+        let counters: SmallVec<[Counter; 4]> = limits
+            .filter_map(|charged| {
+                let mut counted = plan.template.counted.iter();
+                let counted = counted.find(|counted| counted.charge == charged.index)?;
+                is_deciding(counted).then(|| Counter::new(plan.counter(charged.index), &charged.limit.spec))
+            })
             .collect();
         if let Some(shift) = self.follows(seen.t_us, difference, &counters) {
             self.by_shift[shift] += 1;
             return;
         }
         let (shift, counters) = if is_denied {
-            let wait_us = simulated.retry_after().us();
+            let wait_us = lane.decision(simulated, seen.t_us).retry_after().us();
             let shift = wait_us.and_then(|wait_us| SHIFTS_US.iter().position(|shift| wait_us <= *shift));
             (shift, counters)
         } else {

@@ -2,9 +2,9 @@
 
 use super::curves::{SortedPeaks, recommend, what_if};
 use super::key_table::{KeyStatistics, KeyTable};
-use super::lane::RuleSets;
 use super::minutes::TimeAxis;
 use super::options::PassOptions;
+use super::rule_sets::RuleSets;
 use super::side_by_side::{algorithms, comparison, worst_keys};
 use super::tally::{Row, Sums, Tally};
 use super::top_keys::{Shown, top_denied};

@@ -3,11 +3,9 @@
 //! Distinct sampling: a key is kept if its hash has at least `level` low zero bits. A full table raises the level and
 //! so drops half of its keys. A kept key was kept from its first request on, so its statistics are exact.
 
-use std::hash::Hasher as _;
-
-use hashbrown::HashMap;
-
+use super::by_hash::ByHash;
 use super::peaks::Peaks;
+use super::template::{mixed, text_hash};
 
 /// The most keys: about 250 MB.
 const MAX_KEYS: usize = 1 << 20;
@@ -54,26 +52,23 @@ pub(super) struct Denials {
 /// The keys of all limits.
 #[derive(Debug)]
 pub(super) struct KeyTable {
-    keys: HashMap<u64, KeyStatistics>,
+    keys: ByHash<KeyStatistics>,
     /// Of the kept keys those that were over a limit as another algorithm: an entry of its own, so that the other keys
     /// cost no memory for it.
-    by_algorithm: HashMap<u64, OverByAlgorithm>,
+    by_algorithm: ByHash<OverByAlgorithm>,
     level: u32,
     max_keys: usize,
 }
 
 /// The hash of a counter's key in the row of a limit. It is the same in every run, so that the report is.
 pub(super) fn key_hash(row: usize, key: &str) -> u64 {
-    // SipHash with fixed keys. Two of ten million keys have the same 64 bits with a probability of 3 in a million.
-    let mut hasher = std::hash::DefaultHasher::new();
-    hasher.write_usize(row);
-    hasher.write(key.as_bytes());
-    hasher.finish()
+    hash_in_row(row, text_hash(key))
 }
 
-/// A counter's key without the fingerprint of its limit, which changes with the limit.
-pub(super) fn without_fingerprint(key: &str) -> &str {
-    key.rsplit_once('#').map_or(key, |(key, _)| key)
+/// [`key_hash`] of a key whose [`text_hash`] is known. Two of ten million keys have the same 64 bits with a probability
+/// of 3 in a million.
+pub(super) fn hash_in_row(row: usize, text_hash: u64) -> u64 {
+    mixed(text_hash ^ mixed(row as u64 + 1))
 }
 
 impl KeyTable {
@@ -82,7 +77,7 @@ impl KeyTable {
     }
 
     fn with_max_keys(max_keys: usize) -> Self {
-        Self { keys: HashMap::new(), by_algorithm: HashMap::new(), level: 0, max_keys }
+        Self { keys: ByHash::default(), by_algorithm: ByHash::default(), level: 0, max_keys }
     }
 
     /// The number of zero bits that the hash of a kept key has: keys are a sample of one in 2^level.
@@ -114,9 +109,9 @@ impl KeyTable {
         Some(self.keys.entry(hash).or_insert_with(|| KeyStatistics { row, ..KeyStatistics::default() }))
     }
 
-    /// Counts a request over the limit of a row as the algorithm of a variant, if the sample holds its key.
-    pub fn count_variant_over(&mut self, row: usize, key: &str, variant: usize) {
-        let hash = key_hash(row, key);
+    /// Counts a request over the limit of a row as the algorithm of a variant, if the sample holds its key. The hash is
+    /// [`key_hash`].
+    pub fn count_variant_over(&mut self, row: usize, (key, hash): (&str, u64), variant: usize) {
         if self.entry(row, hash).is_none() {
             return;
         }
@@ -245,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn the_fingerprint_is_no_part_of_a_key() {
-        assert_eq!(without_fingerprint("{edge|ip=1}#fw:5/60000000"), "{edge|ip=1}");
+    fn the_keys_of_two_limits_are_different() {
         assert_ne!(key_hash(0, "a"), key_hash(1, "a"));
+        assert_ne!(key_hash(0, "a"), key_hash(0, "b"));
     }
 }

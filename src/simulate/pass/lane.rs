@@ -1,103 +1,153 @@
 //! The rule sets of a simulation, each with counters of its own.
 
-use super::agreement::{EarlierDenial, earlier_denial};
-use super::observation::Observation;
-use crate::engine::{Decision, Enforcement, Plan, PlanError, Request, RuleSet};
-use crate::replay::MemoryReplay;
-use crate::simulate::variants::Variant;
+use smallvec::SmallVec;
 
-/// The rule sets that decide every request.
-#[derive(Clone, Debug)]
-pub struct RuleSets {
-    /// The judged rules.
-    pub judged: RuleSet,
-    /// The rules in force.
-    pub in_force: Option<RuleSet>,
-    /// The judged rules with every limit as another algorithm.
-    pub variants: Vec<Variant>,
+use super::counters::Counters;
+use super::planned::{RequestPlan, RequestPlans};
+use super::rule_sets::RuleSets;
+use super::template::CountedLimit;
+use crate::engine::algorithm::{Attempt, Blocked, Kernel};
+use crate::engine::{CounterSnapshot, DecidedBy, Decision, Outcome, Outcomes, Quantity, RuleSet, Verdict};
+
+/// A request as one rule set has decided it.
+#[derive(Debug)]
+pub(super) struct Decided<'b> {
+    pub plan: RequestPlan<'b>,
+    pub is_denied: bool,
+    /// One for each charge.
+    pub verdicts: SmallVec<[Verdict; 4]>,
 }
 
-/// The plans of one request, one for each rule set in the order of [`RuleSets::all`].
-pub(super) type Plans = Vec<Plan>;
-
-/// The decisions of one request.
-pub(super) struct Decisions {
-    pub judged: Decision,
-    pub in_force: Option<Decision>,
-    pub variants: Vec<Decision>,
-    /// Of the rules whose decisions the log has.
-    pub earlier_denial: Option<EarlierDenial>,
+impl Decided<'_> {
+    /// Whether the charge of a limit is over it.
+    pub fn is_over(&self, counted: &CountedLimit) -> bool {
+        self.verdicts[counted.charge] == Verdict::Over
+    }
 }
 
-impl Decisions {
+/// The decisions about one request.
+pub(super) struct Decisions<'b> {
+    pub judged: Decided<'b>,
+    pub in_force: Option<Decided<'b>>,
+    pub variants: SmallVec<[Decided<'b>; 5]>,
+}
+
+impl<'b> Decisions<'b> {
     /// The decision to compare with that in the log: the log was written under the rules in force.
-    pub fn recorded(&self) -> &Decision {
+    pub fn recorded(&self) -> &Decided<'b> {
         self.in_force.as_ref().unwrap_or(&self.judged)
     }
 }
 
-impl RuleSets {
-    fn all(&self) -> impl Iterator<Item = &RuleSet> {
-        let variants = self.variants.iter().map(|variant| &variant.rules);
-        [&self.judged].into_iter().chain(&self.in_force).chain(variants)
+/// The counters of one rule set.
+#[derive(Debug)]
+pub(super) struct Lane {
+    counters: Counters,
+    /// Of the limits of the rules.
+    kernels: Vec<Kernel>,
+}
+
+impl Lane {
+    fn new(rules: &RuleSet) -> Self {
+        // An unlimited limit has no counter, so its kernel is never used.
+        let unused = Kernel::Blocked(Blocked::new(1));
+        let kernel = |quantity| if let Quantity::Limited(kernel) = quantity { kernel } else { unused };
+        let kernels = rules.limits().iter().map(|limit| kernel(limit.quantity)).collect();
+        Self { counters: Counters::new(), kernels }
     }
 
-    /// Plans a request by each rule set.
-    pub(super) fn plan(&self, request: &Request) -> Result<Plans, PlanError> {
-        let mut plans = Vec::with_capacity(1 + usize::from(self.in_force.is_some()) + self.variants.len());
-        for rules in self.all() {
-            plans.push(rules.plan(request)?);
+    /// The verdict on a charge at a time, as its counter is now. Changes nothing.
+    pub fn verdict(&self, plan: RequestPlan<'_>, charge: usize, now_us: u64) -> Verdict {
+        let attempt = Attempt { now_us, cost: plan.keys[charge].cost };
+        let kernel = &plan.template.plan.charges.charge(charge).kernel;
+        self.counters.with_state(plan.counter(charge), |state| kernel.verdict(state, attempt))
+    }
+
+    /// Decides a request as a store does ([`Store::decide`](crate::engine::Store::decide)).
+    fn decide<'b>(&mut self, plan: RequestPlan<'b>, now_us: u64) -> Decided<'b> {
+        let charges = &plan.template.plan.charges;
+        let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::new();
+        for index in 0..charges.len() {
+            verdicts.push(self.verdict(plan, index, now_us));
+            if plan.is_independent(index) {
+                self.record_if_due(plan, index, (verdicts[index], false), now_us);
+            }
         }
-        Ok(plans)
+        let is_denied = charges.is_denied(|index| verdicts[index] == Verdict::Over);
+        for (index, verdict) in verdicts.iter().enumerate() {
+            if !plan.is_independent(index) {
+                self.record_if_due(plan, index, (*verdict, is_denied), now_us);
+            }
+        }
+        Decided { plan, is_denied, verdicts }
+    }
+
+    fn record_if_due(
+        &mut self,
+        plan: RequestPlan<'_>,
+        index: usize,
+        (verdict, is_denied): (Verdict, bool),
+        now_us: u64,
+    ) {
+        if !plan.is_recorded(index, verdict, is_denied) {
+            return;
+        }
+        let cost = plan.keys[index].cost;
+        let limit = u32::try_from(plan.template.limits[index]).ok();
+        let limit = limit.filter(|limit| (*limit as usize) < self.kernels.len());
+        let kernel = &plan.template.plan.charges.charge(index).kernel;
+        let attempt = Attempt { now_us, cost };
+        self.counters.record(plan.counter(index), (kernel, limit), attempt, &self.kernels);
+    }
+
+    /// The whole decision about the last request that was decided.
+    pub fn decision(&self, decided: &Decided<'_>, now_us: u64) -> Decision {
+        let plan = decided.plan;
+        let outcome = |(index, verdict): (usize, &Verdict)| {
+            let kernel = &plan.template.plan.charges.charge(index).kernel;
+            let attempt = Attempt { now_us, cost: plan.keys[index].cost };
+            let facts = self.counters.with_state(plan.counter(index), |state| kernel.facts(state, attempt));
+            let report = kernel.report(&facts, attempt, *verdict);
+            let decided_by = DecidedBy::Store(CounterSnapshot { now_us, facts });
+            Outcome { verdict: *verdict, report, decided_by }
+        };
+        let outcomes: Outcomes = decided.verdicts.iter().enumerate().map(outcome).collect();
+        plan.template.decision(plan.keys, outcomes)
     }
 }
 
 /// The counters of all rule sets.
 pub(super) struct Lanes {
-    stores: Vec<MemoryReplay>,
+    lanes: Vec<Lane>,
     has_rules_in_force: bool,
 }
 
 impl Lanes {
     pub fn new(rules: &RuleSets) -> Self {
-        let stores = rules.all().map(|_| MemoryReplay::in_time_order()).collect();
-        Self { stores, has_rules_in_force: rules.in_force.is_some() }
+        Self { lanes: rules.all().map(Lane::new).collect(), has_rules_in_force: rules.in_force.is_some() }
     }
 
-    /// Decides requests, each with its plans, in their order.
-    pub fn decide(&mut self, requests: Vec<(Observation, Plans)>) -> Vec<(Observation, Decisions)> {
-        let recorded_lane = usize::from(self.has_rules_in_force);
-        let mut earlier_denials = Vec::with_capacity(requests.len());
-        let mut outcomes = Vec::with_capacity(self.stores.len());
-        for (lane, store) in self.stores.iter().enumerate() {
-            let mut lane_outcomes = Vec::with_capacity(requests.len());
-            for (seen, plans) in &requests {
-                let charges = &plans[lane].charges;
-                if lane == recorded_lane {
-                    let looks_back = seen.was_limited;
-                    earlier_denials
-                        .push(looks_back.then(|| earlier_denial(store, charges, seen.t_us)).flatten());
-                }
-                lane_outcomes.push(store.decide_one(charges, seen.t_us));
-            }
-            outcomes.push(lane_outcomes.into_iter());
-        }
-        let mut decided = Vec::with_capacity(requests.len());
-        for ((seen, plans), earlier_denial) in requests.into_iter().zip(earlier_denials) {
-            let outcomes = outcomes.iter_mut().map(|lane| lane.next().unwrap_or_default());
-            let mut decisions = plans
-                .into_iter()
-                .zip(outcomes)
-                .map(|(plan, outcomes)| Decision::merge(plan, outcomes, Enforcement::Enforce));
-            let Some(judged) = decisions.next() else { continue };
-            let in_force = if self.has_rules_in_force { decisions.next() } else { None };
-            let variants = decisions.collect();
-            decided.push((seen, Decisions { judged, in_force, variants, earlier_denial }));
-        }
-        decided
+    /// The counters of the rules whose decisions the log has.
+    pub fn recorded(&self) -> &Lane {
+        &self.lanes[usize::from(self.has_rules_in_force)]
+    }
+
+    /// The plan of a request by the rules whose decisions the log has.
+    pub fn recorded_plan<'b>(&self, request: &RequestPlans<'b>) -> Option<RequestPlan<'b>> {
+        request.by_rule_set().nth(usize::from(self.has_rules_in_force))
+    }
+
+    /// Decides a request by all rule sets.
+    pub fn decide<'b>(&mut self, request: RequestPlans<'b>) -> Option<Decisions<'b>> {
+        let t_us = request.seen.t_us;
+        let mut decided =
+            self.lanes.iter_mut().zip(request.by_rule_set()).map(|(lane, plan)| lane.decide(plan, t_us));
+        let judged = decided.next()?;
+        let in_force = if self.has_rules_in_force { decided.next() } else { None };
+        Some(Decisions { judged, in_force, variants: decided.collect() })
     }
 
     pub fn evictions(&self) -> u64 {
-        self.stores.iter().map(|store| store.stats().evictions).sum()
+        self.lanes.iter().map(|lane| lane.counters.evictions()).sum()
     }
 }

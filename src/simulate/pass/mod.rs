@@ -5,7 +5,10 @@
 
 mod agreement;
 mod assemble;
+mod by_hash;
+mod counters;
 mod curves;
+mod decide;
 mod key_table;
 mod lane;
 mod minutes;
@@ -14,15 +17,18 @@ mod options;
 mod parse;
 mod peaks;
 mod pipeline;
+mod planned;
 mod positions;
+mod rule_sets;
 mod side_by_side;
 mod sorter;
 mod space_saving;
 mod tally;
+mod template;
 mod top_keys;
 mod verdict;
 
 pub use curves::RecommendationBounds;
-pub use lane::RuleSets;
 pub use options::PassOptions;
 pub use pipeline::{PassError, Progress, simulate};
+pub use rule_sets::RuleSets;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::lane::{Plans, RuleSets};
+use super::planned::{PlannedBlock, Planners};
+use super::rule_sets::RuleSets;
 use crate::simulate::log::{Block, LineFault, MAX_LINE_BYTES, lines};
 use crate::simulate::map::{MappedLine, Mapping, NotMapped};
 
@@ -17,18 +18,11 @@ pub(super) struct Job {
     pub block: Block,
 }
 
-/// A request that is ready to be decided.
-pub(super) struct Planned {
-    pub is_good: bool,
-    pub was_limited: bool,
-    pub plans: Plans,
-}
-
 /// The lines of a block.
 #[derive(Default)]
 pub(super) struct Parsed {
     pub input: usize,
-    pub requests: Vec<(u64, Planned)>,
+    pub requests: PlannedBlock,
     pub lines: u64,
     pub not_kept: u64,
     pub without_descriptor: u64,
@@ -37,14 +31,25 @@ pub(super) struct Parsed {
     pub faults: Vec<(u64, LineFault)>,
 }
 
-impl Job {
-    pub fn parse(self, rules: &RuleSets) -> Parsed {
-        let Self { input, mapping, block } = self;
-        let mut parsed = Parsed { input, ..Parsed::default() };
+/// Parses blocks in turn.
+pub(super) struct BlockParser<'r> {
+    planners: Planners<'r>,
+    /// The request of the last line, whose memory the next one uses.
+    line: MappedLine,
+}
+
+impl<'r> BlockParser<'r> {
+    pub fn new(rules: &'r RuleSets) -> Self {
+        Self { planners: Planners::new(rules), line: MappedLine::default() }
+    }
+
+    pub fn parse(&mut self, job: Job) -> Parsed {
+        let Job { input, mapping, block } = job;
+        let mut parsed = Parsed { input, requests: self.planners.start_block(), ..Parsed::default() };
         for (number, line) in lines(&block) {
             parsed.lines += 1;
-            match parse_line(line, &mapping, rules) {
-                Ok(request) => parsed.requests.push(request),
+            match self.parse_line(line, &mapping, &mut parsed.requests) {
+                Ok(()) => {}
                 Err(NotMapped::NotKept) => parsed.not_kept += 1,
                 Err(NotMapped::NoDescriptor) => parsed.without_descriptor += 1,
                 Err(NotMapped::Unreadable(fault)) => {
@@ -57,14 +62,19 @@ impl Job {
         }
         parsed
     }
-}
 
-fn parse_line(line: &[u8], mapping: &Mapping, rules: &RuleSets) -> Result<(u64, Planned), NotMapped> {
-    if line.len() > MAX_LINE_BYTES {
-        return Err(LineFault::TooLong(MAX_LINE_BYTES).into());
+    fn parse_line(
+        &mut self,
+        line: &[u8],
+        mapping: &Mapping,
+        requests: &mut PlannedBlock,
+    ) -> Result<(), NotMapped> {
+        if line.len() > MAX_LINE_BYTES {
+            return Err(LineFault::TooLong(MAX_LINE_BYTES).into());
+        }
+        let line = std::str::from_utf8(line).map_err(|error| LineFault::NotUtf8(error.valid_up_to()))?;
+        mapping.read_line(line, &mut self.line)?;
+        let planned = self.planners.plan(&self.line, requests);
+        planned.map_err(|error| LineFault::Request(error.to_string()).into())
     }
-    let line = std::str::from_utf8(line).map_err(|error| LineFault::NotUtf8(error.valid_up_to()))?;
-    let MappedLine { t_us, request, is_good, was_limited } = mapping.read_line(line)?;
-    let plans = rules.plan(&request).map_err(|error| LineFault::Request(error.to_string()))?;
-    Ok((t_us, Planned { is_good, was_limited, plans }))
 }

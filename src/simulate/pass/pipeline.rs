@@ -5,22 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use super::agreement::AgreementTally;
-use super::assemble::assemble;
-use super::lane::{Lanes, Plans, RuleSets};
-use super::observation::Observation;
+use super::decide::Pass;
 use super::options::PassOptions;
-use super::parse::{Job, MAX_KEPT_FAULTS, Parsed, Planned};
-use super::sorter::Sorter;
-use super::tally::Tally;
+use super::parse::{BlockParser, Job, Parsed};
+use super::rule_sets::RuleSets;
 use crate::simulate::log::{Block, BlockReader, Format, Input, lines, recognize};
 use crate::simulate::map::{Map, MapError, Mapping};
-use crate::simulate::report::{InputReport, Method, Report, UnreadableLine};
+use crate::simulate::report::{InputReport, Report};
 
 /// Blocks that wait for one parser, and parsed blocks that wait to be decided.
 const WAITING_BLOCKS: usize = 2;
-/// Requests that are decided in one step.
-const CHUNK: usize = 1_024;
 /// Lines from which a format is recognized.
 const SAMPLE_LINES: usize = 100;
 
@@ -74,18 +68,19 @@ pub fn simulate(
         for parser in parsers.iter().cycle() {
             let Ok(parsed) = parser.recv() else { break };
             pass.add(parsed, &names);
-            progress(Progress { lines: pass.method.lines });
+            progress(Progress { lines: pass.lines() });
         }
         // After an error the parsers' ends of the channels close, and the reader ends.
         drop(parsers);
         let dealt = reader.join().map_err(|_| PassError::Thread)??;
-        Ok(pass.finish(dealt))
+        Ok(pass.finish(dealt.inputs, dealt.is_partial))
     })
 }
 
 fn parse_jobs(jobs: &Receiver<Job>, parsed: &SyncSender<Parsed>, rules: &RuleSets) {
+    let mut parser = BlockParser::new(rules);
     while let Ok(job) = jobs.recv() {
-        if parsed.send(job.parse(rules)).is_err() {
+        if parsed.send(parser.parse(job)).is_err() {
             return;
         }
     }
@@ -181,98 +176,5 @@ impl Dealer<'_> {
             (_, Some(map)) => Ok(Some(Mapping::new(map, format, &header)?)),
             (_, None) => Err(PassError::NoMap { name: name.to_owned(), format: format.name() }),
         }
-    }
-}
-
-/// The state of the deciding thread.
-struct Pass<'a> {
-    rules: &'a RuleSets,
-    map: Option<&'a Map>,
-    options: &'a PassOptions,
-    sorter: Sorter<Planned>,
-    ready: Vec<(Observation, Plans)>,
-    lanes: Lanes,
-    tally: Tally,
-    method: Method,
-    /// A bit for each kind of step that times of the log have: below a second, below a millisecond.
-    has_millis: bool,
-    has_micros: bool,
-}
-
-impl<'a> Pass<'a> {
-    fn new(rules: &'a RuleSets, map: Option<&'a Map>, options: &'a PassOptions) -> Self {
-        let method = Method {
-            program_version: env!("CARGO_PKG_VERSION").to_owned(),
-            command_line: options.command_line.clone(),
-            digests: options.digests.clone(),
-            ..Method::default()
-        };
-        let mut tally = Tally::new(rules);
-        tally.agreement = map.filter(|map| map.has_was_limited()).map(|_| AgreementTally::default());
-        Self {
-            rules,
-            map,
-            options,
-            sorter: Sorter::new(options.reorder_us),
-            ready: Vec::with_capacity(CHUNK),
-            lanes: Lanes::new(rules),
-            tally,
-            method,
-            has_millis: false,
-            has_micros: false,
-        }
-    }
-
-    fn add(&mut self, parsed: Parsed, names: &[String]) {
-        self.method.lines += parsed.lines;
-        self.method.not_kept += parsed.not_kept;
-        self.method.without_descriptor += parsed.without_descriptor;
-        self.method.unreadable += parsed.unreadable;
-        let room = MAX_KEPT_FAULTS.saturating_sub(self.method.unreadable_lines.len());
-        for (line, fault) in parsed.faults.into_iter().take(room) {
-            let input = names.get(parsed.input).cloned().unwrap_or_default();
-            self.method.unreadable_lines.push(UnreadableLine { input, line, reason: fault.to_string() });
-        }
-        for (t_us, planned) in parsed.requests {
-            self.has_millis |= !t_us.is_multiple_of(1_000_000);
-            self.has_micros |= !t_us.is_multiple_of(1_000);
-            self.sorter.push(t_us, planned);
-            while let Some((t_us, planned)) = self.sorter.pop_ready() {
-                self.decide(t_us, planned);
-            }
-        }
-    }
-
-    fn decide(&mut self, t_us: u64, planned: Planned) {
-        let Planned { is_good, was_limited, plans } = planned;
-        self.ready.push((Observation { t_us, is_good, was_limited }, plans));
-        if self.ready.len() == CHUNK {
-            self.decide_ready();
-        }
-    }
-
-    fn decide_ready(&mut self) {
-        let ready = std::mem::replace(&mut self.ready, Vec::with_capacity(CHUNK));
-        for (seen, decisions) in self.lanes.decide(ready) {
-            self.tally.count(seen, decisions);
-        }
-    }
-
-    fn finish(mut self, dealt: Dealt) -> Report {
-        while let Some((t_us, planned)) = self.sorter.pop() {
-            self.decide(t_us, planned);
-        }
-        self.decide_ready();
-        self.method.inputs = dealt.inputs;
-        self.method.reordering = self.sorter.reordering;
-        self.method.evictions = self.lanes.evictions();
-        self.method.clock_resolution_us = match (self.has_micros, self.has_millis) {
-            (true, _) => 1,
-            (false, true) => 1_000,
-            (false, false) => 1_000_000,
-        };
-        let mut report = assemble(self.rules, self.map, &self.tally, self.method, self.options);
-        report.partial = dealt.is_partial;
-        report
     }
 }

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::key_table::{KeyStatistics, MAX_VARIANTS};
-use super::lane::RuleSets;
 use super::minutes::TimeAxis;
+use super::rule_sets::RuleSets;
 use super::tally::Tally;
 use super::top_keys::shown_key;
 use crate::engine::{LimitSpec, RuleSet};

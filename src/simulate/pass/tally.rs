@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::agreement::AgreementTally;
-use super::key_table::{KeyTable, key_hash, without_fingerprint};
-use super::lane::{Decisions, RuleSets};
+use super::key_table::{KeyTable, hash_in_row};
+use super::lane::{Decided, Decisions};
 use super::minutes::MinuteCounts;
 use super::observation::Observation;
 use super::positions::Histogram;
+use super::rule_sets::RuleSets;
 use super::space_saving::SpaceSaving;
-use crate::engine::{Applied, Code, Decision, Limit, LimitResult, Verdict};
+use super::template::CountedLimit;
+use crate::engine::Limit;
 
 /// What is known of one limit.
 #[derive(Debug, Default)]
@@ -128,58 +130,51 @@ impl Tally {
     }
 
     /// Counts the decisions about one request.
-    pub fn count(&mut self, seen: Observation, mut decisions: Decisions) {
-        let earlier_denial = decisions.earlier_denial.take();
-        if let Some(agreement) = &mut self.agreement {
-            agreement.count(seen, decisions.recorded(), earlier_denial);
+    pub fn count(&mut self, seen: Observation, decisions: &Decisions<'_>) {
+        let judged = &decisions.judged;
+        for limit in &judged.plan.template.unlimited {
+            self.rows[*limit].is_met = true;
         }
-        let decisions = &decisions;
-        let is_denied = decisions.judged.overall == Code::OverLimit;
-        let (mut is_limited, mut is_shadow_over) = (false, false);
-        for status in decisions.judged.statuses() {
-            is_limited |= !matches!(status.applied, Applied::Nothing);
-            if let Applied::Unlimited(limit) = status.applied {
-                self.rows[limit.id.0 as usize].is_met = true;
-            }
+        let mut is_shadow_over = false;
+        for counted in &judged.plan.template.counted {
+            is_shadow_over |= counted.is_shadow && judged.is_over(counted);
+            self.count_judged(seen, judged, counted);
         }
-        for (key, result) in decisions.judged.counter_results() {
-            is_shadow_over |= result.is_shadow() && result.outcome.verdict == Verdict::Over;
-            self.count_judged(seen, without_fingerprint(key), &result, is_denied);
-        }
-        self.sums.without_limit += u64::from(!is_limited);
-        self.sums.shadow_denied += u64::from(is_shadow_over && !is_denied);
+        self.sums.without_limit += u64::from(!judged.plan.template.has_limit());
+        self.sums.shadow_denied += u64::from(is_shadow_over && !judged.is_denied);
         self.sums.count(seen, decisions);
         if let Some(in_force) = &decisions.in_force {
-            for (key, result) in in_force.counter_results() {
-                let Some(row) = self.old_row(result.limit.id.0 as usize) else { continue };
-                self.count_in_force(seen, row, without_fingerprint(key), &result);
+            for counted in &in_force.plan.template.counted {
+                if let Some(row) = self.old_row(counted.limit) {
+                    self.count_in_force(seen, row, in_force, counted);
+                }
             }
         }
-        for (variant, decision) in decisions.variants.iter().enumerate() {
-            self.count_variant(seen, variant, decision);
+        for (variant, decided) in decisions.variants.iter().enumerate() {
+            self.count_variant(seen, variant, decided);
         }
     }
 
-    fn count_judged(&mut self, seen: Observation, key: &str, result: &LimitResult<'_>, is_denied: bool) {
-        let index = result.limit.id.0 as usize;
-        let (is_over, units) = (result.outcome.verdict == Verdict::Over, result.cost.taken());
+    fn count_judged(&mut self, seen: Observation, judged: &Decided<'_>, counted: &CountedLimit) {
+        let (plan, index) = (judged.plan, counted.limit);
+        let key = &plan.keys[counted.charge];
+        let (is_over, units) = (judged.is_over(counted), key.cost.taken());
         let row = &mut self.rows[index];
         row.is_met = true;
         row.asked += 1;
         row.units += units;
         row.asked_by_minute.count(seen.t_us);
-        row.has_interference |= is_denied && !is_over || units != 1;
+        row.has_interference |= judged.is_denied && !is_over || units != 1;
         if is_over {
             row.over += 1;
             row.good_over += u64::from(seen.is_good);
             row.over_by_minute.count(seen.t_us);
-            row.heavy.count(key);
+            row.heavy.count(plan.key(counted.charge));
         }
-        let hash = key_hash(index, key);
-        let Some(statistics) = self.keys.entry(index, hash) else { return };
+        let Some(statistics) = self.keys.entry(index, hash_in_row(index, key.hash)) else { return };
         statistics.asked = statistics.asked.saturating_add(1);
         statistics.units += units;
-        statistics.count_verdict(is_over, seen.is_good, seen.t_us, key);
+        statistics.count_verdict(is_over, seen.is_good, seen.t_us, plan.key(counted.charge));
         if units > 0 {
             let position = statistics.peaks.add(seen.t_us, row.period_s, units);
             let weight = self.keys.weight();
@@ -190,37 +185,45 @@ impl Tally {
         }
     }
 
-    fn count_in_force(&mut self, seen: Observation, index: usize, key: &str, result: &LimitResult<'_>) {
+    fn count_in_force(
+        &mut self,
+        seen: Observation,
+        index: usize,
+        in_force: &Decided<'_>,
+        counted: &CountedLimit,
+    ) {
         let row = &mut self.rows[index];
         row.old_asked += 1;
-        if result.outcome.verdict == Verdict::Over {
+        if in_force.is_over(counted) {
             row.old_over += 1;
             row.old_over_by_minute.count(seen.t_us);
-            if let Some(statistics) = self.keys.entry(index, key_hash(index, key)) {
-                statistics.denials_mut(key).old_over += 1;
+            let hash = hash_in_row(index, in_force.plan.keys[counted.charge].hash);
+            if let Some(statistics) = self.keys.entry(index, hash) {
+                statistics.denials_mut(in_force.plan.key(counted.charge)).old_over += 1;
             }
         }
     }
 
-    fn count_variant(&mut self, seen: Observation, variant: usize, decision: &Decision) {
-        for (key, result) in decision.counter_results() {
-            let index = result.limit.id.0 as usize;
+    fn count_variant(&mut self, seen: Observation, variant: usize, decided: &Decided<'_>) {
+        for counted in &decided.plan.template.counted {
+            let index = counted.limit;
             let Some(counts) = self.rows.get_mut(index).and_then(|row| row.variants.get_mut(variant)) else {
                 continue;
             };
             counts.asked += 1;
-            if result.outcome.verdict == Verdict::Over {
+            if decided.is_over(counted) {
                 counts.over += 1;
                 counts.over_by_minute.count(seen.t_us);
-                self.keys.count_variant_over(index, without_fingerprint(key), variant);
+                let hash = hash_in_row(index, decided.plan.keys[counted.charge].hash);
+                self.keys.count_variant_over(index, (decided.plan.key(counted.charge), hash), variant);
             }
         }
     }
 }
 
 impl Sums {
-    fn count(&mut self, seen: Observation, decisions: &Decisions) {
-        let is_denied = decisions.judged.overall == Code::OverLimit;
+    fn count(&mut self, seen: Observation, decisions: &Decisions<'_>) {
+        let is_denied = decisions.judged.is_denied;
         self.requests += 1;
         self.denied += u64::from(is_denied);
         self.good += u64::from(seen.is_good);
@@ -228,7 +231,7 @@ impl Sums {
         let (first_us, _) = self.span_us.unwrap_or((seen.t_us, seen.t_us));
         self.span_us = Some((first_us, seen.t_us));
         let Some(in_force) = &decisions.in_force else { return };
-        let old_denies = in_force.overall == Code::OverLimit;
+        let old_denies = in_force.is_denied;
         self.compared[usize::from(old_denies)][usize::from(is_denied)] += 1;
         self.good_only_new += u64::from(seen.is_good && is_denied && !old_denies);
         match (old_denies, is_denied) {

@@ -89,18 +89,6 @@ impl<C: Clock> MemoryStore<C> {
         outcomes
     }
 
-    /// Which charges fit at a time, as the counters are now. Changes nothing. The time may be before that of the last
-    /// decision.
-    #[must_use]
-    pub fn verdicts_at(&self, charges: &Charges, now_us: u64) -> SmallVec<[Verdict; 2]> {
-        let verdict = |(key, charge): (&str, &Charge)| {
-            let shard = self.shards[self.shard_index(key)].lock();
-            let state = shard.find(key).and_then(|entry| shard.state(entry));
-            charge.kernel.verdict(state, Attempt { now_us, cost: charge.cost })
-        };
-        charges.iter().map(verdict).collect()
-    }
-
     fn shard_index(&self, key: &str) -> usize {
         // Keys of one shard share a lock and a part of the bound: a fast hash with a random seed spreads them well
         // enough. The map inside a shard has std's hasher, with which a client cannot construct collisions.
