@@ -51,6 +51,8 @@ pub struct ChargeKey {
     pub length: u32,
     /// The cost of the charge.
     pub cost: Cost,
+    /// The index of the first descriptor that the charge belongs to.
+    pub descriptor: usize,
 }
 
 impl<'r> Planner<'r> {
@@ -138,7 +140,7 @@ impl<'r> Planner<'r> {
             for (_, charge) in limits {
                 let charge = plan.charges.charge(*charge);
                 let cost = cost_against((&charge.kernel, charge.charging), cost, used_up_check);
-                keys.push(ChargeKey { start: bounded(start), length, cost });
+                keys.push(ChargeKey { start: bounded(start), length, cost, descriptor: index });
             }
         }
         true
@@ -151,10 +153,12 @@ fn has_a_charge_for_each_limit(plan: &Plan) -> bool {
 }
 
 fn own(plan: Plan, (text, keys): KeyBuffers<'_>) -> PlanUse {
-    for (key, charge) in plan.charges.iter() {
+    for (index, (key, charge)) in plan.charges.iter().enumerate() {
+        let has_charge = |planned: &Planned| matches!(planned, Planned::Limited { limits, .. } if limits.iter().any(|(_, charge)| *charge == index));
+        let descriptor = plan.descriptors.iter().position(has_charge).unwrap_or_default();
         let (start, key) = (bounded(text.len()), without_fingerprint(key));
         text.push_str(key);
-        keys.push(ChargeKey { start, length: bounded(key.len()), cost: charge.cost });
+        keys.push(ChargeKey { start, length: bounded(key.len()), cost: charge.cost, descriptor });
     }
     PlanUse::Own(Box::new(plan))
 }

@@ -80,9 +80,16 @@ impl Bounds {
             bound_check(format!("--max-good-denied {most}"), sentence.collect())
         });
         let max_keys_hit = self.max_keys_hit.map(|most| {
-            let broken = report.rules.iter().filter(|rule| rule.keys_over > most);
+            // A key of a sample stands for so many.
+            let one_in = u64::from(report.method.sample.one_in);
+            let broken = report.rules.iter().filter(|rule| rule.keys_over.saturating_mul(one_in) > most);
             let sentence = broken.map(|rule| {
-                format!("{}: {} of {} keys are over the limit", rule.rule, rule.keys_over, rule.keys)
+                let of_sample =
+                    if one_in > 1 { format!(" of a sample of 1/{one_in}") } else { String::new() };
+                format!(
+                    "{}: {} of {} keys{of_sample} are over the limit",
+                    rule.rule, rule.keys_over, rule.keys
+                )
             });
             bound_check(format!("--max-keys-hit {most}"), sentence.collect())
         });

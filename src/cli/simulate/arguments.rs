@@ -11,6 +11,7 @@ use clap::builder::PossibleValuesParser;
 use crate::cli::rule_options::RuleOptions;
 use crate::simulate::bounds::{Bounds, Share};
 use crate::simulate::log::Format;
+use crate::simulate::pass::Sample;
 
 /// The value of `--format` for which the format is recognized.
 const AUTO: &str = "auto";
@@ -50,6 +51,10 @@ pub struct SimulateArgs {
     /// A request may be in the log so much later than it began, as a log has requests when they end
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = humantime::parse_duration)]
     pub reorder: Duration,
+
+    /// Decide only the requests of one key in N, the same in each run; a key is the first entry of the first descriptor
+    #[arg(long, value_name = "1/N", default_value_t = Sample::ALL)]
+    pub sample: Sample,
 
     /// Decide each limit also as every algorithm
     #[arg(long)]

@@ -67,6 +67,7 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         format: args.format(),
         reorder_us: args.reorder_us(),
         threads: args.threads(),
+        sample: args.sample,
         show_keys: args.show_keys,
         recommend: args.recommend.then(RecommendationBounds::default),
         command_line: command_line(),

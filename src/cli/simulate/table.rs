@@ -118,6 +118,7 @@ fn notes(report: &Report) -> Vec<String> {
         let resolution = report.method.clock_resolution_us;
         notes.push(format!("Times have steps of {resolution} us: do not trust {}.", coarse.join(", ")));
     }
+    notes.extend(notes_of_sample(report));
     for found in &report.algorithms {
         let others = found.algorithms.iter().map(|counts| {
             let own = if counts.is_own { " (now)" } else { "" };
@@ -128,6 +129,26 @@ fn notes(report: &Report) -> Vec<String> {
         notes.push(format!("{} over limit as: {}", found.rule, others.collect::<Vec<_>>().join(", ")));
     }
     notes.extend(notes_of_lines(&report.method));
+    notes
+}
+
+fn notes_of_sample(report: &Report) -> Vec<String> {
+    let one_in = report.method.sample.one_in;
+    if one_in == 1 {
+        return Vec::new();
+    }
+    let mut notes = vec![format!(
+        "A sample of 1/{one_in} of the keys: all counts are of these; shares are estimates. {} requests were left out.",
+        report.method.sample.left_out
+    )];
+    let thinned: Vec<&str> =
+        report.rules.iter().filter(|rule| rule.is_thinned).map(|rule| rule.rule.as_str()).collect();
+    if !thinned.is_empty() {
+        notes.push(format!(
+            "Not by the sampled key, so decided as 1/{one_in} of the limit, a rough estimate: {}.",
+            thinned.join(", ")
+        ));
+    }
     notes
 }
 

@@ -2,7 +2,7 @@
 
 use super::text::{self, counted, grouped};
 use crate::markup::Markup;
-use crate::simulate::report::{Agreement, Method, Report, percent};
+use crate::simulate::report::{Agreement, Method, Report, RequestSample, percent};
 
 pub(super) fn section(report: &Report) -> Markup {
     let mut html = Markup::default();
@@ -61,6 +61,14 @@ fn time(html: &mut Markup, method: &Method) {
 }
 
 fn keys(html: &mut Markup, method: &Method) {
+    let RequestSample { one_in, left_out } = method.sample;
+    if one_in > 1 {
+        let text = format!(
+            "1/{one_in} of the keys; all counts are of these, shares are estimates; {} left out. A limit that is not by the sampled key is decided as 1/{one_in} of it",
+            counted(left_out, "request")
+        );
+        entry(html, "Sample", &text);
+    }
     let sampling = &method.sampling;
     let text = if sampling.level == 0 {
         "all keys counted: exact".to_owned()

@@ -134,6 +134,7 @@ impl Context<'_> {
         marks.extend(recommendation.iter().flat_map(|found| [found.needed, found.limit]));
         let is_exact = limit.spec.algorithm == Algorithm::FixedWindow
             && !row.has_interference
+            && !row.is_thinned
             && self.tally.keys.level() == 0;
         RuleReport {
             rule: limit.label.to_string(),
@@ -170,6 +171,7 @@ impl Context<'_> {
         let shown =
             Shown { keys: self.options.show_keys, good: self.has_good, old: self.rules.in_force.is_some() };
         RuleReport {
+            is_thinned: row.is_thinned,
             asked: row.asked,
             units: row.units,
             over: row.over,

@@ -134,7 +134,9 @@ pub(super) fn recommend(
         Recommendation { max_keys_ppm, max_good_denied_ppm, headroom_percent, ..Recommendation::default() };
     let span_s = span_us.map_or(0, |(first_us, last_us)| (last_us - first_us) / 1_000_000);
     let keys = peaks.own.len() as u64;
-    let missing = if keys < MIN_KEYS {
+    let missing = if row.is_thinned {
+        Some("the limit is not by the key of --sample".to_owned())
+    } else if keys < MIN_KEYS {
         Some(format!("{keys} keys; at least {MIN_KEYS} are needed"))
     } else if span_s < 2 * row.period_s {
         Some(format!("the log has {span_s} s; at least two periods of {} s are needed", row.period_s))

@@ -10,7 +10,7 @@ use super::rule_sets::RuleSets;
 use super::sorter::Sorter;
 use super::tally::Tally;
 use crate::simulate::map::Map;
-use crate::simulate::report::{InputReport, Method, Report, UnreadableLine};
+use crate::simulate::report::{InputReport, Method, Report, RequestSample, UnreadableLine};
 
 /// Blocks are packed when they hold so many requests more than wait, and four times as many.
 const PACKED_FROM: usize = 100_000;
@@ -59,6 +59,7 @@ impl<'a> Pass<'a> {
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
             command_line: options.command_line.clone(),
             digests: options.digests.clone(),
+            sample: RequestSample { one_in: options.sample.one_in().get(), left_out: 0 },
             ..Method::default()
         };
         let mut tally = Tally::new(rules);
@@ -89,6 +90,7 @@ impl<'a> Pass<'a> {
         self.method.not_kept += parsed.not_kept;
         self.method.without_descriptor += parsed.without_descriptor;
         self.method.unreadable += parsed.unreadable;
+        self.method.sample.left_out += parsed.not_sampled;
         let room = MAX_KEPT_FAULTS.saturating_sub(self.method.unreadable_lines.len());
         for (line, fault) in parsed.faults.into_iter().take(room) {
             let input = names.get(parsed.input).cloned().unwrap_or_default();

@@ -59,7 +59,7 @@ impl Lane {
     /// The verdict on a charge at a time, as its counter is now. Changes nothing.
     pub fn verdict(&self, plan: RequestPlan<'_>, charge: usize, now_us: u64) -> Verdict {
         let attempt = Attempt { now_us, cost: plan.keys[charge].cost };
-        let kernel = &plan.template.plan.charges.charge(charge).kernel;
+        let kernel = &plan.template.kernels[charge];
         self.counters.with_state(plan.counter(charge), |state| kernel.verdict(state, attempt))
     }
 
@@ -93,9 +93,11 @@ impl Lane {
             return;
         }
         let cost = plan.keys[index].cost;
-        let limit = u32::try_from(plan.template.limits[index]).ok();
-        let limit = limit.filter(|limit| (*limit as usize) < self.kernels.len());
-        let kernel = &plan.template.plan.charges.charge(index).kernel;
+        // The counter of a part of a limit, or of a limit of a request, has another kernel than `self.kernels`.
+        let limit = plan.template.limits[index];
+        let is_whole = self.kernels.get(limit) == Some(&plan.template.kernels[index]);
+        let limit = u32::try_from(limit).ok().filter(|_| is_whole);
+        let kernel = &plan.template.kernels[index];
         let attempt = Attempt { now_us, cost };
         self.counters.record(plan.counter(index), (kernel, limit), attempt, &self.kernels);
     }
@@ -104,7 +106,7 @@ impl Lane {
     pub fn decision(&self, decided: &Decided<'_>, now_us: u64) -> Decision {
         let plan = decided.plan;
         let outcome = |(index, verdict): (usize, &Verdict)| {
-            let kernel = &plan.template.plan.charges.charge(index).kernel;
+            let kernel = &plan.template.kernels[index];
             let attempt = Attempt { now_us, cost: plan.keys[index].cost };
             let facts = self.counters.with_state(plan.counter(index), |state| kernel.facts(state, attempt));
             let report = kernel.report(&facts, attempt, *verdict);

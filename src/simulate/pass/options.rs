@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 
 use super::curves::RecommendationBounds;
+use super::sample::Sample;
 use crate::simulate::log::Format;
 use crate::simulate::report::FileDigest;
 
@@ -15,6 +16,8 @@ pub struct PassOptions {
     pub reorder_us: u64,
     /// Threads that parse lines.
     pub threads: NonZeroUsize,
+    /// The requests to decide.
+    pub sample: Sample,
     /// Keys in the report are not hashed.
     pub show_keys: bool,
     /// Recommend limits.

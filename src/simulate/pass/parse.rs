@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::planned::{PlannedBlock, Planners};
 use super::rule_sets::RuleSets;
+use super::sample::Sample;
 use crate::simulate::log::{Block, LineFault, MAX_LINE_BYTES, lines};
 use crate::simulate::map::{MappedLine, Mapping, NotMapped};
 
@@ -26,6 +27,8 @@ pub(super) struct Parsed {
     pub lines: u64,
     pub not_kept: u64,
     pub without_descriptor: u64,
+    /// Requests that are not in the sample.
+    pub not_sampled: u64,
     pub unreadable: u64,
     /// The first faults with the numbers of their lines.
     pub faults: Vec<(u64, LineFault)>,
@@ -34,13 +37,14 @@ pub(super) struct Parsed {
 /// Parses blocks in turn.
 pub(super) struct BlockParser<'r> {
     planners: Planners<'r>,
+    sample: Sample,
     /// The request of the last line, whose memory the next one uses.
     line: MappedLine,
 }
 
 impl<'r> BlockParser<'r> {
-    pub fn new(rules: &'r RuleSets) -> Self {
-        Self { planners: Planners::new(rules), line: MappedLine::default() }
+    pub fn new(rules: &'r RuleSets, sample: Sample) -> Self {
+        Self { planners: Planners::new(rules, sample), sample, line: MappedLine::default() }
     }
 
     pub fn parse(&mut self, job: Job) -> Parsed {
@@ -48,7 +52,7 @@ impl<'r> BlockParser<'r> {
         let mut parsed = Parsed { input, requests: self.planners.start_block(), ..Parsed::default() };
         for (number, line) in lines(&block) {
             parsed.lines += 1;
-            match self.parse_line(line, &mapping, &mut parsed.requests) {
+            match self.parse_line(line, &mapping, &mut parsed) {
                 Ok(()) => {}
                 Err(NotMapped::NotKept) => parsed.not_kept += 1,
                 Err(NotMapped::NoDescriptor) => parsed.without_descriptor += 1,
@@ -63,18 +67,17 @@ impl<'r> BlockParser<'r> {
         parsed
     }
 
-    fn parse_line(
-        &mut self,
-        line: &[u8],
-        mapping: &Mapping,
-        requests: &mut PlannedBlock,
-    ) -> Result<(), NotMapped> {
+    fn parse_line(&mut self, line: &[u8], mapping: &Mapping, parsed: &mut Parsed) -> Result<(), NotMapped> {
         if line.len() > MAX_LINE_BYTES {
             return Err(LineFault::TooLong(MAX_LINE_BYTES).into());
         }
         let line = std::str::from_utf8(line).map_err(|error| LineFault::NotUtf8(error.valid_up_to()))?;
         mapping.read_line(line, &mut self.line)?;
-        let planned = self.planners.plan(&self.line, requests);
+        if !self.sample.holds(&self.line.request) {
+            parsed.not_sampled += 1;
+            return Ok(());
+        }
+        let planned = self.planners.plan(&self.line, &mut parsed.requests);
         planned.map_err(|error| LineFault::Request(error.to_string()).into())
     }
 }

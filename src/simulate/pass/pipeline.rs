@@ -58,7 +58,8 @@ pub fn simulate(
         for _ in 0..threads {
             let (job_sender, job_receiver) = sync_channel::<Job>(WAITING_BLOCKS);
             let (parsed_sender, parsed_receiver) = sync_channel::<Parsed>(WAITING_BLOCKS);
-            scope.spawn(move || parse_jobs(&job_receiver, &parsed_sender, rules));
+            let parser = BlockParser::new(rules, options.sample);
+            scope.spawn(move || parse_jobs(&job_receiver, &parsed_sender, parser));
             jobs.push(job_sender);
             parsers.push(parsed_receiver);
         }
@@ -77,8 +78,7 @@ pub fn simulate(
     })
 }
 
-fn parse_jobs(jobs: &Receiver<Job>, parsed: &SyncSender<Parsed>, rules: &RuleSets) {
-    let mut parser = BlockParser::new(rules);
+fn parse_jobs(jobs: &Receiver<Job>, parsed: &SyncSender<Parsed>, mut parser: BlockParser<'_>) {
     while let Ok(job) = jobs.recv() {
         if parsed.send(parser.parse(job)).is_err() {
             return;

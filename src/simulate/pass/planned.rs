@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::observation::Observation;
 use super::rule_sets::RuleSets;
-use super::template::{ChargedKey, Template, text_hash};
-use crate::engine::{ChargeKey, PlanError, PlanUse, Planner, Verdict};
+use super::sample::{Sample, sampled_entry};
+use super::template::{ChargedKey, Template, Thinned, text_hash};
+use crate::engine::{ChargeKey, PlanError, PlanUse, Planner, Request, Verdict};
 use crate::simulate::map::MappedLine;
 
 /// Requests with their plans by each rule set.
@@ -128,6 +129,9 @@ impl PlannedBlock {
     }
 }
 
+/// A shared plan, and [`Thinned::charges`].
+type TemplateKind = (usize, u64);
+
 /// Plans the requests of blocks by all rule sets.
 pub(super) struct Planners<'r> {
     by_rule_set: Vec<RuleSetPlanner<'r>>,
@@ -135,21 +139,23 @@ pub(super) struct Planners<'r> {
 
 struct RuleSetPlanner<'r> {
     planner: Planner<'r>,
+    sample: Sample,
     /// Of the shared plans.
-    templates: Vec<Arc<Template>>,
+    templates: HashMap<TemplateKind, Arc<Template>>,
     /// The indexes that the templates have in the current block.
-    in_block: HashMap<usize, u32>,
+    in_block: HashMap<TemplateKind, u32>,
     /// The last one.
-    last: Option<(usize, u32)>,
+    last: Option<(TemplateKind, u32)>,
     /// Of the last request.
     charges: Vec<ChargeKey>,
 }
 
 impl<'r> Planners<'r> {
-    pub fn new(rules: &'r RuleSets) -> Self {
+    pub fn new(rules: &'r RuleSets, sample: Sample) -> Self {
         let planner = |rules| RuleSetPlanner {
             planner: Planner::new(rules),
-            templates: Vec::new(),
+            sample,
+            templates: HashMap::new(),
             in_block: HashMap::new(),
             last: None,
             charges: Vec::new(),
@@ -197,14 +203,15 @@ impl RuleSetPlanner<'_> {
         self.charges.clear();
         let text_start = block.text.len();
         let planned = self.planner.plan(&line.request, (&mut block.text, &mut self.charges))?;
+        let thinned = self.thinned(&line.request, block);
         let template = match planned {
-            PlanUse::Shared(index) => self.shared(index, block),
-            PlanUse::Own(plan) => block.add(Arc::new(Template::new(Arc::new(*plan)))),
+            PlanUse::Shared(index) => self.shared(index, thinned, block),
+            PlanUse::Own(plan) => block.add(Arc::new(Template::new(Arc::new(*plan), thinned))),
         };
         block.plans.push(template);
         let own_first = block.keys.len();
         let mut uses_new_text = self.charges.is_empty();
-        for ChargeKey { start, length, cost } in &self.charges {
+        for ChargeKey { start, length, cost, .. } in &self.charges {
             let text = &block.text[*start as usize..][..*length as usize];
             // Rule sets and limits mostly have the same keys.
             let same = block.keys[first_key..].iter().find(|key| block.text_of(key) == text).copied();
@@ -220,23 +227,114 @@ impl RuleSetPlanner<'_> {
         Ok(())
     }
 
+    /// The charges whose counters do not get all of their requests: their keys do not have the sampled entry.
+    fn thinned(&self, request: &Request, block: &PlannedBlock) -> Thinned {
+        let one_in = self.sample.one_in();
+        if !self.sample.is_part() {
+            return Thinned { charges: 0, one_in };
+        }
+        let sampled = sampled_entry(request);
+        let is_thinned = |key: &ChargeKey| {
+            let first_entry = request.descriptors[key.descriptor].entries.first();
+            let text = &block.text[key.start as usize..][..key.length as usize];
+            // The values of a wildcard with `share_threshold` share a counter: its key has `%*` in place of the end.
+            let is_shared = text.split('|').nth(1).is_some_and(|entry| entry.contains("%*"));
+            first_entry != sampled || is_shared
+        };
+        let bits = self.charges.iter().enumerate().filter(|(_, key)| is_thinned(key));
+        Thinned { charges: bits.fold(0, |bits, (charge, _)| bits | 1 << charge.min(63)), one_in }
+    }
+
     /// The index in the block of the template of a shared plan.
-    fn shared(&mut self, plan: usize, block: &mut PlannedBlock) -> u32 {
+    fn shared(&mut self, plan: usize, thinned: Thinned, block: &mut PlannedBlock) -> u32 {
+        let kind = (plan, thinned.charges);
         if let Some((last, template)) = self.last
-            && last == plan
+            && last == kind
         {
             return template;
         }
-        for plan in &self.planner.shared()[self.templates.len()..] {
-            self.templates.push(Arc::new(Template::new(Arc::clone(plan))));
-        }
-        let add = || block.add(Arc::clone(&self.templates[plan]));
-        let template = *self.in_block.entry(plan).or_insert_with(add);
-        self.last = Some((plan, template));
+        let plan = &self.planner.shared()[plan];
+        let new = || Arc::new(Template::new(Arc::clone(plan), thinned));
+        let template = self.templates.entry(kind).or_insert_with(new);
+        let template = *self.in_block.entry(kind).or_insert_with(|| block.add(Arc::clone(template)));
+        self.last = Some((kind, template));
         template
     }
 }
 
 fn bounded(length: usize) -> u32 {
     u32::try_from(length).expect("the keys of a block take less than 4 GiB")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{
+        Algorithm, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Period, RuleSet, RuleSpec,
+        Unit, ValueHashing,
+    };
+
+    fn rules(units: u32) -> RuleSet {
+        let limit = |algorithm| LimitSpec::new(algorithm, units, Period::one(Unit::Minute));
+        let limits = vec![limit(Algorithm::FixedWindow), limit(Algorithm::Gcra)];
+        let node = |key: &str| NodeSpec {
+            key: key.to_owned(),
+            rule: Some(RuleSpec { limits: limits.clone(), ..RuleSpec::default() }),
+            ..NodeSpec::default()
+        };
+        let descriptors = vec![node("user"), node("path")];
+        let domain = DomainSpec { domain: "d".to_owned(), descriptors, ..DomainSpec::default() };
+        RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("valid rules")
+    }
+
+    fn line(t_us: u64, descriptors: &[(&str, &str)]) -> MappedLine {
+        let mut line = MappedLine::default();
+        line.t_us = t_us;
+        line.request.domain = "d".to_owned();
+        line.request.descriptors = descriptors
+            .iter()
+            .map(|(key, value)| Descriptor {
+                entries: vec![Entry { key: (*key).to_owned(), value: (*value).to_owned() }],
+                hits: Some(t_us),
+                ..Descriptor::default()
+            })
+            .collect();
+        line
+    }
+
+    /// Time, limits, counters, keys and costs by each rule set.
+    fn shown(request: RequestPlans<'_>) -> String {
+        let plan = |plan: RequestPlan<'_>| {
+            let charges = 0..plan.keys.len();
+            let keys = charges.map(|charge| (plan.key(charge), plan.counter(charge), plan.keys[charge].cost));
+            format!("{:?} {:?}", plan.template.limits, keys.collect::<Vec<_>>())
+        };
+        format!("{} {:?}", request.seen.t_us, request.by_rule_set().map(plan).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_copied_request_is_the_same_and_equal_keys_are_stored_once() {
+        let rules = RuleSets { judged: rules(5), in_force: Some(rules(7)), variants: Vec::new() };
+        let mut planners = Planners::new(&rules, Sample::ALL);
+        let mut block = planners.start_block();
+        let lines = [
+            line(1, &[("user", "a")]),
+            line(2, &[("user", "b"), ("path", "/")]),
+            line(3, &[("none", "c")]),
+            line(4, &[("user", "a"), ("user", "a")]),
+        ];
+        for line in &lines {
+            planners.plan(line, &mut block).expect("a plan");
+        }
+        // Once for two limits of two rule sets; a plan that is not shared writes the key of each charge.
+        assert_eq!(block.text, "{d|user=a}{d|user=b}{d|path=/}{d|user=a}{d|user=a}");
+        let all: Vec<String> = (0..block.len()).map(|index| shown(block.request(index))).collect();
+        assert_eq!(all[0].matches("{d|user=a}").count(), 4, "{}", all[0]);
+        let mut copied = PlannedBlock::default();
+        for index in [3, 1, 0, 2, 1] {
+            let place = copied.copy(&block, index);
+            assert_eq!(shown(copied.request(place)), all[index]);
+        }
+        assert_eq!(copied.len(), 5);
+    }
 }

@@ -40,6 +40,8 @@ pub(super) struct Row {
     pub heavy: SpaceSaving,
     /// A request met the limit, which may be unlimited.
     pub is_met: bool,
+    /// A counter of the limit got a part of its requests.
+    pub is_thinned: bool,
 }
 
 /// One limit as one algorithm.
@@ -161,6 +163,7 @@ impl Tally {
         let (is_over, units) = (judged.is_over(counted), key.cost.taken());
         let row = &mut self.rows[index];
         row.is_met = true;
+        row.is_thinned |= counted.is_thinned;
         row.asked += 1;
         row.units += units;
         row.asked_by_minute.count(seen.t_us);

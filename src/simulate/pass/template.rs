@@ -1,16 +1,20 @@
 //! What requests with the same limits have in common: a plan, and what counting needs of it.
 
 use std::hash::Hasher as _;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::engine::algorithm::Kernel;
 use crate::engine::{Cost, Decision, Enforcement, Limit, Outcomes, Plan};
 
 /// A plan of one rule set, prepared for deciding and counting.
 #[derive(Debug)]
 pub(super) struct Template {
     pub plan: Arc<Plan>,
+    /// For each charge how it is decided.
+    pub kernels: SmallVec<[Kernel; 2]>,
     /// For each charge the hash of its limit's fingerprint.
     pub salts: SmallVec<[u64; 2]>,
     /// For each charge the index of its limit in the rule set.
@@ -29,6 +33,23 @@ pub(super) struct CountedLimit {
     /// The index of the charge.
     pub charge: usize,
     pub is_shadow: bool,
+    /// Its counter gets a part of its requests: [`Thinned`].
+    pub is_thinned: bool,
+}
+
+/// The charges on counters that get a part of their requests, because other requests of them are not in the sample.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Thinned {
+    /// A bit for each charge; the last one is for all further ones, too.
+    pub charges: u64,
+    /// They are decided by this part of their limits.
+    pub one_in: NonZeroU32,
+}
+
+impl Thinned {
+    pub fn holds(self, charge: usize) -> bool {
+        self.charges >> charge.min(63) & 1 == 1
+    }
 }
 
 /// Key and cost of one charge of a request.
@@ -43,7 +64,7 @@ pub(super) struct ChargedKey {
 }
 
 impl Template {
-    pub fn new(plan: Arc<Plan>) -> Self {
+    pub fn new(plan: Arc<Plan>, thinned: Thinned) -> Self {
         let index = |limit: &Limit| limit.id.0 as usize;
         let mut salts = SmallVec::from_elem(0, plan.charges.len());
         let mut limits = SmallVec::from_elem(0, plan.charges.len());
@@ -53,11 +74,22 @@ impl Template {
             limits[charged.index] = index(charged.limit);
             if plan.charges.last_on_counter(charged.index) == charged.index {
                 let is_shadow = charged.rule.is_some_and(|rule| rule.shadow);
-                counted.push(CountedLimit { limit: index(charged.limit), charge: charged.index, is_shadow });
+                counted.push(CountedLimit {
+                    limit: index(charged.limit),
+                    charge: charged.index,
+                    is_shadow,
+                    is_thinned: thinned.holds(charged.index),
+                });
             }
         }
         let unlimited = plan.unlimited().map(index).collect();
-        Self { salts, limits, counted, unlimited, plan }
+        let mut kernels: SmallVec<[Kernel; 2]> = plan.charges.values().map(|charge| charge.kernel).collect();
+        for charge in (0..kernels.len()).filter(|charge| thinned.holds(*charge)) {
+            kernels[charge] = kernels[charge].share_of(thinned.one_in);
+            // A request may have the same key with a whole limit.
+            salts[charge] = mixed(salts[charge]);
+        }
+        Self { kernels, salts, limits, counted, unlimited, plan }
     }
 
     /// The identity of the counter of a charge: 64 bits, in which two of ten million counters are equal with a
@@ -74,8 +106,8 @@ impl Template {
     /// The whole decision about a request with these keys.
     pub fn decision(&self, keys: &[ChargedKey], outcomes: Outcomes) -> Decision {
         let mut plan = Plan::clone(&self.plan);
-        for (charge, key) in plan.charges.values_mut().zip(keys) {
-            charge.cost = key.cost;
+        for ((charge, key), kernel) in plan.charges.values_mut().zip(keys).zip(&self.kernels) {
+            (charge.cost, charge.kernel) = (key.cost, *kernel);
         }
         Decision::merge(plan, outcomes, Enforcement::Enforce)
     }

@@ -10,7 +10,11 @@ pub(super) fn verdict(report: &Report) -> String {
             .to_owned();
     }
     let share = percent(totals.denied_share_ppm);
-    let mut text = format!("The rules deny {} of {} requests ({share} %)", totals.denied, totals.requests);
+    let rules = match report.method.sample.one_in {
+        1 => "The rules".to_owned(),
+        one_in => format!("In a sample of 1/{one_in} of the keys the rules"),
+    };
+    let mut text = format!("{rules} deny {} of {} requests ({share} %)", totals.denied, totals.requests);
     if let Some(comparison) = &report.comparison {
         let old = percent(comparison.old_denied_share_ppm);
         text += &format!("; the rules in force deny {} ({old} %)", comparison.old_denied);

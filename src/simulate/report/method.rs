@@ -26,6 +26,7 @@ pub struct Method {
     /// The smallest step between times in the log: 1,000,000 if all are whole seconds, 1,000 or 1.
     pub clock_resolution_us: u64,
     pub sampling: KeySampling,
+    pub sample: RequestSample,
     /// Counters evicted because memory was full: after that, limits admit too much. 0 in an exact report.
     pub evictions: u64,
     /// With the map's `was_limited`: the decisions of the rules in force (`--compare`), or else of the judged rules,
@@ -78,6 +79,22 @@ pub struct Reordering {
     pub most_late_us: u64,
     /// Whether more requests lay in the window than fit into memory, so that the window was shorter at times.
     pub was_shortened: bool,
+}
+
+/// `--sample`: the requests that were decided. All other numbers of the report are of these; they are not scaled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RequestSample {
+    /// The requests of one key in so many were decided; 1: all. The key is the first entry of the first descriptor.
+    pub one_in: u32,
+    /// Requests of other keys.
+    pub left_out: u64,
+}
+
+impl Default for RequestSample {
+    /// All requests.
+    fn default() -> Self {
+        Self { one_in: 1, left_out: 0 }
+    }
 }
 
 /// Which keys the statistics are of.

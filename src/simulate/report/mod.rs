@@ -13,8 +13,8 @@ pub use comparison::{
     AlgorithmCounts, AlgorithmsOfRule, Comparison, ComparisonTimeline, KeyAlgorithmCount, KeyByAlgorithm,
 };
 pub use method::{
-    Agreement, BoundCheck, FileDigest, InputReport, KeySampling, Method, Reordering, ShiftCount,
-    UnreadableLine,
+    Agreement, BoundCheck, FileDigest, InputReport, KeySampling, Method, Reordering, RequestSample,
+    ShiftCount, UnreadableLine,
 };
 pub use rule::{
     DemandPoint, DeniedKey, OldCounts, PeakWindow, Percentiles, Recommendation, RuleReport, Timeline, WhatIf,

@@ -20,6 +20,9 @@ pub struct RuleReport {
     pub shadow: bool,
     /// Whether the period has at least ten ticks of the log's clock. The counts of other limits must not be trusted.
     pub is_resolved: bool,
+    /// Whether the requests of one counter were partly left out by `--sample`, because it is not of the sampled key.
+    /// The limit was then decided as `1/method.sample.one_in` of it, and its numbers are rough estimates.
+    pub is_thinned: bool,
     /// Requests that met the limit.
     pub asked: u64,
     /// Units that these requests asked for.

@@ -10,6 +10,7 @@ mod interrupt;
 mod maps;
 mod nginx;
 mod same_as_replay;
+mod sample;
 mod schema;
 mod side_by_side;
 mod terminal;

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use ratelimitd::engine::RuleSet;
 use ratelimitd::replay::{LimitCount, MemoryReplay, Summary, replay};
 use ratelimitd::simulate::log::Input;
-use ratelimitd::simulate::pass::{PassOptions, RuleSets, simulate};
+use ratelimitd::simulate::pass::{PassOptions, RuleSets, Sample, simulate};
 use ratelimitd::simulate::report::Report;
 use tempfile::NamedTempFile;
 
@@ -36,6 +36,7 @@ fn simulated(rules: &RuleSet, log: &str, threads: usize) -> Report {
         format: None,
         reorder_us: 60_000_000,
         threads: NonZeroUsize::new(threads).expect("not zero"),
+        sample: Sample::ALL,
         show_keys: true,
         recommend: None,
         command_line: Vec::new(),
