@@ -31,6 +31,8 @@ pub(in crate::simulate) struct BlockReader<R> {
     /// The beginning of a line whose end is not read yet.
     unfinished: Vec<u8>,
     next_line: u64,
+    /// The bytes of earlier blocks, to be used again: memory that is in a cache.
+    spare: Vec<Vec<u8>>,
     /// The rest of the line is skipped, because it is too long.
     is_skipping: bool,
     is_at_end: bool,
@@ -38,13 +40,27 @@ pub(in crate::simulate) struct BlockReader<R> {
 
 impl<R: Read> BlockReader<R> {
     pub fn new(stream: R) -> Self {
-        Self { stream, unfinished: Vec::new(), next_line: 1, is_skipping: false, is_at_end: false }
+        Self {
+            stream,
+            unfinished: Vec::new(),
+            next_line: 1,
+            spare: Vec::new(),
+            is_skipping: false,
+            is_at_end: false,
+        }
+    }
+
+    /// Takes back the bytes of blocks that are not used any more.
+    pub fn reuse(&mut self, bytes: impl IntoIterator<Item = Vec<u8>>) {
+        self.spare.extend(bytes);
     }
 
     /// The next block; `None` at the end of the stream. After an error the next call returns what was read before it,
     /// and then `None`.
     pub fn next_block(&mut self) -> io::Result<Option<Block>> {
-        let mut bytes = std::mem::take(&mut self.unfinished);
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.append(&mut self.unfinished);
         while !self.is_at_end {
             let start = bytes.len();
             bytes.resize(start + BLOCK_BYTES, 0);
@@ -61,7 +77,8 @@ impl<R: Read> BlockReader<R> {
             self.is_at_end = read == 0;
             self.drop_skipped(&mut bytes, start);
             if let Some(end) = memchr::memrchr(b'\n', &bytes[start..]) {
-                self.unfinished = bytes.split_off(start + end + 1);
+                self.unfinished.extend_from_slice(&bytes[start + end + 1..]);
+                bytes.truncate(start + end + 1);
                 break;
             }
             if bytes.len() > MAX_LINE_BYTES {

@@ -47,12 +47,12 @@ impl<'r> BlockParser<'r> {
         Self { planners: Planners::new(rules, sample), sample, line: MappedLine::default() }
     }
 
-    pub fn parse(&mut self, job: Job) -> Parsed {
+    pub fn parse(&mut self, job: &Job) -> Parsed {
         let Job { input, mapping, block } = job;
-        let mut parsed = Parsed { input, requests: self.planners.start_block(), ..Parsed::default() };
-        for (number, line) in lines(&block) {
+        let mut parsed = Parsed { input: *input, requests: self.planners.start_block(), ..Parsed::default() };
+        for (number, line) in lines(block) {
             parsed.lines += 1;
-            match self.parse_line(line, &mapping, &mut parsed) {
+            match self.parse_line(line, mapping, &mut parsed) {
                 Ok(()) => {}
                 Err(NotMapped::NotKept) => parsed.not_kept += 1,
                 Err(NotMapped::NoDescriptor) => parsed.without_descriptor += 1,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
 use super::decide::Pass;
@@ -55,16 +55,18 @@ pub fn simulate(
         let mut pass = Pass::new(rules, map, options);
         let mut jobs = Vec::with_capacity(threads);
         let mut parsers = Vec::with_capacity(threads);
+        let (used_sender, used) = channel();
         for _ in 0..threads {
             let (job_sender, job_receiver) = sync_channel::<Job>(WAITING_BLOCKS);
             let (parsed_sender, parsed_receiver) = sync_channel::<Parsed>(WAITING_BLOCKS);
             let parser = BlockParser::new(rules, options.sample);
-            scope.spawn(move || parse_jobs(&job_receiver, &parsed_sender, parser));
+            let used = used_sender.clone();
+            scope.spawn(move || parse_jobs(&job_receiver, (&parsed_sender, &used), parser));
             jobs.push(job_sender);
             parsers.push(parsed_receiver);
         }
         let names: Vec<String> = inputs.iter().map(|input| input.name.clone()).collect();
-        let reader = scope.spawn(move || Dealer { jobs, next: 0, map, options, stop }.deal_all(inputs));
+        let reader = scope.spawn(move || Dealer { jobs, used, next: 0, map, options, stop }.deal_all(inputs));
         // Block by block in the order in which they were dealt out.
         for parser in parsers.iter().cycle() {
             let Ok(parsed) = parser.recv() else { break };
@@ -78,11 +80,18 @@ pub fn simulate(
     })
 }
 
-fn parse_jobs(jobs: &Receiver<Job>, parsed: &SyncSender<Parsed>, mut parser: BlockParser<'_>) {
+/// Parses jobs until there are no more; the bytes of their blocks go back to the reader.
+fn parse_jobs(
+    jobs: &Receiver<Job>,
+    (parsed, used): (&SyncSender<Parsed>, &Sender<Vec<u8>>),
+    mut parser: BlockParser<'_>,
+) {
     while let Ok(job) = jobs.recv() {
-        if parsed.send(parser.parse(job)).is_err() {
+        if parsed.send(parser.parse(&job)).is_err() {
             return;
         }
+        // The reader may have read the last block already.
+        let _ = used.send(job.block.bytes);
     }
 }
 
@@ -95,6 +104,8 @@ struct Dealt {
 /// Reads files and deals their blocks out to the parsers in turn.
 struct Dealer<'a> {
     jobs: Vec<SyncSender<Job>>,
+    /// The bytes of blocks that are parsed.
+    used: Receiver<Vec<u8>>,
     next: usize,
     map: Option<&'a Map>,
     options: &'a PassOptions,
@@ -127,6 +138,7 @@ impl Dealer<'_> {
         let mut reader = BlockReader::new(stream);
         let mut mapping: Option<Arc<Mapping>> = None;
         while !self.stop.load(Ordering::Relaxed) {
+            reader.reuse(self.used.try_iter());
             let mut block = match reader.next_block() {
                 Ok(Some(block)) => block,
                 Ok(None) => break,
