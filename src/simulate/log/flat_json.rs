@@ -141,7 +141,7 @@ impl<'l> Rest<'l> {
     fn text(&mut self) -> Option<&'l str> {
         self.take(b'"')?;
         let inside = &self.line[self.at..];
-        let end = inside.bytes().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f))?;
+        let end = end_of_text(inside.as_bytes())?;
         if inside.as_bytes()[end] != b'"' {
             return None;
         }
@@ -227,6 +227,26 @@ impl<'l> Rest<'l> {
     }
 }
 
+/// The place of the first quote, backslash or control character. Looks at eight bytes at a time.
+fn end_of_text(bytes: &[u8]) -> Option<usize> {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    // The lowest high bit that is set belongs to the first byte below `bound`; those above it have no meaning.
+    let below = |word: u64, bound: u64| word.wrapping_sub(EACH * bound) & !word & (EACH << 7);
+    let mut at = 0;
+    while let Some(chunk) = bytes[at..].first_chunk() {
+        let word = u64::from_le_bytes(*chunk);
+        let is_quote = below(word ^ (EACH * u64::from(b'"')), 1);
+        let is_backslash = below(word ^ (EACH * u64::from(b'\\')), 1);
+        let found = is_quote | is_backslash | below(word, 0x20);
+        if found != 0 {
+            return Some(at + found.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    let rest = bytes[at..].iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f))?;
+    Some(at + rest)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;
@@ -304,6 +324,20 @@ mod tests {
             let (flat, whole) = both(&line);
             if flat.is_some() {
                 prop_assert_eq!(flat, whole, "{}", line);
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_ends_at_the_first_special_byte() {
+        for length in 0..40 {
+            for other in 0..=u8::MAX {
+                let mut bytes = vec![b'x'; 40];
+                bytes[length] = other;
+                bytes[length + 1..].fill(other.wrapping_add(1));
+                let expected = bytes.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f));
+                assert_eq!(end_of_text(&bytes), expected, "{other} at {length}");
+                assert_eq!(end_of_text(&bytes[..length]), None);
             }
         }
     }
