@@ -14,7 +14,7 @@ const PARTS: usize = 48;
 const MAX_WEIGHT: usize = 229_376;
 /// A full part loses one counter in so many.
 const EVICTED: usize = 16;
-/// So long a counter is kept after it equals an unused one: [`Counters::state`] is asked about earlier times.
+/// So long a counter is kept after it equals an unused one: [`Counters::with_state`] is asked about earlier times.
 const LOOK_BACK_US: u64 = 1_000_000;
 /// Room of a part for its first counters.
 const MIN_ROOM: usize = 56;
