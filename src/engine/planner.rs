@@ -154,7 +154,10 @@ fn has_a_charge_for_each_limit(plan: &Plan) -> bool {
 
 fn own(plan: Plan, (text, keys): KeyBuffers<'_>) -> PlanUse {
     for (index, (key, charge)) in plan.charges.iter().enumerate() {
-        let has_charge = |planned: &Planned| matches!(planned, Planned::Limited { limits, .. } if limits.iter().any(|(_, charge)| *charge == index));
+        let has_charge = |planned: &Planned| match planned {
+            Planned::Limited { limits, .. } => limits.iter().any(|(_, charge)| *charge == index),
+            Planned::Nothing | Planned::Unlimited(_) => false,
+        };
         let descriptor = plan.descriptors.iter().position(has_charge).unwrap_or_default();
         let (start, key) = (bounded(text.len()), without_fingerprint(key));
         text.push_str(key);
