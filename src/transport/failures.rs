@@ -21,6 +21,8 @@ struct Lines {
     overloaded: LogThrottle,
     untaken: LogThrottle,
     no_rules: LogThrottle,
+    deadline: LogThrottle,
+    panic: LogThrottle,
 }
 
 impl Failures {
@@ -43,6 +45,10 @@ impl Failures {
                 (&self.lines.overloaded, "requests refused: too many are unfinished")
             }
             RequestFailure::NoRules => (&self.lines.no_rules, "requests refused: no rules are loaded yet"),
+            RequestFailure::Deadline => {
+                (&self.lines.deadline, "calls ended: not decided within their time limit")
+            }
+            RequestFailure::Panic => (&self.lines.panic, "requests ended by an error of the service"),
             RequestFailure::Untaken => (&self.lines.untaken, "calls reset: the client takes no answers"),
         };
         if let Some(requests) = throttle.count() {

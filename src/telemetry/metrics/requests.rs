@@ -47,11 +47,23 @@ pub enum RequestFailure {
     Untaken,
     /// No rules are loaded yet.
     NoRules,
+    /// The time that the client gave to the call, or 15 s, passed before the decision.
+    Deadline,
+    /// The code of the service panicked.
+    Panic,
 }
 
 impl RequestFailure {
-    pub const ALL: [Self; 6] =
-        [Self::Invalid, Self::Store, Self::Incomplete, Self::Overloaded, Self::Untaken, Self::NoRules];
+    pub const ALL: [Self; 8] = [
+        Self::Invalid,
+        Self::Store,
+        Self::Incomplete,
+        Self::Overloaded,
+        Self::Untaken,
+        Self::NoRules,
+        Self::Deadline,
+        Self::Panic,
+    ];
 
     /// As metrics and traces name it.
     #[must_use]
@@ -63,6 +75,8 @@ impl RequestFailure {
             Self::Overloaded => "overloaded",
             Self::Untaken => "untaken",
             Self::NoRules => "no_rules",
+            Self::Deadline => "deadline",
+            Self::Panic => "panic",
         }
     }
 
@@ -70,9 +84,13 @@ impl RequestFailure {
     fn error_type(self) -> &'static str {
         match self {
             Self::Store => "redis_error",
-            Self::Invalid | Self::Incomplete | Self::Overloaded | Self::Untaken | Self::NoRules => {
-                "service_error"
-            }
+            Self::Invalid
+            | Self::Incomplete
+            | Self::Overloaded
+            | Self::Untaken
+            | Self::NoRules
+            | Self::Deadline
+            | Self::Panic => "service_error",
         }
     }
 }
@@ -118,7 +136,8 @@ impl RequestFamilies {
             errors: counters(
                 registry,
                 "ratelimitd_request_errors_total",
-                "Requests without a decision, by reason: invalid, store, incomplete, overloaded, untaken, no_rules",
+                "Requests without a decision, by reason: invalid, store, incomplete, overloaded, untaken, no_rules, \
+                 deadline, panic",
                 &["transport", "kind"],
             )?,
         };

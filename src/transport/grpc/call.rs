@@ -1,20 +1,22 @@
-//! `ShouldRateLimit`, from the body of the call to the body of the answer. tonic's own server decodes and encodes by
-//! way of a stream of messages, with a codec and a timer per call; a single message needs neither, and its refusals
-//! must be counted.
+//! `ShouldRateLimit`, from the body of the call to the answer. tonic's own server decodes and encodes by way of a stream
+//! of messages, with a codec and a timer per call; a single message needs neither, and its refusals must be counted.
 
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Response};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
 use hyper::body::{Body, Bytes};
 use prost::Message as _;
 use tonic::Status;
 
-use super::answer_body::AnswerBody;
 use super::encoded_answer::EncodedAnswer;
 use super::field_count;
-use super::message::{MessageBounds, read_message};
+use super::http2::calls::{Answer, StartedCall};
+use super::message::{Arrival, MessageBounds};
 use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use super::usual_request::usual_request;
 use crate::engine::{Caller, Store};
+use crate::telemetry::metrics::RequestFailure;
 use crate::telemetry::traces::CallSpan;
 use crate::transport::{Bounds, DecisionCallError, Handler, MessageError, RawRequest};
 
@@ -28,27 +30,51 @@ pub(super) struct DecisionCalls<S> {
     pub(super) bounds: MessageBounds,
 }
 
-impl<S: Store> DecisionCalls<S> {
-    pub(super) async fn answer<B>(&self, body: B, caller: Caller, mut span: CallSpan) -> Response<AnswerBody>
+impl<S: Store + 'static> DecisionCalls<S> {
+    pub(super) fn start<B>(
+        self: Arc<Self>,
+        body: B,
+        caller: Caller,
+        span: CallSpan,
+    ) -> StartedCall<impl Future<Output = Answer> + Send + 'static>
     where
-        B: Body<Data = Bytes> + Unpin,
+        B: Body<Data = Bytes, Error: Send> + Send + Unpin + 'static,
     {
-        match self.decide(body, caller, &mut span).await {
-            Ok(EncodedAnswer(message)) => ok(AnswerBody::Message(message)),
-            Err(error) => refusal(Status::from(error)),
+        match Arrival::of_body(body, &self.bounds) {
+            Arrival::Whole(message) => StartedCall::Deciding(self.answer(message, caller, span)),
+            Arrival::Part(part) => StartedCall::Reading(Box::pin(async move {
+                let message = part.complete(&self.bounds).await;
+                self.answer(message, caller, span).await
+            })),
         }
     }
 
-    async fn decide<B>(
+    /// A panic ends this call only: other calls are polled by the same task.
+    async fn answer(
+        self: Arc<Self>,
+        message: Result<Bytes, MessageError>,
+        caller: Caller,
+        mut span: CallSpan,
+    ) -> Answer {
+        match AssertUnwindSafe(self.decide(message, caller, &mut span)).catch_unwind().await {
+            Ok(Ok(EncodedAnswer(message))) => Answer::Message(message),
+            Ok(Err(error)) => Answer::Refusal(error.into()),
+            Err(_) => {
+                // The panic hook has written the reason to the log.
+                self.handler.failures.record(RequestFailure::Panic, &"the decision panicked");
+                span.add_failure(RequestFailure::Panic);
+                Answer::Refusal(Status::internal("the decision ended by an error of the service"))
+            }
+        }
+    }
+
+    async fn decide(
         &self,
-        body: B,
+        message: Result<Bytes, MessageError>,
         caller: Caller,
         span: &mut CallSpan,
-    ) -> Result<EncodedAnswer, DecisionCallError>
-    where
-        B: Body<Data = Bytes> + Unpin,
-    {
-        let message = read_message(body, &self.bounds).await.map_err(DecisionCallError::from);
+    ) -> Result<EncodedAnswer, DecisionCallError> {
+        let message = message.map_err(DecisionCallError::from);
         match message.and_then(|message| decode(&message, &self.handler.bounds)) {
             Ok(request) => self.handler.decide(request, caller, span).await,
             Err(error) => self.handler.refuse(error, span),
@@ -64,15 +90,4 @@ fn decode(message: &[u8], bounds: &Bounds) -> Result<RawRequest, DecisionCallErr
     // The text of the error names the field, and holds no value.
     let malformed = |error: prost::DecodeError| MessageError::Malformed { cause: error.to_string() };
     Ok(RateLimitRequest::decode(message).map_err(malformed)?.into())
-}
-
-fn ok(body: AnswerBody) -> Response<AnswerBody> {
-    let mut response = Response::new(body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    response
-}
-
-/// A response of headers only.
-pub(super) fn refusal(status: Status) -> Response<AnswerBody> {
-    status.into_http::<()>().map(|()| AnswerBody::Nothing)
 }

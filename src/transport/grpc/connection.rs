@@ -83,7 +83,7 @@ pub(super) enum WorkerConnection {
     Tls(Connection<Box<TlsStream<MovableSocket>>>),
 }
 
-/// The client's connection preface. hyper has no timeout for it, and sends no keep-alive PING before it.
+/// The client's connection preface. h2 has no timeout for it, and keep-alive starts after it.
 enum Preface {
     /// `bytes` of the preface are still missing; `timeout` resolves when the connection is to be closed.
     Pending {
@@ -179,7 +179,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.preface.is_timed_out(cx) {
-            // End of file: hyper closes the connection.
+            // End of file: h2 closes the connection.
             return Poll::Ready(Ok(()));
         }
         let most = self.turn.bytes_left().min(buf.remaining());

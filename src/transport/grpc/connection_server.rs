@@ -1,4 +1,4 @@
-//! Serves one connection with hyper: the bounds of HTTP/2, the end of the connection by age or at the stop.
+//! Serves one connection: the end of the connection by age or at the stop.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -6,27 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use hyper::server::conn::http2;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
 use super::call::DecisionCalls;
-use super::call_executor::CallExecutor;
 use super::dispatch::Dispatch;
+use super::http2::connection::{ConnectionEnd, Http2Connection};
 use super::open_calls::{ConnectionCalls, WorkerCalls};
 use super::service::GrpcOptions;
 use super::turn::Turn;
 use crate::engine::Store;
 
-/// Envoy opens one connection per worker thread and allows 1,024 calls at once on each.
-pub(super) const MAX_CONCURRENT_STREAMS: u32 = 1_024;
-/// Callers send few headers. The HTTP/2 layer refuses a longer list.
-pub(super) const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
-/// After this time without a frame the server sends a PING. It closes the connection if no answer comes in time.
-pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
-pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for a client without undecided calls to take its answers and to acknowledge the GOAWAY.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
 
@@ -53,8 +44,7 @@ impl<S: Store + 'static> ConnectionServer<S> {
             calls: Arc::clone(&calls),
             closing: closing.clone(),
         };
-        let http2 = http2_builder(CallExecutor(Arc::clone(&calls)));
-        let mut connection = pin!(http2.serve_connection(TokioIo::new(io), dispatch));
+        let mut connection = pin!(Http2Connection::new(io, dispatch, Arc::clone(&calls)));
         let ended = match select(in_turns(connection.as_mut(), &turn), pin!(self.stop_or_age())).await {
             Either::Left((ended, _)) => Some(ended),
             Either::Right(_) => None,
@@ -63,7 +53,7 @@ impl<S: Store + 'static> ConnectionServer<S> {
             Some(ended) => ended,
             None => {
                 closing.cancel();
-                connection.as_mut().graceful_shutdown();
+                connection.close_gracefully();
                 finish(in_turns(connection, &turn), &calls, self.options.finish_within).await
             }
         };
@@ -82,19 +72,6 @@ impl<S: Store + 'static> ConnectionServer<S> {
     }
 }
 
-fn http2_builder(executor: CallExecutor) -> http2::Builder<CallExecutor> {
-    let mut http2 = http2::Builder::new(executor);
-    http2
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
-        .max_header_list_size(MAX_HEADER_LIST_BYTES)
-        .keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        // gRPC has no use for it.
-        .auto_date_header(false);
-    http2
-}
-
 /// Polls `connection` so that each poll is a turn.
 fn in_turns<C>(mut connection: Pin<&mut C>, turn: &Turn) -> impl Future<Output = C::Output> + Unpin
 where
@@ -107,9 +84,13 @@ where
 }
 
 /// Waits for the calls in flight and for the client to close. A client that only delays the end is not waited for.
-async fn finish<C>(mut connection: C, calls: &ConnectionCalls, finish_within: Duration) -> hyper::Result<()>
+async fn finish<C>(
+    mut connection: C,
+    calls: &ConnectionCalls,
+    finish_within: Duration,
+) -> Result<(), ConnectionEnd>
 where
-    C: Future<Output = hyper::Result<()>> + Unpin,
+    C: Future<Output = Result<(), ConnectionEnd>> + Unpin,
 {
     let mut patience = pin!(tokio::time::sleep(finish_within));
     loop {

@@ -20,44 +20,49 @@ pub(super) struct MessageBounds {
     pub(super) unfinished: UnfinishedBytes,
 }
 
-/// Reads the only message of `body`, without its prefix.
-pub(super) async fn read_message<B>(mut body: B, bounds: &MessageBounds) -> Result<Bytes, MessageError>
-where
-    B: Body<Data = Bytes> + Unpin,
-{
-    // Nearly every message arrives with its headers, in one frame, and some clients end the call with an empty second
-    // frame: no timer and no copy.
-    let first = body.frame().now_or_never();
-    if let Some(Some(Ok(frame))) = &first
-        && frame.is_data()
-    {
+/// The only message of a call as far as it has arrived.
+pub(super) enum Arrival<B: Body> {
+    /// Without its prefix, or what is wrong with it.
+    Whole(Result<Bytes, MessageError>),
+    Part(PartialBody<B>),
+}
+
+/// The body of a call whose message is incomplete.
+pub(super) struct PartialBody<B: Body> {
+    body: B,
+    polled: [PolledFrame<B::Error>; 2],
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
+    /// Takes what has arrived of `body`. Nearly every message arrives with its headers, in one frame, and some clients
+    /// end the call with an empty second frame: such a message needs no timer and no copy.
+    pub(super) fn of_body(mut body: B, bounds: &MessageBounds) -> Self {
+        let first = body.frame().now_or_never();
+        if !matches!(&first, Some(Some(Ok(frame))) if frame.is_data()) {
+            return Self::Part(PartialBody { body, polled: [first, None] });
+        }
         let is_complete = body.is_end_stream();
         let second = if is_complete { Some(None) } else { body.frame().now_or_never() };
-        return match (first, second) {
-            (Some(Some(Ok(frame))), Some(None)) => whole_message(frame, bounds.max_bytes),
+        match (first, second) {
+            (Some(Some(Ok(frame))), Some(None)) => Self::Whole(whole_message(frame, bounds.max_bytes)),
             (Some(Some(Ok(frame))), Some(Some(Ok(last)))) if is_empty(&last) && body.is_end_stream() => {
-                whole_message(frame, bounds.max_bytes)
+                Self::Whole(whole_message(frame, bounds.max_bytes))
             }
-            (first, second) => collect_in_time(body, [first, second], bounds).await,
-        };
+            (first, second) => Self::Part(PartialBody { body, polled: [first, second] }),
+        }
     }
-    collect_in_time(body, [first, None], bounds).await
+}
+
+impl<B: Body<Data = Bytes> + Unpin> PartialBody<B> {
+    /// Waits for the rest of the message.
+    pub(super) async fn complete(self, bounds: &MessageBounds) -> Result<Bytes, MessageError> {
+        let collected = tokio::time::timeout(ARRIVES_WITHIN, collect(self.body, self.polled, bounds)).await;
+        collected.unwrap_or(Err(MessageError::Late(ARRIVES_WITHIN)))
+    }
 }
 
 fn is_empty(frame: &Frame<Bytes>) -> bool {
     frame.data_ref().is_none_or(Bytes::is_empty)
-}
-
-async fn collect_in_time<B>(
-    body: B,
-    polled: [PolledFrame<B::Error>; 2],
-    bounds: &MessageBounds,
-) -> Result<Bytes, MessageError>
-where
-    B: Body<Data = Bytes> + Unpin,
-{
-    let collected = tokio::time::timeout(ARRIVES_WITHIN, collect(body, polled, bounds)).await;
-    collected.unwrap_or(Err(MessageError::Late(ARRIVES_WITHIN)))
 }
 
 fn whole_message(frame: Frame<Bytes>, max_bytes: usize) -> Result<Bytes, MessageError> {
@@ -130,10 +135,9 @@ struct PartialMessage {
 impl PartialMessage {
     fn push(&mut self, data: &[u8]) -> Result<(), MessageError> {
         let length = self.bytes.len() + data.len();
-        let end = match end_of_message(&self.bytes, self.max_bytes)? {
-            Some(end) => end,
-            None => PREFIX_BYTES + self.max_bytes,
-        };
+        let start: Vec<u8> = self.bytes.iter().chain(data).take(PREFIX_BYTES).copied().collect();
+        // A length or a flag that is refused is refused before the rest arrives.
+        let end = end_of_message(&start, self.max_bytes)?.unwrap_or(PREFIX_BYTES);
         if length > end {
             return Err(MessageError::Several);
         }
@@ -146,8 +150,7 @@ impl PartialMessage {
             self.bytes.reserve_exact(capacity - self.bytes.len());
         }
         self.bytes.extend_from_slice(data);
-        // A length or a flag that is refused is refused before the rest arrives.
-        end_of_message(&self.bytes, self.max_bytes).map(drop)
+        Ok(())
     }
 }
 
@@ -163,6 +166,16 @@ mod tests {
     use super::*;
 
     const MAX: usize = 8;
+
+    async fn read_message<B>(body: B, bounds: &MessageBounds) -> Result<Bytes, MessageError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        match Arrival::of_body(body, bounds) {
+            Arrival::Whole(message) => message,
+            Arrival::Part(part) => part.complete(bounds).await,
+        }
+    }
 
     fn bounds(unfinished: usize) -> MessageBounds {
         MessageBounds { max_bytes: MAX, unfinished: UnfinishedBytes::new(unfinished) }

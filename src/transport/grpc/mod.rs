@@ -1,13 +1,11 @@
 //! gRPC: the contract with Envoy, served by one single-threaded runtime per core.
 //!
-//! The path of a call: `dispatch` -> `call`, which reads the `message` and makes a request of it (`usual_request`, else
-//! `field_count` and `convert`) -> `Handler::decide` -> `encoded_answer` -> `answer_body`. Outside this module only the
-//! client of the `check` command uses generated types.
+//! The path of a call: `http2`, which serves the connection -> `dispatch` -> `call`, which reads the `message` and makes
+//! a request of it (`usual_request`, else `field_count` and `convert`) -> `Handler::decide` -> `encoded_answer` ->
+//! `http2`. Outside this module only the client of the `check` command uses generated types.
 
 mod acceptor;
-mod answer_body;
 mod call;
-mod call_executor;
 mod connection;
 mod connection_server;
 mod convert;
@@ -15,6 +13,7 @@ mod dispatch;
 mod encoded_answer;
 mod field_count;
 mod health;
+mod http2;
 mod message;
 mod open_calls;
 pub mod pb;

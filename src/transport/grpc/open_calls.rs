@@ -1,8 +1,9 @@
 //! Counts the open calls of a worker and of each of its connections. A call is open from its headers until its answer
-//! has been passed to HTTP/2 as a whole, so answers that a client does not take count too.
+//! has been passed to HTTP/2 as a whole, so answers that a client does not take count too. Calls that are answered at
+//! once are never counted: nothing else on the worker runs while they are open.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::engine::Caller;
 use crate::telemetry::metrics::RequestFailure;
@@ -30,17 +31,11 @@ pub(super) struct ConnectionCalls {
     open: AtomicUsize,
     /// Decision calls that have no answer yet.
     undecided: AtomicUsize,
-    /// Whether the next call to open is a stream.
-    next_is_stream: AtomicBool,
 }
 
 /// Counts one open call until it is dropped.
 #[derive(Debug)]
-pub(super) struct OpenCall {
-    calls: Arc<ConnectionCalls>,
-    /// A stream may stay open for as long as its connection.
-    pub(super) is_stream: bool,
-}
+pub(super) struct OpenCall(Arc<ConnectionCalls>);
 
 /// Counts one decision call until it is dropped.
 #[derive(Debug)]
@@ -60,7 +55,6 @@ impl WorkerCalls {
             caller: Caller(self.0.accepted.fetch_add(1, Ordering::Relaxed)),
             open: AtomicUsize::new(0),
             undecided: AtomicUsize::new(0),
-            next_is_stream: AtomicBool::new(false),
         })
     }
 }
@@ -82,16 +76,10 @@ impl ConnectionCalls {
         self.caller
     }
 
-    /// Says what the next call of [`open`](Self::open) is for.
-    pub(super) fn announce(&self, is_stream: bool) {
-        self.next_is_stream.store(is_stream, Ordering::Relaxed);
-    }
-
     pub(super) fn open(self: &Arc<Self>) -> OpenCall {
         self.open.fetch_add(1, Ordering::Relaxed);
         self.worker.0.open.fetch_add(1, Ordering::Relaxed);
-        let is_stream = self.next_is_stream.load(Ordering::Relaxed);
-        OpenCall { calls: Arc::clone(self), is_stream }
+        OpenCall(Arc::clone(self))
     }
 
     pub(super) fn decide(self: &Arc<Self>) -> UndecidedCall {
@@ -105,16 +93,21 @@ impl ConnectionCalls {
 }
 
 impl OpenCall {
+    /// Counts the call as one whose time limit passed before its decision.
+    pub(super) fn record_late(&self) {
+        self.0.worker.0.failures.record(RequestFailure::Deadline, &"the call was not decided in time");
+    }
+
     /// Counts the call as one whose answer the client did not take.
     pub(super) fn record_untaken(&self) {
-        self.calls.worker.0.failures.record(RequestFailure::Untaken, &"the client does not take the answer");
+        self.0.worker.0.failures.record(RequestFailure::Untaken, &"the client does not take the answer");
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        self.calls.open.fetch_sub(1, Ordering::Relaxed);
-        self.calls.worker.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.worker.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -9,7 +9,7 @@ const TURN_BYTES: usize = 2 * 1024;
 
 /// The bytes that a connection may still read before the tasks of other connections run. Clones share them.
 ///
-/// A turn is one poll of the connection's task: hyper reads again for each call that it accepts, so a read that is
+/// A turn is one poll of the connection's task: h2 reads again for each call that it accepts, so a read that is
 /// pending once would not end the turn.
 #[derive(Clone, Debug)]
 pub(super) struct Turn(Arc<AtomicUsize>);

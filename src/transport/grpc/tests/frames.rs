@@ -5,9 +5,8 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 
 use super::*;
-use crate::transport::grpc::connection_server::{
-    KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_BYTES,
-};
+use crate::transport::grpc::http2::connection::{MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_BYTES};
+use crate::transport::grpc::http2::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 use crate::transport::grpc::socket::WRITE_TIMEOUT;
 
 const CHECK: &str = "/grpc.health.v1.Health/Check";
@@ -123,6 +122,43 @@ async fn a_silent_client_that_does_not_answer_the_ping_is_closed() {
     assert!(received.iter().any(|(kind, _)| *kind == 6), "a PING: {received:?}");
     let closed_after = KEEPALIVE_INTERVAL + KEEPALIVE_TIMEOUT;
     assert!((closed_after..closed_after + SETTLE).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_greets_a_server_that_stops_is_told_so() {
+    let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
+    let (mut client, theirs) = tokio::io::duplex(64 * 1024);
+    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(theirs, Turn::default()));
+    stop.cancel();
+    tokio::time::sleep(SETTLE).await;
+    client.write_all(&[PREFACE, SETTINGS].concat()).await.expect("an open connection");
+    let received = read_to_end(client).await;
+    served.await.expect("no panic");
+    assert!(received.iter().any(|(kind, _)| *kind == GOAWAY), "{received:?}");
+}
+
+/// A call ends the silence: the PING comes after the interval, counted in thirds, from the last call.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_calls_is_asked_for_no_ping() {
+    let (mut client, served) = raw_client(MAX_OPEN);
+    let start = Instant::now();
+    client.write_all(&[PREFACE, SETTINGS].concat()).await.expect("an open connection");
+    let calls_for = 4 * KEEPALIVE_INTERVAL;
+    let mut stream = 1_u32;
+    while start.elapsed() < calls_for {
+        // HEADERS with END_STREAM and END_HEADERS, and an invalid block of a call.
+        let block = b"\x83\x86\x84\x41\x01s";
+        client.write_all(&frame(1, 5, stream, block)).await.expect("an open connection");
+        stream += 2;
+        tokio::time::sleep(KEEPALIVE_INTERVAL / 2).await;
+    }
+    let received = read_to_end(client).await;
+    served.await.expect("no panic");
+    assert_eq!(received.iter().filter(|(kind, _)| *kind == 6).count(), 1, "PINGs: {received:?}");
+    let silent_for = start.elapsed() - (calls_for - KEEPALIVE_INTERVAL / 2);
+    let shortest = KEEPALIVE_INTERVAL + KEEPALIVE_TIMEOUT;
+    let longest = shortest + KEEPALIVE_INTERVAL / 3;
+    assert!((shortest..=longest + SETTLE).contains(&silent_for), "{silent_for:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 
 mod callers;
 mod frames;
+mod tonic_twin;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -18,9 +19,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::call::{self, DecisionCalls};
-use super::call_executor::CALL_TIMEOUT;
 use super::connection::{AcceptedConnection, AcceptedStream, Connection, OpenConnections, WorkerConnection};
 use super::connection_server::ConnectionServer;
+use super::http2::CALL_TIMEOUT;
 use super::message::MessageBounds;
 use super::open_calls::WorkerCalls;
 use super::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;

@@ -1,0 +1,40 @@
+//! What a connection asks of the service for each of its calls.
+
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use hyper::body::Bytes;
+use tonic::Status;
+
+use super::request_body::RequestBody;
+use crate::transport::grpc::stream_body::StreamBody;
+
+/// Starts the calls of one connection.
+pub(in crate::transport::grpc) trait CallStarter {
+    /// Starts a call whose headers have arrived. Does not wait.
+    fn start(
+        &self,
+        request: Request<RequestBody>,
+    ) -> StartedCall<impl Future<Output = Answer> + Send + 'static>;
+}
+
+/// A call, and what is left to do.
+pub(in crate::transport::grpc) enum StartedCall<F> {
+    Answered(Answer),
+    /// Most futures are ready when they are polled for the first time, which is done on the connection's task.
+    Deciding(F),
+    /// A decision call whose message has not arrived completely.
+    Reading(BoxFuture<'static, Answer>),
+    /// A call of tonic's services.
+    Routed {
+        response: BoxFuture<'static, Response<StreamBody>>,
+        /// A stream may stay open for as long as its connection.
+        is_stream: bool,
+    },
+}
+
+/// The answer to a decision call.
+pub(in crate::transport::grpc) enum Answer {
+    /// With its prefix; the status is OK.
+    Message(Bytes),
+    Refusal(Status),
+}

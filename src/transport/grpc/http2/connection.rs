@@ -1,0 +1,216 @@
+//! One connection: accepts its calls, and answers those that need not wait.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use h2::server::{Builder, Connection, Handshake, SendResponse};
+use h2::{Reason, RecvStream};
+use http::Request;
+use hyper::body::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::ReusableBoxFuture;
+
+use super::answering::send_answer;
+use super::call_task::{spawn_decision, spawn_rest, spawn_routed};
+use super::calls::{Answer, CallStarter, StartedCall};
+use super::deadline::time_limit;
+use super::keep_alive::{KEEPALIVE_TIMEOUT, KeepAlive};
+use super::request_body::RequestBody;
+use crate::transport::grpc::open_calls::ConnectionCalls;
+
+/// Envoy opens one connection per worker thread and allows 1,024 calls at once on each.
+pub(in crate::transport::grpc) const MAX_CONCURRENT_STREAMS: u32 = 1_024;
+/// Callers send few headers. The HTTP/2 layer refuses a longer list.
+pub(in crate::transport::grpc) const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
+/// Of a stream and of a connection: no client has to wait for it, and a message needs no frame that opens it again.
+const WINDOW_BYTES: u32 = 1024 * 1024;
+const MAX_FRAME_BYTES: u32 = 16 * 1024;
+/// Of the data that one stream holds for its client.
+const MAX_SEND_BUFFER_BYTES: usize = 16 * 1024;
+/// Accepted at once. Room for more calls is given back.
+const USUAL_CALLS: usize = 64;
+/// Streams that the server resets because of the client's errors, before it closes the connection.
+const MAX_ERROR_RESETS: usize = 1_024;
+
+/// Why a connection ended before the client closed it.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::transport::grpc) enum ConnectionEnd {
+    #[error(transparent)]
+    Http2(#[from] h2::Error),
+    #[error("the client did not answer a PING within {KEEPALIVE_TIMEOUT:?}")]
+    Unanswered,
+}
+
+/// Serves a connection until it ends. Each poll reads and accepts what has arrived, then starts the accepted calls.
+pub(in crate::transport::grpc) struct Http2Connection<I, C> {
+    state: State<I>,
+    calls: AcceptedCalls<C>,
+    is_closing: bool,
+}
+
+enum State<I> {
+    Handshake(Handshake<I, Bytes>),
+    Open(OpenConnection<I>),
+}
+
+struct OpenConnection<I> {
+    connection: Connection<I, Bytes>,
+    keep_alive: KeepAlive,
+    is_unanswered: bool,
+}
+
+/// The calls of a connection that are accepted and not started.
+struct AcceptedCalls<C> {
+    starter: C,
+    counts: Arc<ConnectionCalls>,
+    accepted: Vec<(Request<RecvStream>, SendResponse<Bytes>)>,
+    /// The box of the last decision that did not have to wait; the next decision is made in it.
+    decision: Option<ReusableBoxFuture<'static, Answer>>,
+}
+
+impl<I, C> Http2Connection<I, C>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+    C: CallStarter + Unpin,
+{
+    pub(in crate::transport::grpc) fn new(io: I, starter: C, counts: Arc<ConnectionCalls>) -> Self {
+        let calls = AcceptedCalls { starter, counts, accepted: Vec::new(), decision: None };
+        Self { state: State::Handshake(builder().handshake(io)), calls, is_closing: false }
+    }
+
+    /// Sends GOAWAY: the client may finish its calls, and then the connection ends.
+    pub(in crate::transport::grpc) fn close_gracefully(&mut self) {
+        self.is_closing = true;
+        if let State::Open(open) = &mut self.state {
+            open.connection.graceful_shutdown();
+        }
+    }
+}
+
+impl<I: AsyncRead + AsyncWrite + Unpin> State<I> {
+    /// The connection, after its handshake.
+    fn poll_open(
+        &mut self,
+        is_closing: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<&mut OpenConnection<I>, ConnectionEnd>> {
+        if let Self::Handshake(handshake) = self {
+            let mut connection = ready!(Pin::new(handshake).poll(cx))?;
+            if is_closing {
+                connection.graceful_shutdown();
+            }
+            let keep_alive = KeepAlive::new(connection.ping_pong());
+            *self = Self::Open(OpenConnection { connection, keep_alive, is_unanswered: false });
+        }
+        match self {
+            Self::Open(open) => Poll::Ready(Ok(open)),
+            // Does not occur: the handshake is over.
+            Self::Handshake(_) => Poll::Pending,
+        }
+    }
+}
+
+impl<I, C> Future for Http2Connection<I, C>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+    C: CallStarter + Unpin,
+{
+    type Output = Result<(), ConnectionEnd>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { state, calls, is_closing } = &mut *self;
+        let open = ready!(state.poll_open(*is_closing, cx))?;
+        let OpenConnection { connection, keep_alive, is_unanswered } = open;
+        loop {
+            let accepted = pin!(connection.accept()).poll(cx);
+            if let Poll::Ready(Some(Ok(call))) = accepted {
+                calls.accepted.push(call);
+                continue;
+            }
+            // h2 has read all that there is. Answers in its queue wake this task, and are written at its next poll: by
+            // then other tasks of the worker have run, and may have more answers for the same write.
+            if !calls.accepted.is_empty() {
+                keep_alive.record_call();
+                calls.start(cx);
+            }
+            match accepted {
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
+                Poll::Ready(_) if *is_unanswered => return Poll::Ready(Err(ConnectionEnd::Unanswered)),
+                Poll::Ready(_) => return Poll::Ready(Ok(())),
+                Poll::Pending if *is_unanswered => return Poll::Pending,
+                Poll::Pending => {}
+            }
+            ready!(keep_alive.poll_unanswered(cx));
+            *is_unanswered = true;
+            connection.abrupt_shutdown(Reason::NO_ERROR);
+        }
+    }
+}
+
+impl<C: CallStarter> AcceptedCalls<C> {
+    fn start(&mut self, cx: &mut Context<'_>) {
+        let mut accepted = std::mem::take(&mut self.accepted);
+        for (request, respond) in accepted.drain(..) {
+            self.start_call(cx, request, respond);
+        }
+        accepted.shrink_to(USUAL_CALLS);
+        self.accepted = accepted;
+    }
+
+    fn start_call(
+        &mut self,
+        cx: &mut Context<'_>,
+        request: Request<RecvStream>,
+        respond: SendResponse<Bytes>,
+    ) {
+        let Self { starter, counts, decision, .. } = self;
+        let time_limit = time_limit(request.headers());
+        match starter.start(request.map(RequestBody::from)) {
+            StartedCall::Answered(answer) => answer_call(counts, respond, answer),
+            StartedCall::Deciding(deciding) => {
+                let mut boxed = match decision.take() {
+                    Some(mut boxed) => {
+                        boxed.set(deciding);
+                        boxed
+                    }
+                    None => ReusableBoxFuture::new(deciding),
+                };
+                match boxed.poll(cx) {
+                    Poll::Ready(answer) => {
+                        *decision = Some(boxed);
+                        answer_call(counts, respond, answer);
+                    }
+                    Poll::Pending => {
+                        spawn_decision(respond, boxed, time_limit, counts.decide(), counts.open());
+                    }
+                }
+            }
+            StartedCall::Reading(answer) => {
+                spawn_decision(respond, answer, time_limit, counts.decide(), counts.open());
+            }
+            StartedCall::Routed { response, is_stream } => {
+                spawn_routed(respond, response, is_stream, counts.open());
+            }
+        }
+    }
+}
+
+fn answer_call(counts: &Arc<ConnectionCalls>, mut respond: SendResponse<Bytes>, answer: Answer) {
+    if let Some(untaken) = send_answer(&mut respond, answer) {
+        spawn_rest(untaken, counts.open());
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .initial_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_frame_size(MAX_FRAME_BYTES)
+        .max_header_list_size(MAX_HEADER_LIST_BYTES)
+        .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+        .max_local_error_reset_streams(Some(MAX_ERROR_RESETS))
+        .max_send_buffer_size(MAX_SEND_BUFFER_BYTES);
+    builder
+}
