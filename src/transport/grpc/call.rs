@@ -1,5 +1,6 @@
-//! `ShouldRateLimit`, from the body of the call to the answer. tonic's own server decodes and encodes by way of a stream
-//! of messages, with a codec and a timer per call; a single message needs neither, and its refusals must be counted.
+//! `ShouldRateLimit`, from the body of the call to the answer. tonic's own server decodes and encodes by way of a
+//! stream of messages, with a codec and a timer per call; a single message needs neither, and its refusals must be
+//! counted.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

@@ -46,10 +46,7 @@ const EVENT_INTERVAL: u32 = 16;
 
 /// The runtime of a worker.
 pub(super) fn runtime() -> io::Result<Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .event_interval(EVENT_INTERVAL)
-        .build()
+    tokio::runtime::Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build()
 }
 
 pub(super) struct Worker<M> {

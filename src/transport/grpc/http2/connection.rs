@@ -51,10 +51,10 @@ pub(in crate::transport::grpc) struct Http2Connection<I, C> {
 
 enum State<I> {
     Handshake(Handshake<I, Bytes>),
-    Open(OpenConnection<I>),
+    Open(AcceptingConnection<I>),
 }
 
-struct OpenConnection<I> {
+struct AcceptingConnection<I> {
     connection: Connection<I, Bytes>,
     keep_alive: KeepAlive,
     is_unanswered: bool,
@@ -94,14 +94,14 @@ impl<I: AsyncRead + AsyncWrite + Unpin> State<I> {
         &mut self,
         is_closing: bool,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<&mut OpenConnection<I>, ConnectionEnd>> {
+    ) -> Poll<Result<&mut AcceptingConnection<I>, ConnectionEnd>> {
         if let Self::Handshake(handshake) = self {
             let mut connection = ready!(Pin::new(handshake).poll(cx))?;
             if is_closing {
                 connection.graceful_shutdown();
             }
             let keep_alive = KeepAlive::new(connection.ping_pong());
-            *self = Self::Open(OpenConnection { connection, keep_alive, is_unanswered: false });
+            *self = Self::Open(AcceptingConnection { connection, keep_alive, is_unanswered: false });
         }
         match self {
             Self::Open(open) => Poll::Ready(Ok(open)),
@@ -121,7 +121,7 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { state, calls, is_closing } = &mut *self;
         let open = ready!(state.poll_open(*is_closing, cx))?;
-        let OpenConnection { connection, keep_alive, is_unanswered } = open;
+        let AcceptingConnection { connection, keep_alive, is_unanswered } = open;
         loop {
             let accepted = pin!(connection.accept()).poll(cx);
             if let Poll::Ready(Some(Ok(call))) = accepted {

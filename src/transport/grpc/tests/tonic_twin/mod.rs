@@ -1,5 +1,6 @@
 //! The same callers, once served by this server and once by tonic's own: what they see is equal, but for the
-//! differences that the tables list with their reasons. The texts of refusals are not compared: each server has its own.
+//! differences that the tables list with their reasons. The texts of refusals are not compared: each server has its
+//! own.
 
 mod calls;
 mod crowds;
