@@ -4,8 +4,8 @@
 use smallvec::SmallVec;
 
 use super::layout::{
-    ChargeMode, FEATURE_RESET, FEATURE_SEVERAL, GRANT, KernelLayout, RESET, ROLE_ENFORCE, ROLE_NON_BINDING,
-    ROLE_QUOTA, SEVERAL, StepOf,
+    ChargeMode, FEATURE_RESET, FEATURE_SEVERAL, FEATURE_SLIDING_LOG, GRANT, KernelLayout, RESET,
+    ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA, SEVERAL, StepOf,
 };
 use crate::engine::algorithm::{Facts, Gcra, Kernel, Verdict};
 use crate::engine::{Caller, Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Role};
@@ -98,6 +98,12 @@ impl Encoded {
     pub(super) fn step_of(&self) -> Option<StepOf> {
         let &[number, mode, ..] = self.record.as_slice() else { return None };
         KernelLayout::by_number(number).filter(|_| mode <= ChargeMode::Record as u8)?.step
+    }
+
+    /// Whether the script can decide a request together with others that differ from it in their keys only: it has
+    /// charges, none of them to a sliding log.
+    pub(super) fn may_be_alike(&self) -> bool {
+        self.record.first().is_some_and(|&mark| mark < RESET) && self.features & FEATURE_SLIDING_LOG == 0
     }
 
     /// The parameter of a single charge at this index, which its kernel has.

@@ -61,6 +61,10 @@ pub(super) const GRANT: u8 = 101;
 /// Before a charge that several requests make: their number follows.
 pub(super) const EQUAL: u8 = 102;
 
+/// Before a request that others differ from in their keys only: their number, and the keys and the integers of the
+/// reply of each follow.
+pub(super) const ALIKE: u8 = 103;
+
 /// In the features of a request: it has several charges.
 pub(super) const FEATURE_SEVERAL: u16 = 1;
 /// In the features of a request: it resets a counter.
@@ -69,6 +73,8 @@ pub(super) const FEATURE_RESET: u16 = 2;
 pub(super) const FEATURE_EQUAL: u16 = FEATURE_RESET << (KERNELS.len() + 1);
 /// In the features of a call: a key occurs more than once.
 pub(super) const FEATURE_KEYS_REPEAT: u16 = FEATURE_EQUAL << 1;
+/// In the features of a request: it has a charge to a sliding log.
+pub(super) const FEATURE_SLIDING_LOG: u16 = SLIDING_LOG.feature();
 
 const _: () = {
     let mut index = 0;
@@ -223,8 +229,8 @@ mod tests {
 
     #[test]
     fn lua_has_the_same_marks_modes_and_roles() {
-        let marks = [SEVERAL, RESET, GRANT, EQUAL];
-        assert_in_lua(&format!("local SEVERAL, RESET, GRANT, EQUAL = {} ", list(marks.iter())));
+        let marks = [SEVERAL, RESET, GRANT, EQUAL, ALIKE];
+        assert_in_lua(&format!("local SEVERAL, RESET, GRANT, EQUAL, ALIKE = {} ", list(marks.iter())));
         let modes = [
             ("PEEK", ChargeMode::Peek),
             ("TAKE", ChargeMode::Take),

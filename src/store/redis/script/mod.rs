@@ -16,7 +16,7 @@ pub(crate) use self::decode::{Answer, outcome, undone};
 pub(crate) use self::encode::Encoded;
 pub(crate) use self::order::CallOrder;
 
-/// The parts in order: reading the counters, the kernels, deciding and writing.
+/// The parts in order: reading the counters, the kernels, deciding charges, and a batch of requests.
 const TEXT: &str = concat!(
     include_str!("lua/counters.lua"),
     include_str!("lua/fixed_window.lua"),
@@ -25,6 +25,8 @@ const TEXT: &str = concat!(
     include_str!("lua/gcra.lua"),
     include_str!("lua/interval_bucket.lua"),
     include_str!("lua/decide.lua"),
+    include_str!("lua/equal.lua"),
+    include_str!("lua/batch.lua"),
 );
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(TEXT));

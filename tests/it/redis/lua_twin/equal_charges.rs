@@ -3,6 +3,8 @@
 use super::sequence::{Amount, RandomCharge, RandomRequest};
 use super::strategies::{crowd, of_batches};
 use super::*;
+use std::time::Instant;
+
 use ratelimitd::clock::monotonic;
 use ratelimitd::engine::algorithm::Gcra;
 use ratelimitd::engine::{Charging, Pacing, Role};
@@ -23,8 +25,11 @@ fn with_peeks(sequence: &Sequence) -> Sequence {
     Sequence { kernels: sequence.kernels.clone(), batches: batches.collect() }
 }
 
-/// The state of each counter of a case, and the time in milliseconds after which it expires.
-fn counters(fixture: &Fixture, case: u64) -> Vec<(Option<Vec<u8>>, i64)> {
+/// What Redis has of a counter: its state, and the time in milliseconds after which it expires.
+pub(super) type StoredCounter = (Option<Vec<u8>>, i64);
+
+/// The counters of a case.
+pub(super) fn counters(fixture: &Fixture, case: u64) -> Vec<StoredCounter> {
     let prefix = RedisOptions::default().key_prefix;
     let keys = (0..4).map(|counter| format!("{prefix}{case}/{counter}"));
     let run = |words: &[&str]| fixture.redis.run::<redis::Value>(words).expect("Redis answers");
@@ -41,9 +46,17 @@ fn compare_counters(fixture: &Fixture, sequence: &Sequence, case: u64) -> Result
     fixture.check_steps(&expected_steps(sequence, 2 * case))?;
     fixture.check_steps(&expected_steps(&with_peeks(sequence), 2 * case + 1))?;
     let (together, apart) = (counters(fixture, 2 * case), counters(fixture, 2 * case + 1));
-    // Expiry is in real time, and the sequences are decided one after the other.
+    assert_same_counters(&together, &apart, started)
+}
+
+/// Compares the counters of two cases, decided one after the other from `started` on. Expiry is in real time.
+pub(super) fn assert_same_counters(
+    together: &[StoredCounter],
+    apart: &[StoredCounter],
+    started: Instant,
+) -> Result<(), TestCaseError> {
     let most_ms = i64::try_from(started.elapsed().as_millis()).expect("short") + 2;
-    for ((state, ttl_ms), (state_apart, ttl_ms_apart)) in together.iter().zip(&apart) {
+    for ((state, ttl_ms), (state_apart, ttl_ms_apart)) in together.iter().zip(apart) {
         prop_assert_eq!(state, state_apart);
         prop_assert!((ttl_ms - ttl_ms_apart).abs() <= most_ms, "{together:?} {apart:?}");
     }

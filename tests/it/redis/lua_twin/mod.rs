@@ -18,6 +18,7 @@ use observable::observable;
 use sequence::{LONGEST_US, Sequence};
 use strategies::{everyday, largest, sequence, small};
 
+mod alike;
 mod equal_charges;
 mod observable;
 pub(crate) mod sequence;

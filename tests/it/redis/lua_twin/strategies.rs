@@ -63,7 +63,7 @@ pub(crate) fn random_charge(counters: usize) -> impl Strategy<Value = RandomChar
     })
 }
 
-fn time_step() -> impl Strategy<Value = TimeStep> {
+pub(super) fn time_step() -> impl Strategy<Value = TimeStep> {
     prop_oneof![
         25 => (0..60_u64).prop_map(TimeStep::Us),
         25 => (0.0..1.3).prop_map(TimeStep::Periods),

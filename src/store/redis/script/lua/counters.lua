@@ -1,5 +1,6 @@
--- Decides a batch of requests at one instant. This file is the first part of one script: the kernels follow, then
--- decide.lua, in the order of script/mod.rs. The numbers that Rust must know too are in script/layout.rs.
+-- Decides a batch of requests at one instant. This file is the first part of one script: the kernels follow, then what
+-- decides charges and requests, in the order of script/mod.rs. The numbers that Rust must know too are in
+-- script/layout.rs.
 --
 -- KEYS     counters, in the order of the charges that use them. Two requests may use one counter, and so may charges of
 --          one request that are recorded in any case, or never (postpaid charges, peeks). A blocked limit has no counter
@@ -21,7 +22,7 @@
 --          The first integer x of a charge that does not fit, and of an undo that cannot be made, is returned as
 --          -1 - x. For equal charges decide_equal says what is returned.
 --
--- Each counter is read once and written at most once, after all requests are decided (a log is written immediately). A
+-- Each counter is read once and written at most once, after the requests that use it (a log is written immediately). A
 -- peek, a charge that does not fit and a denied request write nothing, except postpaid charges. A value that cannot
 -- come from the limit (another type, another length, numbers out of range) counts as missing, and the next grant
 -- replaces it.
@@ -30,15 +31,16 @@
 local KEYS, REQUESTS = KEYS, ARGV[3]
 local call, try = redis.call, redis.pcall
 local byte, format, pack, unpack_from = string.byte, string.format, struct.pack, struct.unpack
-local floor, tonumber = math.floor, tonumber
+local floor = math.floor
 
 local EXACT = 9007199254740992 -- 2^53
 -- '%d' is twice as fast as '%.0f', and exact where a C long has 64 bits.
 local WHOLE = format('%d', EXACT) == '9007199254740992' and '%d' or '%.0f'
-local NOW, GRACE_MS, FEATURES = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
+-- Arithmetic converts text to a number in half the time of tonumber.
+local NOW, GRACE_MS, FEATURES = ARGV[1] + 0, ARGV[2] + 0, ARGV[4] + 0
 if NOW < 0 then
   local time = call('TIME')
-  NOW = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  NOW = time[1] * 1000000 + time[2]
 end
 
 -- Kernels in a request.

@@ -7,6 +7,7 @@
 local gcra_whole, gcra, gcra_whole_room, gcra_room
 
 if FEATURES % 64 >= 32 then
+  -- batch.lua repeats this code for a prepaid charge.
   function gcra_whole(counter, mode, cost, burst)
     local arrival = A[counter]
     if not arrival then
@@ -19,29 +20,34 @@ if FEATURES % 64 >= 32 then
       end
       A[counter] = arrival
     end
-    if mode == UNDO then -- GRANT_ID is the arrival time before the grant: without it the bucket may be full since then
-      cost = NOW > GRANT_ID and cost - (NOW - GRANT_ID) or cost
-      if cost <= 0 then
-        return true
-      end
-    end
     if mode >= REFUND then
+      if mode == UNDO then
+        -- GRANT_ID is the arrival time before the grant: without the grant the bucket may be full since then.
+        cost = NOW > GRANT_ID and cost - (NOW - GRANT_ID) or cost
+        if cost <= 0 then
+          return true
+        end
+      end
       local after = arrival - cost
       after = after > NOW and after or NOW
       return true, after, after
     end
     local base = arrival > NOW and arrival or NOW
     local after = base + cost
-    local fits = after <= NOW + burst
-    if mode == PEEK or not fits and mode == TAKE then
-      return fits
+    if after <= NOW + burst then
+      if mode == PEEK then
+        return true
+      end
+      return true, after, after
+    elseif mode ~= RECORD then
+      return false
     end
     -- Postpaid units may exceed the burst by one more burst.
     local latest = NOW + 2 * burst
     if after > latest then
       after = latest > base and latest or base
     end
-    return fits, after, after
+    return false, after, after
   end
 
   if FEATURES % 1024 >= 512 then

@@ -1,6 +1,10 @@
 //! In which order the requests of a call are sent. Requests with an equal single charge on one counter are sent once,
-//! with their number, unless a request between them uses the counter in another way. No answer depends on this: a call
-//! is decided at one instant, where the order of requests matters only if they use the same counter.
+//! with their number, unless a request between them uses the counter in another way. Requests that differ in their
+//! keys only are sent next to each other if no key is sent twice, and what is the same in them is sent once. No answer
+//! depends on this: a call is decided at one instant, where the order of requests matters only if they use the same
+//! counter.
+
+mod records;
 
 #[cfg(test)]
 mod tests;
@@ -8,12 +12,13 @@ mod tests;
 use std::hash::BuildHasher as _;
 
 use hashbrown::hash_table::Entry;
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use redis::Cmd;
 
+use self::records::Records;
 use super::decode::Answer;
 use super::encode::Encoded;
-use super::layout::{EQUAL, FEATURE_EQUAL, FEATURE_KEYS_REPEAT};
+use super::layout::FEATURE_KEYS_REPEAT;
 use super::runs::GroupReply;
 use super::{SCRIPT, ScriptRef, TEXT, When};
 use crate::engine::StoreError;
@@ -36,7 +41,7 @@ struct RequestGroups {
 }
 
 /// Requests with an equal charge, or any one request.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct RequestGroup {
     /// The index of its first request.
     first: usize,
@@ -52,13 +57,19 @@ impl CallOrder {
         }
         let mut counters = UsedCounters::with_capacity(keys);
         let mut groups: Option<RequestGroups> = None;
-        for (index, request) in requests.enumerate() {
+        for (index, request) in requests.clone().enumerate() {
             let next_group = groups.as_ref().map_or(index, |groups| groups.groups.len());
             if let Some(group) = counters.join_or_open(request, next_group) {
                 groups.get_or_insert_with(|| RequestGroups::of_one_request_each(index)).join(group);
             } else if let Some(groups) = &mut groups {
                 groups.open(index);
             }
+        }
+        if !counters.keys_repeat && (groups.is_some() || are_mixed(requests.clone())) {
+            let requests: Vec<&Encoded> = requests.collect();
+            groups
+                .get_or_insert_with(|| RequestGroups::of_one_request_each(requests.len()))
+                .gather_alike(&requests);
         }
         Self { groups, keys_repeat: counters.keys_repeat }
     }
@@ -92,7 +103,7 @@ impl CallOrder {
             return split_in_order(requests, numbers);
         };
         groups.split(&requests.collect::<Vec<_>>(), numbers).ok_or_else(|| {
-            let failure = format!("{} numbers that are no reply to equal charges", numbers.len());
+            let failure = format!("{} numbers that are no reply to these requests", numbers.len());
             StoreError::Malformed(failure)
         })
     }
@@ -116,6 +127,27 @@ impl RequestGroups {
         self.groups.push(RequestGroup { first: request, size: 1 });
     }
 
+    /// Puts the groups of one request that differ in their keys only next to each other, where the first of them was.
+    fn gather_alike(&mut self, requests: &[&Encoded]) {
+        let mut place_of = HashMap::with_capacity(self.groups.len());
+        let places = self.groups.iter().enumerate().map(|(index, group)| {
+            let request = requests[group.first];
+            let is_gathered = group.size == 1 && request.may_be_alike();
+            if is_gathered { *place_of.entry(request.record()).or_insert(index) } else { index }
+        });
+        let places: Vec<usize> = places.collect();
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        order.sort_by_key(|&group| places[group]);
+        let mut moved_to = vec![0; order.len()];
+        for (index, &group) in order.iter().enumerate() {
+            moved_to[group] = index;
+        }
+        self.groups = order.iter().map(|&group| self.groups[group]).collect();
+        for group in &mut self.group_of {
+            *group = moved_to[*group];
+        }
+    }
+
     /// The answers in the order of arrival; `None` if the script cannot have returned these numbers.
     fn split(&self, requests: &[&Encoded], numbers: &[i64]) -> Option<Vec<Answer>> {
         let (now_us, mut rest) = split_time(numbers)?;
@@ -127,6 +159,14 @@ impl RequestGroups {
             self.group_of.iter().map(|&group| Answer { now_us, numbers: replies[group].next_answer() });
         rest.is_empty().then(|| answers.collect())
     }
+}
+
+/// Whether requests with the same record may be apart.
+fn are_mixed<'a>(requests: impl Iterator<Item = &'a Encoded> + Clone) -> bool {
+    let mut records = requests.clone().map(Encoded::record);
+    let first = records.next();
+    records.any(|record| Some(record) != first)
+        && requests.filter(|request| request.may_be_alike()).nth(1).is_some()
 }
 
 /// The counters that the requests so far use.
@@ -200,29 +240,25 @@ fn command<'a>(
     script: ScriptRef,
 ) -> Cmd {
     let (mut keys, mut bytes) = (0, 0);
-    for (request, size) in requests.clone() {
+    for (request, _) in requests.clone() {
         keys += request.key_count();
         bytes += request.size();
-        features |= request.features() | if size > 1 { FEATURE_EQUAL } else { 0 };
+        features |= request.features();
     }
-    let mut record = Vec::with_capacity(bytes);
     let mut command = Cmd::with_capacity(keys + 7, bytes + 112);
     match script {
         ScriptRef::Sha1 => command.arg("EVALSHA").arg(SCRIPT.get_hash()),
         ScriptRef::Text => command.arg("EVAL").arg(TEXT),
     };
     command.arg(keys);
-    for (request, size) in requests {
+    for (request, _) in requests.clone() {
         for key in request.keys() {
             command.arg(key);
         }
-        if size > 1 {
-            record.push(EQUAL);
-            record.extend_from_slice(&size.to_le_bytes());
-        }
-        record.extend_from_slice(request.record());
     }
-    command.arg(when.now_us()).arg(when.grace_ms()).arg(record).arg(features);
+    let records = Records::new(requests, features & FEATURE_KEYS_REPEAT != 0, bytes);
+    features |= records.features();
+    command.arg(when.now_us()).arg(when.grace_ms()).arg(records.bytes()).arg(features);
     command
 }
 

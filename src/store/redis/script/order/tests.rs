@@ -147,6 +147,116 @@ fn a_group_is_one_key_and_one_record_with_its_number() {
     assert_eq!(words[2..], expected);
 }
 
+/// What the command for these requests has of them beside their keys.
+fn sent_records(requests: &[Encoded]) -> Vec<u8> {
+    let command = CallOrder::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
+    let words: Vec<_> = command.args_iter().collect();
+    match words[words.len() - 2] {
+        redis::Arg::Simple(records) => records.to_vec(),
+        _ => panic!("an argument of another kind"),
+    }
+}
+
+/// A request with two charges.
+fn pair(first: &str, second: &str) -> Encoded {
+    let charge = |key| (key, window(60), Cost::take(1), Charging::Prepaid);
+    request(&[charge(first), charge(second)])
+}
+
+#[test]
+fn requests_that_differ_in_their_keys_only_are_one_record_with_their_number() {
+    let (single, double) = (hit("a"), pair("a", "b"));
+    let requests = [
+        pair("a", "b"),
+        pair("c", "d"),
+        hit("e"),
+        hit("f"),
+        hit("g"),
+        hit("h"),
+        cost("i", Cost::take(2)),
+        cost("j", Cost::take(3)),
+        cost("k", Cost::take(3)),
+        cost("l", Cost::take(3)),
+    ];
+    let expected = [
+        // Number, keys and integers of the reply.
+        &[103, 2, 0, 2, 0, 4, 0],
+        double.record(),
+        &[103, 4, 0, 1, 0, 2, 0],
+        single.record(),
+        requests[6].record(),
+        requests[7].record(),
+        requests[7].record(),
+        requests[7].record(),
+    ];
+    assert_eq!(sent_records(&requests), expected.concat());
+}
+
+#[test]
+fn requests_are_sent_one_by_one_if_the_script_cannot_decide_them_as_alike() {
+    let log = Kernel::SlidingLog(SlidingLog::new(5, 60_000_000));
+    let logs = ["a", "b", "c", "d"].map(|key| request(&[(key, log, Cost::take(1), Charging::Prepaid)]));
+    let resets = ["a", "b", "c", "d"].map(|key| Encoded::reset(key, ""));
+    let key_twice = [pair("a", "b"), pair("c", "d"), pair("e", "f"), pair("a", "g")];
+    for requests in [logs, resets, key_twice] {
+        assert_eq!(
+            sent_records(&requests),
+            requests.each_ref().map(Encoded::record).concat(),
+            "{requests:?}"
+        );
+    }
+}
+
+#[test]
+fn alike_requests_stand_beside_equal_charges() {
+    let requests = [hit("a"), hit("b"), hit("c"), hit("d"), hit("e"), hit("e")];
+    let record = requests[0].record();
+    let expected = [&[103, 4, 0, 1, 0, 2, 0], record, &[102, 2, 0], record];
+    assert_eq!(sent_records(&requests), expected.concat());
+}
+
+#[test]
+fn alike_requests_are_sent_next_to_each_other_and_each_has_its_answer() {
+    let log = Kernel::SlidingLog(SlidingLog::new(5, 60_000_000));
+    let logged = |key| request(&[(key, log, Cost::take(1), Charging::Prepaid)]);
+    let two = |key| cost(key, Cost::take(2));
+    let requests =
+        [hit("a"), logged("b"), two("c"), hit("d"), hit("e"), hit("e"), logged("f"), hit("g"), two("h")];
+    assert_eq!(
+        groups(&requests),
+        [vec![0], vec![3], vec![7], vec![1], vec![2], vec![8], vec![4, 5], vec![6]]
+    );
+    let reply = [9, 1, 10, 1, 13, 1, 17, 11, 0, 0, 0, 1, 12, 1, 18, 2, 1, 14, 16, 0, 0, 0];
+    let answers = CallOrder::new(requests.iter()).split_reply(requests.iter(), &reply).expect("a good reply");
+    let numbers: Vec<_> = answers.iter().map(|answer| answer.numbers.to_vec()).collect();
+    let expected: [&[i64]; 9] = [
+        &[1, 10],
+        &[11, 0, 0, 0],
+        &[1, 12],
+        &[1, 13],
+        &[1, 14],
+        &[1, 15],
+        &[16, 0, 0, 0],
+        &[1, 17],
+        &[1, 18],
+    ];
+    assert_eq!(numbers, expected);
+}
+
+#[test]
+fn requests_keep_their_order_if_a_key_is_sent_twice() {
+    let requests = [hit("a"), cost("b", Cost::take(2)), hit("c"), cost("a", Cost::take(2))];
+    assert_eq!(groups(&requests), [[0], [1], [2], [3]]);
+}
+
+#[test]
+fn no_more_requests_are_alike_than_their_number_holds() {
+    let requests: Vec<_> = (0..65_539).map(|number| hit(&number.to_string())).collect();
+    let record = requests[0].record();
+    let expected = [&[103, 255, 255, 1, 0, 2, 0], record, &[103, 4, 0, 1, 0, 2, 0], record];
+    assert_eq!(sent_records(&requests), expected.concat());
+}
+
 #[test]
 fn each_request_has_the_answer_of_its_place_among_equal_ones() {
     let requests = [hit("a"), hit("b"), hit("a"), hit("a"), hit("a"), hit("a")];
@@ -180,7 +290,21 @@ fn a_reply_of_another_shape_is_malformed() {
         [vec![], vec![0], missing, more, one_run_of(0), one_run_of(1), one_run_of(3), one_run_of(i64::MIN)];
     for numbers in numbers {
         let failure = order.split_reply(requests.iter(), &numbers).expect_err("malformed");
-        let expected = format!("{} numbers that are no reply to equal charges", numbers.len());
+        let expected = format!("{} numbers that are no reply to these requests", numbers.len());
         assert_eq!(failure, StoreError::Malformed(expected), "{numbers:?}");
     }
+}
+
+#[test]
+fn alike_requests_come_together_although_others_are_between_them() {
+    let log = |key| {
+        request(&[(
+            key,
+            Kernel::SlidingLog(SlidingLog::new(5, 60_000_000)),
+            Cost::take(1),
+            Charging::Prepaid,
+        )])
+    };
+    let requests = [hit("a"), log("p"), hit("b"), log("q"), hit("c")];
+    assert_eq!(groups(&requests), [vec![0], vec![2], vec![4], vec![1], vec![3]]);
 }
