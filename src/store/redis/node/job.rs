@@ -79,7 +79,7 @@ impl Job {
 
 /// After this many answers other tasks of the worker run. Each answer makes a task ready: if all of a large batch did
 /// at once, a request that has just arrived would wait for all of them.
-const ANSWERS_AT_ONCE: usize = 16;
+const ANSWERS_AT_ONCE: usize = 64;
 /// Callers whose deadline is nearer are answered without such pauses.
 const LEAST_TIME_LEFT: Duration = Duration::from_millis(2);
 
@@ -167,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// How many of 40 requests of a call are answered by the first poll, if each has so much time left.
+    /// How many of 100 requests of a call are answered by the first poll, if each has so much time left.
     async fn answered_at_once(time_left: Duration) -> usize {
         let deadline = Instant::now() + time_left;
         let (jobs, mut replies): (Vec<_>, Vec<_>) = std::iter::repeat_with(|| {
@@ -175,7 +175,7 @@ mod tests {
             let request = Encoded::reset("k", "");
             (Job { request, mode: CallMode::Batched(None), deadline, reply }, answer)
         })
-        .take(40)
+        .take(100)
         .unzip();
         let mut pace = AnswerPace::new(jobs.iter());
         let failed = Err(CommandError::Failed(StoreError::Timeout));
@@ -186,13 +186,13 @@ mod tests {
             answering.await;
         }
         let later = replies.iter_mut().filter_map(|reply| reply.try_recv().ok()).count();
-        assert_eq!(answered + later, 40, "each request has one answer");
+        assert_eq!(answered + later, 100, "each request has one answer");
         answered
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_large_batch_is_answered_in_parts_unless_a_deadline_is_near() {
         assert_eq!(answered_at_once(Duration::from_secs(1)).await, ANSWERS_AT_ONCE);
-        assert_eq!(answered_at_once(LEAST_TIME_LEFT).await, 40);
+        assert_eq!(answered_at_once(LEAST_TIME_LEFT).await, 100);
     }
 }
