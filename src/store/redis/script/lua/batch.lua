@@ -134,10 +134,10 @@ while at <= length do
             b, c = REPLY[n + 1], own_width > 2 and REPLY[n + 2] or nil
           end
           local stored, expires = STORED_UNUSED_FROM[counter], unused_from + -unused_from % EXPIRY_STEP
-          if stored and stored <= expires and stored > expires - EXPIRY_STEP and unused_from > NOW then
+          local keeps_expiry = stored and stored <= expires and stored > expires - EXPIRY_STEP
+          if keeps_expiry and unused_from > NOW then
             call('SETRANGE', KEYS[counter], '0', pack(state_format, a, b, c))
           else
-            local keeps_expiry = stored and stored <= expires and stored > expires - EXPIRY_STEP
             A[counter], B[counter], C[counter] = a, b, c
             write(counter, kernel, unused_from, expires, keeps_expiry)
           end
