@@ -114,7 +114,7 @@ async fn send_batch(node: &NodeState, connection: &mut Connection) {
     if !jobs.is_empty() {
         node.queue_depth.observer().batch(jobs.len());
         let calls = measured_send(node, connection, jobs).await;
-        calls::answer_calls(calls).await;
+        calls::answer_calls(calls);
     }
 }
 

@@ -5,7 +5,7 @@ use redis::{Cmd, Pipeline};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::job::{AnswerPace, CallMode, Job, answer_all};
+use super::job::{CallMode, Job, answer_all};
 use crate::engine::StoreError;
 use crate::store::redis::connect::Connection;
 use crate::store::redis::error::CommandError;
@@ -114,10 +114,9 @@ pub(super) fn health(calls: &[FinishedCall]) -> Result<(), &StoreError> {
 }
 
 /// Answers all requests.
-pub(super) async fn answer_calls(calls: FinishedCalls) {
-    let mut pace = AnswerPace::new(calls.iter().flat_map(|finished| &finished.call.jobs));
+pub(super) fn answer_calls(calls: FinishedCalls) {
     for FinishedCall { call, result } in calls {
-        answer_all(call.jobs, result, &mut pace).await;
+        answer_all(call.jobs, result);
     }
 }
 
