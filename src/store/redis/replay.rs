@@ -199,8 +199,13 @@ mod tests {
         let outcomes = client().await.decide(&batches).await.expect("answers");
         assert_eq!(outcomes.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
         let calls = server.commands("EVALSHA");
-        let keys_and_times: Vec<_> = calls.iter().map(|call| call[3..call.len() - 3].join(" ")).collect();
-        assert_eq!(keys_and_times, ["a*k a*l 7", "a*k 8"]);
+        let keys_and_times = calls.iter().map(|call| {
+            let (requests, words) = call.split_last().expect("the requests");
+            let time = requests.as_bytes().first_chunk().expect("the time");
+            (words[3..].join(" "), f64::from_le_bytes(*time))
+        });
+        let expected = [("a*k a*l".to_owned(), 7.0), ("a*k".to_owned(), 8.0)];
+        assert_eq!(keys_and_times.collect::<Vec<_>>(), expected);
     }
 
     #[tokio::test(start_paused = true)]

@@ -18,7 +18,10 @@ pub(crate) struct Encoded {
     key_ends: SmallVec<[u32; 2]>,
     record: SmallVec<[u8; 64]>,
     reply_width: usize,
+    /// The functions of the script that it needs if it is decided for itself.
     features: u16,
+    /// Those that it needs as an alike request.
+    alike_features: u16,
     /// Not sent: it says whose turn the request takes in a queue.
     caller: Caller,
 }
@@ -114,9 +117,14 @@ impl Encoded {
         f64::from_le_bytes(bytes) as i64
     }
 
-    /// The features of the script that the request needs, as bits.
-    pub(crate) fn features(&self) -> u16 {
+    /// The functions of the script that the request needs if it is decided for itself, as bits.
+    pub(super) fn features(&self) -> u16 {
         self.features
+    }
+
+    /// Those that it needs as an alike request.
+    pub(super) fn alike_features(&self) -> u16 {
+        self.alike_features
     }
 
     /// How many integers the script returns for the request.
@@ -132,6 +140,9 @@ impl Encoded {
     fn push_kernel(&mut self, kernel: &Kernel, mode: ChargeMode) {
         let layout = KernelLayout::for_kernel(kernel);
         self.features |= layout.feature();
+        if !layout.is_decided_inline(mode) {
+            self.alike_features |= layout.feature();
+        }
         self.record.extend_from_slice(&[layout.number, mode as u8]);
     }
 

@@ -61,8 +61,8 @@ pub(super) const GRANT: u8 = 101;
 /// Before a charge that several requests make: their number follows.
 pub(super) const EQUAL: u8 = 102;
 
-/// Before a request that others differ from in their keys only: their number, and the keys and the integers of the
-/// reply of each follow.
+/// Before a request that others may differ from in their keys only: the number of all, and the keys and the integers of
+/// the reply of each follow.
 pub(super) const ALIKE: u8 = 103;
 
 /// In the features of a request: it has several charges.
@@ -73,6 +73,8 @@ pub(super) const FEATURE_RESET: u16 = 2;
 pub(super) const FEATURE_EQUAL: u16 = FEATURE_RESET << (KERNELS.len() + 1);
 /// In the features of a call: a key occurs more than once.
 pub(super) const FEATURE_KEYS_REPEAT: u16 = FEATURE_EQUAL << 1;
+/// In the features of a call: it has a request that is neither equal nor alike.
+pub(super) const FEATURE_ONE_BY_ONE: u16 = FEATURE_KEYS_REPEAT << 1;
 /// In the features of a request: it has a charge to a sliding log.
 pub(super) const FEATURE_SLIDING_LOG: u16 = SLIDING_LOG.feature();
 
@@ -83,7 +85,7 @@ const _: () = {
         index += 1;
     }
     assert!(KERNELS.len() < RESET as usize, "the number of a kernel is taken");
-    assert!(KERNELS.len() + 4 <= u16::BITS as usize, "no feature bit is left for a kernel");
+    assert!(KERNELS.len() + 5 <= u16::BITS as usize, "no feature bit is left for a kernel");
 };
 
 /// What a charge does to its counter.
@@ -140,9 +142,13 @@ impl KernelLayout {
     }
 
     /// All kernels, in the order of their numbers.
-    #[cfg(test)]
     pub(super) fn all() -> &'static [Self] {
         &KERNELS
+    }
+
+    /// Whether the script decides this charge of an alike request without the kernel's function.
+    pub(super) fn is_decided_inline(&self, mode: ChargeMode) -> bool {
+        *self == *BLOCKED || *self == *GCRA_WHOLE && mode == ChargeMode::Take
     }
 
     /// Bytes of the parameters in a request.
@@ -161,46 +167,67 @@ mod tests {
     use super::*;
     use crate::store::redis::script::TEXT;
 
-    /// The Lua text without line breaks.
-    fn lua() -> String {
-        TEXT.split_whitespace().collect::<Vec<_>>().join(" ")
-    }
-
     fn assert_in_lua(expected: &str) {
-        assert!(lua().contains(expected), "the Lua text must have: {expected}");
+        let lua = TEXT.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(lua.contains(expected), "the Lua text must have: {expected}");
     }
 
     fn list<T: ToString>(values: impl Iterator<Item = T>) -> String {
         values.map(|value| value.to_string()).collect::<Vec<_>>().join(", ")
     }
 
+    fn doubles(number: usize) -> String {
+        format!("'{}{}'", if number == 0 { "" } else { "<" }, "d".repeat(number))
+    }
+
+    /// The kernels with a counter that is one string.
+    fn kernels_with_text() -> impl Iterator<Item = &'static KernelLayout> {
+        KERNELS.iter().filter(|&kernel| kernel.parameters > 0 && kernel != SLIDING_LOG)
+    }
+
     #[test]
-    fn lua_has_the_same_kernels() {
-        let names = list(KERNELS.iter().map(|kernel| kernel.name.to_uppercase()));
-        assert_in_lua(&format!("local {names} = {} ", list(KERNELS.iter().map(|kernel| kernel.number))));
+    fn lua_has_the_same_kernels_for_requests_one_by_one() {
         // A kernel without parameters is always defined.
         let function = |kernel: &KernelLayout| {
             [kernel.name, if kernel.parameters > 0 { " or false" } else { "" }].concat()
         };
         assert_in_lua(&format!("local KERNELS = {{ {}, }} ", list(KERNELS.iter().map(function))));
-        let format = |kernel: &KernelLayout| match kernel.parameters {
-            0 => "''".to_owned(),
-            parameters => format!("'<{}'", "d".repeat(parameters)),
-        };
-        assert_in_lua(&format!("local FORMATS = {{ {} }} ", list(KERNELS.iter().map(format))));
+        let formats = list(KERNELS.iter().map(|kernel| doubles(kernel.parameters)));
+        assert_in_lua(&format!("local FORMATS = {{ {formats} }} "));
         let sizes = list(KERNELS.iter().map(KernelLayout::parameters_size));
         assert_in_lua(&format!("local SIZES = {{ {sizes} }} "));
         let widths = list(KERNELS.iter().map(|kernel| kernel.reply_width));
         assert_in_lua(&format!("local WIDTHS = {{ {widths} }} "));
+        let state = |kernel: &KernelLayout| {
+            let has_text = kernels_with_text().any(|with_text| with_text == kernel);
+            if has_text { doubles(kernel.reply_width) } else { "false".to_owned() }
+        };
+        assert_in_lua(&format!("local STATES = {{ {} }} ", list(KERNELS.iter().map(state))));
+    }
+
+    #[test]
+    fn lua_has_the_same_kernels_for_equal_and_alike_requests() {
+        let variables = "decide, room, parameters, size, own_width, state";
+        for kernel in kernels_with_text() {
+            let KernelLayout { name, number, parameters, reply_width, .. } = kernel;
+            let (formats, size) = (doubles(*parameters), kernel.parameters_size());
+            assert_in_lua(&format!(
+                "if kernel == {number} then {variables} = {name}, {name}_room, {formats}, {size}, \
+                 {reply_width}, {} ",
+                doubles(*reply_width)
+            ));
+            assert!(kernel.step.is_some(), "{kernel:?} has a function of its room");
+        }
+        assert_in_lua(&format!("parameters, size, own_width = '', 0, {} ", BLOCKED.reply_width));
     }
 
     #[test]
     fn lua_defines_each_kernel_under_its_feature() {
-        let lua = lua();
-        let sections: Vec<_> = lua.split("if FEATURES % ").skip(1).collect();
+        let text = TEXT.as_str();
+        let sections: Vec<_> = text.split("if (FEATURES % ").skip(1).collect();
         for kernel in KERNELS.iter().filter(|kernel| kernel.parameters > 0) {
             let bit = kernel.feature();
-            let condition = format!("{} >= {bit} then", u32::from(bit) * 2);
+            let condition = format!("{} >= {bit}) then", u32::from(bit) * 2);
             let function = format!(" function {}(", kernel.name);
             let is_defined = |section: &&str| section.starts_with(&condition) && section.contains(&function);
             assert_eq!(
@@ -209,40 +236,5 @@ mod tests {
                 "{kernel:?}: {condition}"
             );
         }
-        let others =
-            [(FEATURE_SEVERAL, "decide_several"), (FEATURE_RESET, "reset"), (FEATURE_EQUAL, "decide_equal")];
-        for (bit, function) in others {
-            assert_in_lua(&format!("local {function} if FEATURES % {} >= {bit} then", 2 * bit));
-        }
-        let bit = FEATURE_KEYS_REPEAT;
-        assert_in_lua(&format!("local KEYS_REPEAT, first_position = FEATURES % {} >= {bit}, nil", 2 * bit));
-    }
-
-    #[test]
-    fn lua_counts_equal_charges_of_each_kernel_with_a_step() {
-        let name = |kernel: &KernelLayout| match kernel.step {
-            Some(_) => format!("{}_room or false", kernel.name),
-            None => "false".to_owned(),
-        };
-        assert_in_lua(&format!("local ROOMS = {{ {}, }} ", list(KERNELS.iter().map(name))));
-    }
-
-    #[test]
-    fn lua_has_the_same_marks_modes_and_roles() {
-        let marks = [SEVERAL, RESET, GRANT, EQUAL, ALIKE];
-        assert_in_lua(&format!("local SEVERAL, RESET, GRANT, EQUAL, ALIKE = {} ", list(marks.iter())));
-        let modes = [
-            ("PEEK", ChargeMode::Peek),
-            ("TAKE", ChargeMode::Take),
-            ("RECORD", ChargeMode::Record),
-            ("REFUND", ChargeMode::Refund),
-            ("REFUND_RECORDED", ChargeMode::RefundRecorded),
-            ("UNDO", ChargeMode::Undo),
-        ];
-        let names = list(modes.iter().map(|(name, _)| name));
-        assert_in_lua(&format!("local {names} = {} ", list(modes.iter().map(|(_, mode)| *mode as u8))));
-        assert_in_lua(&format!("if role == {ROLE_ENFORCE} then IS_DENIED = true"));
-        assert_in_lua(&format!("elseif role >= {ROLE_QUOTA} and not IS_GROUP_OVER[role] then "));
-        assert_eq!([ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA], [0, 1, 2]);
     }
 }

@@ -1,5 +1,6 @@
 //! The script and its calls. Knows the text, the SHA1 by which servers know it, and how a batch becomes a command.
 
+mod constants;
 mod decode;
 mod encode;
 mod layout;
@@ -17,7 +18,7 @@ pub(crate) use self::encode::Encoded;
 pub(crate) use self::order::CallOrder;
 
 /// The parts in order: reading the counters, the kernels, deciding charges, and a batch of requests.
-const TEXT: &str = concat!(
+const PARTS: [&str; 8] = [
     include_str!("lua/counters.lua"),
     include_str!("lua/fixed_window.lua"),
     include_str!("lua/sliding_window.lua"),
@@ -25,11 +26,12 @@ const TEXT: &str = concat!(
     include_str!("lua/gcra.lua"),
     include_str!("lua/interval_bucket.lua"),
     include_str!("lua/decide.lua"),
-    include_str!("lua/equal.lua"),
     include_str!("lua/batch.lua"),
-);
+];
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(TEXT));
+static TEXT: LazyLock<String> = LazyLock::new(|| constants::with_constants(&PARTS.concat()));
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(&TEXT));
 
 /// At which time a batch is decided, and how long its counters are kept after they equal unused counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,18 +44,18 @@ pub(crate) enum When {
 }
 
 impl When {
-    /// The time argument of the script: negative for the server's time.
-    fn now_us(self) -> i64 {
+    /// The time for the script, in microseconds: negative for the server's time.
+    fn now(self) -> f64 {
         match self {
-            Self::Now => -1,
-            Self::At(now_us) => now_us.cast_signed(),
+            Self::Now => -1.0,
+            Self::At(now_us) => now_us as f64,
         }
     }
 
-    fn grace_ms(self) -> u64 {
+    fn grace_ms(self) -> f64 {
         match self {
-            Self::Now => 1_000,
-            Self::At(_) => 3_600_000,
+            Self::Now => 1e3,
+            Self::At(_) => 3.6e6,
         }
     }
 }
@@ -67,7 +69,7 @@ pub fn script_sha1() -> &'static str {
 /// The command that loads the script into a server.
 pub(crate) fn load() -> Cmd {
     let mut command = Cmd::new();
-    command.arg("SCRIPT").arg("LOAD").arg(TEXT);
+    command.arg("SCRIPT").arg("LOAD").arg(TEXT.as_str());
     command
 }
 

@@ -1,5 +1,5 @@
 //! The reply to requests with an equal charge, in runs: some charges that each add the same to the counter, then some
-//! that leave it as it is. `decide_equal` in lua/equal.lua describes the numbers. They are expanded here, so that the
+//! that leave it as it is. lua/batch.lua describes the numbers. They are expanded here, so that the
 //! reply is as short for a thousand requests as for two.
 
 use smallvec::SmallVec;

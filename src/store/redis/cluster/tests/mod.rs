@@ -33,6 +33,10 @@ fn halves() -> Slots {
 /// How a node answers a script call: `None` grants all charges.
 type Answering = dyn Fn(&ScriptCall) -> Option<Reply> + Send + Sync;
 
+/// What is in front of the requests: the server's time (-1.0, the end of which is one replaced character), the time for
+/// which counters are kept, and the features.
+const HEADER_CHARS: usize = 7 + 8 + 2;
+
 /// A script call as a node sees it.
 struct ScriptCall {
     /// Node that got it.
@@ -42,8 +46,8 @@ struct ScriptCall {
 
 impl ScriptCall {
     /// The requests of the call, see lua/decide.lua: an undo starts with the mark 101.
-    fn record(&self) -> &str {
-        &self.words[self.words.len() - 2]
+    fn record(&self) -> String {
+        self.words[self.words.len() - 1].chars().skip(HEADER_CHARS).collect()
     }
 
     fn is_undo(&self) -> bool {

@@ -1,151 +1,175 @@
--- Decides single charges, and requests with several charges. ARGV[3] has, for each request, one of:
+-- Decides requests one by one. ARGV[1] has, for each request, one of:
 --   a charge              u8 kernel, u8 mode, then the kernel's parameters as doubles
 --   several charges       u8 SEVERAL, u16 charges, u16 quota groups; then the charges, with u16 role after the mode
 --   a charge to undo      u8 GRANT, the id of the grant as a double; then the charge with mode UNDO
 --   a counter to reset    u8 RESET
 --   equal charges         u8 EQUAL, u16 charges; then the charge, which each of several requests makes
 --   alike requests        u8 ALIKE, u16 requests, u16 keys and u16 integers of the reply of each; then what one of them
---                         is, a charge or several: the other requests have the same record and other keys
+--                         is, a charge or several: the other requests have the same record and other keys. No key of
+--                         the call occurs twice, and none of the charges is to a log. One request may be alike, too
+-- The last two are in batch.lua, which most requests need alone.
+--
+-- PEEK never writes. REFUND, REFUND_RECORDED and UNDO, the greatest modes, give units back, and always fit.
+--
 -- Several charges are recorded together or not at all, except those whose mode says that they are recorded in any case:
--- they take effect before the next charge is decided. The role of a charge tells what follows if it does not fit: 0
--- the request is denied, 1 nothing, 2 + g quota group g is over; if all groups are over, the request is denied. The id
--- of a grant is: of a window its index, of an interval bucket the time of the last refill, of a log the time of its
--- entry, of GCRA the theoretical arrival time before the grant or the time of the grant, whichever is later.
-local SEVERAL, RESET, GRANT, EQUAL, ALIKE = 0, 100, 101, 102, 103
-
-local function blocked(_, mode)
-  return mode >= REFUND
-end
-
--- By kernel: the function, the format and the size in bytes of its parameters, and the number of integers in a reply.
--- Except for a log, a state has as many numbers as a reply.
-local KERNELS = {
-  fixed_window or false, sliding_window or false, sliding_log or false, gcra_whole or false, gcra or false,
-  interval_bucket or false, blocked,
-}
-local FORMATS = { '<ddd', '<ddd', '<ddd', '<dd', '<ddddd', '<dddd', '' }
-local SIZES = { 24, 24, 24, 16, 40, 32, 0 }
-local WIDTHS = { 2, 3, 4, 1, 2, 2, 1 }
-
+-- they take effect before the next charge is decided. The role of a charge tells what follows if it does not fit:
+-- ENFORCE the request is denied, NON_BINDING nothing, QUOTA + g quota group g is over; if all groups are over, the
+-- request is denied. The id of a grant is: of a window its index, of an interval bucket the time of the last refill, of
+-- a log the time of its entry, of GCRA the theoretical arrival time before the grant or the time of the grant, whichever
+-- is later.
 local REPLY, REPLY_SIZE, KEYS_USED = { NOW }, 1, 0
-
--- Removes a counter. Replies 0 if the counter existed, in Redis or to be written, else -1.
-local reset
-if FEATURES % 4 >= 2 then
-  function reset()
-    KEYS_USED, REPLY_SIZE = KEYS_USED + 1, REPLY_SIZE + 1
-    local key = KEYS[KEYS_USED]
-    local counter = KEYS_REPEAT and first_position(KEYS_USED) or KEYS_USED
-    local is_to_write = UNUSED_FROM[counter] ~= nil
-    TEXT[counter], A[counter], B[counter], C[counter] = false, nil, nil, nil
-    UNUSED_FROM[counter], STORED_UNUSED_FROM[counter] = nil, nil
-    REPLY[REPLY_SIZE] = (call('DEL', key) == 1 or is_to_write) and 0 or -1
-  end
-end
-
--- Replies, from REPLY[n] on, for a charge that does not change A, B and C. Records a charge of a log.
-local function reply_unchanged(n, counter, kernel, mode, at, fits, is_recorded)
-  if is_recorded then
-    fits = record_log(counter, mode, unpack_from('<ddd', REQUESTS, at)) and fits
-  end
-  local first, width = A[counter], WIDTHS[kernel]
-  if kernel == SLIDING_LOG then
-    first, REPLY[n + 1], REPLY[n + 2], REPLY[n + 3] = log_facts(counter, unpack_from('<dd', REQUESTS, at))
-  elseif kernel == BLOCKED then
-    first = 0
-  elseif width > 1 then
-    REPLY[n + 1] = B[counter]
-    if width > 2 then
-      REPLY[n + 2] = C[counter]
-    end
-  end
-  REPLY[n] = fits and first or -1 - first
-end
-
--- Expiry times are rounded up to whole seconds. The expiry of a counter in use then seldom changes, and SET with
--- KEEPTTL costs Redis a third less than PSETEX.
-local EXPIRY_STEP = 1000000
-
--- The state of a counter as text, by kernel.
-local STATE_FORMATS = { '<dd', '<ddd', false, '<d', '<dd', '<dd' }
-
--- Writes a counter, or the expiry of a log, if the stored expiry is another.
-local function write(counter, kernel, unused_from, expires, keeps_expiry)
-  local key, is_log = KEYS[counter], kernel == SLIDING_LOG
-  if not is_log and unused_from <= NOW then -- a refund has emptied the counter: it leaves no key
-    if TEXT[counter] then
-      call('DEL', key)
-    end
-  elseif not keeps_expiry and not (is_log and not A[counter].stored) then
-    local left = expires > NOW and expires - NOW or 0
-    local ttl_ms = format(WHOLE, (left + -left % 1000) / 1000 + GRACE_MS) -- rounded up to whole ms
-    if is_log then
-      call('PEXPIRE', key, ttl_ms)
-    else
-      call('PSETEX', key, ttl_ms, pack(STATE_FORMATS[kernel], A[counter], B[counter], C[counter]))
-    end
-  end
-end
-
-local decide_several
-if FEATURES % 2 >= 1 then
-  -- Of the current request: the number of quota groups, those that are over, and the verdict.
-  local GROUPS, IS_GROUP_OVER, GROUPS_OVER, IS_DENIED
-
-  -- Notes that a charge with this role does not fit.
-  local function note_over(role)
-    if role == 0 then
-      IS_DENIED = true
-    elseif role >= 2 and not IS_GROUP_OVER[role] then
-      IS_GROUP_OVER[role], GROUPS_OVER = true, GROUPS_OVER + 1
-      IS_DENIED = IS_DENIED or GROUPS_OVER == GROUPS
-    end
+local decide_some
+if NEEDS_ONE_BY_ONE then
+  local function blocked(_, mode)
+    return mode >= REFUND
   end
 
-  -- Decides the last charges of the request, which start at `at`, and returns where the next request starts. A charge
-  -- that waits for the verdict on the request is recorded when the charges after it are decided. No other charge of the
-  -- request uses its counter.
-  local function decide_charges(left, at)
-    local kernel, mode, role, role_high = byte(REQUESTS, at, at + 3)
-    local counter = 0
-    if kernel ~= BLOCKED then
-      KEYS_USED = KEYS_USED + 1
-      counter = KEYS_REPEAT and first_position(KEYS_USED) or KEYS_USED
+  -- By kernel: the function, the format and the size in bytes of its parameters, the number of integers in a reply, and
+  -- the format of its state.
+  local KERNELS = {
+    fixed_window or false, sliding_window or false, sliding_log or false, gcra_whole or false, gcra or false,
+    interval_bucket or false, blocked,
+  }
+  local FORMATS = { '<ddd', '<ddd', '<ddd', '<dd', '<ddddd', '<dddd', '' }
+  local SIZES = { 24, 24, 24, 16, 40, 32, 0 }
+  local WIDTHS = { 2, 3, 4, 1, 2, 2, 1 }
+  local STATES = { '<dd', '<ddd', false, '<d', '<dd', '<dd', false }
+
+  -- Replies, from REPLY[n] on, for a charge that does not change A, B and C. Records a charge of a log.
+  local function reply_unchanged(n, counter, kernel, mode, at, fits, is_recorded)
+    if is_recorded then
+      fits = record_log(counter, mode, unpack_from('<ddd', REQUESTS, at)) and fits
     end
-    local fits, unused_from, a, b, c =
-      KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at + 4))
-    local n = REPLY_SIZE + 1
-    REPLY_SIZE = REPLY_SIZE + WIDTHS[kernel]
-    if not fits then
-      note_over(role + 256 * role_high)
-    end
-    local waits, next_at = mode == TAKE or mode == REFUND, at + 4 + SIZES[kernel]
-    if waits and left > 1 then
-      next_at = decide_charges(left - 1, next_at)
-    end
-    local is_recorded = not (waits and IS_DENIED)
-    if a and is_recorded then
-      KERNEL_OF[counter], UNUSED_FROM[counter], A[counter] = kernel, unused_from, a
-      REPLY[n] = fits and a or -1 - a
-      if b then
-        B[counter], REPLY[n + 1] = b, b
-        if c then
-          C[counter], REPLY[n + 2] = c, c
-        end
+    local first, width = A[counter], WIDTHS[kernel]
+    if kernel == SLIDING_LOG then
+      first, REPLY[n + 1], REPLY[n + 2], REPLY[n + 3] = log_facts(counter, unpack_from('<dd', REQUESTS, at))
+    elseif kernel == BLOCKED then
+      first = 0
+    elseif width > 1 then
+      REPLY[n + 1] = B[counter]
+      if width > 2 then
+        REPLY[n + 2] = C[counter]
       end
-    else
-      reply_unchanged(n, counter, kernel, mode, at + 4, fits, is_recorded and unused_from)
     end
-    if not waits and left > 1 then
-      next_at = decide_charges(left - 1, next_at)
-    end
-    return next_at
+    REPLY[n] = fits and first or -1 - first
   end
 
-  function decide_several(at)
-    local count
-    count, GROUPS = unpack_from('<I2I2', REQUESTS, at)
-    IS_GROUP_OVER, GROUPS_OVER, IS_DENIED = GROUPS > 0 and {}, 0, false
-    return count > 0 and decide_charges(count, at + 4) or at + 4
+  -- Removes a counter. Replies 0 if the counter existed, in Redis or to be written, else -1.
+  local reset
+  if NEEDS_RESET then
+    function reset()
+      KEYS_USED, REPLY_SIZE = KEYS_USED + 1, REPLY_SIZE + 1
+      local counter = KEYS_REPEAT and first_position(KEYS_USED) or KEYS_USED
+      local is_to_write = UNUSED_FROM[counter]
+      TEXT[counter], A[counter], B[counter], C[counter] = false, nil, nil, nil
+      UNUSED_FROM[counter], STORED_UNUSED_FROM[counter] = nil, nil
+      REPLY[REPLY_SIZE] = (call('DEL', KEYS[KEYS_USED]) == 1 or is_to_write) and 0 or -1
+    end
+  end
+
+  local decide_several
+  if NEEDS_SEVERAL then
+    -- Of the current request: the number of quota groups, those that are over, and the verdict.
+    local GROUPS, IS_GROUP_OVER, GROUPS_OVER, IS_DENIED
+
+    -- Notes that a charge with this role does not fit.
+    local function note_over(role)
+      if role == ENFORCE then
+        IS_DENIED = true
+      elseif role >= QUOTA and not IS_GROUP_OVER[role] then
+        IS_GROUP_OVER[role], GROUPS_OVER = true, GROUPS_OVER + 1
+        IS_DENIED = IS_DENIED or GROUPS_OVER == GROUPS
+      end
+    end
+
+    -- Decides the last charges of the request, which start at `at`, and returns where the next request starts. A charge
+    -- that waits for the verdict on the request is recorded when the charges after it are decided. No other charge of
+    -- the request uses its counter.
+    local function decide_charges(left, at)
+      local kernel, mode, role, role_high = byte(REQUESTS, at, at + 3)
+      local counter = 0
+      if kernel ~= BLOCKED then
+        KEYS_USED = KEYS_USED + 1
+        counter = KEYS_REPEAT and first_position(KEYS_USED) or KEYS_USED
+      end
+      local fits, unused_from, a, b, c =
+        KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at + 4))
+      local n = REPLY_SIZE + 1
+      REPLY_SIZE = REPLY_SIZE + WIDTHS[kernel]
+      if not fits then
+        note_over(role + 256 * role_high)
+      end
+      local waits, next_at = mode == TAKE or mode == REFUND, at + 4 + SIZES[kernel]
+      if waits and left > 1 then
+        next_at = decide_charges(left - 1, next_at)
+      end
+      local is_recorded = not (waits and IS_DENIED)
+      if a and is_recorded then
+        FORMAT_OF[counter], UNUSED_FROM[counter], A[counter] = STATES[kernel], unused_from, a
+        REPLY[n] = fits and a or -1 - a
+        if b then
+          B[counter], REPLY[n + 1] = b, b
+          if c then
+            C[counter], REPLY[n + 2] = c, c
+          end
+        end
+      else
+        reply_unchanged(n, counter, kernel, mode, at + 4, fits, is_recorded and unused_from)
+      end
+      if not waits and left > 1 then
+        next_at = decide_charges(left - 1, next_at)
+      end
+      return next_at
+    end
+
+    function decide_several(at)
+      local count
+      count, GROUPS = unpack_from('<I2I2', REQUESTS, at)
+      IS_GROUP_OVER, GROUPS_OVER, IS_DENIED = GROUPS > 0 and {}, 0, false
+      return count > 0 and decide_charges(count, at + 4) or at + 4
+    end
+  end
+
+  -- Decides the requests from `at` on up to the first equal or alike ones, and returns where these start.
+  function decide_some(at)
+    while at <= #REQUESTS do
+      local kernel, mode = byte(REQUESTS, at, at + 1)
+      if kernel == SEVERAL then
+        at = decide_several(at + 1)
+      elseif kernel < RESET then
+        -- A single charge: no other charge can deny it. The code of decide_charges is repeated in a shorter form.
+        at = at + 2
+        local counter = 0
+        if kernel ~= BLOCKED then
+          KEYS_USED = KEYS_USED + 1
+          counter = KEYS_REPEAT and first_position(KEYS_USED) or KEYS_USED
+        end
+        local fits, unused_from, a, b, c = KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at))
+        local n = REPLY_SIZE + 1
+        REPLY_SIZE = REPLY_SIZE + WIDTHS[kernel]
+        if a then
+          FORMAT_OF[counter], UNUSED_FROM[counter], A[counter] = STATES[kernel], unused_from, a
+          REPLY[n] = fits and a or -1 - a
+          if b then
+            B[counter], REPLY[n + 1] = b, b
+            if c then
+              C[counter], REPLY[n + 2] = c, c
+            end
+          end
+        else -- nothing to record, or a log
+          reply_unchanged(n, counter, kernel, mode, at, fits, unused_from)
+        end
+        at = at + SIZES[kernel]
+      elseif kernel == RESET then
+        reset()
+        at = at + 1
+      elseif kernel == GRANT then
+        GRANT_ID = unpack_from('<d', REQUESTS, at + 1)
+        at = at + 9
+      else
+        break
+      end
+    end
+    return at
   end
 end

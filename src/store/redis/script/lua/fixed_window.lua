@@ -4,7 +4,7 @@
 -- units, limit in units; window in us
 -- Returns  as counters.lua says of kernels
 local fixed_window, fixed_window_room
-if FEATURES % 8 >= 4 then
+if NEEDS_FIXED_WINDOW then
   function fixed_window(counter, mode, units, limit, window)
     local now_index = floor(NOW / window)
     local index, count = A[counter], B[counter]
@@ -46,8 +46,8 @@ if FEATURES % 8 >= 4 then
     return fits, (index + 1) * window, index, after
   end
 
-  if FEATURES % 1024 >= 512 then
-    -- See decide_equal.
+  if NEEDS_EQUAL then
+    -- See batch.lua.
     function fixed_window_room(counter, units, limit)
       local count = B[counter]
       return floor((limit - count) / units), floor((2 * limit + units - count) / units)

@@ -6,7 +6,7 @@
 -- Returns  as counters.lua says of kernels
 local gcra_whole, gcra, gcra_whole_room, gcra_room
 
-if FEATURES % 64 >= 32 then
+if NEEDS_GCRA_WHOLE then
   -- batch.lua repeats this code for a prepaid charge.
   function gcra_whole(counter, mode, cost, burst)
     local arrival = A[counter]
@@ -50,8 +50,8 @@ if FEATURES % 64 >= 32 then
     return false, after, after
   end
 
-  if FEATURES % 1024 >= 512 then
-    -- See decide_equal.
+  if NEEDS_EQUAL then
+    -- See batch.lua.
     function gcra_whole_room(counter, cost, burst)
       local backlog = A[counter] - NOW
       return floor((burst - backlog) / cost), floor((2 * burst - backlog) / cost)
@@ -59,7 +59,7 @@ if FEATURES % 64 >= 32 then
   end
 end
 
-if FEATURES % 128 >= 64 then
+if NEEDS_GCRA then
   local function load_gcra(counter, denominator)
     local whole, fraction
     local text = TEXT[counter]
@@ -121,7 +121,7 @@ if FEATURES % 128 >= 64 then
     return fits, after_part > 0 and after + 1 or after, after, after_part
   end
 
-  if FEATURES % 1024 >= 512 then
+  if NEEDS_EQUAL then
     -- The largest number, up to `most`, of costs that lead from one time to no later than another: an estimate, which
     -- rounding makes wrong by one at most, is corrected.
     local function costs_between(whole, part, last, last_part, most, cost, cost_part, denominator)
@@ -142,7 +142,7 @@ if FEATURES % 128 >= 64 then
       return number
     end
 
-    -- See decide_equal. At most 65,535 charges are equal, so the fractions add up to less than 2^49.
+    -- See batch.lua. At most 65,535 charges are equal, so the fractions add up to less than 2^49.
     function gcra_room(counter, cost, cost_part, burst, burst_part, denominator)
       local whole, part = A[counter], B[counter]
       local latest, latest_part = NOW + 2 * burst, 2 * burst_part

@@ -3,7 +3,7 @@
 -- units, capacity, refill in tokens; interval in us
 -- Returns  as counters.lua says of kernels
 local interval_bucket, interval_bucket_room
-if FEATURES % 256 >= 128 then
+if NEEDS_INTERVAL_BUCKET then
   local function ceil_div(a, b)
     return floor((a + b - 1) / b)
   end
@@ -66,8 +66,8 @@ if FEATURES % 256 >= 128 then
     return fits, unused_from, last, after
   end
 
-  if FEATURES % 1024 >= 512 then
-    -- See decide_equal.
+  if NEEDS_EQUAL then
+    -- See batch.lua.
     function interval_bucket_room(counter, units, capacity)
       local tokens = B[counter]
       return floor(tokens / units), floor((tokens + capacity) / units)

@@ -6,7 +6,9 @@
 -- units, limit in units; window in us
 -- Returns  as counters.lua says of kernels
 local sliding_log, record_log, log_facts
-if FEATURES % 32 >= 16 then
+if NEEDS_SLIDING_LOG then
+  local try, format = redis.pcall, string.format
+
   -- Time and total of a stored pair; 0, 0 for any other text: read_log rejects a list whose totals do not match.
   local function unpack_pair(pair)
     if pair and #pair == 16 then
@@ -225,7 +227,7 @@ if FEATURES % 32 >= 16 then
       log.foreign = false
     end
     if log.first > TRIM_AT or log.first > 1 and mode >= REFUND then
-      call('LTRIM', key, format(WHOLE, log.first - 1), END)
+      call('LTRIM', key, format('%d', log.first - 1), END)
       log.grants, log.first = log.grants and log.grants - log.first + 1, 1
     end
     if mode == UNDO then
@@ -239,7 +241,7 @@ if FEATURES % 32 >= 16 then
         append(key, log, at, units < room and units or room)
       end
     end
-    KERNEL_OF[counter], UNUSED_FROM[counter] = SLIDING_LOG, log.newest + window
+    UNUSED_FROM[counter] = log.newest + window
     return is_recorded
   end
 

@@ -3,7 +3,7 @@
 -- units, limit in units; window in us
 -- Returns  as counters.lua says of kernels
 local sliding_window, sliding_window_room
-if FEATURES % 16 >= 8 then
+if NEEDS_SLIDING_WINDOW then
   -- The product of two numbers below 2^48, one of them below 2^35, as a multiple of 2^48 and the rest.
   local function product(x, y)
     local x_low, y_low = x % 16777216, y % 16777216 -- 2^24
@@ -86,8 +86,8 @@ if FEATURES % 16 >= 8 then
     return fits, end_of_use(index, after, previous, window), index, after, previous
   end
 
-  if FEATURES % 1024 >= 512 then
-    -- See decide_equal. An estimate, which rounding makes wrong by one at most, is corrected.
+  if NEEDS_EQUAL then
+    -- See batch.lua. An estimate, which rounding makes wrong by one at most, is corrected.
     function sliding_window_room(counter, units, limit, window)
       local index, current, previous = A[counter], B[counter], C[counter]
       local remaining = (index + 1) * window - NOW

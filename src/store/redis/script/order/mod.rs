@@ -18,7 +18,6 @@ use redis::Cmd;
 use self::records::Records;
 use super::decode::Answer;
 use super::encode::Encoded;
-use super::layout::FEATURE_KEYS_REPEAT;
 use super::runs::GroupReply;
 use super::{SCRIPT, ScriptRef, TEXT, When};
 use crate::engine::StoreError;
@@ -81,13 +80,12 @@ impl CallOrder {
         when: When,
         script: ScriptRef,
     ) -> Cmd {
-        let features = if self.keys_repeat { FEATURE_KEYS_REPEAT } else { 0 };
         let Some(RequestGroups { groups, .. }) = &self.groups else {
-            return command(requests.map(|request| (request, 1)), features, when, script);
+            return command(requests.map(|request| (request, 1)), self.keys_repeat, when, script);
         };
         let requests: Vec<&Encoded> = requests.collect();
         let groups = groups.iter().map(|group| (requests[group.first], group.size));
-        command(groups, features, when, script)
+        command(groups, self.keys_repeat, when, script)
     }
 
     /// Splits the reply to the command into the answers to the requests, in the order of arrival.
@@ -231,11 +229,11 @@ impl OpenGroup<'_> {
     }
 }
 
-/// The command that decides these requests in this order, each as often as its number says. `features` are those that
-/// the call has beside those of the requests.
+/// The command that decides these requests in this order, each as often as its number says. `keys_repeat`: whether a
+/// key is sent more than once.
 fn command<'a>(
     requests: impl Iterator<Item = (&'a Encoded, u16)> + Clone,
-    mut features: u16,
+    keys_repeat: bool,
     when: When,
     script: ScriptRef,
 ) -> Cmd {
@@ -243,12 +241,11 @@ fn command<'a>(
     for (request, _) in requests.clone() {
         keys += request.key_count();
         bytes += request.size();
-        features |= request.features();
     }
-    let mut command = Cmd::with_capacity(keys + 7, bytes + 112);
+    let mut command = Cmd::with_capacity(keys + 4, bytes + 96);
     match script {
         ScriptRef::Sha1 => command.arg("EVALSHA").arg(SCRIPT.get_hash()),
-        ScriptRef::Text => command.arg("EVAL").arg(TEXT),
+        ScriptRef::Text => command.arg("EVAL").arg(TEXT.as_str()),
     };
     command.arg(keys);
     for (request, _) in requests.clone() {
@@ -256,9 +253,7 @@ fn command<'a>(
             command.arg(key);
         }
     }
-    let records = Records::new(requests, features & FEATURE_KEYS_REPEAT != 0, bytes);
-    features |= records.features();
-    command.arg(when.now_us()).arg(when.grace_ms()).arg(records.bytes()).arg(features);
+    command.arg(Records::new(requests, keys_repeat, when, bytes).bytes());
     command
 }
 

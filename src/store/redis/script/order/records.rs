@@ -1,14 +1,16 @@
-//! The requests of a call as the script reads them. lua/decide.lua describes the bytes.
+//! The requests of a call as the script reads them. lua/counters.lua and lua/decide.lua describe the bytes.
 
+use super::super::When;
 use super::super::encode::Encoded;
-use super::super::layout::{ALIKE, EQUAL, FEATURE_EQUAL};
+use super::super::layout::{ALIKE, EQUAL, FEATURE_EQUAL, FEATURE_KEYS_REPEAT, FEATURE_ONE_BY_ONE};
 
-/// Requests that differ in their keys only are sent as alike from this many keys on. Fewer cost Redis less one by one.
-const LEAST_ALIKE_KEYS: usize = 4;
+/// Where the features are: after the time and the time for which counters are kept.
+const FEATURES_AT: usize = 16;
 
 /// The requests of a call, without their keys.
 pub(super) struct Records {
     bytes: Vec<u8>,
+    /// The functions of the script that the call needs, and whether a key is sent more than once.
     features: u16,
 }
 
@@ -18,25 +20,30 @@ impl Records {
     pub(super) fn new<'a>(
         requests: impl Iterator<Item = (&'a Encoded, u16)>,
         keys_repeat: bool,
+        when: When,
         capacity: usize,
     ) -> Self {
-        let mut records = Self { bytes: Vec::with_capacity(capacity), features: 0 };
+        let features = if keys_repeat { FEATURE_KEYS_REPEAT } else { 0 };
+        let mut records = Self { bytes: Vec::with_capacity(capacity + 32), features };
+        records.bytes.extend([when.now(), when.grace_ms()].map(f64::to_le_bytes).as_flattened());
+        records.bytes.extend([0; 2]);
         let mut requests = requests.peekable();
         while let Some((request, size)) = requests.next() {
             if size > 1 {
                 records.push_equal(request, size);
-                continue;
-            }
-            let mut alike = 1;
-            if !keys_repeat && request.may_be_alike() {
+            } else if !keys_repeat && request.may_be_alike() {
                 let is_alike =
                     |&(next, size): &(&Encoded, u16)| size == 1 && next.record() == request.record();
-                while alike < u16::MAX && requests.next_if(is_alike).is_some() {
-                    alike += 1;
+                let mut number = 1;
+                while number < u16::MAX && requests.next_if(is_alike).is_some() {
+                    number += 1;
                 }
+                records.push_alike(request, number);
+            } else {
+                records.push_one(request);
             }
-            records.push_alike(request, alike);
         }
+        records.bytes[FEATURES_AT..FEATURES_AT + 2].copy_from_slice(&records.features.to_le_bytes());
         records
     }
 
@@ -44,13 +51,8 @@ impl Records {
         &self.bytes
     }
 
-    /// The features of the script that the call needs beside those of its requests.
-    pub(super) fn features(&self) -> u16 {
-        self.features
-    }
-
     fn push_equal(&mut self, request: &Encoded, size: u16) {
-        self.features |= FEATURE_EQUAL;
+        self.features |= FEATURE_EQUAL | request.features();
         self.bytes.push(EQUAL);
         self.bytes.extend_from_slice(&size.to_le_bytes());
         self.bytes.extend_from_slice(request.record());
@@ -58,14 +60,19 @@ impl Records {
 
     /// Adds requests that differ from this one in their keys only. `number` counts this one too.
     fn push_alike(&mut self, request: &Encoded, number: u16) {
-        let is_worth_it = number > 1 && usize::from(number) * request.key_count() >= LEAST_ALIKE_KEYS;
         match (u16::try_from(request.key_count()), u16::try_from(request.reply_width())) {
-            (Ok(keys), Ok(width)) if is_worth_it => {
+            (Ok(keys), Ok(width)) => {
+                self.features |= request.alike_features();
                 self.bytes.push(ALIKE);
                 self.bytes.extend_from_slice([number, keys, width].map(u16::to_le_bytes).as_flattened());
                 self.bytes.extend_from_slice(request.record());
             }
-            _ => (0..number).for_each(|_| self.bytes.extend_from_slice(request.record())),
+            _ => (0..number).for_each(|_| self.push_one(request)),
         }
+    }
+
+    fn push_one(&mut self, request: &Encoded) {
+        self.features |= FEATURE_ONE_BY_ONE | request.features();
+        self.bytes.extend_from_slice(request.record());
     }
 }

@@ -142,16 +142,51 @@ fn a_group_is_one_key_and_one_record_with_its_number() {
         _ => panic!("an argument of another kind"),
     });
     let words: Vec<_> = words.collect();
-    let record = [&[102, 3, 0], requests[0].record(), requests[1].record()].concat();
-    let expected = [b"2".as_slice(), b"a", b"b", b"-1", b"1000", &record, b"516"];
-    assert_eq!(words[2..], expected);
+    let record =
+        [&[102, 3, 0], requests[0].record(), &[103, 1, 0, 1, 0, 2, 0], requests[1].record()].concat();
+    let records = [header(-1.0, 1e3, 4 + 512), record].concat();
+    assert_eq!(words[2..], [b"2".as_slice(), b"a", b"b", &records]);
 }
 
-/// What the command for these requests has of them beside their keys.
+/// What is in front of the records.
+fn header(time: f64, grace_ms: f64, features: u16) -> Vec<u8> {
+    [&time.to_le_bytes()[..], &grace_ms.to_le_bytes(), &features.to_le_bytes()].concat()
+}
+
+#[test]
+fn the_script_defines_only_the_functions_that_a_call_needs() {
+    let gcra = |cost, charging| {
+        request(&[("a", Kernel::Gcra(Gcra::new(60, 60_000_000, 60, Pacing::Meter)), cost, charging)])
+    };
+    let taken = gcra(Cost::take(1), Charging::Prepaid);
+    let cases = [
+        (vec![], 0),
+        (vec![taken.clone()], 0),
+        (vec![hit("a")], 4),
+        (vec![gcra(Cost::take(1), Charging::Postpaid)], 32),
+        (vec![gcra(Cost::PEEK, Charging::Prepaid)], 32),
+        (vec![taken.clone(), taken.clone()], 32 | 512),
+        (vec![taken.clone(), cost("a", Cost::take(2))], 32 | 4 | 1_024 | 2_048),
+        (vec![taken, Encoded::reset("b", "")], 2 | 2_048),
+        (vec![pair("a", "b")], 4),
+        (vec![request(&[("a", window(60), Cost::take(1), Charging::Postpaid); 2])], 1 | 4 | 1_024 | 2_048),
+    ];
+    for (requests, expected) in cases {
+        let features = &records(&requests)[16..18];
+        assert_eq!(features, u16::to_le_bytes(expected), "{requests:?}");
+    }
+}
+
+/// What the command for these requests has of them beside their keys, without the header.
 fn sent_records(requests: &[Encoded]) -> Vec<u8> {
+    records(requests)[18..].to_vec()
+}
+
+/// The last word of the command for these requests.
+fn records(requests: &[Encoded]) -> Vec<u8> {
     let command = CallOrder::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
     let words: Vec<_> = command.args_iter().collect();
-    match words[words.len() - 2] {
+    match words[words.len() - 1] {
         redis::Arg::Simple(records) => records.to_vec(),
         _ => panic!("an argument of another kind"),
     }
@@ -184,9 +219,9 @@ fn requests_that_differ_in_their_keys_only_are_one_record_with_their_number() {
         double.record(),
         &[103, 4, 0, 1, 0, 2, 0],
         single.record(),
+        &[103, 1, 0, 1, 0, 2, 0],
         requests[6].record(),
-        requests[7].record(),
-        requests[7].record(),
+        &[103, 3, 0, 1, 0, 2, 0],
         requests[7].record(),
     ];
     assert_eq!(sent_records(&requests), expected.concat());
