@@ -4,22 +4,38 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
-use crate::settings::Server;
+use crate::settings::Settings;
+use crate::store::redis::{RedisOptions, Topology};
 use crate::transport::grpc::GrpcOptions;
 use crate::transport::{Bounds, UnfinishedBytes};
 
 /// Requests that have arrived in part, of all ports. Four of the largest requests must fit.
 const MAX_UNFINISHED_BYTES: usize = 64 * 1024 * 1024;
+/// Redis makes no cluster of fewer.
+const LEAST_PRIMARIES: usize = 3;
 /// Decisions take milliseconds, so a request that takes longer than this hangs.
 pub(super) const FINISH_WITHIN: Duration = Duration::from_secs(10);
 
-pub(super) fn grpc_options(server: &Server) -> GrpcOptions {
+pub(super) fn grpc_options(Settings { server, store, .. }: &Settings) -> GrpcOptions {
     let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     GrpcOptions {
         workers: server.workers.unwrap_or(cores),
+        decisions_at_once: decisions_at_once(&store.redis),
+        hold_at_most: store.redis.timeout,
         max_connection_age: server.grpc.max_connection_age,
         finish_within: FINISH_WITHIN,
     }
+}
+
+/// As many decisions as Redis gets at once from a worker, if each of its connections has a full batch in flight. More
+/// would only wait in the queue, and their time would run.
+fn decisions_at_once(redis: &RedisOptions) -> NonZeroUsize {
+    let servers = match redis.topology {
+        Topology::Standalone | Topology::Sentinel(_) => 1,
+        Topology::Cluster => LEAST_PRIMARIES,
+    };
+    let decisions = redis.max_batch.saturating_mul(redis.connections as usize).saturating_mul(servers);
+    NonZeroUsize::MIN.saturating_add(decisions - 1)
 }
 
 pub(super) fn unfinished_bytes(bounds: &Bounds) -> UnfinishedBytes {

@@ -112,7 +112,7 @@ impl App {
             let (close, died) = (store.close(), store.died());
             Ok(WorkerContext { handler: make_handler(store), close, died })
         };
-        let options = grpc_options(&self.settings.server);
+        let options = grpc_options(&self.settings);
         let (readiness, admission) = (self.readiness.clone(), self.admission(Port::Grpc));
         let tls = self.tls.of_port(Port::Grpc);
         GrpcService { options, readiness, admission, tls, unfinished, make_context }

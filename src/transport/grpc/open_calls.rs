@@ -4,6 +4,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
 
 use crate::engine::Caller;
 use crate::telemetry::metrics::RequestFailure;
@@ -16,11 +20,24 @@ pub(super) struct WorkerCalls(Arc<WorkerCounts>);
 #[derive(Debug)]
 struct WorkerCounts {
     open: AtomicUsize,
+    /// Decisions that wait for their store.
+    waiting: AtomicUsize,
     connections: AtomicUsize,
     /// How many connections there have been.
     accepted: AtomicU32,
-    max_open: usize,
+    bounds: CallBounds,
     failures: Failures,
+}
+
+/// The bounds of the calls of one worker.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallBounds {
+    /// Open calls.
+    pub(super) open: usize,
+    /// Decisions that wait for their store.
+    pub(super) decisions_at_once: usize,
+    /// How long a call waits at most until such a decision may start.
+    pub(super) hold_at_most: Duration,
 }
 
 /// The calls of one connection.
@@ -31,6 +48,10 @@ pub(super) struct ConnectionCalls {
     open: AtomicUsize,
     /// Decision calls that have no answer yet.
     undecided: AtomicUsize,
+    /// Those of them that wait for their store.
+    waiting: AtomicUsize,
+    /// Woken when one of them ends.
+    next_start: AtomicWaker,
 }
 
 /// Counts one open call until it is dropped.
@@ -39,12 +60,27 @@ pub(super) struct OpenCall(Arc<ConnectionCalls>);
 
 /// Counts one decision call until it is dropped.
 #[derive(Debug)]
-pub(super) struct UndecidedCall(Arc<ConnectionCalls>);
+pub(super) struct UndecidedCall {
+    calls: Arc<ConnectionCalls>,
+    waits_for_store: bool,
+}
 
 impl WorkerCalls {
-    pub(super) fn new(max_open: usize, failures: Failures) -> Self {
-        let (open, connections, accepted) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicU32::new(0));
-        Self(Arc::new(WorkerCounts { open, connections, accepted, max_open, failures }))
+    pub(super) fn new(bounds: CallBounds, failures: Failures) -> Self {
+        Self(Arc::new(WorkerCounts {
+            open: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
+            accepted: AtomicU32::new(0),
+            bounds,
+            failures,
+        }))
+    }
+
+    /// How many calls are open.
+    #[cfg(test)]
+    pub(super) fn open(&self) -> usize {
+        self.0.open.load(Ordering::Relaxed)
     }
 
     /// Counts a connection until the result is dropped.
@@ -55,20 +91,46 @@ impl WorkerCalls {
             caller: Caller(self.0.accepted.fetch_add(1, Ordering::Relaxed)),
             open: AtomicUsize::new(0),
             undecided: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            next_start: AtomicWaker::new(),
         })
     }
 }
 
-impl ConnectionCalls {
-    /// Whether the connection may open another call. When the worker's bound is reached, each connection still has its
-    /// equal share of it, so a connection with many open calls does not take the place of the others.
-    pub(super) fn has_room(&self) -> bool {
-        let WorkerCounts { open, connections, max_open, .. } = &*self.worker.0;
-        if open.load(Ordering::Relaxed) < *max_open {
+impl WorkerCounts {
+    /// Whether a connection that has `own` of all the worker's calls may have another one. When the bound is reached,
+    /// each connection still has its equal share of it, so a connection with many calls does not take the place of the
+    /// others.
+    fn has_room(&self, all: &AtomicUsize, own: &AtomicUsize, bound: usize) -> bool {
+        if all.load(Ordering::Relaxed) < bound {
             return true;
         }
-        let share = max_open / connections.load(Ordering::Relaxed).max(1);
-        self.open.load(Ordering::Relaxed) < share.max(1)
+        let share = bound / self.connections.load(Ordering::Relaxed).max(1);
+        own.load(Ordering::Relaxed) < share.max(1)
+    }
+}
+
+impl ConnectionCalls {
+    /// Whether the connection may open another call.
+    pub(super) fn has_room(&self) -> bool {
+        let worker = &*self.worker.0;
+        worker.has_room(&worker.open, &self.open, worker.bounds.open)
+    }
+
+    /// Whether another decision of the connection may wait for its store. If not, some of the connection wait.
+    pub(super) fn may_decide(&self) -> bool {
+        let worker = &*self.worker.0;
+        worker.has_room(&worker.waiting, &self.waiting, worker.bounds.decisions_at_once)
+    }
+
+    /// How long a call waits at most until its decision may start.
+    pub(super) fn hold_at_most(&self) -> Duration {
+        self.worker.0.bounds.hold_at_most
+    }
+
+    /// Wakes the task when a decision of the connection that waits for its store has ended.
+    pub(super) fn wake_after_decision(&self, task: &Waker) {
+        self.next_start.register(task);
     }
 
     /// The number of the connection among those of its worker.
@@ -82,9 +144,14 @@ impl ConnectionCalls {
         OpenCall(Arc::clone(self))
     }
 
-    pub(super) fn decide(self: &Arc<Self>) -> UndecidedCall {
+    /// Counts a decision call, which has to wait for its store or for the rest of its message.
+    pub(super) fn decide(self: &Arc<Self>, waits_for_store: bool) -> UndecidedCall {
         self.undecided.fetch_add(1, Ordering::Relaxed);
-        UndecidedCall(Arc::clone(self))
+        if waits_for_store {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            self.worker.0.waiting.fetch_add(1, Ordering::Relaxed);
+        }
+        UndecidedCall { calls: Arc::clone(self), waits_for_store }
     }
 
     pub(super) fn has_undecided(&self) -> bool {
@@ -113,7 +180,12 @@ impl Drop for OpenCall {
 
 impl Drop for UndecidedCall {
     fn drop(&mut self) {
-        self.0.undecided.fetch_sub(1, Ordering::Relaxed);
+        self.calls.undecided.fetch_sub(1, Ordering::Relaxed);
+        if self.waits_for_store {
+            self.calls.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.calls.worker.0.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.calls.next_start.wake();
+        }
     }
 }
 
@@ -131,7 +203,8 @@ mod tests {
     #[test]
     fn a_greedy_connection_leaves_the_others_their_share() {
         let metrics = Metrics::new(800_000).expect("different names");
-        let worker = WorkerCalls::new(4, Failures::new(metrics.requests(Transport::Grpc)));
+        let bounds = CallBounds { open: 4, decisions_at_once: 1, hold_at_most: Duration::ZERO };
+        let worker = WorkerCalls::new(bounds, Failures::new(metrics.requests(Transport::Grpc)));
         let (greedy, modest) = (worker.connect(), worker.connect());
         let mut open: Vec<_> = std::iter::repeat_with(|| greedy.open()).take(4).collect();
         assert!(!greedy.has_room());

@@ -64,6 +64,8 @@ mod tests {
     fn service(make_context: MakeContext) -> GrpcService<MakeContext> {
         let options = GrpcOptions {
             workers: NonZeroUsize::MIN,
+            decisions_at_once: NonZeroUsize::MIN,
+            hold_at_most: Duration::ZERO,
             max_connection_age: None,
             finish_within: Duration::ZERO,
         };

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
+use super::open_calls::CallBounds;
 use crate::transport::tls::PortTls;
 use crate::transport::{Admission, Handler, Readiness, UnfinishedBytes};
 
@@ -17,10 +18,28 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 pub struct GrpcOptions {
     /// Threads, each with its own runtime, limiter and Redis store.
     pub workers: NonZeroUsize,
+    /// As many decisions of a worker wait for its store at a time, and each connection's share of them. Further calls
+    /// are held.
+    pub decisions_at_once: NonZeroUsize,
+    /// How long a call is held at most.
+    pub hold_at_most: Duration,
     /// The client of an older connection gets GOAWAY, so that load spreads to new processes; `None` = never.
     pub max_connection_age: Option<Duration>,
     /// Time limit for calls in flight after the listener is closed or a connection has got GOAWAY.
     pub finish_within: Duration,
+}
+
+/// Open calls of one worker, more than may wait for Redis (`store.redis.max_queue`). An open call takes some 10 KB.
+const MAX_OPEN_CALLS: usize = 10_000;
+
+impl GrpcOptions {
+    pub(super) fn call_bounds(&self) -> CallBounds {
+        CallBounds {
+            open: MAX_OPEN_CALLS,
+            decisions_at_once: self.decisions_at_once.get(),
+            hold_at_most: self.hold_at_most,
+        }
+    }
 }
 
 /// Why the gRPC port is no longer served.

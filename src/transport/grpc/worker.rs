@@ -22,8 +22,6 @@ use super::service::{BoxError, GrpcOptions, WorkerContext};
 use crate::engine::Store;
 use crate::transport::{Readiness, UnfinishedBytes};
 
-/// Open calls of one worker, more than may wait for Redis (`store.redis.max_queue`). An open call takes some 10 KB.
-const MAX_OPEN_CALLS: usize = 10_000;
 /// Of the requests for health and reflection.
 const MAX_OTHER_MESSAGE_BYTES: usize = 4 * 1024;
 
@@ -80,7 +78,7 @@ where
             unfinished: self.unfinished.clone(),
         };
         let server = Arc::new(ConnectionServer {
-            calls: WorkerCalls::new(MAX_OPEN_CALLS, handler.failures.clone()),
+            calls: WorkerCalls::new(self.options.call_bounds(), handler.failures.clone()),
             decisions: Arc::new(DecisionCalls { handler, bounds }),
             routes: other_services(self.readiness.clone())?,
             options: self.options,

@@ -36,16 +36,19 @@ pub(super) fn spawn_decision<A>(
         let answer = match timeout(time_limit, unless_reset(&mut respond, answer)).await {
             Ok(None) => return,
             Ok(Some(answer)) => answer,
-            Err(_) => {
-                open.record_late();
-                Answer::Refusal(Status::deadline_exceeded("the time of the call is over"))
-            }
+            Err(_) => late(&open),
         };
         drop(undecided);
         if let Some(untaken) = send_answer(&mut respond, answer) {
             in_time(untaken.send_rest(), &open).await;
         }
     });
+}
+
+/// The answer to a call that was not decided within its time limit.
+pub(super) fn late(open: &OpenCall) -> Answer {
+    open.record_late();
+    Answer::Refusal(Status::deadline_exceeded("the time of the call is over"))
 }
 
 /// Sends the rest of an answer.

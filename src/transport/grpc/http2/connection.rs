@@ -3,18 +3,21 @@
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use h2::server::{Builder, Connection, Handshake, SendResponse};
 use h2::{Reason, RecvStream};
 use http::Request;
 use hyper::body::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::answering::send_answer;
-use super::call_task::{spawn_decision, spawn_rest, spawn_routed};
+use super::call_task::{late, spawn_decision, spawn_rest, spawn_routed};
 use super::calls::{Answer, CallStarter, StartedCall};
 use super::deadline::time_limit;
+use super::held_calls::{HeldCall, HeldCalls};
 use super::keep_alive::{KEEPALIVE_TIMEOUT, KeepAlive};
 use super::request_body::RequestBody;
 use crate::transport::grpc::open_calls::ConnectionCalls;
@@ -42,7 +45,8 @@ pub(in crate::transport::grpc) enum ConnectionEnd {
     Unanswered,
 }
 
-/// Serves a connection until it ends. Each poll reads and accepts what has arrived, then starts the accepted calls.
+/// Serves a connection until it ends. Each poll reads and accepts what has arrived, then starts the calls that may be
+/// decided.
 pub(in crate::transport::grpc) struct Http2Connection<I, C> {
     state: State<I>,
     calls: AcceptedCalls<C>,
@@ -64,7 +68,10 @@ struct AcceptingConnection<I> {
 struct AcceptedCalls<C> {
     starter: C,
     counts: Arc<ConnectionCalls>,
+    /// In this poll.
     accepted: Vec<(Request<RecvStream>, SendResponse<Bytes>)>,
+    /// In earlier polls.
+    held: HeldCalls,
     /// The box of the last decision that did not have to wait; the next decision is made in it.
     decision: Option<ReusableBoxFuture<'static, Answer>>,
 }
@@ -75,7 +82,8 @@ where
     C: CallStarter + Unpin,
 {
     pub(in crate::transport::grpc) fn new(io: I, starter: C, counts: Arc<ConnectionCalls>) -> Self {
-        let calls = AcceptedCalls { starter, counts, accepted: Vec::new(), decision: None };
+        let held = HeldCalls::new(counts.hold_at_most());
+        let calls = AcceptedCalls { starter, counts, accepted: Vec::new(), held, decision: None };
         Self { state: State::Handshake(builder().handshake(io)), calls, is_closing: false }
     }
 
@@ -132,8 +140,8 @@ where
             // then other tasks of the worker have run, and may have more answers for the same write.
             if !calls.accepted.is_empty() {
                 keep_alive.record_call();
-                calls.start(cx);
             }
+            calls.start(cx);
             match accepted {
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
                 Poll::Ready(_) if *is_unanswered => return Poll::Ready(Err(ConnectionEnd::Unanswered)),
@@ -149,13 +157,43 @@ where
 }
 
 impl<C: CallStarter> AcceptedCalls<C> {
+    /// Starts calls in the order of their arrival, and holds those that may not be decided yet.
     fn start(&mut self, cx: &mut Context<'_>) {
+        while (self.counts.may_decide() || self.held.is_due())
+            && let Some(call) = self.held.next(cx)
+        {
+            self.start_held(cx, call);
+        }
         let mut accepted = std::mem::take(&mut self.accepted);
         for (request, respond) in accepted.drain(..) {
-            self.start_call(cx, request, respond);
+            let starts = self.held.is_empty() && self.counts.may_decide();
+            // Without room it is refused at its start.
+            if starts || !self.counts.has_room() {
+                let time_limit = time_limit(request.headers());
+                self.start_call(cx, request, respond, time_limit);
+            } else {
+                let call = HeldCall { request, respond, since: Instant::now(), open: self.counts.open() };
+                self.held.push(cx, MAX_CONCURRENT_STREAMS as usize, call);
+            }
         }
         accepted.shrink_to(USUAL_CALLS);
         self.accepted = accepted;
+        if !self.held.is_empty() {
+            self.counts.wake_after_decision(cx.waker());
+            self.held.wake_when_due(cx);
+        }
+    }
+
+    fn start_held(&mut self, cx: &mut Context<'_>, call: HeldCall) {
+        let waited = call.waited();
+        let HeldCall { request, respond, open, .. } = call;
+        match time_limit(request.headers()).checked_sub(waited) {
+            Some(left) => {
+                drop(open);
+                self.start_call(cx, request, respond, left);
+            }
+            None => answer_call(&self.counts, respond, late(&open)),
+        }
     }
 
     fn start_call(
@@ -163,9 +201,9 @@ impl<C: CallStarter> AcceptedCalls<C> {
         cx: &mut Context<'_>,
         request: Request<RecvStream>,
         respond: SendResponse<Bytes>,
+        time_limit: Duration,
     ) {
         let Self { starter, counts, decision, .. } = self;
-        let time_limit = time_limit(request.headers());
         match starter.start(request.map(RequestBody::from)) {
             StartedCall::Answered(answer) => answer_call(counts, respond, answer),
             StartedCall::Deciding(deciding) => {
@@ -182,12 +220,12 @@ impl<C: CallStarter> AcceptedCalls<C> {
                         answer_call(counts, respond, answer);
                     }
                     Poll::Pending => {
-                        spawn_decision(respond, boxed, time_limit, counts.decide(), counts.open());
+                        spawn_decision(respond, boxed, time_limit, counts.decide(true), counts.open());
                     }
                 }
             }
             StartedCall::Reading(answer) => {
-                spawn_decision(respond, answer, time_limit, counts.decide(), counts.open());
+                spawn_decision(respond, answer, time_limit, counts.decide(false), counts.open());
             }
             StartedCall::Routed { response, is_stream } => {
                 spawn_routed(respond, response, is_stream, counts.open());

@@ -12,6 +12,7 @@
 //! - `keep_alive.rs`: a PING after silence, the end of a connection that does not answer it
 //! - `request_body.rs`: the windows are opened again as data is read
 //! - `answering.rs`, `sent_body.rs`: answers go out as far as the client's window admits; the rest waits in a task
+//! - `held_calls.rs`: calls that start later, because the store has enough to decide
 //! - `deadline.rs`: the time that the client gives to a call
 //! - `call_task.rs`: the end of a call by its time limit, or because its client resets it
 
@@ -20,6 +21,7 @@ mod call_task;
 pub(super) mod calls;
 pub(super) mod connection;
 mod deadline;
+mod held_calls;
 mod keep_alive;
 pub(super) mod request_body;
 mod sent_body;

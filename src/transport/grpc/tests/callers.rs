@@ -17,7 +17,7 @@ impl Store for CallerStore {
 }
 
 /// A request that brings its limit.
-fn limited_request() -> Bytes {
+pub(super) fn limited_request() -> Bytes {
     let entry = Entry { key: "k".to_owned(), value: "v".to_owned() };
     // 1 is a second.
     let limit = RateLimitOverride { requests_per_unit: 5, unit: 1, ..RateLimitOverride::default() };
@@ -27,14 +27,17 @@ fn limited_request() -> Bytes {
     framed(0, &request.encode_to_vec())
 }
 
+/// Rules that limit only what a request limits.
+pub(super) fn rules_of_one_domain() -> RuleSet {
+    let domain = DomainSpec { domain: "d".to_owned(), ..DomainSpec::default() };
+    RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("valid rules")
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_connection_is_a_caller_of_its_own() {
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
-    let domain = DomainSpec { domain: "d".to_owned(), ..DomainSpec::default() };
-    let rules =
-        RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("valid rules");
     let callers = Arc::default();
-    let handler = handler(rules, CallerStore(Arc::clone(&callers)), &metrics);
+    let handler = handler(rules_of_one_domain(), CallerStore(Arc::clone(&callers)), &metrics);
     let server = server_of(handler, MAX_OPEN, &stop);
     for _ in 0..2 {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);

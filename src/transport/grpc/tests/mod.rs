@@ -2,10 +2,12 @@
 
 mod callers;
 mod frames;
+mod held_calls;
 mod tonic_twin;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use h2::client::SendRequest;
@@ -22,8 +24,9 @@ use super::call::{self, DecisionCalls};
 use super::connection::{AcceptedConnection, AcceptedStream, Connection, OpenConnections, WorkerConnection};
 use super::connection_server::ConnectionServer;
 use super::http2::CALL_TIMEOUT;
+use super::http2::connection::MAX_CONCURRENT_STREAMS;
 use super::message::MessageBounds;
-use super::open_calls::WorkerCalls;
+use super::open_calls::{CallBounds, WorkerCalls};
 use super::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -46,6 +49,8 @@ const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const FINISH_WITHIN: Duration = Duration::from_secs(10);
 const AGE: Duration = Duration::from_secs(3_600);
 const MAX_OPEN: usize = 4;
+const DECISIONS_AT_ONCE: usize = 256;
+const HOLD_AT_MOST: Duration = Duration::from_secs(1);
 /// For the tasks of client and server to run until all of them wait.
 const SETTLE: Duration = Duration::from_millis(1);
 
@@ -88,12 +93,17 @@ fn server_of<S: Store + 'static>(
 ) -> Arc<ConnectionServer<S>> {
     let options = GrpcOptions {
         workers: NonZeroUsize::MIN,
+        decisions_at_once: NonZeroUsize::new(DECISIONS_AT_ONCE).expect("not 0"),
+        hold_at_most: HOLD_AT_MOST,
         max_connection_age: Some(AGE),
         finish_within: FINISH_WITHIN,
     };
     let bounds = MessageBounds { max_bytes: 1_000, unfinished: UnfinishedBytes::new(10_000) };
     Arc::new(ConnectionServer {
-        calls: WorkerCalls::new(max_open, handler.failures.clone()),
+        calls: WorkerCalls::new(
+            CallBounds { open: max_open, ..options.call_bounds() },
+            handler.failures.clone(),
+        ),
         decisions: Arc::new(DecisionCalls { handler, bounds }),
         routes: other_services(Readiness::not_ready(&[])).expect("a valid description of the services"),
         options,
