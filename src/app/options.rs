@@ -11,6 +11,11 @@ use crate::transport::{Bounds, UnfinishedBytes};
 
 /// Requests that have arrived in part, of all ports. Four of the largest requests must fit.
 const MAX_UNFINISHED_BYTES: usize = 64 * 1024 * 1024;
+/// How long a burst lasts at most until all of its calls have started, in timeouts of the store: about as long as the
+/// breaker takes to open when Redis hangs. If calls still wait then, more arrive than can be decided.
+const BURST_IN_TIMEOUTS: u32 = 3;
+/// The same, where the timeout is long.
+const LONGEST_HOLD: Duration = Duration::from_millis(100);
 /// Redis makes no cluster of fewer.
 const LEAST_PRIMARIES: usize = 3;
 /// Decisions take milliseconds, so a request that takes longer than this hangs.
@@ -21,7 +26,7 @@ pub(super) fn grpc_options(Settings { server, store, .. }: &Settings) -> GrpcOpt
     GrpcOptions {
         workers: server.workers.unwrap_or(cores),
         decisions_at_once: decisions_at_once(&store.redis),
-        hold_at_most: store.redis.timeout,
+        hold_at_most: store.redis.timeout.saturating_mul(BURST_IN_TIMEOUTS).min(LONGEST_HOLD),
         max_connection_age: server.grpc.max_connection_age,
         finish_within: FINISH_WITHIN,
     }

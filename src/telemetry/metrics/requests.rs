@@ -99,6 +99,7 @@ impl RequestFailure {
 pub(super) struct RequestFamilies {
     durations: HistogramVec,
     errors: IntCounterVec,
+    held: IntCounter,
     response_times: ResponseTimes,
 }
 
@@ -109,6 +110,7 @@ pub struct RequestMeter {
     health_checks: DurationMeter,
     /// In the order of [`RequestFailure::ALL`].
     failures: [IntCounter; RequestFailure::ALL.len()],
+    held: IntCounter,
 }
 
 /// Measures the time from its start until it is dropped.
@@ -130,7 +132,13 @@ impl RequestFamilies {
         );
         let durations = durations(registry, histogram.buckets(REQUEST_DURATIONS.to_vec()), "transport")?;
         let decisions = durations.with_label_values(&[Transport::Grpc.name()]);
+        let held = IntCounter::new(
+            "ratelimitd_held_calls_total",
+            "gRPC calls that waited before they started, because the store had enough to decide",
+        )?;
+        registry.register(Box::new(held.clone()))?;
         let families = Self {
+            held,
             response_times: ResponseTimes::new(decisions, options.response_time, timings)?,
             durations,
             errors: counters(
@@ -159,6 +167,7 @@ impl RequestFamilies {
             decisions,
             health_checks: self.response_times.meter(GrpcMethod::Check),
             failures: RequestFailure::ALL.map(counter),
+            held: self.held.clone(),
         }
     }
 
@@ -190,6 +199,11 @@ impl RequestMeter {
     #[must_use]
     pub fn start(&self) -> Timer<'_> {
         Timer { meter: &self.decisions, started: monotonic() }
+    }
+
+    /// Counts a gRPC call that starts later.
+    pub fn record_held(&self) {
+        self.held.inc();
     }
 
     /// Starts to time a health check.

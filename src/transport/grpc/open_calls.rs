@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 
 use crate::engine::Caller;
-use crate::telemetry::metrics::RequestFailure;
+use crate::telemetry::metrics::{RequestFailure, RequestMeter};
 use crate::transport::Failures;
 
 /// The calls of all connections of one worker. Clones share them.
@@ -27,6 +27,7 @@ struct WorkerCounts {
     accepted: AtomicU32,
     bounds: CallBounds,
     failures: Failures,
+    meter: RequestMeter,
 }
 
 /// The bounds of the calls of one worker.
@@ -66,7 +67,7 @@ pub(super) struct UndecidedCall {
 }
 
 impl WorkerCalls {
-    pub(super) fn new(bounds: CallBounds, failures: Failures) -> Self {
+    pub(super) fn new(bounds: CallBounds, failures: Failures, meter: RequestMeter) -> Self {
         Self(Arc::new(WorkerCounts {
             open: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
@@ -74,6 +75,7 @@ impl WorkerCalls {
             accepted: AtomicU32::new(0),
             bounds,
             failures,
+            meter,
         }))
     }
 
@@ -121,6 +123,16 @@ impl ConnectionCalls {
     pub(super) fn may_decide(&self) -> bool {
         let worker = &*self.worker.0;
         worker.has_room(&worker.waiting, &self.waiting, worker.bounds.decisions_at_once)
+    }
+
+    /// Whether fewer decisions of the worker wait for its store than it takes at once.
+    pub(super) fn store_has_room(&self) -> bool {
+        self.worker.0.waiting.load(Ordering::Relaxed) < self.worker.0.bounds.decisions_at_once
+    }
+
+    /// Counts a call that is held.
+    pub(super) fn record_held(&self) {
+        self.worker.0.meter.record_held();
     }
 
     /// How long a call waits at most until its decision may start.
@@ -204,7 +216,8 @@ mod tests {
     fn a_greedy_connection_leaves_the_others_their_share() {
         let metrics = Metrics::new(800_000).expect("different names");
         let bounds = CallBounds { open: 4, decisions_at_once: 1, hold_at_most: Duration::ZERO };
-        let worker = WorkerCalls::new(bounds, Failures::new(metrics.requests(Transport::Grpc)));
+        let meter = metrics.requests(Transport::Grpc);
+        let worker = WorkerCalls::new(bounds, Failures::new(meter.clone()), meter);
         let (greedy, modest) = (worker.connect(), worker.connect());
         let mut open: Vec<_> = std::iter::repeat_with(|| greedy.open()).take(4).collect();
         assert!(!greedy.has_room());

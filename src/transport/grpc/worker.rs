@@ -78,7 +78,11 @@ where
             unfinished: self.unfinished.clone(),
         };
         let server = Arc::new(ConnectionServer {
-            calls: WorkerCalls::new(self.options.call_bounds(), handler.failures.clone()),
+            calls: WorkerCalls::new(
+                self.options.call_bounds(),
+                handler.failures.clone(),
+                handler.meter.clone(),
+            ),
             decisions: Arc::new(DecisionCalls { handler, bounds }),
             routes: other_services(self.readiness.clone())?,
             options: self.options,

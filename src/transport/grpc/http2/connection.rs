@@ -31,6 +31,9 @@ const WINDOW_BYTES: u32 = 1024 * 1024;
 const MAX_FRAME_BYTES: u32 = 16 * 1024;
 /// Of the data that one stream holds for its client.
 const MAX_SEND_BUFFER_BYTES: usize = 16 * 1024;
+/// Held calls that start in one poll, about as many as arrive in the turn of a connection. The other tasks of the worker
+/// run before the next ones start.
+const STARTS_AT_ONCE: usize = 32;
 /// Accepted at once. Room for more calls is given back.
 const USUAL_CALLS: usize = 64;
 /// Streams that the server resets because of the client's errors, before it closes the connection.
@@ -159,14 +162,18 @@ where
 impl<C: CallStarter> AcceptedCalls<C> {
     /// Starts calls in the order of their arrival, and holds those that may not be decided yet.
     fn start(&mut self, cx: &mut Context<'_>) {
-        while (self.counts.may_decide() || self.held.is_due())
+        self.held.note_load(self.counts.store_has_room());
+        let mut started = 0;
+        while started < STARTS_AT_ONCE
+            && self.may_start()
             && let Some(call) = self.held.next(cx)
         {
             self.start_held(cx, call);
+            started += 1;
         }
         let mut accepted = std::mem::take(&mut self.accepted);
         for (request, respond) in accepted.drain(..) {
-            let starts = self.held.is_empty() && self.counts.may_decide();
+            let starts = self.held.is_empty() && self.may_start();
             // Without room it is refused at its start.
             if starts || !self.counts.has_room() {
                 let time_limit = time_limit(request.headers());
@@ -174,14 +181,22 @@ impl<C: CallStarter> AcceptedCalls<C> {
             } else {
                 let call = HeldCall { request, respond, since: Instant::now(), open: self.counts.open() };
                 self.held.push(cx, MAX_CONCURRENT_STREAMS as usize, call);
+                self.counts.record_held();
             }
         }
         accepted.shrink_to(USUAL_CALLS);
         self.accepted = accepted;
-        if !self.held.is_empty() {
+        if !self.held.is_empty() && self.may_start() {
+            cx.waker().wake_by_ref();
+        } else if !self.held.is_empty() {
             self.counts.wake_after_decision(cx.waker());
             self.held.wake_when_due(cx);
         }
+    }
+
+    /// Whether the next call may start.
+    fn may_start(&self) -> bool {
+        self.counts.may_decide() || self.held.is_overloaded()
     }
 
     fn start_held(&mut self, cx: &mut Context<'_>, call: HeldCall) {

@@ -24,6 +24,8 @@ pub(super) struct HeldCalls {
     at_most: Duration,
     /// Wakes the connection when the oldest call must start.
     timer: Option<Pin<Box<Sleep>>>,
+    /// Whether more calls arrive than can be decided: none is held.
+    is_overloaded: bool,
 }
 
 /// A call that has not been started.
@@ -37,16 +39,24 @@ pub(super) struct HeldCall {
 impl HeldCalls {
     /// Of a connection that holds each call at most for this time.
     pub(super) fn new(at_most: Duration) -> Self {
-        Self { calls: VecDeque::new(), at_most, timer: None }
+        Self { calls: VecDeque::new(), at_most, timer: None, is_overloaded: false }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
-    /// Whether the oldest call must start.
-    pub(super) fn is_due(&self) -> bool {
-        self.calls.front().is_some_and(|oldest| oldest.waited() >= self.at_most)
+    /// Notes whether the store has room. If it has none, and the oldest call has been held for as long as it may be, this
+    /// is no burst: more calls arrive than can be decided, and to hold them would only delay them. The queue of the store
+    /// then refuses the surplus.
+    pub(super) fn note_load(&mut self, store_has_room: bool) {
+        let is_due = || self.calls.front().is_some_and(|oldest| oldest.waited() >= self.at_most);
+        self.is_overloaded = !store_has_room && (self.is_overloaded || is_due());
+    }
+
+    /// Whether no call is held, until the store has room again.
+    pub(super) fn is_overloaded(&self) -> bool {
+        self.is_overloaded
     }
 
     /// Wakes the task when the oldest call must start.
@@ -62,9 +72,10 @@ impl HeldCalls {
         }
     }
 
-    /// Holds a call. `most`: how many the client may have; a longer queue has calls that the client has reset.
+    /// Holds a call. `most`: how many the client may have. The others are calls that the client has reset; when there
+    /// are as many of them, they are removed together, so that a reset costs little.
     pub(super) fn push(&mut self, cx: &mut Context<'_>, most: usize, call: HeldCall) {
-        if self.calls.len() >= most {
+        if self.calls.len() >= 2 * most {
             self.calls.retain_mut(|call| !call.is_reset(cx));
         }
         self.calls.push_back(call);

@@ -103,6 +103,7 @@ fn server_of<S: Store + 'static>(
         calls: WorkerCalls::new(
             CallBounds { open: max_open, ..options.call_bounds() },
             handler.failures.clone(),
+            handler.meter.clone(),
         ),
         decisions: Arc::new(DecisionCalls { handler, bounds }),
         routes: other_services(Readiness::not_ready(&[])).expect("a valid description of the services"),
