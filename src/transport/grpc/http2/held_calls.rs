@@ -46,9 +46,9 @@ impl HeldCalls {
         self.calls.is_empty()
     }
 
-    /// Notes whether the store has room. If it has none, and the oldest call has been held for as long as it may be, this
-    /// is no burst: more calls arrive than can be decided, and to hold them would only delay them. The queue of the store
-    /// then refuses the surplus.
+    /// Notes whether the store has room. If it has none, and the oldest call has been held for as long as it may be,
+    /// this is no burst: more calls arrive than can be decided, and to hold them would only delay them. The queue of
+    /// the store then refuses the surplus.
     pub(super) fn note_load(&mut self, store_has_room: bool) {
         let is_due = || self.calls.front().is_some_and(|oldest| oldest.waited() >= self.at_most);
         self.is_overloaded = !store_has_room && (self.is_overloaded || is_due());

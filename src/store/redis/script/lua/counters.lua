@@ -2,9 +2,9 @@
 -- decides charges and requests, in the order of script/mod.rs. Names in capitals that have no `local` are numbers that
 -- Rust writes into the text, and conditions (NEEDS_...): see script/constants.rs.
 --
--- KEYS     counters, in the order of the charges that use them. Two requests may use one counter, and so may charges of
---          one request that are recorded in any case, or never (postpaid charges, peeks). A blocked limit has no counter
---          and no key.
+-- KEYS     counters, in the order of the charges that use them. Two requests may use one counter, and so may charges
+--          of one request that are recorded in any case, or never (postpaid charges, peeks). A blocked limit has no
+--          counter and no key.
 -- ARGV[1]  little endian:
 --            double  time in us since the epoch, or -1 for the server's clock
 --            double  time in ms for which a counter is kept after it is unused

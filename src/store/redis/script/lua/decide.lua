@@ -15,8 +15,8 @@
 -- they take effect before the next charge is decided. The role of a charge tells what follows if it does not fit:
 -- ENFORCE the request is denied, NON_BINDING nothing, QUOTA + g quota group g is over; if all groups are over, the
 -- request is denied. The id of a grant is: of a window its index, of an interval bucket the time of the last refill, of
--- a log the time of its entry, of GCRA the theoretical arrival time before the grant or the time of the grant, whichever
--- is later.
+-- a log the time of its entry, of GCRA the theoretical arrival time before the grant or the time of the grant,
+-- whichever is later.
 local REPLY, REPLY_SIZE, KEYS_USED = { NOW }, 1, 0
 local decide_some
 if NEEDS_ONE_BY_ONE then

@@ -216,8 +216,9 @@ if NEEDS_SLIDING_LOG then
     log.newest, log.total = at, total
   end
 
-  -- Records a charge. Returns whether it could: see undo_grant. Also removes expired grants: before a refund always, because the window of a log whose newest
-  -- grant is removed ends earlier and would include them again; else from TRIM_AT grants on.
+  -- Records a charge. Returns whether it could: see undo_grant. Also removes expired grants: before a refund always,
+  -- because the window of a log whose newest grant is removed ends earlier and would include them again; else from
+  -- TRIM_AT grants on.
   function record_log(counter, mode, units, limit, window)
     local key, log = KEYS[counter], A[counter]
     local at = NOW > log.newest and NOW or log.newest
