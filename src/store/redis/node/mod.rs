@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +35,12 @@ use crate::store::redis::observer::QueueDepth;
 use crate::store::redis::options::{RedisOptions, Topology};
 use crate::store::redis::script::{Answer, Encoded};
 use crate::store::redis::tasks::Tasks;
+
+/// The end of a call.
+type CallResult = Result<Answer, CallError>;
+
+/// The tasks between a socket and a call: the one that reads the reply, the batcher, and two to spare.
+const TURNS_TO_READ: usize = 4;
 
 /// A client of one server. When it is dropped, waiting requests are answered and its tasks end.
 pub(crate) struct Node {
@@ -84,23 +91,19 @@ impl Node {
     }
 
     /// Submits a request, and waits for its answer until `deadline`.
-    pub(crate) async fn call(
-        &self,
-        request: Encoded,
-        mode: CallMode,
-        deadline: Instant,
-    ) -> Result<Answer, CallError> {
+    pub(crate) async fn call(&self, request: Encoded, mode: CallMode, deadline: Instant) -> CallResult {
         if let Err(open) = self.state.breaker.admit() {
             return Err(CallError::not_sent(request, open));
         }
-        let (reply, answer) = oneshot::channel();
+        let (reply, mut answer) = oneshot::channel();
         let job = Job { request, mode, deadline, reply };
         self.state.push(job)?;
-        match timeout_at(deadline, answer).await {
+        match timeout_at(deadline, &mut answer).await {
             Ok(Ok(answer)) => answer,
             // A job is dropped without an answer after its deadline, or when its batcher panics.
             Ok(Err(_)) if Instant::now() < deadline => Err(CallError::Failed(ended_without_answer())),
-            Ok(Err(_)) | Err(_) => Err(CallError::Failed(StoreError::Timeout)),
+            Ok(Err(_)) => Err(CallError::Failed(StoreError::Timeout)),
+            Err(_) => unread_answer(&mut answer).await.unwrap_or(Err(CallError::Failed(StoreError::Timeout))),
         }
     }
 
@@ -125,6 +128,18 @@ impl Node {
     pub(crate) fn breaker_state(&self) -> BreakerState {
         self.state.breaker.state()
     }
+}
+
+/// The answer of a call whose deadline is over, if it arrived before. When the system has not run a worker for a while,
+/// the deadlines of its calls end before it has read their answers: it gets some turns to do so.
+async fn unread_answer(answer: &mut oneshot::Receiver<CallResult>) -> Option<CallResult> {
+    for _ in 0..TURNS_TO_READ {
+        yield_now().await;
+        if let Ok(answer) = answer.try_recv() {
+            return Some(answer);
+        }
+    }
+    None
 }
 
 impl Drop for Node {

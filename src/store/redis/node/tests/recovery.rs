@@ -40,3 +40,17 @@ async fn without_a_connection_requests_fail_at_once_until_the_server_is_back() {
     sleep(75 * MS).await;
     case.decide().await.expect("an answer");
 }
+
+/// The clock jumps over the arrival of the reply and over the deadline.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_arrived_while_the_worker_did_not_run_is_used() {
+    let _server = deciding(|call| Reply::After(14 * MS, Box::new(Reply::granted(call))));
+    let case = case(&options(), NoopObserver);
+    case.decide().await.expect("the connection is open");
+    let jump = async {
+        sleep(MS).await;
+        tokio::time::advance(20 * MS).await;
+    };
+    let (decided, ()) = tokio::join!(case.decide(), jump);
+    decided.expect("an answer");
+}
