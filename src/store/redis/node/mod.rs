@@ -37,7 +37,7 @@ use crate::store::redis::script::{Answer, Encoded};
 use crate::store::redis::tasks::Tasks;
 
 /// The end of a call.
-type CallResult = Result<Answer, CallError>;
+type Decided = Result<Answer, CallError>;
 
 /// The tasks between a socket and a call: the one that reads the reply, the batcher, and two to spare.
 const TURNS_TO_READ: usize = 4;
@@ -91,7 +91,7 @@ impl Node {
     }
 
     /// Submits a request, and waits for its answer until `deadline`.
-    pub(crate) async fn call(&self, request: Encoded, mode: CallMode, deadline: Instant) -> CallResult {
+    pub(crate) async fn call(&self, request: Encoded, mode: CallMode, deadline: Instant) -> Decided {
         if let Err(open) = self.state.breaker.admit() {
             return Err(CallError::not_sent(request, open));
         }
@@ -132,7 +132,7 @@ impl Node {
 
 /// The answer of a call whose deadline is over, if it arrived before. When the system has not run a worker for a while,
 /// the deadlines of its calls end before it has read their answers: it gets some turns to do so.
-async fn unread_answer(answer: &mut oneshot::Receiver<CallResult>) -> Option<CallResult> {
+async fn unread_answer(answer: &mut oneshot::Receiver<Decided>) -> Option<Decided> {
     for _ in 0..TURNS_TO_READ {
         yield_now().await;
         if let Ok(answer) = answer.try_recv() {
