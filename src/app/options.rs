@@ -33,7 +33,7 @@ pub(super) fn grpc_options(Settings { server, store, .. }: &Settings) -> GrpcOpt
 }
 
 /// As many decisions as Redis gets at once from a worker, if each of its connections has a full batch in flight. More
-/// would only wait in the queue, and their time would run.
+/// would only wait in the queue while their time limits run.
 fn decisions_at_once(redis: &RedisOptions) -> NonZeroUsize {
     let servers = match redis.topology {
         Topology::Standalone | Topology::Sentinel(_) => 1,
