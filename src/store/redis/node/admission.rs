@@ -1,38 +1,41 @@
-//! Admission control: how many requests may wait for a server, from its service time, an exponentially weighted
-//! moving average (EWMA), and its throughput, the quotient of two sums that decay alike. Pure: time is an argument.
+//! Admission control: which requests a server still decides in time, from the duration of its last calls, and how many
+//! may wait for it, from its throughput, the quotient of two sums that decay alike. Pure: time is an argument.
 //!
 //! Deciding a request after its deadline is wasted work, at the cost of requests that are still in time. So under
 //! overload the queue holds as many requests as the server decides in time, and no more. A burst is not an overload:
 //! measurements are of the current load only. A batch with room to spare has taken every request that waited, and
-//! ends the busy period; an empty queue ends the measurement of the service time too.
+//! ends the busy period; an empty queue ends the load. And until an answer is late, only requests are refused that
+//! would be late even if the next call were as short as the shortest.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::queue::Taken;
 
-/// Each measurement has a weight of 1/8: older ones fade.
+/// Each measurement of the throughput has a weight of 1/8: older ones fade.
 const EWMA_DIVISOR: u64 = 8;
 
-/// The expected service time is the mean plus this many mean deviations.
-const DEVIATIONS: u64 = 2;
+/// How many calls the expected duration of a call is from.
+const RECENT_CALLS: usize = 16;
+
+/// A late answer makes the estimate careful for so many timeouts, and so does each refusal after it.
+const CAREFUL_TIMEOUTS: u32 = 8;
 
 /// The estimate of one server, and the bound on the queue that follows from it. All times in microseconds.
 #[derive(Debug)]
 pub(super) struct Admission {
     /// The longest that a decision may take.
     timeout: Duration,
-    /// EWMA of the service time of calls, and of its deviation from the mean. `None` before the first call.
-    service: Option<ServiceTime>,
+    /// The durations of the last calls.
+    recent_calls: VecDeque<Duration>,
+    /// How many of them are of this load: the newest.
+    calls_of_load: usize,
+    /// Until when calls are expected to take as long as the longest.
+    careful_until: Option<Instant>,
     /// `None` unless the last batch was full.
     busy: Option<BusyPeriod>,
-}
-
-#[derive(Debug)]
-struct ServiceTime {
-    mean_us: u64,
-    deviation_us: u64,
 }
 
 /// A time in which every batch was full: more requests came than the batches could take.
@@ -47,19 +50,38 @@ struct BusyPeriod {
 
 impl Admission {
     pub(super) fn new(timeout: Duration) -> Self {
-        Self { timeout, service: None, busy: None }
+        Self {
+            timeout,
+            recent_calls: VecDeque::with_capacity(RECENT_CALLS),
+            calls_of_load: 0,
+            careful_until: None,
+            busy: None,
+        }
     }
 
     /// Records how long a call took.
     pub(super) fn record_call(&mut self, took: Duration) {
-        let took_us = micros(took);
-        match &mut self.service {
-            None => self.service = Some(ServiceTime { mean_us: took_us, deviation_us: 0 }),
-            Some(ServiceTime { mean_us, deviation_us }) => {
-                *deviation_us = faded(*deviation_us) + mean_us.abs_diff(took_us) / EWMA_DIVISOR;
-                *mean_us = faded(*mean_us) + took_us / EWMA_DIVISOR;
-            }
+        if self.recent_calls.len() == RECENT_CALLS {
+            self.recent_calls.pop_front();
         }
+        self.recent_calls.push_back(took);
+        self.calls_of_load = RECENT_CALLS.min(self.calls_of_load + 1);
+    }
+
+    /// Records that an answer came after its deadline.
+    pub(super) fn record_late_answer(&mut self, now: Instant) {
+        self.careful_until = Some(now + CAREFUL_TIMEOUTS * self.timeout);
+    }
+
+    /// Records that a request was not sent, because its answer would have been late.
+    pub(super) fn record_refusal(&mut self, now: Instant) {
+        if self.is_careful(now) {
+            self.record_late_answer(now);
+        }
+    }
+
+    fn is_careful(&self, now: Instant) -> bool {
+        self.careful_until.is_some_and(|until| now < until)
     }
 
     /// Records that requests were taken from the queue at `now`.
@@ -73,25 +95,31 @@ impl Admission {
         };
     }
 
-    /// Forgets every measurement: no request waits, or the server was not asked for a while.
+    /// Ends the load: no request waits, or the server was not asked for a while. Of its calls only the shortest may be
+    /// used later, and only once the next load has one.
     pub(super) fn forget(&mut self) {
-        self.service = None;
+        self.calls_of_load = 0;
         self.busy = None;
     }
 
     /// How long the next call will take: requests with less time left would be answered too late. At most seven eighths
     /// of the timeout, so that a server that has become slow is still asked: for the newest requests. They make small
     /// batches, which a server decides sooner.
-    pub(super) fn service_time(&self) -> Duration {
-        let expected_us = self.service.as_ref().map_or(0, |s| s.mean_us + DEVIATIONS * s.deviation_us);
-        Duration::from_micros(expected_us).min(self.timeout / 8 * 7)
+    pub(super) fn service_time(&self, now: Instant) -> Duration {
+        let Some(longest) = self.recent_calls.iter().rev().take(self.calls_of_load).max() else {
+            return Duration::ZERO;
+        };
+        // Of all calls: when a burst comes the system has much else to do, and the first calls take long.
+        let shortest = self.recent_calls.iter().min().unwrap_or(longest);
+        let expected = if self.is_careful(now) { longest } else { shortest };
+        (*expected).min(self.timeout / 8 * 7)
     }
 
     /// How many requests can wait and still be decided in time. `None` until every batch was full for one timeout: no
     /// request has waited for longer.
-    pub(super) fn queue_capacity(&self) -> Option<usize> {
+    pub(super) fn queue_capacity(&self, now: Instant) -> Option<usize> {
         let busy = self.busy.as_ref().filter(|busy| busy.last_dequeue - busy.since >= self.timeout)?;
-        let spare_us = micros(self.timeout.saturating_sub(self.service_time()));
+        let spare_us = micros(self.timeout.saturating_sub(self.service_time(now)));
         // Three quarters of the time: the throughput is a mean, and half of all batches are slower.
         let capacity = (spare_us / 4 * 3).saturating_mul(busy.dequeued).checked_div(busy.busy_us)?;
         Some(usize::try_from(capacity).unwrap_or(usize::MAX))
@@ -151,19 +179,27 @@ mod tests {
             self.admission.record_dequeue(self.now, &taken(100, true));
         }
 
+        fn service_time(&self) -> Duration {
+            self.admission.service_time(self.now)
+        }
+
+        fn queue_capacity(&self) -> Option<usize> {
+            self.admission.queue_capacity(self.now)
+        }
+
         /// An overload of 100 ms: the queue holds 450.
         fn overload(&mut self) {
             for _ in 0..50 {
                 self.measure(3 * MS, 2 * MS);
             }
-            assert_eq!(self.admission.queue_capacity(), Some(450));
+            assert_eq!(self.queue_capacity(), Some(450));
         }
     }
 
     #[test]
     fn without_measurements_every_request_is_admitted() {
-        let admission = Admission::new(15 * MS);
-        assert_eq!((admission.service_time(), admission.queue_capacity()), (Duration::ZERO, None));
+        let (admission, now) = (Admission::new(15 * MS), Instant::now());
+        assert_eq!((admission.service_time(now), admission.queue_capacity(now)), (Duration::ZERO, None));
     }
 
     #[test]
@@ -172,20 +208,51 @@ mod tests {
         for _ in 0..50 {
             case.measure(3 * MS, 2 * MS);
         }
-        assert_eq!(case.admission.service_time(), 3 * MS);
+        assert_eq!(case.service_time(), 3 * MS);
         // 50 a millisecond, for 9 of 12 ms.
-        assert_eq!(case.admission.queue_capacity(), Some(450));
+        assert_eq!(case.queue_capacity(), Some(450));
     }
 
     #[test]
-    fn a_varying_service_time_is_expected_to_be_longer_than_its_mean() {
+    fn calls_are_expected_to_be_short_until_an_answer_was_late() {
         let mut case = Case::new();
-        for _ in 0..50 {
-            case.measure(2 * MS, MS);
-            case.measure(4 * MS, MS);
+        for service in [9, 2, 4] {
+            case.measure(service * MS, MS);
         }
-        let expected = case.admission.service_time();
-        assert!(expected > 4 * MS && expected < 6 * MS, "{expected:?}");
+        assert_eq!(case.service_time(), 2 * MS);
+        case.admission.record_refusal(case.now);
+        assert_eq!(case.service_time(), 2 * MS, "no answer was late");
+        case.admission.record_late_answer(case.now);
+        assert_eq!(case.service_time(), 9 * MS);
+        case.now += 119 * MS;
+        case.admission.record_refusal(case.now);
+        case.now += 119 * MS;
+        assert_eq!(case.service_time(), 9 * MS);
+        case.now += MS;
+        assert_eq!(case.service_time(), 2 * MS, "eight timeouts after the last refusal");
+    }
+
+    #[test]
+    fn sixteen_calls_are_remembered() {
+        let mut case = Case::new();
+        case.admission.record_late_answer(case.now);
+        for service in [9, 4].into_iter().chain([2; 14]) {
+            case.measure(service * MS, MS);
+        }
+        assert_eq!(case.service_time(), 9 * MS);
+        case.measure(2 * MS, MS);
+        assert_eq!(case.service_time(), 4 * MS);
+    }
+
+    #[test]
+    fn the_slow_first_calls_of_a_burst_say_nothing_of_the_next_ones() {
+        let mut case = Case::new();
+        case.measure(MS, MS);
+        case.admission.forget();
+        case.measure(8 * MS, MS);
+        assert_eq!(case.service_time(), MS);
+        case.admission.record_late_answer(case.now);
+        assert_eq!(case.service_time(), 8 * MS);
     }
 
     #[test]
@@ -194,13 +261,13 @@ mod tests {
         for _ in 0..50 {
             case.measure(100 * MS, 14 * MS);
         }
-        assert_eq!(case.admission.service_time(), 15 * MS / 8 * 7);
-        assert!(case.admission.queue_capacity().is_some_and(|few| few < 50));
+        assert_eq!(case.service_time(), 15 * MS / 8 * 7);
+        assert!(case.queue_capacity().is_some_and(|few| few < 50));
         for _ in 0..50 {
             case.measure(MS, MS);
         }
-        assert!(case.admission.service_time() < 3 * MS);
-        assert!(case.admission.queue_capacity().is_some_and(|many| many > 500));
+        assert!(case.service_time() < 3 * MS);
+        assert!(case.queue_capacity().is_some_and(|many| many > 500));
     }
 
     #[test]
@@ -209,9 +276,9 @@ mod tests {
         for _ in 0..29 {
             case.measure(MS, MS / 2);
         }
-        assert_eq!(case.admission.queue_capacity(), None, "full batches for 14.5 ms");
+        assert_eq!(case.queue_capacity(), None, "full batches for 14.5 ms");
         case.measure(MS, MS / 2);
-        assert!(case.admission.queue_capacity().is_some());
+        assert!(case.queue_capacity().is_some());
     }
 
     #[test]
@@ -219,11 +286,11 @@ mod tests {
         let mut case = Case::new();
         case.overload();
         case.admission.record_dequeue(case.now, &taken(99, false));
-        assert_eq!(case.admission.queue_capacity(), None);
+        assert_eq!(case.queue_capacity(), None);
         // The next burst comes a second later. The pause does not count towards the throughput.
         case.now += 1_000 * MS;
         case.admission.record_dequeue(case.now, &taken(100, true));
-        assert_eq!(case.admission.queue_capacity(), None);
+        assert_eq!(case.queue_capacity(), None);
         case.overload();
     }
 
@@ -232,7 +299,7 @@ mod tests {
         let mut case = Case::new();
         case.overload();
         case.measure(1_000 * MS, 1_000 * MS);
-        assert_eq!(case.admission.queue_capacity(), None, "the measurement begins again");
+        assert_eq!(case.queue_capacity(), None, "the measurement begins again");
     }
 
     #[test]
@@ -242,6 +309,6 @@ mod tests {
             case.measure(100 * MS, 14 * MS);
         }
         case.admission.forget();
-        assert_eq!((case.admission.service_time(), case.admission.queue_capacity()), (Duration::ZERO, None));
+        assert_eq!((case.service_time(), case.queue_capacity()), (Duration::ZERO, None));
     }
 }

@@ -121,7 +121,8 @@ async fn send_batch(node: &NodeState, connection: &mut Connection) {
 /// Sends a batch, and records how long it took and whether it failed.
 async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<Job>) -> FinishedCalls {
     let sent = Instant::now();
-    let deadline = jobs.iter().map(|job| job.deadline).max().unwrap_or(sent);
+    let deadlines = jobs.iter().map(|job| job.deadline);
+    let (first, deadline) = (deadlines.clone().min().unwrap_or(sent), deadlines.max().unwrap_or(sent));
     // Reads a late reply although no caller waits for it: this costs less than a new connection, which would be more
     // work for a slow server.
     let mut sending = pin!(calls::send(connection, jobs, deadline + node.timeout));
@@ -133,6 +134,12 @@ async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<
         node.record_result(Err(&StoreError::Timeout));
         sending.await
     };
-    node.admission.lock().record_call(sent.elapsed());
+    let answered = Instant::now();
+    let mut admission = node.admission.lock();
+    admission.record_call(answered - sent);
+    if answered > first {
+        admission.record_late_answer(answered);
+    }
+    drop(admission);
     calls
 }

@@ -60,14 +60,17 @@ impl NodeState {
     pub(super) fn take_batch(&self) -> Vec<Job> {
         let mut admission = self.admission.lock();
         let now = Instant::now();
-        let answered_at = now + admission.service_time();
+        let answered_at = now + admission.service_time(now);
         let weight = |job: &Job| {
             let is_in_time = !job.is_abandoned() && job.deadline > answered_at;
             is_in_time.then(|| job.request.key_count().max(1))
         };
         let taken = self.queue.take(self.max_batch, weight);
         admission.record_dequeue(now, &taken);
-        let capacity = admission.queue_capacity();
+        if taken.stale.iter().any(|job| !job.is_abandoned()) {
+            admission.record_refusal(now);
+        }
+        let capacity = admission.queue_capacity(now);
         drop(admission);
         // Under overload at least a full batch may wait.
         let bound = capacity.map_or(self.max_queue, |capacity| capacity.max(self.max_batch));

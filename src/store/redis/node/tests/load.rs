@@ -1,5 +1,7 @@
 //! A node under load: bursts and overload.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use tokio::task::JoinSet;
 
 use super::*;
@@ -106,6 +108,20 @@ async fn bursts_after_a_slow_spell_are_decided() {
     server.handle(calls_take(CALL));
     sleep(300 * MS).await;
     case.decides_bursts().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_whose_first_calls_are_slow_is_decided() {
+    let calls = AtomicUsize::new(0);
+    // The second and the third call come with the burst, when the system has much else to do.
+    let server = deciding(move |call| {
+        let is_slow = (1..3).contains(&calls.fetch_add(1, Ordering::Relaxed));
+        Reply::After(if is_slow { 9 * MS } else { MS }, Box::new(Reply::granted(call)))
+    });
+    let case = case(&RedisOptions { connections: 2, ..options() }, NoopObserver);
+    case.decide().await.expect("an answer");
+    assert_eq!(case.burst(900).await, Tally { decided: 900, ..Tally::default() });
+    assert_eq!(sizes(&server), [1, 128, 128, 128, 128, 128, 128, 128, 4]);
 }
 
 #[tokio::test(start_paused = true)]
