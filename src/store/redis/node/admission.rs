@@ -20,6 +20,9 @@ const EWMA_DIVISOR: u64 = 8;
 /// How many calls the expected duration of a call is from.
 const RECENT_CALLS: usize = 16;
 
+/// In an overload calls are expected to take their mean duration plus this many mean deviations.
+const DEVIATIONS: u64 = 2;
+
 /// A late answer makes the estimate careful for so many timeouts, and so does each refusal after it.
 const CAREFUL_TIMEOUTS: u32 = 8;
 
@@ -29,10 +32,10 @@ pub(super) struct Admission {
     /// The longest that a decision may take.
     timeout: Duration,
     /// The durations of the last calls.
-    recent_calls: VecDeque<Duration>,
+    recent_us: VecDeque<u64>,
     /// How many of them are of this load: the newest.
     calls_of_load: usize,
-    /// Until when calls are expected to take as long as the longest.
+    /// Until when calls are expected to take longer than their mean.
     careful_until: Option<Instant>,
     /// `None` unless the last batch was full.
     busy: Option<BusyPeriod>,
@@ -52,7 +55,7 @@ impl Admission {
     pub(super) fn new(timeout: Duration) -> Self {
         Self {
             timeout,
-            recent_calls: VecDeque::with_capacity(RECENT_CALLS),
+            recent_us: VecDeque::with_capacity(RECENT_CALLS),
             calls_of_load: 0,
             careful_until: None,
             busy: None,
@@ -61,10 +64,10 @@ impl Admission {
 
     /// Records how long a call took.
     pub(super) fn record_call(&mut self, took: Duration) {
-        if self.recent_calls.len() == RECENT_CALLS {
-            self.recent_calls.pop_front();
+        if self.recent_us.len() == RECENT_CALLS {
+            self.recent_us.pop_front();
         }
-        self.recent_calls.push_back(took);
+        self.recent_us.push_back(micros(took));
         self.calls_of_load = RECENT_CALLS.min(self.calls_of_load + 1);
     }
 
@@ -106,13 +109,22 @@ impl Admission {
     /// of the timeout, so that a server that has become slow is still asked: for the newest requests. They make small
     /// batches, which a server decides sooner.
     pub(super) fn service_time(&self, now: Instant) -> Duration {
-        let Some(longest) = self.recent_calls.iter().rev().take(self.calls_of_load).max() else {
+        if self.calls_of_load == 0 {
             return Duration::ZERO;
-        };
-        // Of all calls: when a burst comes the system has much else to do, and the first calls take long.
-        let shortest = self.recent_calls.iter().min().unwrap_or(longest);
-        let expected = if self.is_careful(now) { longest } else { shortest };
-        (*expected).min(self.timeout / 8 * 7)
+        }
+        // The shortest of all calls: when a burst comes, the system has much else to do, and its first calls take long.
+        let shortest_us = self.recent_us.iter().copied().min().unwrap_or(0);
+        let expected_us = if self.is_careful(now) { self.careful_us() } else { shortest_us };
+        Duration::from_micros(expected_us).min(self.timeout / 8 * 7)
+    }
+
+    /// The mean of the calls of this load plus [`DEVIATIONS`] mean deviations.
+    fn careful_us(&self) -> u64 {
+        let of_load = || self.recent_us.iter().rev().take(self.calls_of_load);
+        let calls = self.calls_of_load.max(1) as u64;
+        let mean = of_load().sum::<u64>() / calls;
+        let deviations: u64 = of_load().map(|took| took.abs_diff(mean)).sum();
+        mean + DEVIATIONS * deviations / calls
     }
 
     /// How many requests can wait and still be decided in time. `None` until every batch was full for one timeout: no
@@ -223,24 +235,39 @@ mod tests {
         case.admission.record_refusal(case.now);
         assert_eq!(case.service_time(), 2 * MS, "no answer was late");
         case.admission.record_late_answer(case.now);
-        assert_eq!(case.service_time(), 9 * MS);
+        // The mean is 5 ms, and the sum of the deviations 8 ms.
+        let careful = Duration::from_micros(5_000 + 2 * 8_000 / 3);
+        assert_eq!(case.service_time(), careful);
         case.now += 119 * MS;
         case.admission.record_refusal(case.now);
         case.now += 119 * MS;
-        assert_eq!(case.service_time(), 9 * MS);
+        assert_eq!(case.service_time(), careful);
         case.now += MS;
         assert_eq!(case.service_time(), 2 * MS, "eight timeouts after the last refusal");
     }
 
     #[test]
-    fn sixteen_calls_are_remembered() {
+    fn a_varying_service_time_is_expected_to_be_longer_than_its_mean() {
         let mut case = Case::new();
         case.admission.record_late_answer(case.now);
-        for service in [9, 4].into_iter().chain([2; 14]) {
+        for _ in 0..50 {
+            case.measure(2 * MS, MS);
+            case.measure(4 * MS, MS);
+        }
+        let expected = case.service_time();
+        assert!(expected > 4 * MS && expected < 6 * MS, "{expected:?}");
+    }
+
+    #[test]
+    fn sixteen_calls_are_remembered() {
+        let mut case = Case::new();
+        for service in [1, 2].into_iter().chain([4; 14]) {
             case.measure(service * MS, MS);
         }
-        assert_eq!(case.service_time(), 9 * MS);
-        case.measure(2 * MS, MS);
+        assert_eq!(case.service_time(), MS);
+        case.measure(4 * MS, MS);
+        assert_eq!(case.service_time(), 2 * MS);
+        case.measure(4 * MS, MS);
         assert_eq!(case.service_time(), 4 * MS);
     }
 
