@@ -23,15 +23,15 @@ const RECENT_CALLS: usize = 16;
 /// In an overload calls are expected to take their mean duration plus this many mean deviations.
 const DEVIATIONS: u64 = 2;
 
-/// A late answer makes the estimate careful for so many timeouts, and so does each refusal after it.
+/// After a late answer the estimate is careful for so many timeouts. Each refusal in this time makes it longer.
 const CAREFUL_TIMEOUTS: u32 = 8;
 
-/// The estimate of one server, and the bound on the queue that follows from it. All times in microseconds.
+/// The estimate of one server, and the bound on the queue that follows from it.
 #[derive(Debug)]
 pub(super) struct Admission {
     /// The longest that a decision may take.
     timeout: Duration,
-    /// The durations of the last calls.
+    /// The durations of the last calls, in microseconds.
     recent_us: VecDeque<u64>,
     /// How many of them are of this load: the newest.
     calls_of_load: usize,
@@ -118,7 +118,7 @@ impl Admission {
         Duration::from_micros(expected_us).min(self.timeout / 8 * 7)
     }
 
-    /// The mean of the calls of this load plus [`DEVIATIONS`] mean deviations.
+    /// The mean of the calls of this load plus [`DEVIATIONS`] mean deviations, in microseconds.
     fn careful_us(&self) -> u64 {
         let of_load = || self.recent_us.iter().rev().take(self.calls_of_load);
         let calls = self.calls_of_load.max(1) as u64;

@@ -130,8 +130,8 @@ impl Node {
     }
 }
 
-/// The answer of a call whose deadline has passed, if the worker can read it at once. When the system has not run a
-/// worker for a while, the deadlines of its calls pass before it has read their answers.
+/// Reads the answer of a call after its deadline, if it has arrived. When the system does not run a worker for a while,
+/// the deadlines of its calls pass before it reads their answers.
 async fn unread_answer(answer: &mut oneshot::Receiver<Decided>) -> Option<Decided> {
     for _ in 0..TURNS_TO_READ {
         yield_now().await;

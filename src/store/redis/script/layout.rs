@@ -61,8 +61,8 @@ pub(super) const GRANT: u8 = 101;
 /// Before a charge that several requests make: their number follows.
 pub(super) const EQUAL: u8 = 102;
 
-/// Before a request with which others agree in everything but their keys: the number of all these requests follows,
-/// then the number of keys and of integers of the reply of each.
+/// Before requests that differ in their keys only. The number of the requests follows, then how many keys each has, and
+/// how many integers the reply to each has.
 pub(super) const ALIKE: u8 = 103;
 
 /// In the features of a request: it has several charges.

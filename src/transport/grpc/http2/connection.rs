@@ -31,8 +31,8 @@ const WINDOW_BYTES: u32 = 1024 * 1024;
 const MAX_FRAME_BYTES: u32 = 16 * 1024;
 /// Of the data that one stream holds for its client.
 const MAX_SEND_BUFFER_BYTES: usize = 16 * 1024;
-/// The most held calls that start in one poll, about as many as arrive in the turn of a connection. Other tasks of the
-/// worker run before the next ones start.
+/// So many held calls start in one poll: about as many as arrive in the turn of a connection. Other tasks of the worker
+/// run before more calls start.
 const STARTS_AT_ONCE: usize = 32;
 /// Accepted at once. Room for more calls is given back.
 const USUAL_CALLS: usize = 64;
