@@ -1,9 +1,11 @@
 //! The load: a closed loop over HTTP/2 with a fixed number of calls in flight, or an open loop with a fixed rate, of
 //! single calls or of bursts.
 //!
-//! The generator uses h2 directly and sends messages that were encoded beforehand, because it shares the cores with the
-//! measured processes. In the open loop the latency of a call counts from the time when it was due, not from the time
-//! when it was sent.
+//! The generator sends messages that were encoded beforehand and uses h2 directly, in the closed loop not even that,
+//! because it shares the cores with the measured processes. In the open loop the latency of a call counts from the time
+//! when it was due, not from the time when it was sent.
+
+mod closed;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -20,6 +22,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_util::either::Either;
+
+const AUTHORITY: &str = "bench";
+const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// How calls are started.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +56,7 @@ pub struct Load {
     pub duration: Duration,
     /// gRPC frames, sent in turn.
     pub messages: Arc<Vec<Bytes>>,
-    /// For connections by TLS, to a server of the name `localhost`.
+    /// For connections by TLS, to a server of the name `localhost`. Not in a closed loop.
     pub tls: Option<Arc<ClientConfig>>,
 }
 
@@ -61,6 +66,8 @@ enum Answer {
     OverLimit,
     /// A gRPC error.
     Error,
+    /// The stream or the connection ended before.
+    Broken,
 }
 
 /// The results of all calls.
@@ -103,20 +110,20 @@ impl Tally {
         self.failure_latency += &other.failure_latency;
     }
 
-    fn record(&mut self, answer: &Result<Answer, h2::Error>, latency: Duration) {
+    fn record(&mut self, answer: &Answer, latency: Duration) {
         let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX).max(1);
         match answer {
-            Ok(Answer::Ok) => self.answered += 1,
-            Ok(Answer::OverLimit) => {
+            Answer::Ok => self.answered += 1,
+            Answer::OverLimit => {
                 self.answered += 1;
                 self.over_limit += 1;
             }
-            Ok(Answer::Error) => {
+            Answer::Error => {
                 self.failed += 1;
                 self.failure_latency.saturating_record(us);
                 return;
             }
-            Err(_) => {
+            Answer::Broken => {
                 self.broken += 1;
                 return;
             }
@@ -149,22 +156,17 @@ fn worker(load: &Load, thread: usize, threads: usize) -> Tally {
     runtime.block_on(local.run_until(async {
         let mut callers = JoinSet::new();
         for connection in (thread..load.connections).step_by(threads) {
-            let sender = connect(load.target, load.tls.clone()).await;
+            let stream = connect(load.target).await;
+            let load = load.clone();
             match load.pace {
                 Pace::Closed { in_flight } => {
                     let each = in_flight / load.connections;
-                    for stream in 0..each {
-                        callers.spawn_local(closed(
-                            sender.clone(),
-                            load.clone(),
-                            connection * 7_919 + stream * 104_729,
-                        ));
-                    }
+                    callers.spawn_local(closed::run(stream, load, each, connection * 7_919));
                 }
                 Pace::Open { per_second } => {
                     let rate = (per_second / load.connections as u64).max(1);
                     let due = move |n| Duration::from_micros(n * 1_000_000 / rate);
-                    callers.spawn_local(open(sender, load.clone(), due));
+                    callers.spawn_local(open(stream, load, due));
                 }
                 Pace::Bursts { calls, every } => {
                     // The calls of a burst that are left over go to the first connections.
@@ -172,7 +174,7 @@ fn worker(load: &Load, thread: usize, threads: usize) -> Tally {
                     let each = calls / connections + u64::from(place < calls % connections);
                     let due = move |n: u64| every * u32::try_from(n / each).expect("a run of days");
                     if each > 0 {
-                        callers.spawn_local(open(sender, load.clone(), due));
+                        callers.spawn_local(open(stream, load, due));
                     }
                 }
             }
@@ -185,9 +187,14 @@ fn worker(load: &Load, thread: usize, threads: usize) -> Tally {
     }))
 }
 
-async fn connect(target: SocketAddr, tls: Option<Arc<ClientConfig>>) -> SendRequest<Bytes> {
+async fn connect(target: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(target).await.expect("the target accepts connections");
     stream.set_nodelay(true).expect("a TCP option");
+    stream
+}
+
+/// Starts HTTP/2 on a connection.
+async fn start_http2(stream: TcpStream, tls: Option<Arc<ClientConfig>>) -> SendRequest<Bytes> {
     let stream = match tls {
         None => Either::Left(stream),
         Some(tls) => {
@@ -208,24 +215,9 @@ async fn connect(target: SocketAddr, tls: Option<Arc<ClientConfig>>) -> SendRequ
     sender
 }
 
-async fn closed(sender: SendRequest<Bytes>, load: Load, mut turn: usize) -> Tally {
-    let (mut tally, head) = (Tally::new(), head());
-    let until = Instant::now() + load.duration;
-    while Instant::now() < until {
-        let started = Instant::now();
-        let message = load.messages[turn % load.messages.len()].clone();
-        turn = turn.wrapping_add(1);
-        tally.record(&call(sender.clone(), head.clone(), message).await, started.elapsed());
-    }
-    tally
-}
-
 /// Makes the n-th call when it is due, at the time `due_after(n)` after the start.
-async fn open(
-    sender: SendRequest<Bytes>,
-    load: Load,
-    due_after: impl Fn(u64) -> Duration + Send + 'static,
-) -> Tally {
+async fn open(stream: TcpStream, load: Load, due_after: impl Fn(u64) -> Duration + Send + 'static) -> Tally {
+    let sender = start_http2(stream, load.tls.clone()).await;
     let (mut tally, head) = (Tally::new(), head());
     let mut calls = JoinSet::new();
     let mut dues = schedule(load.duration, due_after);
@@ -272,14 +264,18 @@ fn schedule(
 
 /// The head of every call.
 fn head() -> http::Request<()> {
-    http::Request::post("http://bench/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
+    http::Request::post(format!("http://{AUTHORITY}{PATH}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .body(())
         .expect("a valid request")
 }
 
-async fn call(
+async fn call(sender: SendRequest<Bytes>, head: http::Request<()>, message: Bytes) -> Answer {
+    answer(sender, head, message).await.unwrap_or(Answer::Broken)
+}
+
+async fn answer(
     sender: SendRequest<Bytes>,
     head: http::Request<()>,
     message: Bytes,
@@ -293,11 +289,20 @@ async fn call(
     let mut answer = Answer::Error;
     while let Some(data) = received.data().await {
         let data = data?;
-        // Five bytes of gRPC frame, then field 1 (overall_code) as a varint: 08 01 = OK, 08 02 = OVER_LIMIT.
-        if let Some([0x08, code]) = data.get(5..7) {
-            answer = if *code == 2 { Answer::OverLimit } else { Answer::Ok };
+        if let Some(code) = overall_code(&data) {
+            answer = code;
         }
         let _ = received.flow_control().release_capacity(data.len());
     }
     Ok(answer)
+}
+
+/// Of the first piece of a message.
+fn overall_code(data: &[u8]) -> Option<Answer> {
+    // Five bytes of gRPC frame, then field 1 (overall_code) as a varint: 08 01 = OK, 08 02 = OVER_LIMIT.
+    match data.get(5..7) {
+        Some([0x08, 2]) => Some(Answer::OverLimit),
+        Some([0x08, _]) => Some(Answer::Ok),
+        _ => None,
+    }
 }
