@@ -7,6 +7,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::task::yield_now;
@@ -23,7 +24,7 @@ use crate::store::redis::connect::{Connection, checkout, checkout_timeout};
 const KEEP_ALIVE_AFTER: Duration = Duration::from_millis(500);
 
 /// A batcher sends when so many requests wait, although the worker may bring more: Redis saves little by larger calls,
-/// and idles meanwhile.
+/// and idles meanwhile. Requests for a hot counter fill the call: Redis decides all of them at the price of one.
 const ENOUGH_REQUESTS: usize = 64;
 
 /// Sends batches until the queue is closed and empty.
@@ -98,10 +99,12 @@ fn fail_waiting(node: &NodeState, failure: &StoreError) {
 
 /// Lets other tasks run until they bring no more requests, or enough wait.
 async fn gather(node: &NodeState) {
+    let is_hot = node.is_hot.load(Ordering::Relaxed);
+    let enough = if is_hot { node.max_batch } else { node.max_batch.min(ENOUGH_REQUESTS) };
     let mut waiting = 0;
     loop {
         let before = std::mem::replace(&mut waiting, node.queue.len());
-        if waiting <= before || waiting >= ENOUGH_REQUESTS.min(node.max_batch) {
+        if waiting <= before || waiting >= enough {
             return;
         }
         yield_now().await;
@@ -134,6 +137,7 @@ async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<
         node.record_result(Err(&StoreError::Timeout));
         sending.await
     };
+    node.is_hot.store(calls::are_hot(&calls), Ordering::Relaxed);
     let answered = Instant::now();
     let mut admission = node.admission.lock();
     admission.record_call(answered - sent);

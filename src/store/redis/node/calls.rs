@@ -11,6 +11,9 @@ use crate::store::redis::connect::Connection;
 use crate::store::redis::error::CommandError;
 use crate::store::redis::script::{Answer, CallOrder, Encoded, ScriptRef, When};
 
+/// A batch is for hot counters if it has so many requests for each charge that is sent.
+const REQUESTS_FOR_HOT_COUNTER: usize = 4;
+
 /// Requests that share one script call.
 struct Call {
     /// In the order of arrival.
@@ -111,6 +114,11 @@ pub(super) fn health(calls: &[FinishedCall]) -> Result<(), &StoreError> {
         }
     }
     health
+}
+
+/// Whether the requests of a batch are for few counters.
+pub(super) fn are_hot(calls: &[FinishedCall]) -> bool {
+    calls.iter().all(|finished| finished.call.order.repeats(REQUESTS_FOR_HOT_COUNTER))
 }
 
 /// Answers all requests.

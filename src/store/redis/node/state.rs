@@ -1,5 +1,6 @@
 //! What the batchers and the probe of one node share.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,6 +22,8 @@ pub(super) struct NodeState {
     pub(super) queue: Queue<Job>,
     pub(super) breaker: SharedBreaker,
     pub(super) admission: Mutex<Admission>,
+    /// Whether the requests of the last batch were for few counters.
+    pub(super) is_hot: AtomicBool,
     /// The prefix of every key.
     pub(super) key_prefix: String,
     /// A slot of the node, for the key of the probe; `None` without a cluster.

@@ -34,25 +34,74 @@ async fn requests_of_tasks_that_are_ready_together_share_a_call() {
     assert_eq!(sizes(&server), [1, 40]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_stream_of_requests_without_end_does_not_delay_a_call() {
-    let server = deciding(Reply::granted);
-    let case = case(&RedisOptions { max_queue: STREAM, ..options() }, NoopObserver);
-    case.decide().await.expect("an answer");
-    // A request more each time before the batcher runs.
-    let (mut asked, mut requests) = (FuturesUnordered::new(), 0);
-    while sizes(&server).len() == 1 {
+/// Asks for one request more each time before the batcher runs, until it sends a call. Returns how many requests that
+/// call has.
+async fn size_of_call_in_a_stream(case: &Case, sizes: &Sizes, request: impl Fn() -> Encoded) -> usize {
+    let (mut asked, mut requests, calls) = (FuturesUnordered::new(), 0, sizes.all().len());
+    while sizes.all().len() == calls {
         assert!(requests < STREAM, "no call is sent");
-        asked.push(case.decide());
+        asked.push(case.node.call(request(), CallMode::Batched(None), Instant::now() + 15 * MS));
         requests += 1;
         if let Some(answer) = asked.next().now_or_never().flatten() {
             answer.expect("an answer");
         }
         yield_now().await;
     }
-    let sent = sizes(&server)[1];
-    assert!((64..=128).contains(&sent), "{sent} requests");
+    let sent = sizes.all()[calls];
     while let Some(answer) = asked.next().await {
         answer.expect("an answer");
     }
+    sent
+}
+
+/// How many requests each call had.
+#[derive(Clone, Default)]
+struct Sizes(Arc<Mutex<Vec<usize>>>);
+
+impl Sizes {
+    fn all(&self) -> Vec<usize> {
+        self.0.lock().clone()
+    }
+}
+
+impl RedisObserver for Sizes {
+    fn batch(&self, requests: usize) {
+        self.0.lock().push(requests);
+    }
+    fn queue_depth(&self, _requests: usize) {}
+    fn lost_undo(&self) {}
+    fn breaker(&self, _transition: BreakerTransition<'_>) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_requests_without_end_does_not_delay_a_call() {
+    deciding(Reply::granted);
+    let sizes = Sizes::default();
+    let case = case(&RedisOptions { max_queue: STREAM, ..options() }, sizes.clone());
+    case.decide().await.expect("an answer");
+    let size = size_of_call_in_a_stream(&case, &sizes, || probe_request("test:", None)).await;
+    assert!((64..128).contains(&size), "{size} requests");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_for_a_hot_counter_fill_the_call() {
+    let sizes = Sizes::default();
+    let sent = sizes.clone();
+    deciding(move |call| match sent.all().last() {
+        // All requests of a call for one counter are a run: their number, the window, its first use.
+        Some(&requests) if requests > 1 && call[2] == "1" => {
+            let run = [1, requests as i64, 0, 1];
+            Reply::Array(run.map(Reply::Int).into())
+        }
+        _ => Reply::granted(call),
+    });
+    let case = case(&RedisOptions { max_queue: STREAM, ..options() }, sizes.clone());
+    let request = probe_request("test:", None);
+    let first = size_of_call_in_a_stream(&case, &sizes, || request.clone()).await;
+    assert!(first < 128, "{first} requests, before the counter is known to be hot");
+    let size = size_of_call_in_a_stream(&case, &sizes, || request.clone()).await;
+    assert_eq!(size, 128, "the bound of a call");
+    size_of_call_in_a_stream(&case, &sizes, || probe_request("test:", None)).await;
+    let size = size_of_call_in_a_stream(&case, &sizes, || probe_request("test:", None)).await;
+    assert!(size < 128, "{size} requests for as many counters");
 }
