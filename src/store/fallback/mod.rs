@@ -63,10 +63,12 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
         if charges.need_no_store() {
             return self.local.store.decide(charges).await;
         }
-        match self.below.decide(charges).await {
-            Ok(outcomes) => Ok(outcomes),
-            Err(error) => self.decide_by_policy(charges, error).await,
-        }
+        let error = match self.below.decide(charges).await {
+            Ok(outcomes) => return Ok(outcomes),
+            Err(error) => error,
+        };
+        // In a box: it is seldom needed, and would make every decision's future larger.
+        Box::pin(self.decide_by_policy(charges, error)).await
     }
 }
 
