@@ -1,9 +1,9 @@
 //! The load: a closed loop over HTTP/2 with a fixed number of calls in flight, or an open loop with a fixed rate, of
 //! single calls or of bursts.
 //!
-//! The generator sends messages that were encoded beforehand and uses h2 directly, in the closed loop not even that,
-//! because it shares the cores with the measured processes. In the open loop the latency of a call counts from the time
-//! when it was due, not from the time when it was sent.
+//! The generator shares the cores with the measured processes, so it costs little: it sends messages that were encoded
+//! beforehand, uses h2 directly in the open loop, and writes the frames itself in the closed loop. In the open loop the
+//! latency of a call counts from the time when it was due, not from the time when it was sent.
 
 mod closed;
 
@@ -66,7 +66,7 @@ enum Answer {
     OverLimit,
     /// A gRPC error.
     Error,
-    /// The stream or the connection ended before.
+    /// None: the stream or the connection ended.
     Broken,
 }
 
@@ -297,7 +297,7 @@ async fn answer(
     Ok(answer)
 }
 
-/// Of the first piece of a message.
+/// The decision in a message; `None` for a further piece of it.
 fn overall_code(data: &[u8]) -> Option<Answer> {
     // Five bytes of gRPC frame, then field 1 (overall_code) as a varint: 08 01 = OK, 08 02 = OVER_LIMIT.
     match data.get(5..7) {

@@ -2,7 +2,7 @@
 //!
 //! It writes and reads HTTP/2 frames (RFC 9113) itself. h2's client takes as much CPU per call as the measured service,
 //! on the same cores: the rate would be that of the generator, and not comparable with redis-benchmark's, which sends
-//! prepared bytes too. An answer is read without HPACK: a gRPC error has no DATA.
+//! prepared bytes too. HPACK of answers is not read: a call without DATA counts as a gRPC error.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -37,6 +37,8 @@ const HEADER_TABLE_SIZE: u16 = 1;
 const MAX_CONCURRENT_STREAMS: u16 = 3;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
+/// The largest payload that every server accepts.
+const MAX_FRAME: usize = 16_384;
 /// Of a connection and of a stream, before any frame changes it.
 const FIRST_WINDOW: u32 = 65_535;
 /// By how much the client enlarges the window of the connection, and after how many bytes it does so again.
@@ -149,7 +151,7 @@ impl<'a> Connection<'a> {
         while let Some(&turn) = self.waiting.front() {
             let message = &self.messages[turn % self.messages.len()];
             let length = i64::try_from(message.len()).expect("a small message");
-            assert!(length <= i64::from(FIRST_WINDOW), "a message larger than the window of a stream");
+            assert!(message.len() <= MAX_FRAME, "a message larger than a frame");
             if length > self.send_window {
                 return;
             }
@@ -177,7 +179,9 @@ impl<'a> Connection<'a> {
                 frame::SETTINGS if flags & ACK == 0 => self.read_settings(payload, calls),
                 frame::PING if flags & ACK == 0 => put_frame(&mut self.out, frame::PING, ACK, 0, payload),
                 frame::GOAWAY => self.stop_starting(),
-                frame::WINDOW_UPDATE if stream == 0 => self.send_window += i64::from(number(payload)),
+                frame::WINDOW_UPDATE if stream == 0 => {
+                    self.send_window += i64::from(window_increment(payload))
+                }
                 _ => {}
             }
             input.advance(FRAME_HEAD + length);
@@ -218,15 +222,20 @@ impl<'a> Connection<'a> {
             self.calls.pop_front();
             self.oldest += 2;
         }
-        if now < self.until && !self.closing {
+        if now >= self.until {
+            return;
+        }
+        if self.closing {
+            self.tally.broken += 1;
+        } else {
             self.waiting.push_back(turn.wrapping_add(1));
         }
     }
 
-    /// The server accepts no more calls on this connection.
+    /// The server accepts no more calls on this connection. The calls that would be next count as broken.
     fn stop_starting(&mut self) {
-        eprintln!("the server ends a connection: it has no load for the rest of this measurement");
         self.closing = true;
+        self.tally.broken += self.waiting.len() as u64;
         self.waiting.clear();
     }
 
@@ -257,6 +266,6 @@ fn put_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]
 }
 
 /// The increment of a WINDOW_UPDATE.
-fn number(mut payload: &[u8]) -> u32 {
+fn window_increment(mut payload: &[u8]) -> u32 {
     payload.get_u32() & 0x7FFF_FFFF
 }

@@ -321,13 +321,13 @@ impl<S: Store, C: Clock> Store for DenyCached<S, C> {
         };
         let sent_us = clock.now_us();
         let _refund = RefundGuard::new(cache, clock, charges);
-        // In a box: it is seldom needed, and would make every decision's future larger.
         let completing = match cache.answer(charges, sent_us) {
             None => None,
             Some(answer) if answer.asked.is_empty() => {
                 cache.hits.fetch_add(1, Ordering::Relaxed);
                 return Ok(answer.outcomes);
             }
+            // In a box: it is seldom needed, and would make every decision's future larger.
             Some(answer) => Some(Box::pin(self.complete(answer, sent_us, cache, clock))),
         };
         if let Some(completing) = completing {

@@ -216,7 +216,8 @@ impl Reset for RedisStore {
 impl Store for RedisStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         let request = Encoded::new(charges, &self.handle.options.key_prefix);
-        // The last two are five times as large as the first: without boxes every decision's future would be.
+        // The futures of the last two are five times as large as that of the first. Without boxes the future of every
+        // decision would be as large as theirs.
         match &self.handle.servers {
             AllServers::Same(Servers::One(node, _)) => {
                 node.call(request, CallMode::Batched(None), self.deadline()).await?.outcomes(charges)

@@ -24,8 +24,10 @@ use crate::store::redis::connect::{Connection, checkout, checkout_timeout};
 const KEEP_ALIVE_AFTER: Duration = Duration::from_millis(500);
 
 /// A batcher sends when so many requests wait, although the worker may bring more: Redis saves little by larger calls,
-/// and idles meanwhile. Requests for a hot counter fill the call: Redis decides all of them at the price of one.
+/// and idles meanwhile.
 const ENOUGH_REQUESTS: usize = 64;
+/// The same after a batch for hot counters: a call costs Redis hardly more if it has twice as many of these requests.
+const ENOUGH_FOR_HOT_COUNTERS: usize = 128;
 
 /// Sends batches until the queue is closed and empty.
 pub(super) async fn run(node: Arc<NodeState>) {
@@ -99,8 +101,8 @@ fn fail_waiting(node: &NodeState, failure: &StoreError) {
 
 /// Lets other tasks run until they bring no more requests, or enough wait.
 async fn gather(node: &NodeState) {
-    let is_hot = node.is_hot.load(Ordering::Relaxed);
-    let enough = if is_hot { node.max_batch } else { node.max_batch.min(ENOUGH_REQUESTS) };
+    let was_hot = node.last_batch_was_hot.load(Ordering::Relaxed);
+    let enough = node.max_batch.min(if was_hot { ENOUGH_FOR_HOT_COUNTERS } else { ENOUGH_REQUESTS });
     let mut waiting = 0;
     loop {
         let before = std::mem::replace(&mut waiting, node.queue.len());
@@ -137,7 +139,9 @@ async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<
         node.record_result(Err(&StoreError::Timeout));
         sending.await
     };
-    node.is_hot.store(calls::are_hot(&calls), Ordering::Relaxed);
+    if let Some(was_hot) = calls::are_hot(&calls) {
+        node.last_batch_was_hot.store(was_hot, Ordering::Relaxed);
+    }
     let answered = Instant::now();
     let mut admission = node.admission.lock();
     admission.record_call(answered - sent);

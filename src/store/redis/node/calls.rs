@@ -11,7 +11,7 @@ use crate::store::redis::connect::Connection;
 use crate::store::redis::error::CommandError;
 use crate::store::redis::script::{Answer, CallOrder, Encoded, ScriptRef, When};
 
-/// A batch is for hot counters if it has so many requests for each charge that is sent.
+/// The counters of a batch are hot if it has at least this many requests for each group that is sent, on average.
 const REQUESTS_FOR_HOT_COUNTER: usize = 4;
 
 /// Requests that share one script call.
@@ -116,9 +116,13 @@ pub(super) fn health(calls: &[FinishedCall]) -> Result<(), &StoreError> {
     health
 }
 
-/// Whether the requests of a batch are for few counters.
-pub(super) fn are_hot(calls: &[FinishedCall]) -> bool {
-    calls.iter().all(|finished| finished.call.order.repeats(REQUESTS_FOR_HOT_COUNTER))
+/// Whether the counters of a batch are hot. `None` for a batch that is too small to tell.
+pub(super) fn are_hot(calls: &[FinishedCall]) -> Option<bool> {
+    let sizes = calls.iter().map(|FinishedCall { call, .. }| (call.jobs.len(), call.order.groups()));
+    let (requests, groups) = sizes.fold((0, 0), |(requests, groups), (of_call, sent)| {
+        (requests + of_call, groups + sent.unwrap_or(of_call))
+    });
+    (requests >= REQUESTS_FOR_HOT_COUNTER).then_some(groups * REQUESTS_FOR_HOT_COUNTER <= requests)
 }
 
 /// Answers all requests.

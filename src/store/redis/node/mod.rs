@@ -65,7 +65,7 @@ impl Node {
             queue: Queue::new(options.max_queue),
             breaker: SharedBreaker::new(options.breaker, Arc::clone(queue_depth.observer())),
             admission: Mutex::new(Admission::new(options.timeout)),
-            is_hot: AtomicBool::new(false),
+            last_batch_was_hot: AtomicBool::new(false),
             key_prefix: options.key_prefix.clone(),
             probe_slot: Mutex::new(None),
             probe_mode: match options.topology {

@@ -22,8 +22,8 @@ pub(super) struct NodeState {
     pub(super) queue: Queue<Job>,
     pub(super) breaker: SharedBreaker,
     pub(super) admission: Mutex<Admission>,
-    /// Whether the requests of the last batch were for few counters.
-    pub(super) is_hot: AtomicBool,
+    /// Whether the last batch had several requests for each counter. A batch of a few requests changes nothing.
+    pub(super) last_batch_was_hot: AtomicBool,
     /// The prefix of every key.
     pub(super) key_prefix: String,
     /// A slot of the node, for the key of the probe; `None` without a cluster.

@@ -73,10 +73,9 @@ impl CallOrder {
         Self { groups, keys_repeat: counters.keys_repeat }
     }
 
-    /// Whether there are at least so many requests for each group that is sent.
-    pub(crate) fn repeats(&self, times: usize) -> bool {
-        let groups = self.groups.as_ref();
-        groups.is_some_and(|groups| groups.groups.len() * times <= groups.group_of.len())
+    /// How many groups are sent; `None` if each request is sent for itself.
+    pub(crate) fn groups(&self) -> Option<usize> {
+        self.groups.as_ref().map(|groups| groups.groups.len())
     }
 
     /// The command that decides the requests, the same as those given to [`CallOrder::new`].

@@ -47,6 +47,14 @@ fn equal_charges_on_one_counter_are_sent_once_where_the_first_was() {
 }
 
 #[test]
+fn groups_are_counted() {
+    let groups =
+        |keys: &[&str]| CallOrder::new(keys.iter().map(|key| hit(key)).collect::<Vec<_>>().iter()).groups();
+    assert_eq!(groups(&["a", "b", "a", "a", "b"]), Some(2));
+    assert_eq!((groups(&["a", "b", "c"]), groups(&["a"])), (None, None));
+}
+
+#[test]
 fn requests_without_a_repetition_keep_their_order() {
     for requests in [vec![], vec![hit("a")], vec![hit("a"), hit("b"), cost("a", Cost::take(2))]] {
         assert!(CallOrder::new(requests.iter()).groups.is_none(), "{requests:?}");
