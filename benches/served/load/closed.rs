@@ -111,13 +111,13 @@ pub async fn run(mut stream: TcpStream, load: Load, calls: usize, first_turn: us
     }
     connection.start_waiting(Instant::now());
     let mut input = BytesMut::with_capacity(RECEIVE_BUFFER);
-    while connection.in_flight > 0 {
+    while connection.in_flight > 0 || !connection.waiting.is_empty() {
         let sent = stream.write_all(&connection.out).await;
         connection.out.clear();
         input.reserve(RECEIVE_BUFFER);
         let read = stream.read_buf(&mut input).await;
         if sent.is_err() || !matches!(read, Ok(1..)) {
-            connection.tally.broken += connection.in_flight as u64;
+            connection.tally.broken += (connection.in_flight + connection.waiting.len()) as u64;
             break;
         }
         connection.receive(&mut input, Instant::now(), calls);
