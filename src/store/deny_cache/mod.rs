@@ -327,7 +327,8 @@ impl<S: Store, C: Clock> Store for DenyCached<S, C> {
                 cache.hits.fetch_add(1, Ordering::Relaxed);
                 return Ok(answer.outcomes);
             }
-            // In a box: it is seldom needed, and would make every decision's future larger.
+            // In a box, and awaited when the answer has gone into it: it is seldom needed, and the future of every
+            // decision would be larger.
             Some(answer) => Some(Box::pin(self.complete(answer, sent_us, cache, clock))),
         };
         if let Some(completing) = completing {
