@@ -7,7 +7,6 @@ mod active_rules;
 mod background;
 mod endpoints;
 mod huge_pages;
-mod mapping;
 mod open_files;
 mod options;
 mod read_rules;
@@ -36,7 +35,6 @@ pub use huge_pages::refuse_huge_pages;
 pub use read_rules::{ReadRules, ReadRulesError, read_rules};
 pub use rules::{RuleStartError, load_options};
 
-use mapping::MappingError;
 use open_files::PortBounds;
 use rules::RuleWatcher;
 use stores::Stores;
@@ -61,8 +59,6 @@ pub enum AppError {
     },
     #[error(transparent)]
     Tls(#[from] TlsStartError),
-    #[error("metrics.mapping_file: {0}")]
-    Mapping(#[from] MappingError),
     #[error("traces.ca_file: {0}")]
     Traces(#[from] CollectorTlsError),
     #[error("server.admin.token_file: {0}")]
@@ -85,7 +81,6 @@ impl AppError {
         match self {
             Self::Bind { setting, .. } => Some(setting),
             Self::Tls(error) => Some(error.setting()),
-            Self::Mapping(_) => Some("metrics.mapping_file"),
             Self::Traces(_) => Some("traces.ca_file"),
             Self::AdminToken(_) => Some("server.admin.token_file"),
             _ => None,
@@ -151,7 +146,7 @@ impl App {
     /// [`AppError`] when the rules or the certificates cannot be used, or a port cannot be bound.
     pub async fn prepare(settings: Settings, log: LogQueue) -> Result<Self, AppError> {
         let bounds = PortBounds::within(open_files::raise_limit(), settings.server.connections_per_address);
-        let metrics_options = metrics_options(&settings)?;
+        let metrics_options = metrics_options(&settings);
         let (metrics, statsd) = match settings.metrics.statsd.clone() {
             Some(statsd) => {
                 let (metrics, timings) = Metrics::with_timings(&metrics_options)?;
@@ -214,18 +209,14 @@ impl App {
     }
 }
 
-fn metrics_options(settings: &Settings) -> Result<MetricsOptions, MappingError> {
+fn metrics_options(settings: &Settings) -> MetricsOptions {
     let written = &settings.metrics;
-    let response_time = match &written.mapping_file {
-        Some(path) => mapping::response_time(path, written.response_time)?,
-        None => written.response_time,
-    };
-    Ok(MetricsOptions {
+    MetricsOptions {
         near_limit_ppm: settings.near_limit_ppm,
         extra_tags: written.extra_tags.clone(),
-        response_time,
+        response_time: written.response_time,
         values_per_rule: written.values_per_rule,
-    })
+    }
 }
 
 /// Only the user of this process can open a Unix socket.

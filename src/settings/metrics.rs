@@ -1,8 +1,6 @@
-//! `metrics.*`: where the metrics are and go, their labels, and the mapping of envoyproxy/ratelimit.
+//! `metrics.*`: where the metrics are and go, and their labels.
 
-use std::path::PathBuf;
-
-use super::parsers::{Parser, count, listen_address_or_off, one_of, optional_path};
+use super::parsers::{Parser, count, listen_address_or_off, one_of};
 use super::reader::Reader;
 use super::statsd::statsd_from_reader;
 use crate::telemetry::metrics::{ExtraTags, ResponseTimeUnit};
@@ -19,10 +17,8 @@ pub struct Metrics {
     pub extra_tags: ExtraTags,
     /// `metrics.values_per_rule`
     pub values_per_rule: usize,
-    /// `metrics.response_time`, unless the mapping says otherwise.
+    /// `metrics.response_time`
     pub response_time: ResponseTimeUnit,
-    /// `metrics.mapping_file`
-    pub mapping_file: Option<PathBuf>,
     /// `metrics.statsd.*`; `None` if the address is `off`.
     pub statsd: Option<StatsdOptions>,
 }
@@ -43,7 +39,6 @@ impl Metrics {
             path: reader.take("metrics.path", "/metrics", path),
             values_per_rule: reader.take("metrics.values_per_rule", "1000", count(0..=100_000)),
             response_time: reader.take("metrics.response_time", "seconds", one_of(units)),
-            mapping_file: reader.take("metrics.mapping_file", "", optional_path()),
             statsd: statsd_from_reader(reader, &extra_tags),
             extra_tags,
         }

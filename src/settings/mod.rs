@@ -140,6 +140,7 @@ impl Settings {
             warnings.extend(envoy_ratelimit::add_translated(layer, translation.layer, &catalogue));
         }
         warnings.extend(unread::unread_variables(&variables).iter().map(ToString::to_string));
+        warnings.extend(unread::take_without_effect(&mut written.layer));
         let mut reader = Reader::new(written.layer, written.problems);
         let settings = Self::from_reader(&mut reader);
         variables.iter().for_each(|(name, _)| reader.refuse_misspelled(name));

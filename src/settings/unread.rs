@@ -1,8 +1,9 @@
-//! Misspelled names of ours in the environment. An operator who sets one expects an effect.
+//! Settings without an effect: misspelled names of ours in the environment, and settings that no longer do anything.
+//! An operator who sets one expects an effect.
 
 use std::fmt;
 
-use super::layers::{PREFIX, SEPARATOR};
+use super::layers::{Layer, PREFIX, RawSetting, SEPARATOR};
 use super::service_link::is_service_link;
 
 /// A variable that has no effect. Its value may be a password, so it is not kept.
@@ -17,6 +18,22 @@ impl fmt::Display for UnreadVariable {
             "environment variable {name} is not read: settings are {PREFIX}{SEPARATOR}SECTION{SEPARATOR}KEY"
         )
     }
+}
+
+/// Settings of earlier versions, each with what holds instead.
+const WITHOUT_EFFECT: [(&str, &str); 1] = [(
+    "metrics.mapping_file",
+    "names and labels of the metrics stay those of the default mapping, and metrics.response_time sets the unit of the \
+     response times",
+)];
+
+/// Takes the settings without an effect out of `written`, and returns a warning for each.
+pub(super) fn take_without_effect(written: &mut Layer) -> Vec<String> {
+    let warn = |(key, instead): &(&str, &str)| {
+        let RawSetting { origin, .. } = written.remove(*key)?;
+        Some(format!("{origin}: {key} has no effect: {instead}"))
+    };
+    WITHOUT_EFFECT.iter().filter_map(warn).collect()
 }
 
 /// The given variables that have no effect although their names promise one.

@@ -42,7 +42,6 @@ const ALLOWED_IMPORTS: [(&str, &[&str]); 18] = [
             "telemetry",
             "transport",
             "xds",
-            "yaml",
         ],
     ),
     ("main", &["cli"]),

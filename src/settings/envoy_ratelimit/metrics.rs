@@ -1,4 +1,4 @@
-//! The port, the labels and the mapping of the metrics.
+//! The port and the labels of the metrics.
 
 use super::draft::Draft;
 use super::go_syntax::parse_map;
@@ -10,7 +10,6 @@ const USE: &str = "USE_PROMETHEUS";
 const DISABLE: &str = "DISABLE_STATS";
 const ADDRESS: &str = "PROMETHEUS_ADDR";
 const PATH: &str = "PROMETHEUS_PATH";
-const MAPPING: &str = "PROMETHEUS_MAPPER_YAML";
 const MILLISECONDS: &str = "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS";
 
 pub(super) fn translate(draft: &mut Draft) {
@@ -23,7 +22,7 @@ pub(super) fn translate(draft: &mut Draft) {
     } else if draft.values.flag(USE) {
         translate_port(draft, path);
     } else {
-        for name in [ADDRESS, PATH, MAPPING, MILLISECONDS] {
+        for name in [ADDRESS, PATH, MILLISECONDS] {
             if draft.values.is_set(name) {
                 draft.values.warn(format!("{name} has no meaning without {USE}=true"));
             }
@@ -68,8 +67,6 @@ fn translate_port(draft: &mut Draft, path: String) {
     } else {
         draft.set_if_given("metrics.path", path, PATH);
     }
-    let mapping = draft.values.text(MAPPING).to_owned();
-    draft.set_if_given("metrics.mapping_file", mapping, MAPPING);
     let unit = if draft.values.flag(MILLISECONDS) { "milliseconds" } else { "seconds" };
     draft.set_if_given("metrics.response_time", unit, MILLISECONDS);
 }

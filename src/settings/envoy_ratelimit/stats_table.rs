@@ -20,6 +20,11 @@ pub(super) static MEMCACHED: [ReferenceVariable; 9] = [
 
 const STATSD_ADDRESS: &[&str] = &["metrics.statsd.address"];
 
+const BUILT_IN_MAPPING: Effect = Meaningless(
+    "the file is not read: names and labels of the metrics stay those of the default mapping; \
+     `PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS` sets the unit of the response times",
+);
+
 pub(super) static STATS: [ReferenceVariable; 13] = [
     ReferenceVariable::own(
         "USE_DOG_STATSD",
@@ -53,18 +58,14 @@ pub(super) static STATS: [ReferenceVariable; 13] = [
         .but("a port in use ends the start; an empty value is no port; no `/debug/pprof/`"),
     ReferenceVariable::common("PROMETHEUS_PATH", Text, "/metrics", Sets(&["metrics.path"]))
         .but("an empty value is the default"),
-    ReferenceVariable::own("PROMETHEUS_MAPPER_YAML", Text, "", Sets(&["metrics.mapping_file"]))
-        .but(
-            "the files of `envoyproxy/ratelimit` and Envoy Gateway are known by their content; other rules end the \
-             start; without the file the built-in mapping is used, with a warning: there no name is mapped",
-        ),
+    ReferenceVariable::own("PROMETHEUS_MAPPER_YAML", Text, "", BUILT_IN_MAPPING),
     ReferenceVariable::own(
         "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
         Flag,
         "false",
         Sets(&["metrics.response_time"]),
     )
-    .but("`PROMETHEUS_MAPPER_YAML` decides if its file is there"),
+    .but("a mapping with milliseconds, as Envoy Gateway mounts it, is replaced by this variable"),
 ];
 
 const TRACES_ENDPOINT: Effect = Sets(&["traces.endpoint"]);

@@ -122,7 +122,7 @@ pub const DIFFERENCES: [Difference; 9] = [
             (r#"ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"}"#, 4),
             (r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#, 4),
         ],
-        documented: "If the mapping file does not exist",
+        documented: "A mapping file is not read",
     },
 ];
 
