@@ -44,9 +44,9 @@ fn compile_discovery(out: &Path) -> Result<(), Box<dyn Error>> {
     let folder = out.join("discovery");
     fs::create_dir_all(&folder)?;
     tonic_prost_build::configure()
+        // The stream is opened by src/xds/stream.rs.
         .build_server(false)
-        // The connection is made by src/xds/connect.rs.
-        .build_transport(false)
+        .build_client(false)
         .out_dir(&folder)
         .include_file("discovery.rs")
         .emit_rerun_if_changed(false)

@@ -12,6 +12,7 @@ pub mod counters;
 pub mod engine;
 pub mod limiter;
 pub mod markup;
+mod protobuf;
 pub mod replay;
 pub mod rules;
 pub mod settings;

@@ -28,7 +28,7 @@ pub use load::{
     AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,
 };
 pub use own_thread::on_own_thread;
-pub use problem::{Problem, Problems};
+pub use problem::{Problem, Problems, escaped};
 pub use reload::{Change, Reloader, watch};
 pub use resource::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 pub use show::{Description, describe, rlconfig, schema};

@@ -107,8 +107,10 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Escapes line breaks and other control characters: a problem is one line, and may quote any text of a file.
-pub(super) fn escaped(text: String) -> String {
+/// Escapes line breaks and other control characters: a problem is one line, and may quote any text of a file or of a
+/// server.
+#[must_use]
+pub fn escaped(text: String) -> String {
     if !text.contains(char::is_control) {
         return text;
     }

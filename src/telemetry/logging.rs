@@ -2,7 +2,8 @@
 //! per line. Each module decides what it logs; never descriptor values, counter keys or URLs with credentials.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::io::{self, IsTerminal};
+use std::borrow::Cow;
+use std::io::{self, IsTerminal, Write};
 use std::thread;
 
 use tracing::subscriber::SetGlobalDefaultError;
@@ -63,7 +64,9 @@ pub fn init(filter: &Filter, format: Format) -> Result<LogQueue, LoggingError> {
         .with_writer(queue.clone());
     match format {
         Format::Text => {
-            tracing::subscriber::set_global_default(lines.finish().with(LibraryLines::default()))?
+            let records = queue.clone();
+            let lines = lines.with_writer(move || TextRecords(records.clone()));
+            tracing::subscriber::set_global_default(lines.finish().with(LibraryLines::default()))?;
         }
         Format::Json => {
             let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false);
@@ -76,6 +79,40 @@ pub fn init(filter: &Filter, format: Format) -> Result<LogQueue, LoggingError> {
     }
     queue.start_writing(io::stderr()).map_err(LoggingError::Thread)?;
     Ok(queue)
+}
+
+/// Writes records of the text format, whose texts may come from a server or a client of ours.
+struct TextRecords(LogQueue);
+
+/// The subscriber formats a record and writes it in one call.
+impl Write for TextRecords {
+    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        self.0.push(&of_one_start(record));
+        Ok(record.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The record with each line after its first one indented, so that no text within a record can look like a record of
+/// its own. The subscriber escapes ESC and other control characters, but neither line feeds nor carriage returns.
+fn of_one_start(record: &[u8]) -> Cow<'_, [u8]> {
+    let text = record.strip_suffix(b"\n").unwrap_or(record);
+    if !text.iter().any(|byte| b"\n\r".contains(byte)) {
+        return Cow::Borrowed(record);
+    }
+    let mut written = Vec::with_capacity(record.len() + 64);
+    for &byte in text {
+        match byte {
+            b'\n' => written.extend_from_slice(b"\n    "),
+            b'\r' => written.extend_from_slice(b"\\r"),
+            byte => written.push(byte),
+        }
+    }
+    written.push(b'\n');
+    Cow::Owned(written)
 }
 
 /// Logs panics from now on. The standard library writes them to standard error itself, and a reader that has stopped
@@ -113,6 +150,20 @@ mod tests {
         ];
         for (written, accepted) in cases {
             assert_eq!(Filter::parse(written).is_some(), accepted, "{written}");
+        }
+    }
+
+    #[test]
+    fn a_text_within_a_record_does_not_look_like_a_record() {
+        // (formatted, written)
+        let table: [(&[u8], &[u8]); 4] = [
+            (b"INFO serving\n", b"INFO serving\n"),
+            (b"ERROR a\n2026 INFO forged\n", b"ERROR a\n    2026 INFO forged\n"),
+            (b"ERROR a\r2026 INFO forged\r\n", b"ERROR a\\r2026 INFO forged\\r\n"),
+            (b"ERROR two problems:\na.yaml:1: x\n\n", b"ERROR two problems:\n    a.yaml:1: x\n    \n"),
+        ];
+        for (formatted, written) in table {
+            assert_eq!(of_one_start(formatted), written, "{:?}", String::from_utf8_lossy(formatted));
         }
     }
 

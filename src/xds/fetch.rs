@@ -13,7 +13,7 @@ use super::resources::decode_all;
 use super::stream::{OpenStream, StreamEnd, open};
 use super::subscription::{Subscription, TYPE_URL};
 use super::tls::ClientTls;
-use crate::rules::RuleResource;
+use crate::rules::{RuleResource, escaped};
 use crate::telemetry::metrics::XdsFailure;
 
 /// A server sends its rules within milliseconds, or none: one that has none for a client does not answer.
@@ -63,7 +63,7 @@ pub async fn fetch(options: &XdsOptions) -> Result<Fetched, XdsFetchError> {
     let answered = tokio::time::timeout(ANSWER_WITHIN, asking).await.map_err(no_rules)?;
     let answer = answered.map_err(|end| failed(end.failure(), end.reason()))?;
     if answer.type_url != TYPE_URL {
-        return Err(XdsFetchError::Type(answer.type_url));
+        return Err(XdsFetchError::Type(escaped(answer.type_url)));
     }
     Ok(Fetched { version: answer.version_info, resources: decode_all(answer.resources) })
 }

@@ -4,10 +4,12 @@
 //! [`ResourceSink`], which checks them and puts them in force, and reports the result to the server. Decides nothing.
 //!
 //! One stream at a time: `connect` makes a connection, `stream` speaks on it, `client` repeats both for ever.
-//! `subscription` builds the requests, `pace` and `backoff` say when to wait. `fetch` asks once, for commands.
+//! `subscription` builds the requests, `codec` bounds the answers, `pace` and `backoff` say when to wait. `fetch` asks
+//! once, for commands.
 
 mod backoff;
 mod client;
+mod codec;
 mod connect;
 mod farewell;
 mod fetch;

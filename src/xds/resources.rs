@@ -12,7 +12,7 @@ use super::pb::ratelimit::config::ratelimit::v3::{
 };
 use super::subscription::TYPE_URL;
 use crate::engine::{Metadata, Unit};
-use crate::rules::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
+use crate::rules::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource, escaped};
 
 /// The bytes of a set of resources, to tell whether two answers say the same.
 pub(super) type Fingerprint = [u8; 32];
@@ -39,12 +39,13 @@ pub(super) fn decode_all(resources: Vec<Any>) -> Vec<RuleResource> {
 fn decode(index: usize, resource: &Any) -> RuleResource {
     let unnamed = || format!("resource {}", index + 1);
     if resource.type_url != TYPE_URL {
-        let reason = format!("mismatched message type: got \"{}\", want \"{TYPE_URL}\"", resource.type_url);
+        let found = escaped(resource.type_url.clone());
+        let reason = format!("mismatched message type: got \"{found}\", want \"{TYPE_URL}\"");
         return RuleResource { name: unnamed().into(), rules: Err(reason) };
     }
     match RateLimitConfig::decode(resource.value.as_slice()) {
         Ok(config) => {
-            let name = if config.name.is_empty() { unnamed() } else { config.name };
+            let name = if config.name.is_empty() { unnamed() } else { escaped(config.name) };
             let descriptors = config.descriptors.into_iter().map(descriptor).collect();
             let rules = ResourceRules { domain: config.domain, descriptors };
             RuleResource { name: name.into(), rules: Ok(rules) }

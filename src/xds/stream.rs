@@ -4,26 +4,35 @@ use std::error::Error;
 use std::future::{Future, ready};
 use std::iter::successors;
 use std::pin::{Pin, pin};
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::{once, unfold};
+use http::uri::PathAndQuery;
 use prost_types::Any;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
+use tonic::client::Grpc;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 
+use super::codec::DiscoveryCodec;
 use super::options::XdsOptions;
 use super::pace::RefusalPace;
-use super::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use super::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use super::resources::{Fingerprint, decode_all, fingerprint};
 use super::state::XdsState;
 use super::subscription::{Subscription, TYPE_URL};
 use crate::clock::{Clock as _, SystemClock};
-use crate::rules::RuleResource;
+use crate::rules::{RuleResource, escaped};
 use crate::telemetry::metrics::{XdsAnswer, XdsFailure, XdsMeter};
+
+/// The method whose stream carries all resources.
+const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+
+/// Between two answers that are read: each answer is a line of the log, and a server need not wait for requests.
+const ANSWER_PAUSE: Duration = Duration::from_millis(100);
 
 /// Requests that the server has not read yet. Each answers an answer, so a server that reads none of so many is broken.
 const MAX_UNREAD_REQUESTS: usize = 16;
@@ -73,7 +82,8 @@ impl StreamEnd {
                 let first = status.source();
                 let causes = successors(first, |&cause| cause.source()).map(|cause| format!(": {cause}"));
                 let code = status.code();
-                format!("the stream failed: {code:?}: {}{}", status.message(), causes.collect::<String>())
+                let reason = format!("{code:?}: {}{}", status.message(), causes.collect::<String>());
+                format!("the stream failed: {}", escaped(reason))
             }
         }
     }
@@ -149,15 +159,17 @@ impl<S: ResourceSink> Session<S> {
             Err(status) => return StreamEnd::Failed(status),
         };
         let mut pending: Option<Reply> = None;
+        let mut next_answer = Instant::now();
         loop {
             let due = pending.as_ref().map_or_else(Instant::now, |reply| reply.due);
             tokio::select! {
                 () = &mut interrupt => return StreamEnd::Interrupted,
-                message = stream.message() => match message {
+                message = after(next_answer, stream.message()) => match message {
                     Ok(Some(answer)) => {
                         *answers += 1;
                         // It replaces a refusal that waits: the server waits for the newest nonce.
                         pending = Some(self.answer(answer).await);
+                        next_answer = Instant::now() + ANSWER_PAUSE;
                     }
                     Ok(None) => return StreamEnd::Closed,
                     Err(status) => return StreamEnd::Failed(status),
@@ -221,6 +233,12 @@ impl<S: ResourceSink> Session<S> {
     }
 }
 
+/// Runs `future` from `start` on.
+async fn after<T>(start: Instant, future: impl Future<Output = T>) -> T {
+    sleep_until(start).await;
+    future.await
+}
+
 /// Opens a stream, and sends its first request. The server may open its side only with its first answer, which may take
 /// days: only keep-alive limits the wait.
 pub(super) async fn open(
@@ -233,9 +251,13 @@ pub(super) async fn open(
     let further = unfold(queue, |mut queue| async { Some((queue.recv().await?, queue)) });
     let mut request = Request::new(once(ready(first)).chain(further));
     *request.metadata_mut() = headers.clone();
-    let mut client =
-        AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(max_message_bytes);
-    let answers = client.stream_aggregated_resources(request).await?.into_inner();
+    let mut client = Grpc::new(channel).max_decoding_message_size(max_message_bytes);
+    client
+        .ready()
+        .await
+        .map_err(|error| Status::unavailable(format!("the connection has ended: {error}")))?;
+    let answers =
+        client.streaming(request, PathAndQuery::from_static(METHOD), DiscoveryCodec).await?.into_inner();
     Ok(OpenStream { requests, answers })
 }
 
@@ -276,7 +298,7 @@ impl<S: ResourceSink> Applier<S> {
         let loaded = if type_url == TYPE_URL {
             self.sink.replace(decode_all(resources))
         } else {
-            Err(format!("the answer is of type \"{type_url}\""))
+            Err(format!("the answer is of type \"{}\"", escaped(type_url.to_owned())))
         };
         match loaded {
             Ok(()) => {

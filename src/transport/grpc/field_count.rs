@@ -1,7 +1,7 @@
 //! Counts the fields of an encoded request before it is decoded: an empty descriptor takes two bytes of the message and
-//! a hundred in memory, so a message of 4 MiB could hold two million. Knows of the protobuf encoding what is needed to
-//! walk over it, and allocates nothing.
+//! a hundred in memory, so a message of 4 MiB could hold two million.
 
+use crate::protobuf::{Fields, UncountableFields};
 use crate::transport::{Bounds, DecisionCallError, DescriptorError, MessageError, RequestError};
 
 /// Shorter messages are not counted: decoding so few fields costs less than a decision.
@@ -29,6 +29,10 @@ pub(super) fn check(message: &[u8], bounds: &Bounds) -> Result<(), DecisionCallE
     count.first_excess.map_or(Ok(()), |excess| Err(excess.into()))
 }
 
+fn malformed(cause: UncountableFields) -> MessageError {
+    MessageError::Malformed { cause: cause.to_string() }
+}
+
 struct FieldCount<'b> {
     bounds: &'b Bounds,
     fields: usize,
@@ -39,9 +43,9 @@ impl FieldCount<'_> {
     /// Adds the fields of a message. Returns the number of its descriptors or entries.
     fn add(&mut self, message: &[u8], kind: Kind) -> Result<usize, MessageError> {
         let max = self.bounds.max_fields();
-        let mut fields = Fields { rest: message, open_groups: 0 };
+        let mut fields = Fields::of_message(message);
         let mut elements = 0;
-        while let Some(field) = fields.next()? {
+        while let Some(field) = fields.next_field().map_err(malformed)? {
             self.fields += 1;
             if self.fields > max {
                 return Err(MessageError::ManyFields { max });
@@ -81,76 +85,6 @@ impl FieldCount<'_> {
         if count > max {
             self.first_excess = Some(RequestError::ManyDescriptors { count, max });
         }
-    }
-}
-
-/// One field of a message.
-struct Field<'m> {
-    /// 0 for a field within a group: no field of a request is a group.
-    number: u64,
-    /// Empty unless the field has a length.
-    content: &'m [u8],
-}
-
-/// The fields of a message, one after another.
-struct Fields<'m> {
-    rest: &'m [u8],
-    open_groups: usize,
-}
-
-impl<'m> Fields<'m> {
-    /// The next field; `None` at the end.
-    fn next(&mut self) -> Result<Option<Field<'m>>, MessageError> {
-        if self.rest.is_empty() {
-            return Ok(None);
-        }
-        let malformed = || MessageError::Malformed { cause: "its fields cannot be counted".to_owned() };
-        self.field().map(Some).ok_or_else(malformed)
-    }
-
-    fn field(&mut self) -> Option<Field<'m>> {
-        let tag = self.varint()?;
-        let mut content = &[][..];
-        match tag & 7 {
-            0 => {
-                self.varint()?;
-            }
-            1 => {
-                self.take(8)?;
-            }
-            2 => {
-                let length = self.varint()?;
-                content = self.take(length)?;
-            }
-            3 => self.open_groups += 1,
-            4 => self.open_groups = self.open_groups.checked_sub(1)?,
-            5 => {
-                self.take(4)?;
-            }
-            _ => return None,
-        }
-        let number = if self.open_groups == 0 { tag >> 3 } else { 0 };
-        Some(Field { number, content })
-    }
-
-    /// A number in groups of seven bits, the lowest first.
-    fn varint(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
-            let (&byte, rest) = self.rest.split_first()?;
-            self.rest = rest;
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    fn take(&mut self, length: u64) -> Option<&'m [u8]> {
-        let (taken, rest) = self.rest.split_at_checked(usize::try_from(length).ok()?)?;
-        self.rest = rest;
-        Some(taken)
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use envoy_types::pb::google::protobuf::Any;
 use serde_json::json;
 
+use super::resource::from_bytes;
 use super::{limits, metric, one_rule, plan, rules_page};
-use crate::support::ads::AdsServer;
-use crate::support::wait;
+use crate::support::ads::{AdsServer, TYPE_URL};
+use crate::support::{http, wait};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_answer_changes_nothing_and_is_told_everywhere() {
@@ -91,4 +93,62 @@ async fn resources_may_share_a_domain_if_the_settings_say_so() {
     server.expect_ack("1").await;
     assert_eq!(limits(&service), ["d.k: unit=HOUR n=1", "d.z: unit=HOUR n=1"]);
     assert_eq!(rules_page(&service)["documents"], json!({"d": ["n1", "n2"]}));
+}
+
+/// Memory that a process has taken at most while it met this answer, in MiB.
+async fn peak_growth_mib(resources: Vec<Any>, end: &str) -> u64 {
+    let server = AdsServer::start().await;
+    let service = plan(&server).wait_for_livez().start();
+    server.set("1", vec![one_rule("d", 5)]);
+    server.expect_ack("1").await;
+    let before = service.peak_memory_kib();
+    server.set("2", resources);
+    service.log_with(end);
+    assert_eq!(limits(&service), ["d.user: unit=YEAR n=5"]);
+    (service.peak_memory_kib() - before) / 1_024
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_answer_of_empty_messages_takes_little_memory() {
+    let empty = |count| vec![Any::default(); count];
+    let too_many = "the answer has more than 250000 resources and descriptors";
+    let grown = peak_growth_mib(empty(1_000_000), too_many).await;
+    assert!(grown < 20, "a message of 2 MB took {grown} MiB");
+    let descriptors = [3_u8 << 3 | 2, 0].repeat(1_000_000);
+    let grown = peak_growth_mib(vec![from_bytes(TYPE_URL, descriptors)], too_many).await;
+    assert!(grown < 20, "a message of 2 MB took {grown} MiB");
+    let grown = peak_growth_mib(empty(200_000), "is refused").await;
+    assert!(grown < 200, "200,000 resources took {grown} MiB");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_of_the_server_is_no_line_of_the_log() {
+    let server = AdsServer::start().await;
+    let service = plan(&server).wait_for_livez().start();
+    let forged = "2026-11-24T00:00:00.000000Z  INFO ratelimitd::app::run: FORGED";
+    server.set("1", vec![super::resource(&json!({"name": format!("n\n{forged}"), "domain": ""}))]);
+    service.log_with("config file cannot have empty domain");
+    server.set_of_type("2", &format!("type\n{forged}"), Vec::new());
+    let log = service.log_with("the answer is of type");
+    let of_name = format!(r"is refused: n\n{forged}: config file cannot have empty domain");
+    assert!(log.contains(&of_name), "{log}");
+    assert!(!log.lines().any(|line| line.trim_start().starts_with(forged)), "{log}");
+    let reasons = http::get(service.http_port(), "/readyz", &[]).expect("an answer").body;
+    assert!(!reasons.lines().any(|line| line.starts_with(forged)), "{reasons}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_do_not_wait_for_requests_are_read_ten_a_second() {
+    let server = AdsServer::start().await;
+    let service = plan(&server).wait_for_livez().start();
+    server.set("1", vec![one_rule("d", 5)]);
+    let first = server.expect_ack("1").await.at;
+    // Each version changes the rules, and is acknowledged as soon as it is in force.
+    for version in 2..=11 {
+        server.set(&version.to_string(), vec![one_rule("d", version)]);
+        server.expect_ack(&version.to_string()).await;
+    }
+    let last = server.expect_ack("11").await.at;
+    assert!(last - first > Duration::from_millis(900), "{:?}", last - first);
+    assert_eq!(limits(&service), ["d.user: unit=YEAR n=11"]);
 }
