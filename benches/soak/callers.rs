@@ -9,6 +9,7 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use hdrhistogram::Histogram;
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
 
@@ -26,21 +27,24 @@ const MOST_IN_FLIGHT: usize = 256;
 /// Each of this many calls has two descriptors.
 const PAIRS: u64 = 5;
 
-/// The calls by their answer.
-#[derive(Clone, Copy, Debug, Default)]
+/// The calls by their answer, and how long they took.
+#[derive(Debug)]
 pub struct Answers {
     ok: u64,
     over: u64,
     failed: u64,
+    micros: Histogram<u64>,
     /// Not made, because too many were in flight.
     left_out: u64,
 }
 
 impl fmt::Display for Answers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ok, over, failed, left_out } = self;
+        let Self { ok, over, failed, micros, left_out } = self;
         write!(f, "{} calls: {ok} OK, {over} over limit, {failed} failed", ok + over + failed)?;
-        write!(f, "; {left_out} not made, because {MOST_IN_FLIGHT} were in flight")
+        write!(f, "; {left_out} not made, because {MOST_IN_FLIGHT} were in flight; ")?;
+        let ms = |quantile| micros.value_at_quantile(quantile) as f64 / 1e3;
+        write!(f, "p50 {:.2} ms, p99 {:.2} ms, p99.9 {:.2} ms", ms(0.5), ms(0.99), ms(0.999))
     }
 }
 
@@ -54,7 +58,9 @@ pub fn call(port: u16, rate: u64, stop: &AtomicBool) -> Answers {
             let channel = endpoint.connect().await.expect("the service listens");
             clients.push(RateLimitServiceClient::new(channel));
         }
-        let (started, mut calls, mut answers) = (Instant::now(), JoinSet::new(), Answers::default());
+        let micros = Histogram::new(3).expect("three digits");
+        let mut answers = Answers { ok: 0, over: 0, failed: 0, micros, left_out: 0 };
+        let (started, mut calls) = (Instant::now(), JoinSet::new());
         for n in 0_u64.. {
             if stop.load(Ordering::Relaxed) {
                 break;
@@ -77,12 +83,18 @@ pub fn call(port: u16, rate: u64, stop: &AtomicBool) -> Answers {
     })
 }
 
-async fn make_call(mut client: RateLimitServiceClient<Channel>, request: RateLimitRequest) -> Option<Code> {
-    client.should_rate_limit(request).await.ok().map(|answer| answer.get_ref().overall_code())
+/// The answer; `None` if the call failed.
+type Answer = (Option<Code>, Duration);
+
+async fn make_call(mut client: RateLimitServiceClient<Channel>, request: RateLimitRequest) -> Answer {
+    let sent = Instant::now();
+    let answer = client.should_rate_limit(request).await;
+    (answer.ok().map(|answer| answer.get_ref().overall_code()), sent.elapsed())
 }
 
 impl Answers {
-    fn count(&mut self, answer: Option<Code>) {
+    fn count(&mut self, (answer, took): Answer) {
+        self.micros.saturating_record(took.as_micros().try_into().expect("seconds"));
         match answer {
             Some(Code::OverLimit) => self.over += 1,
             Some(_) => self.ok += 1,

@@ -2,10 +2,12 @@
 //! Samples the memory, the file descriptors and the threads of the service, and says whether they are flat.
 //!
 //! `cargo bench --bench soak` runs for half an hour, `-- --minutes N` for another time, `-- --svg FILE` draws the
-//! samples, as `make soak` does for docs/soak.svg. The process ends with 1 if a quantity is not flat.
+//! samples, as `make soak` does for docs/soak.svg, `-- --attacks` attacks the ports meanwhile. The process ends with 1
+//! if a quantity is not flat.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
+mod attacks;
 mod callers;
 mod connections;
 #[path = "../common/over_time.rs"]
@@ -27,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 
+use attacks::Targets;
 use processes::{Plan, Redis, Service, free_port};
 use rules::RuleFile;
 use samples::{Quantity, Sample};
@@ -44,6 +47,9 @@ struct Options {
     /// Write the picture to this file.
     #[arg(long)]
     svg: Option<PathBuf>,
+    /// Attack the ports meanwhile, and say what honest clients see.
+    #[arg(long)]
+    attacks: bool,
     /// Run this binary instead of the one that cargo built.
     #[arg(long)]
     program: Option<PathBuf>,
@@ -71,16 +77,38 @@ fn main() -> ExitCode {
     let mut rules = RuleFile::create(directory.path().join("rules.yaml"));
     let (mut redis, http_port) = (Redis::start(), free_port());
     let built = Path::new(env!("CARGO_BIN_EXE_ratelimitd"));
-    let program = options.program.as_deref().unwrap_or(built);
+    let mut program = options.program.clone().unwrap_or_else(|| built.to_owned());
     let path = rules.path();
-    let settings = [("RATELIMITD__RESPONSE__DYNAMIC_METADATA", "true")];
-    let plan = Plan { program, redis_port: Some(redis.port), http_port, rules: &path, settings: &settings };
+    let (admin_port, folder) = (free_port(), directory.path());
+    let admin = format!("127.0.0.1:{admin_port}");
+    let [certificate, key] = attacks::make_certificate(folder);
+    let mut settings = vec![("RATELIMITD__RESPONSE__DYNAMIC_METADATA", "true")];
+    if options.attacks {
+        program = attacks::with_few_files(&program, folder);
+        settings.extend([
+            ("RATELIMITD__SERVER__ADMIN__ADDRESS", admin.as_str()),
+            ("RATELIMITD__SERVER__ADMIN__TLS__CERT_FILE", &certificate),
+            ("RATELIMITD__SERVER__ADMIN__TLS__KEY_FILE", &key),
+        ]);
+    }
+    let plan = Plan {
+        program: &program,
+        redis_port: Some(redis.port),
+        http_port,
+        rules: &path,
+        settings: &settings,
+    };
     let mut service = Service::start(&plan);
 
     let (stop, port) = (Arc::new(AtomicBool::new(false)), service.port);
     let (ended, also_ended) = (Arc::clone(&stop), Arc::clone(&stop));
     let callers = thread::spawn(move || callers::call(port, RATE, &ended));
     let connections = thread::spawn(move || connections::churn(port, http_port, &also_ended));
+    let attacking = options.attacks.then(|| {
+        let targets = Targets { grpc: port, http: http_port, admin: admin_port };
+        let stop = Arc::clone(&stop);
+        thread::spawn(move || attacks::run(targets, &stop))
+    });
     let (started, mut samples) = (Instant::now(), Vec::new());
     for second in 0..options.minutes * 60 {
         thread::sleep(
@@ -96,6 +124,9 @@ fn main() -> ExitCode {
     }
     stop.store(true, Ordering::Relaxed);
     println!("{}", callers.join().expect("no caller panics"));
+    if let Some(attacking) = attacking {
+        println!("{}", attacking.join().expect("no attacker panics"));
+    }
     println!("{} further connections", connections.join().expect("no connection panics"));
     println!("{} reloads, {} of them of a broken file", rules.changes(), rules.broken());
     if let Some(path) = options.svg {
