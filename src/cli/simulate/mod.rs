@@ -74,7 +74,11 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         digests,
     };
     let mut report = simulated(args, &rules, map.as_ref(), &pass_options)?;
-    report.bounds = args.bounds().check(&report);
+    let bounds = args.bounds();
+    report.bounds = bounds.check(&report);
+    if bounds.lacks_good_requests(&report) {
+        report.untested.push("no false positive is tested: the map's `good` holds for no request".to_owned());
+    }
     show(args, &report)
 }
 
@@ -187,9 +191,16 @@ fn code(args: &SimulateArgs, found: &Report) -> ExitCode {
         ));
         return ExitCode::from(LOG);
     }
+    let mut code = ExitCode::SUCCESS;
+    // Without bounds nothing is to be tested.
+    if !args.bounds().is_empty() && !args.allow_unmet {
+        for reason in &found.untested {
+            report(format_args!("{reason}; --allow-unmet accepts that"));
+            code = ExitCode::from(LOG);
+        }
+    }
     let broken = found.bounds.iter().filter(|bound| !bound.is_kept);
     let sentences = broken.flat_map(|bound| bound.broken_by.iter().map(move |rule| (&bound.bound, rule)));
-    let mut code = ExitCode::SUCCESS;
     for (bound, rule) in sentences {
         report(format_args!("{bound} is broken by {rule}"));
         code = ExitCode::from(BOUND);

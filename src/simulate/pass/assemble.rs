@@ -8,6 +8,7 @@ use super::rule_sets::RuleSets;
 use super::side_by_side::{algorithms, comparison, worst_keys};
 use super::tally::{Row, Sums, Tally};
 use super::top_keys::{Shown, top_denied};
+use super::untested::{self, Mapped};
 use super::verdict::verdict;
 use crate::engine::{Algorithm, Limit, Rule};
 use crate::simulate::map::Map;
@@ -21,12 +22,12 @@ const MIN_TICKS: u64 = 10;
 /// The report of a pass.
 pub(super) fn assemble(
     rules: &RuleSets,
-    map: Option<&Map>,
+    mapped: Mapped<'_>,
     tally: &Tally,
     mut method: Method,
     options: &PassOptions,
 ) -> Report {
-    let has_good = map.is_some_and(Map::has_good);
+    let has_good = mapped.map.is_some_and(Map::has_good);
     method.sampling = sampling(&tally.keys);
     let compared = if rules.in_force.is_some() { "compare" } else { "rules" };
     method.agreement = tally.agreement.as_ref().map(|tally| tally.agreement(compared));
@@ -51,11 +52,17 @@ pub(super) fn assemble(
         .rules()
         .iter()
         .filter(|rule| rule.limits.iter().all(|limit| !tally.rows[limit.id.0 as usize].is_met));
+    let unmet: Vec<&Rule> = unmet.map(|rule| &**rule).collect();
+    let untested = match tally.sums.requests {
+        0 => vec![untested::without_requests(&method, mapped)],
+        _ => untested::unmet_rules(&rules.judged, &unmet, mapped),
+    };
     let mut report = Report {
         version: REPORT_VERSION,
         totals: totals(&tally.sums, &tally.keys, has_good),
         rules: reports.collect(),
-        unmet_rules: unmet.map(|rule| rule.path.to_string()).collect(),
+        unmet_rules: unmet.iter().map(|rule| rule.path.to_string()).collect(),
+        untested,
         comparison: rules
             .in_force
             .as_ref()

@@ -27,6 +27,7 @@ mod space_saving;
 mod tally;
 mod template;
 mod top_keys;
+mod untested;
 mod verdict;
 
 pub use curves::RecommendationBounds;

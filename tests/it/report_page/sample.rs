@@ -250,7 +250,6 @@ pub fn report(samples: &[Sample]) -> Report {
     let comparison = comparison(&rules, requests, old_denied);
     Report {
         version: REPORT_VERSION,
-        partial: false,
         verdict: format!(
             "The new rules deny {:.2} % of requests, those in force {:.2} %. {} keys are newly over a limit, {} of them with good requests only.",
             denied as f64 * 100.0 / requests as f64,
@@ -266,6 +265,7 @@ pub fn report(samples: &[Sample]) -> Report {
         comparison: Some(comparison),
         method: method(requests),
         rules,
+        ..Report::default()
     }
 }
 
