@@ -108,7 +108,7 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub options: RuleOptions,
 
-    /// The log, in the order of time: files, also *.gz and *.zst, `-` for standard input
+    /// The log, in the order of time: files or `-` for standard input, plain or compressed by gzip or zstd
     #[arg(value_name = "LOG", required = true)]
     pub logs: Vec<PathBuf>,
 }
