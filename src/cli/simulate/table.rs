@@ -196,18 +196,13 @@ fn notes_of_lines(method: &Method) -> Vec<String> {
 }
 
 fn notes_of_agreement(agreement: &Agreement) -> Vec<String> {
-    let share = percent(agreement.agreement_ppm);
-    let (recorded, simulated) = (agreement.only_recorded, agreement.only_simulated);
-    let rules = if agreement.of == "compare" { " of the rules in force" } else { "" };
-    let mut notes = vec![format!(
-        "{share} % of decisions{rules} are as recorded; {recorded} were denied only then, {simulated} only here."
-    )];
+    let mut notes = vec![agreement.summary.clone()];
     if agreement.differences() > 0 {
         let vanished = agreement.by_shift.iter();
         let vanished =
             vanished.map(|found| format!("{} within {} ms", found.vanished, found.shift_us / 1_000));
         notes.push(format!(
-            "Of these {}, so many vanish if the times of the log are a little wrong: {}; {} do not.",
+            "Of {} differences, these vanish if the times of the log are a little wrong: {}; {} do not.",
             agreement.differences(),
             vanished.collect::<Vec<_>>().join(", "),
             agreement.unexplained()

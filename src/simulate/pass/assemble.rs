@@ -30,7 +30,7 @@ pub(super) fn assemble(
     let has_good = mapped.map.is_some_and(Map::has_good);
     method.sampling = sampling(&tally.keys);
     let compared = if rules.in_force.is_some() { "compare" } else { "rules" };
-    method.agreement = tally.agreement.as_ref().map(|tally| tally.agreement(compared));
+    method.agreement = tally.agreement.as_ref().and_then(|tally| tally.agreement(compared));
     let context = Context {
         rules,
         tally,

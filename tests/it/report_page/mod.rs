@@ -61,6 +61,7 @@ pub(super) fn hostile(text: &str) -> Report {
     let comparison = report.comparison.as_mut().expect("a comparison");
     (comparison.only_in_new, comparison.only_in_old) = (vec![text()], vec![text()]);
     report.verdict = text();
+    report.method.agreement.as_mut().expect("an agreement").summary = text();
     (report.unmet_rules, report.untested) = (vec![text()], vec![text()]);
     report.bounds = vec![BoundCheck { bound: text(), is_kept: false, broken_by: vec![text()] }];
     report.method.program_version = text();
