@@ -119,14 +119,20 @@ fn notes(report: &Report) -> Vec<String> {
         notes.push(format!("Times have steps of {resolution} us: do not trust {}.", coarse.join(", ")));
     }
     notes.extend(notes_of_sample(report));
-    for found in &report.algorithms {
-        let others = found.algorithms.iter().map(|counts| {
-            let own = if counts.is_own { " (now)" } else { "" };
-            let burst =
-                if counts.algorithm == "gcra" { format!(" burst {}", counts.burst) } else { String::new() };
-            format!("{}{burst}{own} {}", counts.algorithm, counts.over)
-        });
-        notes.push(format!("{} over limit as: {}", found.rule, others.collect::<Vec<_>>().join(", ")));
+    // Limits of one rule may have one label.
+    for (rule, found) in report.rules.iter().zip(&report.algorithms) {
+        let over = |is_own| {
+            let counts = found.algorithms.iter().filter(move |counts| counts.is_own == is_own);
+            counts.map(|counts| format!("{} {}", counts.label, counts.over)).collect::<Vec<_>>().join(", ")
+        };
+        notes.push(format!(
+            "{} {}/{} s, over limit: {}; with all limits as {}",
+            rule.rule,
+            rule.limit,
+            rule.period_s,
+            over(true),
+            over(false)
+        ));
     }
     notes.extend(notes_of_lines(&report.method));
     notes

@@ -52,11 +52,11 @@ pub(super) fn hostile(text: &str) -> Report {
     report.rules.push(RuleReport { rule: text(), is_resolved: false, ..RuleReport::default() });
     for (rule, label) in report.algorithms.iter_mut().zip(labels) {
         rule.rule = label;
-        rule.algorithms.iter_mut().for_each(|counts| counts.algorithm = text());
+        rule.algorithms.iter_mut().for_each(|counts| counts.label = text());
     }
     for key in &mut report.worst_keys {
         (key.rule, key.key) = (text(), text());
-        key.algorithms.iter_mut().for_each(|count| count.algorithm = text());
+        key.algorithms.iter_mut().for_each(|count| count.label = text());
     }
     let comparison = report.comparison.as_mut().expect("a comparison");
     (comparison.only_in_new, comparison.only_in_old) = (vec![text()], vec![text()]);

@@ -303,6 +303,7 @@ fn algorithms(rule: &RuleReport) -> AlgorithmsOfRule {
         let over_by_step: Vec<u64> = rule.timeline.over.iter().map(|over| over * percent / 100).collect();
         let over = over_by_step.iter().sum();
         AlgorithmCounts {
+            label: format!("{algorithm} burst {burst}{}", if is_own { " (as configured)" } else { "" }),
             algorithm: algorithm.to_owned(),
             burst,
             is_own,
@@ -327,6 +328,7 @@ fn algorithms(rule: &RuleReport) -> AlgorithmsOfRule {
 
 fn worst_keys(rule: &RuleReport) -> Vec<KeyByAlgorithm> {
     let count = |over: u64, (algorithm, percent): (&str, u64)| KeyAlgorithmCount {
+        label: algorithm.to_owned(),
         algorithm: algorithm.to_owned(),
         burst: rule.burst,
         is_own: percent == 100,
