@@ -172,7 +172,7 @@ fn show(args: &SimulateArgs, found: &Report) -> Result<ExitCode, Failure> {
         }
         write_file(path, text)?;
     }
-    Ok(end(print(&table::table(found)), code(args, found)))
+    Ok(end(print(&table::table(found, args.show_keys)), code(args, found)))
 }
 
 fn write_file(path: &Path, text: String) -> Result<(), Failure> {
