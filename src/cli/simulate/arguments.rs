@@ -60,7 +60,8 @@ pub struct SimulateArgs {
     #[arg(long)]
     pub algorithms: bool,
 
-    /// Recommend the smallest limits that would touch at most 0.1 % of keys and 0.01 % of good requests
+    /// Recommend the smallest limits that would touch at most 0.1 % of keys and 0.01 % of good requests, with the
+    /// bursts that the rule files write
     #[arg(long)]
     pub recommend: bool,
 

@@ -118,8 +118,8 @@ fn limit(rule: &RuleReport) -> String {
 }
 
 fn recommended(found: &Recommendation) -> String {
-    match found.not_enough_data {
-        Some(_) => "not enough data".to_owned(),
+    match found.no_recommendation {
+        Some(_) => "none".to_owned(),
         None => found.limit.to_string(),
     }
 }
@@ -152,6 +152,7 @@ fn notes(report: &Report) -> Vec<String> {
         notes.push(format!("Times have steps of {resolution} us: do not trust {}.", coarse.join(", ")));
     }
     notes.extend(notes_of_sample(report));
+    notes.extend(report.rules.iter().filter_map(note_of_recommendation));
     // Limits of one rule may have one label.
     for (rule, found) in report.rules.iter().zip(&report.algorithms) {
         let over = |is_own| {
@@ -169,6 +170,22 @@ fn notes(report: &Report) -> Vec<String> {
     }
     notes.extend(notes_of_lines(&report.method));
     notes
+}
+
+/// Why there is no recommendation, or what it holds.
+fn note_of_recommendation(rule: &RuleReport) -> Option<String> {
+    let recommendation = rule.recommendation.as_ref()?;
+    let held = rule.what_if.held_burst.map(|burst| format!("with the burst of {burst}"));
+    match (&recommendation.no_recommendation, held) {
+        (Some(reason), held) => {
+            let held = held.map_or_else(String::new, |held| format!(", {held}"));
+            Some(format!("No recommendation for {}: {reason}{held}.", rule.rule))
+        }
+        (None, held) => Some(format!(
+            "{} per {} s is recommended for {} {}.",
+            recommendation.limit, rule.period_s, rule.rule, held?
+        )),
+    }
 }
 
 fn notes_of_sample(report: &Report) -> Vec<String> {
@@ -288,10 +305,10 @@ All is well.
                 && coloured.replace(RED, "").replace(BOLD, "").replace(PLAIN, "") == expected
         );
     }
-}
 
     #[test]
     fn a_key_takes_one_line_and_moves_no_cursor() {
         assert_eq!(shown_key("{d|user=a\x1b[2Jb\n}"), "{d|user=a\u{fffd}[2Jb\u{fffd}}");
         assert_eq!(shown_key(&"é".repeat(121)), "é".repeat(120) + "...");
     }
+}

@@ -65,7 +65,7 @@ impl<'a> Pass<'a> {
             sample: RequestSample { one_in: options.sample.one_in().get(), left_out: 0 },
             ..Method::default()
         };
-        let mut tally = Tally::new(rules);
+        let mut tally = Tally::new(rules, options.what_if);
         tally.agreement = map.filter(|map| map.has_was_limited()).map(|_| AgreementTally::default());
         Self {
             rules,

@@ -24,6 +24,7 @@ mod sample;
 mod side_by_side;
 mod sorter;
 mod space_saving;
+mod sweep;
 mod tally;
 mod template;
 mod top_keys;

@@ -48,7 +48,7 @@ pub(super) fn hostile(text: &str) -> Report {
         rule.old.iter_mut().for_each(|old| old.algorithm = text());
     }
     report.rules[2].recommendation =
-        Some(Recommendation { not_enough_data: Some(text()), ..Recommendation::default() });
+        Some(Recommendation { no_recommendation: Some(text()), ..Recommendation::default() });
     report.rules.push(RuleReport { rule: text(), is_resolved: false, ..RuleReport::default() });
     for (rule, label) in report.algorithms.iter_mut().zip(labels) {
         rule.rule = label;

@@ -97,7 +97,7 @@ impl Sample {
             let denied = over.clone().map(|units| (units - limit) * 2).sum();
             WhatIfPoint { limit, denied, good_denied: Some(denied / 50), keys_over: over.count() as u64 }
         };
-        WhatIf { is_exact: self.algorithm == "fixed_window", points: limits.into_iter().map(point).collect() }
+        WhatIf { is_exact: true, points: limits.into_iter().map(point).collect(), ..WhatIf::default() }
     }
 
     fn recommendation(&self, demands: &[u64]) -> Recommendation {
@@ -107,11 +107,11 @@ impl Sample {
             limit: (needed * 12 / 10).div_ceil(unit) * unit,
             needed,
             needed_low: demands[demands.len() / 500],
-            needed_high: demands[demands.len() / 2_000],
+            needed_high: Some(demands[demands.len() / 2_000]),
             max_keys_ppm: 1_000,
             max_good_denied_ppm: 100,
             headroom_percent: 120,
-            not_enough_data: None,
+            ..Recommendation::default()
         }
     }
 
@@ -148,7 +148,6 @@ impl Sample {
         let key = |(rank, units): (usize, &u64)| DeniedKey {
             key: format!("{:016x}", (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             over: (units - u64::from(self.limit)) * 2,
-            error: 0,
             good_over: Some(units / 50),
             asked: Some(units * 40),
             units: Some(units * 40),
@@ -157,6 +156,7 @@ impl Sample {
             last_over_us: Some(START_US + HOUR_US * (60 + rank as u64 % 30)),
             longest_denial_us: Some(1_500_000 * (units % 90 + 1)),
             own_peak: Some(*units),
+            ..DeniedKey::default()
         };
         over.map(key).collect()
     }

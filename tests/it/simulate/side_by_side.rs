@@ -186,10 +186,11 @@ fn the_recommended_limit_touches_few_keys() {
     let few =
         Simulation::new(&rules(5, "gcra")).log("log.jsonl", staircase(10)).with(&["--recommend"]).succeed();
     assert_eq!(
-        few.report["rules"][0]["recommendation"]["not_enough_data"],
-        "10 keys; at least 200 are needed"
+        few.report["rules"][0]["recommendation"]["no_recommendation"],
+        "not enough data: 10 of the 200 keys that are needed"
     );
-    assert!(few.stdout.contains("not enough data"), "{}", few.stdout);
+    let note = "No recommendation for users: not enough data: 10 of the 200 keys that are needed.";
+    assert!(few.stdout.contains(note), "{}", few.stdout);
 }
 
 #[test]
