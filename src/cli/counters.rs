@@ -15,7 +15,7 @@ use super::client::{block_on, root_cause};
 use super::descriptor::DescriptorArg;
 use super::limit_arg::LimitArg;
 use super::output::{end, print, report};
-use super::seconds::decimal_seconds;
+use super::seconds::readable_duration;
 use super::service_connection::{TlsArgs, TlsSetupError};
 use crate::transport::http::{PAGE_NOT_FOUND, TokenFile, TokenFileError};
 
@@ -181,17 +181,17 @@ fn counter_text(counter: &Value) -> String {
         return format!("{key}: {}", if had_units { "reset" } else { "was not used" });
     }
     let units = |field: &str| counter[field].as_u64().unwrap_or_default();
-    let seconds = |us: u64| decimal_seconds(Duration::from_micros(us));
+    let time = |us: u64| readable_duration(Duration::from_micros(us));
     let wait = match counter["retry_after_us"].as_u64() {
         Some(0) => String::new(),
-        Some(us) => format!(", next unit in {} s", seconds(us)),
+        Some(us) => format!(", next unit in {}", time(us)),
         None => ", no unit ever".to_owned(),
     };
     format!(
-        "{key}: {} of {} left{wait}, full again in {} s ({}, {})",
+        "{key}: {} of {} left{wait}, full again in {} ({}, {})",
         units("remaining"),
         units("max_cost"),
-        seconds(units("reset_after_us")),
+        time(units("reset_after_us")),
         counter["limit"].as_str().unwrap_or_default(),
         counter["algorithm"].as_str().unwrap_or_default(),
     )

@@ -55,6 +55,18 @@ pub struct Bounds {
 }
 
 impl Bounds {
+    /// Whether no bound is set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether the log has requests, but none that [`Bounds::max_good_denied`] is about.
+    #[must_use]
+    pub fn lacks_good_requests(&self, report: &Report) -> bool {
+        self.max_good_denied.is_some() && report.totals.requests > 0 && report.totals.good == Some(0)
+    }
+
     /// Compares each rule with the bounds that are set.
     #[must_use]
     pub fn check(&self, report: &Report) -> Vec<BoundCheck> {
@@ -80,7 +92,7 @@ impl Bounds {
             bound_check(format!("--max-good-denied {most}"), sentence.collect())
         });
         let max_keys_hit = self.max_keys_hit.map(|most| {
-            // A key of a sample stands for so many.
+            // A key of a sample stands for this many keys.
             let one_in = u64::from(report.method.sample.one_in);
             let broken = report.rules.iter().filter(|rule| rule.keys_over.saturating_mul(one_in) > most);
             let sentence = broken.map(|rule| {

@@ -15,6 +15,30 @@ pub struct Variant {
     pub rules: RuleSet,
 }
 
+impl Variant {
+    /// What a limit is called as this variant. Two variants of one limit may have the same burst, and yet other counts:
+    /// those of the other limits differ.
+    #[must_use]
+    pub fn label(&self, limit: &LimitSpec) -> String {
+        let part = match (self.algorithm.has_burst(), self.burst_divisor) {
+            (false, _) => return self.algorithm.name().to_owned(),
+            (true, 1) => "the limit".to_owned(),
+            (true, 10) => "a tenth".to_owned(),
+            (true, divisor) => format!("1/{divisor} of it"),
+        };
+        format!("{} burst {} ({part})", self.algorithm.name(), limit.capacity())
+    }
+}
+
+/// What a limit is called as the rule file has it.
+#[must_use]
+pub fn own_label(limit: &LimitSpec) -> String {
+    let burst =
+        if limit.algorithm.has_burst() { format!(" burst {}", limit.capacity()) } else { String::new() };
+    let charging = if limit.charging == Charging::Postpaid { " postpaid" } else { "" };
+    format!("{}{burst}{charging} (as configured)", limit.algorithm.name())
+}
+
 /// Fixed window, sliding window, sliding log, and GCRA with a burst of the limit and of a tenth of it.
 const VARIANTS: [(Algorithm, u32); 5] = [
     (Algorithm::FixedWindow, 1),

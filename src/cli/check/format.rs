@@ -5,7 +5,7 @@ use std::time::Duration;
 use prost_types::value::Kind;
 use serde_json::{Value, json};
 
-use crate::cli::seconds::decimal_seconds;
+use crate::cli::seconds::{decimal_seconds, readable_duration};
 use crate::rules::is_like_credential;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
@@ -69,7 +69,7 @@ fn entries_text(descriptor: &RateLimitDescriptor) -> String {
     descriptor.entries.iter().map(shown).collect::<Vec<_>>().join(",")
 }
 
-/// Such as `OK, 4 of 5 per minute left, resets in 32 s (rule per-user)`.
+/// Such as `OK, 4 of 5 per minute left, resets in 32s (rule per-user)`.
 fn status_text(status: &DescriptorStatus, hits: u64) -> String {
     let code = code_text(status.code());
     let Some(limit) = &status.current_limit else {
@@ -115,15 +115,13 @@ fn limit_text(limit: &RateLimit) -> String {
 }
 
 fn reset_text(status: &DescriptorStatus) -> String {
-    match reset_seconds(status).as_deref() {
-        None | Some("0") => String::new(),
-        Some(seconds) => format!(", resets in {seconds} s"),
-    }
+    let until_reset = until_reset(status).filter(|until_reset| !until_reset.is_zero());
+    until_reset
+        .map_or_else(String::new, |until_reset| format!(", resets in {}", readable_duration(until_reset)))
 }
 
-fn reset_seconds(status: &DescriptorStatus) -> Option<String> {
-    let until_reset = Duration::try_from(status.duration_until_reset?).ok()?;
-    Some(decimal_seconds(until_reset))
+fn until_reset(status: &DescriptorStatus) -> Option<Duration> {
+    Duration::try_from(status.duration_until_reset?).ok()
 }
 
 /// With the field names of the protobuf messages.
@@ -166,7 +164,7 @@ fn status_json(status: &DescriptorStatus) -> Value {
         "code": status.code().as_str_name(),
         "current_limit": limit,
         "limit_remaining": status.limit_remaining,
-        "duration_until_reset": reset_seconds(status).map(|seconds| format!("{seconds}s")),
+        "duration_until_reset": until_reset(status).map(|until_reset| format!("{}s", decimal_seconds(until_reset))),
     })
 }
 
@@ -194,11 +192,11 @@ mod tests {
         let over =
             |remaining| DescriptorStatus { code: Code::OverLimit.into(), ..status(remaining, (60, 0), None) };
         let unless = "OVER LIMIT, 2 of 5 per minute left, 6 is more than the limit can ever hold, unless its burst is as \
-                      large, resets in 60 s";
+                      large, resets in 1m";
         let table = [
             (over(5), 6, "OVER LIMIT, 5 of 5 per minute left, 6 is more than the limit can ever hold"),
             (over(2), 6, unless),
-            (over(2), 5, "OVER LIMIT, 2 of 5 per minute left, resets in 60 s"),
+            (over(2), 5, "OVER LIMIT, 2 of 5 per minute left, resets in 1m"),
             (status(8, (0, 0), None), 6, "OK, 8 left at 5 per minute"),
         ];
         for (status, hits, sentence) in table {
@@ -218,10 +216,11 @@ mod tests {
             ..DescriptorStatus::default()
         };
         let table = [
-            (status(4, (32, 0), None), "OK, 4 of 5 per minute left, resets in 32 s"),
+            (status(4, (32, 0), None), "OK, 4 of 5 per minute left, resets in 32s"),
+            (status(4, (768_663, 0), None), "OK, 4 of 5 per minute left, resets in 8d 21h 31m"),
             (status(5, (0, 0), None), "OK, 5 of 5 per minute left"),
             (status(8, (0, 0), None), "OK, 8 left at 5 per minute"),
-            (over, "OVER LIMIT, 0 of 5 per 10 minutes left, resets in 1.5 s"),
+            (over, "OVER LIMIT, 0 of 5 per 10 minutes left, resets in 1.5s"),
             (bare(0), "OK, no limit applies"),
             (bare(u32::MAX), "OK, unlimited"),
         ];

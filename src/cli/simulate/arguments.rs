@@ -23,13 +23,13 @@ const MAX_THREADS: i64 = 256;
 ///
 /// Reads access logs, makes requests of their lines by a map, and decides them at the times of the log, as a service
 /// would have done. Prints a table of the limits: who is over which, and what would change.
-/// Exit code 0: done. 1: the rules have problems. 2: the log, the map or the output has, or more than 1 % of the lines
-/// cannot be read. 3: a rule breaks a bound.
+/// Exit code 0: done. 1: the rules have problems. 2: the log, the map or the output has, more than 1 % of the lines
+/// cannot be read, or a bound has not been tested on a rule, as no request met the rule. 3: a rule breaks a bound.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   ratelimitd simulate --rules config/rules --map config/maps/envoy-address.yaml access.log
   ratelimitd simulate --rules new.yaml --compare config/rules --map map.yaml --report report.html access.log.1.gz access.log
-  ratelimitd simulate --rules config/rules --map map.yaml --max-denied 0.5% --report-json report.json access.log.zst
+  ratelimitd simulate --rules rules/edge.yaml --map maps/edge.yaml --max-denied 0.5% --report-json report.json access.log.zst
   ratelimitd simulate --rules config/rules --map map.yaml --explain-line 17 access.log")]
 pub struct SimulateArgs {
     /// The rules to judge: rule files, or directories with *.yaml and *.yml files
@@ -60,7 +60,8 @@ pub struct SimulateArgs {
     #[arg(long)]
     pub algorithms: bool,
 
-    /// Recommend the smallest limits that would touch at most 0.1 % of keys and 0.01 % of good requests
+    /// Recommend the smallest limits that would touch at most 0.1 % of keys and 0.01 % of good requests, with the
+    /// bursts that the rule files write
     #[arg(long)]
     pub recommend: bool,
 
@@ -88,6 +89,10 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "N")]
     pub max_keys_hit: Option<u64>,
 
+    /// Accept that a bound has not been tested: the log has no requests, or none that meet some of the rules
+    #[arg(long)]
+    pub allow_unmet: bool,
+
     /// Accept any number of lines that cannot be read, and files that are cut
     #[arg(long)]
     pub lenient: bool,
@@ -104,7 +109,7 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub options: RuleOptions,
 
-    /// The log, in the order of time: files, also *.gz and *.zst, `-` for standard input
+    /// The log, in the order of time: files or `-` for standard input, plain or compressed by gzip or zstd
     #[arg(value_name = "LOG", required = true)]
     pub logs: Vec<PathBuf>,
 }

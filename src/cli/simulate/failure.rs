@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 /// The rules have problems.
 pub(super) const RULES: u8 = 1;
-/// The log, the map or the output has.
+/// The log, the map or the output has, or a bound has tested nothing.
 pub(super) const LOG: u8 = 2;
 
 /// The exit code, and what is wrong.

@@ -69,12 +69,17 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         threads: args.threads(),
         sample: args.sample,
         show_keys: args.show_keys,
+        what_if: args.recommend || args.report.is_some() || args.report_json.is_some(),
         recommend: args.recommend.then(RecommendationBounds::default),
         command_line: command_line(),
         digests,
     };
     let mut report = simulated(args, &rules, map.as_ref(), &pass_options)?;
-    report.bounds = args.bounds().check(&report);
+    let bounds = args.bounds();
+    report.bounds = bounds.check(&report);
+    if bounds.lacks_good_requests(&report) {
+        report.untested.push("no false positive is tested: the map's `good` holds for no request".to_owned());
+    }
     show(args, &report)
 }
 
@@ -168,7 +173,7 @@ fn show(args: &SimulateArgs, found: &Report) -> Result<ExitCode, Failure> {
         }
         write_file(path, text)?;
     }
-    Ok(end(print(&table::table(found)), code(args, found)))
+    Ok(end(print(&table::table(found, args.show_keys)), code(args, found)))
 }
 
 fn write_file(path: &Path, text: String) -> Result<(), Failure> {
@@ -187,9 +192,16 @@ fn code(args: &SimulateArgs, found: &Report) -> ExitCode {
         ));
         return ExitCode::from(LOG);
     }
+    let mut code = ExitCode::SUCCESS;
+    // Without bounds nothing is to be tested.
+    if !args.bounds().is_empty() && !args.allow_unmet {
+        for reason in &found.untested {
+            report(format_args!("{reason}; --allow-unmet accepts that"));
+            code = ExitCode::from(LOG);
+        }
+    }
     let broken = found.bounds.iter().filter(|bound| !bound.is_kept);
     let sentences = broken.flat_map(|bound| bound.broken_by.iter().map(move |rule| (&bound.bound, rule)));
-    let mut code = ExitCode::SUCCESS;
     for (bound, rule) in sentences {
         report(format_args!("{bound} is broken by {rule}"));
         code = ExitCode::from(BOUND);

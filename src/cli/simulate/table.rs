@@ -7,13 +7,16 @@ use crate::simulate::report::{Agreement, Method, Recommendation, Report, RuleRep
 const RED: &str = "\x1b[31m";
 const BOLD: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[0m";
+/// The keys that are shown of each limit; the page and the JSON have more.
+const SHOWN_KEYS: usize = 10;
+const KEY_CHARACTERS: usize = 120;
 
 /// The table, the notes and the verdict, coloured if standard output is a terminal.
-pub(super) fn table(report: &Report) -> String {
-    rendered(report, io::stdout().is_terminal())
+pub(super) fn table(report: &Report, shows_keys: bool) -> String {
+    rendered(report, shows_keys, io::stdout().is_terminal())
 }
 
-fn rendered(report: &Report, is_coloured: bool) -> String {
+fn rendered(report: &Report, shows_keys: bool, is_coloured: bool) -> String {
     let paint = |style: &str, text: &str| match is_coloured {
         true => format!("{style}{text}{PLAIN}"),
         false => text.to_owned(),
@@ -33,6 +36,9 @@ fn rendered(report: &Report, is_coloured: bool) -> String {
         }
         text.push('\n');
     }
+    if shows_keys {
+        report.rules.iter().for_each(|rule| text += &keys_over(rule));
+    }
     for note in notes(report) {
         text += &note;
         text.push('\n');
@@ -40,6 +46,33 @@ fn rendered(report: &Report, is_coloured: bool) -> String {
     text += &paint(BOLD, &report.verdict);
     text.push('\n');
     text
+}
+
+/// The keys of one limit with most requests over it.
+fn keys_over(rule: &RuleReport) -> String {
+    if rule.top_denied.is_empty() {
+        return String::new();
+    }
+    let mut rows = vec![["over".to_owned(), "asked".to_owned(), format!("key of {}", rule.rule)]];
+    rows.extend(rule.top_denied.iter().take(SHOWN_KEYS).map(|key| {
+        let at_most = if key.error == 0 { "" } else { "<=" };
+        let asked = key.asked.map_or_else(|| "-".to_owned(), |asked| asked.to_string());
+        [format!("{at_most}{}", key.over), asked, shown_key(&key.key)]
+    }));
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let (over_width, asked_width) = (width(0), width(1));
+    let lines =
+        rows.iter().map(|[over, asked, key]| format!("{over:>over_width$}  {asked:>asked_width$}  {key}\n"));
+    let more = rule.keys_over.saturating_sub(SHOWN_KEYS as u64);
+    let rest = if more > 0 { format!("and {more} more keys\n") } else { String::new() };
+    lines.collect::<String>() + &rest + "\n"
+}
+
+/// A key on one line of a terminal: a client may have sent control characters, and a key as long as a line of the log.
+fn shown_key(key: &str) -> String {
+    let visible = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    let cut = if key.chars().nth(KEY_CHARACTERS).is_some() { "..." } else { "" };
+    key.chars().take(KEY_CHARACTERS).map(visible).collect::<String>() + cut
 }
 
 /// The header and a row for each limit.
@@ -85,8 +118,8 @@ fn limit(rule: &RuleReport) -> String {
 }
 
 fn recommended(found: &Recommendation) -> String {
-    match found.not_enough_data {
-        Some(_) => "not enough data".to_owned(),
+    match found.no_recommendation {
+        Some(_) => "none".to_owned(),
         None => found.limit.to_string(),
     }
 }
@@ -119,17 +152,40 @@ fn notes(report: &Report) -> Vec<String> {
         notes.push(format!("Times have steps of {resolution} us: do not trust {}.", coarse.join(", ")));
     }
     notes.extend(notes_of_sample(report));
-    for found in &report.algorithms {
-        let others = found.algorithms.iter().map(|counts| {
-            let own = if counts.is_own { " (now)" } else { "" };
-            let burst =
-                if counts.algorithm == "gcra" { format!(" burst {}", counts.burst) } else { String::new() };
-            format!("{}{burst}{own} {}", counts.algorithm, counts.over)
-        });
-        notes.push(format!("{} over limit as: {}", found.rule, others.collect::<Vec<_>>().join(", ")));
+    notes.extend(report.rules.iter().filter_map(note_of_recommendation));
+    // Limits of one rule may have one label.
+    for (rule, found) in report.rules.iter().zip(&report.algorithms) {
+        let over = |is_own| {
+            let counts = found.algorithms.iter().filter(move |counts| counts.is_own == is_own);
+            counts.map(|counts| format!("{} {}", counts.label, counts.over)).collect::<Vec<_>>().join(", ")
+        };
+        notes.push(format!(
+            "{} {}/{} s, over limit: {}; with all limits as {}",
+            rule.rule,
+            rule.limit,
+            rule.period_s,
+            over(true),
+            over(false)
+        ));
     }
     notes.extend(notes_of_lines(&report.method));
     notes
+}
+
+/// Why there is no recommendation, or what it holds.
+fn note_of_recommendation(rule: &RuleReport) -> Option<String> {
+    let recommendation = rule.recommendation.as_ref()?;
+    let held = rule.what_if.held_burst.map(|burst| format!("with the burst of {burst}"));
+    match (&recommendation.no_recommendation, held) {
+        (Some(reason), held) => {
+            let held = held.map_or_else(String::new, |held| format!(", {held}"));
+            Some(format!("No recommendation for {}: {reason}{held}.", rule.rule))
+        }
+        (None, held) => Some(format!(
+            "{} per {} s is recommended for {} {}.",
+            recommendation.limit, rule.period_s, rule.rule, held?
+        )),
+    }
 }
 
 fn notes_of_sample(report: &Report) -> Vec<String> {
@@ -196,18 +252,13 @@ fn notes_of_lines(method: &Method) -> Vec<String> {
 }
 
 fn notes_of_agreement(agreement: &Agreement) -> Vec<String> {
-    let share = percent(agreement.agreement_ppm);
-    let (recorded, simulated) = (agreement.only_recorded, agreement.only_simulated);
-    let rules = if agreement.of == "compare" { " of the rules in force" } else { "" };
-    let mut notes = vec![format!(
-        "{share} % of decisions{rules} are as recorded; {recorded} were denied only then, {simulated} only here."
-    )];
+    let mut notes = vec![agreement.summary.clone()];
     if agreement.differences() > 0 {
         let vanished = agreement.by_shift.iter();
         let vanished =
             vanished.map(|found| format!("{} within {} ms", found.vanished, found.shift_us / 1_000));
         notes.push(format!(
-            "Of these {}, so many vanish if the times of the log are a little wrong: {}; {} do not.",
+            "Of {} differences, these vanish if the times of the log are a little wrong: {}; {} do not.",
             agreement.differences(),
             vanished.collect::<Vec<_>>().join(", "),
             agreement.unexplained()
@@ -247,11 +298,17 @@ b           60/60 s gcra   1000     0       0     0          0
 Never met: edge.slow. Is a name misspelt?
 All is well.
 ";
-        assert_eq!(rendered(&report, false), expected);
-        let coloured = rendered(&report, true);
+        assert_eq!(rendered(&report, false, false), expected);
+        let coloured = rendered(&report, false, true);
         assert!(
             coloured.contains(RED)
                 && coloured.replace(RED, "").replace(BOLD, "").replace(PLAIN, "") == expected
         );
+    }
+
+    #[test]
+    fn a_key_takes_one_line_and_moves_no_cursor() {
+        assert_eq!(shown_key("{d|user=a\x1b[2Jb\n}"), "{d|user=a\u{fffd}[2Jb\u{fffd}}");
+        assert_eq!(shown_key(&"é".repeat(121)), "é".repeat(120) + "...");
     }
 }

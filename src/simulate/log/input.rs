@@ -1,8 +1,8 @@
-//! Files of a log: plain, compressed, or standard input.
+//! Files of a log or standard input, plain or compressed.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,14 +48,14 @@ pub struct InputError {
 }
 
 impl Input {
-    /// Opens a file, or standard input for `-`. The ending `.gz` or `.zst` says that a file is compressed.
+    /// Opens a file, or standard input for `-`. What is compressed is recognized by its first bytes.
     ///
     /// # Errors
     /// [`InputError`] if the file cannot be opened.
     pub fn open(path: &Path) -> Result<Self, InputError> {
         let name = path.display().to_string();
         if name == "-" {
-            return Self::from_pipe(name, io::stdin(), &PathBuf::new());
+            return Self::from_pipe(name, io::stdin());
         }
         let failed = |cause| InputError { path: name.clone(), cause };
         let file = File::open(path).map_err(failed)?;
@@ -64,30 +64,61 @@ impl Input {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
         }
         if !metadata.is_file() {
-            return Self::from_pipe(name, file, path);
+            return Self::from_pipe(name, file);
         }
-        Ok(Self::from_stream(name, Some(metadata.len()), file, path))
+        Ok(Self::from_stream(name, Some(metadata.len()), file))
     }
 
-    fn from_pipe(name: String, stream: impl Read + Send + 'static, path: &Path) -> Result<Self, InputError> {
+    fn from_pipe(name: String, stream: impl Read + Send + 'static) -> Result<Self, InputError> {
         let stop = StopReading::default();
         match Piped::new(stream, stop.clone()) {
-            Ok(piped) => Ok(Self { stop, ..Self::from_stream(name, None, piped, path) }),
+            Ok(piped) => Ok(Self { stop, ..Self::from_stream(name, None, piped) }),
             Err(cause) => Err(InputError { path: name, cause }),
         }
     }
 
-    fn from_stream(name: String, size: Option<u64>, stream: impl Read + Send + 'static, path: &Path) -> Self {
+    fn from_stream(name: String, size: Option<u64>, stream: impl Read + Send + 'static) -> Self {
         let read_bytes = ReadBytes::default();
         let counted = Counted { stream, read_bytes: read_bytes.clone() };
-        let buffered = BufReader::with_capacity(BUFFER_BYTES, counted);
-        let stream: Box<dyn Read + Send> = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("gz") => Box::new(MultiGzDecoder::new(buffered)),
-            Some("zst") => Box::new(ZstdFrames::new(buffered)),
-            _ => Box::new(buffered),
-        };
+        let stream = Box::new(Decompressed::Unknown { source: Some(counted) });
         Self { name, size, read_bytes, stop: StopReading::default(), stream }
     }
+}
+
+/// A stream as its first bytes say it is. They are read with the first bytes of the text: a pipe may be silent when it
+/// is opened.
+enum Decompressed<R> {
+    /// Nothing is read.
+    Unknown {
+        source: Option<R>,
+    },
+    Known(Box<dyn Read + Send>),
+}
+
+impl<R: Read + Send + 'static> Read for Decompressed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Known(stream) => stream.read(buffer),
+            Self::Unknown { source } => {
+                let Some(source) = source.take() else { return Ok(0) };
+                *self = Self::Known(decompressed(source)?);
+                self.read(buffer)
+            }
+        }
+    }
+}
+
+fn decompressed(mut source: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+    let mut start = Vec::new();
+    source.by_ref().take(4).read_to_end(&mut start)?;
+    let whole = io::Cursor::new(start.clone()).chain(source);
+    let buffered = BufReader::with_capacity(BUFFER_BYTES, whole);
+    Ok(match start[..] {
+        [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(buffered)),
+        // A frame, or one to skip.
+        [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Box::new(ZstdFrames::new(buffered)),
+        _ => Box::new(buffered),
+    })
 }
 
 /// Counts what is read from a stream.

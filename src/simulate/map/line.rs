@@ -8,6 +8,7 @@ use super::error::MapError;
 use super::expression::{Expression, whole_number};
 use super::fields::FieldIndex;
 use super::read::{CostRule, Map, TimeField};
+use super::sent::SentDescriptors;
 use crate::engine::{Caller, Descriptor, Entry, Request};
 use crate::replay::Recorded;
 use crate::simulate::log::{Format, LineFault, LineReader, Selected, TimeFormat};
@@ -21,6 +22,8 @@ pub(in crate::simulate) struct MappedLine {
     pub is_good: bool,
     /// `was_limited` of the map; false without it.
     pub was_limited: bool,
+    /// The descriptors of the map that the request has.
+    pub sent: SentDescriptors,
     /// Descriptors that are not part of the request; their memory is used for further ones.
     spare: Vec<Descriptor>,
 }
@@ -33,7 +36,8 @@ impl Default for MappedLine {
             descriptors: Vec::new(),
             caller: Caller::default(),
         };
-        Self { t_us: 0, request, is_good: false, was_limited: false, spare: Vec::new() }
+        let sent = SentDescriptors::default();
+        Self { t_us: 0, request, is_good: false, was_limited: false, sent, spare: Vec::new() }
     }
 }
 
@@ -155,7 +159,8 @@ impl Map {
     fn write_descriptors(&self, line: &Selected<'_>, hits: Option<u64>, mapped: &mut MappedLine) {
         // In reverse, so that each descriptor is taken for the same one of the next line.
         mapped.spare.extend(mapped.request.descriptors.drain(..).rev());
-        for DescriptorRule { when, entries: rules } in &self.descriptors {
+        mapped.sent = SentDescriptors::default();
+        for (position, DescriptorRule { when, entries: rules }) in self.descriptors.iter().enumerate() {
             if when.as_ref().is_some_and(|when| !when.holds(line)) {
                 continue;
             }
@@ -172,8 +177,12 @@ impl Map {
                 written += 1;
             }
             descriptor.hits = hits;
-            let is_whole = written == rules.len();
-            if is_whole { &mut mapped.request.descriptors } else { &mut mapped.spare }.push(descriptor);
+            if written == rules.len() {
+                mapped.sent.add(position);
+                mapped.request.descriptors.push(descriptor);
+            } else {
+                mapped.spare.push(descriptor);
+            }
         }
     }
 }

@@ -10,9 +10,11 @@ mod fields;
 mod line;
 mod parser;
 mod read;
+mod sent;
 mod tokens;
 mod yaml_map;
 
 pub use error::MapError;
 pub(super) use line::{MappedLine, Mapping, NotMapped};
 pub use read::Map;
+pub(super) use sent::SentDescriptors;

@@ -5,7 +5,10 @@
 use serde::Serialize;
 
 use super::{heat_map, text};
-use crate::simulate::report::{Comparison, DemandPoint, Report, RuleReport, Timeline, WhatIfPoint};
+use crate::engine::Algorithm;
+use crate::simulate::report::{
+    Comparison, DemandPoint, DeniedKey, Report, RuleReport, Timeline, WhatIfPoint,
+};
 
 /// Round lengths of a column.
 const STEPS_S: [u64; 18] = [
@@ -66,13 +69,18 @@ pub(super) struct RuleData<'r> {
     pub time: Series,
     /// Requests over the limit by hour of the week, from Monday, 00:00 UTC; -1 for hours that the log does not have.
     pub heat: Option<Vec<i64>>,
-    /// The keys most often over the limit, and their most units in one period.
+    /// The keys most often over the limit, and the limit from which on they would not be over.
     top: Vec<(String, u64)>,
 }
 
 impl<'r> RuleData<'r> {
     fn new(rule: &'r RuleReport, points: usize) -> Self {
         let top = rule.top_denied.iter().take(KEYS);
+        let kept = |key: &DeniedKey| match is_swept(rule) {
+            // The key exceeds all limits of the slider.
+            true => key.own_peak.map(|_| key.kept_limit.unwrap_or(u64::MAX)),
+            false => key.own_peak,
+        };
         Self {
             label: &rule.rule,
             period: text::period(rule.period_s),
@@ -83,7 +91,7 @@ impl<'r> RuleData<'r> {
             demand: DemandData::new(&rule.keys_by_demand, points),
             time: rule_columns(&rule.timeline, points),
             heat: heat_map::by_hour_of_week(&rule.timeline),
-            top: top.filter_map(|key| Some((text::cut(&key.key), key.own_peak?))).collect(),
+            top: top.filter_map(|key| Some((text::cut(&key.key), kept(key)?))).collect(),
         }
     }
 }
@@ -129,7 +137,13 @@ impl WhatIfData {
 /// The limit that is recommended, if there is one.
 pub(super) fn recommended(rule: &RuleReport) -> Option<u64> {
     let recommendation = rule.recommendation.as_ref()?;
-    recommendation.not_enough_data.is_none().then_some(recommendation.limit)
+    recommendation.no_recommendation.is_none().then_some(recommendation.limit)
+}
+
+/// Whether each point of the curve was decided by the algorithm of the limit. The points of a fixed window are read off
+/// the peaks of the keys.
+pub(super) fn is_swept(rule: &RuleReport) -> bool {
+    rule.algorithm != Algorithm::FixedWindow.name()
 }
 
 #[derive(Default, Serialize)]
@@ -246,7 +260,7 @@ mod tests {
     fn the_slider_starts_at_the_judged_limit() {
         let points =
             (1..=500).map(|limit| WhatIfPoint { limit, denied: 500 - limit, ..WhatIfPoint::default() });
-        let what_if = crate::simulate::report::WhatIf { is_exact: true, points: points.collect() };
+        let what_if = crate::simulate::report::WhatIf { points: points.collect(), ..Default::default() };
         let data = WhatIfData::new(&RuleReport { limit: 77, what_if, ..RuleReport::default() }, 110);
         assert_eq!((data.limit[data.start], data.denied[data.start]), (77, 423));
         assert_eq!(data.place(77), Some(data.start));

@@ -1,7 +1,7 @@
 //! The picture of keys by demand, with the limit line that the slider moves.
 
 use super::chart::{self, Frame};
-use super::data::{RuleData, recommended};
+use super::data::{RuleData, is_swept, recommended};
 use super::scale::{Coordinate, Scale};
 use super::text::{self, grouped};
 use crate::markup::Markup;
@@ -42,10 +42,15 @@ pub(super) fn picture(place: usize, rule: &RuleReport, data: &RuleData) -> Marku
             r#"<clipPath id="above-{}"><rect x="0" y="0" width="{}" height="{}"/></clipPath><clipPath id="ranks-{}"><rect x="51.5" y="0" width="468" height="253.5"/></clipPath>"#,
             &[&place, &WIDTH, &limit, &place],
         );
-        svg.fill(
-            r##"<defs><path id="demand-{}" d="{}V{}H{}Z"/></defs><use class="hit" href="#demand-{}" clip-path="url(#above-{})"/><use class="curve" href="#demand-{}" clip-path="url(#ranks-{})"/>"##,
-            &[&place, &curve, &bottom, &left, &place, &place, &place, &place],
-        );
+        svg.fill(r##"<defs><path id="demand-{}" d="{}V{}H{}Z"/></defs>"##, &[&place, &curve, &bottom, &left]);
+        // Only in a fixed window the keys above the limit are those over it.
+        if !is_swept(rule) {
+            svg.fill(
+                r##"<use class="hit" href="#demand-{}" clip-path="url(#above-{})"/>"##,
+                &[&place, &place],
+            );
+        }
+        svg.fill(r##"<use class="curve" href="#demand-{}" clip-path="url(#ranks-{})"/>"##, &[&place, &place]);
     }
     let old = rule.old.as_ref().filter(|old| old.period_s == rule.period_s).map(|old| u64::from(old.limit));
     let marks = [("old", "in force", old), ("recommended", "recommended", recommended(rule))];

@@ -1,7 +1,7 @@
 //! The cumulative distribution of the keys' peaks, and the table of their percentiles.
 
 use super::chart::{self, Frame};
-use super::data::{RuleData, recommended};
+use super::data::{RuleData, is_swept, recommended};
 use super::demand::demand_scale;
 use super::scale::{Coordinate, Scale};
 use super::text::{self, grouped};
@@ -13,12 +13,18 @@ const HEIGHT: u32 = 300;
 const X: (f64, f64) = (55.0, 505.0);
 const Y: (f64, f64) = (255.0, 62.0);
 
-/// The share of keys that never asked for more than so many units in one period.
+/// The share of keys that stay within a limit. Those that stay within a fixed window never asked for more units in one
+/// period, so the curve is that of their peaks.
 pub(super) fn picture(place: usize, rule: &RuleReport, data: &RuleData) -> Markup {
     let x = demand_scale(rule, X);
     // Hundredths of a percent: integers that are fine enough for a picture.
     let y = Scale::linear((0, 10_000), Y);
-    let title = format!("Distribution of the peaks of the keys of {}", rule.rule);
+    let (title, axis) = match is_swept(rule) {
+        true => (format!("Keys of {} within a limit", rule.rule), "keys never over a limit of"),
+        false => {
+            (format!("Distribution of the peaks of the keys of {}", rule.rule), "keys with a peak of at most")
+        }
+    };
     let frame = Frame {
         kind: "peaks",
         rule: place,
@@ -31,23 +37,26 @@ pub(super) fn picture(place: usize, rule: &RuleReport, data: &RuleData) -> Marku
     chart::x_axis(&mut svg, &x, &y, &chart::short_ticks(&x));
     share_axis(&mut svg, &y);
     let unit = format!("units in {}", text::period(rule.period_s));
-    let (left, bottom) = (Coordinate(X.0), Coordinate(Y.0));
+    let bottom = Coordinate(Y.0);
     svg.fill(
-        r#"<text class="axis-name end" x="{}" y="{}">{}</text><text class="axis-name" x="13" y="14">keys with a peak of at most</text>"#,
-        &[&Coordinate(X.1), &Coordinate(Y.0 + 32.0), &unit],
+        r#"<text class="axis-name end" x="{}" y="{}">{}</text><text class="axis-name" x="13" y="14">{}</text>"#,
+        &[&Coordinate(X.1), &Coordinate(Y.0 + 32.0), &unit, &axis],
     );
 
     let what_if = &data.what_if;
     let share = |keys_over: u64| y.at(10_000 - (share_ppm(keys_over, rule.keys) / 100).min(10_000));
     let points = what_if.limit.iter().zip(&what_if.keys).map(|(limit, over)| (x.at(*limit), share(*over)));
-    if !what_if.limit.is_empty() {
+    if let Some(first) = what_if.limit.first() {
+        // Nothing is known below the first limit that was tried.
+        let left = if is_swept(rule) { x.at(*first) } else { Coordinate(X.0) };
         let curve = chart::steps(points, Coordinate(X.1));
         svg.fill(
             r#"<clipPath id="peaks-{}"><rect x="56.5" y="0" width="447" height="253.5"/></clipPath><path class="curve under" clip-path="url(#peaks-{})" d="M{} {}L{}V{}Z"/>"#,
             &[&place, &place, &left, &bottom, &curve.trim_start_matches('M'), &bottom],
         );
     }
-    for (name, peak, hundredths) in named(&rule.own_peaks) {
+    let peaks = named(&rule.own_peaks).into_iter().filter(|_| !is_swept(rule));
+    for (name, peak, hundredths) in peaks {
         svg.fill(
             r#"<circle class="percentile" cx="{}" cy="{}" r="3.5"><title>{}: {}</title></circle>"#,
             &[&x.at(peak), &y.at(hundredths), &name, &grouped(peak)],

@@ -92,20 +92,14 @@ fn keys(html: &mut Markup, method: &Method) {
 }
 
 fn agree(html: &mut Markup, agreement: &Agreement) {
-    let rules = if agreement.of == "compare" { " by the rules in force" } else { "" };
-    let mut text = format!(
-        "{} % of requests decided{rules} as the log has it; {} denied only in the log, {} denied only here",
-        percent(agreement.agreement_ppm),
-        grouped(agreement.only_recorded),
-        grouped(agreement.only_simulated)
-    );
+    let mut text = agreement.summary.clone();
     if agreement.differences() > 0 {
         let vanished = agreement
             .by_shift
             .iter()
             .map(|found| format!("{} within {}", grouped(found.vanished), text::span(found.shift_us)));
         text += &format!(
-            ". Of the {}, these vanish if the times of the log are a little wrong: {}; {} not",
+            " Of the {}, these vanish if the times of the log are a little wrong: {}; {} do not.",
             counted(agreement.differences(), "difference"),
             vanished.collect::<Vec<_>>().join(", "),
             grouped(agreement.unexplained())

@@ -1,6 +1,6 @@
 //! The section of one rule: the slider and its pictures.
 
-use super::data::{RuleData, recommended};
+use super::data::{RuleData, is_swept, recommended};
 use super::rule_table::{badges, limit};
 use super::text::{self, counted, grouped, share};
 use super::{demand, distribution, over_time};
@@ -37,24 +37,33 @@ pub(super) fn section(place: usize, rule: &RuleReport, data: &RuleData) -> Marku
 }
 
 fn recommend(html: &mut Markup, rule: &RuleReport, recommendation: &Recommendation) {
-    if let Some(reason) = &recommendation.not_enough_data {
-        html.fill("<p>No recommendation, not enough data: {}.</p>", &[reason]);
+    if let Some(reason) = &recommendation.no_recommendation {
+        html.fill("<p>No recommendation{}: {}.</p>", &[&with_burst(rule), reason]);
         return;
     }
     let Recommendation { limit, needed, needed_low, needed_high, .. } = recommendation;
+    let of = if is_swept(rule) { "of those that were tried " } else { "" };
     html.fill(
-        r#"<p class="recommendation">Recommended: <strong>{} per {}</strong>. {} is the smallest limit (95 % interval {} to {}) with at most {} % of keys over it and at most {} % of good requests denied; head-room makes it {} %.</p>"#,
+        r#"<p class="recommendation">Recommended: <strong>{} per {}</strong>{}. {} is the smallest limit {}(95 % interval {} to {}) with at most {} % of keys over it and at most {} % of good requests denied; head-room makes it at least {} %.</p>"#,
         &[
             &grouped(*limit),
             &text::period(rule.period_s),
+            &with_burst(rule),
             &grouped(*needed),
+            &of,
             &grouped(*needed_low),
-            &grouped(*needed_high),
+            &needed_high.map_or_else(|| "more than was tried".to_owned(), grouped),
             &percent(recommendation.max_keys_ppm),
             &percent(recommendation.max_good_denied_ppm),
             &recommendation.headroom_percent,
         ],
     );
+}
+
+/// `, with the burst of 20`: what all points of the curve have.
+fn with_burst(rule: &RuleReport) -> String {
+    let held = rule.what_if.held_burst;
+    held.map_or_else(String::new, |burst| format!(", with the burst of {}", grouped(burst.into())))
 }
 
 /// The slider stands on the points of the what-if curve, so that every number it shows was counted. Without the script
@@ -87,10 +96,16 @@ fn slider(html: &mut Markup, place: usize, rule: &RuleReport, data: &RuleData) {
     );
     html.append(&effect(rule, data));
     html.raw(r#"</output><p class="whom"></p>"#);
+    if is_swept(rule) {
+        html.fill(
+            r#"<p class="note">Each limit was decided as {} of its own{}.</p>"#,
+            &[&rule.algorithm, &with_burst(rule)],
+        );
+    }
     if !rule.what_if.is_exact {
         html.fill(
-            r#"<p class="note">An approximation: the curve counts a fixed window of {} alone. The rule is {} and was over the limit in {} when all rules were decided together.</p>"#,
-            &[&text::period(rule.period_s), &rule.algorithm, &counted(rule.over, "request")],
+            r#"<p class="note">An approximation: the curve is of this limit alone. The rule was over the limit in {} when all rules were decided together.</p>"#,
+            &[&counted(rule.over, "request")],
         );
     }
     html.raw("</div>");
@@ -121,10 +136,17 @@ fn pictures(html: &mut Markup, place: usize, rule: &RuleReport, data: &RuleData)
     html.raw(r#"<div class="pair"><figure><figcaption><h3>Keys by demand</h3></figcaption>"#);
     html.append(&demand::picture(place, rule, data));
     numbers(html, place, "demand");
-    html.raw(r#"</figure><figure><figcaption><h3>Distribution of peaks</h3></figcaption>"#);
-    html.append(&distribution::picture(place, rule, data));
-    numbers(html, place, "what-if");
-    html.raw("</figure></div>");
+    html.raw("</figure>");
+    if !data.what_if.limit.is_empty() {
+        html.fill(
+            "<figure><figcaption><h3>{}</h3></figcaption>",
+            &[&if is_swept(rule) { "Keys within a limit" } else { "Distribution of peaks" }],
+        );
+        html.append(&distribution::picture(place, rule, data));
+        numbers(html, place, "what-if");
+        html.raw("</figure>");
+    }
+    html.raw("</div>");
     html.append(&distribution::table(rule));
     let old_over = rule.old.as_ref().map_or(0, |old| old.over);
     if rule.over == 0 && old_over == 0 {

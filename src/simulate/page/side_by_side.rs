@@ -18,7 +18,7 @@ pub(super) fn section(report: &Report, data: &PageData) -> Markup {
     html.raw(
         r#"<section id="algorithms" aria-labelledby="algorithms-h"><h2 id="algorithms-h">Algorithms side by side</h2><p>The same traffic and the same limits, with all limits of the rule set as one algorithm. The pictures show the keys and the rules with most requests over the limit.</p>"#,
     );
-    table(&mut html, &report.algorithms);
+    table(&mut html, report);
     keys(&mut html, &report.worst_keys, report.method.sampling.level > 0);
     for (place, rule) in worst(&report.algorithms).into_iter().enumerate() {
         picture(&mut html, (place, rule), report, data.points());
@@ -35,19 +35,20 @@ fn worst(rules: &[AlgorithmsOfRule]) -> Vec<&AlgorithmsOfRule> {
     rules
 }
 
-fn table(html: &mut Markup, rules: &[AlgorithmsOfRule]) {
+fn table(html: &mut Markup, report: &Report) {
     html.raw(
         r#"<div class="scroll" tabindex="0" role="region" aria-labelledby="algorithms-h"><table class="sortable" id="algorithm-table"><caption>Requests over each limit, by algorithm</caption><thead><tr><th scope="col">Rule</th><th scope="col">Algorithm</th><th scope="col" class="n">Burst</th><th scope="col" class="n">Requests</th><th scope="col" class="n">Over</th><th scope="col" class="n">Share over</th><th scope="col" class="n">Keys over</th></tr></thead><tbody>"#,
     );
-    for rule in rules {
-        for counts in &rule.algorithms {
-            let own = if counts.is_own { " (as configured)" } else { "" };
+    // Limits of one rule may have one label.
+    for (rule, found) in report.rules.iter().zip(&report.algorithms) {
+        let limit =
+            format!("{} {} per {}", rule.rule, grouped(rule.limit.into()), text::period(rule.period_s));
+        for counts in &found.algorithms {
             html.fill(
-                "<tr><th scope=row>{}</th><td>{}{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
+                "<tr><th scope=row>{}</th><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
                 &[
-                    &rule.rule,
-                    &counts.algorithm,
-                    &own,
+                    &limit,
+                    &counts.label,
                     &grouped(counts.burst.into()),
                     &grouped(counts.asked),
                     &grouped(counts.over),
@@ -79,15 +80,12 @@ fn keys(html: &mut Markup, keys: &[KeyByAlgorithm], are_sampled: bool) {
             &[&text::cut(&key.key), &key.rule, &counted(key.asked, "request")],
         );
         for (place, count) in key.algorithms.iter().enumerate() {
-            let own = if count.is_own { " (as configured)" } else { "" };
             // A width of at most 1,000 in a picture that is stretched to the column.
             let length = u128::from(count.over) * 1_000 / u128::from(most);
             html.fill(
-                r#"<tr><th scope="row">{}{}, burst {}</th><td><svg class="bar a{}" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true"><rect width="{}" height="10"/></svg></td><td class="n">{}</td></tr>"#,
+                r#"<tr><th scope="row">{}</th><td><svg class="bar a{}" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true"><rect width="{}" height="10"/></svg></td><td class="n">{}</td></tr>"#,
                 &[
-                    &count.algorithm,
-                    &own,
-                    &grouped(count.burst.into()),
+                    &count.label,
                     &(place % 6),
                     &length,
                     &grouped(count.over),
@@ -100,10 +98,8 @@ fn keys(html: &mut Markup, keys: &[KeyByAlgorithm], are_sampled: bool) {
 }
 
 fn picture(html: &mut Markup, (place, rule): (usize, &AlgorithmsOfRule), report: &Report, points: usize) {
-    let Some(timeline) = report.rules.iter().find(|found| found.rule == rule.rule).map(|rule| &rule.timeline)
-    else {
-        return;
-    };
+    // All rules have the same steps.
+    let Some(timeline) = report.rules.first().map(|rule| &rule.timeline) else { return };
     let lists: Vec<(&'static str, &[u64])> =
         rule.algorithms.iter().map(|counts| ("", counts.over_by_step.as_slice())).collect();
     let columns = Series::new((timeline.start_us, timeline.step_s), &lists, points);
@@ -115,16 +111,9 @@ fn picture(html: &mut Markup, (place, rule): (usize, &AlgorithmsOfRule), report:
     html.append(&over_time::cumulative_picture(place, &title, &columns));
     html.raw(r#"<p class="legend">"#);
     for (place, counts) in rule.algorithms.iter().enumerate() {
-        let own = if counts.is_own { " as configured" } else { "" };
         html.fill(
-            r#"<span class="key line a{}">{}{}, burst {}: {}</span>"#,
-            &[
-                &(place % 6),
-                &counts.algorithm,
-                &own,
-                &grouped(counts.burst.into()),
-                &text::counted(counts.over, "request"),
-            ],
+            r#"<span class="key line a{}">{}: {}</span>"#,
+            &[&(place % 6), &counts.label, &text::counted(counts.over, "request")],
         );
     }
     html.raw("</p></figure>");

@@ -14,7 +14,7 @@ pub(super) fn section(report: &Report, data: &PageData) -> Markup {
     }
     html.fill(r#"<p class="verdict">{}</p>"#, &[&report.verdict]);
     counts(&mut html, report);
-    bounds(&mut html, &report.bounds);
+    bounds(&mut html, &report.bounds, &report.untested);
     if let Some(comparison) = &report.comparison {
         side_by_side(&mut html, report, comparison);
         if let Some(columns) =
@@ -67,7 +67,7 @@ fn counts(html: &mut Markup, report: &Report) {
     html.raw("</dl>");
 }
 
-fn bounds(html: &mut Markup, bounds: &[BoundCheck]) {
+fn bounds(html: &mut Markup, bounds: &[BoundCheck], untested: &[String]) {
     if bounds.is_empty() {
         return;
     }
@@ -79,6 +79,9 @@ fn bounds(html: &mut Markup, bounds: &[BoundCheck]) {
             html.fill("<br>{}", &[reason]);
         }
         html.raw("</li>");
+    }
+    for reason in untested {
+        html.fill(r#"<li class="broken"><strong>not tested</strong><br>{}</li>"#, &[reason]);
     }
     html.raw("</ul>");
 }

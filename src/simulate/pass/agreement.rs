@@ -14,7 +14,7 @@ use super::observation::Observation;
 use super::planned::RequestPlan;
 use super::template::CountedLimit;
 use crate::engine::{Algorithm, LimitSpec, Verdict};
-use crate::simulate::report::{Agreement, ShiftCount, share_ppm};
+use crate::simulate::report::{Agreement, ShiftCount, percent, share_ppm};
 
 /// How far the time of a request is moved; at most a tenth of the time in which its limit frees a unit.
 const SHIFTS_US: [u64; 4] = [1_000, 10_000, 100_000, 1_000_000];
@@ -169,24 +169,50 @@ impl AgreementTally {
         }
     }
 
-    /// The report. `of` names the rules that were simulated.
-    pub fn agreement(&self, of: &str) -> Agreement {
+    /// The report; `None` without requests. `of` names the rules that were simulated.
+    pub fn agreement(&self, of: &str) -> Option<Agreement> {
         let [[both_admit, only_simulated], [only_recorded, both_deny]] = self.recorded;
-        let all = both_admit + only_simulated + only_recorded + both_deny;
+        let recorded = only_recorded + both_deny;
+        let all = both_admit + only_simulated + recorded;
+        if all == 0 {
+            return None;
+        }
         let mut vanished = 0;
         let count = |(shift_us, count): (&u64, &u64)| {
             vanished += count;
             let agreement_ppm = share_ppm(both_admit + both_deny + vanished, all);
             ShiftCount { shift_us: *shift_us, vanished, agreement_ppm }
         };
-        Agreement {
+        let mut agreement = Agreement {
             of: of.to_owned(),
+            summary: String::new(),
             both_admit,
             both_deny,
             only_recorded,
             only_simulated,
+            reproduced_ppm: (recorded > 0).then(|| share_ppm(both_deny, recorded)),
             agreement_ppm: share_ppm(both_admit + both_deny, all),
             by_shift: SHIFTS_US.iter().zip(&self.by_shift).map(count).collect(),
-        }
+        };
+        agreement.summary = summary(&agreement);
+        Some(agreement)
     }
+}
+
+/// The denials first: in most logs nearly all requests are admitted, and they agree with any rules.
+fn summary(agreement: &Agreement) -> String {
+    let Agreement { both_deny, only_recorded, only_simulated, .. } = agreement;
+    let rules = if agreement.of == "compare" { " by the rules in force" } else { "" };
+    let denials = match agreement.reproduced_ppm {
+        Some(share) => format!(
+            "Of {} recorded denials {both_deny} are reproduced{rules} ({} %); {only_simulated} more are denied here only",
+            both_deny + only_recorded,
+            percent(share)
+        ),
+        None if *only_simulated == 0 => {
+            return format!("Nothing to compare: no denial is recorded, and none is made{rules}.");
+        }
+        None => format!("No denial is recorded; {only_simulated} are made here only{rules}"),
+    };
+    format!("{denials}. {} % of all decisions are as recorded.", percent(agreement.agreement_ppm))
 }

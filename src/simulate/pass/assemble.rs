@@ -1,18 +1,21 @@
 //! From the counts of a pass to its report.
 
-use super::curves::{SortedPeaks, recommend, what_if};
+use super::curves::{Curve, SortedPeaks, recommend};
 use super::key_table::{KeyStatistics, KeyTable};
 use super::minutes::TimeAxis;
 use super::options::PassOptions;
 use super::rule_sets::RuleSets;
 use super::side_by_side::{algorithms, comparison, worst_keys};
+use super::sweep::{OverAt, Sweep, SweptLimit, is_swept};
 use super::tally::{Row, Sums, Tally};
 use super::top_keys::{Shown, top_denied};
+use super::untested::{self, Mapped};
 use super::verdict::verdict;
-use crate::engine::{Algorithm, Limit, Rule};
+use crate::engine::{Limit, Rule};
 use crate::simulate::map::Map;
 use crate::simulate::report::{
-    KeySampling, Method, OldCounts, REPORT_VERSION, Report, RuleReport, Timeline, Totals, WhatIf, share_ppm,
+    KeySampling, Method, OldCounts, REPORT_VERSION, Report, RuleReport, Timeline, Totals, WhatIf,
+    WhatIfPoint, share_ppm,
 };
 
 /// Ticks of the log's clock in the period of a limit that can be trusted.
@@ -21,15 +24,15 @@ const MIN_TICKS: u64 = 10;
 /// The report of a pass.
 pub(super) fn assemble(
     rules: &RuleSets,
-    map: Option<&Map>,
+    mapped: Mapped<'_>,
     tally: &Tally,
     mut method: Method,
     options: &PassOptions,
 ) -> Report {
-    let has_good = map.is_some_and(Map::has_good);
+    let has_good = mapped.map.is_some_and(Map::has_good);
     method.sampling = sampling(&tally.keys);
     let compared = if rules.in_force.is_some() { "compare" } else { "rules" };
-    method.agreement = tally.agreement.as_ref().map(|tally| tally.agreement(compared));
+    method.agreement = tally.agreement.as_ref().and_then(|tally| tally.agreement(compared));
     let context = Context {
         rules,
         tally,
@@ -51,11 +54,17 @@ pub(super) fn assemble(
         .rules()
         .iter()
         .filter(|rule| rule.limits.iter().all(|limit| !tally.rows[limit.id.0 as usize].is_met));
+    let unmet: Vec<&Rule> = unmet.map(|rule| &**rule).collect();
+    let untested = match tally.sums.requests {
+        0 => vec![untested::without_requests(&method, mapped)],
+        _ => untested::unmet_rules(&rules.judged, &unmet, mapped),
+    };
     let mut report = Report {
         version: REPORT_VERSION,
         totals: totals(&tally.sums, &tally.keys, has_good),
         rules: reports.collect(),
-        unmet_rules: unmet.map(|rule| rule.path.to_string()).collect(),
+        unmet_rules: unmet.iter().map(|rule| rule.path.to_string()).collect(),
+        untested,
         comparison: rules
             .in_force
             .as_ref()
@@ -117,25 +126,37 @@ impl Context<'_> {
             path: "override".to_owned(),
             is_resolved: true,
             period_s: row.period_s,
-            ..self.counts(index, row, &peaks)
+            ..self.counts(index, row, (&peaks, None))
         })
     }
 
     fn rule_report(&self, index: usize, rule: Option<&Rule>, limit: &Limit) -> RuleReport {
         let row = &self.tally.rows[index];
         let peaks = self.peaks(index);
+        let is_swept = is_swept(&limit.spec);
+        let swept = self.tally.sweep.as_ref().filter(|_| is_swept && !row.is_thinned);
+        let swept = swept.and_then(|sweep| sweep.limit(index));
+        let curve = match is_swept {
+            true => Curve::Swept(swept.map_or_else(Vec::new, |swept| self.swept_points(index, swept))),
+            false => Curve::Windows { row, peaks: &peaks, has_good: self.has_good },
+        };
         let recommendation = self
             .options
             .recommend
-            .map(|bounds| recommend(row, &peaks, self.tally.sums.span_us, self.has_good, bounds));
+            .map(|bounds| recommend(row, (&peaks, &curve), self.tally.sums.span_us, self.has_good, bounds));
         let old = self.old_counts(index);
         let mut marks = vec![u64::from(limit.spec.requests_per_unit)];
         marks.extend(old.iter().map(|old| u64::from(old.limit)));
         marks.extend(recommendation.iter().flat_map(|found| [found.needed, found.limit]));
-        let is_exact = limit.spec.algorithm == Algorithm::FixedWindow
-            && !row.has_interference
+        let is_exact = !row.has_other_denials
             && !row.is_thinned
-            && self.tally.keys.level() == 0;
+            && self.tally.keys.level() == 0
+            && if is_swept { self.sweep_evictions() == 0 } else { !row.has_costs };
+        let what_if = WhatIf {
+            is_exact,
+            held_burst: limit.spec.burst.filter(|_| limit.spec.algorithm.has_burst()),
+            points: curve.points(&marks),
+        };
         RuleReport {
             rule: limit.label.to_string(),
             path: rule.map_or_else(String::new, |rule| rule.path.to_string()),
@@ -145,11 +166,25 @@ impl Context<'_> {
             period_s: limit.spec.period.seconds(),
             shadow: rule.is_some_and(|rule| rule.shadow),
             is_resolved: limit.spec.period.us() >= MIN_TICKS * self.resolution_us,
-            what_if: WhatIf { is_exact, points: what_if(row, &peaks, &marks, self.has_good) },
+            what_if,
             recommendation,
             old,
-            ..self.counts(index, row, &peaks)
+            ..self.counts(index, row, (&peaks, swept))
         }
+    }
+
+    fn swept_points(&self, index: usize, swept: &SweptLimit) -> Vec<WhatIfPoint> {
+        let mut keys_over = [0; OverAt::BITS as usize];
+        for key in self.judged_keys(index).filter(|key| key.over_at != 0) {
+            for (place, keys) in keys_over.iter_mut().enumerate() {
+                *keys += u64::from(key.over_at >> place & 1) * self.tally.keys.weight();
+            }
+        }
+        swept.points(self.has_good, &keys_over)
+    }
+
+    fn sweep_evictions(&self) -> u64 {
+        self.tally.sweep.as_ref().map_or(0, Sweep::evictions)
     }
 
     fn peaks(&self, index: usize) -> SortedPeaks {
@@ -163,13 +198,22 @@ impl Context<'_> {
     }
 
     /// What does not depend on the limit.
-    fn counts(&self, index: usize, row: &Row, peaks: &SortedPeaks) -> RuleReport {
+    fn counts(
+        &self,
+        index: usize,
+        row: &Row,
+        (peaks, swept): (&SortedPeaks, Option<&SweptLimit>),
+    ) -> RuleReport {
         let weight = self.tally.keys.weight();
         let count = |holds: &dyn Fn(&KeyStatistics) -> bool| {
             self.judged_keys(index).filter(|key| holds(key)).count() as u64 * weight
         };
-        let shown =
-            Shown { keys: self.options.show_keys, good: self.has_good, old: self.rules.in_force.is_some() };
+        let shown = Shown {
+            keys: self.options.show_keys,
+            good: self.has_good,
+            old: self.rules.in_force.is_some(),
+            swept,
+        };
         RuleReport {
             is_thinned: row.is_thinned,
             asked: row.asked,
@@ -202,9 +246,8 @@ impl Context<'_> {
 
     /// The limit in force with the label of the judged one.
     fn old_counts(&self, index: usize) -> Option<OldCounts> {
-        let limits = self.rules.in_force.as_ref()?.limits();
-        let position = (0..limits.len()).find(|limit| self.tally.old_row(*limit) == Some(index))?;
-        let (limit, row) = (&limits[position], &self.tally.rows[index]);
+        let limit = self.tally.limit_in_force(self.rules, index)?;
+        let row = &self.tally.rows[index];
         let weight = self.tally.keys.weight();
         let keys = |holds: fn(&KeyStatistics) -> bool| {
             self.tally.keys.keys_of(index).filter(|key| holds(key)).count() as u64 * weight

@@ -73,12 +73,6 @@ impl SortedPeaks {
         self.own.len().checked_sub(index).map_or(0, |index| u64::from(self.own[index]))
     }
 
-    /// The smallest limit that at most so many of a million keys exceed.
-    fn smallest_limit(&self, max_ppm: u64) -> u64 {
-        // The key at the rank after the allowed ones must not be over.
-        self.at_rank(self.own.len() as u64 * max_ppm / 1_000_000 + 1)
-    }
-
     pub fn demand_curve(&self) -> Vec<DemandPoint> {
         let last = self.own.len() as u64;
         let mut points = Vec::new();
@@ -99,8 +93,64 @@ fn percentiles(sorted: &[u32]) -> Percentiles {
     Percentiles { p50: at(500), p90: at(900), p99: at(990), p999: at(999), max: at(1_000) }
 }
 
-/// The curve of what other limits would do. `marks` are limits that must be points.
-pub(super) fn what_if(row: &Row, peaks: &SortedPeaks, marks: &[u64], has_good: bool) -> Vec<WhatIfPoint> {
+/// What other limits would do.
+pub(super) enum Curve<'a> {
+    /// Read off the counts of a fixed window: every limit is known.
+    Windows { row: &'a Row, peaks: &'a SortedPeaks, has_good: bool },
+    /// Decided by the kernel of the limit, for these limits only.
+    Swept(Vec<WhatIfPoint>),
+}
+
+impl Curve<'_> {
+    /// The points of the report. `marks` are limits that must be points if every limit is known.
+    pub fn points(self, marks: &[u64]) -> Vec<WhatIfPoint> {
+        match self {
+            Self::Windows { row, peaks, has_good } => points_of_windows(row, peaks, marks, has_good),
+            Self::Swept(points) => points,
+        }
+    }
+
+    /// The smallest limit that at most this many of the kept keys exceed.
+    fn smallest_for_keys(&self, most: u64, weight: u64) -> Option<u64> {
+        match self {
+            // The key at the rank after the allowed ones must not be over.
+            Self::Windows { peaks, .. } => Some(peaks.at_rank(most + 1)),
+            Self::Swept(points) => smallest(points, |point| point.keys_over <= most * weight),
+        }
+    }
+
+    /// The smallest limit that denies at most this part of the requests: of the good ones, if it is known which are.
+    fn smallest_for_requests(&self, row: &Row, has_good: bool, max_ppm: u64) -> Option<u64> {
+        match self {
+            Self::Windows { .. } => {
+                let good: &Histogram = if has_good { &row.good_positions } else { &row.positions };
+                Some(good.above().smallest(part(good.total(), max_ppm)))
+            }
+            Self::Swept(points) => {
+                let most = part(if has_good { row.good_asked } else { row.asked }, max_ppm);
+                smallest(points, |point| point.good_denied.unwrap_or(point.denied) <= most)
+            }
+        }
+    }
+
+    /// The limit to recommend if this many units are to be admitted: with two digits, or the next one that was tried.
+    fn rounded_up(&self, units: u64) -> Option<u64> {
+        match self {
+            Self::Windows { .. } => Some(two_digits(units)),
+            Self::Swept(points) => smallest(points, |point| point.limit >= units),
+        }
+    }
+}
+
+fn part(whole: u64, ppm: u64) -> u64 {
+    u64::try_from(u128::from(whole) * u128::from(ppm) / 1_000_000).unwrap_or(u64::MAX)
+}
+
+fn smallest(points: &[WhatIfPoint], holds: impl Fn(&WhatIfPoint) -> bool) -> Option<u64> {
+    points.iter().find(|point| holds(point)).map(|point| point.limit)
+}
+
+fn points_of_windows(row: &Row, peaks: &SortedPeaks, marks: &[u64], has_good: bool) -> Vec<WhatIfPoint> {
     let most = row.positions.max().max(u64::from(peaks.own.last().copied().unwrap_or(0)));
     let mut limits: Vec<u64> = marks.iter().copied().filter(|mark| *mark > 0).collect();
     let mut limit = 1;
@@ -121,10 +171,10 @@ pub(super) fn what_if(row: &Row, peaks: &SortedPeaks, marks: &[u64], has_good: b
     limits.into_iter().map(point).collect()
 }
 
-/// The smallest limit within `bounds`.
+/// The smallest limit of a curve within `bounds`.
 pub(super) fn recommend(
     row: &Row,
-    peaks: &SortedPeaks,
+    (peaks, curve): (&SortedPeaks, &Curve<'_>),
     span_us: Option<(u64, u64)>,
     has_good: bool,
     bounds: RecommendationBounds,
@@ -132,37 +182,48 @@ pub(super) fn recommend(
     let RecommendationBounds { max_keys_ppm, max_good_denied_ppm, headroom_percent } = bounds;
     let empty =
         Recommendation { max_keys_ppm, max_good_denied_ppm, headroom_percent, ..Recommendation::default() };
-    let span_s = span_us.map_or(0, |(first_us, last_us)| (last_us - first_us) / 1_000_000);
-    let keys = peaks.own.len() as u64;
-    let missing = if row.is_thinned {
-        Some("the limit is not by the key of --sample".to_owned())
-    } else if keys < MIN_KEYS {
-        Some(format!("{keys} keys; at least {MIN_KEYS} are needed"))
-    } else if span_s < 2 * row.period_s {
-        Some(format!("the log has {span_s} s; at least two periods of {} s are needed", row.period_s))
-    } else {
-        None
-    };
-    if missing.is_some() {
-        return Recommendation { not_enough_data: missing, ..empty };
+    let none = |reason| Recommendation { no_recommendation: Some(reason), ..empty.clone() };
+    if let Some(reason) = missing(row, peaks, span_us) {
+        return none(reason);
     }
-    let good: &Histogram = if has_good { &row.good_positions } else { &row.positions };
-    let may_be_denied = u128::from(good.total()) * u128::from(max_good_denied_ppm) / 1_000_000;
-    let for_requests = good.above().smallest(u64::try_from(may_be_denied).unwrap_or(u64::MAX));
-    let needed = peaks.smallest_limit(max_keys_ppm).max(for_requests).max(1);
+    let keys = peaks.own.len() as u64;
+    let may_be_over = keys * max_keys_ppm / 1_000_000;
+    let for_keys = |most| curve.smallest_for_keys(most, peaks.weight);
+    let for_requests = curve.smallest_for_requests(row, has_good, max_good_denied_ppm);
+    let needed = for_keys(may_be_over).zip(for_requests).map(|(a, b)| a.max(b).max(1));
+    let limit = needed.and_then(|needed| curve.rounded_up((needed * headroom_percent).div_ceil(100)));
+    let Some((needed, limit)) = needed.zip(limit) else {
+        return none("no limit that was tried touches few enough keys and requests".to_owned());
+    };
     // The rank of the quantile varies by a binomial law: 1.96 standard deviations are 95 %.
-    let rank = keys * max_keys_ppm / 1_000_000 + 1;
     let variance =
         u128::from(keys) * u128::from(max_keys_ppm) * u128::from(1_000_000 - max_keys_ppm.min(1_000_000));
     let deviation = (variance * 38_416 / 10_000_000_000_000_000).isqrt();
     let deviation = u64::try_from(deviation).unwrap_or(u64::MAX).saturating_add(1);
-    let limit = two_digits((needed * headroom_percent).div_ceil(100));
+    let low = for_keys(may_be_over.saturating_add(deviation));
+    let high = for_keys(may_be_over.saturating_sub(deviation));
     Recommendation {
         limit,
         needed,
-        needed_low: peaks.at_rank(rank + deviation).min(needed).max(1),
-        needed_high: peaks.at_rank(rank.saturating_sub(deviation)).max(needed),
+        needed_low: low.unwrap_or(needed).min(needed).max(1),
+        needed_high: high.map(|high| high.max(needed)),
         ..empty
+    }
+}
+
+/// What a recommendation needs and the log does not have.
+fn missing(row: &Row, peaks: &SortedPeaks, span_us: Option<(u64, u64)>) -> Option<String> {
+    let span_s = span_us.map_or(0, |(first_us, last_us)| (last_us - first_us) / 1_000_000);
+    let keys = peaks.own.len() as u64;
+    if row.is_thinned {
+        Some("the limit is not by the key of --sample".to_owned())
+    } else if keys < MIN_KEYS {
+        Some(format!("not enough data: {keys} of the {MIN_KEYS} keys that are needed"))
+    } else if span_s < 2 * row.period_s {
+        let needed_s = 2 * row.period_s;
+        Some(format!("not enough data: {span_s} of the {needed_s} s that are needed, two periods"))
+    } else {
+        None
     }
 }
 
@@ -210,15 +271,50 @@ mod tests {
         all.iter().for_each(|units| row.positions.add(*units, 1));
         let bounds = RecommendationBounds { max_good_denied_ppm: 1_000_000, ..Default::default() };
         let long = Some((0, 600_000_000));
-        let found = recommend(&row, &peaks, long, false, bounds);
+        let recommend = |peaks: &SortedPeaks, span_us, bounds| {
+            let curve = Curve::Windows { row: &row, peaks, has_good: false };
+            recommend(&row, (peaks, &curve), span_us, false, bounds)
+        };
+        let found = recommend(&peaks, long, bounds);
         assert_eq!((found.needed, found.limit), (999, 1_200), "one key of a thousand may be over");
-        assert!(found.needed_low < found.needed && found.needed_high == 1_000, "{found:?}");
+        assert!(found.needed_low < found.needed && found.needed_high == Some(1_000), "{found:?}");
         let strict = RecommendationBounds { max_good_denied_ppm: 0, ..bounds };
-        assert_eq!(recommend(&row, &peaks, long, false, strict).needed, 1_000);
-        let short = recommend(&row, &peaks, Some((0, 60_000_000)), false, bounds);
-        assert!(short.not_enough_data.is_some_and(|reason| reason.contains("two periods")));
+        assert_eq!(recommend(&peaks, long, strict).needed, 1_000);
+        let short = recommend(&peaks, Some((0, 60_000_000)), bounds);
+        let reason = "not enough data: 60 of the 120 s that are needed, two periods";
+        assert_eq!(short.no_recommendation.as_deref(), Some(reason));
         let few = SortedPeaks::new(keys(&all[..100]).iter(), 1);
-        assert!(recommend(&row, &few, long, false, bounds).not_enough_data.is_some());
+        let reason = "not enough data: 100 of the 200 keys that are needed";
+        assert_eq!(recommend(&few, long, bounds).no_recommendation.as_deref(), Some(reason));
+    }
+
+    #[test]
+    fn only_a_limit_that_was_tried_is_recommended() {
+        let all: Vec<u64> = (1..=1_000).collect();
+        let peaks = SortedPeaks::new(keys(&all).iter(), 1);
+        let row = Row { period_s: 60, asked: 10_000, ..Row::default() };
+        let recommend = |keys_over: &[(u64, u64)]| {
+            let point = |(limit, keys_over): &(u64, u64)| WhatIfPoint {
+                limit: *limit,
+                denied: *keys_over,
+                keys_over: *keys_over,
+                ..WhatIfPoint::default()
+            };
+            let curve = Curve::Swept(keys_over.iter().map(point).collect());
+            let long = Some((0, 600_000_000));
+            recommend(&row, (&peaks, &curve), long, false, RecommendationBounds::default())
+        };
+        // One key of a thousand, and one request of ten thousand may be over.
+        let found = recommend(&[(1, 9), (2, 3), (3, 1), (4, 1), (6, 0)]);
+        assert_eq!((found.needed, found.limit), (3, 4), "a fifth more than 3, rounded up");
+        assert_eq!((found.needed_low, found.needed_high), (2, Some(6)));
+        assert_eq!(recommend(&[(1, 9), (2, 3), (3, 1), (4, 1)]).needed_high, None);
+        for too_few in [&[(1, 9), (2, 3)][..], &[(1, 9), (5, 1)]] {
+            let found = recommend(too_few);
+            assert!(
+                found.no_recommendation.is_some_and(|reason| reason.starts_with("no limit that was tried"))
+            );
+        }
     }
 
     #[test]

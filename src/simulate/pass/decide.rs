@@ -9,7 +9,8 @@ use super::planned::{PlannedBlock, RequestPlans};
 use super::rule_sets::RuleSets;
 use super::sorter::Sorter;
 use super::tally::Tally;
-use crate::simulate::map::Map;
+use super::untested::Mapped;
+use crate::simulate::map::{Map, SentDescriptors};
 use crate::simulate::report::{InputReport, Method, Report, RequestSample, UnreadableLine};
 
 /// Blocks are packed when they hold so many requests more than wait, and four times as many.
@@ -42,6 +43,8 @@ pub(super) struct Pass<'a> {
     held: usize,
     deciding: Deciding,
     method: Method,
+    /// The descriptors of the map that a line had.
+    sent: SentDescriptors,
     /// A bit for each kind of step that times of the log have: below a second, below a millisecond.
     has_millis: bool,
     has_micros: bool,
@@ -62,7 +65,7 @@ impl<'a> Pass<'a> {
             sample: RequestSample { one_in: options.sample.one_in().get(), left_out: 0 },
             ..Method::default()
         };
-        let mut tally = Tally::new(rules);
+        let mut tally = Tally::new(rules, options.what_if);
         tally.agreement = map.filter(|map| map.has_was_limited()).map(|_| AgreementTally::default());
         Self {
             rules,
@@ -74,6 +77,7 @@ impl<'a> Pass<'a> {
             held: 0,
             deciding: Deciding { lanes: Lanes::new(rules), tally },
             method,
+            sent: SentDescriptors::default(),
             has_millis: false,
             has_micros: false,
         }
@@ -91,6 +95,7 @@ impl<'a> Pass<'a> {
         self.method.without_descriptor += parsed.without_descriptor;
         self.method.unreadable += parsed.unreadable;
         self.method.sample.left_out += parsed.not_sampled;
+        self.sent.add_all(parsed.sent);
         let room = MAX_KEPT_FAULTS.saturating_sub(self.method.unreadable_lines.len());
         for (line, fault) in parsed.faults.into_iter().take(room) {
             let input = names.get(parsed.input).cloned().unwrap_or_default();
@@ -164,7 +169,8 @@ impl<'a> Pass<'a> {
             (false, true) => 1_000,
             (false, false) => 1_000_000,
         };
-        let mut report = assemble(self.rules, self.map, &self.deciding.tally, self.method, self.options);
+        let mapped = Mapped { map: self.map, sent: self.sent };
+        let mut report = assemble(self.rules, mapped, &self.deciding.tally, self.method, self.options);
         report.partial = is_partial;
         report
     }

@@ -5,6 +5,7 @@
 
 use super::by_hash::ByHash;
 use super::peaks::Peaks;
+use super::sweep::OverAt;
 use super::template::{mixed, text_hash};
 
 /// The most keys: about 250 MB.
@@ -18,6 +19,8 @@ pub(super) struct KeyStatistics {
     pub asked: u32,
     pub units: u64,
     pub peaks: Peaks,
+    /// The tried numbers of the limit that the key has exceeded.
+    pub over_at: OverAt,
     /// `None` until a limit was over: few keys are ever denied.
     pub denials: Option<Box<Denials>>,
 }

@@ -24,9 +24,11 @@ mod sample;
 mod side_by_side;
 mod sorter;
 mod space_saving;
+mod sweep;
 mod tally;
 mod template;
 mod top_keys;
+mod untested;
 mod verdict;
 
 pub use curves::RecommendationBounds;

@@ -20,7 +20,9 @@ pub struct PassOptions {
     pub sample: Sample,
     /// Keys in the report are not hashed.
     pub show_keys: bool,
-    /// Recommend limits.
+    /// Find out what other limits would do.
+    pub what_if: bool,
+    /// Recommend limits; needs `what_if`.
     pub recommend: Option<RecommendationBounds>,
     /// For the report only.
     pub command_line: Vec<String>,

@@ -6,7 +6,7 @@ use super::planned::{PlannedBlock, Planners};
 use super::rule_sets::RuleSets;
 use super::sample::Sample;
 use crate::simulate::log::{Block, LineFault, MAX_LINE_BYTES, lines};
-use crate::simulate::map::{MappedLine, Mapping, NotMapped};
+use crate::simulate::map::{MappedLine, Mapping, NotMapped, SentDescriptors};
 
 /// The faults of a block that are kept: the report shows the first of all.
 pub(super) const MAX_KEPT_FAULTS: usize = 10;
@@ -27,6 +27,8 @@ pub(super) struct Parsed {
     pub lines: u64,
     pub not_kept: u64,
     pub without_descriptor: u64,
+    /// The descriptors of the map that a request has.
+    pub sent: SentDescriptors,
     /// Requests that are not in the sample.
     pub not_sampled: u64,
     pub unreadable: u64,
@@ -73,6 +75,7 @@ impl<'r> BlockParser<'r> {
         }
         let line = std::str::from_utf8(line).map_err(|error| LineFault::NotUtf8(error.valid_up_to()))?;
         mapping.read_line(line, &mut self.line)?;
+        parsed.sent.add_all(self.line.sent);
         if !self.sample.holds(&self.line.request) {
             parsed.not_sampled += 1;
             return Ok(());

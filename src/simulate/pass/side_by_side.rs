@@ -13,6 +13,7 @@ use crate::simulate::report::{
     AlgorithmCounts, AlgorithmsOfRule, Comparison, ComparisonTimeline, KeyAlgorithmCount, KeyByAlgorithm,
     share_ppm,
 };
+use crate::simulate::variants::own_label;
 
 /// The judged rules against those in force.
 pub(super) fn comparison(
@@ -67,7 +68,8 @@ pub(super) fn algorithms(rules: &RuleSets, tally: &Tally, axis: TimeAxis) -> Vec
             let keys = tally.keys.over_by_algorithm().filter(|key| key.row as usize == index);
             keys.filter(|key| key.over[variant] > 0).count() as u64 * weight
         };
-        let counts = |spec: &LimitSpec, asked, over| AlgorithmCounts {
+        let counts = |label, spec: &LimitSpec, asked, over| AlgorithmCounts {
+            label,
             algorithm: spec.algorithm.name().to_owned(),
             burst: spec.capacity(),
             asked,
@@ -79,7 +81,7 @@ pub(super) fn algorithms(rules: &RuleSets, tally: &Tally, axis: TimeAxis) -> Vec
             is_own: true,
             keys_over: tally.keys.keys_of(index).filter(|key| key.over() > 0).count() as u64 * weight,
             over_by_step: row.over_by_minute.steps(&axis),
-            ..counts(&limit.spec, row.asked, row.over)
+            ..counts(own_label(&limit.spec), &limit.spec, row.asked, row.over)
         };
         let variants = rules.variants.iter().zip(&row.variants).enumerate();
         let others = variants.filter_map(|(bit, (variant, found))| {
@@ -88,7 +90,7 @@ pub(super) fn algorithms(rules: &RuleSets, tally: &Tally, axis: TimeAxis) -> Vec
             (limit.spec.algorithm == variant.algorithm).then(|| AlgorithmCounts {
                 keys_over: variant_keys_over(bit),
                 over_by_step: found.over_by_minute.steps(&axis),
-                ..counts(&limit.spec, found.asked, found.over)
+                ..counts(variant.label(&limit.spec), &limit.spec, found.asked, found.over)
             })
         });
         AlgorithmsOfRule {
@@ -124,7 +126,8 @@ pub(super) fn worst_keys(rules: &RuleSets, tally: &Tally, shows_keys: bool) -> V
     keys.truncate(WORST_KEYS);
     let report = |found: Candidate<'_>| {
         let limit = &rules.judged.limits()[found.row];
-        let count = |spec: &LimitSpec, over, is_own| KeyAlgorithmCount {
+        let count = |label, spec: &LimitSpec, over, is_own| KeyAlgorithmCount {
+            label,
             algorithm: spec.algorithm.name().to_owned(),
             burst: spec.capacity(),
             is_own,
@@ -132,13 +135,15 @@ pub(super) fn worst_keys(rules: &RuleSets, tally: &Tally, shows_keys: bool) -> V
         };
         let others = rules.variants.iter().zip(found.by_variant).filter_map(|(variant, over)| {
             let limit = variant.rules.limits().get(found.row)?;
-            (limit.spec.algorithm == variant.algorithm).then(|| count(&limit.spec, over, false))
+            let label = || variant.label(&limit.spec);
+            (limit.spec.algorithm == variant.algorithm).then(|| count(label(), &limit.spec, over, false))
         });
+        let own = count(own_label(&limit.spec), &limit.spec, found.over, true);
         KeyByAlgorithm {
             rule: limit.label.to_string(),
             key: shown_key(found.key, shows_keys),
             asked: found.asked,
-            algorithms: [count(&limit.spec, found.over, true)].into_iter().chain(others).collect(),
+            algorithms: [own].into_iter().chain(others).collect(),
         }
     };
     keys.into_iter().map(report).collect()

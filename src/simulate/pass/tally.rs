@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::agreement::AgreementTally;
 use super::key_table::{KeyTable, hash_in_row};
 use super::lane::{Decided, Decisions};
@@ -11,6 +13,7 @@ use super::observation::Observation;
 use super::positions::Histogram;
 use super::rule_sets::RuleSets;
 use super::space_saving::SpaceSaving;
+use super::sweep::{OverAt, Sweep};
 use super::template::CountedLimit;
 use crate::engine::Limit;
 
@@ -22,6 +25,7 @@ pub(super) struct Row {
     pub asked: u64,
     pub units: u64,
     pub over: u64,
+    pub good_asked: u64,
     pub good_over: u64,
     pub asked_by_minute: MinuteCounts,
     pub over_by_minute: MinuteCounts,
@@ -35,8 +39,10 @@ pub(super) struct Row {
     /// would be over a limit of this number.
     pub positions: Histogram,
     pub good_positions: Histogram,
-    /// Another limit or the size of a cost made the counter differ from the units that were asked for.
-    pub has_interference: bool,
+    /// Another limit denied a request that was not over this one.
+    pub has_other_denials: bool,
+    /// A request asked for another number of units than one.
+    pub has_costs: bool,
     pub heavy: SpaceSaving,
     /// A request met the limit, which may be unlimited.
     pub is_met: bool,
@@ -78,6 +84,8 @@ pub(super) struct Tally {
     pub rows: Vec<Row>,
     pub keys: KeyTable,
     pub sums: Sums,
+    /// If it is asked for.
+    pub sweep: Option<Sweep>,
     /// If the log has decisions.
     pub agreement: Option<AgreementTally>,
     /// The row of each limit in force.
@@ -97,7 +105,7 @@ fn label_uses(limits: &[Arc<Limit>]) -> impl Iterator<Item = LabelUse<'_>> {
 }
 
 impl Tally {
-    pub fn new(rules: &RuleSets) -> Self {
+    pub fn new(rules: &RuleSets, sweeps: bool) -> Self {
         let variants = || rules.variants.iter().map(|_| VariantCounts::default()).collect();
         let judged = rules.judged.limits();
         let mut rows: Vec<Row> = judged
@@ -123,7 +131,23 @@ impl Tally {
             // The limits of requests.
             old_rows.push(judged.len());
         }
-        Self { rows, keys: KeyTable::new(), sums: Sums::default(), agreement: None, old_rows }
+        let mut tally = Self {
+            rows,
+            keys: KeyTable::new(),
+            sums: Sums::default(),
+            sweep: None,
+            agreement: None,
+            old_rows,
+        };
+        tally.sweep = sweeps.then(|| Sweep::new(rules, |row| tally.limit_in_force(rules, row)));
+        tally
+    }
+
+    /// The limit in force with the label of a judged one.
+    pub fn limit_in_force<'r>(&self, rules: &'r RuleSets, row: usize) -> Option<&'r Limit> {
+        let limits = rules.in_force.as_ref()?.limits();
+        let position = self.old_rows.iter().position(|found| *found == row)?;
+        limits.get(position).map(|limit| &**limit)
     }
 
     /// The row of a limit in force.
@@ -138,9 +162,17 @@ impl Tally {
             self.rows[*limit].is_met = true;
         }
         let mut is_shadow_over = false;
+        let over_at: SmallVec<[OverAt; 4]> = match &mut self.sweep {
+            Some(sweep) => {
+                let charges = 0..judged.plan.keys.len();
+                charges.map(|charge| sweep.decide(judged.plan, charge, seen.t_us)).collect()
+            }
+            None => SmallVec::new(),
+        };
         for counted in &judged.plan.template.counted {
             is_shadow_over |= counted.is_shadow && judged.is_over(counted);
-            self.count_judged(seen, judged, counted);
+            let over_at = over_at.get(counted.charge).copied().unwrap_or(0);
+            self.count_judged(seen, judged, counted, over_at);
         }
         self.sums.without_limit += u64::from(!judged.plan.template.has_limit());
         self.sums.shadow_denied += u64::from(is_shadow_over && !judged.is_denied);
@@ -157,7 +189,13 @@ impl Tally {
         }
     }
 
-    fn count_judged(&mut self, seen: Observation, judged: &Decided<'_>, counted: &CountedLimit) {
+    fn count_judged(
+        &mut self,
+        seen: Observation,
+        judged: &Decided<'_>,
+        counted: &CountedLimit,
+        over_at: OverAt,
+    ) {
         let (plan, index) = (judged.plan, counted.limit);
         let key = &plan.keys[counted.charge];
         let (is_over, units) = (judged.is_over(counted), key.cost.taken());
@@ -166,15 +204,21 @@ impl Tally {
         row.is_thinned |= counted.is_thinned;
         row.asked += 1;
         row.units += units;
+        row.good_asked += u64::from(seen.is_good);
         row.asked_by_minute.count(seen.t_us);
-        row.has_interference |= judged.is_denied && !is_over || units != 1;
+        row.has_other_denials |= judged.is_denied && !is_over;
+        row.has_costs |= units != 1;
         if is_over {
             row.over += 1;
             row.good_over += u64::from(seen.is_good);
             row.over_by_minute.count(seen.t_us);
             row.heavy.count(plan.key(counted.charge));
         }
+        if let Some(sweep) = &mut self.sweep {
+            sweep.count(index, over_at, seen.is_good);
+        }
         let Some(statistics) = self.keys.entry(index, hash_in_row(index, key.hash)) else { return };
+        statistics.over_at |= over_at;
         statistics.asked = statistics.asked.saturating_add(1);
         statistics.units += units;
         statistics.count_verdict(is_over, seen.is_good, seen.t_us, plan.key(counted.charge));

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use sha2::{Digest as _, Sha256};
 
 use super::key_table::{Denials, KeyStatistics, KeyTable};
+use super::sweep::SweptLimit;
 use super::tally::Row;
 use crate::simulate::report::DeniedKey;
 
@@ -13,15 +14,17 @@ const MAX_KEYS: usize = 50;
 
 /// What of keys and requests the report shows.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct Shown<'a> {
     /// Keys as they are, not hashed.
     pub keys: bool,
     pub good: bool,
     pub old: bool,
+    /// The tried numbers of the limit, unless it is a fixed window.
+    pub swept: Option<&'a SweptLimit>,
 }
 
 /// The keys of a row with most requests over the limit; equal ones in the order of their keys.
-pub(super) fn top_denied(index: usize, row: &Row, keys: &KeyTable, shown: Shown) -> Vec<DeniedKey> {
+pub(super) fn top_denied(index: usize, row: &Row, keys: &KeyTable, shown: Shown<'_>) -> Vec<DeniedKey> {
     let kept: HashMap<&str, &KeyStatistics> = keys
         .keys_of(index)
         .filter(|key| key.over() > 0)
@@ -43,7 +46,7 @@ pub(super) fn top_denied(index: usize, row: &Row, keys: &KeyTable, shown: Shown)
 fn denied_key(
     (over, error, key): (u64, u64, &str),
     statistics: Option<&KeyStatistics>,
-    shown: Shown,
+    shown: Shown<'_>,
 ) -> DeniedKey {
     let denials = statistics.and_then(|key| key.denials.as_deref());
     // The table counts a kept key exactly.
@@ -60,6 +63,7 @@ fn denied_key(
         last_over_us: denials.map(|denials| denials.last_us),
         longest_denial_us: denials.map(Denials::longest_us),
         own_peak: statistics.map(|key| u64::from(key.peaks.own.peak)),
+        kept_limit: statistics.zip(shown.swept).and_then(|(key, swept)| swept.smallest_kept(key.over_at)),
     }
 }
 

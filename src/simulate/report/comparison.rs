@@ -51,6 +51,8 @@ pub struct AlgorithmsOfRule {
 /// What a limit does as one algorithm, all other limits of the rule set being of the same algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AlgorithmCounts {
+    /// For a person; no other algorithm of the limit has the same.
+    pub label: String,
     /// As rule files write it.
     pub algorithm: String,
     /// Units that an unused counter admits at once.
@@ -82,6 +84,8 @@ pub struct KeyByAlgorithm {
 /// The requests of one key over a limit as one algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KeyAlgorithmCount {
+    /// As in [`AlgorithmCounts`].
+    pub label: String,
     /// As rule files write it.
     pub algorithm: String,
     /// Units that an unused counter admits at once.

@@ -30,7 +30,7 @@ pub struct Method {
     /// Counters evicted because memory was full: after that, limits admit too much. 0 in an exact report.
     pub evictions: u64,
     /// With the map's `was_limited`: the decisions of the rules in force (`--compare`), or else of the judged rules,
-    /// against those in the log.
+    /// against those in the log. `None` if no request was decided.
     pub agreement: Option<Agreement>,
 }
 
@@ -114,12 +114,16 @@ pub struct Agreement {
     /// Whose decisions are compared with the log: those of the rules in force, `compare`, if they were given; else
     /// those of the judged `rules`.
     pub of: String,
+    /// For a person: the denials first, then the share of all decisions.
+    pub summary: String,
     pub both_admit: u64,
     pub both_deny: u64,
     /// Denied in the log, admitted in the simulation.
     pub only_recorded: u64,
     /// Denied in the simulation, admitted in the log.
     pub only_simulated: u64,
+    /// Denials in the log that the simulation denies, of all denials in the log; `None` if the log has none.
+    pub reproduced_ppm: Option<u64>,
     /// Requests on which both agree, of all.
     pub agreement_ppm: u64,
     /// The differences that vanish when the time of the request is moved by at most so much: the log does not tell the

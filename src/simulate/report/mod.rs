@@ -40,6 +40,9 @@ pub struct Report {
     /// The paths of rules with a limit that no request has met, in the order of the rule files. A typing error in a
     /// rule file or a map looks like that.
     pub unmet_rules: Vec<String>,
+    /// Why the log says nothing about these rules, one sentence each: the log has no requests, the map sends another
+    /// domain or no such descriptor. With `--max-good-denied` also that no request is good.
+    pub untested: Vec<String>,
     /// With `--compare`: the judged rules against those in force.
     pub comparison: Option<Comparison>,
     /// With `--algorithms`: each limit as every algorithm, in the order of `rules`; else empty.

@@ -119,11 +119,18 @@ pub struct Percentiles {
 /// What other limits would do: the slider of the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WhatIf {
-    /// Whether the points are exact for this limit: it is a fixed window, and no other limit was over in its requests.
-    /// For other algorithms the points are those of a fixed window of the same period.
+    /// Whether the points are those that the whole rule set would have: no other limit was over in the requests of this
+    /// one, all keys were counted, and no counter was evicted; for a fixed window also every request asked for one
+    /// unit.
     pub is_exact: bool,
-    /// By rising limit. For a limit between two points, `denied` and `keys_over` lie between those of the points. The
-    /// limit itself, the old limit and the recommendation are points; the last point denies nothing.
+    /// The burst that the rule file writes: all points have it. `None` if the burst of each point is its limit, or the
+    /// algorithm has none.
+    pub held_burst: Option<u32>,
+    /// By rising limit, each decided by the algorithm of the limit, without the other limits. The limit itself, the old
+    /// limit of the same period and the recommendation are points. A fixed window has a point every 4 %, and the last
+    /// one denies nothing; for a limit between two points, `denied` and `keys_over` lie between those of the points.
+    /// Other algorithms have up to 17 points, from an eighth of the limit to 32 times the limit. Empty for a limit that
+    /// is not by the key of `--sample`.
     pub points: Vec<WhatIfPoint>,
 }
 
@@ -139,19 +146,19 @@ pub struct WhatIfPoint {
     pub keys_over: u64,
 }
 
-/// The smallest limit of the same period that would touch few keys and few good requests.
+/// The smallest point of the curve ([`WhatIf`]) that would touch few keys and few good requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Recommendation {
     /// Why there is no recommendation, such as too few keys; then the numbers are 0.
-    pub not_enough_data: Option<String>,
-    /// `needed` with head-room, rounded up to two digits.
+    pub no_recommendation: Option<String>,
+    /// `needed` with head-room, rounded up: to two digits for a fixed window, else to the next point.
     pub limit: u64,
     /// The smallest limit within both bounds.
     pub needed: u64,
     /// The interval in which `needed` lies with 95 % certainty if other traffic has the same distribution of keys: the
-    /// order statistics around the quantile.
+    /// order statistics around the quantile. `needed_high` is `None` above the last point.
     pub needed_low: u64,
-    pub needed_high: u64,
+    pub needed_high: Option<u64>,
     /// The bounds: keys that may be over the limit, and good requests (all requests without `good`) that may be denied.
     pub max_keys_ppm: u64,
     pub max_good_denied_ppm: u64,
@@ -183,4 +190,7 @@ pub struct DeniedKey {
     pub longest_denial_us: Option<u64>,
     /// The most units in one window of the limit's own period.
     pub own_peak: Option<u64>,
+    /// The smallest point of [`WhatIf`] that the key never exceeds; `None` if it exceeds all, and for a fixed window,
+    /// where it is `own_peak`.
+    pub kept_limit: Option<u64>,
 }

@@ -36,7 +36,14 @@ fn text_and_exit_code_report_the_answer() {
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines[0], "OK");
     assert!(lines[1].starts_with("  user=ann: OK, 1 of 2 per year left, resets in "), "{text}");
-    assert!(lines[1].ends_with(" s (rule per user)"), "{text}");
+    // Such as `38d 2h 11m`.
+    let (_, reset) = lines[1].split_once("resets in ").expect("a time");
+    let reset = reset.strip_suffix(" (rule per user)").unwrap_or_else(|| panic!("no rule in {text}"));
+    let is_part = |part: &str| {
+        part.strip_suffix(['d', 'h', 'm', 's'])
+            .is_some_and(|count| count.parse().is_ok_and(|count: u32| count < 367))
+    };
+    assert!(reset.split(' ').count() <= 3 && reset.split(' ').all(is_part), "{text}");
     assert_eq!(lines[2..], ["  free=x: OK, unlimited", "  other=y: OK, no limit applies"]);
 
     let (code, text, _) = check(port, &["--peek", "--count", "2", "user=ann"]);

@@ -48,20 +48,21 @@ pub(super) fn hostile(text: &str) -> Report {
         rule.old.iter_mut().for_each(|old| old.algorithm = text());
     }
     report.rules[2].recommendation =
-        Some(Recommendation { not_enough_data: Some(text()), ..Recommendation::default() });
+        Some(Recommendation { no_recommendation: Some(text()), ..Recommendation::default() });
     report.rules.push(RuleReport { rule: text(), is_resolved: false, ..RuleReport::default() });
     for (rule, label) in report.algorithms.iter_mut().zip(labels) {
         rule.rule = label;
-        rule.algorithms.iter_mut().for_each(|counts| counts.algorithm = text());
+        rule.algorithms.iter_mut().for_each(|counts| counts.label = text());
     }
     for key in &mut report.worst_keys {
         (key.rule, key.key) = (text(), text());
-        key.algorithms.iter_mut().for_each(|count| count.algorithm = text());
+        key.algorithms.iter_mut().for_each(|count| count.label = text());
     }
     let comparison = report.comparison.as_mut().expect("a comparison");
     (comparison.only_in_new, comparison.only_in_old) = (vec![text()], vec![text()]);
     report.verdict = text();
-    report.unmet_rules = vec![text()];
+    report.method.agreement.as_mut().expect("an agreement").summary = text();
+    (report.unmet_rules, report.untested) = (vec![text()], vec![text()]);
     report.bounds = vec![BoundCheck { bound: text(), is_kept: false, broken_by: vec![text()] }];
     report.method.program_version = text();
     report.method.command_line = vec![text()];

@@ -97,7 +97,7 @@ impl Sample {
             let denied = over.clone().map(|units| (units - limit) * 2).sum();
             WhatIfPoint { limit, denied, good_denied: Some(denied / 50), keys_over: over.count() as u64 }
         };
-        WhatIf { is_exact: self.algorithm == "fixed_window", points: limits.into_iter().map(point).collect() }
+        WhatIf { is_exact: true, points: limits.into_iter().map(point).collect(), ..WhatIf::default() }
     }
 
     fn recommendation(&self, demands: &[u64]) -> Recommendation {
@@ -107,11 +107,11 @@ impl Sample {
             limit: (needed * 12 / 10).div_ceil(unit) * unit,
             needed,
             needed_low: demands[demands.len() / 500],
-            needed_high: demands[demands.len() / 2_000],
+            needed_high: Some(demands[demands.len() / 2_000]),
             max_keys_ppm: 1_000,
             max_good_denied_ppm: 100,
             headroom_percent: 120,
-            not_enough_data: None,
+            ..Recommendation::default()
         }
     }
 
@@ -148,7 +148,6 @@ impl Sample {
         let key = |(rank, units): (usize, &u64)| DeniedKey {
             key: format!("{:016x}", (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             over: (units - u64::from(self.limit)) * 2,
-            error: 0,
             good_over: Some(units / 50),
             asked: Some(units * 40),
             units: Some(units * 40),
@@ -157,6 +156,7 @@ impl Sample {
             last_over_us: Some(START_US + HOUR_US * (60 + rank as u64 % 30)),
             longest_denial_us: Some(1_500_000 * (units % 90 + 1)),
             own_peak: Some(*units),
+            ..DeniedKey::default()
         };
         over.map(key).collect()
     }
@@ -250,7 +250,6 @@ pub fn report(samples: &[Sample]) -> Report {
     let comparison = comparison(&rules, requests, old_denied);
     Report {
         version: REPORT_VERSION,
-        partial: false,
         verdict: format!(
             "The new rules deny {:.2} % of requests, those in force {:.2} %. {} keys are newly over a limit, {} of them with good requests only.",
             denied as f64 * 100.0 / requests as f64,
@@ -266,6 +265,7 @@ pub fn report(samples: &[Sample]) -> Report {
         comparison: Some(comparison),
         method: method(requests),
         rules,
+        ..Report::default()
     }
 }
 
@@ -303,6 +303,7 @@ fn algorithms(rule: &RuleReport) -> AlgorithmsOfRule {
         let over_by_step: Vec<u64> = rule.timeline.over.iter().map(|over| over * percent / 100).collect();
         let over = over_by_step.iter().sum();
         AlgorithmCounts {
+            label: format!("{algorithm} burst {burst}{}", if is_own { " (as configured)" } else { "" }),
             algorithm: algorithm.to_owned(),
             burst,
             is_own,
@@ -327,6 +328,7 @@ fn algorithms(rule: &RuleReport) -> AlgorithmsOfRule {
 
 fn worst_keys(rule: &RuleReport) -> Vec<KeyByAlgorithm> {
     let count = |over: u64, (algorithm, percent): (&str, u64)| KeyAlgorithmCount {
+        label: algorithm.to_owned(),
         algorithm: algorithm.to_owned(),
         burst: rule.burst,
         is_own: percent == 100,
@@ -386,13 +388,12 @@ fn method(requests: u64) -> Method {
         clock_resolution_us: 1_000,
         sampling: KeySampling::default(),
         agreement: Some(Agreement {
-            both_admit: requests - 900,
             both_deny: 880,
             only_recorded: 14,
             only_simulated: 6,
-            agreement_ppm: 999_986,
             by_shift: vec![ShiftCount { shift_us: 1_000, vanished: 18, agreement_ppm: 999_999 }],
-            of: "compare".to_owned(),
+            summary: "Of 894 recorded denials 880 are reproduced.".to_owned(),
+            ..Agreement::default()
         }),
         ..Method::default()
     }

@@ -123,3 +123,51 @@ fn with_compare_the_log_is_compared_with_the_rules_in_force() {
     assert!(unexplained <= 2 && all < 1_000, "{agreement}");
     assert!(ended.report["totals"]["denied"].as_u64() > agreement["both_deny"].as_u64());
 }
+
+/// Requests of one second: user, how many, and how many of them the log has as denied.
+fn one_second(users: &[(&str, usize, usize)]) -> String {
+    let mut log = String::new();
+    for (user, requests, denied) in users {
+        for request in 0..*requests {
+            let code = if request < *denied { 429 } else { 200 };
+            let t = T0_US / 1_000 + request as u64;
+            writeln!(log, "{{\"t\":{t},\"user\":\"{user}\",\"code\":{code}}}").expect("room");
+        }
+    }
+    log
+}
+
+#[test]
+fn the_denials_are_compared_before_all_decisions() {
+    let table = [
+        // 20 requests of a are over the limit of 10; the log denied 2 of b.
+        (
+            one_second(&[("a", 30, 0), ("b", 5, 2)]),
+            "Of 2 recorded denials 0 are reproduced (0 %); 20 more are denied here only. 37.1428 % of all decisions are as \
+             recorded.",
+        ),
+        (
+            one_second(&[("a", 12, 0), ("b", 988, 0)]),
+            "No denial is recorded; 980 are made here only. 2 % of all decisions are as recorded.",
+        ),
+        (one_second(&[("a", 10, 0)]), "Nothing to compare: no denial is recorded, and none is made."),
+    ];
+    for (log, sentence) in table {
+        let simulation = Simulation::new(&rules("fixed_window", 10)).map(MAP).log("a.json", log);
+        let html = simulation.path("page.html").display().to_string();
+        let simulation = simulation.with(&["--format", "json", "--report", &html]);
+        let ended = simulation.succeed();
+        assert!(ended.stdout.contains(sentence), "{sentence}\n{}", ended.stdout);
+        let page = std::fs::read_to_string(&html).expect("a page");
+        assert!(page.contains(sentence), "{sentence}");
+    }
+    let simulation = Simulation::new(&rules("fixed_window", 10)).map(MAP);
+    let part = simulation.log("a.json", one_second(&[("a", 30, 0), ("b", 5, 2)])).succeed();
+    let agreement = &part.report["method"]["agreement"];
+    assert_eq!((&agreement["reproduced_ppm"], &agreement["agreement_ppm"]), (&json!(0), &json!(371_428)));
+    let none = Simulation::new(&rules("fixed_window", 10)).map(MAP).log("a.json", one_second(&[("a", 9, 0)]));
+    assert_eq!(none.succeed().report["method"]["agreement"]["reproduced_ppm"], Value::Null);
+    let empty = Simulation::new(&rules("fixed_window", 10)).map(MAP).log("a.json", "").succeed();
+    assert_eq!(empty.report["method"]["agreement"], Value::Null);
+    assert!(!empty.stdout.contains("recorded"), "{}", empty.stdout);
+}

@@ -53,6 +53,35 @@ fn compressed_files_of_several_members_are_read() {
     }
 }
 
+#[test]
+fn compressed_standard_input_is_read() {
+    let text = log(3_000);
+    let whole = Simulation::new(RULES).map(MAP).log("a.log", &text).succeed();
+    let zstd = compress_to_vec(text.as_bytes(), CompressionLevel::Fastest);
+    for bytes in [gzip(&text), zstd, text.into_bytes()] {
+        let report = of_standard_input(&[&bytes[..1], &bytes[1..3], &bytes[3..]]);
+        assert_eq!(report["rules"], whole.report["rules"]);
+        assert_eq!(report["method"]["inputs"][0]["cut"], serde_json::Value::Null);
+    }
+    // A name says nothing.
+    let named = Simulation::new(RULES).map(MAP).log("a.log", gzip(&log(3_000)));
+    assert_eq!(named.succeed().report["rules"], whole.report["rules"]);
+}
+
+/// The report of a log that comes in parts.
+fn of_standard_input(parts: &[&[u8]]) -> serde_json::Value {
+    let simulation = Simulation::new(RULES).map(MAP);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    command.args(["simulate", "--report-json", "-", "--rules"]).arg(simulation.path("rules.yaml"));
+    command.arg("--map").arg(simulation.path("map.yaml")).arg("-");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary runs");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    parts.iter().for_each(|part| stdin.write_all(part).expect("the log is read"));
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
 // Other systems allow no such name.
 #[cfg(target_os = "linux")]
 #[test]
@@ -151,19 +180,7 @@ fn standard_input_and_several_files_are_read_in_order() {
         Simulation::new(RULES).map(MAP).log("1.log", &text[..line_end]).log("2.log", &text[line_end..]);
     assert_eq!(simulation.succeed().report["rules"], whole.report["rules"]);
 
-    let simulation = Simulation::new(RULES).map(MAP);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
-    command.args(["simulate", "--report-json", "-", "--rules"]).arg(simulation.path("rules.yaml"));
-    command.arg("--map").arg(simulation.path("map.yaml")).arg("-");
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary runs");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    stdin
-        .write_all(first.as_bytes())
-        .and_then(|()| stdin.write_all(second.as_bytes()))
-        .expect("the log is read");
-    drop(stdin);
-    let output = child.wait_with_output().expect("it ends");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let report = of_standard_input(&[first.as_bytes(), second.as_bytes()]);
     assert_eq!(report["rules"], whole.report["rules"]);
 }
 

@@ -14,6 +14,7 @@ mod sample;
 mod schema;
 mod side_by_side;
 mod terminal;
+mod what_if;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

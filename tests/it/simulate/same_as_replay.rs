@@ -38,6 +38,7 @@ fn simulated(rules: &RuleSet, log: &str, threads: usize) -> Report {
         threads: NonZeroUsize::new(threads).expect("not zero"),
         sample: Sample::ALL,
         show_keys: true,
+        what_if: false,
         recommend: None,
         command_line: Vec::new(),
         digests: Vec::new(),

@@ -186,10 +186,11 @@ fn the_recommended_limit_touches_few_keys() {
     let few =
         Simulation::new(&rules(5, "gcra")).log("log.jsonl", staircase(10)).with(&["--recommend"]).succeed();
     assert_eq!(
-        few.report["rules"][0]["recommendation"]["not_enough_data"],
-        "10 keys; at least 200 are needed"
+        few.report["rules"][0]["recommendation"]["no_recommendation"],
+        "not enough data: 10 of the 200 keys that are needed"
     );
-    assert!(few.stdout.contains("not enough data"), "{}", few.stdout);
+    let note = "No recommendation for users: not enough data: 10 of the 200 keys that are needed.";
+    assert!(few.stdout.contains(note), "{}", few.stdout);
 }
 
 #[test]
@@ -204,5 +205,54 @@ fn keys_are_hashed_unless_they_are_asked_for() {
     assert_eq!(
         (&first["key"], &first["over"], &first["asked"]),
         (&json!("{d|user=u3}"), &json!(2), &json!(3))
+    );
+}
+
+#[test]
+fn keys_are_listed_below_the_table_if_they_are_asked_for() {
+    let simulation = Simulation::new(&rules(1, "fixed_window")).log("log.jsonl", staircase(13));
+    assert!(!simulation.succeed().stdout.contains("key of users"), "a key may name a person");
+    let shown = simulation.with(&["--show-keys"]).succeed();
+    let expected = "\
+over  asked  key of users
+  12     13  {d|user=u13}
+  11     12  {d|user=u12}
+";
+    assert!(shown.stdout.contains(expected), "{}", shown.stdout);
+    assert!(shown.stdout.contains("   3      4  {d|user=u4}\nand 2 more keys\n\n"), "{}", shown.stdout);
+}
+
+#[test]
+fn no_two_algorithms_of_a_limit_have_one_label() {
+    // As GCRA the first limit has a burst of 1, whether the whole limit or a tenth of it is admitted at once.
+    let rules = "domain: d\ndescriptors:\n  - key: user\n    rate_limits:\n      \
+                 - { unit: second, requests_per_unit: 1 }\n      \
+                 - { unit: minute, requests_per_unit: 20, algorithm: gcra }\n";
+    let log: String = (0..40).map(|at| line(T0 + at * 400_000, "u")).collect();
+    let ended = Simulation::new(rules).log("log.jsonl", &log).with(&["--algorithms"]).succeed();
+    let counts = ended.report["algorithms"][0]["algorithms"].as_array().expect("a list").clone();
+    let labels: Vec<(&str, &Value)> =
+        counts.iter().map(|counts| (counts["label"].as_str().expect("a label"), &counts["over"])).collect();
+    assert_eq!(
+        labels.iter().map(|(label, _)| *label).collect::<Vec<_>>(),
+        [
+            "fixed_window postpaid (as configured)",
+            "fixed_window",
+            "sliding_window",
+            "sliding_log",
+            "gcra burst 1 (the limit)",
+            "gcra burst 1 (a tenth)"
+        ]
+    );
+    assert_ne!(labels[4].1, labels[5].1, "the other limit differs");
+    let note = format!(
+        "d.user 1/1 s, over limit: {} {}; with all limits as fixed_window {}, ",
+        labels[0].0, labels[0].1, labels[1].1
+    );
+    assert!(ended.stdout.contains(&note), "{note}\n{}", ended.stdout);
+    assert!(
+        ended.stdout.contains("d.user 20/60 s, over limit: gcra burst 20 (as configured) "),
+        "{}",
+        ended.stdout
     );
 }
