@@ -36,6 +36,8 @@ mod service;
 mod shared_limits;
 mod store;
 mod undo;
+mod undo_in_a_log;
+mod undos_and_refunds;
 
 const DAY_US: u64 = 86_400_000_000;
 
