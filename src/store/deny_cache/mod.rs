@@ -211,7 +211,7 @@ impl DenyCache {
                 self.denials.remove(key);
             }
             if let (Verdict::Over, DecidedBy::Store(snapshot)) = (outcome.verdict, outcome.decided_by)
-                && (self.store_reserves || denial::is_repeatable(charge, &outcome.report))
+                && (self.store_reserves || denial::is_repeatable(charge, &snapshot.facts))
             {
                 let (needed, received_us) = (charge.cost.needed(), clock.now_us());
                 self.insert(key, Denial { snapshot, needed, sent_us, received_us, first_sent_us: sent_us });
