@@ -15,6 +15,7 @@ use crate::support::redis::parsed;
 
 mod admission;
 mod answers_corpus;
+mod certain_denials;
 mod cluster;
 mod compose_image;
 mod conformance;

@@ -20,11 +20,11 @@ use crate::support::{http, wait};
 /// A bucket of one second that needs a quarter of an hour to fill: its counter stays for the whole test.
 const SLOW: u64 = 1_000;
 
-fn slow_bucket() -> Kernel {
+pub(super) fn slow_bucket() -> Kernel {
     Kernel::Gcra(Gcra::new(1, 1_000_000, SLOW, Pacing::Meter))
 }
 
-fn two_servers(main: RedisOptions, per_second: &Redis) -> RedisStore {
+pub(super) fn two_servers(main: RedisOptions, per_second: &Redis) -> RedisStore {
     let servers = ServerOptions {
         topology: Topology::Standalone,
         urls: parsed([per_second.url()]),
