@@ -24,6 +24,7 @@ mod deny_cache;
 mod distance;
 mod drop_in;
 mod envoy_image;
+mod list_commands;
 mod lua_twin;
 mod metrics;
 mod outage;
