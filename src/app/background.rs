@@ -11,6 +11,7 @@ use super::rules::RuleWatcher;
 use super::stores::{Remote, Stores};
 use super::tls::TlsPorts;
 use crate::engine::StoreError;
+use crate::limiter::Rulebook;
 use crate::store::remote::{ProbeFailure, RemoteStore, ServerReport};
 use crate::transport::{NotReadyReason, Readiness};
 
@@ -37,11 +38,11 @@ impl Background {
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: &CancellationToken) {
         let Self { rules, tls, stores, remote, readiness, ready_in_outage } = self;
-        let denials = Arc::clone(&stores);
+        let (denials, rulebook) = (Arc::clone(&stores), Arc::clone(&rules.active.rulebook));
         let watch_rules = rules.watch(move || denials.purge_denials(), stop.cancelled());
         let watch_store = async {
             if let Some(remote) = &remote {
-                wait_for_store(remote, &readiness, &stores).await;
+                wait_for_store(remote, &readiness, &stores, &rulebook).await;
                 let follow = (!ready_in_outage).then_some(&readiness);
                 watch_outages(remote, &stores, follow).await;
             }
@@ -65,11 +66,34 @@ async fn sweep_forever(stores: &Stores) {
     }
 }
 
-/// Probes the remote store until it decides, then reports ready and describes its servers.
-async fn wait_for_store<R: RemoteStore>(remote: &R, readiness: &Readiness, stores: &Stores) {
+/// Waits until the remote store decides, then reports ready and describes its servers. Returns when the first rules are
+/// in force and the store does what they need.
+async fn wait_for_store<R: RemoteStore>(
+    remote: &R,
+    readiness: &Readiness,
+    stores: &Stores,
+    rulebook: &Rulebook,
+) {
+    let kept_log = wait_for_probe(remote, readiness, rulebook).await;
+    tracing::info!("{} answers", R::PRODUCT);
+    let servers = remote.servers().await;
+    servers.iter().for_each(|report| log_server(R::PRODUCT, report));
+    stores.set_servers(servers);
+    // It fails only when the process ends.
+    drop(readiness.subscribe().wait_for(|reasons| !reasons.contains(NotReadyReason::NoRules)).await);
+    if !kept_log && rulebook.rules().has_sliding_log() {
+        wait_for_probe(remote, readiness, rulebook).await;
+    }
+}
+
+/// Probes the remote store until it decides, and meanwhile reports not ready. Returns whether it has kept a sliding
+/// log, which it must if a rule in force has one.
+async fn wait_for_probe<R: RemoteStore>(remote: &R, readiness: &Readiness, rulebook: &Rulebook) -> bool {
     let product = R::PRODUCT;
     let mut known = None;
-    while let Err(ProbeFailure { group, error }) = remote.probe().await {
+    let kept_log = loop {
+        let needs_log = rulebook.rules().has_sliding_log();
+        let Err(ProbeFailure { group, error }) = remote.probe(needs_log).await else { break needs_log };
         tracing::debug!(%error, group, "{product} does not decide yet");
         if let Some(group) = group {
             readiness.set_with_detail(NotReadyReason::StoreNotReached, group.to_owned());
@@ -84,13 +108,10 @@ async fn wait_for_store<R: RemoteStore>(remote: &R, readiness: &Readiness, store
             known = obstacle;
         }
         tokio::time::sleep(PROBE_INTERVAL).await;
-    }
-    tracing::info!("{product} answers");
+    };
     known.into_iter().for_each(|reason| readiness.clear(reason));
     readiness.clear(NotReadyReason::StoreNotReached);
-    let servers = remote.servers().await;
-    servers.iter().for_each(|report| log_server(product, report));
-    stores.set_servers(servers);
+    kept_log
 }
 
 /// Probes the remote store while an outage lasts: the end of an outage is noticed also when no request comes, or when
@@ -104,7 +125,7 @@ async fn watch_outages(remote: &impl RemoteStore, stores: &Stores, readiness: Op
         let needs_probe = availability.needs_probe();
         // Behind an open breaker a probe fails at once, and tells only which servers do not answer.
         let wants_group = readiness.is_some() && availability.is_down();
-        let probed = if needs_probe || wants_group { Some(remote.probe().await) } else { None };
+        let probed = if needs_probe || wants_group { Some(remote.probe(false).await) } else { None };
         if needs_probe && matches!(probed, Some(Ok(()))) {
             availability.record_probe();
         }

@@ -260,7 +260,7 @@ mod tests {
         let options = RedisOptions { urls, connections: 1, ..RedisOptions::default() };
         let store = Remote::new(&options, Arc::new(PanickingObserver)).expect("valid options");
         let failed = RemoteStore::died(&store);
-        RemoteStore::probe(&store).await.expect_err("no task answers");
+        RemoteStore::probe(&store, false).await.expect_err("no task answers");
         let ended = fail_with_task(failed, &CancellationToken::new()).await;
         let reason = ended.expect_err("the task failed").to_string();
         assert!(reason.contains("panicked") && reason.contains("as if by mistake"), "{reason}");

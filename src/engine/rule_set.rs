@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::algorithm::Verdict;
-use super::limit::{Algorithm, Charging, FailurePolicy, Limit, LimitId};
+use super::algorithm::{Kernel, Verdict};
+use super::limit::{Algorithm, Charging, FailurePolicy, Limit, LimitId, Quantity};
 use super::pattern::Pattern;
 use super::request::{Entry, Request};
 use super::rule::{Rule, RuleId, StatPath};
@@ -256,6 +256,13 @@ impl RuleSet {
     #[must_use]
     pub fn limits(&self) -> &[Arc<Limit>] {
         &self.limits
+    }
+
+    /// Whether a limit is a sliding log. A store may need further permissions for it.
+    #[must_use]
+    pub fn has_sliding_log(&self) -> bool {
+        let is_log = |limit: &Arc<Limit>| matches!(limit.quantity, Quantity::Limited(Kernel::SlidingLog(_)));
+        self.limits.iter().any(is_log)
     }
 
     /// The id that all limits of requests share: one after the last limit.

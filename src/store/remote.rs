@@ -13,11 +13,12 @@ pub trait RemoteStore: Store + Reset + Clone + 'static {
     const PRODUCT: &'static str;
 
     /// Whether the store decides: makes a decision on a counter that no rule uses, and records it. Of several servers,
-    /// all must decide.
+    /// all must decide. `needs_log`: whether it must also keep a sliding log, for which it may need further
+    /// permissions.
     ///
     /// # Errors
     /// The error that a decision would get.
-    fn probe(&self) -> impl Future<Output = Result<(), ProbeFailure>> + Send;
+    fn probe(&self, needs_log: bool) -> impl Future<Output = Result<(), ProbeFailure>> + Send;
 
     /// Asks every server that decides for its description.
     fn servers(&self) -> impl Future<Output = Vec<ServerReport>> + Send;

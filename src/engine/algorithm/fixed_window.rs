@@ -66,6 +66,12 @@ impl FixedWindow {
         WindowState { count, ..state }
     }
 
+    /// Whether the window is used up by so much that the cost, which is denied, changes no later decision: a peek
+    /// records nothing, and a debt beyond one further limit counts as one further limit.
+    pub(super) fn is_unchanged_by(&self, state: WindowState, cost: Cost) -> bool {
+        state.count >= if cost.changes_counter() { max_recorded(self.limit) } else { self.limit }
+    }
+
     pub(super) fn unused_from_us(&self, state: WindowState) -> u64 {
         if state.count > 0 { self.end_us(state) } else { 0 }
     }

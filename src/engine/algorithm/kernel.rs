@@ -14,6 +14,7 @@ use super::report::{Report, RetryAfter, Verdict};
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SlidingWindow;
 use super::state::{Facts, State};
+use crate::engine::cost::Cost;
 
 /// Reports a counter of another kernel than its limit's, which never occurs.
 const UNKNOWN: Blocked = Blocked::new(1);
@@ -144,11 +145,12 @@ impl Kernel {
         }
     }
 
-    /// Whether units recorded beyond the limit affect no later decision: the end of a fixed window discards them.
+    /// Whether a cost that is denied, and recorded, changes no later decision, also if units are given back. Only a
+    /// fixed window can be so: its end discards the debt.
     #[must_use]
-    pub fn discards_debt(&self) -> bool {
+    pub fn is_unchanged_by(&self, facts: &Facts, cost: Cost) -> bool {
         match self {
-            Self::FixedWindow(_) => true,
+            Self::FixedWindow(k) => facts.window().is_some_and(|state| k.is_unchanged_by(state, cost)),
             Self::SlidingWindow(_)
             | Self::SlidingLog(_)
             | Self::Gcra(_)

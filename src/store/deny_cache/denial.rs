@@ -1,7 +1,7 @@
 //! One denial: what it says about later charges to its counter, and for how long.
 
-use crate::engine::algorithm::Attempt;
-use crate::engine::{Charge, Charging, CounterSnapshot, DecidedBy, Outcome, Report, RetryAfter, Verdict};
+use crate::engine::algorithm::{Attempt, Facts};
+use crate::engine::{Charge, Charging, CounterSnapshot, DecidedBy, Outcome, RetryAfter, Verdict};
 
 /// A denial by the store.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ impl Denial {
         let attempt = attempt_at(self.received_us);
         let facts = kernel.facts_later(&self.snapshot.facts, attempt.now_us)?;
         let mut report = kernel.report(&facts, attempt, Verdict::Over);
-        if !is_repeatable(charge, &report) {
+        if !is_repeatable(charge, &facts) {
             return charge.cost.changes_counter().then_some(Repeated::Recorded);
         }
         if charge.charging == Charging::Postpaid {
@@ -67,11 +67,11 @@ impl Repeated {
     }
 }
 
-/// Whether a denied charge changes nothing that matters, so that the next one need not reach the store. A denied
-/// postpaid hit is recorded; that does not matter if nothing remains and the debt is discarded.
-pub(super) fn is_repeatable(charge: &Charge, report: &Report) -> bool {
+/// Whether a denied charge to this counter changes nothing that matters, so that the next one need not reach the store.
+/// A denied postpaid hit is recorded, and a refund then frees fewer units.
+pub(super) fn is_repeatable(charge: &Charge, facts: &Facts) -> bool {
     match charge.charging {
         Charging::Prepaid => true,
-        Charging::Postpaid => charge.kernel.discards_debt() && report.remaining == 0,
+        Charging::Postpaid => charge.kernel.is_unchanged_by(facts, charge.cost),
     }
 }

@@ -210,8 +210,11 @@ impl DenyCache {
             if outcome.verdict == Verdict::Fits && has_denials {
                 self.denials.remove(key);
             }
+            // The denial of a limit of 0 is known without the cache. It saves a call only if it answers alone.
+            let is_of_use = charge.kernel.has_counter() || !self.require_all_limits;
             if let (Verdict::Over, DecidedBy::Store(snapshot)) = (outcome.verdict, outcome.decided_by)
-                && (self.store_reserves || denial::is_repeatable(charge, &outcome.report))
+                && is_of_use
+                && (self.store_reserves || denial::is_repeatable(charge, &snapshot.facts))
             {
                 let (needed, received_us) = (charge.cost.needed(), clock.now_us());
                 self.insert(key, Denial { snapshot, needed, sent_us, received_us, first_sent_us: sent_us });

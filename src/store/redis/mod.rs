@@ -134,13 +134,13 @@ impl RedisStore {
     /// # Errors
     /// The [`StoreError`] that a decision would return.
     pub async fn probe(&self) -> Result<(), StoreError> {
-        self.probe_groups().await.map_err(|failure| failure.error)
+        self.probe_groups(false).await.map_err(|failure| failure.error)
     }
 
-    async fn probe_groups(&self) -> Result<(), ProbeFailure> {
+    async fn probe_groups(&self, needs_log: bool) -> Result<(), ProbeFailure> {
         match &self.handle.servers {
-            AllServers::Same(servers) => Ok(servers.probe(&self.handle.options).await?),
-            AllServers::PerSecond(store) => store.probe().await,
+            AllServers::Same(servers) => Ok(servers.probe(&self.handle.options, needs_log).await?),
+            AllServers::PerSecond(store) => store.probe(needs_log).await,
         }
     }
 

@@ -71,14 +71,15 @@ impl PerSecondStore {
         Ok(Self { groups: Arc::new(groups), requests: Tasks::new() })
     }
 
-    pub(super) async fn probe(&self) -> Result<(), ProbeFailure> {
+    pub(super) async fn probe(&self, needs_log: bool) -> Result<(), ProbeFailure> {
         let Groups { options, main, per_second, .. } = &*self.groups;
-        let (group, error) = match tokio::join!(main.probe(options), per_second.probe(options)) {
-            (Ok(()), Ok(())) => return Ok(()),
-            (Err(error), Ok(())) => (MAIN_NAME, error),
-            (Ok(()), Err(error)) => (NAME, error),
-            (Err(error), Err(_)) => (BOTH_NAMES, error),
-        };
+        let (group, error) =
+            match tokio::join!(main.probe(options, needs_log), per_second.probe(options, needs_log)) {
+                (Ok(()), Ok(())) => return Ok(()),
+                (Err(error), Ok(())) => (MAIN_NAME, error),
+                (Ok(()), Err(error)) => (NAME, error),
+                (Err(error), Err(_)) => (BOTH_NAMES, error),
+            };
         Err(ProbeFailure { group: Some(group), error })
     }
 

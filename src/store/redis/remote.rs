@@ -14,8 +14,8 @@ use crate::store::remote::{ProbeFailure, RemoteStore, ServerDescription, ServerR
 impl RemoteStore for RedisStore {
     const PRODUCT: &'static str = "Redis";
 
-    async fn probe(&self) -> Result<(), ProbeFailure> {
-        self.probe_groups().await
+    async fn probe(&self, needs_log: bool) -> Result<(), ProbeFailure> {
+        self.probe_groups(needs_log).await
     }
 
     async fn servers(&self) -> Vec<ServerReport> {

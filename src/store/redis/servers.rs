@@ -39,17 +39,17 @@ impl Servers {
         })
     }
 
-    /// Has every server decide on a counter of its own.
-    pub(super) async fn probe(&self, options: &RedisOptions) -> Result<(), StoreError> {
+    /// Has every server decide on a counter of its own, and on a sliding log if one is needed.
+    pub(super) async fn probe(&self, options: &RedisOptions, needs_log: bool) -> Result<(), StoreError> {
         match self {
             Self::One(node, _) => {
                 let call = async |request| {
                     let deadline = Instant::now() + options.timeout;
                     Ok(node.call(request, CallMode::Batched(None), deadline).await?)
                 };
-                check_writes(&options.key_prefix, None, call).await
+                check_writes(&options.key_prefix, None, needs_log, call).await
             }
-            Self::Cluster(cluster) => cluster.probe(options.timeout).await,
+            Self::Cluster(cluster) => cluster.probe(options.timeout, needs_log).await,
         }
     }
 

@@ -41,6 +41,38 @@ async fn an_attack_on_one_key_causes_few_calls_to_redis() {
     assert!(metrics.contains(r#"outcome="over_limit",rule="d.prepaid"} 495"#), "{metrics}");
 }
 
+/// The codes of 30 hits by one caller, and of two hits by another after it gave 3 units back.
+async fn codes_around_a_refund(attacker: u16, refunding: u16) -> (Vec<Code>, Vec<Code>) {
+    let [mut attacker, mut refunding] = [Rls::connect(attacker).await, Rls::connect(refunding).await];
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for _ in 0..30 {
+        before.push(attacker.send_one("d", &[("postpaid", "x")]).await.0);
+    }
+    let hits_addend = Some(UInt64Value { value: 3 });
+    let refund =
+        RateLimitDescriptor { is_negative_hits: true, hits_addend, ..descriptor(&[("postpaid", "x")]) };
+    refunding.send(request("d", vec![refund])).await.expect("an answer");
+    for _ in 0..2 {
+        after.push(refunding.send_one("d", &[("postpaid", "x")]).await.0);
+    }
+    (before, after)
+}
+
+/// A postpaid limit counts the hits that it denies. A refund then frees none that was used.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refund_to_a_used_up_postpaid_limit_frees_no_used_unit() {
+    let memory = Plan::new(RULES).start();
+    let expected = codes_around_a_refund(memory.grpc_port(), memory.grpc_port()).await;
+    assert_eq!(expected.1, [Code::OverLimit; 2]);
+    for through_another in [false, true] {
+        let redis = Redis::start();
+        let [first, second] = [(); 2].map(|()| Plan::new(RULES).redis(&redis.url()).start());
+        let refunding = if through_another { second.grpc_port() } else { first.grpc_port() };
+        let codes = codes_around_a_refund(first.grpc_port(), refunding).await;
+        assert_eq!(codes, expected, "through another instance: {through_another}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn headers_describe_all_limits_also_if_the_cache_denies() {
     let redis = Redis::start();

@@ -15,6 +15,7 @@ use crate::support::redis::parsed;
 
 mod admission;
 mod answers_corpus;
+mod certain_denials;
 mod cluster;
 mod compose_image;
 mod conformance;
@@ -23,6 +24,7 @@ mod deny_cache;
 mod distance;
 mod drop_in;
 mod envoy_image;
+mod list_commands;
 mod lua_twin;
 mod metrics;
 mod outage;
@@ -36,6 +38,8 @@ mod service;
 mod shared_limits;
 mod store;
 mod undo;
+mod undo_in_a_log;
+mod undos_and_refunds;
 
 const DAY_US: u64 = 86_400_000_000;
 

@@ -20,11 +20,11 @@ use crate::support::{http, wait};
 /// A bucket of one second that needs a quarter of an hour to fill: its counter stays for the whole test.
 const SLOW: u64 = 1_000;
 
-fn slow_bucket() -> Kernel {
+pub(super) fn slow_bucket() -> Kernel {
     Kernel::Gcra(Gcra::new(1, 1_000_000, SLOW, Pacing::Meter))
 }
 
-fn two_servers(main: RedisOptions, per_second: &Redis) -> RedisStore {
+pub(super) fn two_servers(main: RedisOptions, per_second: &Redis) -> RedisStore {
     let servers = ServerOptions {
         topology: Topology::Standalone,
         urls: parsed([per_second.url()]),
@@ -101,6 +101,38 @@ async fn concurrent_requests_over_both_servers_never_exceed_the_narrow_limit() {
     let left = remaining(&store, slow_bucket(), "second").await;
     let most = SLOW - 60 + 1 + started.elapsed().as_secs();
     assert!((SLOW - 62..=most).contains(&left), "{left} units are left, not {} to {most}", SLOW - 60);
+}
+
+/// Units are given back while a request that is denied later holds another unit of the counter.
+#[tokio::test]
+async fn a_refund_during_a_reservation_loses_no_units() {
+    let (main, other) = (Redis::start(), Redis::start());
+    let store = two_servers(patient_options(&main.url()), &other);
+    decide_one(&store, slow_bucket(), "second", Cost::take(SLOW)).await.expect("a decision");
+    for (name, kernel) in kernels(5) {
+        let mut denied = Charges::default();
+        add_charge(&mut denied, kernel, name, Cost::take(1));
+        add_charge(&mut denied, slow_bucket(), "second", Cost::take(SLOW));
+        let mut left = Vec::new();
+        for _ in 0..4 {
+            let taken = decide_one(&store, kernel, name, Cost::take(1)).await.expect("a decision");
+            assert_eq!(taken.verdict, Verdict::Fits, "{name}: nothing is held, but {left:?} were left");
+            other.signal("STOP");
+            let (outcomes, ()) = tokio::join!(store.decide(&denied), async {
+                let reserved = wait::until_async(wait::PATIENCE, async || {
+                    let left_now = remaining(&store, kernel, name).await;
+                    (left_now < taken.report.remaining).then_some(())
+                });
+                reserved.await.expect("the other request holds a unit, too");
+                decide_one(&store, kernel, name, Cost::refund(1)).await.expect("a decision");
+                other.signal("CONT");
+            });
+            let verdicts = outcomes.expect("both decide").by_charge[1].expect("decided").verdict;
+            assert_eq!(verdicts, Verdict::Over);
+            left.push(remaining(&store, kernel, name).await);
+        }
+        assert_eq!(left, [5; 4], "{name}");
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use ratelimitd::engine::algorithm::{
     Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
 };
 use ratelimitd::engine::{Charges, Cost, Pacing, Store, StoreError, Verdict};
-use ratelimitd::store::redis::{RedisOptions, ReplayClient};
+use ratelimitd::store::redis::{RedisOptions, ReplayClient, script_sha1};
 
 use super::{
     DAY_US, add_charge, count_admitted, decide_one, kernels, one_charge, patient_options, remaining, store,
@@ -306,4 +306,21 @@ async fn no_request_is_decided_after_the_shutdown() {
     );
     ended.expect("no batcher died");
     assert!(matches!(store.decide(&charges).await, Err(StoreError::Unreachable(_))));
+}
+
+#[tokio::test]
+async fn a_kernel_that_the_script_does_not_know_is_an_error() {
+    let redis = Redis::start();
+    store(&patient_options(&redis.url())).probe().await.expect("the script is loaded");
+    let mut connection =
+        redis::Client::open(redis.url()).expect("a URL").get_connection().expect("a connection");
+    // One alike request with a charge: lua/decide.lua has the layout. 7 is a limit of 0.
+    let mut run = |kernel: u8| {
+        let numbers = [1_000.0, 1_000.0].map(f64::to_le_bytes).concat();
+        let call = [&numbers[..], &[0, 0], &[103, 1, 0, 0, 0, 1, 0], &[kernel, 1]].concat();
+        redis::cmd("EVALSHA").arg(script_sha1()).arg(0).arg(call).query::<Vec<i64>>(&mut connection)
+    };
+    assert_eq!(run(7), Ok(vec![1_000, -1]), "denied");
+    let error = run(8).expect_err("there is no such kernel").to_string();
+    assert!(error.contains("no kernel 8"), "{error}");
 }

@@ -112,13 +112,7 @@ impl Rules {
     pub(super) fn charges(&self, requested: &[RequestedCharge]) -> Charges {
         let mut charges = Charges::default();
         for requested in requested {
-            let (kernel, charging) = self.0[requested.counter];
-            // A refund would show the charges that the layer did not pass to a postpaid counter, which is documented.
-            let cost = if charging == Charging::Postpaid && requested.cost.is_refund() {
-                Cost::take(1)
-            } else {
-                requested.cost
-            };
+            let ((kernel, charging), cost) = (self.0[requested.counter], requested.cost);
             let on_store_failure = FailurePolicy::default();
             let charge = Charge { kernel, cost, charging, role: requested.role, on_store_failure };
             charges.push(charge, |key| key.push_str(&format!("key {}", requested.counter)));

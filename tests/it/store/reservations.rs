@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use ratelimitd::engine::algorithm::{FixedWindow, Kernel, SlidingWindow};
+use ratelimitd::engine::algorithm::{Blocked, FixedWindow, Kernel, SlidingWindow};
 use ratelimitd::engine::{Charges, Charging, Cost, Role, Store, StoreError, Verdict};
 use ratelimitd::store::deny_cache::DenyCacheOptions;
 
@@ -99,4 +99,22 @@ fn a_cached_denial_stands_if_the_store_does_not_answer() {
         fixture.layered.decide(&both).now_or_never().expect("an answer").expect_err("no whole answer");
     assert_eq!([0, 1].map(|index| error.is_over(index, false)), [true, false]);
     assert_eq!(error.outcome(1), Err(&StoreError::Timeout));
+}
+
+/// It is known without the cache, and each new value of an attacker would displace another denial.
+#[test]
+fn the_denial_of_a_limit_of_0_is_kept_only_where_it_saves_a_call() {
+    let blocked = (Kernel::Blocked(Blocked::new(1_000_000)), Charging::Prepaid);
+    let wide = (Kernel::FixedWindow(FixedWindow::new(9, 1_000_000)), Charging::Prepaid);
+    for (require_all_limits, expected) in [(true, (0, 5)), (false, (1, 1))] {
+        let max_age = Duration::from_millis(1);
+        let options = DenyCacheOptions { max_age, max_keys: 10, require_all_limits, store_reserves: false };
+        let fixture = Fixture::with(options);
+        for _ in 0..5 {
+            let (outcomes, _) = fixture.decide_through_layer(&two(blocked, wide, 1));
+            assert_eq!(outcomes.by_charge[0].expect("decided").verdict, Verdict::Over);
+        }
+        let calls = fixture.below.calls.load(Ordering::Relaxed);
+        assert_eq!((fixture.cache.stats().keys, calls), expected, "all limits: {require_all_limits}");
+    }
 }

@@ -86,12 +86,14 @@ impl Cluster {
         primaries.iter().map(|primary| (primary.address.to_string(), primary.node.breaker_state())).collect()
     }
 
-    /// Has every primary decide on a counter of its own. `timeout` is for each call.
-    pub(super) async fn probe(&self, timeout: Duration) -> Result<(), StoreError> {
+    /// Has every primary decide on a counter of its own, and on a sliding log if one is needed. `timeout` is for each
+    /// call.
+    pub(super) async fn probe(&self, timeout: Duration, needs_log: bool) -> Result<(), StoreError> {
         self.router.owner(None, Instant::now() + timeout).await?;
         let call = |request| self.submit(request, Instant::now() + timeout);
         let slots = self.router.probe_slots();
-        let probes = slots.iter().map(|slot| check_writes(self.router.key_prefix(), Some(*slot), call));
+        let key_prefix = self.router.key_prefix();
+        let probes = slots.iter().map(|slot| check_writes(key_prefix, Some(*slot), needs_log, call));
         join_all(probes).await.into_iter().collect()
     }
 

@@ -130,7 +130,8 @@ async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<
     let (first, deadline) = (deadlines.clone().min().unwrap_or(sent), deadlines.max().unwrap_or(sent));
     // Reads a late reply although no caller waits for it: this costs less than a new connection, which would be more
     // work for a slow server.
-    let mut sending = pin!(calls::send(connection, jobs, deadline + node.timeout));
+    let logs_apart = node.logs_apart.load(Ordering::Relaxed);
+    let mut sending = pin!(calls::send(connection, jobs, deadline + node.timeout, logs_apart));
     let calls = if let Ok(calls) = timeout_at(deadline, &mut sending).await {
         node.record_result(calls::health(&calls));
         calls
@@ -139,6 +140,9 @@ async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<
         node.record_result(Err(&StoreError::Timeout));
         sending.await
     };
+    if calls::are_logs_apart(&calls, logs_apart) != logs_apart {
+        node.logs_apart.store(!logs_apart, Ordering::Relaxed);
+    }
     if let Some(was_hot) = calls::are_hot(&calls) {
         node.last_batch_was_hot.store(was_hot, Ordering::Relaxed);
     }

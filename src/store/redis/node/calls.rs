@@ -43,6 +43,11 @@ impl Call {
         Self { jobs, order }
     }
 
+    /// Whether the script needs the list commands for it.
+    fn has_log(&self) -> bool {
+        self.requests().any(Encoded::has_log)
+    }
+
     fn requests(&self) -> impl Iterator<Item = &Encoded> + Clone {
         self.jobs.iter().map(|job| &job.request)
     }
@@ -71,11 +76,22 @@ impl FinishedCall {
     fn met_noscript(&self) -> bool {
         matches!(self.result, Err(CommandError::NoScript))
     }
+
+    /// Whether the server refused a call with a log: the user may lack the list commands.
+    fn met_forbidden_log(&self) -> bool {
+        matches!(self.result, Err(CommandError::Failed(StoreError::Forbidden(_)))) && self.call.has_log()
+    }
 }
 
-/// Sends a batch of at least one request, and waits for the results until `deadline`.
-pub(super) async fn send(connection: &mut Connection, jobs: Vec<Job>, deadline: Instant) -> FinishedCalls {
-    let calls = group_by_slot(jobs);
+/// Sends a batch of at least one request, and waits for the results until `deadline`. `logs_apart`: requests to sliding
+/// logs have calls of their own, see [`are_logs_apart`].
+pub(super) async fn send(
+    connection: &mut Connection,
+    jobs: Vec<Job>,
+    deadline: Instant,
+    logs_apart: bool,
+) -> FinishedCalls {
+    let calls = group_by_slot(jobs, logs_apart);
     let results = {
         let sent: SmallVec<[&Call; 1]> = calls.iter().collect();
         round_trip(connection, &sent, ScriptRef::Sha1, deadline).await
@@ -101,11 +117,13 @@ async fn repeat_with_text(connection: &mut Connection, finished: &mut FinishedCa
 }
 
 /// Healthy unless every call failed. A redirect is the answer of a healthy cluster node; without slots there is no
-/// other server, and it is a failure.
+/// other server, and it is a failure. A refused call with a log says nothing: other requests may be permitted.
 pub(super) fn health(calls: &[FinishedCall]) -> Result<(), &StoreError> {
     let mut health = Ok(());
-    for FinishedCall { call, result } in calls {
+    for finished in calls {
+        let FinishedCall { call, result } = finished;
         match result {
+            _ if finished.met_forbidden_log() => {}
             Err(CommandError::Failed(error)) => health = Err(error),
             Err(CommandError::Redirected { error, .. }) if call.mode() == CallMode::Batched(None) => {
                 health = Err(error);
@@ -114,6 +132,13 @@ pub(super) fn health(calls: &[FinishedCall]) -> Result<(), &StoreError> {
         }
     }
     health
+}
+
+/// Whether requests to sliding logs need calls of their own after these calls: an error of the script fails its whole
+/// call, and a user without the list commands gets one for each call with a log. `before`: whether they had some.
+pub(super) fn are_logs_apart(calls: &[FinishedCall], before: bool) -> bool {
+    let is_permitted = || calls.iter().any(|call| call.result.is_ok() && call.call.has_log());
+    calls.iter().any(FinishedCall::met_forbidden_log) || before && !is_permitted()
 }
 
 /// Whether the counters of a batch are hot. `None` for a batch that is too small to tell.
@@ -132,19 +157,22 @@ pub(super) fn answer_calls(calls: FinishedCalls) {
     }
 }
 
-/// Requests of a slot share a call and keep their order.
-fn group_by_slot(jobs: Vec<Job>) -> SmallVec<[Call; 1]> {
+/// Requests of a slot share a call and keep their order. With `logs_apart` those to logs have another call.
+fn group_by_slot(jobs: Vec<Job>, logs_apart: bool) -> SmallVec<[Call; 1]> {
     let is_batched = |job: &Job| matches!(job.mode, CallMode::Batched(_));
-    // The usual case, and the only case of a standalone server: one call.
-    if jobs.iter().all(|job| is_batched(job) && job.mode == jobs[0].mode) {
+    let is_apart = |job: &Job| logs_apart && job.request.has_log();
+    let share_call = |one: &Job, other: &Job| one.mode == other.mode && is_apart(one) == is_apart(other);
+    // The usual case, and of a standalone server nearly the only one: one call.
+    if jobs.iter().all(|job| is_batched(job) && share_call(job, &jobs[0])) {
         return SmallVec::from_iter([Call::new(jobs)]);
     }
     let (mut batched, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_batched);
-    batched.sort_by_key(|job| if let CallMode::Batched(slot) = job.mode { slot } else { None });
+    let slot = |job: &Job| if let CallMode::Batched(slot) = job.mode { slot } else { None };
+    batched.sort_by_key(|job| (slot(job), is_apart(job)));
     let mut calls: Vec<Vec<Job>> = Vec::new();
     for job in batched {
         match calls.last_mut() {
-            Some(jobs) if jobs[0].mode == job.mode => jobs.push(job),
+            Some(jobs) if share_call(&jobs[0], &job) => jobs.push(job),
             _ => calls.push(vec![job]),
         }
     }

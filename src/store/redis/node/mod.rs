@@ -66,6 +66,7 @@ impl Node {
             breaker: SharedBreaker::new(options.breaker, Arc::clone(queue_depth.observer())),
             admission: Mutex::new(Admission::new(options.timeout)),
             last_batch_was_hot: AtomicBool::new(false),
+            logs_apart: AtomicBool::new(false),
             key_prefix: options.key_prefix.clone(),
             probe_slot: Mutex::new(None),
             probe_mode: match options.topology {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::calls;
 use super::job::Job;
 use super::state::NodeState;
-use crate::engine::algorithm::{FixedWindow, Kernel};
+use crate::engine::algorithm::{FixedWindow, Kernel, SlidingLog};
 use crate::engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, StoreError};
 use crate::store::redis::connect::{checkout, checkout_timeout};
 use crate::store::redis::script::{Answer, Encoded};
@@ -20,6 +20,9 @@ const PROBE_WINDOW_US: u64 = 10_000_000;
 
 /// The first hit of a probe creates its counter, the second one changes it.
 const PROBE_HITS: usize = 2;
+
+/// More than a probe takes from a log.
+const PROBE_LOG_LIMIT: u64 = 10;
 
 /// Sends a probe whenever one is due.
 pub(super) async fn run(node: Arc<NodeState>) -> Infallible {
@@ -45,7 +48,7 @@ async fn probe(node: &NodeState) -> Result<(), StoreError> {
             // Only the result counts, so the answer has no receiver.
             let (reply, _) = oneshot::channel();
             let job = Job { request: request.clone(), mode: node.probe_mode, deadline, reply };
-            let calls = calls::send(connection, vec![job], deadline).await;
+            let calls = calls::send(connection, vec![job], deadline, false).await;
             calls::health(&calls).map_err(Clone::clone)?;
         }
         return Ok(());
@@ -57,26 +60,38 @@ async fn probe(node: &NodeState) -> Result<(), StoreError> {
 /// allow one and not the other. In a cluster the key is in a slot of the node, because a redirect would count as
 /// success.
 pub(super) fn probe_request(key_prefix: &str, slot: Option<u16>) -> Encoded {
-    let mut charges = Charges::default();
-    let hit = Charge {
-        kernel: Kernel::FixedWindow(FixedWindow::new(u64::from(u32::MAX), PROBE_WINDOW_US)),
-        cost: Cost::take(1),
-        charging: Charging::Postpaid,
-        role: Role::NonBinding,
-        on_store_failure: FailurePolicy::Error,
-    };
+    let window = FixedWindow::new(u64::from(u32::MAX), PROBE_WINDOW_US);
+    encoded(key_prefix, &probe_key(slot), Kernel::FixedWindow(window), Cost::take(1))
+}
+
+/// The key of a new counter, without the prefix.
+fn probe_key(slot: Option<u16>) -> String {
     let tag = slot.map_or_else(String::new, |slot| format!("{{{}}}", tag_for_slot(slot)));
-    charges.push(hit, |text| text.push_str(&format!("probe{tag}/{:016x}", fastrand::u64(..))));
+    format!("probe{tag}/{:016x}", fastrand::u64(..))
+}
+
+fn encoded(key_prefix: &str, key: &str, kernel: Kernel, cost: Cost) -> Encoded {
+    let (charging, role, on_store_failure) = (Charging::Postpaid, Role::NonBinding, FailurePolicy::Error);
+    let mut charges = Charges::default();
+    charges.push(Charge { kernel, cost, charging, role, on_store_failure }, |text| text.push_str(key));
     Encoded::new(&charges, key_prefix)
 }
 
-/// Has a server decide the hits of a probe.
+/// Requests that make a new sliding log, add to it and remove from it.
+fn log_requests(key_prefix: &str, slot: Option<u16>) -> [Encoded; 3] {
+    let (key, log) = (probe_key(slot), Kernel::SlidingLog(SlidingLog::new(PROBE_LOG_LIMIT, PROBE_WINDOW_US)));
+    [Cost::take(2), Cost::take(1), Cost::refund(2)].map(|cost| encoded(key_prefix, &key, log, cost))
+}
+
+/// Has a server decide the hits of a probe; with `needs_log` also those of a sliding log, for which the server may
+/// allow no commands.
 ///
 /// # Errors
 /// The first error of a call.
 pub(crate) async fn check_writes<F: Future<Output = Result<Answer, StoreError>>>(
     key_prefix: &str,
     slot: Option<u16>,
+    needs_log: bool,
     call: impl Fn(Encoded) -> F,
 ) -> Result<(), StoreError> {
     let request = probe_request(key_prefix, slot);
@@ -89,6 +104,11 @@ pub(crate) async fn check_writes<F: Future<Output = Result<Answer, StoreError>>>
             break;
         }
         last_window = window;
+    }
+    if needs_log {
+        for request in log_requests(key_prefix, slot) {
+            call(request).await?;
+        }
     }
     Ok(())
 }

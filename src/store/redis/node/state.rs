@@ -24,6 +24,8 @@ pub(super) struct NodeState {
     pub(super) admission: Mutex<Admission>,
     /// Whether the last batch had several requests for each counter. A batch of a few requests changes nothing.
     pub(super) last_batch_was_hot: AtomicBool,
+    /// Whether requests to sliding logs have calls of their own.
+    pub(super) logs_apart: AtomicBool,
     /// The prefix of every key.
     pub(super) key_prefix: String,
     /// A slot of the node, for the key of the probe; `None` without a cluster.

@@ -42,11 +42,11 @@ impl RequestPart {
         part
     }
 
-    /// A part without charges. A request that is known to be denied records nothing prepaid in any part.
+    /// A part without charges. A request that is denied whatever its counters records nothing prepaid in any part.
     fn of_request(request: &Charges) -> Self {
         let mut charges = Charges::default();
         charges.set_caller(request.caller());
-        if request.is_known_denied() {
+        if request.is_certainly_denied() {
             charges.set_denied();
         }
         Self { indices: SmallVec::new(), charges }
@@ -190,6 +190,29 @@ mod tests {
         let parts = RequestPart::by_place(&Slots, &charges, &Encoded::new(&charges, "p:"));
         let again = parts[0].split_further(&charges);
         assert!(parts.iter().chain(&again).all(|part| part.charges.caller() == Caller(7)));
+    }
+
+    #[test]
+    fn no_part_of_a_request_that_never_fits_reserves_units() {
+        let one = (Cost::take(1), Charging::Prepaid);
+        let is_denied = |limit_of_0: (&str, Role), cost| {
+            let (key, role) = limit_of_0;
+            let all =
+                [("1{a}", one.0, one.1, ENFORCE), (key, cost, one.1, role), ("3{c}", one.0, one.1, ENFORCE)];
+            let whole = charges(&all);
+            let parts = RequestPart::by_place(&Slots, &whole, &Encoded::new(&whole, ""));
+            let again = parts[0].split_further(&whole);
+            let denied: Vec<_> =
+                parts.iter().chain(&again).map(|part| part.charges.is_known_denied()).collect();
+            assert!(denied.iter().all(|each| *each == denied[0]), "{denied:?}");
+            denied[0]
+        };
+        assert!(!is_denied(("2{b}", ENFORCE), Cost::take(5)), "the limit of a window");
+        assert!(is_denied(("2{b}", ENFORCE), Cost::take(6)));
+        assert!(is_denied(("", ENFORCE), one.0), "a limit of 0");
+        assert!(!is_denied(("", Role::NonBinding), one.0));
+        assert!(!is_denied(("", ENFORCE), Cost::refund(1)));
+        assert!(is_denied(("", Role::Quota(0)), one.0), "the only group");
     }
 
     #[test]

@@ -106,7 +106,12 @@ impl Encoded {
     /// Whether the script can decide a request together with others that differ from it in their keys only: it has
     /// charges, none of them to a sliding log.
     pub(super) fn may_be_alike(&self) -> bool {
-        self.record.first().is_some_and(|&mark| mark < RESET) && self.features & FEATURE_SLIDING_LOG == 0
+        self.record.first().is_some_and(|&mark| mark < RESET) && !self.has_log()
+    }
+
+    /// Whether a charge of the request is to a sliding log, for which the script needs the list commands.
+    pub(crate) fn has_log(&self) -> bool {
+        self.features & FEATURE_SLIDING_LOG != 0
     }
 
     /// The parameter of a single charge at this index, which its kernel has.

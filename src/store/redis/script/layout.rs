@@ -218,7 +218,10 @@ mod tests {
             ));
             assert!(kernel.step.is_some(), "{kernel:?} has a function of its room");
         }
-        assert_in_lua(&format!("parameters, size, own_width = '', 0, {} ", BLOCKED.reply_width));
+        assert_in_lua(&format!(
+            "elseif kernel == {} then parameters, size, own_width = '', 0, {} else error(",
+            BLOCKED.number, BLOCKED.reply_width
+        ));
     }
 
     #[test]

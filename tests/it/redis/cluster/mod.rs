@@ -30,12 +30,12 @@ fn cluster_options(cluster: &Cluster) -> RedisOptions {
     }
 }
 
-fn cluster_store(cluster: &Cluster) -> RedisStore {
+pub(super) fn cluster_store(cluster: &Cluster) -> RedisStore {
     store(&cluster_options(cluster))
 }
 
 /// One key for each primary, in the format of the engine.
-fn keys_on_each_primary(cluster: &Cluster) -> [String; 3] {
+pub(super) fn keys_on_each_primary(cluster: &Cluster) -> [String; 3] {
     [0, 1, 2].map(|primary| {
         let key = |n: u32| format!("{{edge|tenant={n}}}");
         (0..).map(key).find(|key| cluster.primary_of(key) == primary).expect("a key of this primary")

@@ -108,17 +108,17 @@ async fn without_a_slot_map_requests_fail_with_the_reason() {
     });
     let reason = StoreError::Refused("ERR This instance has cluster support disabled".to_owned());
     assert_eq!(case.hit(LOW).await, Err(reason.clone()));
-    assert_eq!(case.cluster.probe(15 * MS).await, Err(reason));
+    assert_eq!(case.cluster.probe(15 * MS, false).await, Err(reason));
     case.nodes[0].handle(|command| (command[0] == "CLUSTER").then(|| slots_reply(&halves())));
     sleep(1_000 * MS).await;
     case.hit(LOW).await.expect("the slot map is loaded now");
-    case.cluster.probe(15 * MS).await.expect("every primary decides");
+    case.cluster.probe(15 * MS, false).await.expect("every primary decides");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_probe_needs_the_decision_of_every_primary() {
     let case = case(|_| None);
-    case.cluster.probe(15 * MS).await.expect("every primary decides");
+    case.cluster.probe(15 * MS, false).await.expect("every primary decides");
     for node in &case.nodes {
         let hits = node.commands("EVALSHA");
         let keys: Vec<_> = hits.iter().map(|hit| hit[3].as_str()).collect();
@@ -132,7 +132,7 @@ async fn a_probe_needs_the_decision_of_every_primary() {
         (command[0] == "EVALSHA").then_some(Reply::Error("NOPERM no permissions to access a key"))
     });
     let denied = StoreError::Forbidden("NOPERM no permissions to access a key".to_owned());
-    assert_eq!(case.cluster.probe(15 * MS).await, Err(denied));
+    assert_eq!(case.cluster.probe(15 * MS, false).await, Err(denied));
 }
 
 #[tokio::test(start_paused = true)]

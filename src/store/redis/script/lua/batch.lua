@@ -49,8 +49,10 @@ while at <= length do
       decide, room, parameters, size, own_width, state = sliding_window, sliding_window_room, '<ddd', 24, 3, '<ddd'
     elseif kernel == INTERVAL_BUCKET then
       decide, room, parameters, size, own_width, state = interval_bucket, interval_bucket_room, '<dddd', 32, 2, '<dd'
-    else -- BLOCKED
+    elseif kernel == BLOCKED then
       parameters, size, own_width = '', 0, 1
+    else
+      error('no kernel ' .. kernel)
     end
     local one, two, three, four, five = unpack_from(parameters, REQUESTS, at)
     at = at + size

@@ -140,11 +140,23 @@ if NEEDS_SLIDING_LOG then
     STORED_UNUSED_FROM[counter] = nil -- a new list has no expiry
   end
 
-  -- A grant to undo is searched among this many newest grants.
+  -- Removes units from the newest of the grants up to `high`, so that the grants end with this total. The last one left
+  -- keeps a part of its units. Returns its index and its time; pair 0 is left in any case.
+  local function cut(key, high, total)
+    local last = first_reaching(total_of, key, total, 0, high)
+    local time = time_of(key, last)
+    call('LTRIM', key, 0, last)
+    call('LSET', key, END, pack('<dd', time, total))
+    return last, time
+  end
+
+  -- An undo writes the grants after its own again: fewer than this number.
   local UNDO_SEARCH = 64
 
-  -- Removes units from the grant at the time GRANT_ID. The later grants are written again with lower totals. Returns
-  -- false if the log has the grant, but not among the newest UNDO_SEARCH: its units then stay recorded.
+  -- Removes units of the grant at the time GRANT_ID. Refunds remove the newest units, and so may have removed those of
+  -- this grant in the place of earlier ones: the undo removes the newest units that are not later than the grant. The
+  -- later grants are written again with lower totals. Returns false if there are too many of them: the units then stay
+  -- recorded.
   local function undo_grant(counter, log, units)
     local key = KEYS[counter]
     local tail = call('LRANGE', key, -UNDO_SEARCH, -1)
@@ -155,29 +167,28 @@ if NEEDS_SLIDING_LOG then
       time, reached = unpack_pair(tail[at])
     end
     local pair = count(key, log) - (#tail - at)
-    if pair > 1 and time > GRANT_ID then
-      return time_of(key, first_reaching(time_of, key, GRANT_ID, 1, pair - 1)) ~= GRANT_ID
+    if time > GRANT_ID then
+      return pair < 2 or time_of(key, 1) > GRANT_ID
     end
-    if pair < 1 or time ~= GRANT_ID then
+    local total = reached - units > log.base and reached - units or log.base
+    local removed = reached - total
+    if removed <= 0 then -- the units have left the window, or were given back
       return true
     end
-    local before = at > 1 and select(2, unpack_pair(tail[at - 1])) or total_of(key, pair - 1)
-    local granted = reached - before
-    units = units < granted and units or granted
-    if log.total - units == log.base then
+    if log.total - removed == log.base then
       clear(counter, log)
       return true
     end
-    local rest = {}
-    for i = units < granted and at or at + 1, #tail do
+    local later = {}
+    for i = at + 1, #tail do
       time, reached = unpack_pair(tail[i])
-      rest[#rest + 1] = pack('<dd', time, reached - units)
+      later[#later + 1] = pack('<dd', time, reached - removed)
     end
-    call('LTRIM', key, 0, pair - 1)
-    if #rest > 0 then
-      call('RPUSH', key, unpack(rest))
+    log.grants = cut(key, pair, total) + #later
+    if #later > 0 then
+      call('RPUSH', key, unpack(later))
     end
-    log.grants, log.total = pair - 1 + #rest, log.total - units
+    log.total = log.total - removed
     log.newest, log.first_at = time_of(key, log.grants), time_of(key, 1)
     return true
   end
@@ -189,12 +200,8 @@ if NEEDS_SLIDING_LOG then
     if total <= log.base then
       return clear(counter, log)
     end
-    -- The grant that reaches the new total keeps a part of its units.
-    local last = first_reaching(total_of, key, total, 1, count(key, log))
-    local newest = time_of(key, last)
-    call('LTRIM', key, 0, last)
-    call('LSET', key, END, pack('<dd', newest, total))
-    log.grants, log.newest, log.total = last, newest, total
+    log.grants, log.newest = cut(key, count(key, log), total)
+    log.total = total
   end
 
   local function append(key, log, at, units)
