@@ -136,7 +136,10 @@ static RULES: [ReferenceVariable; 10] = [
         "false",
         Sets(&["store.redis.ready_in_outage"]),
     )
-    .but("an outage is noticed as calls fail, as there; its end is noticed without calls, too"),
+    .but(
+        "not healthy while the circuit breakers of every worker are open, in a cluster those of every primary; there, \
+         while no connection is open",
+    ),
 ];
 
 static ANSWERS: [ReferenceVariable; 13] = [
