@@ -87,7 +87,7 @@ static TLS: [ReferenceVariable; 5] = [
 static LOG: [ReferenceVariable; 2] = [
     ReferenceVariable::common("LOG_LEVEL", Text, "WARN", Sets(&["log.level"])).but(
         "`info` unless set; panic and fatal are `error`; the lines of the start that say how the environment was \
-         read come at every level",
+         read come at `info`, those about variables without effect at `warn`",
     ),
     ReferenceVariable::common("LOG_FORMAT", Text, "text", Sets(&["log.format"]))
         .but("`json` is `envoy_ratelimit`: the keys `@timestamp`, `@message`, `level`"),
