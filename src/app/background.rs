@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::rules::RuleWatcher;
-use super::stores::{Remote, Stores};
+use super::stores::{Remote, Restart, Stores};
 use super::tls::TlsPorts;
 use crate::engine::StoreError;
 use crate::limiter::Rulebook;
@@ -21,8 +21,8 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// The time between two probes, until the remote store decides for the first time.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The time between two probes while an outage lasts.
-const OUTAGE_PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// The time between two looks at the breakers and the connections of the remote store.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Background {
     pub(super) rules: RuleWatcher,
@@ -44,7 +44,7 @@ impl Background {
             if let Some(remote) = &remote {
                 wait_for_store(remote, &readiness, &stores, &rulebook).await;
                 let follow = (!ready_in_outage).then_some(&readiness);
-                watch_outages(remote, &stores, follow).await;
+                tokio::join!(watch_outages(&stores, follow), watch_restarts(remote, &stores));
             }
         };
         tokio::join!(
@@ -78,7 +78,7 @@ async fn wait_for_store<R: RemoteStore>(
     tracing::info!("{} answers", R::PRODUCT);
     let servers = remote.servers().await;
     servers.iter().for_each(|report| log_server(R::PRODUCT, report));
-    stores.set_servers(servers);
+    stores.update_servers(servers);
     // It fails only when the process ends.
     drop(readiness.subscribe().wait_for(|reasons| !reasons.contains(NotReadyReason::NoRules)).await);
     if !kept_log && rulebook.rules().has_sliding_log() {
@@ -93,11 +93,10 @@ async fn wait_for_probe<R: RemoteStore>(remote: &R, readiness: &Readiness, ruleb
     let mut known = None;
     let kept_log = loop {
         let needs_log = rulebook.rules().has_sliding_log();
-        let Err(ProbeFailure { group, error }) = remote.probe(needs_log).await else { break needs_log };
-        tracing::debug!(%error, group, "{product} does not decide yet");
-        if let Some(group) = group {
-            readiness.set_with_detail(NotReadyReason::StoreNotReached, group.to_owned());
-        }
+        let Err(failure) = remote.probe(needs_log).await else { break needs_log };
+        let ProbeFailure { groups, error } = &failure;
+        tracing::debug!(%error, groups, "{product} does not decide yet");
+        readiness.set_with_detail(NotReadyReason::StoreNotReached, shown(&failure));
         let obstacle = obstacle(error.root());
         if obstacle != known {
             known.into_iter().for_each(|reason| readiness.clear(reason));
@@ -114,37 +113,58 @@ async fn wait_for_probe<R: RemoteStore>(remote: &R, readiness: &Readiness, ruleb
     kept_log
 }
 
-/// Probes the remote store while an outage lasts: the end of an outage is noticed also when no request comes, or when
-/// the deny cache answers all requests. `readiness` reports the outage, if it is given. Never returns.
-async fn watch_outages(remote: &impl RemoteStore, stores: &Stores, readiness: Option<&Readiness>) {
-    let mut ticks = tokio::time::interval(OUTAGE_PROBE_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+/// Ends outages, and reports them in `readiness` if it is given: once no worker has sent a call to a group of servers
+/// for a second. Never returns.
+async fn watch_outages(stores: &Stores, readiness: Option<&Readiness>) {
+    let mut ticks = looks();
+    let mut was_away = false;
     loop {
         ticks.tick().await;
-        let availability = stores.availability();
-        let needs_probe = availability.needs_probe();
-        // Behind an open breaker a probe fails at once, and tells only which servers do not answer.
-        let wants_group = readiness.is_some() && availability.is_down();
-        let probed = if needs_probe || wants_group { Some(remote.probe(false).await) } else { None };
-        if needs_probe && matches!(probed, Some(Ok(()))) {
-            availability.record_probe();
+        stores.end_outages();
+        let Some(readiness) = readiness else { continue };
+        let failure = stores.failure();
+        match failure.as_ref().filter(|_| was_away) {
+            Some(failure) => readiness.set_with_detail(NotReadyReason::StoreOutage, shown(failure)),
+            None => readiness.clear(NotReadyReason::StoreOutage),
         }
-        if let Some(readiness) = readiness {
-            let group = probed.and_then(Result::err).and_then(|failure| failure.group);
-            report_outage(readiness, availability.is_down(), group);
+        was_away = failure.is_some();
+    }
+}
+
+/// Asks the servers for their descriptions again when there are new connections to them, and logs which ones were
+/// restarted. Never returns.
+async fn watch_restarts<R: RemoteStore>(remote: &R, stores: &Stores) {
+    let mut ticks = looks();
+    let mut known = remote.connections_opened();
+    loop {
+        ticks.tick().await;
+        let opened = remote.connections_opened();
+        if std::mem::replace(&mut known, opened) == opened {
+            continue;
+        }
+        for Restart { address, keys } in stores.update_servers(remote.servers().await) {
+            let node = (!address.is_empty()).then_some(address);
+            tracing::warn!(
+                node,
+                keys,
+                "{} was restarted: counters that it had not saved are lost",
+                R::PRODUCT
+            );
         }
     }
 }
 
-/// `group`: the servers that do not answer, where there are two groups and it is known.
-fn report_outage(readiness: &Readiness, is_down: bool, group: Option<&str>) {
-    const REASON: NotReadyReason = NotReadyReason::StoreOutage;
-    match group {
-        _ if !is_down => readiness.clear(REASON),
-        Some(group) => readiness.set_with_detail(REASON, group.to_owned()),
-        // A detail from before stays.
-        None => readiness.set(REASON),
-    }
+fn looks() -> Interval {
+    let mut ticks = tokio::time::interval(LOOK_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+/// The servers that do not decide, where there are two groups, and the cause. The HTTP port shows it, so it has no
+/// address.
+fn shown(failure: &ProbeFailure) -> String {
+    let cause = failure.error.brief();
+    failure.groups.as_ref().map_or_else(|| cause.to_owned(), |groups| format!("{groups}: {cause}"))
 }
 
 /// Why the store will not decide until an operator changes something; `None` for an outage.

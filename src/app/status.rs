@@ -32,6 +32,8 @@ pub(super) struct RedisView {
     /// The nodes of every worker. The address is empty where there is just one server.
     pub(super) nodes: Vec<(String, BreakerState)>,
     pub(super) last_outage: Option<Outage>,
+    /// Restarts of the servers that were noticed.
+    pub(super) restarts: u64,
     pub(super) denials: Option<DenyCacheStats>,
 }
 
@@ -63,9 +65,19 @@ fn redis_section(redis: &RedisView) -> Value {
         "servers": redis.servers.iter().map(server_section).collect::<Vec<_>>(),
         "nodes": breakers_by_node(&redis.nodes),
         "answers": has_answered && outage.is_none_or(|outage| outage.is_over),
-        "last_outage": outage.map(|outage| json!({"at": timestamp(outage.at_us), "error": outage.error})),
+        "last_outage": outage.map(outage_section),
+        "restarts": redis.restarts,
         "deny_cache": redis.denials.map(|stats| json!({"keys": stats.keys, "hits": stats.hits})),
     })
+}
+
+fn outage_section(outage: &Outage) -> Value {
+    json!({"at": timestamp(outage.at_us), "node": node_name(&outage.node), "error": outage.error})
+}
+
+/// A single server has no name.
+fn node_name(node: &str) -> &str {
+    if node.is_empty() { "server" } else { node }
 }
 
 fn server_section(report: &ServerReport) -> Value {
@@ -85,8 +97,7 @@ fn server_section(report: &ServerReport) -> Value {
 fn breakers_by_node(nodes: &[(String, BreakerState)]) -> BTreeMap<&str, BTreeMap<&'static str, u64>> {
     let mut counts: BTreeMap<&str, BTreeMap<&'static str, u64>> = BTreeMap::new();
     for (address, state) in nodes {
-        let address = if address.is_empty() { "server" } else { address.as_str() };
-        *counts.entry(address).or_default().entry(state.name()).or_default() += 1;
+        *counts.entry(node_name(address)).or_default().entry(state.name()).or_default() += 1;
     }
     counts
 }
@@ -160,12 +171,13 @@ mod tests {
             servers: Vec::new(),
             nodes: Vec::new(),
             last_outage: None,
+            restarts: 0,
             denials: None,
         }
     }
 
     fn outage(is_over: bool) -> Option<Outage> {
-        Some(Outage { at_us: 1_500_000, error: "no answer".to_owned(), is_over })
+        Some(Outage { at_us: 1_500_000, node: String::new(), error: "no answer".to_owned(), is_over })
     }
 
     fn report(description: Result<ServerDescription, StoreError>) -> ServerReport {
@@ -210,13 +222,18 @@ mod tests {
             assert_eq!(page["answers"], answers, "{page}");
         }
         let page = redis_section(&RedisView { last_outage: outage(true), ..redis_view() });
-        assert_eq!(page["last_outage"], json!({"at": "1970-01-01T00:00:01Z", "error": "no answer"}));
+        assert_eq!(
+            page["last_outage"],
+            json!({"at": "1970-01-01T00:00:01Z", "node": "server", "error": "no answer"})
+        );
     }
 
     #[test]
     fn a_server_is_described_or_has_an_error() {
         let description = ServerDescription {
             server: "Redis 7.2.4".to_owned(),
+            run_id: None,
+            keys: None,
             eviction: "noeviction".to_owned(),
             clock: "same".to_owned(),
             concerns: vec!["old".to_owned()],

@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -10,12 +11,13 @@ use super::status::{RedisGroupView, RedisView, StoreView};
 use crate::clock::{Clock, MonotonicClock, SystemClock};
 use crate::settings::{Settings, StoreKind};
 use crate::store::any::{AnyStore, AuthoritativeStore};
+use crate::store::breaker::BreakerState;
 use crate::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use crate::store::fallback::{Fallback, Local};
 use crate::store::memory::MemoryStore;
 use crate::store::observed::Observed;
 use crate::store::redis::{OptionsError, RedisOptions, RedisStore, RedisUrl, Topology, script_sha1};
-use crate::store::remote::{RemoteStore, ServerReport};
+use crate::store::remote::{GroupStatus, ProbeFailure, RemoteStore, ServerReport};
 use crate::telemetry::availability::Availability;
 use crate::telemetry::metrics::{Metrics, StoreMeter};
 use crate::transport::grpc::BoxError;
@@ -38,6 +40,16 @@ pub(super) struct Stores {
     workers: Mutex<Vec<Remote>>,
     /// Empty until Redis has answered once.
     servers: Mutex<Vec<ServerReport>>,
+    /// Restarts of the servers that were noticed.
+    restarts: AtomicU64,
+}
+
+/// A server that has another process than before.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Restart {
+    pub(super) address: String,
+    /// How many keys the server has now, if it is known.
+    pub(super) keys: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -71,6 +83,7 @@ impl Stores {
             availability: Arc::default(),
             workers: Mutex::default(),
             servers: Mutex::default(),
+            restarts: AtomicU64::default(),
         })
     }
 
@@ -125,12 +138,40 @@ impl Stores {
         }
     }
 
-    pub(super) fn availability(&self) -> &Availability {
-        &self.availability
+    /// Ends the outages of servers that answer again.
+    pub(super) fn end_outages(&self) {
+        let nodes = self.nodes();
+        self.availability.look(|name| nodes.iter().any(|(known, _)| known == name));
     }
 
-    pub(super) fn set_servers(&self, servers: Vec<ServerReport>) {
-        *self.servers.lock() = servers;
+    /// Why no worker sends a call to any server of a group; `None` while for each group one worker does.
+    pub(super) fn failure(&self) -> Option<ProbeFailure> {
+        let workers = self.workers.lock();
+        let groups = workers.iter().map(RemoteStore::groups).reduce(|some, others| {
+            let both = some.into_iter().zip(others);
+            both.map(|(one, other)| GroupStatus { failure: one.failure.and(other.failure), ..one }).collect()
+        });
+        ProbeFailure::of_groups(&groups?)
+    }
+
+    /// Takes over new descriptions of the servers. A server that did not describe itself keeps its last description.
+    /// Returns the servers that were restarted.
+    pub(super) fn update_servers(&self, reports: Vec<ServerReport>) -> Vec<Restart> {
+        let mut servers = self.servers.lock();
+        let restarts = restarts(&servers, &reports);
+        self.restarts.fetch_add(restarts.len() as u64, Ordering::Relaxed);
+        let of = |address: &str| servers.iter().find(|known| known.address == address).cloned();
+        let described = reports.into_iter().map(|report| match &report.description {
+            Ok(_) => report,
+            Err(_) => of(&report.address).unwrap_or(report),
+        });
+        *servers = described.collect();
+        restarts
+    }
+
+    /// The nodes of every worker.
+    fn nodes(&self) -> Vec<(String, BreakerState)> {
+        self.workers.lock().iter().flat_map(RemoteStore::nodes).collect()
     }
 
     pub(super) fn view(&self) -> StoreView {
@@ -143,7 +184,8 @@ impl Stores {
             per_second: self.redis.per_second.as_ref().map(|options| group(&options.topology, &options.urls)),
             script: script_sha1().to_string(),
             servers: self.servers.lock().clone(),
-            nodes: self.workers.lock().iter().flat_map(RemoteStore::nodes).collect(),
+            nodes: self.nodes(),
+            restarts: self.restarts.load(Ordering::Relaxed),
             last_outage: self.availability.last_outage(),
             denials: self.denials.as_ref().map(|denials| denials.cache.stats()),
         };
@@ -152,9 +194,53 @@ impl Stores {
     }
 }
 
+/// The servers whose process is another one than before.
+fn restarts(before: &[ServerReport], now: &[ServerReport]) -> Vec<Restart> {
+    let run_id = |report: &ServerReport| report.description.as_ref().ok()?.run_id.clone();
+    let is_restarted = |report: &&ServerReport| {
+        let known = before.iter().find(|known| known.address == report.address).and_then(run_id);
+        known.is_some_and(|known| run_id(report).is_some_and(|current| current != known))
+    };
+    let restarted = now.iter().filter(is_restarted);
+    let restart = |report: &ServerReport| Restart {
+        address: report.address.clone(),
+        keys: report.description.as_ref().ok().and_then(|description| description.keys),
+    };
+    restarted.map(restart).collect()
+}
+
 fn deny_cache(options: DenyCacheOptions, metrics: &Metrics) -> Result<Denials, prometheus::Error> {
     let cache = Arc::new(DenyCache::new(options));
     let watched = Arc::clone(&cache);
     metrics.watch_deny_cache(move || watched.stats())?;
     Ok(Denials { cache, clock: MonotonicClock::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::StoreError;
+    use crate::store::remote::ServerDescription;
+
+    fn report(address: &str, run_id: Option<&str>) -> ServerReport {
+        let description = run_id.map(|run_id| ServerDescription {
+            server: "Redis".to_owned(),
+            run_id: Some(run_id.to_owned()),
+            keys: Some(3),
+            eviction: String::new(),
+            clock: String::new(),
+            concerns: Vec::new(),
+        });
+        ServerReport { address: address.to_owned(), description: description.ok_or(StoreError::Timeout) }
+    }
+
+    #[test]
+    fn a_server_was_restarted_if_it_has_another_run_id_at_the_same_address() {
+        let before = [report("a", Some("1")), report("b", Some("2")), report("c", None)];
+        let same =
+            [report("b", Some("2")), report("a", None), report("c", Some("3")), report("d", Some("1"))];
+        assert_eq!(restarts(&before, &same), []);
+        let restarted = Restart { address: "b".to_owned(), keys: Some(3) };
+        assert_eq!(restarts(&before, &[report("a", Some("1")), report("b", Some("1"))]), [restarted]);
+    }
 }

@@ -55,4 +55,4 @@ pub use rule_set::{Defaults, DomainRules, Node, RuleSet};
 pub use secret::{HashKey, ValueHashing};
 pub use shard::ShardBy;
 pub use spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
-pub use store::{PartialOutcomes, Reservation, Reset, Store, StoreError};
+pub use store::{NoConnection, PartialOutcomes, Reservation, Reset, Store, StoreError};

@@ -66,8 +66,8 @@ pub enum StoreError {
     #[error("the store did not answer in time")]
     Timeout,
     /// No connection to the store: it does not accept one, the password file cannot be read, or the store is closed.
-    #[error("the store cannot be reached: {0}")]
-    Unreachable(String),
+    #[error("the store cannot be reached: {}", .0.full)]
+    Unreachable(NoConnection),
     /// The TLS handshake failed: one side does not accept the other's certificate. An outage has other errors.
     #[error("the TLS handshake with {address} failed: {reason}")]
     Tls {
@@ -100,6 +100,23 @@ pub enum StoreError {
     /// A limit of the request has the failure policy `error`, so the call fails.
     #[error("no answer from the store, and the failure policy is to fail: {0}")]
     Policy(Box<StoreError>),
+}
+
+/// Why there is no connection to the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoConnection {
+    /// For the log: with the address or the file.
+    pub full: String,
+    /// Without them.
+    pub brief: String,
+}
+
+/// A reason without an address.
+impl<T: Into<String>> From<T> for NoConnection {
+    fn from(reason: T) -> Self {
+        let full = reason.into();
+        Self { brief: full.clone(), full }
+    }
 }
 
 /// The outcomes of a request of which some charges have no answer.
@@ -195,6 +212,24 @@ impl StoreError {
         let is_over =
             |outcome: Option<Outcome>| outcome.is_some_and(|outcome| outcome.verdict == Verdict::Over);
         self.outcome(index).map_or(unknown, is_over)
+    }
+
+    /// The cause for endpoints that everybody may read: without addresses, files, users or arguments of commands. Of an
+    /// error of the server its code, `LOADING`.
+    #[must_use]
+    pub fn brief(&self) -> &str {
+        match self.root() {
+            Self::Timeout => "no answer in time",
+            Self::Unreachable(reason) => {
+                reason.brief.split_once(" (os error").map_or(reason.brief.as_str(), |(text, _)| text)
+            }
+            Self::Tls { reason, .. } => reason,
+            Self::Refused(text) | Self::ReadOnly(text) | Self::Forbidden(text) => {
+                text.split_whitespace().next().unwrap_or_default()
+            }
+            Self::Malformed(_) => "a reply of the wrong shape",
+            other => other.kind(),
+        }
     }
 
     /// A short name for metrics.

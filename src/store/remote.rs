@@ -27,6 +27,13 @@ pub trait RemoteStore: Store + Reset + Clone + 'static {
     /// where the store has two groups of servers, the name of the second is before the address.
     fn nodes(&self) -> Vec<(String, BreakerState)>;
 
+    /// Whether the store sends calls, as its breakers say: one entry for each group of servers.
+    fn groups(&self) -> Vec<GroupStatus>;
+
+    /// The connections for decisions that were opened since the start. A new connection may reach a server that was
+    /// restarted.
+    fn connections_opened(&self) -> u64;
+
     /// Resolves with the reason when a task of the store dies; pending while all tasks run.
     fn died(&self) -> impl Future<Output = Box<dyn Error + Send + Sync>> + Send + 'static;
 
@@ -37,18 +44,38 @@ pub trait RemoteStore: Store + Reset + Clone + 'static {
     fn close(&self) -> impl Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + Send + 'static;
 }
 
+/// A group of servers, and whether one of them decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// The name; `None` where the store has one group.
+    pub name: Option<&'static str>,
+    /// Why none of the servers decides.
+    pub failure: Option<StoreError>,
+}
+
 /// Why a store does not decide.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeFailure {
-    /// The group of servers that does not decide; `None` where the store has one group.
-    pub group: Option<&'static str>,
-    /// The error of that group, or of the first one.
+    /// The groups of servers that do not decide; `None` where the store has one group.
+    pub groups: Option<String>,
+    /// The error of the first of them.
     pub error: StoreError,
+}
+
+impl ProbeFailure {
+    /// `None` if each group decides.
+    #[must_use]
+    pub fn of_groups(groups: &[GroupStatus]) -> Option<Self> {
+        let failed: Vec<&GroupStatus> = groups.iter().filter(|group| group.failure.is_some()).collect();
+        let error = failed.first()?.failure.clone()?;
+        let names: Vec<&str> = failed.iter().filter_map(|group| group.name).collect();
+        Some(Self { groups: (!names.is_empty()).then(|| names.join(" and ")), error })
+    }
 }
 
 impl From<StoreError> for ProbeFailure {
     fn from(error: StoreError) -> Self {
-        Self { group: None, error }
+        Self { groups: None, error }
     }
 }
 
@@ -66,6 +93,10 @@ pub struct ServerReport {
 pub struct ServerDescription {
     /// Program and version.
     pub server: String,
+    /// The identity of the running process, another one after each restart; `None` if it is not known.
+    pub run_id: Option<String>,
+    /// The keys that it has; `None` if it is not known.
+    pub keys: Option<u64>,
     /// The eviction policy.
     pub eviction: String,
     /// The difference between its clock and ours.

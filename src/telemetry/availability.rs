@@ -1,47 +1,76 @@
-//! Whether the remote store decides, as all workers of the process see it. Logs each change once, with the reason.
+//! Which servers of the remote store are in an outage, as the breakers of all workers see it. Logs the start and the
+//! end of each outage, with the reason, and the calls that it touched.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::clock::{Clock, SystemClock};
+use super::log_throttle::LogThrottle;
+use crate::clock::{Clock, SystemClock, monotonic};
 use crate::engine::StoreError;
 use crate::store::breaker::BreakerState;
 use crate::store::observed::Observer;
 use crate::store::redis::{BreakerTransition, RedisObserver};
 
-/// An outage ends only after this time without a failure. When one node of a cluster is down, failures and successes
-/// alternate, and each change would be a log line.
-const QUIET_US: u64 = 1_000_000;
+/// An outage ends only after this time without an open breaker. A server that answers only some calls opens and closes
+/// the breakers many times a second, and each change would be a log line.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// Overload can last, so its log line is repeated at this interval at most.
 const OVERLOAD_LOG_INTERVAL_US: u64 = 10_000_000;
 
-/// The state of the remote store. Shared by all workers.
+/// The outages of the remote store. Shared by all workers.
 #[derive(Debug, Default)]
 pub struct Availability {
-    is_down: AtomicBool,
-    last_failure_us: AtomicU64,
+    /// Calls without a decision since the start, except of overload.
+    failed_calls: AtomicU64,
     last_overload_us: AtomicU64,
-    open_breakers: AtomicUsize,
-    last_outage: Mutex<Option<Outage>>,
+    outages: Mutex<Outages>,
 }
 
-/// A time during which the store did not decide.
-#[derive(Clone, Debug)]
+/// A time during which a server did not decide.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outage {
     /// Its start, microseconds since the epoch.
     pub at_us: u64,
-    /// The error of its first failed decision.
+    /// The server, by its name in [`RemoteStore::nodes`](crate::store::remote::RemoteStore::nodes).
+    pub node: String,
+    /// The error that opened the first breaker.
     pub error: String,
     pub is_over: bool,
 }
 
+#[derive(Debug, Default)]
+struct Outages {
+    /// By the name of the server: at most one for each.
+    current: BTreeMap<String, CurrentOutage>,
+    /// The last one that ended.
+    last: Option<Outage>,
+    /// `failed_calls` at the last two looks, the older one first. The calls that open a breaker fail before it opens.
+    failed_before: [u64; 2],
+    failures_without_outage: LogThrottle,
+}
+
+#[derive(Debug)]
+struct CurrentOutage {
+    outage: Outage,
+    began: Instant,
+    /// Workers whose breaker is open.
+    open_breakers: usize,
+    /// When the last open breaker closed.
+    closed: Option<Instant>,
+    /// `failed_calls` before it began.
+    failed_before: u64,
+}
+
 impl Observer for Arc<Availability> {
     fn decided(&self, _took: Duration, result: Result<(), &StoreError>) {
-        self.record_result(result);
+        if let Err(error) = result {
+            self.record_failure(error);
+        }
     }
 
     /// The caller cancelled the call before there was a result.
@@ -56,62 +85,54 @@ impl RedisObserver for Arc<Availability> {
     fn lost_undo(&self) {}
 
     fn breaker(&self, transition: BreakerTransition<'_>) {
-        self.record_transition(transition);
+        self.record_transition(transition, monotonic());
     }
 }
 
 impl Availability {
-    /// The current outage, or the last one.
+    /// A current outage, or the last one.
     pub fn last_outage(&self) -> Option<Outage> {
-        self.last_outage.lock().clone()
+        let outages = self.outages.lock();
+        let current =
+            outages.current.values().map(|current| &current.outage).max_by_key(|outage| outage.at_us);
+        current.or(outages.last.as_ref()).cloned()
     }
 
-    /// Whether an outage lasts.
-    pub fn is_down(&self) -> bool {
-        self.is_down.load(Ordering::Relaxed)
+    /// Ends the outages of servers that answer again. To be called about once a second. `is_known`: whether the store
+    /// still has a server of this name.
+    pub fn look(&self, is_known: impl Fn(&str) -> bool) {
+        self.look_at(monotonic(), is_known);
     }
 
-    /// Whether only another decision can show that the outage is over: while a breaker is open, its own probes do.
-    pub fn needs_probe(&self) -> bool {
-        self.is_down.load(Ordering::Relaxed) && self.open_breakers.load(Ordering::Relaxed) == 0
-    }
-
-    /// Records that the store made a decision for which no caller asked.
-    pub fn record_probe(&self) {
-        self.record_result(Ok(()));
-    }
-
-    fn record_result(&self, result: Result<(), &StoreError>) {
-        let is_down = self.is_down.load(Ordering::Relaxed);
-        match result {
-            // The usual case only reads: a write would move the cache line between the workers.
-            Ok(()) if !is_down => {}
-            Ok(()) => self.record_success(),
-            // The store decides as much as it can, so this is no outage.
-            Err(error) if *error.root() == StoreError::Overloaded => self.record_overload(),
-            Err(error) => self.record_failure(error),
+    fn look_at(&self, now: Instant, is_known: impl Fn(&str) -> bool) {
+        let failed = self.failed_calls.load(Ordering::Relaxed);
+        let mut outages = self.outages.lock();
+        let Outages { current, last, failed_before, failures_without_outage } = &mut *outages;
+        let since_last_look = failed.saturating_sub(failed_before[1]);
+        if since_last_look > 0
+            && current.is_empty()
+            && let Some(calls) = failures_without_outage.add(since_last_look)
+        {
+            tracing::warn!(calls, "Redis did not decide some calls in time: failure policies answered them");
         }
-    }
-
-    fn record_success(&self) {
-        let since_us = SystemClock.now_us().abs_diff(self.last_failure_us.load(Ordering::Relaxed));
-        let is_over = since_us >= QUIET_US && self.open_breakers.load(Ordering::Relaxed) == 0;
-        if is_over && self.is_down.swap(false, Ordering::Relaxed) {
-            if let Some(outage) = &mut *self.last_outage.lock() {
-                outage.is_over = true;
-            }
-            tracing::info!("Redis answers again");
+        *failed_before = [failed_before[1], failed];
+        let is_over = |outage: &CurrentOutage| {
+            outage.closed.is_some_and(|closed| now.saturating_duration_since(closed) >= QUIET)
+        };
+        let over: Vec<String> =
+            current.iter().filter(|(_, outage)| is_over(outage)).map(|(node, _)| node.clone()).collect();
+        for ended in over.iter().filter_map(|node| current.remove(node)) {
+            ended.log_end(failed, is_known(&ended.outage.node));
+            *last = Some(Outage { is_over: true, ..ended.outage });
         }
     }
 
     fn record_failure(&self, error: &StoreError) {
-        let now_us = SystemClock.now_us();
-        self.last_failure_us.store(now_us, Ordering::Relaxed);
-        if !self.is_down.swap(true, Ordering::Relaxed) {
-            let error = error.root();
-            let outage = Outage { at_us: now_us, error: error.to_string(), is_over: false };
-            *self.last_outage.lock() = Some(outage);
-            tracing::warn!(%error, kind = error.kind(), "Redis does not answer: failure policies are in force");
+        // The store decides as much as it can, so overload is no outage.
+        if *error.root() == StoreError::Overloaded {
+            self.record_overload();
+        } else {
+            self.failed_calls.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -126,89 +147,165 @@ impl Availability {
         }
     }
 
-    /// Only the first breaker that opens and the last that closes are worth a warning: the others see the same outage.
-    fn record_transition(&self, transition: BreakerTransition<'_>) {
-        let cause = transition.cause.map(tracing::field::display);
-        match (transition.from, transition.to) {
-            (BreakerState::Closed, _) if self.open_breakers.fetch_add(1, Ordering::Relaxed) == 0 => {
-                tracing::warn!(error = cause, "breaker open: Redis is only probed");
-            }
-            (_, BreakerState::Closed) if self.open_breakers.fetch_sub(1, Ordering::Relaxed) == 1 => {
-                tracing::info!("breaker closed: calls to Redis are sent again");
-            }
-            (from, to) => {
-                tracing::debug!(from = from.name(), to = to.name(), error = cause, "breaker");
-            }
+    fn record_transition(&self, transition: BreakerTransition<'_>, now: Instant) {
+        let BreakerTransition { node, from, to, cause } = transition;
+        let shown = cause.map(tracing::field::display);
+        tracing::debug!(node, from = from.name(), to = to.name(), error = shown, "breaker");
+        match (from, to) {
+            (BreakerState::Closed, _) => self.record_open(node, cause, now),
+            (_, BreakerState::Closed) => self.record_closed(node, now),
+            _ => {}
         }
     }
+
+    fn record_open(&self, node: &str, cause: Option<&StoreError>, now: Instant) {
+        let mut outages = self.outages.lock();
+        let failed_before = outages.failed_before[0];
+        let current = outages.current.entry(node.to_owned()).or_insert_with(|| {
+            let error = cause.map_or_else(String::new, |cause| cause.root().to_string());
+            log_start(node, cause, &error);
+            let outage = Outage { at_us: SystemClock.now_us(), node: node.to_owned(), error, is_over: false };
+            CurrentOutage { outage, began: now, open_breakers: 0, closed: None, failed_before }
+        });
+        current.open_breakers += 1;
+        current.closed = None;
+    }
+
+    fn record_closed(&self, node: &str, now: Instant) {
+        if let Some(current) = self.outages.lock().current.get_mut(node) {
+            current.open_breakers = current.open_breakers.saturating_sub(1);
+            current.closed = (current.open_breakers == 0).then_some(now);
+        }
+    }
+}
+
+fn log_start(node: &str, cause: Option<&StoreError>, error: &str) {
+    let kind = cause.map(|cause| cause.root().kind());
+    tracing::warn!(node = named(node), %error, kind, "Redis does not answer: failure policies are in force");
+}
+
+impl CurrentOutage {
+    /// `failed`: [`Availability::failed_calls`]. `is_known`: whether the store still has the server.
+    fn log_end(&self, failed: u64, is_known: bool) {
+        let node = named(&self.outage.node);
+        let lasted =
+            self.closed.map_or(Duration::ZERO, |closed| closed.saturating_duration_since(self.began));
+        let lasted = humantime::format_duration(Duration::from_millis(millis(lasted)));
+        let calls = failed.saturating_sub(self.failed_before);
+        if is_known {
+            tracing::info!(node, %lasted, calls, "Redis answers again");
+        } else {
+            tracing::info!(node, %lasted, calls, "the Redis server is no longer one of the store's servers");
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A single server has no name.
+fn named(node: &str) -> Option<&str> {
+    (!node.is_empty()).then_some(node)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn shown(availability: &Availability) -> Option<(String, bool)> {
-        availability.last_outage().map(|outage| (outage.error, outage.is_over))
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Outages at given times.
+    struct Case {
+        availability: Availability,
+        now: Instant,
+    }
+
+    fn case() -> Case {
+        Case { availability: Availability::default(), now: monotonic() }
+    }
+
+    impl Case {
+        fn turns(&self, node: &str, from: BreakerState, to: BreakerState) {
+            let cause = (to == BreakerState::Open).then_some(&StoreError::Timeout);
+            self.availability.record_transition(BreakerTransition { node, from, to, cause }, self.now);
+        }
+
+        fn opens(&self, node: &str) {
+            self.turns(node, BreakerState::Closed, BreakerState::Open);
+        }
+
+        fn closes(&self, node: &str) {
+            self.turns(node, BreakerState::Open, BreakerState::HalfOpen);
+            self.turns(node, BreakerState::HalfOpen, BreakerState::Closed);
+        }
+
+        fn looks_after(&mut self, time: Duration) -> Option<(String, bool)> {
+            self.now += time;
+            self.availability.look_at(self.now, |_| true);
+            self.availability.last_outage().map(|outage| (outage.node, outage.is_over))
+        }
+    }
+
+    fn of(node: &str, is_over: bool) -> Option<(String, bool)> {
+        Some((node.to_owned(), is_over))
     }
 
     #[test]
-    fn an_outage_starts_at_the_first_failure_and_has_its_error() {
-        let availability = Availability::default();
-        availability.record_result(Ok(()));
-        assert_eq!(shown(&availability), None);
-        let refused = StoreError::Refused("READONLY".to_owned());
-        availability.record_result(Err(&refused));
-        availability.record_result(Err(&StoreError::Timeout));
-        assert_eq!(shown(&availability), Some((refused.to_string(), false)));
+    fn failures_without_an_open_breaker_are_no_outage() {
+        let mut case = case();
+        for _ in 0..1_000 {
+            case.availability.record_failure(&StoreError::Timeout);
+            case.availability.record_failure(&StoreError::Overloaded);
+        }
+        assert_eq!(case.looks_after(SECOND), None);
+        assert_eq!(case.availability.failed_calls.load(Ordering::Relaxed), 1_000, "overload is no failure");
     }
 
     #[test]
-    fn an_outage_does_not_end_within_a_second_of_the_last_failure() {
-        let availability = Availability::default();
-        availability.record_result(Err(&StoreError::Timeout));
-        availability.record_result(Ok(()));
-        assert_eq!(shown(&availability).map(|(_, is_over)| is_over), Some(false));
-        let earlier_us = SystemClock.now_us() - QUIET_US;
-        availability.last_failure_us.store(earlier_us, Ordering::Relaxed);
-        availability.record_result(Ok(()));
-        assert_eq!(shown(&availability).map(|(_, is_over)| is_over), Some(true));
+    fn an_outage_begins_with_the_first_breaker_and_ends_a_second_after_the_last_is_closed() {
+        let mut case = case();
+        case.opens("");
+        let error = case.availability.last_outage().map(|outage| outage.error);
+        assert_eq!(error, Some(StoreError::Timeout.to_string()));
+        case.opens("");
+        case.closes("");
+        assert_eq!(case.looks_after(10 * SECOND), of("", false), "one is open");
+        case.closes("");
+        assert_eq!(case.looks_after(SECOND / 2), of("", false), "it may open again");
+        case.opens("");
+        case.closes("");
+        assert_eq!(case.looks_after(SECOND / 2), of("", false), "it did");
+        assert_eq!(case.looks_after(SECOND / 2), of("", true));
     }
 
     #[test]
-    fn an_outage_does_not_end_while_a_breaker_is_open() {
-        let availability = Availability::default();
-        let transition = |from, to| BreakerTransition { from, to, cause: None };
-        availability.record_result(Err(&StoreError::Timeout));
-        availability.last_failure_us.store(0, Ordering::Relaxed);
-        availability.record_transition(transition(BreakerState::Closed, BreakerState::Open));
-        availability.record_result(Ok(()));
-        assert_eq!(shown(&availability).map(|(_, is_over)| is_over), Some(false));
-        availability.record_transition(transition(BreakerState::HalfOpen, BreakerState::Closed));
-        availability.record_result(Ok(()));
-        assert_eq!(shown(&availability).map(|(_, is_over)| is_over), Some(true));
+    fn each_server_has_an_outage_of_its_own() {
+        let mut case = case();
+        case.opens("a:1");
+        case.now += SECOND;
+        case.opens("b:2");
+        case.closes("b:2");
+        assert_eq!(case.looks_after(SECOND), of("a:1", false), "it lasts, and the other is over");
+        case.closes("a:1");
+        assert_eq!(case.looks_after(SECOND), of("a:1", true));
     }
 
     #[test]
-    fn an_outage_without_an_open_breaker_needs_a_probe_and_ends_with_it() {
-        let availability = Availability::default();
-        assert!(!availability.needs_probe());
-        availability.record_result(Err(&StoreError::Timeout));
-        assert!(availability.needs_probe());
-        availability.last_failure_us.store(0, Ordering::Relaxed);
-        availability.record_probe();
-        assert!(!availability.needs_probe());
-        assert_eq!(shown(&availability).map(|(_, is_over)| is_over), Some(true));
-
-        let transition = |from, to| BreakerTransition { from, to, cause: None };
-        availability.record_result(Err(&StoreError::Timeout));
-        availability.record_transition(transition(BreakerState::Closed, BreakerState::Open));
-        assert!(!availability.needs_probe(), "the breaker has its own probes");
-    }
-
-    #[test]
-    fn overload_is_no_outage() {
-        let availability = Availability::default();
-        availability.record_result(Err(&StoreError::Overloaded));
-        assert_eq!(shown(&availability), None);
+    fn calls_that_failed_just_before_the_breaker_opened_belong_to_the_outage() {
+        let mut case = case();
+        let fails = |case: &Case, times| {
+            (0..times).for_each(|_| case.availability.record_failure(&StoreError::Timeout));
+        };
+        fails(&case, 7);
+        case.looks_after(SECOND);
+        case.looks_after(SECOND);
+        fails(&case, 3);
+        case.looks_after(SECOND / 2);
+        fails(&case, 2);
+        case.opens("");
+        fails(&case, 4);
+        let failed_before = case.availability.outages.lock().current[""].failed_before;
+        assert_eq!(case.availability.failed_calls.load(Ordering::Relaxed) - failed_before, 9);
     }
 }

@@ -23,12 +23,17 @@ struct ThrottleState {
 impl LogThrottle {
     /// Counts an event. Returns the number of events since the last line, this one included, if a line is due.
     pub fn count(&self) -> Option<u64> {
-        self.count_at(monotonic())
+        self.add(1)
     }
 
-    fn count_at(&self, now: Instant) -> Option<u64> {
+    /// As [`count`](Self::count), of several events.
+    pub fn add(&self, events: u64) -> Option<u64> {
+        self.add_at(events, monotonic())
+    }
+
+    fn add_at(&self, events: u64, now: Instant) -> Option<u64> {
         let mut state = self.0.lock();
-        state.events = state.events.saturating_add(1);
+        state.events = state.events.saturating_add(events);
         if state.last_line.is_some_and(|last| now.saturating_duration_since(last) < INTERVAL) {
             return None;
         }
@@ -48,7 +53,7 @@ mod tests {
         // (seconds after the start, events in the line)
         let table = [(0, Some(1)), (1, None), (59, None), (60, Some(3)), (61, None), (200, Some(2))];
         for (seconds, line) in table {
-            assert_eq!(throttle.count_at(start + Duration::from_secs(seconds)), line, "after {seconds} s");
+            assert_eq!(throttle.add_at(1, start + Duration::from_secs(seconds)), line, "after {seconds} s");
         }
     }
 }

@@ -85,15 +85,37 @@ impl From<Infallible> for DecisionCallError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::engine::StoreError;
+    use crate::engine::{NoConnection, StoreError};
 
     #[test]
     fn the_caller_never_reads_the_address_of_the_store() {
-        let unreachable = StoreError::Unreachable("redis://user:secret@10.0.0.1".to_owned());
+        let unreachable = StoreError::Unreachable("redis://user:secret@10.0.0.1".into());
         let error = DecisionCallError::from(DecideError::from(StoreError::Policy(Box::new(unreachable))));
         assert_eq!(error.for_caller(), "the counters are not available (unreachable)");
         assert_eq!(error.kind(), ErrorKind::StoreUnavailable);
+    }
+
+    #[test]
+    fn the_brief_text_of_a_store_error_has_no_address_user_or_file() {
+        let refused = NoConnection {
+            full: "10.0.0.1:6379: Connection refused (os error 111)".to_owned(),
+            brief: "Connection refused (os error 111)".to_owned(),
+        };
+        let server_error = |text: &str| StoreError::Forbidden(text.to_owned());
+        let cases = [
+            (StoreError::Unreachable(refused.clone()), "Connection refused"),
+            (StoreError::Open(Arc::new(StoreError::Unreachable(refused))), "Connection refused"),
+            (StoreError::Timeout, "no answer in time"),
+            (server_error("NOPERM User limiter has no permissions to run 'evalsha'"), "NOPERM"),
+            (StoreError::Tls { address: "10.0.0.1".to_owned(), reason: "Expired".to_owned() }, "Expired"),
+            (StoreError::Malformed("a secret".to_owned()), "a reply of the wrong shape"),
+        ];
+        for (error, brief) in cases {
+            assert_eq!(error.brief(), brief);
+        }
     }
 
     #[test]

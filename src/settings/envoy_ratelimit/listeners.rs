@@ -9,9 +9,6 @@ use super::values::Values;
 /// The range of `server.grpc.max_connection_age`.
 const AGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(365 * 24 * 3_600));
 
-/// The lines that say how the environment was read, whatever the level.
-const START_LINES: &str = "ratelimitd::cli::serve=info";
-
 pub(super) fn translate(draft: &mut Draft) {
     let ports = [
         ("server.http.address", "HOST", "PORT"),
@@ -127,9 +124,6 @@ fn translate_log(draft: &mut Draft) {
         _ => None,
     };
     match level {
-        Some(level @ ("error" | "warn")) => {
-            draft.set_if_given("log.level", format!("{level},{START_LINES}"), "LOG_LEVEL");
-        }
         Some(level) => draft.set_if_given("log.level", level, "LOG_LEVEL"),
         None if draft.values.text("LOG_LEVEL").is_empty() => {
             draft.values.warn("LOG_LEVEL is empty, so the level is info");

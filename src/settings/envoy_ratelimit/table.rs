@@ -87,7 +87,7 @@ static TLS: [ReferenceVariable; 5] = [
 static LOG: [ReferenceVariable; 2] = [
     ReferenceVariable::common("LOG_LEVEL", Text, "WARN", Sets(&["log.level"])).but(
         "`info` unless set; panic and fatal are `error`; the lines of the start that say how the environment was \
-         read come at every level",
+         read come at `info`, those about variables without effect at `warn`",
     ),
     ReferenceVariable::common("LOG_FORMAT", Text, "text", Sets(&["log.format"]))
         .but("`json` is `envoy_ratelimit`: the keys `@timestamp`, `@message`, `level`"),
@@ -136,7 +136,10 @@ static RULES: [ReferenceVariable; 10] = [
         "false",
         Sets(&["store.redis.ready_in_outage"]),
     )
-    .but("an outage is noticed as calls fail, as there; its end is noticed without calls, too"),
+    .but(
+        "not healthy while the circuit breakers of every worker are open, in a cluster those of every primary; there, \
+         while no connection is open",
+    ),
 ];
 
 static ANSWERS: [ReferenceVariable; 13] = [

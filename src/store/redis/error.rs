@@ -10,7 +10,7 @@ use tokio_rustls::rustls;
 
 use super::address::Address;
 use super::url::RedisUrlError;
-use crate::engine::StoreError;
+use crate::engine::{NoConnection, StoreError};
 
 /// Error codes that mean: this client may not use the server.
 const FORBIDDEN_CODES: [&str; 3] = ["NOAUTH", "WRONGPASS", "NOPERM"];
@@ -132,7 +132,7 @@ impl From<RedisError> for CommandError {
 pub(crate) fn store_error(error: RedisError) -> StoreError {
     match error.kind() {
         ErrorKind::Io if error.is_timeout() => StoreError::Timeout,
-        ErrorKind::Io => StoreError::Unreachable(error.to_string()),
+        ErrorKind::Io => StoreError::Unreachable(error.to_string().into()),
         ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Malformed(error.to_string()),
         ErrorKind::Server(ServerErrorKind::ReadOnly) => StoreError::ReadOnly(server_message(&error)),
         _ if is_forbidden(&error) => StoreError::Forbidden(server_message(&error)),
@@ -149,7 +149,7 @@ pub(crate) fn handshake_error(error: RedisError) -> StoreError {
     match store_error(error) {
         StoreError::Refused(text) => StoreError::Refused(redact_args(text)),
         StoreError::Forbidden(text) => StoreError::Forbidden(redact_args(text)),
-        StoreError::Unreachable(text) => StoreError::Unreachable(redact_args(text)),
+        StoreError::Unreachable(reason) => StoreError::Unreachable(redact_args(reason.full).into()),
         StoreError::Malformed(text) => StoreError::Malformed(redact_args(text)),
         other => other,
     }
@@ -166,13 +166,20 @@ pub(crate) fn handshake_failed(host: &str, error: io::Error) -> StoreError {
 /// Maps an error (DNS, TCP, TLS) of a connection to `place`.
 pub(crate) fn unreachable_at<E: fmt::Display>(place: &dyn fmt::Display) -> impl Fn(E) -> StoreError + use<E> {
     let place = place.to_string();
-    move |error| StoreError::Unreachable(format!("{place}: {error}"))
+    move |error| {
+        let brief = error.to_string();
+        StoreError::Unreachable(NoConnection { full: format!("{place}: {brief}"), brief })
+    }
 }
 
 /// A connection for which the options no longer hold, such as a password file that was removed since the start.
 impl From<OptionsError> for StoreError {
     fn from(error: OptionsError) -> Self {
-        Self::Unreachable(error.to_string())
+        let brief = match &error {
+            OptionsError::PasswordFile { .. } => "the password file cannot be used",
+            _ => "the settings of the connection cannot be used",
+        };
+        Self::Unreachable(NoConnection { full: error.to_string(), brief: brief.to_owned() })
     }
 }
 
@@ -193,12 +200,12 @@ pub(crate) fn tls_unusable(reason: impl fmt::Display) -> OptionsError {
 
 /// The error of requests that a closed store no longer sends.
 pub(crate) fn shut_down() -> StoreError {
-    StoreError::Unreachable("the store has been shut down".to_owned())
+    StoreError::Unreachable("the store has been shut down".into())
 }
 
 /// The error of requests whose task ended before it answered them: it panicked, or its runtime ended.
 pub(crate) fn ended_without_answer() -> StoreError {
-    StoreError::Unreachable("the task of the request ended without an answer".to_owned())
+    StoreError::Unreachable("the task of the request ended without an answer".into())
 }
 
 /// A server's error as the server sent it, `READONLY You can't write ...`: operators search for this text.

@@ -42,7 +42,7 @@ use self::servers::Servers;
 use crate::clock::Clock;
 use crate::engine::{Charge, Charges, Outcomes, Reset, Store, StoreError};
 use crate::store::breaker::BreakerState;
-use crate::store::remote::ProbeFailure;
+use crate::store::remote::{GroupStatus, ProbeFailure};
 
 pub use error::OptionsError;
 pub use observer::{BreakerTransition, NoopObserver, RedisObserver};
@@ -185,6 +185,29 @@ impl RedisStore {
         match &self.handle.servers {
             AllServers::Same(servers) => servers.nodes(),
             AllServers::PerSecond(store) => store.nodes(),
+        }
+    }
+
+    /// The groups of servers, and why the breakers of all servers of a group are open.
+    fn groups(&self) -> Vec<GroupStatus> {
+        let status = |name, servers: &Servers| GroupStatus {
+            name,
+            failure: servers.breaker_cause().map(Arc::unwrap_or_clone),
+        };
+        match &self.handle.servers {
+            AllServers::Same(servers) => vec![status(None, servers)],
+            AllServers::PerSecond(store) => {
+                store.groups().map(|(name, servers)| status(Some(name), servers)).to_vec()
+            }
+        }
+    }
+
+    fn connections_opened(&self) -> u64 {
+        match &self.handle.servers {
+            AllServers::Same(servers) => servers.connections_opened(),
+            AllServers::PerSecond(store) => {
+                store.groups().iter().map(|(_, servers)| servers.connections_opened()).sum()
+            }
         }
     }
 

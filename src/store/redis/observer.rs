@@ -22,6 +22,8 @@ pub trait RedisObserver: Send + Sync + 'static {
 /// A change of a breaker's state.
 #[derive(Clone, Copy, Debug)]
 pub struct BreakerTransition<'e> {
+    /// The server, by its name in [`RedisStore::nodes`](super::RedisStore::nodes).
+    pub node: &'e str,
     /// The state before.
     pub from: BreakerState,
     /// The state after.

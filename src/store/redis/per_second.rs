@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::select;
+use futures_util::future::{join_all, select};
 use tokio::time::Instant;
 
 use super::connect::{ConnectBudget, Target};
 use super::error::OptionsError;
-use super::observer::RedisObserver;
+use super::observer::{BreakerTransition, RedisObserver};
 use super::options::RedisOptions;
 use super::reserve::{self, Places, RouteError};
 use super::script::{Answer, Encoded};
@@ -20,7 +20,7 @@ use super::slot::slot_of_key;
 use super::tasks::{TaskError, Tasks};
 use crate::engine::{Charge, Charges, Outcomes, StoreError};
 use crate::store::breaker::BreakerState;
-use crate::store::remote::ProbeFailure;
+use crate::store::remote::{GroupStatus, ProbeFailure};
 
 /// The period of the limits whose counters are on servers of their own.
 const PERIOD_US: u64 = 1_000_000;
@@ -28,7 +28,6 @@ const PERIOD_US: u64 = 1_000_000;
 /// In front of the names of these servers.
 const NAME: &str = "per_second";
 const MAIN_NAME: &str = "main";
-const BOTH_NAMES: &str = "main and per_second";
 
 /// Two groups of servers as one store.
 pub(super) struct PerSecondStore {
@@ -62,6 +61,7 @@ impl PerSecondStore {
         observers: [Arc<dyn RedisObserver>; 2],
     ) -> Result<Self, OptionsError> {
         let [main_observer, per_second_observer] = observers.clone();
+        let per_second_observer = Arc::new(PerSecondObserver(per_second_observer));
         let groups = Groups {
             options: options.clone(),
             main: Servers::start(options, main_observer)?,
@@ -72,15 +72,17 @@ impl PerSecondStore {
     }
 
     pub(super) async fn probe(&self, needs_log: bool) -> Result<(), ProbeFailure> {
-        let Groups { options, main, per_second, .. } = &*self.groups;
-        let (group, error) =
-            match tokio::join!(main.probe(options, needs_log), per_second.probe(options, needs_log)) {
-                (Ok(()), Ok(())) => return Ok(()),
-                (Err(error), Ok(())) => (MAIN_NAME, error),
-                (Ok(()), Err(error)) => (NAME, error),
-                (Err(error), Err(_)) => (BOTH_NAMES, error),
-            };
-        Err(ProbeFailure { group: Some(group), error })
+        let options = &self.groups.options;
+        let probes = self.groups().map(async |(name, servers)| {
+            let failure = servers.probe(options, needs_log).await.err();
+            GroupStatus { name: Some(name), failure }
+        });
+        ProbeFailure::of_groups(&join_all(probes).await).map_or(Ok(()), Err)
+    }
+
+    /// The groups, by name.
+    pub(super) fn groups(&self) -> [(&'static str, &Servers); 2] {
+        [(MAIN_NAME, &self.groups.main), (NAME, &self.groups.per_second)]
     }
 
     /// Decides a request. `request` is the encoding of `charges`.
@@ -132,6 +134,27 @@ impl PerSecondStore {
     pub(super) fn died(&self) -> impl Future<Output = TaskError> + Send + use<> {
         let (main, per_second) = (self.groups.main.died(), self.groups.per_second.died());
         select(Box::pin(main), Box::pin(per_second)).map(|first| first.factor_first().0)
+    }
+}
+
+/// Reports the servers for limits of one second by their names in the store.
+struct PerSecondObserver(Arc<dyn RedisObserver>);
+
+impl RedisObserver for PerSecondObserver {
+    fn batch(&self, requests: usize) {
+        self.0.batch(requests);
+    }
+
+    fn queue_depth(&self, requests: usize) {
+        self.0.queue_depth(requests);
+    }
+
+    fn lost_undo(&self) {
+        self.0.lost_undo();
+    }
+
+    fn breaker(&self, transition: BreakerTransition<'_>) {
+        self.0.breaker(BreakerTransition { node: &named(transition.node), ..transition });
     }
 }
 

@@ -9,7 +9,7 @@ use super::{RedisStore, ServerInfo};
 use crate::clock::SystemClock;
 use crate::engine::StoreError;
 use crate::store::breaker::BreakerState;
-use crate::store::remote::{ProbeFailure, RemoteStore, ServerDescription, ServerReport};
+use crate::store::remote::{GroupStatus, ProbeFailure, RemoteStore, ServerDescription, ServerReport};
 
 impl RemoteStore for RedisStore {
     const PRODUCT: &'static str = "Redis";
@@ -31,6 +31,14 @@ impl RemoteStore for RedisStore {
         Self::nodes(self)
     }
 
+    fn groups(&self) -> Vec<GroupStatus> {
+        Self::groups(self)
+    }
+
+    fn connections_opened(&self) -> u64 {
+        Self::connections_opened(self)
+    }
+
     fn died(&self) -> impl Future<Output = Box<dyn Error + Send + Sync>> + Send + 'static {
         Self::died(self).map(Into::into)
     }
@@ -44,6 +52,8 @@ impl RemoteStore for RedisStore {
 fn description(info: &ServerInfo) -> ServerDescription {
     ServerDescription {
         server: known_or_reason(&info.server),
+        run_id: info.run_id.clone(),
+        keys: info.keys.clone().ok(),
         eviction: known_or_reason(&info.eviction),
         clock: known_or_reason(&info.clock),
         concerns: info.concerns().iter().map(ToString::to_string).collect(),

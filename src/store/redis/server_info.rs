@@ -15,8 +15,9 @@ use crate::engine::StoreError;
 /// The least time of all commands together, including connecting.
 const INFO_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Round trips of the commands: INFO, CONFIG GET, TIME for each reading, and the call of TIME in a script.
-const INFO_ROUND_TRIPS: u32 = 3 + CLOCK_READINGS as u32;
+/// Round trips of the commands: INFO, DBSIZE, CONFIG GET of two settings, TIME for each reading, and the call of TIME
+/// in a script.
+const INFO_ROUND_TRIPS: u32 = 5 + CLOCK_READINGS as u32;
 
 /// How often both clocks are read. The reading with the shortest round trip counts.
 const CLOCK_READINGS: usize = 3;
@@ -37,6 +38,10 @@ const NO_EVICTION: &str = "noeviction";
 pub struct ServerInfo {
     /// Name and version, `Redis 7.0.15`.
     pub server: Result<ServerVersion, StoreError>,
+    /// The `run_id`: another one after each restart.
+    pub run_id: Option<String>,
+    /// The number of keys in the database.
+    pub keys: Result<u64, StoreError>,
     /// The `maxmemory-policy`.
     pub eviction: Result<String, StoreError>,
     /// The `maxmemory` in bytes; 0 is no bound.
@@ -152,8 +157,11 @@ pub(super) async fn server_info(target: &Target, clock: &impl Clock) -> Result<S
     let connected = timeout_at(deadline, target.connect()).await;
     let (connection, _) = connected.unwrap_or(Err(StoreError::Timeout))?;
     let mut session = InfoSession { connection, deadline };
+    let server: Result<InfoDict, StoreError> = session.query(&["INFO", "server"]).await;
     Ok(ServerInfo {
-        server: session.server_version().await,
+        server: server.as_ref().map_err(Clone::clone).and_then(server_version),
+        run_id: server.ok().and_then(|info| info.get("run_id")),
+        keys: session.query(&["DBSIZE"]).await,
         eviction: session.memory_setting("maxmemory-policy", "maxmemory_policy").await,
         max_memory: session.memory_setting("maxmemory", "maxmemory").await,
         clock: session.clock_skew(clock).await,
@@ -172,17 +180,6 @@ impl InfoSession {
         command.arg(words);
         let reply = timeout_at(self.deadline, command.query_async(&mut self.connection.connection)).await;
         reply.map_err(|_elapsed| StoreError::Timeout)?.map_err(store_error)
-    }
-
-    async fn server_version(&mut self) -> Result<ServerVersion, StoreError> {
-        let info: InfoDict = self.query(&["INFO", "server"]).await?;
-        // Valkey also reports a redis_version, of the Redis with which it is compatible.
-        let version_of = |name: &str, key| {
-            let version: Option<String> = info.get(key);
-            version.map(|version| ServerVersion { name: name.to_owned(), version })
-        };
-        let server = version_of("Valkey", "valkey_version").or_else(|| version_of("Redis", "redis_version"));
-        server.ok_or_else(|| StoreError::Malformed("INFO server has no version".to_owned()))
     }
 
     /// From CONFIG, or if CONFIG is forbidden or renamed, from INFO.
@@ -217,6 +214,17 @@ impl InfoSession {
     }
 }
 
+/// From the section `server` of INFO.
+fn server_version(info: &InfoDict) -> Result<ServerVersion, StoreError> {
+    // Valkey also reports a redis_version, of the Redis with which it is compatible.
+    let version_of = |name: &str, key| {
+        let version: Option<String> = info.get(key);
+        version.map(|version| ServerVersion { name: name.to_owned(), version })
+    };
+    let server = version_of("Valkey", "valkey_version").or_else(|| version_of("Redis", "redis_version"));
+    server.ok_or_else(|| StoreError::Malformed("INFO server has no version".to_owned()))
+}
+
 /// The server read its clock at some time between our two readings: the middle is assumed.
 fn skew(sent_us: u64, server_us: u64, received_us: u64) -> Skew {
     let uncertainty_us = received_us.saturating_sub(sent_us) / 2;
@@ -237,6 +245,8 @@ mod tests {
     fn good_info() -> ServerInfo {
         ServerInfo {
             server: Ok(server("Redis", "7.0.15")),
+            run_id: None,
+            keys: Ok(0),
             eviction: Ok("noeviction".to_owned()),
             max_memory: Ok(0),
             clock: Ok(Skew { ahead_us: 1_200, uncertainty_us: 100 }),
@@ -265,6 +275,8 @@ mod tests {
         let forbidden = || StoreError::Refused("NOPERM".to_owned());
         let unknown = ServerInfo {
             server: Err(forbidden()),
+            run_id: None,
+            keys: Err(forbidden()),
             eviction: Err(forbidden()),
             max_memory: Err(forbidden()),
             clock: Err(forbidden()),

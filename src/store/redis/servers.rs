@@ -32,7 +32,8 @@ impl Servers {
         Ok(match options.topology {
             Topology::Standalone | Topology::Sentinel(_) => {
                 let tasks = Tasks::new();
-                let node = Node::start(Target::new(options)?, options, QueueDepth::new(observer), &tasks);
+                let named = (String::new(), Target::new(options)?);
+                let node = Node::start(named, options, QueueDepth::new(observer), &tasks);
                 Self::One(node, tasks)
             }
             Topology::Cluster => Self::Cluster(Cluster::start(options, observer)?),
@@ -92,6 +93,22 @@ impl Servers {
         match self {
             Self::One(node, _) => vec![(String::new(), node.breaker_state())],
             Self::Cluster(cluster) => cluster.nodes(),
+        }
+    }
+
+    /// Why no server decides: the failure that keeps a breaker open, if every server's breaker is open.
+    pub(super) fn breaker_cause(&self) -> Option<Arc<StoreError>> {
+        match self {
+            Self::One(node, _) => node.breaker_cause(),
+            Self::Cluster(cluster) => cluster.breaker_cause(),
+        }
+    }
+
+    /// The connections for decisions that were opened since the start, to the servers known at present.
+    pub(super) fn connections_opened(&self) -> u64 {
+        match self {
+            Self::One(node, _) => node.connections_opened(),
+            Self::Cluster(cluster) => cluster.connections_opened(),
         }
     }
 

@@ -85,6 +85,7 @@ struct Seen {
     connections: usize,
     commands: Vec<Words>,
     refuses: bool,
+    refused: usize,
 }
 
 thread_local! {
@@ -125,6 +126,11 @@ impl FakeServer {
         self.state.seen.lock().connections
     }
 
+    /// How many connections were refused.
+    pub(crate) fn refused(&self) -> usize {
+        self.state.seen.lock().refused
+    }
+
     /// The commands so far that start with this word.
     pub(crate) fn commands(&self, name: &str) -> Vec<Words> {
         self.state.seen.lock().commands.iter().filter(|words| words[0] == name).cloned().collect()
@@ -133,7 +139,8 @@ impl FakeServer {
     fn accept(&self) -> Result<DuplexStream, StoreError> {
         let mut seen = self.state.seen.lock();
         if seen.refuses {
-            return Err(StoreError::Unreachable("connection refused".to_owned()));
+            seen.refused += 1;
+            return Err(StoreError::Unreachable("connection refused".into()));
         }
         seen.connections += 1;
         let (ours, theirs) = duplex(1 << 16);

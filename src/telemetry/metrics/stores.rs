@@ -75,7 +75,7 @@ impl StoreFamilies {
         );
         pulled(registry, depth, move || Reading::Gauge(sum(&watched, |gauges| &gauges.queued)))?;
         let open =
-            Opts::new("ratelimitd_redis_breakers_open", "Breakers that stop calls, summed over the workers");
+            Opts::new("ratelimitd_redis_breakers_open", "Breakers that are open, summed over the workers");
         let watched = Arc::clone(&workers);
         pulled(registry, open, move || Reading::Gauge(sum(&watched, |gauges| &gauges.open_breakers)))?;
         let histogram = HistogramOpts::new(
@@ -266,7 +266,7 @@ mod tests {
         let text = String::new;
         let errors = [
             StoreError::Timeout,
-            StoreError::Unreachable(text()),
+            StoreError::Unreachable(text().into()),
             StoreError::Overloaded,
             StoreError::Refused(text()),
             StoreError::Malformed(text()),

@@ -58,11 +58,25 @@ fn the_name_may_be_the_first_argument() {
     let redis = Redis::start();
     let environment =
         Environment::new().redis(redis.port()).rules("a.yaml", TWO_AN_HOUR).with_name_as_argument();
-    let service = environment.set("LOG_LEVEL", "error").start();
+    let service = environment.start();
     service.wait_healthy();
-    // It is written at every level.
-    let log = service.log_with("this program was called ratelimit");
-    assert!(!log.contains("rules in force"), "{log}");
+    service.log_with("this program was called ratelimit");
+}
+
+#[test]
+fn the_log_has_no_line_below_its_level() {
+    let redis = Redis::start();
+    for (level, below) in [("ERROR", &["INFO", "WARN"][..]), ("warn", &["INFO"])] {
+        let environment = Environment::new().redis(redis.port()).rules("a.yaml", TWO_AN_HOUR);
+        // A variable without effect is worth a warning.
+        let mut service = environment.set("LOG_LEVEL", level).set("REDIS_POOL_SIZE", "5").start();
+        service.wait_healthy();
+        // The end of the process has written all lines.
+        assert_eq!(service.stop().code(), Some(0));
+        let log = service.log();
+        assert!(!below.iter().any(|below| log.contains(below)), "{log}");
+        assert_eq!(log.contains("REDIS_POOL_SIZE"), level == "warn", "{log}");
+    }
 }
 
 #[tokio::test]

@@ -231,9 +231,11 @@ fn the_service_is_ready_when_both_servers_have_decided() {
     other.stop();
     let service = plan(&main, &other).wait_for_livez().start();
     let ready = || http::get(service.http_port(), "/readyz", &[]).expect("an answer").body;
-    wait::expect("both are missing", || ready().contains("not decided yet (main and per_second)"));
+    wait::expect("both are missing", || {
+        ready().contains("not decided yet (main and per_second: Connection refused)")
+    });
     main.restart();
-    wait::expect("one is missing", || ready().contains("not decided yet (per_second)"));
+    wait::expect("one is missing", || ready().contains("not decided yet (per_second: Connection refused)"));
     other.restart();
     wait::expect("the service is ready", || ready() == "ready\n");
     let both = || {
@@ -266,12 +268,26 @@ async fn a_later_outage_names_the_servers_that_do_not_answer() {
     let service = plan(&main, &other).set("store.redis.ready_in_outage", false).start();
     let mut rls = Rls::connect(service.grpc_port()).await;
     other.stop();
-    wait_for_readiness(&service, &mut rls, "not ready: the store does not answer (per_second)\n").await;
+    wait_for_readiness(
+        &service,
+        &mut rls,
+        "not ready: the store does not answer (per_second: Connection refused)\n",
+    )
+    .await;
     main.stop();
-    wait_for_readiness(&service, &mut rls, "not ready: the store does not answer (main and per_second)\n")
-        .await;
+    wait_for_readiness(
+        &service,
+        &mut rls,
+        "not ready: the store does not answer (main and per_second: Connection refused)\n",
+    )
+    .await;
     other.restart();
-    wait_for_readiness(&service, &mut rls, "not ready: the store does not answer (main)\n").await;
+    wait_for_readiness(
+        &service,
+        &mut rls,
+        "not ready: the store does not answer (main: Connection refused)\n",
+    )
+    .await;
     main.restart();
     wait_for_readiness(&service, &mut rls, "ready\n").await;
 }

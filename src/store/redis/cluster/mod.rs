@@ -86,6 +86,18 @@ impl Cluster {
         primaries.iter().map(|primary| (primary.address.to_string(), primary.node.breaker_state())).collect()
     }
 
+    /// The failure that keeps the breaker of a primary open, if the breakers of all primaries are open.
+    pub(super) fn breaker_cause(&self) -> Option<Arc<StoreError>> {
+        let primaries = self.router.primaries();
+        let causes: Option<Vec<_>> = primaries.iter().map(|primary| primary.node.breaker_cause()).collect();
+        causes?.pop()
+    }
+
+    /// The connections for decisions that were opened since the start, to the primaries known at present.
+    pub(super) fn connections_opened(&self) -> u64 {
+        self.router.primaries().iter().map(|primary| primary.node.connections_opened()).sum()
+    }
+
     /// Has every primary decide on a counter of its own, and on a sliding log if one is needed. `timeout` is for each
     /// call.
     pub(super) async fn probe(&self, timeout: Duration, needs_log: bool) -> Result<(), StoreError> {

@@ -55,7 +55,7 @@ async fn query_nodes(router: &Router) -> Result<Vec<SlotRange>, StoreError> {
     fastrand::shuffle(&mut nodes);
     nodes.extend(router.seeds());
     nodes.sort_by_key(|(address, _)| failed.contains(address));
-    let mut failure = StoreError::Unreachable("no node is known".to_owned());
+    let mut failure = StoreError::Unreachable("no node is known".into());
     for (address, target) in nodes {
         let limit = target.connect_time(NODE_TIMEOUT, 1);
         match timeout(limit, query_slots(&address, &target)).await {

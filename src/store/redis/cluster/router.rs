@@ -168,7 +168,7 @@ impl Router {
         let owner = self.map.lock().owner(slot);
         owner.ok_or_else(|| {
             self.refresh_signal.request();
-            StoreError::Unreachable("no primary has the slot".to_owned())
+            StoreError::Unreachable("no primary has the slot".into())
         })
     }
 
@@ -225,8 +225,8 @@ impl Router {
     }
 
     fn open(&self, address: &Address) -> Node {
-        let target = Target::Server(self.endpoints.at(address));
-        let node = Node::start(target, &self.options, self.queue_depth.for_node(), &self.tasks);
+        let named = (address.to_string(), Target::Server(self.endpoints.at(address)));
+        let node = Node::start(named, &self.options, self.queue_depth.for_node(), &self.tasks);
         if self.closing.is_cancelled() {
             node.close();
         }

@@ -79,7 +79,7 @@ pub(super) async fn connect_tcp(
     let first_lookup = budget.at_least(LOOKUP_TIMEOUT, 1);
     let addresses = resolver.addresses(host, port, first_lookup).await.map_err(unreachable_at(&place))?;
     let mut addresses = addresses.into_iter().peekable();
-    let mut last = StoreError::Unreachable(format!("{place}: the name has no address"));
+    let mut last = unreachable_at(&place)("the name has no address");
     while let Some(address) = addresses.next() {
         let connecting = async { TcpStream::connect(address).await.map_err(unreachable_at(&place)) };
         let limit = match addresses.peek() {

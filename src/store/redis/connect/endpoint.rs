@@ -15,7 +15,7 @@ use super::dns::CachedResolver;
 use super::tls::Tls;
 use crate::certificates::{NotedAlert, NotesAlert};
 use crate::engine::StoreError;
-use crate::store::redis::error::{OptionsError, password_file_unusable};
+use crate::store::redis::error::{OptionsError, password_file_unusable, unreachable_at};
 use crate::store::redis::options::{Credentials, Password, RedisOptions};
 use crate::store::redis::url::{RedisUrl, RedisUrlError};
 
@@ -160,7 +160,7 @@ impl Endpoint {
                 let stream = dial::connect_unix(path).await?;
                 dial::handshake(&identity, stream, budget, TlsRefusal::default()).await
             }
-            other => Err(StoreError::Unreachable(format!("{other}: this kind of address is not supported"))),
+            other => Err(unreachable_at(&other)("this kind of address is not supported")),
         }
     }
 

@@ -95,7 +95,7 @@ impl Sentinels {
     pub(super) async fn connect(&self) -> Result<(RawConnection, PrimaryEpoch), StoreError> {
         let first = self.first.load(Ordering::Relaxed);
         let number = self.epoch.load(Ordering::Relaxed);
-        let mut last = StoreError::Unreachable("no sentinel is configured".to_owned());
+        let mut last = StoreError::Unreachable("no sentinel is configured".into());
         for turn in 0..self.endpoints.len() {
             let sentinel = (first + turn) % self.endpoints.len();
             // If the caller stops waiting for this sentinel, the next attempt begins with the next sentinel.

@@ -33,6 +33,7 @@ const ENOUGH_FOR_HOT_COUNTERS: usize = 128;
 pub(super) async fn run(node: Arc<NodeState>) {
     // Connects before the first request arrives.
     drop(node.pool.get().await);
+    let mut is_away = false;
     loop {
         if node.queue.is_empty() {
             node.forget_load();
@@ -41,7 +42,13 @@ pub(super) async fn run(node: Arc<NodeState>) {
             Ok(true) => {}
             Ok(false) => break,
             Err(_idle) => {
-                keep_alive(&node).await;
+                // One failed attempt may be chance. Each further one in a row counts like a failed call, so that an
+                // outage is noticed without requests.
+                let failure = keep_alive(&node).await.err();
+                if let Some(failure) = failure.as_ref().filter(|_| is_away) {
+                    node.record_result(Err(failure));
+                }
+                is_away = failure.is_some();
                 continue;
             }
         }
@@ -50,21 +57,21 @@ pub(super) async fn run(node: Arc<NodeState>) {
     }
 }
 
-/// PINGs the connection that was idle longest. Stops as soon as a request arrives: the next batch detects a dead
-/// connection itself.
-async fn keep_alive(node: &NodeState) {
+/// PINGs the connection that was idle longest, or opens one. Stops as soon as a request arrives: the next batch detects
+/// a dead connection itself.
+///
+/// # Errors
+/// Why no connection can be opened.
+async fn keep_alive(node: &NodeState) -> Result<(), StoreError> {
     let ping = async {
-        let pooled = checkout(&node.pool, Instant::now() + checkout_timeout(&node.target)).await;
-        // A failure to connect is reported to the next request.
-        if let Ok(mut pooled) = pooled
-            && let Ok(connection) = pooled.as_mut()
-        {
-            connection.keep_alive().await;
-        }
+        let mut pooled = checkout(&node.pool, Instant::now() + checkout_timeout(&node.target)).await?;
+        let connection = pooled.as_mut().map_err(|failure| failure.cause.clone())?;
+        connection.keep_alive().await;
+        Ok(())
     };
     tokio::select! {
-        _ = node.queue.ready() => {}
-        () = ping => {}
+        _ = node.queue.ready() => Ok(()),
+        result = ping => result,
     }
 }
 

@@ -13,7 +13,7 @@ mod state;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -50,20 +50,24 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts the batchers and the probe. The server need not run yet.
+    /// Starts the batchers and the probe. The server need not run yet. `name`: as in [`Servers::nodes`].
+    ///
+    /// [`Servers::nodes`]: super::servers::Servers::nodes
     pub(crate) fn start(
-        target: Target,
+        (name, target): (String, Target),
         options: &RedisOptions,
         queue_depth: QueueDepth,
         tasks: &Tasks,
     ) -> Self {
         let closing = CancellationToken::new();
         let watch = target.watch();
+        let connections_opened = Arc::default();
         let state = Arc::new(NodeState {
-            pool: connection_pool(target.clone(), options.connections),
+            pool: connection_pool(target.clone(), options.connections, Arc::clone(&connections_opened)),
+            connections_opened,
             target,
             queue: Queue::new(options.max_queue),
-            breaker: SharedBreaker::new(options.breaker, Arc::clone(queue_depth.observer())),
+            breaker: SharedBreaker::new(name, options.breaker, Arc::clone(queue_depth.observer())),
             admission: Mutex::new(Admission::new(options.timeout)),
             last_batch_was_hot: AtomicBool::new(false),
             logs_apart: AtomicBool::new(false),
@@ -130,6 +134,16 @@ impl Node {
 
     pub(crate) fn breaker_state(&self) -> BreakerState {
         self.state.breaker.state()
+    }
+
+    /// The failure that keeps the breaker open; `None` while it is closed.
+    pub(crate) fn breaker_cause(&self) -> Option<Arc<StoreError>> {
+        self.state.breaker.cause()
+    }
+
+    /// The connections that were opened since the start.
+    pub(crate) fn connections_opened(&self) -> u64 {
+        self.state.connections_opened.load(Ordering::Relaxed)
     }
 }
 

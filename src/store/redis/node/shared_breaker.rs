@@ -13,8 +13,11 @@ use crate::store::redis::observer::{BreakerTransition, RedisObserver};
 
 /// Lets calls through, or says why not.
 pub(super) struct SharedBreaker {
-    /// `None` where the breaker is switched off.
-    breaker: Option<Mutex<Breaker>>,
+    /// The name of the server, for the observer.
+    node: String,
+    breaker: Mutex<Breaker>,
+    /// False where the settings switch the breaker off: it lets every call through, and only notices outages.
+    may_refuse: bool,
     /// Whether calls are refused. A copy of the breaker's state that every call can read without its lock.
     refuses_calls: AtomicBool,
     /// The node left the cluster: late results change nothing.
@@ -24,10 +27,16 @@ pub(super) struct SharedBreaker {
 }
 
 impl SharedBreaker {
-    pub(super) fn new(options: Option<BreakerOptions>, observer: Arc<dyn RedisObserver>) -> Self {
-        let breaker = options.map(|options| Mutex::new(Breaker::new(options, fastrand::Rng::new())));
+    /// `options`: `None` where the breaker is switched off.
+    pub(super) fn new(
+        node: String,
+        options: Option<BreakerOptions>,
+        observer: Arc<dyn RedisObserver>,
+    ) -> Self {
         Self {
-            breaker,
+            node,
+            breaker: Mutex::new(Breaker::new(options.unwrap_or_default(), fastrand::Rng::new())),
+            may_refuse: options.is_some(),
             refuses_calls: AtomicBool::new(false),
             is_retired: AtomicBool::new(false),
             opened: Notify::new(),
@@ -43,7 +52,7 @@ impl SharedBreaker {
         if !self.refuses_calls.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let cause = self.breaker.as_ref().and_then(|breaker| breaker.lock().cause().cloned());
+        let cause = self.breaker.lock().cause().cloned();
         cause.map_or(Ok(()), |cause| Err(StoreError::Open(cause)))
     }
 
@@ -52,18 +61,14 @@ impl SharedBreaker {
     /// # Errors
     /// [`StoreError::Open`] if this result opened the breaker.
     pub(super) fn record(&self, result: Result<(), &StoreError>) -> Result<(), StoreError> {
-        let Some(breaker) = self.breaker.as_ref().filter(|_| !self.is_retired.load(Ordering::Relaxed)) else {
+        if self.is_retired.load(Ordering::Relaxed) {
             return Ok(());
-        };
+        }
         match result {
-            Ok(()) => breaker.lock().record_success(now()),
+            Ok(()) => self.breaker.lock().record_success(now()),
             Err(cause) => {
-                if breaker.lock().record_failure(now(), cause) {
-                    self.change(BreakerTransition {
-                        from: BreakerState::Closed,
-                        to: BreakerState::Open,
-                        cause: Some(cause),
-                    });
+                if self.breaker.lock().record_failure(now(), cause) {
+                    self.change(BreakerState::Closed, BreakerState::Open, Some(cause));
                     self.opened.notify_one();
                     return self.admit();
                 }
@@ -73,7 +78,12 @@ impl SharedBreaker {
     }
 
     pub(super) fn state(&self) -> BreakerState {
-        self.breaker.as_ref().map_or(BreakerState::Closed, |breaker| breaker.lock().state())
+        self.breaker.lock().state()
+    }
+
+    /// The failure that opened the breaker or keeps it open; `None` while it is closed.
+    pub(super) fn cause(&self) -> Option<Arc<StoreError>> {
+        self.breaker.lock().cause().cloned()
     }
 
     /// Reports the breaker as closed, whatever its state: the node is no longer part of the cluster.
@@ -81,39 +91,37 @@ impl SharedBreaker {
         let from = self.state();
         self.is_retired.store(true, Ordering::Relaxed);
         if from != BreakerState::Closed {
-            self.change(BreakerTransition { from, to: BreakerState::Closed, cause: None });
+            self.change(from, BreakerState::Closed, None);
         }
     }
 
     /// Waits until a probe is due. The breaker is then half open, until [`SharedBreaker::record_probe`].
     pub(super) async fn probe_due(&self) {
-        let Some(breaker) = &self.breaker else { return std::future::pending().await };
         loop {
-            let probe_at = breaker.lock().probe_at();
+            let probe_at = self.breaker.lock().probe_at();
             match probe_at {
                 Some(probe_at) => break sleep_until(Instant::from_std(probe_at)).await,
                 None => self.opened.notified().await,
             }
         }
-        breaker.lock().start_probe();
-        self.change(BreakerTransition { from: BreakerState::Open, to: BreakerState::HalfOpen, cause: None });
+        self.breaker.lock().start_probe();
+        self.change(BreakerState::Open, BreakerState::HalfOpen, None);
     }
 
     /// Records the result of the probe: the breaker closes, or opens again.
     pub(super) fn record_probe(&self, result: Result<(), StoreError>) {
-        let Some(breaker) = &self.breaker else { return };
         let failure = result.clone().err();
         let to = {
-            let mut breaker = breaker.lock();
+            let mut breaker = self.breaker.lock();
             breaker.record_probe(now(), result);
             breaker.state()
         };
-        self.change(BreakerTransition { from: BreakerState::HalfOpen, to, cause: failure.as_ref() });
+        self.change(BreakerState::HalfOpen, to, failure.as_ref());
     }
 
-    fn change(&self, transition: BreakerTransition<'_>) {
-        self.refuses_calls.store(transition.to != BreakerState::Closed, Ordering::Relaxed);
-        self.observer.breaker(transition);
+    fn change(&self, from: BreakerState, to: BreakerState, cause: Option<&StoreError>) {
+        self.refuses_calls.store(self.may_refuse && to != BreakerState::Closed, Ordering::Relaxed);
+        self.observer.breaker(BreakerTransition { node: &self.node, from, to, cause });
     }
 }
 
@@ -136,6 +144,7 @@ mod tests {
     /// A breaker that opens at the second failure and sends its first probe after 25 ms at most.
     fn breaker() -> SharedBreaker {
         SharedBreaker::new(
+            String::new(),
             Some(BreakerOptions { failures: 2, ..BreakerOptions::default() }),
             Arc::new(NoopObserver),
         )
@@ -179,13 +188,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_breaker_calls_are_always_made() {
-        let breaker = SharedBreaker::new(None, Arc::new(NoopObserver));
+    async fn a_breaker_that_is_switched_off_notices_an_outage_and_refuses_no_call() {
+        let breaker = SharedBreaker::new(String::new(), None, Arc::new(NoopObserver));
         for _ in 0..100 {
             assert_eq!(breaker.record(Err(&StoreError::Timeout)), Ok(()));
         }
-        assert_eq!((breaker.admit(), breaker.state()), (Ok(()), BreakerState::Closed));
-        timeout(60_000 * MS, breaker.probe_due()).await.expect_err("there is nothing to close");
+        assert_eq!((breaker.admit(), breaker.state()), (Ok(()), BreakerState::Open));
+        breaker.probe_due().await;
+        assert_eq!(breaker.admit(), Ok(()));
+        breaker.record_probe(Ok(()));
+        assert_eq!(breaker.state(), BreakerState::Closed);
     }
 
     #[tokio::test(start_paused = true)]

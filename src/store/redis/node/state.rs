@@ -1,6 +1,7 @@
 //! What the batchers and the probe of one node share.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -19,6 +20,8 @@ use crate::store::redis::observer::QueueDepth;
 pub(super) struct NodeState {
     pub(super) target: Target,
     pub(super) pool: ConnectionPool,
+    /// The connections that the pool has opened.
+    pub(super) connections_opened: Arc<AtomicU64>,
     pub(super) queue: Queue<Job>,
     pub(super) breaker: SharedBreaker,
     pub(super) admission: Mutex<Admission>,

@@ -288,7 +288,7 @@ fn stores_report_durations_errors_batches_and_keys() {
     store.decided(Duration::ZERO, Err(&StoreError::Policy(Box::new(StoreError::Overloaded))));
     store.decided(Duration::ZERO, Err(&StoreError::Open(Arc::new(StoreError::Timeout))));
     let (first, second) = (metrics.batches(), metrics.batches());
-    let turn = |from, to| BreakerTransition { from, to, cause: None };
+    let turn = |from, to| BreakerTransition { node: "", from, to, cause: None };
     first.breaker(turn(BreakerState::Closed, BreakerState::Open));
     first.breaker(turn(BreakerState::Open, BreakerState::HalfOpen));
     second.breaker(turn(BreakerState::Closed, BreakerState::Open));

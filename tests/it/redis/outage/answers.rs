@@ -122,7 +122,8 @@ async fn a_server_that_takes_only_the_permission_to_change_counters_away() {
     redis.run::<()>(&["ACL", "SETUSER", "default", "-setrange"]).expect("ACL SETUSER");
     fixture.first_failure().await;
     fixture.policies_are_in_force(&Symptoms { kind: "forbidden", logged: "the store denies access" }).await;
-    assert_eq!(fixture.times_logged("breaker closed"), 0, "no probe succeeds");
+    let closed = "ratelimitd_redis_breaker_transitions_total{state=\"closed\"}";
+    assert_eq!(fixture.metric(closed), 0, "no probe succeeds");
     redis.run::<()>(&["ACL", "SETUSER", "default", "+@all"]).expect("ACL SETUSER");
     fixture.service_recovers().await;
     fixture.nothing_was_charged_twice().await;

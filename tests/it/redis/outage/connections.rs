@@ -93,7 +93,7 @@ async fn the_end_of_an_outage_is_noticed_without_requests() {
     proxy.cut();
     fixture.first_failure().await;
     let answers = || store_page::page(&fixture.service)["redis"]["answers"].clone();
-    assert_eq!(answers(), false);
+    wait::expect("the outage is shown", || answers() == false);
     proxy.restore();
     wait::expect("the store answers", || answers() == true);
     fixture.service.log_with("Redis answers again");

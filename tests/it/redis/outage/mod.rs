@@ -10,6 +10,7 @@ use crate::support::{http, wait};
 
 mod answers;
 mod connections;
+mod idle;
 mod json;
 mod log;
 mod names;
@@ -44,7 +45,7 @@ struct Fixture {
 struct Symptoms {
     /// The kind of `ratelimitd_store_errors_total`.
     kind: &'static str,
-    /// Part of the log line about the breaker.
+    /// Part of the log line about the outage.
     logged: &'static str,
 }
 
@@ -117,7 +118,7 @@ impl Fixture {
         assert_eq!(self.metric(REFUSED) - refused_before, 80, "{}", self.service.log());
         let failed = format!("ratelimitd_store_errors_total{{kind=\"{}\",store=\"redis\"}}", symptoms.kind);
         assert!(self.metric(&failed) > 0, "{failed} {}", self.service.log());
-        assert_eq!(self.metric("ratelimitd_redis_breakers_open"), 1);
+        assert!(self.metric("ratelimitd_redis_breakers_open") > 0);
         for policy in ["error", "allow", "deny", "local"] {
             let series = format!(
                 "ratelimitd_policy_decisions_total{{domain=\"d\",policy=\"{policy}\",rule=\"d.{policy}\"}}"
@@ -125,11 +126,10 @@ impl Fixture {
             assert!(self.metric(&series) >= 20, "{series}");
         }
         let outage = "Redis does not answer: failure policies are in force";
-        self.service.log_with(outage);
+        let log = self.service.log_with(outage);
         assert_eq!(self.times_logged(outage), 1);
-        let log = self.service.log_with("breaker open");
-        let mut opened = log.lines().filter(|line| line.contains("breaker open"));
-        assert!(opened.any(|line| line.contains(symptoms.logged)), "{log}");
+        let mut began = log.lines().filter(|line| line.contains(outage));
+        assert!(began.any(|line| line.contains(symptoms.logged)), "{log}");
     }
 
     async fn breaker_opens(&mut self) {
@@ -137,7 +137,7 @@ impl Fixture {
             for _ in 0..5 {
                 assert_eq!(self.ask().await, Err(Grpc::Unavailable));
             }
-            (self.metric("ratelimitd_redis_breakers_open") == 1).then_some(())
+            (self.metric("ratelimitd_redis_breakers_open") > 0).then_some(())
         });
         assert!(opened.await.is_some(), "the breaker stays closed");
     }
@@ -155,10 +155,7 @@ impl Fixture {
             (in_a_row == 10).then_some(())
         });
         assert!(goes_on.await.is_some(), "{}", self.service.log());
-        assert_eq!(self.metric("ratelimitd_redis_breakers_open"), 0);
-        wait::expect("a line for each breaker that closed", || {
-            self.times_logged("breaker open") == self.times_logged("breaker closed")
-        });
+        wait::expect("no breaker is open", || self.metric("ratelimitd_redis_breakers_open") == 0);
         assert_eq!(self.times_logged("Redis does not answer"), 1, "one line for all of it");
         let logged = wait::until_async(wait::PATIENCE, async || {
             assert_eq!(self.ask().await, Ok(Code::Ok));

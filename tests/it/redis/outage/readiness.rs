@@ -1,13 +1,18 @@
 //! Readiness: an outage leaves a process ready, a store that was never reached or that rejects it does not.
 
+use std::time::Duration;
+
+use tonic::Code as Grpc;
 use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::{Fixture, RULES};
+use crate::support::grpc::Code;
 use crate::support::process::{Plan, Ratelimitd};
 use crate::support::redis::Redis;
 use crate::support::redis::cluster::{Cluster, run};
+use crate::support::redis::proxy::Proxy;
 use crate::support::{http, wait};
 
 /// What `/readyz` says, once every health endpoint says the same: a change may come between two looks.
@@ -47,12 +52,106 @@ async fn an_outage_is_still_ready() {
     assert_eq!(readiness(&fixture.service).await, Ok(()));
 }
 
+const NOT_REACHED: &str = "not ready: the store has not decided yet (Connection refused)\n";
+const NOTICED: &str = "Redis does not answer: failure policies are in force";
+
+fn unready_in_outage(url: &str) -> Plan {
+    on_redis(url).set("store.redis.ready_in_outage", false)
+}
+
+fn readyz(fixture: &Fixture) -> http::Response {
+    http::get(fixture.service.http_port(), "/readyz", &[]).expect("an answer")
+}
+
+/// One answer of twenty is late, for several seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn single_late_answers_are_no_outage() {
+    const TIMEOUT: Duration = Duration::from_millis(200);
+    const ROUNDS: usize = 40;
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.address());
+    let plan = unready_in_outage(&format!("redis://{}/", proxy.address()));
+    let mut fixture = Fixture::start_with(plan.set("store.redis.timeout", "200ms")).await;
+    let (mut late, mut unready) = (0, 0);
+    for _ in 0..ROUNDS {
+        for _ in 0..20 {
+            fixture.ask().await.expect("in time");
+        }
+        proxy.delay(Duration::ZERO, TIMEOUT * 23 / 20);
+        late += usize::from(fixture.ask().await == Err(Grpc::Unavailable));
+        proxy.restore();
+        unready += usize::from(readyz(&fixture).status == 503);
+    }
+    println!("{late} late answers, not ready at {unready} of {ROUNDS} looks");
+    assert_eq!((late, unready), (ROUNDS, 0), "{}", fixture.service.log());
+    assert_eq!(fixture.times_logged("Redis does not answer"), 0);
+    fixture.nothing_was_charged_twice().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_without_one_of_its_nodes_is_ready_and_without_all_of_them_it_is_not() {
+    let mut cluster = Cluster::start();
+    let plan = unready_in_outage(&cluster.urls().join(",")).set("store.redis.topology", "cluster");
+    let mut fixture = Fixture::start_with(plan).await;
+    let dead = cluster.primary_of("{d|error=x}");
+    let address = cluster.nodes()[dead].address();
+    cluster.stop(dead);
+    fixture.first_failure().await;
+    fixture.breaker_opens().await;
+    let log = fixture.service.log_with(NOTICED);
+    let line = log.lines().find(|line| line.contains(NOTICED)).expect("the line");
+    assert!(line.contains(&format!("node=\"{address}\"")), "{line}");
+    // Some seconds: a breaker is probed twenty times a second at most.
+    let probed = "ratelimitd_redis_breaker_transitions_total{state=\"half_open\"}";
+    let (mut looks, mut unready, before) = (0, 0, fixture.metric(probed));
+    wait::expect("sixty probes", || {
+        looks += 1;
+        unready += usize::from(readyz(&fixture).status == 503);
+        fixture.metric(probed) > before + 60
+    });
+    println!("not ready at {unready} of {looks} looks");
+    assert_eq!(unready, 0, "the other nodes decide");
+    assert_eq!(fixture.times_logged(NOTICED), 1);
+
+    for node in (0..3).filter(|node| *node != dead) {
+        cluster.stop(node);
+    }
+    wait::expect("no node decides", || {
+        readyz(&fixture).body == "not ready: the store does not answer (Connection refused)\n"
+    });
+    wait::expect("a line for each node", || fixture.times_logged(NOTICED) == 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_is_a_reason_not_to_be_ready_if_the_settings_say_so() {
+    let mut redis = Redis::start();
+    let url = with_user(&redis, &["~*"]);
+    let mut fixture = Fixture::start_with(unready_in_outage(&url)).await;
+    assert_eq!(readiness(&fixture.service).await, Ok(()));
+    redis.stop();
+    let down = "not ready: the store does not answer (Connection refused)\n";
+    wait::expect("the cause", || readyz(&fixture).body == down);
+    fixture.service.log_with(NOTICED);
+    fixture.first_failure().await;
+    for _ in 0..20 {
+        assert_eq!(fixture.ask().await, Err(Grpc::Unavailable));
+    }
+    redis.restart();
+    set_user(&redis, &["~*"]);
+    wait::expect("readiness", || readyz(&fixture).body == "ready\n");
+    let log = fixture.service.log_with("Redis answers again");
+    let line = log.lines().find(|line| line.contains("Redis answers again")).expect("the line");
+    assert!(line.contains(&format!("calls={}", fixture.unanswered)) && line.contains("lasted="), "{line}");
+    assert_eq!(fixture.ask().await, Ok(Code::Ok));
+    assert!(!log.contains("hunter2"), "{log}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_was_never_reached_is_not() {
     let mut redis = Redis::start();
     redis.stop();
     let service = Plan::new(RULES).redis(&redis.url()).wait_for_livez().start();
-    assert_eq!(readiness(&service).await, Err("not ready: the store has not decided yet\n".to_owned()));
+    assert_eq!(readiness(&service).await, Err(NOT_REACHED.to_owned()));
     redis.restart();
     assert!(wait::until_async(wait::PATIENCE, async || readiness(&service).await.ok()).await.is_some());
 }

@@ -140,7 +140,7 @@ async fn a_request_for_a_slot_without_a_primary_fails() {
     let case = case(|_| None);
     case.slots.lock().truncate(1);
     case.hit(LOW).await.expect("an answer");
-    assert_eq!(case.hit(HIGH).await, Err(StoreError::Unreachable("no primary has the slot".to_owned())));
+    assert_eq!(case.hit(HIGH).await, Err(StoreError::Unreachable("no primary has the slot".into())));
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,8 @@
 //! error at once. Knows nothing of what is sent.
 
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bb8_redis::bb8::{ManageConnection, Pool, PooledConnection};
@@ -56,6 +58,8 @@ pub(crate) struct ConnectFailure {
 #[derive(Debug)]
 pub(crate) struct Connector {
     target: Target,
+    /// How many connections were opened. A new connection may reach a server that was restarted.
+    opened: Arc<AtomicU64>,
     last_failure: Mutex<Option<ConnectFailure>>,
     /// When a connection that was closed early was noticed: since the last failure, the first one.
     closed_early: Mutex<Option<Instant>>,
@@ -76,16 +80,18 @@ pub(crate) struct Connection {
     cannot_decide: Option<StoreError>,
 }
 
-/// At most `size` connections; none is opened yet.
-pub(crate) fn connection_pool(target: Target, size: u32) -> ConnectionPool {
+/// At most `size` connections; none is opened yet. `opened` counts the connections that are opened.
+pub(crate) fn connection_pool(target: Target, size: u32, opened: Arc<AtomicU64>) -> ConnectionPool {
     let timeout = checkout_timeout(&target);
+    let connector =
+        Connector { target, opened, last_failure: Mutex::default(), closed_early: Mutex::default() };
     Pool::builder()
         .max_size(size)
         .test_on_check_out(false)
         .max_lifetime(None)
         .idle_timeout(None)
         .connection_timeout(timeout)
-        .build_unchecked(Connector { target, last_failure: Mutex::default(), closed_early: Mutex::default() })
+        .build_unchecked(connector)
 }
 
 /// How long opening a connection may take: after [`Target::connect`] come PING and `SCRIPT LOAD`.
@@ -109,6 +115,9 @@ impl ManageConnection for Connector {
         let opened = timeout(connect_timeout(&self.target), Connection::open(&self.target)).await;
         let result = opened.unwrap_or(Err(StoreError::Timeout)).map_err(ConnectFailure::new);
         *self.last_failure.lock() = result.as_ref().err().cloned();
+        if result.is_ok() {
+            self.opened.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(result)
     }
 
@@ -139,7 +148,7 @@ impl Connector {
         let is_replacement =
             closed_early.is_some_and(|noticed| opened >= noticed && opened - noticed < REPLACED_WITHIN);
         if is_replacement {
-            let cause = StoreError::Unreachable("the server closes new connections".to_owned());
+            let cause = StoreError::Unreachable("the server closes new connections".into());
             *self.last_failure.lock() = Some(ConnectFailure::new(cause));
         }
         if is_replacement || closed_early.is_none_or(|noticed| noticed.elapsed() >= REPLACED_WITHIN) {
@@ -206,7 +215,7 @@ impl Connection {
     }
 
     /// PINGs the server. Marks the connection as broken without an answer in the time that a new connection has for a
-    /// round trip.
+    /// round trip. A broken connection says little about the server; the attempt to open another one shows more.
     pub(crate) async fn keep_alive(&mut self) {
         if self.is_usable() {
             self.ping(self.raw.budget.step(1)).await;

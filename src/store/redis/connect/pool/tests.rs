@@ -16,7 +16,7 @@ fn pool(size: u32) -> ConnectionPool {
 fn pool_with(timeout: Duration, size: u32) -> ConnectionPool {
     let urls = vec!["redis://redis.test:6379".parse().expect("a Redis URL")];
     let target = Target::new(&RedisOptions { urls, timeout, ..RedisOptions::default() });
-    connection_pool(target.expect("good options"), size)
+    connection_pool(target.expect("good options"), size, Arc::default())
 }
 
 /// Checks a connection out and asks `ECHO` on it; returns it to the pool.

@@ -41,6 +41,46 @@ async fn without_a_connection_requests_fail_at_once_until_the_server_is_back() {
     case.decide().await.expect("an answer");
 }
 
+/// Without requests, an outage opens the breaker within seconds, one failed attempt to connect does not, and the server
+/// is not stormed.
+#[tokio::test(start_paused = true)]
+async fn an_idle_node_notices_an_outage_and_its_end() {
+    let server = deciding(Reply::granted);
+    let case = case(&options(), NoopObserver);
+    case.decide().await.expect("an answer");
+    let lose_connections = || {
+        server.handle(|command| (command[0] == "PING").then_some(Reply::Close));
+    };
+    for _ in 0..10 {
+        lose_connections();
+        server.set_refuses(true);
+        // One PING that is not answered, and one attempt to connect.
+        let before = server.refused();
+        while server.refused() == before {
+            sleep(10 * MS).await;
+        }
+        server.set_refuses(false);
+        server.handle(script_calls(Reply::granted));
+        sleep(2_000 * MS).await;
+        assert_eq!(case.node.breaker_state(), BreakerState::Closed, "it was once");
+    }
+
+    lose_connections();
+    server.set_refuses(true);
+    let (killed, before) = (Instant::now(), server.refused());
+    while case.node.breaker_state() == BreakerState::Closed {
+        assert!(killed.elapsed() < 5_000 * MS);
+        sleep(10 * MS).await;
+    }
+    sleep(60_000 * MS).await;
+    let attempts = server.refused() - before;
+    assert!(attempts < 60 * 25, "{attempts} attempts to connect in a minute");
+    server.set_refuses(false);
+    server.handle(script_calls(Reply::granted));
+    sleep(300 * MS).await;
+    assert_eq!(case.node.breaker_state(), BreakerState::Closed);
+}
+
 /// The clock jumps over the arrival of the reply and over the deadline.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_arrived_while_the_worker_did_not_run_is_used() {
