@@ -107,8 +107,7 @@ async fn serve_connection(
     let first_request = Arc::clone(&has_request);
     let service = service_fn(move |request: Request<Incoming>| {
         first_request.store(true, Ordering::Relaxed);
-        idle.request_starts();
-        let request = request.map(|body| Body::new(BoundedBody::new(body, &http.unfinished)));
+        let request = request.map(|body| Body::new(BoundedBody::new(body, idle.clone(), &http.unfinished)));
         let (answered, idle) = (answer(http.router.clone(), request), idle.clone());
         async move {
             let answer = answered.await;
@@ -135,6 +134,67 @@ async fn serve_connection(
     }
 }
 
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Bytes;
+    use axum::routing::post;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::telemetry::metrics::{Metrics, Port};
+    use crate::transport::ConnectionBounds;
+
+    #[tokio::test]
+    async fn a_connection_is_busy_from_the_last_byte_of_a_request_to_its_answer() {
+        let (entered, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (enter, may_answer) = (Arc::clone(&entered), Arc::clone(&answer));
+        let handle = async move |_body: Bytes| {
+            enter.notify_one();
+            may_answer.notified().await;
+        };
+        let metrics = Metrics::new(800_000).expect("different names");
+        let bounds = ConnectionBounds { total: 1, per_address: 1 };
+        let http = HttpService {
+            router: Router::new().route("/", post(handle)),
+            admission: Admission::new(Port::Http, bounds, metrics.connections(Port::Http)),
+            tls: None,
+            unfinished: UnfinishedBytes::new(1_024),
+            finish_within: Duration::ZERO,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (mut client, (stream, peer)) = (client.expect("a connection"), accepted.expect("a connection"));
+        let idle = IdleSince::now();
+        let stream = PortStream::Left(stream);
+        let served = serve_client(stream, peer.ip(), http, idle.clone(), CancellationToken::new());
+
+        let talk = async {
+            let at_first = idle.since();
+            client
+                .write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{")
+                .await
+                .expect("open");
+            while idle.since() == at_first {
+                tokio::task::yield_now().await;
+            }
+            assert!(idle.since().is_some(), "half of the request is there");
+            client.write_all(b"}").await.expect("open");
+            entered.notified().await;
+            assert!(idle.since().is_none(), "the request is whole and has no answer");
+            answer.notify_one();
+            let mut head = [0; 15];
+            client.read_exact(&mut head).await.expect("an answer");
+            assert_eq!(&head, b"HTTP/1.1 200 OK");
+            assert!(idle.since().is_some(), "the answer is written");
+            drop(client);
+        };
+        tokio::join!(served, talk);
+    }
+}
 async fn answer(router: Router, request: Request<Body>) -> Result<Response, Infallible> {
     match tokio::time::timeout(ANSWER_TIMEOUT, router.oneshot(request)).await {
         Ok(answered) => answered,
