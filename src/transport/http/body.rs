@@ -1,6 +1,8 @@
 //! A request body that must arrive in time, and whose bytes count as unfinished while it arrives. Its connection counts
 //! as idle until the body is whole.
 
+use std::error::Error as _;
+use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -46,7 +48,7 @@ impl Body for BoundedBody {
         };
         let frame = match frame {
             Some(Ok(frame)) => frame,
-            Some(Err(_)) => return Poll::Ready(Some(Err(MessageError::Aborted))),
+            Some(Err(error)) => return Poll::Ready(Some(Err(unread(&error)))),
             None => {
                 self.connection.request_arrived();
                 return Poll::Ready(None);
@@ -64,5 +66,16 @@ impl Body for BoundedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+/// Why hyper cannot read on. Its errors about the encoding of a body contain an error of I/O of one of two kinds.
+fn unread(error: &hyper::Error) -> MessageError {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    match cause.map(io::Error::kind) {
+        Some(ErrorKind::InvalidInput | ErrorKind::InvalidData) => MessageError::Malformed {
+            cause: "the chunks of the body are not as HTTP/1.1 requires".to_owned(),
+        },
+        _ => MessageError::Aborted,
     }
 }
