@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +16,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either as ClearOrTls;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +24,7 @@ use tower::{ServiceExt, service_fn};
 use super::body::BoundedBody;
 use super::connections::{HttpConnections, IdleSince};
 use crate::transport::listener::PortStream;
+use crate::transport::socket::{ClientSocket, MovableSocket};
 use crate::transport::tls::PortTls;
 use crate::transport::{Admission, PortListener, UnfinishedBytes};
 
@@ -33,8 +32,6 @@ use crate::transport::{Admission, PortListener, UnfinishedBytes};
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time limit from the last header of the request to the answer, reading of the body included.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time limit of a write, for clients that do not read their answers.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The size limit of the request line and all headers together; the last read may bring as much again.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 
@@ -71,9 +68,6 @@ pub async fn serve(listener: PortListener, service: HttpService, stop: Cancellat
     }
 }
 
-/// A socket on which a write takes only so long.
-type TimedStream = Pin<Box<TimeoutStream<PortStream>>>;
-
 /// Serves the client in clear text, or after a TLS handshake. A handshake counts as idle, and ends at the stop.
 async fn serve_client(
     stream: PortStream,
@@ -82,13 +76,13 @@ async fn serve_client(
     idle: IdleSince,
     stop: CancellationToken,
 ) {
-    let mut stream = Box::pin(TimeoutStream::new(stream));
-    stream.as_mut().set_write_timeout_pinned(Some(WRITE_TIMEOUT));
     let stream = match &http.tls {
-        None => ClearOrTls::Left(stream),
+        None => ClearOrTls::Left(ClientSocket::from(stream)),
         Some(tls) => {
             let Some(handshake) = tls.begin(client) else { return };
-            match stop.run_until_cancelled(handshake.run(stream)).await.flatten() {
+            let session = stop.run_until_cancelled(handshake.run(stream)).await.flatten();
+            // Fails if the socket cannot be registered with this runtime; the client then connects again.
+            match session.and_then(|session| session.attach().ok()) {
                 Some(stream) => ClearOrTls::Right(stream),
                 None => return,
             }
@@ -98,7 +92,7 @@ async fn serve_client(
 }
 
 async fn serve_connection(
-    stream: ClearOrTls<TimedStream, TlsStream<TimedStream>>,
+    stream: ClearOrTls<ClientSocket<PortStream>, Box<TlsStream<MovableSocket>>>,
     http: HttpService,
     idle: IdleSince,
     stop: CancellationToken,
@@ -134,6 +128,12 @@ async fn serve_connection(
     }
 }
 
+async fn answer(router: Router, request: Request<Body>) -> Result<Response, Infallible> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, router.oneshot(request)).await {
+        Ok(answered) => answered,
+        Err(_) => Ok(StatusCode::REQUEST_TIMEOUT.into_response()),
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -193,11 +193,5 @@ mod tests {
             drop(client);
         };
         tokio::join!(served, talk);
-    }
-}
-async fn answer(router: Router, request: Request<Body>) -> Result<Response, Infallible> {
-    match tokio::time::timeout(ANSWER_TIMEOUT, router.oneshot(request)).await {
-        Ok(answered) => answered,
-        Err(_) => Ok(StatusCode::REQUEST_TIMEOUT.into_response()),
     }
 }

@@ -51,6 +51,7 @@ struct OpenHandshake {
 pub(super) struct HandshakePlace {
     handshakes: Arc<Handshakes>,
     id: u64,
+    pub(super) since: Instant,
     /// Cancelled when a new handshake takes the place.
     pub(super) displaced: CancellationToken,
 }
@@ -84,7 +85,7 @@ impl Handshakes {
         let (id, displaced) = (open.next, CancellationToken::new());
         open.next += 1;
         open.by_age.insert(id, OpenHandshake { since, address, displaced: displaced.clone() });
-        Some(HandshakePlace { handshakes: Arc::clone(self), id, displaced })
+        Some(HandshakePlace { handshakes: Arc::clone(self), id, since, displaced })
     }
 }
 
