@@ -10,14 +10,14 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::open_files::PortBounds;
-use crate::certificates::{CertificateFacts, PemError, WatchedFiles};
+use crate::certificates::{CertificateFacts, PemError, PemFault, WatchedFiles};
 use crate::clock::{Clock, SystemClock};
 use crate::settings::Server;
 use crate::telemetry::metrics::{CertificateExpiry, Metrics, Port, TlsMeter};
 use crate::transport::ConnectionBounds;
 use crate::transport::tls::{
     HandshakeBounds, HandshakeThread, HandshakeThreadError, LoadedTls, PortTls, Protocol, ServerTls,
-    TlsFileError,
+    TlsFileError, TlsFileSetting,
 };
 
 /// A change is in force after at most two intervals.
@@ -185,7 +185,8 @@ impl TlsPort {
         let Some(contents) = self.files.check() else { return };
         let now_us = SystemClock.now_us();
         let mut status = self.status.lock();
-        match status.settings.load(contents, self.protocol) {
+        let loaded = status.settings.load(contents, self.protocol);
+        match loaded.and_then(|loaded| status.unless_worse(loaded, now_us / 1_000_000)) {
             Ok(loaded) => {
                 self.tls.replace(&loaded);
                 report_loaded(&self.meter, &loaded, now_us);
@@ -208,6 +209,17 @@ impl TlsPort {
 }
 
 impl TlsStatus {
+    /// Refuses an expired certificate while the one in force is valid: every client would refuse it.
+    fn unless_worse(&self, loaded: LoadedTls, now_s: u64) -> Result<LoadedTls, TlsFileError> {
+        let new = &loaded.certificate;
+        if !new.has_expired_at(now_s) || !self.certificate.is_valid_at(now_s) {
+            return Ok(loaded);
+        }
+        let reason = format!("its certificate expired at {}", date(new.not_after_s));
+        let cause = PemError { path: self.settings.cert_file.clone(), fault: PemFault::Unusable(reason) };
+        Err(TlsFileError { setting: TlsFileSetting::CertFile, cause })
+    }
+
     fn record_loaded(&mut self, loaded: LoadedTls, now_us: u64) {
         self.certificate = loaded.certificate;
         self.authorities = loaded.authorities;
