@@ -28,6 +28,7 @@ use crate::telemetry::statsd::Statsd;
 use crate::telemetry::traces::{CollectorTlsError, Tracer, Traces};
 use crate::transport::grpc::{BoxError, GrpcError};
 use crate::transport::http::TokenFileError;
+use crate::transport::tls::HandshakeThreadError;
 use crate::transport::{ListenAddress, ListenOptions, NotReadyReason, PortListener, Readiness, SocketAccess};
 
 pub use crate::telemetry::LogQueue;
@@ -72,6 +73,8 @@ pub enum AppError {
     StoreTask(#[source] BoxError),
     #[error("the gRPC port: {0}")]
     Grpc(#[from] GrpcError),
+    #[error("the thread of the TLS handshakes: {0}")]
+    Handshakes(#[from] HandshakeThreadError),
 }
 
 impl AppError {
@@ -80,7 +83,7 @@ impl AppError {
     pub fn setting(&self) -> Option<&str> {
         match self {
             Self::Bind { setting, .. } => Some(setting),
-            Self::Tls(error) => Some(error.setting()),
+            Self::Tls(error) => error.setting(),
             Self::Traces(_) => Some("traces.ca_file"),
             Self::AdminToken(_) => Some("server.admin.token_file"),
             _ => None,

@@ -53,8 +53,9 @@ impl App {
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
         let public = self.http_service(Port::Http, self.public_router(store), &unfinished);
         let service = self.grpc_service(unfinished);
-        let Self { settings, statsd, traces, rules, stores, readiness, ports, tls, bounds, .. } = self;
+        let Self { settings, statsd, traces, rules, stores, readiness, ports, mut tls, bounds, .. } = self;
         let ready_in_outage = settings.store.ready_in_outage;
+        let handshakes = tls.handshakes.take();
         let background =
             Background { rules, tls, stores, remote, readiness: readiness.clone(), ready_in_outage };
         let shutdown = Shutdown::default();
@@ -86,6 +87,10 @@ impl App {
             tokio::join!(serve_rest, send_statsd, send_traces);
             Ok(())
         };
+        let shake_hands = async {
+            let run = OptionFuture::from(handshakes.map(|thread| thread.run(&shutdown.rest)));
+            run.await.unwrap_or(Ok(())).map_err(AppError::from)
+        };
         let drain = async {
             stop.await;
             drain(&readiness, settings.server.drain).await;
@@ -94,7 +99,8 @@ impl App {
         };
         log_serving(&addresses, &settings, bounds);
         readiness.clear(NotReadyReason::Starting);
-        tokio::try_join!(serve_grpc, serve_rest, drain, fail_with_task(store_failed, &shutdown.rest))?;
+        let store_lives = fail_with_task(store_failed, &shutdown.rest);
+        tokio::try_join!(serve_grpc, serve_rest, shake_hands, drain, store_lives)?;
         tracing::info!("stopped");
         Ok(())
     }

@@ -5,38 +5,50 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::open_files::PortBounds;
-use crate::certificates::{CertificateFacts, PemError, WatchedFiles};
+use crate::certificates::{CertificateFacts, PemError, PemFault, WatchedFiles};
 use crate::clock::{Clock, SystemClock};
 use crate::settings::Server;
 use crate::telemetry::metrics::{CertificateExpiry, Metrics, Port, TlsMeter};
 use crate::transport::ConnectionBounds;
-use crate::transport::tls::{HandshakeBounds, LoadedTls, PortTls, Protocol, ServerTls, TlsFileError};
+use crate::transport::tls::{
+    HandshakeBounds, HandshakeThread, HandshakeThreadError, LoadedTls, PortTls, Protocol, ServerTls,
+    TlsFileError, TlsFileSetting,
+};
 
 /// A change is in force after at most two intervals.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
-/// A file that cannot be used at the start.
+/// Why there is no TLS at the start.
 #[derive(Debug, thiserror::Error)]
-#[error("{setting}: {cause}")]
-pub struct TlsStartError {
-    /// The setting that names the file.
-    setting: String,
-    cause: PemError,
+pub enum TlsStartError {
+    /// A file cannot be used; `setting` names it.
+    #[error("{setting}: {cause}")]
+    File { setting: String, cause: PemError },
+    #[error("the thread of the TLS handshakes: {0}")]
+    Thread(#[from] HandshakeThreadError),
 }
 
 impl TlsStartError {
-    pub(super) fn setting(&self) -> &str {
-        &self.setting
+    pub(super) fn setting(&self) -> Option<&str> {
+        match self {
+            Self::File { setting, .. } => Some(setting),
+            Self::Thread(_) => None,
+        }
     }
 }
 
 /// The ports with TLS.
 #[derive(Debug, Default)]
-pub(super) struct TlsPorts(Vec<TlsPort>);
+pub(super) struct TlsPorts {
+    ports: Vec<TlsPort>,
+    /// `None` if no port has TLS.
+    pub(super) handshakes: Option<HandshakeThread>,
+}
 
 /// The certificates of one port, for the admin page.
 #[derive(Clone, Debug)]
@@ -73,7 +85,7 @@ impl TlsPorts {
     /// Loads the certificates of every port that has some. The bounds are those of the ports' connections.
     ///
     /// # Errors
-    /// The first file that cannot be used.
+    /// The first file that cannot be used, or that there is no thread for the handshakes.
     pub(super) fn load(
         server: &Server,
         bounds: &PortBounds,
@@ -85,28 +97,32 @@ impl TlsPorts {
             (Port::Http, Protocol::Http1, server.http_tls.as_ref(), bounds.http),
             (Port::Admin, Protocol::Http1, admin, bounds.admin),
         ];
+        if ports.iter().all(|(_, _, settings, _)| settings.is_none()) {
+            return Ok(Self::default());
+        }
+        let handshakes = HandshakeThread::start()?;
         let with_tls = ports.into_iter().filter_map(|(port, protocol, settings, bounds)| {
-            Some(TlsPort::load(settings?, protocol, bounds, metrics.tls(port)))
+            Some(TlsPort::load(settings?, protocol, bounds, metrics.tls(port), handshakes.runtime()))
         });
-        Ok(Self(with_tls.collect::<Result<_, _>>()?))
+        Ok(Self { ports: with_tls.collect::<Result<_, _>>()?, handshakes: Some(handshakes) })
     }
 
     /// The TLS of a port; `None` where it is clear text.
     pub(super) fn of_port(&self, port: Port) -> Option<PortTls> {
-        self.0.iter().find(|tls| tls.meter.port() == port).map(|tls| tls.tls.clone())
+        self.ports.iter().find(|tls| tls.meter.port() == port).map(|tls| tls.tls.clone())
     }
 
     /// For the admin page.
     pub(super) fn statuses(&self) -> Vec<Arc<Mutex<TlsStatus>>> {
-        self.0.iter().map(|port| Arc::clone(&port.status)).collect()
+        self.ports.iter().map(|port| Arc::clone(&port.status)).collect()
     }
 
     /// Puts changed files in force until `stop`.
     pub(super) async fn watch(self, stop: &CancellationToken) {
-        if self.0.is_empty() {
+        if self.ports.is_empty() {
             return;
         }
-        let mut ports = self.0;
+        let mut ports = self.ports;
         let mut ticks = tokio::time::interval(CHECK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
@@ -134,12 +150,13 @@ impl TlsPort {
         protocol: Protocol,
         bounds: ConnectionBounds,
         meter: TlsMeter,
+        handshakes: Handle,
     ) -> Result<Self, TlsStartError> {
         let port = meter.port();
         let (files, contents) = WatchedFiles::open(settings.paths());
         let loaded = settings.load(contents, protocol);
         let loaded = loaded
-            .map_err(|error| TlsStartError { setting: setting_of(port, &error), cause: error.cause })?;
+            .map_err(|error| TlsStartError::File { setting: setting_of(port, &error), cause: error.cause })?;
         if settings.client_ca_file.is_none() && !settings.client_names.is_empty() {
             tracing::warn!(
                 "server.{0}.tls.client_san has no effect: server.{0}.tls.client_ca_file is not set, so no client \
@@ -159,7 +176,7 @@ impl TlsPort {
             loads_failed: 0,
         };
         report_loaded(&meter, &loaded, now_us);
-        let tls = PortTls::new(&loaded, HandshakeBounds::within(bounds), meter.clone());
+        let tls = PortTls::new(&loaded, HandshakeBounds::within(bounds), meter.clone(), handshakes);
         Ok(Self { protocol, files, tls, meter, status: Arc::new(Mutex::new(status)) })
     }
 
@@ -168,7 +185,8 @@ impl TlsPort {
         let Some(contents) = self.files.check() else { return };
         let now_us = SystemClock.now_us();
         let mut status = self.status.lock();
-        match status.settings.load(contents, self.protocol) {
+        let loaded = status.settings.load(contents, self.protocol);
+        match loaded.and_then(|loaded| status.unless_worse(loaded, now_us / 1_000_000)) {
             Ok(loaded) => {
                 self.tls.replace(&loaded);
                 report_loaded(&self.meter, &loaded, now_us);
@@ -191,6 +209,17 @@ impl TlsPort {
 }
 
 impl TlsStatus {
+    /// Refuses an expired certificate while the one in force is valid: every client would refuse it.
+    fn unless_worse(&self, loaded: LoadedTls, now_s: u64) -> Result<LoadedTls, TlsFileError> {
+        let new = &loaded.certificate;
+        if !new.has_expired_at(now_s) || !self.certificate.is_valid_at(now_s) {
+            return Ok(loaded);
+        }
+        let reason = format!("its certificate expired at {}", date(new.not_after_s));
+        let cause = PemError { path: self.settings.cert_file.clone(), fault: PemFault::Unusable(reason) };
+        Err(TlsFileError { setting: TlsFileSetting::CertFile, cause })
+    }
+
     fn record_loaded(&mut self, loaded: LoadedTls, now_us: u64) {
         self.certificate = loaded.certificate;
         self.authorities = loaded.authorities;

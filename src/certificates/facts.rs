@@ -58,6 +58,12 @@ impl CertificateFacts {
         (self.not_before_s..=self.not_after_s).contains(&now_s)
     }
 
+    /// Whether its period of validity is over at `now_s`, seconds since the Unix epoch.
+    #[must_use]
+    pub fn has_expired_at(&self, now_s: u64) -> bool {
+        i64::try_from(now_s).unwrap_or(i64::MAX) > self.not_after_s
+    }
+
     /// The alternative names as in the output of openssl: `DNS:envoy, IP Address:10.0.0.7`; `no names` without any.
     #[must_use]
     pub fn names(&self) -> String {
@@ -189,6 +195,7 @@ mod tests {
             [(1_767_225_599, false), (1_767_225_600, true), (1_924_992_000, true), (1_924_992_001, false)];
         for (now_s, valid) in table {
             assert_eq!(facts.is_valid_at(now_s), valid, "at {now_s}");
+            assert_eq!(facts.has_expired_at(now_s), now_s > 1_924_992_000, "at {now_s}");
         }
         assert_eq!(facts.names(), format!("DNS:client.local, DNS:*.client.local, IP:10.0.0.7, URI:{spiffe}"));
     }

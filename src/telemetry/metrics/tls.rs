@@ -21,8 +21,10 @@ pub enum HandshakeResult {
     Incompatible,
     /// The client does not speak TLS.
     NotTls,
-    /// The client closed the connection.
+    /// The client closed the connection before its first message was complete.
     Disconnected,
+    /// The client closed the connection after our certificate and signature, which are the cost of a handshake.
+    Abandoned,
     /// Not finished in time.
     Timeout,
     /// An old handshake gave its place to a new one.
@@ -34,7 +36,7 @@ pub enum HandshakeResult {
 }
 
 impl HandshakeResult {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Ok,
         Self::NoCertificate,
         Self::CertificateInvalid,
@@ -43,6 +45,7 @@ impl HandshakeResult {
         Self::Incompatible,
         Self::NotTls,
         Self::Disconnected,
+        Self::Abandoned,
         Self::Timeout,
         Self::Displaced,
         Self::Refused,
@@ -59,6 +62,7 @@ impl HandshakeResult {
             Self::Incompatible => "incompatible",
             Self::NotTls => "not_tls",
             Self::Disconnected => "disconnected",
+            Self::Abandoned => "abandoned",
             Self::Timeout => "timeout",
             Self::Displaced => "displaced",
             Self::Refused => "refused",

@@ -1,8 +1,9 @@
 //! Accepts connections and assigns each to a worker. Envoy opens few connections and keeps them, so a bad distribution
 //! would leave cores idle for hours.
 //!
-//! TLS handshakes are done here and not in a worker: an RSA signature takes a millisecond, and a thousand clients that
-//! connect at once must not delay the calls of the others. The sessions then move to their workers.
+//! TLS handshakes are not done in a worker: an RSA signature takes a millisecond, and a thousand clients that connect
+//! at once must not delay the calls of the others. The sessions come to their workers from the thread of the
+//! handshakes.
 
 use std::net::IpAddr;
 
@@ -10,12 +11,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::either::Either;
 
-use super::connection::{AcceptedConnection, AcceptedStream, DetachedSession, OpenConnections};
-use super::socket::MovableSocket;
+use super::connection::{AcceptedConnection, AcceptedStream, OpenConnections};
 use crate::telemetry::metrics::CloseReason;
 use crate::transport::PortListener;
 use crate::transport::admission::{Admission, Admitted};
 use crate::transport::listener::PortStream;
+use crate::transport::socket::DetachedSession;
 use crate::transport::tls::{Handshake, PortTls};
 
 /// Connections that may wait for one worker, as when all callers connect anew. A longer queue means that the worker no
@@ -123,9 +124,7 @@ async fn shake_hands(
     stream: PortStream,
     admitted: Admitted,
 ) -> Option<(DetachedSession, Admitted)> {
-    let session = handshake.run(MovableSocket::from(stream)).await?;
-    // Fails if the socket cannot be taken off this runtime; the client then connects again.
-    Some((DetachedSession::detach(session).ok()?, admitted))
+    Some((handshake.run(stream).await?, admitted))
 }
 
 #[cfg(test)]

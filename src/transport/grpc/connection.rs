@@ -14,9 +14,9 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use super::socket::{ClientSocket, DetachedSocket, MovableSocket};
 use super::turn::Turn;
 use crate::transport::admission::Admitted;
+use crate::transport::socket::{ClientSocket, DetachedSession, MovableSocket};
 
 /// The number of open connections of one worker. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -59,13 +59,6 @@ pub(super) enum AcceptedStream {
     Unix(std::os::unix::net::UnixStream),
     /// After the handshake.
     Tls(DetachedSession),
-}
-
-/// A TLS session, and the socket that was taken from it.
-#[derive(Debug)]
-pub(super) struct DetachedSession {
-    socket: DetachedSocket,
-    session: Box<TlsStream<MovableSocket>>,
 }
 
 /// A connection that a worker serves: clear text on a `ClientSocket`, or TLS.
@@ -116,22 +109,6 @@ impl AcceptedConnection {
                 WorkerConnection::Tls(Connection::new(detached.attach()?, permit, stop))
             }
         })
-    }
-}
-
-impl DetachedSession {
-    /// Takes the session off the current runtime.
-    pub(super) fn detach(session: TlsStream<MovableSocket>) -> io::Result<Self> {
-        let mut session = Box::new(session);
-        let socket = session.get_mut().0.detach()?;
-        Ok(Self { socket, session })
-    }
-
-    /// Registers the session with the current runtime.
-    fn attach(self) -> io::Result<Box<TlsStream<MovableSocket>>> {
-        let Self { socket, mut session } = self;
-        session.get_mut().0.attach(socket)?;
-        Ok(session)
     }
 }
 
@@ -233,8 +210,8 @@ mod tests {
 
     use super::*;
     use crate::telemetry::metrics::{Metrics, Port};
-    use crate::transport::grpc::socket::WRITE_TIMEOUT;
     use crate::transport::listener::PortStream;
+    use crate::transport::socket::WRITE_TIMEOUT;
     use crate::transport::tls::HandshakeBounds;
     use crate::transport::tls::testing::TestPort;
     use crate::transport::{Admission, ConnectionBounds};
@@ -299,13 +276,12 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         let (client, (socket, _)) = (client.expect("a connection"), accepted.expect("a connection"));
-        let handshake =
-            port.tls.begin(address.ip()).expect("a place").run(MovableSocket::from(PortStream::Left(socket)));
+        let handshake = port.tls.begin(address.ip()).expect("a place").run(PortStream::Left(socket));
         let (session, client) = tokio::join!(handshake, port.connect(client));
         let client = client.expect("a handshake");
-        let stream = DetachedSession::detach(session.expect("a handshake")).expect("a socket");
         let permit = OpenConnections::default().acquire(admitted());
-        let accepted = AcceptedConnection { stream: AcceptedStream::Tls(stream), permit };
+        let stream = AcceptedStream::Tls(session.expect("a handshake"));
+        let accepted = AcceptedConnection { stream, permit };
         let WorkerConnection::Tls(mut server) =
             accepted.into_connection(CancellationToken::new()).expect("a socket")
         else {

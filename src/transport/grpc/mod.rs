@@ -19,7 +19,6 @@ mod open_calls;
 pub mod pb;
 mod server;
 mod service;
-mod socket;
 mod status;
 mod stream_body;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::header;
 
-use super::admin_access::{AdminAccess, check_access};
+use super::admin_access::{AccessCheck, AdminAccess, TokenFileLines, check_access};
 use super::counters::{self, CounterEndpoints};
 use crate::engine::{Reset, Store};
 
@@ -58,7 +58,8 @@ pub fn admin_router<S: Store + Reset + 'static>(
         router.route(path, get(move || async move { endpoint.into_response() }))
     };
     let router = endpoints.into_iter().fold(counters.route("/", get(index)), add);
-    router.layer(from_fn_with_state(Arc::new(access), check_access))
+    let check = AccessCheck { access, lines: TokenFileLines::default() };
+    router.layer(from_fn_with_state(Arc::new(check), check_access))
 }
 
 impl IntoResponse for Endpoint {

@@ -1,7 +1,6 @@
 //! Which requests the admin port answers: none of foreign web pages, none whose host name is not its own, and none
 //! without the token, if there is one.
 
-use std::error::Error;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -11,8 +10,9 @@ use axum::response::{IntoResponse, Response};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-use super::token_file::TokenFile;
+use super::token_file::{TokenFile, TokenFileError};
 use super::web_page::SendingPage;
+use crate::telemetry::log_throttle::LogThrottle;
 
 /// Which callers the admin port answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +24,21 @@ pub struct AdminAccess {
     /// Whether requests that change nothing are answered under any host name, as envoyproxy/ratelimit answers them.
     /// The port is then reachable for many, so all other requests need a token.
     pub read_by_any_host: bool,
+}
+
+/// Checks the requests to the admin port.
+#[derive(Debug)]
+pub(super) struct AccessCheck {
+    pub(super) access: AdminAccess,
+    pub(super) lines: TokenFileLines,
+}
+
+/// A line a minute for each problem of the token file: every request meets it.
+#[derive(Debug, Default)]
+pub(super) struct TokenFileLines {
+    unreadable: LogThrottle,
+    not_a_file: LogThrottle,
+    malformed: LogThrottle,
 }
 
 /// Why the admin port does not answer a request. No text contains a part of the request.
@@ -76,17 +91,49 @@ impl IntoResponse for AdminRefusal {
 
 /// The layer around all endpoints of the admin port.
 pub(super) async fn check_access(
-    State(access): State<Arc<AdminAccess>>,
+    State(check): State<Arc<AccessCheck>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let checked = match access.check_sender(&request) {
-        Ok(()) => access.check_token(request.headers()).await,
+    let checked = match check.access.check_sender(&request) {
+        Ok(()) => check.check_token(request.headers()).await,
         refused => refused,
     };
     match checked {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
+    }
+}
+
+impl AccessCheck {
+    async fn check_token(&self, headers: &HeaderMap) -> Result<(), AdminRefusal> {
+        let Some(file) = self.access.token_file.clone() else {
+            return Ok(());
+        };
+        let read = tokio::task::spawn_blocking(move || file.token()).await;
+        let read = read.map_err(|error| match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Cancelled: the runtime is shutting down.
+            Err(_) => AdminRefusal::TokenFile,
+        });
+        let token = read?.map_err(|error| {
+            self.lines.log(&error);
+            AdminRefusal::TokenFile
+        })?;
+        if token.is_in(headers) { Ok(()) } else { Err(AdminRefusal::NoToken) }
+    }
+}
+
+impl TokenFileLines {
+    fn log(&self, error: &TokenFileError) {
+        let throttle = match error {
+            TokenFileError::Unreadable { .. } => &self.unreadable,
+            TokenFileError::NotAFile { .. } => &self.not_a_file,
+            TokenFileError::Malformed { .. } => &self.malformed,
+        };
+        if let Some(requests) = throttle.count() {
+            tracing::warn!(requests, %error, "the token file of the admin port cannot be used");
+        }
     }
 }
 
@@ -107,19 +154,6 @@ impl AdminAccess {
             return Err(AdminRefusal::NotJson);
         }
         Ok(())
-    }
-
-    async fn check_token(&self, headers: &HeaderMap) -> Result<(), AdminRefusal> {
-        let Some(file) = self.token_file.clone() else {
-            return Ok(());
-        };
-        let unusable = |error: &dyn Error| {
-            tracing::warn!(%error, "the token file of the admin port cannot be used");
-            AdminRefusal::TokenFile
-        };
-        let read = tokio::task::spawn_blocking(move || file.token()).await;
-        let token = read.map_err(|error| unusable(&error))?.map_err(|error| unusable(&error))?;
-        if token.is_in(headers) { Ok(()) } else { Err(AdminRefusal::NoToken) }
     }
 
     fn is_own(&self, host: &str) -> bool {

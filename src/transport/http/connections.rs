@@ -1,5 +1,6 @@
 //! The open connections of an HTTP port. When the port is full, the connection that has been idle for the longest time
-//! gives its place to the new one, so that idle connections do not keep probes and scrapers out.
+//! gives its place to the new one, so that idle connections do not keep probes and scrapers out. A connection whose
+//! request has arrived in part is idle, too: half requests keep no client out either.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,7 +13,8 @@ use tokio::time::Instant;
 use crate::telemetry::metrics::CloseReason;
 use crate::transport::admission::{Admission, Admitted, network};
 
-/// Since when a connection has no request; `None` while it has one.
+/// Since when a connection has no whole request: since its last answer, or since the head of a request whose body is
+/// not complete. `None` while a whole request has no answer.
 #[derive(Clone, Debug)]
 pub(super) struct IdleSince(Arc<Mutex<Option<Instant>>>);
 
@@ -35,7 +37,15 @@ impl IdleSince {
         Self(Arc::new(Mutex::new(Some(Instant::now()))))
     }
 
-    pub(super) fn request_starts(&self) {
+    pub(super) fn since(&self) -> Option<Instant> {
+        *self.0.lock()
+    }
+
+    pub(super) fn head_arrived(&self) {
+        *self.0.lock() = Some(Instant::now());
+    }
+
+    pub(super) fn request_arrived(&self) {
         *self.0.lock() = None;
     }
 
@@ -75,7 +85,7 @@ impl HttpConnections {
     /// Closes an idle connection, if there is one, of an address that `may_close` accepts.
     fn close_longest_idle(&mut self, may_close: impl Fn(IpAddr) -> bool) -> bool {
         let candidates = self.open.iter().filter(|(_, open)| may_close(open.admitted.address));
-        let idle = candidates.filter_map(|(&id, open)| Some((open.idle.0.lock().as_ref().copied()?, id)));
+        let idle = candidates.filter_map(|(&id, open)| Some((open.idle.since()?, id)));
         let Some((_, id)) = idle.min_by_key(|&(since, _)| since) else { return false };
         if let Some(closed) = self.open.remove(&id) {
             closed.task.abort();
@@ -146,7 +156,7 @@ mod tests {
         let second = open(&mut connections, b).await.expect("room");
         let third = open(&mut connections, a).await.expect("room");
         // The first connection was in use after the second.
-        first.request_starts();
+        first.request_arrived();
         tokio::time::sleep(Duration::from_secs(1)).await;
         first.request_ends();
         let fourth = open(&mut connections, c).await.expect("in place of the second");
@@ -156,9 +166,15 @@ mod tests {
         assert!(!is_open(&connections, &third) && is_open(&connections, &fourth));
         // Connections in use stay.
         for busy in [&first, &fourth, &fifth] {
-            busy.request_starts();
+            busy.request_arrived();
         }
         assert!(open(&mut connections, b).await.is_none());
         assert!([&first, &fourth, &fifth].map(|open| is_open(&connections, open)) == [true; 3]);
+        // Connections with a part of a request do not: the one whose head is the oldest closes.
+        fifth.head_arrived();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        fourth.head_arrived();
+        let sixth = open(&mut connections, b).await.expect("in place of the fifth");
+        assert!([&first, &fourth, &sixth].map(|open| is_open(&connections, open)) == [true; 3]);
     }
 }

@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +16,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either as ClearOrTls;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +24,7 @@ use tower::{ServiceExt, service_fn};
 use super::body::BoundedBody;
 use super::connections::{HttpConnections, IdleSince};
 use crate::transport::listener::PortStream;
+use crate::transport::socket::{ClientSocket, MovableSocket};
 use crate::transport::tls::PortTls;
 use crate::transport::{Admission, PortListener, UnfinishedBytes};
 
@@ -33,8 +32,6 @@ use crate::transport::{Admission, PortListener, UnfinishedBytes};
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time limit from the last header of the request to the answer, reading of the body included.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time limit of a write, for clients that do not read their answers.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The size limit of the request line and all headers together; the last read may bring as much again.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 
@@ -71,9 +68,6 @@ pub async fn serve(listener: PortListener, service: HttpService, stop: Cancellat
     }
 }
 
-/// A socket on which a write takes only so long.
-type TimedStream = Pin<Box<TimeoutStream<PortStream>>>;
-
 /// Serves the client in clear text, or after a TLS handshake. A handshake counts as idle, and ends at the stop.
 async fn serve_client(
     stream: PortStream,
@@ -82,13 +76,13 @@ async fn serve_client(
     idle: IdleSince,
     stop: CancellationToken,
 ) {
-    let mut stream = Box::pin(TimeoutStream::new(stream));
-    stream.as_mut().set_write_timeout_pinned(Some(WRITE_TIMEOUT));
     let stream = match &http.tls {
-        None => ClearOrTls::Left(stream),
+        None => ClearOrTls::Left(ClientSocket::from(stream)),
         Some(tls) => {
             let Some(handshake) = tls.begin(client) else { return };
-            match stop.run_until_cancelled(handshake.run(stream)).await.flatten() {
+            let session = stop.run_until_cancelled(handshake.run(stream)).await.flatten();
+            // Fails if the socket cannot be registered with this runtime; the client then connects again.
+            match session.and_then(|session| session.attach().ok()) {
                 Some(stream) => ClearOrTls::Right(stream),
                 None => return,
             }
@@ -98,7 +92,7 @@ async fn serve_client(
 }
 
 async fn serve_connection(
-    stream: ClearOrTls<TimedStream, TlsStream<TimedStream>>,
+    stream: ClearOrTls<ClientSocket<PortStream>, Box<TlsStream<MovableSocket>>>,
     http: HttpService,
     idle: IdleSince,
     stop: CancellationToken,
@@ -107,8 +101,7 @@ async fn serve_connection(
     let first_request = Arc::clone(&has_request);
     let service = service_fn(move |request: Request<Incoming>| {
         first_request.store(true, Ordering::Relaxed);
-        idle.request_starts();
-        let request = request.map(|body| Body::new(BoundedBody::new(body, &http.unfinished)));
+        let request = request.map(|body| Body::new(BoundedBody::new(body, idle.clone(), &http.unfinished)));
         let (answered, idle) = (answer(http.router.clone(), request), idle.clone());
         async move {
             let answer = answered.await;
@@ -139,5 +132,66 @@ async fn answer(router: Router, request: Request<Body>) -> Result<Response, Infa
     match tokio::time::timeout(ANSWER_TIMEOUT, router.oneshot(request)).await {
         Ok(answered) => answered,
         Err(_) => Ok(StatusCode::REQUEST_TIMEOUT.into_response()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Bytes;
+    use axum::routing::post;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::telemetry::metrics::{Metrics, Port};
+    use crate::transport::ConnectionBounds;
+
+    #[tokio::test]
+    async fn a_connection_is_busy_from_the_last_byte_of_a_request_to_its_answer() {
+        let (entered, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (enter, may_answer) = (Arc::clone(&entered), Arc::clone(&answer));
+        let handle = async move |_body: Bytes| {
+            enter.notify_one();
+            may_answer.notified().await;
+        };
+        let metrics = Metrics::new(800_000).expect("different names");
+        let bounds = ConnectionBounds { total: 1, per_address: 1 };
+        let http = HttpService {
+            router: Router::new().route("/", post(handle)),
+            admission: Admission::new(Port::Http, bounds, metrics.connections(Port::Http)),
+            tls: None,
+            unfinished: UnfinishedBytes::new(1_024),
+            finish_within: Duration::ZERO,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (mut client, (stream, peer)) = (client.expect("a connection"), accepted.expect("a connection"));
+        let idle = IdleSince::now();
+        let stream = PortStream::Left(stream);
+        let served = serve_client(stream, peer.ip(), http, idle.clone(), CancellationToken::new());
+
+        let talk = async {
+            let at_first = idle.since();
+            client
+                .write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{")
+                .await
+                .expect("open");
+            while idle.since() == at_first {
+                tokio::task::yield_now().await;
+            }
+            assert!(idle.since().is_some(), "half of the request is there");
+            client.write_all(b"}").await.expect("open");
+            entered.notified().await;
+            assert!(idle.since().is_none(), "the request is whole and has no answer");
+            answer.notify_one();
+            let mut head = [0; 15];
+            client.read_exact(&mut head).await.expect("an answer");
+            assert_eq!(&head, b"HTTP/1.1 200 OK");
+            assert!(idle.since().is_some(), "the answer is written");
+            drop(client);
+        };
+        tokio::join!(served, talk);
     }
 }

@@ -18,12 +18,16 @@ impl HandshakeFailure {
         Self { result, reason: reason.into() }
     }
 
-    /// Of the error of tokio-rustls, which contains the error of rustls if the client is to blame.
-    pub(super) fn of_error(error: &io::Error) -> Self {
+    /// Of the error of tokio-rustls, which contains the error of rustls, unless the client has closed the connection;
+    /// `if_closed` is the result then.
+    pub(super) fn of_error(error: &io::Error, if_closed: HandshakeResult) -> Self {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
         match cause {
             Some(cause) => Self::new(result_of(cause), reason_of(cause)),
-            None => Self::new(HandshakeResult::Disconnected, "the client closed the connection"),
+            None if if_closed == HandshakeResult::Abandoned => {
+                Self::new(if_closed, "the client closed the connection after our certificate and signature")
+            }
+            None => Self::new(if_closed, "the client closed the connection"),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The handshakes of a port that are not finished. They are bounded apart from the connections: a client that connects
 //! and does not go on takes a place among them only, and not for long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::transport::admission::{ConnectionBounds, network};
 /// A handshake takes some 20 KB.
 const MAX_HANDSHAKES: usize = 1_000;
 /// A handshake that has taken longer gives its place to a new one. A client on another continent needs a third of it;
-/// when all clients connect at once, those that wait for their turn must not displace each other.
+/// when all clients connect at once, those that wait for their turn must not displace each other. An address with more
+/// handshakes than that of the new one gives a place at once.
 const DISPLACED_AFTER: Duration = Duration::from_secs(1);
 
 /// The most handshakes of a port at the same time.
@@ -37,6 +38,7 @@ struct OpenHandshakes {
     next: u64,
     /// The oldest first.
     by_age: BTreeMap<u64, OpenHandshake>,
+    by_address: HashMap<IpAddr, usize>,
 }
 
 #[derive(Debug)]
@@ -51,6 +53,7 @@ struct OpenHandshake {
 pub(super) struct HandshakePlace {
     handshakes: Arc<Handshakes>,
     id: u64,
+    pub(super) since: Instant,
     /// Cancelled when a new handshake takes the place.
     pub(super) displaced: CancellationToken,
 }
@@ -70,40 +73,63 @@ impl Handshakes {
         Self { bounds, open: Mutex::default() }
     }
 
-    /// A place for a handshake of `client`; `None` if the bounds forbid it. At a bound the oldest handshake is
-    /// displaced, if it is old enough: the oldest of the same address when that address has too many.
+    /// A place for a handshake of `client`; `None` if the bounds forbid it. When the address of the client has as many
+    /// as it may have, its oldest one is displaced, if it is old enough. When the port has, the oldest of all is, if it
+    /// is old enough; otherwise the oldest of the address with the most, if that address keeps at least as many as the
+    /// address of the client then has.
     pub(super) fn begin(self: &Arc<Self>, client: IpAddr) -> Option<HandshakePlace> {
         let (address, since) = (network(client), Instant::now());
         let open = &mut *self.open.lock();
-        let from_address = open.by_age.values().filter(|other| other.address == address).count();
-        if from_address >= self.bounds.per_address {
-            open.displace(since, |other| other.address == address)?;
+        let from_address = open.by_address.get(&address).copied().unwrap_or(0);
+        let displaced = if from_address >= self.bounds.per_address {
+            Some(open.oldest_of(address).filter(|id| open.is_old(*id, since))?)
         } else if open.by_age.len() >= self.bounds.total {
-            open.displace(since, |_| true)?;
+            let oldest = open.by_age.keys().next().copied().filter(|id| open.is_old(*id, since));
+            Some(oldest.or_else(|| open.of_the_most(from_address + 1))?)
+        } else {
+            None
+        };
+        if let Some(place) = displaced.and_then(|id| open.remove(id)) {
+            place.displaced.cancel();
         }
         let (id, displaced) = (open.next, CancellationToken::new());
         open.next += 1;
         open.by_age.insert(id, OpenHandshake { since, address, displaced: displaced.clone() });
-        Some(HandshakePlace { handshakes: Arc::clone(self), id, displaced })
+        *open.by_address.entry(address).or_default() += 1;
+        Some(HandshakePlace { handshakes: Arc::clone(self), id, since, displaced })
     }
 }
 
 impl OpenHandshakes {
-    /// Displaces the oldest handshake that `may_go`; `None` if it is too young.
-    fn displace(&mut self, now: Instant, may_go: impl Fn(&OpenHandshake) -> bool) -> Option<()> {
-        let (&id, oldest) = self.by_age.iter().find(|(_, other)| may_go(other))?;
-        if now.duration_since(oldest.since) < DISPLACED_AFTER {
-            return None;
+    fn is_old(&self, id: u64, now: Instant) -> bool {
+        self.by_age.get(&id).is_some_and(|open| now.duration_since(open.since) >= DISPLACED_AFTER)
+    }
+
+    fn oldest_of(&self, address: IpAddr) -> Option<u64> {
+        self.by_age.iter().find(|(_, open)| open.address == address).map(|(&id, _)| id)
+    }
+
+    /// The oldest handshake of the address with the most, if these are more than `most`.
+    fn of_the_most(&self, most: usize) -> Option<u64> {
+        let (&address, &count) = self.by_address.iter().max_by_key(|(_, count)| **count)?;
+        if count > most { self.oldest_of(address) } else { None }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<OpenHandshake> {
+        let removed = self.by_age.remove(&id)?;
+        if let Some(count) = self.by_address.get_mut(&removed.address) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&removed.address);
+            }
         }
-        oldest.displaced.cancel();
-        self.by_age.remove(&id);
-        Some(())
+        Some(removed)
     }
 }
 
 impl Drop for HandshakePlace {
     fn drop(&mut self) {
-        self.handshakes.open.lock().by_age.remove(&self.id);
+        self.handshakes.open.lock().remove(self.id);
     }
 }
 
@@ -150,6 +176,23 @@ mod tests {
         assert!(handshakes.begin(a).is_none(), "the place of the first is taken");
         drop(third);
         assert!(handshakes.begin(a).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_address_with_the_most_handshakes_gives_a_place_at_once() {
+        let handshakes = handshakes(4, 3);
+        let [a, b, c] = CLIENTS.map(IpAddr::from);
+        let first = handshakes.begin(b).expect("room");
+        let greedy = [(); 3].map(|()| handshakes.begin(a).expect("room"));
+        let second = handshakes.begin(c).expect("in place of the oldest of the greedy address");
+        assert!(handshakes.begin(c).is_none(), "each of two addresses would then have two");
+        assert!(handshakes.begin(a).is_none(), "no address has more");
+        let displaced = [&first, &greedy[0], &greedy[1], &greedy[2], &second];
+        let displaced = displaced.map(|place| place.displaced.is_cancelled());
+        assert_eq!(displaced, [false, true, false, false, false]);
+        drop((first, greedy, second));
+        let open = handshakes.open.lock();
+        assert!(open.by_age.is_empty() && open.by_address.is_empty(), "no memory of ended handshakes");
     }
 
     #[tokio::test(start_paused = true)]

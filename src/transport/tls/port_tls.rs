@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio::time::{timeout, timeout_at};
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::server::Acceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::failure::HandshakeFailure;
@@ -17,6 +20,8 @@ use super::handshakes::{HandshakeBounds, HandshakePlace, Handshakes};
 use super::server_certificate::LoadedTls;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::{HandshakeResult, TlsMeter};
+use crate::transport::listener::PortStream;
+use crate::transport::socket::{DetachedSession, DetachedSocket, MovableSocket};
 
 /// From the accepted connection to the end of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,6 +39,8 @@ struct TlsState {
     /// For the next handshakes. Open connections keep the configuration of their handshake.
     config: ArcSwap<ServerConfig>,
     handshakes: Arc<Handshakes>,
+    /// Of the thread of the handshakes.
+    runtime: Handle,
     meter: TlsMeter,
     /// In the order of [`HandshakeResult::ALL`].
     lines: [LogThrottle; HandshakeResult::ALL.len()],
@@ -48,11 +55,13 @@ pub(in crate::transport) struct Handshake {
 }
 
 impl PortTls {
+    /// `runtime`: that of the [thread](super::HandshakeThread) of the handshakes.
     #[must_use]
-    pub fn new(loaded: &LoadedTls, bounds: HandshakeBounds, meter: TlsMeter) -> Self {
+    pub fn new(loaded: &LoadedTls, bounds: HandshakeBounds, meter: TlsMeter, runtime: Handle) -> Self {
         Self(Arc::new(TlsState {
             config: ArcSwap::new(Arc::clone(&loaded.config)),
             handshakes: Arc::new(Handshakes::new(bounds)),
+            runtime,
             meter,
             lines: <[LogThrottle; HandshakeResult::ALL.len()]>::default(),
         }))
@@ -85,25 +94,47 @@ impl PortTls {
 }
 
 impl Handshake {
-    /// Does the handshake. A client that fails gets an alert, and is counted and logged; the connection is then
-    /// closed.
-    pub(in crate::transport) async fn run<IO>(self, stream: IO) -> Option<TlsStream<IO>>
+    /// Does the handshake on the thread of the handshakes. A client that fails gets an alert, and is counted and
+    /// logged; the connection is then closed. The handshake ends when this future is dropped.
+    pub(in crate::transport) async fn run(self, stream: PortStream) -> Option<DetachedSession> {
+        let socket = DetachedSocket::detach(stream).ok()?;
+        let runtime = self.tls.0.runtime.clone();
+        // A set, because it aborts its task when it is dropped.
+        let mut task = JoinSet::new();
+        let shake_hands = async {
+            // Fails if a socket cannot be registered with a runtime; the client then connects again.
+            let session = self.shake_hands(MovableSocket::attach(socket).ok()?).await?;
+            DetachedSession::detach(session).ok()
+        };
+        task.spawn_on(shake_hands, &runtime);
+        match task.join_next().await? {
+            Ok(session) => session,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // Cancelled: the thread is ending.
+                Err(_) => None,
+            },
+        }
+    }
+
+    /// Does the handshake on this thread.
+    async fn shake_hands<IO>(self, stream: IO) -> Option<TlsStream<IO>>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
         let Self { tls, place, client } = self;
-        let acceptor = TlsAcceptor::from(tls.0.config.load_full());
-        let accepted = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream).into_fallible());
+        let accepted = timeout_at(place.since + HANDSHAKE_TIMEOUT, accept(&tls.0.config, stream));
         let failure = tokio::select! {
             accepted = accepted => match accepted {
                 Ok(Ok(stream)) => {
                     tls.0.meter.handshake(HandshakeResult::Ok);
                     return Some(stream);
                 }
-                Ok(Err((error, stream))) => {
-                    let failure = HandshakeFailure::of_error(&error);
+                Ok(Err((failure, stream))) => {
                     tls.record(&failure, client);
-                    linger(stream, place).await;
+                    if let Some(stream) = stream {
+                        linger(stream, place).await;
+                    }
                     return None;
                 }
                 Err(_) => HandshakeFailure::new(
@@ -118,6 +149,28 @@ impl Handshake {
         tls.record(&failure, client);
         None
     }
+}
+
+/// The session, or the failure with the stream, on which the client may not have read the alert yet.
+async fn accept<IO>(
+    config: &ArcSwap<ServerConfig>,
+    stream: IO,
+) -> Result<TlsStream<IO>, (HandshakeFailure, Option<IO>)>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), stream);
+    let hello = match (&mut acceptor).await {
+        Ok(hello) => hello,
+        Err(error) => {
+            let failure = HandshakeFailure::of_error(&error, HandshakeResult::Disconnected);
+            return Err((failure, acceptor.take_io()));
+        }
+    };
+    let answered = hello.into_stream(config.load_full()).into_fallible().await;
+    answered.map_err(|(error, stream)| {
+        (HandshakeFailure::of_error(&error, HandshakeResult::Abandoned), Some(stream))
+    })
 }
 
 /// Reads what the client still sends, until it closes. If a socket is closed with unread bytes, the system resets the
@@ -160,7 +213,7 @@ mod tests {
             }
         };
         let start = Instant::now();
-        let run = |stream| port.tls.begin(CLIENT).expect("a place").run(stream);
+        let run = |stream| port.tls.begin(CLIENT).expect("a place").shake_hands(stream);
         let ended = async { tokio::join!(run(silent), run(half), run(slow)) };
         let ((silent, half, slow), ()) = tokio::join!(ended, trickle);
         assert!(silent.is_none() && half.is_none() && slow.is_none());
@@ -180,7 +233,7 @@ mod tests {
             port.tls.begin(CLIENT).expect("the place of the first")
         };
         let start = Instant::now();
-        let (ended, _second) = tokio::join!(first.run(stream), displace);
+        let (ended, _second) = tokio::join!(first.shake_hands(stream), displace);
         assert!(ended.is_none() && start.elapsed() == Duration::from_secs(1), "{:?}", start.elapsed());
         assert_eq!((port.handshakes("displaced"), port.handshakes("refused")), (1, 1));
     }
@@ -192,7 +245,7 @@ mod tests {
         let (stream, mut client) = tokio::io::duplex(64 * 1024);
         client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("an open connection");
         let start = Instant::now();
-        let handshake = port.tls.begin(CLIENT).expect("a place").run(stream);
+        let handshake = port.tls.begin(CLIENT).expect("a place").shake_hands(stream);
         let read = async {
             let mut alert = [0; 7];
             client.read_exact(&mut alert).await.expect("an alert");
@@ -205,12 +258,43 @@ mod tests {
         assert_eq!((start.elapsed(), port.handshakes("not_tls")), (LINGER, 1));
     }
 
+    /// What the service has done for a client that leaves is what counts: the second one made it sign.
+    #[tokio::test]
+    async fn a_client_that_leaves_is_counted_by_what_it_has_cost() {
+        let port = TestPort::new(BOUNDS);
+        let (stream, client) = tokio::io::duplex(64 * 1024);
+        drop(client);
+        assert!(port.tls.begin(CLIENT).expect("a place").shake_hands(stream).await.is_none());
+        assert_eq!((port.handshakes("disconnected"), port.handshakes("abandoned")), (1, 0));
+
+        let (stream, mut client) = tokio::io::duplex(64 * 1024);
+        let leave = async {
+            // Room for the ClientHello alone: the client's own handshake fails when it has sent it.
+            let (hello, mut recorded) = tokio::io::duplex(64 * 1024);
+            let mut bytes = vec![0; 4 * 1024];
+            let sent = async {
+                let read = recorded.read(&mut bytes).await.expect("a ClientHello");
+                drop(recorded);
+                read
+            };
+            let (failed, read) = tokio::join!(port.connect(hello), sent);
+            assert!(failed.is_err());
+            client.write_all(&bytes[..read]).await.expect("an open connection");
+            client.read_u8().await.expect("the answer to the ClientHello");
+            drop(client);
+        };
+        let handshake = port.tls.begin(CLIENT).expect("a place").shake_hands(stream);
+        let (ended, ()) = tokio::join!(handshake, leave);
+        assert!(ended.is_none());
+        assert_eq!((port.handshakes("disconnected"), port.handshakes("abandoned")), (1, 1));
+    }
+
     #[tokio::test]
     async fn a_finished_handshake_frees_its_place() {
         let port = TestPort::new(HandshakeBounds { total: 1, per_address: 1 });
         for handshakes in 1..=3 {
             let (stream, client) = tokio::io::duplex(64 * 1024);
-            let handshake = port.tls.begin(CLIENT).expect("a place").run(stream);
+            let handshake = port.tls.begin(CLIENT).expect("a place").shake_hands(stream);
             let (server, client) = tokio::join!(handshake, port.connect(client));
             client.expect("a handshake");
             assert!(server.is_some());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rcgen::{CertifiedKey, KeyPair};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::{Connect, TlsConnector};
@@ -26,10 +27,11 @@ pub(in crate::transport) struct TestPort {
 }
 
 impl TestPort {
+    /// Its handshakes are done on the current runtime.
     pub(in crate::transport) fn new(bounds: HandshakeBounds) -> Self {
         let made = rcgen::generate_simple_self_signed(vec![NAME.to_owned()]).expect("a certificate");
         let metrics = Metrics::new(800_000).expect("different names");
-        let tls = PortTls::new(&loaded(&made), bounds, metrics.tls(Port::Grpc));
+        let tls = PortTls::new(&loaded(&made), bounds, metrics.tls(Port::Grpc), Handle::current());
         Self { tls, metrics, client: Arc::new(client(made.cert.der())) }
     }
 

@@ -94,6 +94,27 @@ fn a_changed_token_file_takes_effect_at_once() {
 }
 
 #[test]
+fn a_broken_token_file_is_told_once_a_minute() {
+    let file = token_file("s3cret");
+    let mut service = plan(file.path()).set("server.drain", "0s").start();
+    let ask = || {
+        for _ in 0..50 {
+            assert_eq!(get(&service, &["Bearer s3cret"]).status, 503);
+        }
+    };
+    std::fs::write(file.path(), "two words").expect("a file");
+    ask();
+    file.close().expect("the file is removed");
+    ask();
+    service.terminate();
+    assert!(service.wait_exit().success());
+    let log = service.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("token file of the admin port")).collect();
+    assert_eq!(lines.len(), 2, "a line for each problem: {lines:?}");
+    assert!(lines[0].contains("the first line must") && lines[1].contains("No such file"), "{lines:?}");
+}
+
+#[test]
 fn counters_presents_the_token_of_a_file() {
     let (file, wrong) = (token_file("s3cret"), token_file("guess"));
     let service = plan(file.path()).start();

@@ -32,6 +32,14 @@ async fn connect(from: &str, port: u16) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
+/// Connects from an address of this machine, and sends the head of a call and the first byte of its body.
+async fn begin_call(from: &str, port: u16) -> TcpStream {
+    let stream = connect(from, port).await.expect("a connection");
+    let head = b"POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{";
+    std::io::Write::write_all(&mut &stream, head).expect("an open connection");
+    stream
+}
+
 /// Whether the server has not closed the connection.
 fn is_open(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).expect("a socket option");
@@ -126,4 +134,24 @@ async fn idle_connections_do_not_keep_probes_and_scrapers_out() {
     let lines = || service.log().matches("idle connections closed").count();
     wait::expect("a line for each port", || lines() >= 2);
     assert_eq!(lines(), 2, "one line a minute and port: {}", service.log());
+}
+
+/// With 256 open files the HTTP port has 32 connections. Before each probe more half requests arrive.
+#[tokio::test]
+async fn half_requests_do_not_keep_probes_and_scrapers_out() {
+    let service = Plan::new(RULES).open_files(256, 256).start();
+    let port = service.http_port();
+    let mut half = Vec::new();
+    for round in 0..20 {
+        for n in 0..if round == 0 { 64 } else { 4 } {
+            half.push(begin_call(&format!("127.0.1.{}", n % 4), port).await);
+        }
+        for path in ["/livez", "/readyz", "/metrics"] {
+            let answer = http::get(port, path, &[]);
+            assert_eq!(answer.map(|answer| answer.status).ok(), Some(200), "{path}, round {round}");
+        }
+    }
+    assert!(!is_open(&half[0]), "the oldest half request was closed");
+    assert!(is_open(&half[half.len() - 1]), "the last one stays");
+    assert_eq!(closed(&service, "http", "full"), 0);
 }

@@ -188,6 +188,31 @@ fn a_body_that_does_not_arrive_is_refused_and_counted() {
 }
 
 #[test]
+fn a_body_of_malformed_chunks_is_a_bad_request() {
+    let service = Ratelimitd::start(RULES);
+    let table = [
+        "-1\r\n{}\r\n0\r\n\r\n",
+        "2\n{}\n0\n\n",
+        "fffffffffffffffff\r\n{}\r\n0\r\n\r\n",
+        "2\r\n{}}}\r\n0\r\n\r\n",
+    ];
+    for chunks in table {
+        let mut client = http::connect(service.http_port()).expect("a connection");
+        let head = "POST /json HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+        client.write_all(format!("{head}{chunks}").as_bytes()).expect("an open connection");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("an answer, and the end");
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{chunks:?}: {answer}");
+        assert!(answer.contains("the message is malformed: the chunks of the body"), "{chunks:?}: {answer}");
+    }
+    let metrics = http::get(service.http_port(), "/metrics", &[]).expect("an answer").body;
+    for (kind, count) in [("invalid", 4), ("incomplete", 0)] {
+        let line = format!("ratelimitd_request_errors_total{{kind=\"{kind}\",transport=\"http\"}} {count}");
+        assert!(metrics.lines().any(|shown| shown == line), "{line} is not in\n{metrics}");
+    }
+}
+
+#[test]
 fn a_request_whose_headers_are_too_long_is_refused() {
     let service = Ratelimitd::start(RULES);
     let get = |bytes| http::get(service.http_port(), "/livez", &[("x-long", &"x".repeat(bytes))]);

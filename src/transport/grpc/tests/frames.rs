@@ -7,7 +7,7 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use super::*;
 use crate::transport::grpc::http2::connection::{MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_BYTES};
 use crate::transport::grpc::http2::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
-use crate::transport::grpc::socket::WRITE_TIMEOUT;
+use crate::transport::socket::WRITE_TIMEOUT;
 
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";

@@ -31,7 +31,6 @@ use super::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use super::service::GrpcOptions;
-use super::socket::ClientSocket;
 use super::turn::Turn;
 use super::worker::{other_services, runtime};
 use crate::clock::SystemClock;
@@ -40,6 +39,7 @@ use crate::limiter::{Limiter, Rulebook};
 use crate::store::memory::{MemoryOptions, MemoryStore};
 use crate::telemetry::metrics::{Metrics, Port, Transport};
 use crate::telemetry::traces::Tracer;
+use crate::transport::socket::ClientSocket;
 use crate::transport::{
     Admission, Bounds, ConnectionBounds, Failures, Handler, OnInvalid, Readiness, ResponseOptions,
     UnfinishedBytes,

@@ -44,7 +44,7 @@ fn tls_1_2_and_1_3_are_spoken_with_the_ciphers_of_envoyproxy_ratelimit() {
 }
 
 /// The certificate of a service, made by openssl. `key` makes the file `tls.key`.
-fn made_by_openssl(folder: &Path, key: &str, extensions: &str) -> Identity {
+pub(super) fn made_by_openssl(folder: &Path, key: &str, extensions: &str) -> Identity {
     let configuration = format!(
         "[req]\ndistinguished_name = name\nprompt = no\nx509_extensions = v3\n[name]\nCN = *\n[v3]\n{extensions}\n"
     );
@@ -57,7 +57,7 @@ fn made_by_openssl(folder: &Path, key: &str, extensions: &str) -> Identity {
 }
 
 /// As Envoy Gateway makes them: RSA, no extended key usage, `CN=*`, a name of two labels with a star.
-const ENVOY_GATEWAY: &str = "subjectAltName = DNS:*.envoy-gateway-system
+pub(super) const ENVOY_GATEWAY: &str = "subjectAltName = DNS:*.envoy-gateway-system
 keyUsage = digitalSignature, dataEncipherment, keyEncipherment, nonRepudiation
 basicConstraints = CA:FALSE";
 

@@ -193,6 +193,39 @@ async fn a_bad_new_file_keeps_the_old_certificates_and_is_told() {
 }
 
 #[tokio::test]
+async fn an_expired_certificate_does_not_replace_a_valid_one() {
+    let authority = Authority::new();
+    let caller = authority.certificate_for(&["caller"]);
+    let config = client(&[&authority], Some(&caller));
+    let until = |stem: &str, year: i32| {
+        let change = |certificate: &mut CertificateParams| {
+            certificate.not_before = rcgen::date_time_ymd(2019, 1, 1);
+            certificate.not_after = rcgen::date_time_ymd(year, 1, 1);
+        };
+        Contents::new(&authority.certificate(stem, &[SERVER_NAME], change), &[&authority])
+    };
+    let (valid, expired) = (until("valid", 2090), until("expired", 2021));
+    let mut secret = Secret::new(&valid);
+    let service = secret.plan().start();
+    secret.swap(&expired);
+    wait::expect("a failed reload", || reloads(&service, "failure") == 1);
+    expect_served(&service, &config, &valid, "an expired certificate").await;
+    let reason = "its certificate expired at 2021-01-01T00:00:00Z";
+    let log = service.log_with(reason);
+    assert!(log.lines().any(|line| line.contains(" ERROR ") && line.contains(reason)), "{log}");
+    let page = http::get(service.admin_port(), "/tls", &[]).expect("an answer").body;
+    assert!(page.contains(reason) && page.contains("\"valid_to\": \"2090-01-01T00:00:00Z\""), "{page}");
+    assert_eq!(reloads(&service, "success"), 0);
+
+    // Where the one in force has expired too, a later one may still be what the clients were told to accept.
+    let mut secret = Secret::new(&expired);
+    let service = secret.plan().start();
+    secret.swap(&until("expired later", 2022));
+    wait::expect("a reload", || reloads(&service, "success") == 1);
+    assert_eq!(reloads(&service, "failure"), 0);
+}
+
+#[tokio::test]
 async fn the_authorities_of_clients_are_replaced_too() {
     let (old, new) = (Authority::new(), Authority::new());
     let [old_client, new_client] = [&old, &new].map(|authority| {

@@ -68,6 +68,21 @@ impl Ratelimitd {
         value.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
+    /// The time on a CPU of each thread so far, in nanoseconds, with the thread's name.
+    pub fn cpu_by_thread(&self) -> Vec<(String, u64)> {
+        let threads =
+            std::fs::read_dir(format!("/proc/{}/task", self.daemon.id())).expect("the process runs");
+        let times = threads.filter_map(|thread| {
+            let path = thread.ok()?.path();
+            // Fails for a thread that has just ended.
+            let name = std::fs::read_to_string(path.join("comm")).ok()?;
+            let times = std::fs::read_to_string(path.join("schedstat")).ok()?;
+            let on_cpu = times.split(' ').next().and_then(|time| time.parse().ok()).expect("a number");
+            Some((name.trim_end().to_owned(), on_cpu))
+        });
+        times.collect()
+    }
+
     /// Ends the process at once (SIGKILL).
     pub fn kill(&mut self) {
         self.daemon.kill();

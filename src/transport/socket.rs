@@ -8,9 +8,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Sleep;
+use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-use crate::transport::listener::PortStream;
+use super::listener::PortStream;
 
 /// For a client that does not read from its socket.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -95,33 +96,60 @@ pub(super) enum DetachedSocket {
     Unix(std::os::unix::net::UnixStream),
 }
 
-impl MovableSocket {
-    /// Takes the socket off its runtime. Reads and writes fail until [`Self::attach`].
-    pub(super) fn detach(&mut self) -> io::Result<DetachedSocket> {
-        match self.0.take().ok_or(io::ErrorKind::NotConnected)?.stream {
-            Either::Left(stream) => stream.into_std().map(DetachedSocket::Tcp),
-            Either::Right(stream) => stream.into_std().map(DetachedSocket::Unix),
+/// A TLS session, and the socket that was taken from it.
+#[derive(Debug)]
+pub(super) struct DetachedSession {
+    socket: DetachedSocket,
+    session: Box<TlsStream<MovableSocket>>,
+}
+
+impl DetachedSocket {
+    /// Takes the socket of a connection off the current runtime.
+    pub(super) fn detach(stream: PortStream) -> io::Result<Self> {
+        match stream {
+            Either::Left(stream) => stream.into_std().map(Self::Tcp),
+            Either::Right(stream) => stream.into_std().map(Self::Unix),
         }
     }
 
     /// Registers the socket with the current runtime.
-    pub(super) fn attach(&mut self, socket: DetachedSocket) -> io::Result<()> {
-        let stream = match socket {
-            DetachedSocket::Tcp(stream) => Either::Left(TcpStream::from_std(stream)?),
-            DetachedSocket::Unix(stream) => Either::Right(UnixStream::from_std(stream)?),
-        };
-        self.0 = Some(ClientSocket::from(stream));
-        Ok(())
+    fn attach(self) -> io::Result<ClientSocket<PortStream>> {
+        Ok(ClientSocket::from(match self {
+            Self::Tcp(stream) => Either::Left(TcpStream::from_std(stream)?),
+            Self::Unix(stream) => Either::Right(UnixStream::from_std(stream)?),
+        }))
+    }
+}
+
+impl DetachedSession {
+    /// Takes the session off the current runtime.
+    pub(super) fn detach(session: TlsStream<MovableSocket>) -> io::Result<Self> {
+        let mut session = Box::new(session);
+        let socket = session.get_mut().0.detach()?;
+        Ok(Self { socket, session })
+    }
+
+    /// Registers the session with the current runtime.
+    pub(super) fn attach(self) -> io::Result<Box<TlsStream<MovableSocket>>> {
+        let Self { socket, mut session } = self;
+        *session.get_mut().0 = MovableSocket::attach(socket)?;
+        Ok(session)
+    }
+}
+
+impl MovableSocket {
+    /// Takes the socket off its runtime. Reads and writes fail from now on.
+    fn detach(&mut self) -> io::Result<DetachedSocket> {
+        DetachedSocket::detach(self.0.take().ok_or(io::ErrorKind::NotConnected)?.stream)
+    }
+
+    /// Registers the socket with the current runtime.
+    pub(super) fn attach(socket: DetachedSocket) -> io::Result<Self> {
+        socket.attach().map(|socket| Self(Some(socket)))
     }
 
     fn socket(&mut self) -> io::Result<Pin<&mut ClientSocket<PortStream>>> {
         self.0.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
-    }
-}
-
-impl From<PortStream> for MovableSocket {
-    fn from(stream: PortStream) -> Self {
-        Self(Some(ClientSocket::from(stream)))
     }
 }
 
@@ -196,13 +224,14 @@ mod tests {
         let (first, second) = (runtime(), runtime());
         let (mut client, mut server) = first.block_on(async {
             let (client, server) = connect().await;
-            (client, MovableSocket::from(PortStream::Left(server)))
+            let socket = DetachedSocket::detach(PortStream::Left(server)).expect("a socket");
+            (client, MovableSocket::attach(socket).expect("a socket"))
         });
         let stream = server.detach().expect("a socket");
         let error = second.block_on(server.write_all(b"lost")).expect_err("no socket");
         assert_eq!(error.kind(), io::ErrorKind::NotConnected);
         second.block_on(async {
-            server.attach(stream).expect("a socket");
+            let mut server = MovableSocket::attach(stream).expect("a socket");
             server.write_all(b"kept").await.expect("an open connection");
         });
         let mut received = [0; 4];

@@ -1,0 +1,118 @@
+//! The thread of the TLS handshakes, for all ports. An RSA signature takes a millisecond, and clients can ask for any
+//! number of them: on a thread that serves anything else they would delay it, health and metrics too.
+
+use std::io;
+use std::thread::{self, JoinHandle};
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// The kernel shows at most 15 bytes.
+const THREAD_NAME: &str = "tls-handshakes";
+/// After this many polls of tasks the thread looks for what has arrived on its sockets. A poll may take milliseconds,
+/// and a client that could finish its handshake holds a place meanwhile.
+const EVENT_INTERVAL: u32 = 1;
+
+/// Why TLS handshakes cannot be done.
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeThreadError {
+    #[error("it cannot be started: {0}")]
+    Start(#[source] io::Error),
+    #[error("it panicked")]
+    Panicked,
+    #[error("it ended, and was not told to stop")]
+    Ended,
+}
+
+/// A thread with a runtime for handshakes. Told to stop when it is dropped.
+#[derive(Debug)]
+pub struct HandshakeThread {
+    runtime: Handle,
+    thread: JoinHandle<()>,
+    /// Resolves when the thread ends.
+    ended: oneshot::Receiver<()>,
+    stop: DropGuard,
+}
+
+impl HandshakeThread {
+    /// # Errors
+    /// When the system gives no thread, or no runtime can be built.
+    pub fn start() -> Result<Self, HandshakeThreadError> {
+        Self::start_with(CancellationToken::cancelled_owned)
+    }
+
+    /// The thread runs until the future that `work` makes of the token of its stop is ready.
+    fn start_with<T>(
+        work: impl FnOnce(CancellationToken) -> T + Send + 'static,
+    ) -> Result<Self, HandshakeThreadError>
+    where
+        T: Future<Output = ()>,
+    {
+        let runtime = Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build();
+        let runtime = runtime.map_err(HandshakeThreadError::Start)?;
+        let (handle, stop) = (runtime.handle().clone(), CancellationToken::new());
+        let (ends, ended) = oneshot::channel();
+        let stopped = stop.clone();
+        let run = move || {
+            // Dropped at the end, after a panic too.
+            let _ends: oneshot::Sender<()> = ends;
+            // Handshakes that are not finished end with the runtime.
+            runtime.block_on(work(stopped));
+        };
+        let thread = thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(run);
+        let thread = thread.map_err(HandshakeThreadError::Start)?;
+        Ok(Self { runtime: handle, thread, ended, stop: stop.drop_guard() })
+    }
+
+    /// Where the handshakes are spawned.
+    #[must_use]
+    pub fn runtime(&self) -> Handle {
+        self.runtime.clone()
+    }
+
+    /// Waits until `stop`, then ends and joins the thread.
+    ///
+    /// # Errors
+    /// When the thread ends before it is told to stop.
+    pub async fn run(self, stop: &CancellationToken) -> Result<(), HandshakeThreadError> {
+        let Self { thread, mut ended, stop: told, .. } = self;
+        let is_early = stop.run_until_cancelled(&mut ended).await.is_some();
+        drop(told);
+        if !is_early {
+            // An error: the thread drops its half.
+            let _ = ended.await;
+        }
+        // Does not block: the thread has nothing left to do.
+        match thread.join() {
+            Err(_) => Err(HandshakeThreadError::Panicked),
+            Ok(()) if is_early => Err(HandshakeThreadError::Ended),
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_thread_ends_when_it_is_told_to() {
+        let thread = HandshakeThread::start().expect("a thread");
+        let named = thread.runtime().spawn(async { thread::current().name().map(str::to_owned) });
+        assert_eq!(named.await.expect("no panic").as_deref(), Some(THREAD_NAME));
+        let stop = CancellationToken::new();
+        stop.cancel();
+        thread.run(&stop).await.expect("it was told to stop");
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_ends_by_itself_is_an_error_with_the_reason() {
+        let stop = CancellationToken::new();
+        let ended = HandshakeThread::start_with(async |_| {}).expect("a thread").run(&stop).await;
+        assert!(matches!(ended, Err(HandshakeThreadError::Ended)), "{ended:?}");
+        let panicking = HandshakeThread::start_with(async |_| panic!("as if by mistake"));
+        let ended = panicking.expect("a thread").run(&stop).await;
+        assert!(matches!(ended, Err(HandshakeThreadError::Panicked)), "{ended:?}");
+    }
+}
