@@ -97,6 +97,20 @@ async fn each_connection_has_its_share_of_the_decisions() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn connections_without_calls_have_no_share_of_the_decisions() {
+    let server = SlowServer::new();
+    let (busy, _) = server.connect().await;
+    let _calls = call(&busy, 2 * DECISIONS_AT_ONCE).await;
+    let mut idle = Vec::new();
+    for _ in 0..300 {
+        idle.push(server.connect().await);
+    }
+    let (quiet, _) = server.connect().await;
+    let _others = call(&quiet, DECISIONS_AT_ONCE).await;
+    assert_eq!(server.asked().await, DECISIONS_AT_ONCE + DECISIONS_AT_ONCE / 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_that_its_client_resets_before_it_starts_is_not_decided() {
     let server = SlowServer::new();
     let (client, _) = server.connect().await;
