@@ -1,4 +1,4 @@
-//! Serves one connection: the end of the connection by age or at the stop.
+//! Serves one connection: the end of the connection by age, at the stop, or in favour of others.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -13,10 +13,12 @@ use tonic::service::Routes;
 use super::call::DecisionCalls;
 use super::dispatch::Dispatch;
 use super::http2::connection::{ConnectionEnd, Http2Connection};
+use super::idle_watch::IdleWatch;
 use super::open_calls::{ConnectionCalls, WorkerCalls};
 use super::service::GrpcOptions;
 use super::turn::Turn;
 use crate::engine::Store;
+use crate::transport::admission::Admitted;
 
 /// Time for a client without undecided calls to take its answers and to acknowledge the GOAWAY.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
@@ -31,8 +33,9 @@ pub(super) struct ConnectionServer<S> {
 }
 
 impl<S: Store + 'static> ConnectionServer<S> {
-    /// Serves `io` until the client closes it, or until it is too old or the server stops; then finishes its calls.
-    pub(super) async fn serve<I>(self: Arc<Self>, io: I, turn: Turn)
+    /// Serves `io` until the client closes it, or until it is too old, its place is needed, or the server stops; then
+    /// finishes its calls.
+    pub(super) async fn serve<I>(self: Arc<Self>, io: I, turn: Turn, place: Arc<Admitted>)
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
@@ -44,8 +47,11 @@ impl<S: Store + 'static> ConnectionServer<S> {
             calls: Arc::clone(&calls),
             closing: closing.clone(),
         };
-        let mut connection = pin!(Http2Connection::new(io, dispatch, Arc::clone(&calls)));
-        let ended = match select(in_turns(connection.as_mut(), &turn), pin!(self.stop_or_age())).await {
+        let idle = IdleWatch::new(place, closing.clone());
+        let mut connection =
+            pin!(Http2Connection::new(io, dispatch, Arc::clone(&calls), idle));
+        let closes = pin!(self.age_or_closing(&closing));
+        let ended = match select(in_turns(connection.as_mut(), &turn), closes).await {
             Either::Left((ended, _)) => Some(ended),
             Either::Right(_) => None,
         };
@@ -62,12 +68,12 @@ impl<S: Store + 'static> ConnectionServer<S> {
         }
     }
 
-    async fn stop_or_age(&self) {
+    async fn age_or_closing(&self, closing: &CancellationToken) {
         match self.options.max_connection_age {
             Some(age) => {
-                self.stop.run_until_cancelled(tokio::time::sleep(age)).await;
+                closing.run_until_cancelled(tokio::time::sleep(age)).await;
             }
-            None => self.stop.cancelled().await,
+            None => closing.cancelled().await,
         }
     }
 }

@@ -14,6 +14,7 @@ mod encoded_answer;
 mod field_count;
 mod health;
 mod http2;
+mod idle_watch;
 mod message;
 mod open_calls;
 pub mod pb;

@@ -128,16 +128,16 @@ fn spawn_connection<S: Store + 'static>(
 ) {
     match connection {
         WorkerConnection::Tcp(connection) => {
-            let turn = connection.turn();
-            open.spawn(server.serve(connection, turn));
+            let (turn, place) = (connection.turn(), connection.place());
+            open.spawn(server.serve(connection, turn, place));
         }
         WorkerConnection::Unix(connection) => {
-            let turn = connection.turn();
-            open.spawn(server.serve(connection, turn));
+            let (turn, place) = (connection.turn(), connection.place());
+            open.spawn(server.serve(connection, turn, place));
         }
         WorkerConnection::Tls(connection) => {
-            let turn = connection.turn();
-            open.spawn(server.serve(connection, turn));
+            let (turn, place) = (connection.turn(), connection.place());
+            open.spawn(server.serve(connection, turn, place));
         }
     }
 }

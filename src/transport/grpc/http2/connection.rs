@@ -20,6 +20,7 @@ use super::deadline::time_limit;
 use super::held_calls::{HeldCall, HeldCalls};
 use super::keep_alive::{KEEPALIVE_TIMEOUT, KeepAlive};
 use super::request_body::RequestBody;
+use crate::transport::grpc::idle_watch::IdleWatch;
 use crate::transport::grpc::open_calls::ConnectionCalls;
 
 /// Envoy opens one connection per worker thread and allows 1,024 calls at once on each.
@@ -57,7 +58,8 @@ pub(in crate::transport::grpc) struct Http2Connection<I, C> {
 }
 
 enum State<I> {
-    Handshake(Handshake<I, Bytes>),
+    /// The watch is taken at the end of the handshake.
+    Handshake(Handshake<I, Bytes>, Option<IdleWatch>),
     Open(AcceptingConnection<I>),
 }
 
@@ -84,10 +86,16 @@ where
     I: AsyncRead + AsyncWrite + Unpin,
     C: CallStarter + Unpin,
 {
-    pub(in crate::transport::grpc) fn new(io: I, starter: C, counts: Arc<ConnectionCalls>) -> Self {
+    pub(in crate::transport::grpc) fn new(
+        io: I,
+        starter: C,
+        counts: Arc<ConnectionCalls>,
+        idle: IdleWatch,
+    ) -> Self {
         let held = HeldCalls::new(counts.hold_at_most());
         let calls = AcceptedCalls { starter, counts, accepted: Vec::new(), held, decision: None };
-        Self { state: State::Handshake(builder().handshake(io)), calls, is_closing: false }
+        let state = State::Handshake(builder().handshake(io), Some(idle));
+        Self { state, calls, is_closing: false }
     }
 
     /// Sends GOAWAY: the client may finish its calls, and then the connection ends.
@@ -106,18 +114,18 @@ impl<I: AsyncRead + AsyncWrite + Unpin> State<I> {
         is_closing: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<&mut AcceptingConnection<I>, ConnectionEnd>> {
-        if let Self::Handshake(handshake) = self {
+        if let Self::Handshake(handshake, idle) = self {
             let mut connection = ready!(Pin::new(handshake).poll(cx))?;
             if is_closing {
                 connection.graceful_shutdown();
             }
-            let keep_alive = KeepAlive::new(connection.ping_pong());
+            let keep_alive = KeepAlive::new(connection.ping_pong(), idle.take());
             *self = Self::Open(AcceptingConnection { connection, keep_alive, is_unanswered: false });
         }
         match self {
             Self::Open(open) => Poll::Ready(Ok(open)),
             // Does not occur: the handshake is over.
-            Self::Handshake(_) => Poll::Pending,
+            Self::Handshake(..) => Poll::Pending,
         }
     }
 }
