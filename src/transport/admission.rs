@@ -115,6 +115,11 @@ impl Admission {
             CloseReason::Idle => {
                 tracing::warn!(port, connections, "idle connections closed in favour of new ones");
             }
+            CloseReason::LeakedStreams => tracing::warn!(
+                port,
+                connections,
+                "connections closed: their clients reset too many calls whose answers they do not take"
+            ),
             CloseReason::Handoff => {
                 tracing::warn!(port, connections, "connections refused: their worker does not take them");
             }
@@ -126,6 +131,11 @@ impl Admission {
 }
 
 impl Admitted {
+    /// Counts and logs the connection as one that is closed.
+    pub(super) fn record_close(&self, reason: CloseReason) {
+        self.admission.record(reason, None);
+    }
+
     /// The connection may be closed when the port is nearly full. Returns its number among those that may.
     pub(super) fn become_idle(&self, connection: IdleConnection) -> u64 {
         let ticket = self.admission.0.open.lock().idle.insert(self.address, connection);

@@ -18,6 +18,7 @@ use super::open_calls::{ConnectionCalls, WorkerCalls};
 use super::service::GrpcOptions;
 use super::turn::Turn;
 use crate::engine::Store;
+use crate::telemetry::metrics::CloseReason;
 use crate::transport::admission::Admitted;
 
 /// Time for a client without undecided calls to take its answers and to acknowledge the GOAWAY.
@@ -47,9 +48,9 @@ impl<S: Store + 'static> ConnectionServer<S> {
             calls: Arc::clone(&calls),
             closing: closing.clone(),
         };
-        let idle = IdleWatch::new(place, closing.clone());
+        let idle = IdleWatch::new(Arc::clone(&place), closing.clone());
         let mut connection =
-            pin!(Http2Connection::new(io, dispatch, Arc::clone(&calls), idle));
+            pin!(Http2Connection::new(io, dispatch, Arc::clone(&calls), idle, closing.clone()));
         let closes = pin!(self.age_or_closing(&closing));
         let ended = match select(in_turns(connection.as_mut(), &turn), closes).await {
             Either::Left((ended, _)) => Some(ended),
@@ -59,6 +60,9 @@ impl<S: Store + 'static> ConnectionServer<S> {
             Some(ended) => ended,
             None => {
                 closing.cancel();
+                if connection.has_leaked_many_streams() {
+                    place.record_close(CloseReason::LeakedStreams);
+                }
                 connection.close_gracefully();
                 finish(in_turns(connection, &turn), &calls, self.options.finish_within).await
             }

@@ -184,6 +184,11 @@ impl ConnectionCalls {
         UndecidedCall { calls: Arc::clone(self), waits_for_store }
     }
 
+    /// How many calls of the connection are open.
+    pub(super) fn open_calls(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
     pub(super) fn has_undecided(&self) -> bool {
         self.undecided.load(Ordering::Relaxed) > 0
     }

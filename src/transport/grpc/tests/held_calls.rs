@@ -137,6 +137,26 @@ async fn calls_start_when_those_before_them_are_reset() {
     assert_eq!(server.asked().await, DECISIONS_AT_ONCE + 20);
 }
 
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_reset_while_they_wait_do_not_end_their_connection() {
+    let server = SlowServer::new();
+    let (client, served) = server.connect().await;
+    for _ in 0..20 {
+        let mut calls = call(&client, 2 * DECISIONS_AT_ONCE).await;
+        tokio::time::sleep(SETTLE).await;
+        // Half of those that wait for the store, and half of those that are held.
+        let mut number = 0;
+        calls.retain(|_| {
+            number += 1;
+            number % 2 == 0
+        });
+        tokio::time::sleep(SETTLE).await;
+        server.answer(calls.len());
+        assert!(statuses(calls).await.iter().all(|status| status == "14"));
+    }
+    assert!(!served.is_finished());
+}
+
 /// The client opens calls and resets them: HTTP/2 lets it open as many again.
 #[tokio::test(start_paused = true)]
 async fn calls_that_were_reset_do_not_fill_the_memory() {

@@ -2,8 +2,10 @@
 
 mod callers;
 mod frames;
+mod h2_leak;
 mod held_calls;
 mod idle;
+mod leaked_streams;
 mod tonic_twin;
 
 use std::num::NonZeroUsize;
