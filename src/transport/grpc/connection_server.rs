@@ -15,6 +15,7 @@ use super::dispatch::Dispatch;
 use super::http2::connection::{ConnectionEnd, Http2Connection};
 use super::idle_watch::IdleWatch;
 use super::open_calls::{ConnectionCalls, WorkerCalls};
+use super::open_streams::OpenStreams;
 use super::service::GrpcOptions;
 use super::turn::Turn;
 use crate::engine::Store;
@@ -29,6 +30,8 @@ pub(super) struct ConnectionServer<S> {
     pub(super) decisions: Arc<DecisionCalls<S>>,
     pub(super) routes: Routes,
     pub(super) calls: WorkerCalls,
+    /// Shared with the other workers.
+    pub(super) streams: OpenStreams,
     pub(super) options: GrpcOptions,
     pub(super) stop: CancellationToken,
 }
@@ -46,6 +49,7 @@ impl<S: Store + 'static> ConnectionServer<S> {
             decisions: Arc::clone(&self.decisions),
             routes: self.routes.clone(),
             calls: Arc::clone(&calls),
+            streams: self.streams.connect(),
             closing: closing.clone(),
         };
         let idle = IdleWatch::new(Arc::clone(&place), closing.clone());

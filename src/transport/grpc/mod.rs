@@ -17,6 +17,7 @@ mod http2;
 mod idle_watch;
 mod message;
 mod open_calls;
+mod open_streams;
 pub mod pb;
 mod server;
 mod service;

@@ -57,7 +57,7 @@ async fn a_stream_above_the_bound_of_its_connection_is_refused() {
     let server = server(2 * CALLS, &metrics, &stop);
     let (client, served) = connect().await;
     // The client opens all streams before it knows the bound.
-    let mut streams = send_calls(client, CALLS, REFLECTION, &Bytes::new()).await;
+    let mut streams = send_calls(client, CALLS, call::PATH, &Bytes::new()).await;
     let (turn, place) = (served.turn(), served.place());
     spawn(server.serve(served, turn, place));
     let refused = streams.pop().expect("calls").response.await.expect_err("one too many");

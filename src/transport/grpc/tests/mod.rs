@@ -30,6 +30,7 @@ use super::http2::CALL_TIMEOUT;
 use super::http2::connection::MAX_CONCURRENT_STREAMS;
 use super::message::MessageBounds;
 use super::open_calls::{CallBounds, WorkerCalls};
+use super::open_streams::OpenStreams;
 use super::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -109,6 +110,7 @@ fn server_of<S: Store + 'static>(
             handler.failures.clone(),
             handler.meter.clone(),
         ),
+        streams: OpenStreams::default(),
         decisions: Arc::new(DecisionCalls { handler, bounds }),
         routes: other_services(Readiness::not_ready(&[])).expect("a valid description of the services"),
         options,
