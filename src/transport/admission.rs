@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::idle::{IdleConnection, IdleConnections};
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::{CloseReason, ConnectionMeter, Port};
 
@@ -37,7 +38,11 @@ struct PortConnections {
 struct OpenCounts {
     total: usize,
     by_address: HashMap<IpAddr, usize>,
+    idle: IdleConnections,
 }
+
+/// Idle connections leave this part of the places free.
+const FREE_PART: usize = 16;
 
 /// Counts one connection until it is dropped.
 #[derive(Debug)]
@@ -56,6 +61,12 @@ impl Admission {
 
     /// Counts a connection of `client` unless a bound forbids it.
     pub(super) fn admit(&self, client: IpAddr) -> Result<Admitted, CloseReason> {
+        let admitted = self.count(client)?;
+        self.keep_places_free();
+        Ok(admitted)
+    }
+
+    fn count(&self, client: IpAddr) -> Result<Admitted, CloseReason> {
         let address = network(client);
         let ConnectionBounds { total, per_address } = self.0.bounds;
         let open = &mut *self.0.open.lock();
@@ -70,6 +81,20 @@ impl Admission {
         open.total += 1;
         open.by_address.insert(address, from_address + 1);
         Ok(Admitted { admission: self.clone(), address })
+    }
+
+    /// Closes idle connections as long as there are some and too few places are free.
+    fn keep_places_free(&self) {
+        let total = self.0.bounds.total;
+        let next_to_close = || {
+            let open = &mut *self.0.open.lock();
+            let stays = open.total.saturating_sub(open.idle.closing());
+            (stays > total - total / FREE_PART).then(|| open.idle.next_to_close()).flatten()
+        };
+        while let Some(closing) = next_to_close() {
+            closing.cancel();
+            self.record(CloseReason::Idle, None);
+        }
     }
 
     /// Counts and logs a connection that is closed, or that could not be accepted because of `cause`.
@@ -90,6 +115,11 @@ impl Admission {
             CloseReason::Idle => {
                 tracing::warn!(port, connections, "idle connections closed in favour of new ones");
             }
+            CloseReason::LeakedStreams => tracing::warn!(
+                port,
+                connections,
+                "connections closed: their clients reset too many calls whose answers they do not take"
+            ),
             CloseReason::Handoff => {
                 tracing::warn!(port, connections, "connections refused: their worker does not take them");
             }
@@ -97,6 +127,24 @@ impl Admission {
                 tracing::warn!(port, connections, error, "connections cannot be accepted, retrying");
             }
         }
+    }
+}
+
+impl Admitted {
+    /// Counts and logs the connection as one that is closed.
+    pub(super) fn record_close(&self, reason: CloseReason) {
+        self.admission.record(reason, None);
+    }
+
+    /// The connection may be closed when the port is nearly full. Returns its number among those that may.
+    pub(super) fn become_idle(&self, connection: IdleConnection) -> u64 {
+        let ticket = self.admission.0.open.lock().idle.insert(self.address, connection);
+        self.admission.keep_places_free();
+        ticket
+    }
+
+    pub(super) fn end_idleness(&self, ticket: u64) {
+        self.admission.0.open.lock().idle.remove(self.address, ticket);
     }
 }
 

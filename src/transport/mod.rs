@@ -13,6 +13,7 @@ pub mod grpc;
 mod handler;
 mod headers;
 pub mod http;
+mod idle;
 mod listener;
 mod message_error;
 mod metadata;

@@ -36,6 +36,8 @@ pub enum CloseReason {
     Address,
     /// The connection was idle for the longest time, and a new one needed its place.
     Idle,
+    /// The client resets calls whose answers wait for it, which takes memory.
+    LeakedStreams,
     /// The gRPC worker does not take connections.
     Handoff,
     /// The system gives no connection: usually too few file descriptors.
@@ -43,13 +45,15 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    pub const ALL: [Self; 5] = [Self::Full, Self::Address, Self::Idle, Self::Handoff, Self::Accept];
+    pub const ALL: [Self; 6] =
+        [Self::Full, Self::Address, Self::Idle, Self::LeakedStreams, Self::Handoff, Self::Accept];
 
     fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
             Self::Address => "address",
             Self::Idle => "idle",
+            Self::LeakedStreams => "leaked_streams",
             Self::Handoff => "handoff",
             Self::Accept => "accept",
         }

@@ -26,7 +26,7 @@ pub(super) struct OpenConnections(Arc<AtomicUsize>);
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     worker: OpenConnections,
-    _port: Admitted,
+    place: Arc<Admitted>,
 }
 
 impl OpenConnections {
@@ -36,7 +36,7 @@ impl OpenConnections {
 
     pub(super) fn acquire(&self, port: Admitted) -> ConnectionPermit {
         self.0.fetch_add(1, Ordering::Relaxed);
-        ConnectionPermit { worker: self.clone(), _port: port }
+        ConnectionPermit { worker: self.clone(), place: Arc::new(port) }
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Connection<S> {
     stream: S,
     preface: Preface,
     turn: Turn,
-    _permit: ConnectionPermit,
+    permit: ConnectionPermit,
 }
 
 /// A connection of each kind. They are types of their own, so that clear text does not pay for TLS.
@@ -141,11 +141,16 @@ impl<S> Connection<S> {
             }
         });
         let preface = Preface::Pending { bytes: PREFACE_BYTES, timeout };
-        Self { stream, preface, turn: Turn::default(), _permit: permit }
+        Self { stream, preface, turn: Turn::default(), permit }
     }
 
     pub(super) fn turn(&self) -> Turn {
         self.turn.clone()
+    }
+
+    /// The place of the connection on its port.
+    pub(super) fn place(&self) -> Arc<Admitted> {
+        Arc::clone(&self.permit.place)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Serves one connection: the end of the connection by age or at the stop.
+//! Serves one connection: the end of the connection by age, at the stop, or in favour of others.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -13,10 +13,14 @@ use tonic::service::Routes;
 use super::call::DecisionCalls;
 use super::dispatch::Dispatch;
 use super::http2::connection::{ConnectionEnd, Http2Connection};
+use super::idle_watch::IdleWatch;
 use super::open_calls::{ConnectionCalls, WorkerCalls};
+use super::open_streams::OpenStreams;
 use super::service::GrpcOptions;
 use super::turn::Turn;
 use crate::engine::Store;
+use crate::telemetry::metrics::CloseReason;
+use crate::transport::admission::Admitted;
 
 /// Time for a client without undecided calls to take its answers and to acknowledge the GOAWAY.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
@@ -26,13 +30,16 @@ pub(super) struct ConnectionServer<S> {
     pub(super) decisions: Arc<DecisionCalls<S>>,
     pub(super) routes: Routes,
     pub(super) calls: WorkerCalls,
+    /// Shared with the other workers.
+    pub(super) streams: OpenStreams,
     pub(super) options: GrpcOptions,
     pub(super) stop: CancellationToken,
 }
 
 impl<S: Store + 'static> ConnectionServer<S> {
-    /// Serves `io` until the client closes it, or until it is too old or the server stops; then finishes its calls.
-    pub(super) async fn serve<I>(self: Arc<Self>, io: I, turn: Turn)
+    /// Serves `io` until the client closes it, or until it is too old, its place is needed, or the server stops; then
+    /// finishes its calls.
+    pub(super) async fn serve<I>(self: Arc<Self>, io: I, turn: Turn, place: Arc<Admitted>)
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
@@ -42,10 +49,14 @@ impl<S: Store + 'static> ConnectionServer<S> {
             decisions: Arc::clone(&self.decisions),
             routes: self.routes.clone(),
             calls: Arc::clone(&calls),
+            streams: self.streams.connect(),
             closing: closing.clone(),
         };
-        let mut connection = pin!(Http2Connection::new(io, dispatch, Arc::clone(&calls)));
-        let ended = match select(in_turns(connection.as_mut(), &turn), pin!(self.stop_or_age())).await {
+        let idle = IdleWatch::new(Arc::clone(&place), closing.clone());
+        let mut connection =
+            pin!(Http2Connection::new(io, dispatch, Arc::clone(&calls), idle, closing.clone()));
+        let closes = pin!(self.age_or_closing(&closing));
+        let ended = match select(in_turns(connection.as_mut(), &turn), closes).await {
             Either::Left((ended, _)) => Some(ended),
             Either::Right(_) => None,
         };
@@ -53,6 +64,9 @@ impl<S: Store + 'static> ConnectionServer<S> {
             Some(ended) => ended,
             None => {
                 closing.cancel();
+                if connection.has_leaked_many_streams() {
+                    place.record_close(CloseReason::LeakedStreams);
+                }
                 connection.close_gracefully();
                 finish(in_turns(connection, &turn), &calls, self.options.finish_within).await
             }
@@ -62,12 +76,12 @@ impl<S: Store + 'static> ConnectionServer<S> {
         }
     }
 
-    async fn stop_or_age(&self) {
+    async fn age_or_closing(&self, closing: &CancellationToken) {
         match self.options.max_connection_age {
             Some(age) => {
-                self.stop.run_until_cancelled(tokio::time::sleep(age)).await;
+                closing.run_until_cancelled(tokio::time::sleep(age)).await;
             }
-            None => self.stop.cancelled().await,
+            None => closing.cancelled().await,
         }
     }
 }

@@ -14,6 +14,7 @@ use super::call::{self, DecisionCalls};
 use super::http2::calls::{Answer, CallStarter, StartedCall};
 use super::http2::request_body::RequestBody;
 use super::open_calls::ConnectionCalls;
+use super::open_streams::{ConnectionStreams, OpenStream, StreamKind};
 use super::stream_body::StreamBody;
 use crate::engine::Store;
 use crate::telemetry::traces::SpannedCall;
@@ -21,18 +22,12 @@ use crate::transport::{DecisionCallError, MessageError};
 
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 
-/// Calls that last until the client ends them.
-const STREAMS: [&str; 3] = [
-    "/grpc.health.v1.Health/Watch",
-    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-];
-
 /// The calls of one connection.
 pub(super) struct Dispatch<S> {
     pub(super) decisions: Arc<DecisionCalls<S>>,
     pub(super) routes: Routes,
     pub(super) calls: Arc<ConnectionCalls>,
+    pub(super) streams: ConnectionStreams,
     /// Cancelled when the connection is to be closed.
     pub(super) closing: CancellationToken,
 }
@@ -47,8 +42,7 @@ impl<S: Store + 'static> CallStarter for Dispatch<S> {
             return StartedCall::Answered(self.refusal());
         }
         if path != call::PATH {
-            let is_stream = STREAMS.contains(&path);
-            return StartedCall::Routed { response: self.response(request), is_stream };
+            return self.start_routed(request);
         }
         let span = self.decisions.handler.tracer.start_call(SpannedCall::ShouldRateLimit, request.headers());
         Arc::clone(&self.decisions).start(request.into_body(), self.calls.caller(), span)
@@ -56,7 +50,20 @@ impl<S: Store + 'static> CallStarter for Dispatch<S> {
 }
 
 impl<S: Store + 'static> Dispatch<S> {
-    fn response(&self, request: Request<RequestBody>) -> BoxFuture<'static, Response<StreamBody>> {
+    fn start_routed<F>(&self, request: Request<RequestBody>) -> StartedCall<F> {
+        let kind = StreamKind::of_path(request.uri().path());
+        let stream = kind.and_then(|kind| self.streams.open(kind));
+        if kind.is_some() && stream.is_none() {
+            return StartedCall::Answered(self.refusal());
+        }
+        StartedCall::Routed { is_stream: kind.is_some(), response: self.response(request, stream) }
+    }
+
+    fn response(
+        &self,
+        request: Request<RequestBody>,
+        stream: Option<OpenStream>,
+    ) -> BoxFuture<'static, Response<StreamBody>> {
         let is_health_check = request.uri().path() == HEALTH_CHECK;
         let answered = self.routes.clone().call(request);
         let (closing, decisions) = (self.closing.clone(), Arc::clone(&self.decisions));
@@ -64,7 +71,7 @@ impl<S: Store + 'static> Dispatch<S> {
             let timer = is_health_check.then(|| decisions.handler.meter.start_health_check());
             let Ok(response) = answered.await;
             drop(timer);
-            response.map(|body| StreamBody::new(body, closing))
+            response.map(|body| StreamBody::new(body, closing, stream))
         })
     }
 

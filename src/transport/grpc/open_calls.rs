@@ -19,15 +19,22 @@ pub(super) struct WorkerCalls(Arc<WorkerCounts>);
 
 #[derive(Debug)]
 struct WorkerCounts {
-    open: AtomicUsize,
+    open: CallCount,
     /// Decisions that wait for their store.
-    waiting: AtomicUsize,
-    connections: AtomicUsize,
+    waiting: CallCount,
     /// How many connections there have been.
     accepted: AtomicU32,
     bounds: CallBounds,
     failures: Failures,
     meter: RequestMeter,
+}
+
+/// Calls of one kind.
+#[derive(Debug, Default)]
+struct CallCount {
+    calls: AtomicUsize,
+    /// The connections that have such calls.
+    connections: AtomicUsize,
 }
 
 /// The bounds of the calls of one worker.
@@ -69,9 +76,8 @@ pub(super) struct UndecidedCall {
 impl WorkerCalls {
     pub(super) fn new(bounds: CallBounds, failures: Failures, meter: RequestMeter) -> Self {
         Self(Arc::new(WorkerCounts {
-            open: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
-            connections: AtomicUsize::new(0),
+            open: CallCount::default(),
+            waiting: CallCount::default(),
             accepted: AtomicU32::new(0),
             bounds,
             failures,
@@ -82,12 +88,11 @@ impl WorkerCalls {
     /// How many calls are open.
     #[cfg(test)]
     pub(super) fn open(&self) -> usize {
-        self.0.open.load(Ordering::Relaxed)
+        self.0.open.calls.load(Ordering::Relaxed)
     }
 
-    /// Counts a connection until the result is dropped.
+    /// A connection without calls.
     pub(super) fn connect(&self) -> Arc<ConnectionCalls> {
-        self.0.connections.fetch_add(1, Ordering::Relaxed);
         Arc::new(ConnectionCalls {
             worker: self.clone(),
             caller: Caller(self.0.accepted.fetch_add(1, Ordering::Relaxed)),
@@ -99,16 +104,31 @@ impl WorkerCalls {
     }
 }
 
-impl WorkerCounts {
-    /// Whether a connection that has `own` of all the worker's calls may have another one. When the bound is reached,
-    /// each connection still has its equal share of it, so a connection with many calls does not take the place of the
-    /// others.
-    fn has_room(&self, all: &AtomicUsize, own: &AtomicUsize, bound: usize) -> bool {
-        if all.load(Ordering::Relaxed) < bound {
+impl CallCount {
+    /// Whether a connection that has `own` of these calls may have another one. When the bound is reached, each
+    /// connection with such calls still has its equal share of it, so a connection with many calls does not take the
+    /// place of the others.
+    fn has_room(&self, own: &AtomicUsize, bound: usize) -> bool {
+        if self.calls.load(Ordering::Relaxed) < bound {
             return true;
         }
         let share = bound / self.connections.load(Ordering::Relaxed).max(1);
         own.load(Ordering::Relaxed) < share.max(1)
+    }
+
+    /// Adds a call to those of the connection, `own`.
+    fn add(&self, own: &AtomicUsize) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if own.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.connections.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn remove(&self, own: &AtomicUsize) {
+        self.calls.fetch_sub(1, Ordering::Relaxed);
+        if own.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -116,18 +136,18 @@ impl ConnectionCalls {
     /// Whether the connection may open another call.
     pub(super) fn has_room(&self) -> bool {
         let worker = &*self.worker.0;
-        worker.has_room(&worker.open, &self.open, worker.bounds.open)
+        worker.open.has_room(&self.open, worker.bounds.open)
     }
 
     /// Whether another decision of the connection may wait for its store. If not, some of the connection wait.
     pub(super) fn may_decide(&self) -> bool {
         let worker = &*self.worker.0;
-        worker.has_room(&worker.waiting, &self.waiting, worker.bounds.decisions_at_once)
+        worker.waiting.has_room(&self.waiting, worker.bounds.decisions_at_once)
     }
 
     /// Whether fewer decisions of the worker wait for its store than it takes at once.
     pub(super) fn store_has_room(&self) -> bool {
-        self.worker.0.waiting.load(Ordering::Relaxed) < self.worker.0.bounds.decisions_at_once
+        self.worker.0.waiting.calls.load(Ordering::Relaxed) < self.worker.0.bounds.decisions_at_once
     }
 
     /// Counts a call that is held.
@@ -151,8 +171,7 @@ impl ConnectionCalls {
     }
 
     pub(super) fn open(self: &Arc<Self>) -> OpenCall {
-        self.open.fetch_add(1, Ordering::Relaxed);
-        self.worker.0.open.fetch_add(1, Ordering::Relaxed);
+        self.worker.0.open.add(&self.open);
         OpenCall(Arc::clone(self))
     }
 
@@ -160,10 +179,14 @@ impl ConnectionCalls {
     pub(super) fn decide(self: &Arc<Self>, waits_for_store: bool) -> UndecidedCall {
         self.undecided.fetch_add(1, Ordering::Relaxed);
         if waits_for_store {
-            self.waiting.fetch_add(1, Ordering::Relaxed);
-            self.worker.0.waiting.fetch_add(1, Ordering::Relaxed);
+            self.worker.0.waiting.add(&self.waiting);
         }
         UndecidedCall { calls: Arc::clone(self), waits_for_store }
+    }
+
+    /// How many calls of the connection are open.
+    pub(super) fn open_calls(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
     }
 
     pub(super) fn has_undecided(&self) -> bool {
@@ -185,8 +208,7 @@ impl OpenCall {
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
-        self.0.worker.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.worker.0.open.remove(&self.0.open);
     }
 }
 
@@ -194,16 +216,9 @@ impl Drop for UndecidedCall {
     fn drop(&mut self) {
         self.calls.undecided.fetch_sub(1, Ordering::Relaxed);
         if self.waits_for_store {
-            self.calls.waiting.fetch_sub(1, Ordering::Relaxed);
-            self.calls.worker.0.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.calls.worker.0.waiting.remove(&self.calls.waiting);
             self.calls.next_start.wake();
         }
-    }
-}
-
-impl Drop for ConnectionCalls {
-    fn drop(&mut self) {
-        self.worker.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -227,6 +242,10 @@ mod tests {
         assert!(!modest.has_room());
         open.truncate(3);
         assert!(greedy.has_room() && modest.has_room(), "3 of 4 calls are open");
+        // 300 connections without calls take nothing from the share of the others.
+        let _idle: Vec<_> = std::iter::repeat_with(|| worker.connect()).take(300).collect();
+        open.push(modest.open());
+        assert!(!greedy.has_room() && modest.has_room(), "2 of 4 calls are its share");
         drop(open);
         drop(modest);
         let _open: Vec<_> = std::iter::repeat_with(|| greedy.open()).take(4).collect();

@@ -29,13 +29,17 @@ pub struct GrpcOptions {
     pub finish_within: Duration,
 }
 
-/// Open calls of one worker, more than may wait for Redis (`store.redis.max_queue`). An open call takes some 10 KB.
-const MAX_OPEN_CALLS: usize = 10_000;
+/// Open calls of the process, in equal parts of its workers. An open call takes some 2 KB.
+const MAX_OPEN_CALLS: usize = 40_000;
+/// A worker has no more: it decides some 30,000 calls in a second.
+const MAX_OF_WORKER: usize = 10_000;
+/// Each worker may have all calls of two connections.
+const MIN_OF_WORKER: usize = 2 * 1_024;
 
 impl GrpcOptions {
     pub(super) fn call_bounds(&self) -> CallBounds {
         CallBounds {
-            open: MAX_OPEN_CALLS,
+            open: (MAX_OPEN_CALLS / self.workers).clamp(MIN_OF_WORKER, MAX_OF_WORKER),
             decisions_at_once: self.decisions_at_once.get(),
             hold_at_most: self.hold_at_most,
         }
@@ -84,4 +88,24 @@ pub struct WorkerContext<S> {
     /// Resolves with the reason when a task of the store dies; pending for as long as all tasks run. The worker then
     /// ends with this reason, because its store cannot decide any more.
     pub died: BoxFuture<'static, BoxError>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_workers_share_the_open_calls_of_the_process() {
+        // Workers, open calls of each.
+        for (workers, open) in [(1, 10_000), (2, 10_000), (4, 10_000), (8, 5_000), (16, 2_500), (64, 2_048)] {
+            let options = GrpcOptions {
+                workers: NonZeroUsize::new(workers).expect("not 0"),
+                decisions_at_once: NonZeroUsize::MIN,
+                hold_at_most: Duration::ZERO,
+                max_connection_age: None,
+                finish_within: Duration::ZERO,
+            };
+            assert_eq!(options.call_bounds().open, open, "{workers} workers");
+        }
+    }
 }

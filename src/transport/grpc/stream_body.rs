@@ -9,16 +9,24 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::Status;
 
+use super::open_streams::OpenStream;
+
 pub(super) struct StreamBody {
     body: tonic::body::Body,
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
     has_ended: bool,
+    /// Counts a stream until its end.
+    _stream: Option<OpenStream>,
 }
 
 impl StreamBody {
     /// Ends `body` when `closing` is cancelled.
-    pub(super) fn new(body: tonic::body::Body, closing: CancellationToken) -> Self {
-        Self { body, closing: Box::pin(closing.cancelled_owned()), has_ended: false }
+    pub(super) fn new(
+        body: tonic::body::Body,
+        closing: CancellationToken,
+        stream: Option<OpenStream>,
+    ) -> Self {
+        Self { body, closing: Box::pin(closing.cancelled_owned()), has_ended: false, _stream: stream }
     }
 }
 

@@ -17,6 +17,7 @@ use super::connection_server::ConnectionServer;
 use super::health::HealthService;
 use super::message::MessageBounds;
 use super::open_calls::WorkerCalls;
+use super::open_streams::OpenStreams;
 use super::pb::FILE_DESCRIPTOR_SET;
 use super::service::{BoxError, GrpcOptions, WorkerContext};
 use crate::engine::Store;
@@ -52,6 +53,7 @@ pub(super) struct Worker<M> {
     pub(super) options: GrpcOptions,
     pub(super) readiness: Readiness,
     pub(super) unfinished: UnfinishedBytes,
+    pub(super) streams: OpenStreams,
     pub(super) connections: mpsc::Receiver<AcceptedConnection>,
     pub(super) stop: CancellationToken,
 }
@@ -83,6 +85,7 @@ where
                 handler.failures.clone(),
                 handler.meter.clone(),
             ),
+            streams: self.streams.clone(),
             decisions: Arc::new(DecisionCalls { handler, bounds }),
             routes: other_services(self.readiness.clone())?,
             options: self.options,
@@ -128,16 +131,16 @@ fn spawn_connection<S: Store + 'static>(
 ) {
     match connection {
         WorkerConnection::Tcp(connection) => {
-            let turn = connection.turn();
-            open.spawn(server.serve(connection, turn));
+            let (turn, place) = (connection.turn(), connection.place());
+            open.spawn(server.serve(connection, turn, place));
         }
         WorkerConnection::Unix(connection) => {
-            let turn = connection.turn();
-            open.spawn(server.serve(connection, turn));
+            let (turn, place) = (connection.turn(), connection.place());
+            open.spawn(server.serve(connection, turn, place));
         }
         WorkerConnection::Tls(connection) => {
-            let turn = connection.turn();
-            open.spawn(server.serve(connection, turn));
+            let (turn, place) = (connection.turn(), connection.place());
+            open.spawn(server.serve(connection, turn, place));
         }
     }
 }

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::acceptor::Acceptor;
+use super::open_streams::OpenStreams;
 use super::service::{BoxError, GrpcError, GrpcService, WorkerContext};
 use super::worker::{Worker, WorkerError};
 use crate::engine::Store;
@@ -36,13 +37,14 @@ impl WorkerPool {
         S: Store + 'static,
     {
         let stop = CancellationToken::new();
-        let mut acceptor = Acceptor::default();
+        let (mut acceptor, streams) = (Acceptor::default(), OpenStreams::default());
         let start = |index| {
             let worker = Worker {
                 make_context: service.make_context.clone(),
                 options: service.options,
                 readiness: service.readiness.clone(),
                 unfinished: service.unfinished.clone(),
+                streams: streams.clone(),
                 connections: acceptor.add_worker(),
                 stop: stop.clone(),
             };

@@ -11,7 +11,7 @@ use http::Request;
 use hyper::body::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
-use tokio_util::sync::ReusableBoxFuture;
+use tokio_util::sync::{CancellationToken, ReusableBoxFuture};
 
 use super::answering::send_answer;
 use super::call_task::{late, spawn_decision, spawn_rest, spawn_routed};
@@ -19,7 +19,9 @@ use super::calls::{Answer, CallStarter, StartedCall};
 use super::deadline::time_limit;
 use super::held_calls::{HeldCall, HeldCalls};
 use super::keep_alive::{KEEPALIVE_TIMEOUT, KeepAlive};
+use super::leaked_streams::LeakedStreams;
 use super::request_body::RequestBody;
+use crate::transport::grpc::idle_watch::IdleWatch;
 use crate::transport::grpc::open_calls::ConnectionCalls;
 
 /// Envoy opens one connection per worker thread and allows 1,024 calls at once on each.
@@ -46,6 +48,8 @@ pub(in crate::transport::grpc) enum ConnectionEnd {
     Http2(#[from] h2::Error),
     #[error("the client did not answer a PING within {KEEPALIVE_TIMEOUT:?}")]
     Unanswered,
+    #[error("the client resets calls whose answers wait for its window")]
+    LeakedStreams,
 }
 
 /// Serves a connection until it ends. Each poll reads and accepts what has arrived, then starts the calls that may be
@@ -53,18 +57,22 @@ pub(in crate::transport::grpc) enum ConnectionEnd {
 pub(in crate::transport::grpc) struct Http2Connection<I, C> {
     state: State<I>,
     calls: AcceptedCalls<C>,
+    leaked: LeakedStreams,
+    closing: CancellationToken,
     is_closing: bool,
 }
 
 enum State<I> {
-    Handshake(Handshake<I, Bytes>),
+    /// The watch is taken at the end of the handshake.
+    Handshake(Handshake<I, Bytes>, Option<IdleWatch>),
     Open(AcceptingConnection<I>),
 }
 
 struct AcceptingConnection<I> {
     connection: Connection<I, Bytes>,
     keep_alive: KeepAlive,
-    is_unanswered: bool,
+    /// Why the connection is being closed.
+    end: Option<ConnectionEnd>,
 }
 
 /// The calls of a connection that are accepted and not started.
@@ -84,10 +92,23 @@ where
     I: AsyncRead + AsyncWrite + Unpin,
     C: CallStarter + Unpin,
 {
-    pub(in crate::transport::grpc) fn new(io: I, starter: C, counts: Arc<ConnectionCalls>) -> Self {
+    /// Cancels `closing` when a new connection is better than this one.
+    pub(in crate::transport::grpc) fn new(
+        io: I,
+        starter: C,
+        counts: Arc<ConnectionCalls>,
+        idle: IdleWatch,
+        closing: CancellationToken,
+    ) -> Self {
         let held = HeldCalls::new(counts.hold_at_most());
         let calls = AcceptedCalls { starter, counts, accepted: Vec::new(), held, decision: None };
-        Self { state: State::Handshake(builder().handshake(io)), calls, is_closing: false }
+        let state = State::Handshake(builder().handshake(io), Some(idle));
+        Self { state, calls, leaked: LeakedStreams::default(), closing, is_closing: false }
+    }
+
+    /// Whether a new connection is better than this one: h2 has leaked many of its streams.
+    pub(in crate::transport::grpc) fn has_leaked_many_streams(&self) -> bool {
+        self.leaked.are_many()
     }
 
     /// Sends GOAWAY: the client may finish its calls, and then the connection ends.
@@ -106,18 +127,18 @@ impl<I: AsyncRead + AsyncWrite + Unpin> State<I> {
         is_closing: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<&mut AcceptingConnection<I>, ConnectionEnd>> {
-        if let Self::Handshake(handshake) = self {
+        if let Self::Handshake(handshake, idle) = self {
             let mut connection = ready!(Pin::new(handshake).poll(cx))?;
             if is_closing {
                 connection.graceful_shutdown();
             }
-            let keep_alive = KeepAlive::new(connection.ping_pong());
-            *self = Self::Open(AcceptingConnection { connection, keep_alive, is_unanswered: false });
+            let keep_alive = KeepAlive::new(connection.ping_pong(), idle.take());
+            *self = Self::Open(AcceptingConnection { connection, keep_alive, end: None });
         }
         match self {
             Self::Open(open) => Poll::Ready(Ok(open)),
             // Does not occur: the handshake is over.
-            Self::Handshake(_) => Poll::Pending,
+            Self::Handshake(..) => Poll::Pending,
         }
     }
 }
@@ -130,9 +151,9 @@ where
     type Output = Result<(), ConnectionEnd>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { state, calls, is_closing } = &mut *self;
+        let Self { state, calls, leaked, closing, is_closing } = &mut *self;
         let open = ready!(state.poll_open(*is_closing, cx))?;
-        let AcceptingConnection { connection, keep_alive, is_unanswered } = open;
+        let AcceptingConnection { connection, keep_alive, end } = open;
         loop {
             let accepted = pin!(connection.accept()).poll(cx);
             if let Poll::Ready(Some(Ok(call))) = accepted {
@@ -143,23 +164,39 @@ where
             // then other tasks of the worker have run, and may have more answers for the same write.
             if !calls.accepted.is_empty() {
                 keep_alive.record_call();
+                leaked.record_calls(calls.accepted.len(), || {
+                    connection.num_wired_streams().saturating_sub(calls.open())
+                });
+                if leaked.are_many() {
+                    closing.cancel();
+                }
             }
             calls.start(cx);
             match accepted {
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
-                Poll::Ready(_) if *is_unanswered => return Poll::Ready(Err(ConnectionEnd::Unanswered)),
-                Poll::Ready(_) => return Poll::Ready(Ok(())),
-                Poll::Pending if *is_unanswered => return Poll::Pending,
+                Poll::Ready(_) => return Poll::Ready(end.take().map_or(Ok(()), Err)),
+                Poll::Pending if end.is_some() => return Poll::Pending,
                 Poll::Pending => {}
             }
-            ready!(keep_alive.poll_unanswered(cx));
-            *is_unanswered = true;
-            connection.abrupt_shutdown(Reason::NO_ERROR);
+            let reason = if leaked.are_too_many() {
+                *end = Some(ConnectionEnd::LeakedStreams);
+                Reason::ENHANCE_YOUR_CALM
+            } else {
+                ready!(keep_alive.poll_unanswered(cx));
+                *end = Some(ConnectionEnd::Unanswered);
+                Reason::NO_ERROR
+            };
+            connection.abrupt_shutdown(reason);
         }
     }
 }
 
 impl<C: CallStarter> AcceptedCalls<C> {
+    /// How many calls are open or about to be.
+    fn open(&self) -> usize {
+        self.counts.open_calls() + self.accepted.len()
+    }
+
     /// Starts calls in the order of their arrival, and holds those that may not be decided yet.
     fn start(&mut self, cx: &mut Context<'_>) {
         self.held.note_load(self.counts.store_has_room());

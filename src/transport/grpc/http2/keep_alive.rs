@@ -11,6 +11,8 @@ use futures_util::future::BoxFuture;
 use h2::{Ping, PingPong};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
+use crate::transport::grpc::idle_watch::IdleWatch;
+
 /// After this time without a call, and at most a third more, the server sends a PING. It closes the connection if no
 /// answer comes in time.
 pub(in crate::transport::grpc) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
@@ -26,10 +28,10 @@ pub(super) struct KeepAlive {
 
 impl KeepAlive {
     /// `ping_pong`: h2 gives it away once for each connection.
-    pub(super) fn new(ping_pong: Option<PingPong>) -> Self {
-        let has_calls = Arc::new(AtomicBool::new(false));
-        let unanswered: BoxFuture<'static, ()> = match ping_pong {
-            Some(ping_pong) => Box::pin(wait_until_unanswered(ping_pong, Arc::clone(&has_calls))),
+    pub(super) fn new(ping_pong: Option<PingPong>, idle: Option<IdleWatch>) -> Self {
+        let has_calls = idle.as_ref().map(IdleWatch::has_calls).unwrap_or_default();
+        let unanswered: BoxFuture<'static, ()> = match ping_pong.zip(idle) {
+            Some((ping_pong, idle)) => Box::pin(wait_until_unanswered(ping_pong, idle)),
             None => Box::pin(pending()),
         };
         Self { has_calls, unanswered }
@@ -45,9 +47,9 @@ impl KeepAlive {
     }
 }
 
-async fn wait_until_unanswered(mut ping_pong: PingPong, has_calls: Arc<AtomicBool>) {
+async fn wait_until_unanswered(mut ping_pong: PingPong, mut idle: IdleWatch) {
     loop {
-        wait_for_silence(&has_calls).await;
+        wait_for_silence(&mut idle).await;
         match timeout(KEEPALIVE_TIMEOUT, ping_pong.ping(Ping::opaque())).await {
             Ok(Ok(_pong)) => {}
             Ok(Err(error)) => {
@@ -59,13 +61,13 @@ async fn wait_until_unanswered(mut ping_pong: PingPong, has_calls: Arc<AtomicBoo
     }
 }
 
-async fn wait_for_silence(has_calls: &AtomicBool) {
+async fn wait_for_silence(idle: &mut IdleWatch) {
     let part = KEEPALIVE_INTERVAL / PARTS;
     let mut parts = interval_at(Instant::now() + part, part);
     parts.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut silent_parts = 0;
     while silent_parts < PARTS {
         parts.tick().await;
-        silent_parts = if has_calls.swap(false, Ordering::Relaxed) { 0 } else { silent_parts + 1 };
+        silent_parts = if idle.end_part(part) { 0 } else { silent_parts + 1 };
     }
 }

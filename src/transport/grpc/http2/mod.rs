@@ -13,6 +13,7 @@
 //! - `request_body.rs`: the windows are opened again as data is read
 //! - `answering.rs`, `sent_body.rs`: answers go out as far as the client's window admits; the rest waits in a task
 //! - `held_calls.rs`: calls that start later, because the store has enough to decide
+//! - `leaked_streams.rs`: a bound of the streams that h2 does not release
 //! - `deadline.rs`: the time that the client gives to a call
 //! - `call_task.rs`: the end of a call by its time limit, or because its client resets it
 
@@ -23,6 +24,7 @@ pub(super) mod connection;
 mod deadline;
 mod held_calls;
 mod keep_alive;
+mod leaked_streams;
 pub(super) mod request_body;
 mod sent_body;
 

@@ -40,7 +40,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 fn raw_client(max_open: usize) -> (DuplexStream, JoinHandle<()>) {
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
     let (client, theirs) = tokio::io::duplex(64 * 1024);
-    (client, spawn(server(max_open, &metrics, &stop).serve(theirs, Turn::default())))
+    (client, spawn(server(max_open, &metrics, &stop).serve(theirs, Turn::default(), place())))
 }
 
 /// All that the server sends until it closes the connection.
@@ -57,9 +57,9 @@ async fn a_stream_above_the_bound_of_its_connection_is_refused() {
     let server = server(2 * CALLS, &metrics, &stop);
     let (client, served) = connect().await;
     // The client opens all streams before it knows the bound.
-    let mut streams = send_calls(client, CALLS, REFLECTION, &Bytes::new()).await;
-    let turn = served.turn();
-    spawn(server.serve(served, turn));
+    let mut streams = send_calls(client, CALLS, call::PATH, &Bytes::new()).await;
+    let (turn, place) = (served.turn(), served.place());
+    spawn(server.serve(served, turn, place));
     let refused = streams.pop().expect("calls").response.await.expect_err("one too many");
     assert_eq!(refused.reason(), Some(Reason::REFUSED_STREAM));
     for stream in streams {
@@ -128,7 +128,7 @@ async fn a_silent_client_that_does_not_answer_the_ping_is_closed() {
 async fn a_client_that_greets_a_server_that_stops_is_told_so() {
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
     let (mut client, theirs) = tokio::io::duplex(64 * 1024);
-    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(theirs, Turn::default()));
+    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(theirs, Turn::default(), place()));
     stop.cancel();
     tokio::time::sleep(SETTLE).await;
     client.write_all(&[PREFACE, SETTINGS].concat()).await.expect("an open connection");
@@ -183,8 +183,8 @@ async fn a_client_that_opens_and_resets_streams_faster_than_they_are_served_is_c
 async fn a_client_that_sends_pings_and_reads_no_answers_is_closed_after_the_timeout_of_a_write() {
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
     let (mut client, served) = connect().await;
-    let turn = served.turn();
-    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(served, turn));
+    let (turn, place) = (served.turn(), served.place());
+    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(served, turn, place));
     let start = Instant::now();
     client.write_all(&[PREFACE, SETTINGS].concat()).await.expect("an open connection");
     // The server reads no frame before the answer to the last one is on its way, so the sockets fill in both

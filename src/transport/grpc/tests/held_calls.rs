@@ -41,7 +41,7 @@ impl SlowServer {
 
     async fn connect(&self) -> (SendRequest<Bytes>, JoinHandle<()>) {
         let (ours, theirs) = tokio::io::duplex(1024 * 1024);
-        let served = spawn(Arc::clone(&self.server).serve(theirs, Turn::default()));
+        let served = spawn(Arc::clone(&self.server).serve(theirs, Turn::default(), place()));
         let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");
         spawn(async { drop(connection.await) });
         (client, served)
@@ -97,6 +97,20 @@ async fn each_connection_has_its_share_of_the_decisions() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn connections_without_calls_have_no_share_of_the_decisions() {
+    let server = SlowServer::new();
+    let (busy, _) = server.connect().await;
+    let _calls = call(&busy, 2 * DECISIONS_AT_ONCE).await;
+    let mut idle = Vec::new();
+    for _ in 0..300 {
+        idle.push(server.connect().await);
+    }
+    let (quiet, _) = server.connect().await;
+    let _others = call(&quiet, DECISIONS_AT_ONCE).await;
+    assert_eq!(server.asked().await, DECISIONS_AT_ONCE + DECISIONS_AT_ONCE / 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_that_its_client_resets_before_it_starts_is_not_decided() {
     let server = SlowServer::new();
     let (client, _) = server.connect().await;
@@ -121,6 +135,26 @@ async fn calls_start_when_those_before_them_are_reset() {
     assert_eq!(server.asked().await, DECISIONS_AT_ONCE);
     drop(calls.drain(..DECISIONS_AT_ONCE));
     assert_eq!(server.asked().await, DECISIONS_AT_ONCE + 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_reset_while_they_wait_do_not_end_their_connection() {
+    let server = SlowServer::new();
+    let (client, served) = server.connect().await;
+    for _ in 0..20 {
+        let mut calls = call(&client, 2 * DECISIONS_AT_ONCE).await;
+        tokio::time::sleep(SETTLE).await;
+        // Half of those that wait for the store, and half of those that are held.
+        let mut number = 0;
+        calls.retain(|_| {
+            number += 1;
+            number % 2 == 0
+        });
+        tokio::time::sleep(SETTLE).await;
+        server.answer(calls.len());
+        assert!(statuses(calls).await.iter().all(|status| status == "14"));
+    }
+    assert!(!served.is_finished());
 }
 
 /// The client opens calls and resets them: HTTP/2 lets it open as many again.

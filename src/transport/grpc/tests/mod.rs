@@ -2,7 +2,10 @@
 
 mod callers;
 mod frames;
+mod h2_leak;
 mod held_calls;
+mod idle;
+mod leaked_streams;
 mod tonic_twin;
 
 use std::num::NonZeroUsize;
@@ -27,6 +30,7 @@ use super::http2::CALL_TIMEOUT;
 use super::http2::connection::MAX_CONCURRENT_STREAMS;
 use super::message::MessageBounds;
 use super::open_calls::{CallBounds, WorkerCalls};
+use super::open_streams::OpenStreams;
 use super::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -39,6 +43,7 @@ use crate::limiter::{Limiter, Rulebook};
 use crate::store::memory::{MemoryOptions, MemoryStore};
 use crate::telemetry::metrics::{Metrics, Port, Transport};
 use crate::telemetry::traces::Tracer;
+use crate::transport::admission::Admitted;
 use crate::transport::socket::ClientSocket;
 use crate::transport::{
     Admission, Bounds, ConnectionBounds, Failures, Handler, OnInvalid, Readiness, ResponseOptions,
@@ -105,6 +110,7 @@ fn server_of<S: Store + 'static>(
             handler.failures.clone(),
             handler.meter.clone(),
         ),
+        streams: OpenStreams::default(),
         decisions: Arc::new(DecisionCalls { handler, bounds }),
         routes: other_services(Readiness::not_ready(&[])).expect("a valid description of the services"),
         options,
@@ -119,7 +125,7 @@ impl Session {
         let stop = CancellationToken::new();
         let server = server(MAX_OPEN, &metrics, &stop);
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        let served = spawn(server.serve(theirs, Turn::default()));
+        let served = spawn(server.serve(theirs, Turn::default(), place()));
         let handshake = h2::client::Builder::new().initial_window_size(window).handshake(ours);
         let (client, connection) = handshake.await.expect("HTTP/2");
         spawn(async { drop(connection.await) });
@@ -301,17 +307,25 @@ async fn a_connection_closes_at_its_age_with_its_streams() {
     assert!((AGE..AGE + SETTLE).contains(&start.elapsed()), "{:?}", start.elapsed());
 }
 
+/// The only connection of a port.
+fn admitted() -> Admitted {
+    let metrics = Metrics::new(800_000).expect("different names");
+    let bounds = ConnectionBounds { total: 1, per_address: 1 };
+    let admission = Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc));
+    admission.admit([127, 0, 0, 1].into()).expect("the first connection")
+}
+
+fn place() -> Arc<Admitted> {
+    Arc::new(admitted())
+}
+
 /// Both ends of a TCP connection; the server's end is not served yet.
 async fn connect() -> (TcpStream, Connection<ClientSocket<TcpStream>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
     let stream = AcceptedStream::Tcp(accepted.expect("a connection").0.into_std().expect("a socket"));
-    let metrics = Metrics::new(800_000).expect("different names");
-    let bounds = ConnectionBounds { total: 1, per_address: 1 };
-    let admission = Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc));
-    let admitted = admission.admit(address.ip()).expect("the first connection");
-    let accepted = AcceptedConnection { stream, permit: OpenConnections::default().acquire(admitted) };
+    let accepted = AcceptedConnection { stream, permit: OpenConnections::default().acquire(admitted()) };
     let WorkerConnection::Tcp(served) = accepted.into_connection(CancellationToken::new()).expect("a socket")
     else {
         unreachable!("the stream is clear text");
@@ -348,8 +362,8 @@ async fn call_beside_a_thousand() {
         tokio::task::yield_now().await;
     }
     for served in [greedy_served, modest_served] {
-        let turn = served.turn();
-        spawn(Arc::clone(&server).serve(served, turn));
+        let (turn, place) = (served.turn(), served.place());
+        spawn(Arc::clone(&server).serve(served, turn, place));
     }
     assert_eq!(modest.status().await, "0");
     let decided = value(&metrics, "ratelimitd_request_duration_seconds_count{transport=\"grpc\"}");

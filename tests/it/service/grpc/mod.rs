@@ -3,6 +3,7 @@
 mod answers;
 mod hostile;
 mod limits;
+mod memory;
 mod services;
 
 use envoy_types::pb::google::protobuf::UInt64Value;

@@ -100,7 +100,7 @@ impl Twin {
         match self {
             Self::Ours => {
                 let server = server_of(handler, max_open, &CancellationToken::new());
-                spawn(server.serve(theirs, Turn::default()));
+                spawn(server.serve(theirs, Turn::default(), place()));
             }
             Self::Tonic => {
                 let service = RateLimitServiceServer::new(TonicService(handler));
