@@ -195,9 +195,9 @@ fn framed(flag: u8, message: &[u8]) -> Bytes {
 }
 
 fn valid_request() -> Bytes {
-    let entry = Entry { key: "k".to_owned(), value: "v".to_owned() };
+    let entry = Entry { key: b"k".to_vec(), value: b"v".to_vec() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
-    let request = RateLimitRequest { domain: "d".to_owned(), descriptors: vec![descriptor], hits_addend: 0 };
+    let request = RateLimitRequest { domain: b"d".to_vec(), descriptors: vec![descriptor], hits_addend: 0 };
     framed(0, &request.encode_to_vec())
 }
 
