@@ -1,11 +1,11 @@
 //! Texts of a request that are not UTF-8, such as the value of a header in Latin-1: each becomes a text of its own.
 //!
-//! A byte that is part of no UTF-8 character is written as `%x` and two hexadecimal digits, and so is each `%` of such a
-//! text, so different bytes never become the same text. Of a long text only the start is written so, followed by a hash
-//! of all its bytes: the text for it is short, and counted and compared as fast as any other.
+//! A byte that is part of no UTF-8 character is written as `%x` and two hexadecimal digits, and so is each `%` of such
+//! a text, so different bytes never become the same text. Of a long text only the start is written so, followed by a
+//! hash of all its bytes: the text for it is short, and counted and compared as fast as any other.
 //!
-//! A text that is valid is not changed. So `caf%xE9`, when it is sent as such, is the same as `caf` and the byte E9. See
-//! docs/decisions/0035-bytes-that-are-no-text.md.
+//! A text that is valid is not changed. So `caf%xE9`, when it is sent as such, is the same as `caf` and the byte E9.
+//! See docs/decisions/0035-bytes-that-are-no-text.md.
 
 use super::key::{push_byte, write_hash};
 

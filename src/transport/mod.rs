@@ -21,6 +21,7 @@ pub mod protojson;
 mod raw_request;
 mod readiness;
 mod request_error;
+mod sending_page;
 mod summary;
 pub mod tls;
 mod unfinished;

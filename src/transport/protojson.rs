@@ -18,7 +18,7 @@ pub fn default_if_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-/// Reads a text; null is the empty one. A text may hold what is not Unicode: a half of a surrogate pair as an escape, or
+/// Reads a text; null is the empty one. A text may hold what is not Unicode: half of a surrogate pair as an escape, or
 /// bytes that are not UTF-8.
 pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let Text(text) = default_if_null(from)?;

@@ -5,7 +5,6 @@ use std::time::Duration;
 use prost_types::value::Kind;
 use serde_json::{Value, json};
 
-use super::CheckArgs;
 use crate::cli::descriptor::DescriptorArg;
 use crate::cli::seconds::decimal_seconds;
 use crate::engine::Entry;
@@ -17,11 +16,10 @@ use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_respon
 };
 use crate::transport::protojson::whole_number;
 
-/// One line for the request, and one indented line for each descriptor and header.
-pub(super) fn answer_text(args: &CheckArgs, answer: &RateLimitResponse) -> String {
+/// One line for the request, and one indented line for each descriptor and header. `hits`: of each descriptor.
+pub(super) fn answer_text(descriptors: &[DescriptorArg], hits: u64, answer: &RateLimitResponse) -> String {
     let mut out = format!("{}{}\n", code_text(answer.overall_code()), delay_text(answer));
-    let hits = if args.peek { 0 } else { u64::from(args.hits) };
-    for (index, (descriptor, status)) in args.descriptors.iter().zip(&answer.statuses).enumerate() {
+    for (index, (descriptor, status)) in descriptors.iter().zip(&answer.statuses).enumerate() {
         let entries = entries_in_metadata(answer, index).unwrap_or_else(|| entries_text(descriptor));
         out.push_str(&format!("  {entries}: {}\n", status_text(status, hits)));
     }

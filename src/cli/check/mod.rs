@@ -215,5 +215,9 @@ fn request(args: &CheckArgs) -> RateLimitRequest {
 }
 
 fn answer_text(args: &CheckArgs, answer: &RateLimitResponse) -> String {
-    if args.json { format!("{}\n", format::answer_json(answer)) } else { format::answer_text(args, answer) }
+    if args.json {
+        return format!("{}\n", format::answer_json(answer));
+    }
+    let hits = if args.peek { 0 } else { u64::from(args.hits) };
+    format::answer_text(&args.descriptors, hits, answer)
 }

@@ -44,7 +44,8 @@ impl<S: Store + 'static> ConnectionServer<S> {
             calls: Arc::clone(&calls),
             closing: closing.clone(),
         };
-        let mut connection = pin!(Http2Connection::new(io, dispatch, Arc::clone(&calls)));
+        let unfinished = self.decisions.bounds.unfinished.clone();
+        let mut connection = pin!(Http2Connection::new(io, dispatch, Arc::clone(&calls), unfinished));
         let ended = match select(in_turns(connection.as_mut(), &turn), pin!(self.stop_or_age())).await {
             Either::Left((ended, _)) => Some(ended),
             Either::Right(_) => None,

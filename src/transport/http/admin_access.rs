@@ -12,7 +12,7 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::token_file::TokenFile;
-use super::web_page::SendingPage;
+use crate::transport::sending_page::SendingPage;
 
 /// Which callers the admin port answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

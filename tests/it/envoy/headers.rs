@@ -1,4 +1,4 @@
-//! What a client of a real Envoy can send in its headers and its path: no byte lifts a limit.
+//! What a client of a real Envoy can send in its headers and its path: no byte and no length lifts a limit.
 
 use serde_json::{Value, json};
 
@@ -77,4 +77,22 @@ fn a_path_of_bytes_is_refused_by_envoy_and_one_in_percent_signs_is_limited() {
         assert_eq!(envoy.get_with_bytes(&raw, &[]).status, 400, "{}", raw.escape_ascii());
         assert_eq!(statuses(|_| envoy.get(escaped).status), LIMITED, "{escaped}");
     }
+}
+
+/// Envoy's tracer passes the client's `tracestate` on to the service.
+#[test]
+fn a_long_trace_state_lifts_no_limit() {
+    let service = Ratelimitd::start(RULES);
+    let traced = Bootstrap::new(service.grpc_port()).traced();
+    let envoy = Envoy::start(&traced.route(route("/", json!([by_header("x-key", "header")]))));
+    for kib in [12, 17, 50] {
+        let (key, state) = (format!("{kib} KiB"), format!("a={}", "x".repeat(kib * 1024)));
+        let headers = [
+            ("x-key", key.as_str()),
+            ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+            ("tracestate", &state),
+        ];
+        assert_eq!(statuses(|_| envoy.get_with("/", &headers).status), LIMITED, "{kib} KiB");
+    }
+    assert_eq!(envoy.stat(FAILED_OPEN), 0);
 }

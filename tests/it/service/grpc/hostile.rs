@@ -206,12 +206,15 @@ async fn an_invalid_request_is_denied_if_the_settings_say_so() {
     assert_eq!((answer.overall_code(), answer.statuses.len()), (Code::OverLimit, 0));
     let answer = send_raw(&channel, CALL, b"\x0f").await.expect("an answer");
     assert_eq!(answer, &b"\x08\x02"[..], "overall_code OVER_LIMIT and nothing else");
+    let long = "x".repeat(130 << 10);
+    let answer = rls.send_with(request_for(vec![with_entries(1)]), &[("x-long", &long)]).await;
+    assert_eq!(answer.expect("an answer").overall_code(), Code::OverLimit, "headers of 130 KiB");
     assert_eq!(decide_one(&mut rls, descriptor(&[("user", "valid")])).await, (Code::Ok, 2));
 
     let (status, _, body) = post(&service, "{").await;
     assert_eq!((status.as_u16(), body.as_str()), (429, r#"{"overallCode":"OVER_LIMIT"}"#));
     let metrics = http::get(service.http_port(), "/metrics", &[]).expect("an answer").body;
-    let line = r#"ratelimitd_request_errors_total{kind="invalid",transport="grpc"} 2"#;
+    let line = r#"ratelimitd_request_errors_total{kind="invalid",transport="grpc"} 3"#;
     assert!(metrics.lines().any(|shown| shown == line), "{metrics}");
 
     let shadow = plan().set("server.on_invalid", "deny").set("shadow_mode", true).start();
