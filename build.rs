@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use protox::Compiler;
+use protox::prost_reflect::prost_types::field_descriptor_proto::Type;
+use protox::prost_reflect::prost_types::{DescriptorProto, FileDescriptorProto};
 
 const ROOT: &str = "proto";
 const SERVICE: &str = "envoy/service/ratelimit/v3/rls.proto";
@@ -24,7 +26,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn compile_service(out: &Path) -> Result<(), Box<dyn Error>> {
     let mut compiler = Compiler::new([ROOT])?;
     compiler.include_imports(true).include_source_info(true).open_file(SERVICE)?;
-    let contract = compiler.file_descriptor_set();
+    let mut contract = compiler.file_descriptor_set();
+    contract.file.iter_mut().for_each(read_texts_as_bytes);
     // What reflection hands out. Comments would only make it longer.
     compiler.include_source_info(false);
     fs::write(out.join("contract.bin"), compiler.encode_file_descriptor_set())?;
@@ -35,6 +38,22 @@ fn compile_service(out: &Path) -> Result<(), Box<dyn Error>> {
         .emit_rerun_if_changed(false)
         .compile_fds(contract)?;
     Ok(())
+}
+
+/// Domain, keys and values of a request become byte strings in Rust: callers such as Envoy send headers as they are, and
+/// these need not be UTF-8. On the wire, and in what reflection hands out, nothing changes.
+fn read_texts_as_bytes(file: &mut FileDescriptorProto) {
+    fn visit(message: &mut DescriptorProto) {
+        if matches!(message.name(), "RateLimitRequest" | "Entry") {
+            for field in &mut message.field {
+                if field.r#type() == Type::String {
+                    field.set_type(Type::Bytes);
+                }
+            }
+        }
+        message.nested_type.iter_mut().for_each(visit);
+    }
+    file.message_type.iter_mut().for_each(visit);
 }
 
 /// In a folder of its own: both contracts have files of the package envoy.config.core.v3.

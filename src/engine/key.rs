@@ -124,11 +124,17 @@ fn write_escaped(out: &mut String, text: &str) {
     let mut rest = text;
     while let Some(index) = rest.bytes().position(|byte| IS_ESCAPED[usize::from(byte)]) {
         out.push_str(&rest[..index]);
-        let byte = usize::from(rest.as_bytes()[index]);
-        out.extend(['%', UPPER_HEX[byte >> 4], UPPER_HEX[byte & 15]]);
+        out.push('%');
+        push_byte(out, rest.as_bytes()[index]);
         rest = &rest[index + 1..];
     }
     out.push_str(rest);
+}
+
+/// Appends two digits for a byte.
+pub(super) fn push_byte(out: &mut String, byte: u8) {
+    let byte = usize::from(byte);
+    out.extend([UPPER_HEX[byte >> 4], UPPER_HEX[byte & 15]]);
 }
 
 const UPPER_HEX: [char; 16] =
@@ -149,7 +155,7 @@ const IS_ESCAPED: [bool; 256] = {
 };
 
 /// Appends 128 bits of the text's SHA-256. `%h` is not an escape, so no escaped text contains it.
-fn write_hash(out: &mut String, text: &[u8]) {
+pub(super) fn write_hash(out: &mut String, text: &[u8]) {
     let digest = Sha256::digest(text);
     out.push_str("%h");
     push_hex(out, &digest[..16]);

@@ -13,6 +13,7 @@ mod plan;
 mod planner;
 mod request;
 mod store;
+mod text;
 
 // Compiling rules, matching descriptors.
 mod matcher;
@@ -56,3 +57,4 @@ pub use secret::{HashKey, ValueHashing};
 pub use shard::ShardBy;
 pub use spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
 pub use store::{NoConnection, PartialOutcomes, Reservation, Reset, Store, StoreError};
+pub use text::text_of_bytes;

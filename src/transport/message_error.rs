@@ -1,9 +1,17 @@
-//! Why a request could not be read from its call or body. Messages hold no value of the request.
+//! Why a request could not be read from its call or body, or is not read. Messages hold no value of the request.
 
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
+    #[error("the method is not POST")]
+    Method,
+    #[error("the content type is not application/grpc")]
+    ContentType,
+    #[error("the port does not answer web pages (Origin or Sec-Fetch-Site header)")]
+    WebPage,
+    #[error("{bytes} bytes in the headers, more than the {max} allowed")]
+    LongHeaders { bytes: usize, max: usize },
     #[error("the message is compressed, which is not supported")]
     Compressed,
     #[error("{bytes} bytes in the message, more than the {max} allowed")]

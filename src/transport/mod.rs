@@ -22,6 +22,7 @@ pub mod protojson;
 mod raw_request;
 mod readiness;
 mod request_error;
+mod sending_page;
 mod socket;
 mod summary;
 pub mod tls;

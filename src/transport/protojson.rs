@@ -9,13 +9,20 @@ use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::wire_unit;
-use crate::engine::Entry;
+use crate::engine::{Entry, text_of_bytes};
 
 /// Reads null as the default of the type.
 pub fn default_if_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     from: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+/// Reads a text; null is the empty one. A text may hold what is not Unicode: half of a surrogate pair as an escape, or
+/// bytes that are not UTF-8.
+pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let Text(text) = default_if_null(from)?;
+    Ok(text)
 }
 
 /// Reads an unsigned number, written as a number or as text; null is 0.
@@ -95,10 +102,38 @@ pub fn whole_number(number: f64) -> Option<i64> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct EntryJson {
-    #[serde(deserialize_with = "default_if_null")]
+    #[serde(deserialize_with = "text")]
     key: String,
-    #[serde(deserialize_with = "default_if_null")]
+    #[serde(deserialize_with = "text")]
     value: String,
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_bytes(TextVisitor)
+    }
+}
+
+struct TextVisitor;
+
+impl Visitor<'_> for TextVisitor {
+    type Value = Text;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
+        Ok(Text(text.to_owned()))
+    }
+
+    /// serde_json writes a half of a surrogate pair in the form of UTF-8.
+    fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Text, E> {
+        Ok(Text(text_of_bytes(bytes)))
+    }
 }
 
 /// An unsigned number, written as a number or as text.
@@ -208,7 +243,7 @@ impl Visitor<'_> for UnitVisitor {
 #[cfg(test)]
 mod tests {
     use super::Object;
-    use crate::engine::{Period, Request, Unit};
+    use crate::engine::{Period, Request, Unit, text_of_bytes};
     use crate::transport::{Bounds, RawDescriptor, RawRequest};
 
     const BOUNDS: Bounds = Bounds { max_descriptors: 8, max_entries: 8, max_value_bytes: 64 };
@@ -257,6 +292,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_unicode_is_read_as_by_grpc() {
+        let value = |written: &[u8]| {
+            let text =
+                [br#"{"domain":"d","descriptors":[{"entries":[{"value":""#, written, br#""}]}]}"#].concat();
+            let raw: RawRequest = serde_json::from_slice(&text).expect("is a request");
+            raw.descriptors[0].entries[0].value.clone()
+        };
+        let table: [(&[u8], &[u8]); 5] = [
+            // as written, the bytes that mean the same by gRPC
+            (br"caf\u00e9", "caf\u{e9}".as_bytes()),
+            (br"\ud83d\ude00", "\u{1f600}".as_bytes()),
+            (br"a\ud800z", b"a\xed\xa0\x80z"),
+            (br"\udc80", b"\xed\xb2\x80"),
+            (b"caf\xe9", b"caf\xe9"),
+        ];
+        for (written, bytes) in table {
+            assert_eq!(value(written), text_of_bytes(bytes), "{}", written.escape_ascii());
+        }
+    }
+
+    #[test]
     fn null_means_absent() {
         let text = r#"{"domain":null,"descriptors":[{"entries":null,"limit":null,"hitsAddend":null}],"hitsAddend":null}"#;
         let raw: RawRequest = serde_json::from_str(text).expect("is a request");
@@ -267,6 +323,12 @@ mod tests {
     fn what_is_wrong_is_named() {
         let table = [
             (r#"{"domian":"d"}"#, "unknown field `domian`"),
+            (r#"{"domain":5}"#, "invalid type: integer `5`, expected a string"),
+            (r#"{"domain":["d"]}"#, "invalid type: sequence, expected a string"),
+            (
+                r#"{"descriptors":[{"entries":[{"key":true}]}]}"#,
+                "invalid type: boolean `true`, expected a string",
+            ),
             (r#"{"hitsAddend":-1}"#, "unsigned whole number of 32 bits"),
             (r#"{"hitsAddend":4294967296}"#, "unsigned whole number of 32 bits"),
             (r#"{"hitsAddend":1.5}"#, "unsigned whole number"),

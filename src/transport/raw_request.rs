@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::protojson::{
-    default_if_null, entries, objects, optional_number, optional_object, unit, unsigned_number,
+    default_if_null, entries, objects, optional_number, optional_object, text, unit, unsigned_number,
 };
 use super::{DescriptorError, RequestError, wire_unit};
 use crate::engine::{Caller, Descriptor, Entry, LimitOverride, Period, Request};
@@ -23,7 +23,7 @@ pub struct Bounds {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct RawRequest {
-    #[serde(deserialize_with = "default_if_null")]
+    #[serde(deserialize_with = "text")]
     pub domain: String,
     #[serde(deserialize_with = "objects")]
     pub descriptors: Vec<RawDescriptor>,

@@ -5,22 +5,21 @@ use std::time::Duration;
 use prost_types::value::Kind;
 use serde_json::{Value, json};
 
+use crate::cli::descriptor::DescriptorArg;
 use crate::cli::seconds::{decimal_seconds, readable_duration};
+use crate::engine::Entry;
 use crate::rules::is_like_credential;
-use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use crate::transport::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
-use crate::transport::grpc::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::transport::protojson::whole_number;
 
-/// One line for the request, and one indented line for each descriptor and header.
-pub(super) fn answer_text(request: &RateLimitRequest, answer: &RateLimitResponse) -> String {
+/// One line for the request, and one indented line for each descriptor and header. `hits`: of each descriptor.
+pub(super) fn answer_text(descriptors: &[DescriptorArg], hits: u64, answer: &RateLimitResponse) -> String {
     let mut out = format!("{}{}\n", code_text(answer.overall_code()), delay_text(answer));
-    for (index, (descriptor, status)) in request.descriptors.iter().zip(&answer.statuses).enumerate() {
-        let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
+    for (index, (descriptor, status)) in descriptors.iter().zip(&answer.statuses).enumerate() {
         let entries = entries_in_metadata(answer, index).unwrap_or_else(|| entries_text(descriptor));
         out.push_str(&format!("  {entries}: {}\n", status_text(status, hits)));
     }
@@ -61,12 +60,12 @@ fn entries_in_metadata(answer: &RateLimitResponse, index: usize) -> Option<Strin
 
 /// The entries as given. Only the service knows which values are secret, so values that look like credentials are left
 /// out.
-fn entries_text(descriptor: &RateLimitDescriptor) -> String {
+fn entries_text(DescriptorArg(entries): &DescriptorArg) -> String {
     let shown = |entry: &Entry| match is_like_credential(&entry.key, &entry.value) {
         true => format!("{}=(not shown)", entry.key),
         false => format!("{}={}", entry.key, entry.value),
     };
-    descriptor.entries.iter().map(shown).collect::<Vec<_>>().join(",")
+    entries.iter().map(shown).collect::<Vec<_>>().join(",")
 }
 
 /// Such as `OK, 4 of 5 per minute left, resets in 32s (rule per-user)`.

@@ -17,7 +17,6 @@ use super::http_url::parse_http_url;
 use super::limit_arg::LimitArg;
 use super::output::{end, print, report};
 use super::service_connection::{TlsArgs, TlsSetupError};
-use crate::engine::Entry;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
@@ -145,7 +144,7 @@ async fn send_requests(args: &CheckArgs, over: &mut u32) -> Result<(), CheckErro
             .map_err(|status| call_error(args, status))?
             .into_inner();
         *over += u32::from(answer.overall_code() == Code::OverLimit);
-        print(&answer_text(args, &request, &answer)).map_err(CheckError::Print)?;
+        print(&answer_text(args, &answer)).map_err(CheckError::Print)?;
         if call == 0 && is_without_limit(&answer) && !is_domain_known(&mut client, &request).await {
             let domain = &args.domain;
             report(format_args!(
@@ -205,24 +204,20 @@ fn request(args: &CheckArgs) -> RateLimitRequest {
         (false, true) => Some(u64::from(args.hits)),
         (false, false) => None,
     };
-    let descriptor = |DescriptorArg(entries): &DescriptorArg| {
-        let entries =
-            entries.iter().map(|Entry { key, value }| wire::Entry { key: key.clone(), value: value.clone() });
-        RateLimitDescriptor {
-            entries: entries.collect(),
-            limit: args.limit.as_ref().map(LimitArg::message),
-            hits_addend,
-            is_negative_hits: args.refund,
-        }
+    let descriptor = |DescriptorArg(entries): &DescriptorArg| RateLimitDescriptor {
+        entries: entries.iter().cloned().map(wire::Entry::from).collect(),
+        limit: args.limit.as_ref().map(LimitArg::message),
+        hits_addend,
+        is_negative_hits: args.refund,
     };
     let descriptors = args.descriptors.iter().map(descriptor).collect();
-    RateLimitRequest { domain: args.domain.clone(), descriptors, hits_addend: args.hits }
+    RateLimitRequest { domain: args.domain.clone().into_bytes(), descriptors, hits_addend: args.hits }
 }
 
-fn answer_text(args: &CheckArgs, request: &RateLimitRequest, answer: &RateLimitResponse) -> String {
+fn answer_text(args: &CheckArgs, answer: &RateLimitResponse) -> String {
     if args.json {
-        format!("{}\n", format::answer_json(answer))
-    } else {
-        format::answer_text(request, answer)
+        return format!("{}\n", format::answer_json(answer));
     }
+    let hits = if args.peek { 0 } else { u64::from(args.hits) };
+    format::answer_text(&args.descriptors, hits, answer)
 }

@@ -16,8 +16,9 @@ use super::text_format::answer_text;
 use crate::cli::client::{HTTP2, block_on, root_cause};
 use crate::cli::output::{end, print, report};
 use crate::cli::service_connection::{ServiceConnector, TlsArgs, TlsSetupError};
+use crate::engine::Entry;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
@@ -70,8 +71,11 @@ pub(in crate::cli) fn run(words: &[String]) -> ExitCode {
             return end(printed, ExitCode::from(error.code()));
         }
     };
-    let request =
-        RateLimitRequest { domain: flags.text("domain", "").to_owned(), descriptors, hits_addend: 1 };
+    let request = RateLimitRequest {
+        domain: flags.text("domain", "").as_bytes().to_owned(),
+        descriptors: descriptors.into_iter().map(message).collect(),
+        hits_addend: 1,
+    };
     let (line, code) = match block_on(ask_service(connection, request)) {
         Ok(Ok(answer)) => (format!("response: {}\n", answer_text(&answer)), ExitCode::SUCCESS),
         Ok(Err(status)) => (format!("request error: {}\n", error_text(&status)), ExitCode::FAILURE),
@@ -85,21 +89,26 @@ fn unknown_protocol(flags: &Flags) -> Option<&str> {
 }
 
 /// Each entry has exactly one `=`.
-fn descriptor(text: &str) -> Result<RateLimitDescriptor, Stop> {
+fn descriptor(text: &str) -> Result<Vec<Entry>, Stop> {
     let entry = |entry: &str| {
         let (key, value) = entry.split_once('=').filter(|(_, value)| !value.contains('='))?;
         Some(Entry { key: key.to_owned(), value: value.to_owned() })
     };
     let entries: Option<Vec<Entry>> = text.split(',').map(entry).collect();
     let refuse = || Stop::invalid(PROGRAM, &FLAGS, "descriptors", text, "expected key=value[,key=value...]");
-    Ok(RateLimitDescriptor { entries: entries.ok_or_else(refuse)?, ..RateLimitDescriptor::default() })
+    entries.ok_or_else(refuse)
 }
 
-fn flag_lines(flags: &Flags, descriptors: &[RateLimitDescriptor]) -> String {
+fn message(entries: Vec<Entry>) -> RateLimitDescriptor {
+    let entries = entries.into_iter().map(wire::Entry::from).collect();
+    RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }
+}
+
+fn flag_lines(flags: &Flags, descriptors: &[Vec<Entry>]) -> String {
     let mut lines = String::new();
     for Flag { name, is_switch, .. } in FLAGS {
         let value = match name {
-            "descriptors" => descriptors.iter().map(shown).collect(),
+            "descriptors" => descriptors.iter().map(|entries| shown(entries)).collect(),
             "dial_string" => flags.text(name, "localhost:8081").to_owned(),
             _ => flags.text(name, if is_switch { "false" } else { "" }).to_owned(),
         };
@@ -108,9 +117,9 @@ fn flag_lines(flags: &Flags, descriptors: &[RateLimitDescriptor]) -> String {
     lines
 }
 
-fn shown(descriptor: &RateLimitDescriptor) -> String {
+fn shown(entries: &[Entry]) -> String {
     let entry = |entry: &Entry| format!("<key={}, value={}> ", entry.key, entry.value);
-    format!("[ {}] ", descriptor.entries.iter().map(entry).collect::<Vec<_>>().join(" "))
+    format!("[ {}] ", entries.iter().map(entry).collect::<Vec<_>>().join(" "))
 }
 
 /// Where and how to connect.

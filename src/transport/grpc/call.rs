@@ -6,6 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
+use http::HeaderMap;
 use hyper::body::{Body, Bytes};
 use prost::Message as _;
 use tonic::Status;
@@ -18,7 +19,7 @@ use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use super::usual_request::usual_request;
 use crate::engine::{Caller, Store};
 use crate::telemetry::metrics::RequestFailure;
-use crate::telemetry::traces::CallSpan;
+use crate::telemetry::traces::{CallSpan, SpannedCall};
 use crate::transport::{Bounds, DecisionCallError, Handler, MessageError, RawRequest};
 
 /// The path of the decision call.
@@ -47,6 +48,15 @@ impl<S: Store + 'static> DecisionCalls<S> {
                 let message = part.complete(&self.bounds).await;
                 self.answer(message, caller, span).await
             })),
+        }
+    }
+
+    /// Answers a call whose message is not read.
+    pub(super) fn refuse(&self, error: DecisionCallError, headers: &HeaderMap) -> Answer {
+        let mut span = self.handler.tracer.start_call(SpannedCall::ShouldRateLimit, headers);
+        match self.handler.refuse(error, &mut span) {
+            Ok(EncodedAnswer(message)) => Answer::Message(message),
+            Err(error) => Answer::Refusal(error.into()),
         }
     }
 

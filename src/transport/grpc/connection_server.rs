@@ -53,8 +53,8 @@ impl<S: Store + 'static> ConnectionServer<S> {
             closing: closing.clone(),
         };
         let idle = IdleWatch::new(Arc::clone(&place), closing.clone());
-        let mut connection =
-            pin!(Http2Connection::new(io, dispatch, Arc::clone(&calls), idle, closing.clone()));
+        let unfinished = self.decisions.bounds.unfinished.clone();
+        let mut connection = pin!(Http2Connection::new(io, dispatch, Arc::clone(&calls), idle, unfinished));
         let closes = pin!(self.age_or_closing(&closing));
         let ended = match select(in_turns(connection.as_mut(), &turn), closes).await {
             Either::Left((ended, _)) => Some(ended),

@@ -1,7 +1,7 @@
 //! Converts the types generated from `proto/` to the types of the transport and the engine, and back. Strings and lists
 //! are moved, not cloned.
 
-use crate::engine::{Code, Entry, Limit, Metadata};
+use crate::engine::{Code, Entry, Limit, Metadata, text_of_bytes};
 use crate::transport::answer::DescriptorStatus;
 use crate::transport::headers::{Header, printable};
 use crate::transport::raw_request::RawLimit;
@@ -16,7 +16,7 @@ use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitRespon
 impl From<RateLimitRequest> for RawRequest {
     fn from(message: RateLimitRequest) -> Self {
         Self {
-            domain: message.domain,
+            domain: text(message.domain),
             descriptors: message.descriptors.into_iter().map(RawDescriptor::from).collect(),
             hits_addend: message.hits_addend,
         }
@@ -41,8 +41,20 @@ impl From<common::RateLimitDescriptor> for RawDescriptor {
 
 impl From<common::rate_limit_descriptor::Entry> for Entry {
     fn from(message: common::rate_limit_descriptor::Entry) -> Self {
-        Self { key: message.key, value: message.value }
+        Self { key: text(message.key), value: text(message.value) }
     }
+}
+
+/// For the commands that are clients.
+impl From<Entry> for common::rate_limit_descriptor::Entry {
+    fn from(entry: Entry) -> Self {
+        Self { key: entry.key.into_bytes(), value: entry.value.into_bytes() }
+    }
+}
+
+/// Bytes that are UTF-8 are moved.
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| text_of_bytes(error.as_bytes()))
 }
 
 impl From<DecisionAnswer<'_>> for RateLimitResponse {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use h2::RecvStream;
 use http::{Request, Response};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -11,10 +12,12 @@ use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
 use super::call::{self, DecisionCalls};
-use super::http2::calls::{Answer, CallStarter, StartedCall};
+use super::call_head::read_head;
+use super::http2::calls::{Answer, CallHead, CallStarter, StartedCall};
 use super::http2::request_body::RequestBody;
 use super::open_calls::ConnectionCalls;
 use super::open_streams::{ConnectionStreams, OpenStream, StreamKind};
+use super::status::http_status;
 use super::stream_body::StreamBody;
 use crate::engine::Store;
 use crate::telemetry::traces::SpannedCall;
@@ -33,6 +36,10 @@ pub(super) struct Dispatch<S> {
 }
 
 impl<S: Store + 'static> CallStarter for Dispatch<S> {
+    fn read_head(&self, request: &Request<RecvStream>) -> Result<CallHead, Answer> {
+        read_head(request).map_err(|error| self.refuse_head(request, error))
+    }
+
     fn start(
         &self,
         request: Request<RequestBody>,
@@ -73,6 +80,18 @@ impl<S: Store + 'static> Dispatch<S> {
             drop(timer);
             response.map(|body| StreamBody::new(body, closing, stream))
         })
+    }
+
+    #[cold]
+    fn refuse_head(&self, request: &Request<RecvStream>, error: MessageError) -> Answer {
+        if let Some(code) = http_status(&error) {
+            let error = self.decisions.handler.record(error.into());
+            return Answer::HttpRefusal(code, error.into());
+        }
+        if request.uri().path() == call::PATH {
+            return self.decisions.refuse(error.into(), request.headers());
+        }
+        Answer::Refusal(self.decisions.handler.record(error.into()).into())
     }
 
     fn refusal(&self) -> Answer {

@@ -104,7 +104,7 @@ mod tests {
     const LONG: usize = COUNTED_FROM_BYTES;
 
     fn request(descriptors: &[usize]) -> Vec<u8> {
-        let entry = |_| wire::Entry { key: "key".to_owned(), value: "v".repeat(LONG) };
+        let entry = |_| wire::Entry { key: b"key".to_vec(), value: b"v".repeat(LONG) };
         let descriptor = |&entries: &usize| RateLimitDescriptor {
             entries: (0..entries).map(entry).collect(),
             limit: Some(wire::RateLimitOverride { requests_per_unit: 1, unit: 1, unit_multiplier: Some(2) }),
@@ -112,7 +112,7 @@ mod tests {
             is_negative_hits: true,
         };
         let descriptors = descriptors.iter().map(descriptor).collect();
-        RateLimitRequest { domain: "d".repeat(LONG), descriptors, hits_addend: 7 }.encode_to_vec()
+        RateLimitRequest { domain: b"d".repeat(LONG), descriptors, hits_addend: 7 }.encode_to_vec()
     }
 
     fn refusal(message: &[u8]) -> Option<String> {

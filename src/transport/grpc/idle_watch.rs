@@ -38,6 +38,11 @@ impl IdleWatch {
         Arc::clone(&self.connection.has_calls)
     }
 
+    /// Cancelled when the connection is to be closed.
+    pub(super) fn closing(&self) -> CancellationToken {
+        self.connection.closing.clone()
+    }
+
     /// Ends a part of the time. Returns whether there was a call in it.
     pub(super) fn end_part(&mut self, part: Duration) -> bool {
         let had_calls = self.connection.has_calls.swap(false, Ordering::Relaxed);

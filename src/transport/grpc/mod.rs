@@ -1,11 +1,12 @@
 //! gRPC: the contract with Envoy, served by one single-threaded runtime per core.
 //!
-//! The path of a call: `http2`, which serves the connection -> `dispatch` -> `call`, which reads the `message` and
-//! makes a request of it (`usual_request`, else `field_count` and `convert`) -> `Handler::decide` -> `encoded_answer`
-//! -> `http2`. Outside this module only the client of the `check` command uses generated types.
+//! The path of a call: `http2`, which serves the connection -> `call_head` -> `dispatch` -> `call`, which reads the
+//! `message` and makes a request of it (`usual_request`, else `field_count` and `convert`) -> `Handler::decide` ->
+//! `encoded_answer` -> `http2`. Outside this module only the client of the `check` command uses generated types.
 
 mod acceptor;
 mod call;
+mod call_head;
 mod connection;
 mod connection_server;
 mod convert;

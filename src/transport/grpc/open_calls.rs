@@ -2,6 +2,7 @@
 //! has been passed to HTTP/2 as a whole, so answers that a client does not take count too. Calls that are answered at
 //! once are never counted: nothing else on the worker runs while they are open.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::task::Waker;
@@ -11,7 +12,7 @@ use futures_util::task::AtomicWaker;
 
 use crate::engine::Caller;
 use crate::telemetry::metrics::{RequestFailure, RequestMeter};
-use crate::transport::Failures;
+use crate::transport::{Failures, MessageError};
 
 /// The calls of all connections of one worker. Clones share them.
 #[derive(Clone, Debug)]
@@ -148,6 +149,25 @@ impl ConnectionCalls {
     /// Whether fewer decisions of the worker wait for its store than it takes at once.
     pub(super) fn store_has_room(&self) -> bool {
         self.worker.0.waiting.calls.load(Ordering::Relaxed) < self.worker.0.bounds.decisions_at_once
+    }
+
+    /// Counts a call whose headers are too long to be read.
+    pub(super) fn record_long_headers(&self) {
+        let reason = "the headers are longer than this service reads";
+        self.worker.0.failures.record(RequestFailure::Invalid, &reason);
+    }
+
+    /// Counts a call with long trailers; the connection cannot go on.
+    pub(super) fn record_long_trailers(&self) -> io::Error {
+        let reason = "the trailers of a call are too long";
+        self.worker.0.failures.record(RequestFailure::Invalid, &reason);
+        io::Error::other(reason)
+    }
+
+    /// Counts a call whose headers find no room among the unfinished requests; the connection cannot go on.
+    pub(super) fn record_many_bytes(&self) -> io::Error {
+        self.worker.0.failures.record(RequestFailure::Overloaded, &MessageError::ManyBytes);
+        io::Error::other(MessageError::ManyBytes)
     }
 
     /// Counts a call that is held.

@@ -11,8 +11,8 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::token_file::{TokenFile, TokenFileError};
-use super::web_page::SendingPage;
 use crate::telemetry::log_throttle::LogThrottle;
+use crate::transport::sending_page::SendingPage;
 
 /// Which callers the admin port answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

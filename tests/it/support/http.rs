@@ -34,6 +34,19 @@ pub fn get(port: u16, path: &str, headers: &[(&str, &str)]) -> io::Result<Respon
     exchange(connect(port)?, &lines, "")
 }
 
+/// Sends a GET with headers whose values need not be text.
+///
+/// # Errors
+/// As [`get`].
+pub fn get_with_bytes(port: u16, path: &[u8], headers: &[(&str, &[u8])]) -> io::Result<Response> {
+    let mut request = [b"GET ", path, b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"].concat();
+    for (name, value) in headers {
+        request.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
+    }
+    request.extend(b"\r\n");
+    send(connect(port)?, &request)
+}
+
 /// Connects to a port of this machine.
 ///
 /// # Errors
@@ -49,14 +62,15 @@ pub fn connect(port: u16) -> io::Result<TcpStream> {
 ///
 /// # Errors
 /// If the connection is closed without an answer, or the answer is not HTTP.
-pub fn exchange(
-    mut stream: impl Read + Write,
-    lines: &[impl AsRef<str>],
-    body: &str,
-) -> io::Result<Response> {
+pub fn exchange(stream: impl Read + Write, lines: &[impl AsRef<str>], body: &str) -> io::Result<Response> {
     let mut request: String = lines.iter().map(|line| format!("{}\r\n", line.as_ref())).collect();
     request.push_str(&format!("content-length: {}\r\nconnection: close\r\n\r\n{body}", body.len()));
-    stream.write_all(request.as_bytes())?;
+    send(stream, request.as_bytes())
+}
+
+/// Sends a request that ends the connection, and reads the answer.
+fn send(mut stream: impl Read + Write, request: &[u8]) -> io::Result<Response> {
+    stream.write_all(request)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))

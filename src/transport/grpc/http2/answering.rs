@@ -35,6 +35,11 @@ pub(super) fn send_answer(respond: &mut SendResponse<Bytes>, answer: Answer) -> 
         Answer::Refusal(status) => {
             send_head(respond, status.into_http(), true)?;
         }
+        Answer::HttpRefusal(code, status) => {
+            let mut head = status.into_http();
+            *head.status_mut() = code;
+            send_head(respond, head, true)?;
+        }
     }
     None
 }

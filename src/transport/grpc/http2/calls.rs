@@ -1,7 +1,10 @@
 //! What a connection asks of the service for each of its calls.
 
+use std::time::Duration;
+
 use futures_util::future::BoxFuture;
-use http::{Request, Response};
+use h2::RecvStream;
+use http::{Request, Response, StatusCode};
 use hyper::body::Bytes;
 use tonic::Status;
 
@@ -10,11 +13,22 @@ use crate::transport::grpc::stream_body::StreamBody;
 
 /// Starts the calls of one connection.
 pub(in crate::transport::grpc) trait CallStarter {
+    /// Reads the head of a call before anything else is done with it; an answer if the call is refused for its head.
+    fn read_head(&self, request: &Request<RecvStream>) -> Result<CallHead, Answer>;
+
     /// Starts a call whose headers have arrived. Does not wait.
     fn start(
         &self,
         request: Request<RequestBody>,
     ) -> StartedCall<impl Future<Output = Answer> + Send + 'static>;
+}
+
+/// What the head of a call says.
+pub(in crate::transport::grpc) struct CallHead {
+    /// How long its decision may take.
+    pub(in crate::transport::grpc) time_limit: Duration,
+    /// The headers take too much memory for the call to be held.
+    pub(in crate::transport::grpc) is_long: bool,
 }
 
 /// A call, and what is left to do.
@@ -37,4 +51,6 @@ pub(in crate::transport::grpc) enum Answer {
     /// With its prefix; the status is OK.
     Message(Bytes),
     Refusal(Status),
+    /// With a status of HTTP for clients that do not know gRPC.
+    HttpRefusal(StatusCode, Status),
 }

@@ -15,19 +15,18 @@ use tokio_util::sync::{CancellationToken, ReusableBoxFuture};
 
 use super::answering::send_answer;
 use super::call_task::{late, spawn_decision, spawn_rest, spawn_routed};
-use super::calls::{Answer, CallStarter, StartedCall};
-use super::deadline::time_limit;
+use super::calls::{Answer, CallHead, CallStarter, StartedCall};
+use super::header_blocks::{HeaderBlocks, MAX_READ_HEADER_BYTES};
 use super::held_calls::{HeldCall, HeldCalls};
 use super::keep_alive::{KEEPALIVE_TIMEOUT, KeepAlive};
 use super::leaked_streams::LeakedStreams;
 use super::request_body::RequestBody;
+use crate::transport::UnfinishedBytes;
 use crate::transport::grpc::idle_watch::IdleWatch;
 use crate::transport::grpc::open_calls::ConnectionCalls;
 
 /// Envoy opens one connection per worker thread and allows 1,024 calls at once on each.
 pub(in crate::transport::grpc) const MAX_CONCURRENT_STREAMS: u32 = 1_024;
-/// Callers send few headers. The HTTP/2 layer refuses a longer list.
-pub(in crate::transport::grpc) const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
 /// Of a stream and of a connection: no client has to wait for it, and a message needs no frame that opens it again.
 const WINDOW_BYTES: u32 = 1024 * 1024;
 const MAX_FRAME_BYTES: u32 = 16 * 1024;
@@ -55,7 +54,7 @@ pub(in crate::transport::grpc) enum ConnectionEnd {
 /// Serves a connection until it ends. Each poll reads and accepts what has arrived, then starts the calls that may be
 /// decided.
 pub(in crate::transport::grpc) struct Http2Connection<I, C> {
-    state: State<I>,
+    state: State<HeaderBlocks<I>>,
     calls: AcceptedCalls<C>,
     leaked: LeakedStreams,
     closing: CancellationToken,
@@ -92,14 +91,16 @@ where
     I: AsyncRead + AsyncWrite + Unpin,
     C: CallStarter + Unpin,
 {
-    /// Cancels `closing` when a new connection is better than this one.
+    /// The token of `idle` is cancelled when a new connection is better than this one.
     pub(in crate::transport::grpc) fn new(
         io: I,
         starter: C,
         counts: Arc<ConnectionCalls>,
         idle: IdleWatch,
-        closing: CancellationToken,
+        unfinished: UnfinishedBytes,
     ) -> Self {
+        let io = HeaderBlocks::new(io, unfinished, Arc::clone(&counts));
+        let closing = idle.closing();
         let held = HeldCalls::new(counts.hold_at_most());
         let calls = AcceptedCalls { starter, counts, accepted: Vec::new(), held, decision: None };
         let state = State::Handshake(builder().handshake(io), Some(idle));
@@ -210,13 +211,20 @@ impl<C: CallStarter> AcceptedCalls<C> {
         }
         let mut accepted = std::mem::take(&mut self.accepted);
         for (request, respond) in accepted.drain(..) {
+            let CallHead { time_limit, is_long } = match self.starter.read_head(&request) {
+                Ok(head) => head,
+                Err(refusal) => {
+                    answer_call(&self.counts, respond, refusal);
+                    continue;
+                }
+            };
             let starts = self.held.is_empty() && self.may_start();
             // Without room it is refused at its start.
-            if starts || !self.counts.has_room() {
-                let time_limit = time_limit(request.headers());
+            if starts || is_long || !self.counts.has_room() {
                 self.start_call(cx, request, respond, time_limit);
             } else {
-                let call = HeldCall { request, respond, since: Instant::now(), open: self.counts.open() };
+                let (since, open) = (Instant::now(), self.counts.open());
+                let call = HeldCall { request, respond, since, time_limit, open };
                 self.held.push(cx, MAX_CONCURRENT_STREAMS as usize, call);
                 self.counts.record_held();
             }
@@ -238,8 +246,8 @@ impl<C: CallStarter> AcceptedCalls<C> {
 
     fn start_held(&mut self, cx: &mut Context<'_>, call: HeldCall) {
         let waited = call.waited();
-        let HeldCall { request, respond, open, .. } = call;
-        match time_limit(request.headers()).checked_sub(waited) {
+        let HeldCall { request, respond, time_limit, open, .. } = call;
+        match time_limit.checked_sub(waited) {
             Some(left) => {
                 drop(open);
                 self.start_call(cx, request, respond, left);
@@ -298,7 +306,7 @@ fn builder() -> Builder {
         .initial_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .max_frame_size(MAX_FRAME_BYTES)
-        .max_header_list_size(MAX_HEADER_LIST_BYTES)
+        .max_header_list_size(MAX_READ_HEADER_BYTES)
         .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
         .max_local_error_reset_streams(Some(MAX_ERROR_RESETS))
         .max_send_buffer_size(MAX_SEND_BUFFER_BYTES);

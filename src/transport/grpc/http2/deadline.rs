@@ -2,18 +2,17 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName};
+use http::HeaderValue;
 
 use super::call_task::CALL_TIMEOUT;
 
-const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// The most that the protocol allows.
 const MAX_DIGITS: usize = 8;
 
-/// How long the decision of a call may take from now on: as long as its client allows, at most [`CALL_TIMEOUT`]. A
-/// header that is not valid does not count.
-pub(super) fn time_limit(headers: &HeaderMap) -> Duration {
-    let given = headers.get(GRPC_TIMEOUT).and_then(|value| parse(value.as_bytes()));
+/// How long the decision of a call may take from now on: as long as its client allows, at most [`CALL_TIMEOUT`].
+/// `given` is the header; one that is not valid does not count.
+pub(in crate::transport::grpc) fn time_limit(given: Option<&HeaderValue>) -> Duration {
+    let given = given.and_then(|value| parse(value.as_bytes()));
     given.map_or(CALL_TIMEOUT, |given| given.min(CALL_TIMEOUT))
 }
 
@@ -58,11 +57,10 @@ mod tests {
 
     #[test]
     fn a_call_has_at_most_its_longest_time() {
-        let headers =
-            |value: &'static str| HeaderMap::from_iter([(GRPC_TIMEOUT, value.parse().expect("valid"))]);
-        assert_eq!(time_limit(&headers("20m")), Duration::from_millis(20));
-        assert_eq!(time_limit(&headers("1H")), CALL_TIMEOUT);
-        assert_eq!(time_limit(&headers("soon")), CALL_TIMEOUT);
-        assert_eq!(time_limit(&HeaderMap::new()), CALL_TIMEOUT);
+        let limit = |value| time_limit(Some(&HeaderValue::from_static(value)));
+        assert_eq!(limit("20m"), Duration::from_millis(20));
+        assert_eq!(limit("1H"), CALL_TIMEOUT);
+        assert_eq!(limit("soon"), CALL_TIMEOUT);
+        assert_eq!(time_limit(None), CALL_TIMEOUT);
     }
 }

@@ -33,6 +33,7 @@ pub(super) struct HeldCall {
     pub(super) request: Request<RecvStream>,
     pub(super) respond: SendResponse<Bytes>,
     pub(super) since: Instant,
+    pub(super) time_limit: Duration,
     pub(super) open: OpenCall,
 }
 

@@ -10,6 +10,7 @@
 //! A general HTTP server has duties that h2 leaves to its user. They are done here:
 //! - `connection.rs`: windows and bounds of h2, calls in the order of their arrival, GOAWAY on request
 //! - `keep_alive.rs`: a PING after silence, the end of a connection that does not answer it
+//! - `header_blocks.rs`, `sent_frames.rs`: a header block in several frames, in bounded memory
 //! - `request_body.rs`: the windows are opened again as data is read
 //! - `answering.rs`, `sent_body.rs`: answers go out as far as the client's window admits; the rest waits in a task
 //! - `held_calls.rs`: calls that start later, because the store has enough to decide
@@ -21,14 +22,18 @@ mod answering;
 mod call_task;
 pub(super) mod calls;
 pub(super) mod connection;
-mod deadline;
+pub(super) mod deadline;
+mod header_blocks;
 mod held_calls;
 mod keep_alive;
 mod leaked_streams;
 pub(super) mod request_body;
 mod sent_body;
+mod sent_frames;
 
 #[cfg(test)]
 pub(super) use call_task::CALL_TIMEOUT;
+#[cfg(test)]
+pub(super) use header_blocks::MAX_READ_HEADER_BYTES;
 #[cfg(test)]
 pub(super) use keep_alive::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};

@@ -18,12 +18,12 @@ impl Store for CallerStore {
 
 /// A request that brings its limit.
 pub(super) fn limited_request() -> Bytes {
-    let entry = Entry { key: "k".to_owned(), value: "v".to_owned() };
+    let entry = Entry { key: b"k".to_vec(), value: b"v".to_vec() };
     // 1 is a second.
     let limit = RateLimitOverride { requests_per_unit: 5, unit: 1, ..RateLimitOverride::default() };
     let descriptor =
         RateLimitDescriptor { entries: vec![entry], limit: Some(limit), ..RateLimitDescriptor::default() };
-    let request = RateLimitRequest { domain: "d".to_owned(), descriptors: vec![descriptor], hits_addend: 0 };
+    let request = RateLimitRequest { domain: b"d".to_vec(), descriptors: vec![descriptor], hits_addend: 0 };
     framed(0, &request.encode_to_vec())
 }
 

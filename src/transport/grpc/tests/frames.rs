@@ -5,8 +5,9 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 
 use super::*;
-use crate::transport::grpc::http2::connection::{MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_BYTES};
-use crate::transport::grpc::http2::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
+use crate::transport::grpc::call_head::MAX_HEADER_LIST_BYTES;
+use crate::transport::grpc::http2::connection::MAX_CONCURRENT_STREAMS;
+use crate::transport::grpc::http2::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_READ_HEADER_BYTES};
 use crate::transport::socket::WRITE_TIMEOUT;
 
 const CHECK: &str = "/grpc.health.v1.Health/Check";
@@ -67,23 +68,36 @@ async fn a_stream_above_the_bound_of_its_connection_is_refused() {
     }
 }
 
+/// A call with a header of this length.
+async fn call_with_long_header(session: &Session, length: usize) -> OpenedCall {
+    let request = Request::post(format!("http://server{}", call::PATH))
+        .header("content-type", "application/grpc")
+        .header("x-long", "x".repeat(length));
+    let mut client = session.client.clone().ready().await.expect("an open connection");
+    let (response, mut sent) = client.send_request(request.body(()).expect("valid"), false).expect("open");
+    // A frame cannot be sent after the call has been refused.
+    let _ = sent.send_data(valid_request(), true);
+    OpenedCall { response, _sent: sent }
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_call_whose_headers_are_too_long_is_refused_and_the_next_call_is_answered() {
+async fn a_call_whose_headers_are_too_long_is_refused_and_counted_and_the_next_call_is_answered() {
     let mut session = Session::start(65_535).await;
-    for (length, is_refused) in [(MAX_HEADER_LIST_BYTES, true), (MAX_HEADER_LIST_BYTES - 1_024, false)] {
-        let request = Request::post(format!("http://server{}", call::PATH))
-            .header("x-long", "x".repeat(length as usize));
-        let mut client = session.client.clone().ready().await.expect("an open connection");
-        let (response, mut sent) =
-            client.send_request(request.body(()).expect("valid"), false).expect("open");
-        if is_refused {
-            assert!(response.await.is_ok_and(|answer| answer.status() == 431), "{length} bytes");
-        } else {
-            sent.send_data(valid_request(), true).expect("an open call");
-            assert_eq!(OpenedCall { response, _sent: sent }.status().await, "0", "{length} bytes");
-        }
+    let (longest, read) = (MAX_HEADER_LIST_BYTES, MAX_READ_HEADER_BYTES as usize);
+    // Room for the other headers. (length, status, failures so far)
+    let table = [(longest - 1_024, "0", 0), (longest, "11", 1), (read - 1_024, "11", 2), (17 * 1024, "0", 2)];
+    for (length, status, failures) in table {
+        let call = call_with_long_header(&session, length).await;
+        assert_eq!(call.status().await, status, "{length} bytes");
+        assert_eq!(session.failures("invalid"), failures, "{length} bytes");
     }
+    let unread = call_with_long_header(&session, read).await;
+    assert_eq!(unread.headers().await.status(), 431, "a list that h2 does not read");
     assert_eq!(session.call(call::PATH, valid_request(), true).await.status().await, "0");
+    assert_eq!(session.failures("invalid"), 2);
+    let sent_in_full = call_with_long_header(&session, read + read / 4).await;
+    assert_eq!(sent_in_full.headers().await.status(), 431);
+    assert_eq!(session.failures("invalid"), 3, "a block that is longer than h2 reads");
 }
 
 /// A request for the list of services, of so many bytes.
@@ -177,6 +191,30 @@ async fn a_client_that_opens_and_resets_streams_faster_than_they_are_served_is_c
     let reasons: Vec<_> =
         received.iter().filter(|(kind, _)| *kind == GOAWAY).map(|(_, payload)| &payload[4..8]).collect();
     assert_eq!(reasons.last(), Some(&ENHANCE_YOUR_CALM), "{received:?}");
+}
+
+/// Of many connections: a block of one-byte fields, each of which h2 would keep in a hundred bytes.
+#[tokio::test(start_paused = true)]
+async fn a_header_block_that_does_not_end_is_not_decoded_and_is_bounded() {
+    const BLOCKS: usize = UNFINISHED_BYTES / 16_000;
+    let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
+    let server = server(MAX_OPEN, &metrics, &stop);
+    // HEADERS without END_HEADERS: `:method POST`, then `accept-encoding: gzip, deflate`.
+    let block = [&b"\x83"[..], &[0x90; 15_999]].concat();
+    let head = [&u32::try_from(block.len()).expect("short").to_be_bytes()[1..], &[1, 0, 0, 0, 0, 1]].concat();
+    let sent = [PREFACE, SETTINGS, &head, &block].concat();
+    let mut clients = Vec::new();
+    for _ in 0..=BLOCKS {
+        let (mut client, theirs) = tokio::io::duplex(64 * 1024);
+        let served = spawn(Arc::clone(&server).serve(theirs, Turn::default(), place()));
+        client.write_all(&sent).await.expect("room in the pipe");
+        clients.push((client, served));
+    }
+    tokio::time::sleep(SETTLE).await;
+    let closed = clients.iter().filter(|(_, served)| served.is_finished()).count();
+    let overloaded =
+        value(&metrics, "ratelimitd_request_errors_total{kind=\"overloaded\",transport=\"grpc\"}");
+    assert_eq!((closed, overloaded), (1, 1), "one block more than the bound");
 }
 
 #[tokio::test(start_paused = true)]

@@ -54,6 +54,8 @@ const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const FINISH_WITHIN: Duration = Duration::from_secs(10);
 const AGE: Duration = Duration::from_secs(3_600);
 const MAX_OPEN: usize = 4;
+/// More than a header block may have.
+const UNFINISHED_BYTES: usize = 2 * 1024 * 1024;
 const DECISIONS_AT_ONCE: usize = 256;
 const HOLD_AT_MOST: Duration = Duration::from_secs(1);
 /// For the tasks of client and server to run until all of them wait.
@@ -103,7 +105,7 @@ fn server_of<S: Store + 'static>(
         max_connection_age: Some(AGE),
         finish_within: FINISH_WITHIN,
     };
-    let bounds = MessageBounds { max_bytes: 1_000, unfinished: UnfinishedBytes::new(10_000) };
+    let bounds = MessageBounds { max_bytes: 1_000, unfinished: UnfinishedBytes::new(UNFINISHED_BYTES) };
     Arc::new(ConnectionServer {
         calls: WorkerCalls::new(
             CallBounds { open: max_open, ..options.call_bounds() },
@@ -201,9 +203,9 @@ fn framed(flag: u8, message: &[u8]) -> Bytes {
 }
 
 fn valid_request() -> Bytes {
-    let entry = Entry { key: "k".to_owned(), value: "v".to_owned() };
+    let entry = Entry { key: b"k".to_vec(), value: b"v".to_vec() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
-    let request = RateLimitRequest { domain: "d".to_owned(), descriptors: vec![descriptor], hits_addend: 0 };
+    let request = RateLimitRequest { domain: b"d".to_vec(), descriptors: vec![descriptor], hits_addend: 0 };
     framed(0, &request.encode_to_vec())
 }
 

@@ -105,11 +105,11 @@ async fn multipliers_are_received_and_sent() {
     let address = format!("http://127.0.0.1:{}", service.grpc_port());
     let mut client = RateLimitServiceClient::connect(address).await.expect("a connection");
     let mut send = async |key: &str, limit: Option<ours::rate_limit_descriptor::RateLimitOverride>| {
-        let entry = ours::rate_limit_descriptor::Entry { key: key.to_owned(), value: "v".to_owned() };
+        let entry = ours::rate_limit_descriptor::Entry { key: key.as_bytes().to_vec(), value: b"v".to_vec() };
         let descriptor =
             ours::RateLimitDescriptor { entries: vec![entry], limit, ..ours::RateLimitDescriptor::default() };
         let request = contract::RateLimitRequest {
-            domain: "test".to_owned(),
+            domain: b"test".to_vec(),
             descriptors: vec![descriptor],
             hits_addend: 0,
         };

@@ -1,6 +1,7 @@
 //! `ShouldRateLimit` of the running binary, called by a client with independent message definitions.
 
 mod answers;
+mod bytes;
 mod hostile;
 mod limits;
 mod memory;

@@ -17,6 +17,7 @@ const HCM_TYPE: &str =
 const ROUTER_TYPE: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
 const FILE_LOG_TYPE: &str = "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog";
 const TLS_TYPE: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
+const TRACER_TYPE: &str = "type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig";
 const PROTOCOL_TYPE: &str = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
 /// The configuration of an Envoy. A field that is not set is absent, so that Envoy's default applies.
@@ -30,6 +31,7 @@ pub struct Bootstrap {
     routes: Vec<Value>,
     tcp_descriptors: Value,
     access_logs: Vec<Value>,
+    traced: bool,
 }
 
 /// A route to the upstream, with `rate_limits` in the route table.
@@ -59,6 +61,7 @@ impl Bootstrap {
             routes: Vec::new(),
             tcp_descriptors: json!([{"entries": [{"key": "listener", "value": "tcp"}]}]),
             access_logs: Vec::new(),
+            traced: false,
         }
     }
 
@@ -83,6 +86,13 @@ impl Bootstrap {
     /// Envoy checks the health of the rate limiter, under the name `ratelimit`.
     pub fn health_checked(mut self) -> Self {
         self.health_checked = true;
+        self
+    }
+
+    /// Traces requests with OpenTelemetry: Envoy then passes on a client's `traceparent` and `tracestate`. The upstream
+    /// plays the collector.
+    pub fn traced(mut self) -> Self {
+        self.traced = true;
         self
     }
 
@@ -127,6 +137,9 @@ impl Bootstrap {
         let filters = json!([{"name": FILTER, "typed_config": filter}, router()]);
         let mut manager = connection_manager("ingress", &filters, &json!(self.routes));
         manager["typed_config"]["access_log"] = json!(self.access_logs);
+        if self.traced {
+            manager["typed_config"]["tracing"] = tracing();
+        }
         json!({
             "name": "http",
             "address": any_port(),
@@ -234,6 +247,18 @@ fn connection_manager(stat_prefix: &str, filters: &Value, routes: &Value) -> Val
             "route_config": {"virtual_hosts": [{"name": stat_prefix, "domains": ["*"], "routes": routes}]},
         },
     })
+}
+
+fn tracing() -> Value {
+    let collector = json!({"uri": "http://upstream/v1/traces", "cluster": "upstream", "timeout": "5s"});
+    json!({"provider": {
+        "name": "envoy.tracers.opentelemetry",
+        "typed_config": {
+            "@type": TRACER_TYPE,
+            "http_service": {"http_uri": collector},
+            "service_name": "envoy",
+        },
+    }})
 }
 
 fn router() -> Value {

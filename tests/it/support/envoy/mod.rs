@@ -72,6 +72,11 @@ impl Envoy {
         http::get(self.port("http"), path, headers).expect("Envoy answers every HTTP request")
     }
 
+    /// A GET through the HTTP filter with a path and headers that need not be text.
+    pub fn get_with_bytes(&self, path: &[u8], headers: &[(&str, &[u8])]) -> Response {
+        http::get_with_bytes(self.port("http"), path, headers).expect("Envoy answers every HTTP request")
+    }
+
     /// A GET through the TCP filter; `None` when Envoy closed the connection instead.
     pub fn get_over_tcp(&self) -> Option<Response> {
         http::get(self.port("tcp"), "/", &[]).ok()

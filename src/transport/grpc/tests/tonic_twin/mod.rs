@@ -4,6 +4,7 @@
 
 mod calls;
 mod crowds;
+mod foreign;
 mod raw_frames;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
@@ -21,8 +22,10 @@ use super::*;
 use crate::clock::ManualClock;
 use crate::engine::{Caller, Charges, Defaults, DomainSpec, Outcomes, StoreError, ValueHashing};
 use crate::telemetry::traces::SpannedCall;
+use crate::transport::grpc::call_head::MAX_HEADER_LIST_BYTES;
 use crate::transport::grpc::encoded_answer::EncodedAnswer;
-use crate::transport::grpc::http2::connection::{MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_BYTES};
+use crate::transport::grpc::http2::MAX_READ_HEADER_BYTES;
+use crate::transport::grpc::http2::connection::MAX_CONCURRENT_STREAMS;
 use crate::transport::grpc::message::PREFIX_BYTES;
 
 const MAX_MESSAGE_BYTES: usize = 1_000;
@@ -108,7 +111,7 @@ impl Twin {
                 let others = other_services(Readiness::not_ready(&[])).expect("valid services");
                 let served = tonic::transport::Server::builder()
                     .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
-                    .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
+                    .http2_max_header_list_size(MAX_READ_HEADER_BYTES)
                     .add_routes(others.add_service(service))
                     .serve_with_incoming(
                         stream::iter([Ok::<_, std::io::Error>(theirs)]).chain(stream::pending()),

@@ -168,7 +168,7 @@ fn flood_callers() -> Vec<RawCaller> {
         .collect();
     let endless = [
         frame(HEADERS, 0, 1, &usual),
-        frame(CONTINUATION, 0, 1, &literal("x-more", &"x".repeat(100))).repeat(400),
+        frame(CONTINUATION, 0, 1, &literal("x-more", &"x".repeat(100))).repeat(12_000),
     ]
     .concat();
     vec![
@@ -206,7 +206,8 @@ fn description(mut bytes: &[u8]) -> Vec<String> {
 /// All that the server sends before the first PING of its own.
 async fn play(twin: Twin, sent: &[u8]) -> String {
     let mut pipe = twin.connect(Deciding::Answers);
-    pipe.write_all(sent).await.expect("room in the pipe");
+    // The server may close the connection before it has read all.
+    let _ = pipe.write_all(sent).await;
     let mut received = Vec::new();
     let read = tokio::time::timeout(Duration::from_secs(5), pipe.read_to_end(&mut received)).await;
     let end = match read {

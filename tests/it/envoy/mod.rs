@@ -2,6 +2,8 @@
 //!
 //! Limits are per year if the end of the window does not matter, so that no window ends during a test.
 
+mod headers;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
