@@ -146,7 +146,7 @@ async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<
     let mut admission = node.admission.lock();
     admission.record_call(answered - sent);
     if answered > first {
-        admission.record_late_answer(answered);
+        admission.record_late_answer(sent, answered);
     }
     drop(admission);
     calls
