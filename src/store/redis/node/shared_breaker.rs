@@ -47,18 +47,18 @@ impl SharedBreaker {
         cause.map_or(Ok(()), |cause| Err(StoreError::Open(cause)))
     }
 
-    /// Records the result of a call.
+    /// Records the result of a call that was sent at `sent`.
     ///
     /// # Errors
     /// [`StoreError::Open`] if this result opened the breaker.
-    pub(super) fn record(&self, result: Result<(), &StoreError>) -> Result<(), StoreError> {
+    pub(super) fn record(&self, sent: Instant, result: Result<(), &StoreError>) -> Result<(), StoreError> {
         let Some(breaker) = self.breaker.as_ref().filter(|_| !self.is_retired.load(Ordering::Relaxed)) else {
             return Ok(());
         };
         match result {
             Ok(()) => breaker.lock().record_success(now()),
             Err(cause) => {
-                if breaker.lock().record_failure(now(), cause) {
+                if breaker.lock().record_failure(sent.into_std(), now(), cause) {
                     self.change(BreakerTransition {
                         from: BreakerState::Closed,
                         to: BreakerState::Open,
@@ -142,8 +142,11 @@ mod tests {
     }
 
     fn open(breaker: &SharedBreaker) {
-        assert_eq!(breaker.record(Err(&StoreError::Timeout)), Ok(()));
-        assert!(matches!(breaker.record(Err(&StoreError::Timeout)), Err(StoreError::Open(_))));
+        assert_eq!(breaker.record(Instant::now(), Err(&StoreError::Timeout)), Ok(()));
+        assert!(matches!(
+            breaker.record(Instant::now(), Err(&StoreError::Timeout)),
+            Err(StoreError::Open(_))
+        ));
     }
 
     #[tokio::test(start_paused = true)]
@@ -182,7 +185,7 @@ mod tests {
     async fn without_a_breaker_calls_are_always_made() {
         let breaker = SharedBreaker::new(None, Arc::new(NoopObserver));
         for _ in 0..100 {
-            assert_eq!(breaker.record(Err(&StoreError::Timeout)), Ok(()));
+            assert_eq!(breaker.record(Instant::now(), Err(&StoreError::Timeout)), Ok(()));
         }
         assert_eq!((breaker.admit(), breaker.state()), (Ok(()), BreakerState::Closed));
         timeout(60_000 * MS, breaker.probe_due()).await.expect_err("there is nothing to close");
@@ -194,7 +197,7 @@ mod tests {
         open(&breaker);
         breaker.retire();
         assert_eq!(breaker.admit(), Ok(()), "it no longer refuses");
-        assert_eq!(breaker.record(Err(&StoreError::Timeout)), Ok(()));
-        assert_eq!(breaker.record(Err(&StoreError::Timeout)), Ok(()));
+        assert_eq!(breaker.record(Instant::now(), Err(&StoreError::Timeout)), Ok(()));
+        assert_eq!(breaker.record(Instant::now(), Err(&StoreError::Timeout)), Ok(()));
     }
 }

@@ -82,9 +82,9 @@ impl NodeState {
         taken.items
     }
 
-    /// Records the result of a call. If it opens the breaker, all waiting requests fail.
-    pub(super) fn record_result(&self, result: Result<(), &StoreError>) {
-        if let Err(open) = self.breaker.record(result) {
+    /// Records the result of a call that was sent at `sent`. If it opens the breaker, all waiting requests fail.
+    pub(super) fn record_result(&self, sent: Instant, result: Result<(), &StoreError>) {
+        if let Err(open) = self.breaker.record(sent, result) {
             fail_unsent(self.drain(), &open);
         }
     }

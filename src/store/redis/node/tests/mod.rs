@@ -2,6 +2,7 @@
 
 mod batches;
 mod goodput;
+mod hangs;
 mod jitter;
 mod load;
 mod overload;
