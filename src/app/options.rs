@@ -33,16 +33,37 @@ pub(super) fn grpc_options(Settings { server, store, .. }: &Settings) -> GrpcOpt
 }
 
 /// As many decisions as Redis gets at once from a worker, if each of its connections has a full batch in flight. More
-/// would only wait in the queue while their time limits run.
+/// would only wait in the queue while their time limits run. The queue must have room for all of them: they may arrive
+/// before the first is sent.
 fn decisions_at_once(redis: &RedisOptions) -> NonZeroUsize {
     let servers = match redis.topology {
         Topology::Standalone | Topology::Sentinel(_) => 1,
         Topology::Cluster => LEAST_PRIMARIES,
     };
     let decisions = redis.max_batch.saturating_mul(redis.connections as usize).saturating_mul(servers);
-    NonZeroUsize::MIN.saturating_add(decisions - 1)
+    NonZeroUsize::new(decisions.min(redis.max_queue)).unwrap_or(NonZeroUsize::MIN)
 }
 
 pub(super) fn unfinished_bytes(bounds: &Bounds) -> UnfinishedBytes {
     UnfinishedBytes::new(MAX_UNFINISHED_BYTES.max(bounds.max_message_bytes().saturating_mul(4)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_decisions_are_under_way_than_the_queue_takes_at_once() {
+        for (topology, max_queue, expected) in [
+            (Topology::Standalone, 8_192, 256),
+            (Topology::Cluster, 8_192, 768),
+            (Topology::Standalone, 256, 256),
+            (Topology::Standalone, 100, 100),
+            (Topology::Cluster, 300, 300),
+            (Topology::Standalone, 1, 1),
+        ] {
+            let redis = RedisOptions { topology, max_queue, ..RedisOptions::default() };
+            assert_eq!(decisions_at_once(&redis).get(), expected, "{redis:?}");
+        }
+    }
 }

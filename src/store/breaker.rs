@@ -15,13 +15,17 @@ const BUCKETS: usize = 10;
 /// With fewer results in the window, the share of failures is not meaningful.
 const MIN_RESULTS: u32 = 20;
 
+/// Of failed calls that were in flight together, this many count as failures in a row. A stall fails a call of each
+/// connection, however many there are.
+const COUNTED_TOGETHER: usize = 2;
+
 /// The first pause is a quarter of the longest: most outages are the restart of a server, and short.
 const FIRST_PAUSE_DIVISOR: u32 = 4;
 
 /// When a breaker opens, and how often it is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerOptions {
-    /// Consecutive failures that open the breaker, at least 1.
+    /// Consecutive failures that open the breaker, at least 1. Of calls in flight together two count.
     pub failures: u32,
     /// The percentage of failures within `window` that opens the breaker, 1 to 100. Needs at least 20 results.
     pub error_percent: u32,
@@ -76,6 +80,8 @@ pub struct Breaker {
     options: BreakerOptions,
     state: State,
     consecutive_failures: u32,
+    /// When the last failures ended that counted, the oldest first.
+    counted: [Option<Instant>; COUNTED_TOGETHER],
     window: Window,
     random: fastrand::Rng,
 }
@@ -92,7 +98,8 @@ impl Breaker {
     #[must_use]
     pub fn new(options: BreakerOptions, random: fastrand::Rng) -> Self {
         let window = Window::new(options.window);
-        Self { options, state: State::Closed, consecutive_failures: 0, window, random }
+        let counted = [None; COUNTED_TOGETHER];
+        Self { options, state: State::Closed, consecutive_failures: 0, counted, window, random }
     }
 
     /// The current state.
@@ -128,12 +135,16 @@ impl Breaker {
         }
     }
 
-    /// Records that a call failed. True if this opens the breaker.
-    pub fn record_failure(&mut self, now: Instant, cause: &StoreError) -> bool {
+    /// Records that a call sent at `sent` failed. True if this opens the breaker.
+    pub fn record_failure(&mut self, sent: Instant, now: Instant, cause: &StoreError) -> bool {
         if !matches!(self.state, State::Closed) {
             return false;
         }
-        self.consecutive_failures = self.consecutive_failures.saturating_add(1);
+        if self.counted[0].is_none_or(|ended| sent >= ended) {
+            self.consecutive_failures = self.consecutive_failures.saturating_add(1);
+            self.counted.rotate_left(1);
+            self.counted[COUNTED_TOGETHER - 1] = Some(now);
+        }
         self.window.add(now, 0, 1);
         let opens = self.consecutive_failures >= self.options.failures
             || self.window.has_error_share(self.options.error_percent);
@@ -251,7 +262,7 @@ mod tests {
     impl Case {
         fn fails(&mut self, times: u32) -> BreakerState {
             for _ in 0..times {
-                self.breaker.record_failure(self.now, &StoreError::Timeout);
+                self.breaker.record_failure(self.now, self.now, &StoreError::Timeout);
             }
             self.breaker.state()
         }
@@ -282,6 +293,24 @@ mod tests {
         assert_eq!(case.fails(4), BreakerState::Closed);
         assert_eq!(case.fails(1), BreakerState::Open);
         assert_eq!(case.breaker.cause().map(Arc::as_ref), Some(&StoreError::Timeout));
+    }
+
+    #[test]
+    fn of_failed_calls_that_were_in_flight_together_two_count() {
+        let mut case = case();
+        for count in [2, 4] {
+            let sent = case.now;
+            case.now += 15 * MS;
+            for _ in 0..8 {
+                case.breaker.record_failure(sent, case.now, &StoreError::Timeout);
+                case.now += MS;
+            }
+            assert_eq!(
+                (case.breaker.consecutive_failures, case.breaker.state()),
+                (count, BreakerState::Closed)
+            );
+        }
+        assert_eq!(case.fails(1), BreakerState::Open);
     }
 
     #[test]
@@ -347,7 +376,7 @@ mod tests {
         let due = |seed| {
             let mut breaker = Breaker::new(BreakerOptions::default(), fastrand::Rng::with_seed(seed));
             let now = monotonic();
-            while !breaker.record_failure(now, &StoreError::Timeout) {}
+            while !breaker.record_failure(now, now, &StoreError::Timeout) {}
             breaker.probe_at().expect("the breaker is open") - now
         };
         let mut all: Vec<Duration> = (0..100).map(due).collect();

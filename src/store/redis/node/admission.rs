@@ -2,10 +2,12 @@
 //! may wait for it, from its throughput, the quotient of two sums that decay alike. Pure: time is an argument.
 //!
 //! Deciding a request after its deadline is wasted work, at the cost of requests that are still in time. So under
-//! overload the queue holds as many requests as the server decides in time, and no more. A burst is not an overload:
-//! measurements are of the current load only. A batch with room to spare has taken every request that waited, and
-//! ends the busy period; an empty queue ends the load. And until an answer is late, only requests are refused that
-//! would be late even if the next call were as short as the shortest.
+//! overload the queue holds as many requests as the server decides in time, and no more. Without an overload no request
+//! is refused: if its answer comes too late, the caller loses no more than by a refusal.
+//!
+//! A batch that is not full has taken every request that waited, and ends the busy period; an empty queue ends the load.
+//! While every batch is full, only requests are refused that would be late even if the next call were as short as the
+//! shortest, until an answer to a call of this busy period is late: this is the proof of an overload.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,7 +25,8 @@ const RECENT_CALLS: usize = 16;
 /// In an overload calls are expected to take their mean duration plus this many mean deviations.
 const DEVIATIONS: u64 = 2;
 
-/// After a late answer the estimate is careful for so many timeouts. Each refusal in this time makes it longer.
+/// After a late answer in a busy period the estimate is careful for this many timeouts, also while batches are small:
+/// they are small because requests are refused.
 const CAREFUL_TIMEOUTS: u32 = 8;
 
 /// The estimate of one server, and the bound on the queue that follows from it.
@@ -62,8 +65,13 @@ impl Admission {
         }
     }
 
-    /// Records how long a call took.
+    /// Records how long a call took. Calls that took longer than the timeout are forgotten once a later call is short:
+    /// the server stalled.
     pub(super) fn record_call(&mut self, took: Duration) {
+        let timeout_us = micros(self.timeout);
+        while took <= self.timeout && self.recent_us.pop_back_if(|last| *last > timeout_us).is_some() {
+            self.calls_of_load = self.calls_of_load.saturating_sub(1);
+        }
         if self.recent_us.len() == RECENT_CALLS {
             self.recent_us.pop_front();
         }
@@ -71,15 +79,11 @@ impl Admission {
         self.calls_of_load = RECENT_CALLS.min(self.calls_of_load + 1);
     }
 
-    /// Records that an answer came after its deadline.
-    pub(super) fn record_late_answer(&mut self, now: Instant) {
-        self.careful_until = Some(now + CAREFUL_TIMEOUTS * self.timeout);
-    }
-
-    /// Records that a request was not sent, because its answer would have been late.
-    pub(super) fn record_refusal(&mut self, now: Instant) {
-        if self.is_careful(now) {
-            self.record_late_answer(now);
+    /// Records that an answer to a call sent at `sent` came after its deadline, at `now`. It changes nothing if the call
+    /// was sent before every batch was full: the server was slow, and not overloaded.
+    pub(super) fn record_late_answer(&mut self, sent: Instant, now: Instant) {
+        if self.busy.as_ref().is_some_and(|busy| sent >= busy.since) {
+            self.careful_until = Some(now + CAREFUL_TIMEOUTS * self.timeout);
         }
     }
 
@@ -89,12 +93,14 @@ impl Admission {
 
     /// Records that requests were taken from the queue at `now`.
     pub(super) fn record_dequeue<T>(&mut self, now: Instant, taken: &Taken<T>) {
-        let busy = self.busy.take().filter(|_| taken.is_full);
-        // A longer pause is the stall of a server, and says nothing of its throughput.
-        let busy = busy.filter(|busy| now - busy.last_dequeue <= self.timeout);
-        self.busy = match busy {
+        self.busy = match self.busy.take() {
+            _ if !taken.is_full => None,
+            None => Some(BusyPeriod::starting(now)),
+            // A longer pause is the stall of a server, and says nothing of its throughput.
+            Some(busy) if now - busy.last_dequeue > self.timeout => {
+                Some(BusyPeriod { since: busy.since, ..BusyPeriod::starting(now) })
+            }
             Some(busy) => Some(busy.after_dequeue(now, taken.items.len())),
-            None => taken.is_full.then(|| BusyPeriod::starting(now)),
         };
     }
 
@@ -105,16 +111,21 @@ impl Admission {
         self.busy = None;
     }
 
-    /// How long the next call will take: requests with less time left would be answered too late. At most seven eighths
-    /// of the timeout, so that a server that has become slow is still asked: for the newest requests. They make small
-    /// batches, which a server decides sooner.
+    /// How long the next call will take: requests with less time left would be answered too late. Zero without an
+    /// overload. At most seven eighths of the timeout, so that a server that has become slow is still asked: for the
+    /// newest requests. They make small batches, which a server decides sooner.
     pub(super) fn service_time(&self, now: Instant) -> Duration {
-        if self.calls_of_load == 0 {
-            return Duration::ZERO;
-        }
-        // The shortest of all calls: when a burst comes, the system has much else to do, and its first calls take long.
-        let shortest_us = self.recent_us.iter().copied().min().unwrap_or(0);
-        let expected_us = if self.is_careful(now) { self.careful_us() } else { shortest_us };
+        let expected_us = if self.calls_of_load == 0 {
+            0
+        } else if self.is_careful(now) {
+            self.careful_us()
+        } else if self.busy.is_some() {
+            // The shortest of all calls: when a burst comes, the system has much else to do, and its first calls take
+            // long.
+            self.recent_us.iter().copied().min().unwrap_or(0)
+        } else {
+            0
+        };
         Duration::from_micros(expected_us).min(self.timeout / 8 * 7)
     }
 
@@ -199,6 +210,11 @@ mod tests {
             self.admission.queue_capacity(self.now)
         }
 
+        /// An answer to a call that was sent now is late.
+        fn answers_late(&mut self) {
+            self.admission.record_late_answer(self.now, self.now);
+        }
+
         /// An overload of 100 ms: the queue holds 450.
         fn overload(&mut self) {
             for _ in 0..50 {
@@ -232,24 +248,46 @@ mod tests {
             case.measure(service * MS, MS);
         }
         assert_eq!(case.service_time(), 2 * MS);
-        case.admission.record_refusal(case.now);
-        assert_eq!(case.service_time(), 2 * MS, "no answer was late");
-        case.admission.record_late_answer(case.now);
+        case.answers_late();
         // The mean is 5 ms, and the sum of the deviations 8 ms.
         let careful = Duration::from_micros(5_000 + 2 * 8_000 / 3);
         assert_eq!(case.service_time(), careful);
         case.now += 119 * MS;
-        case.admission.record_refusal(case.now);
-        case.now += 119 * MS;
         assert_eq!(case.service_time(), careful);
         case.now += MS;
-        assert_eq!(case.service_time(), 2 * MS, "eight timeouts after the last refusal");
+        assert_eq!(case.service_time(), 2 * MS, "eight timeouts after the late answer");
+    }
+
+    #[test]
+    fn a_late_answer_is_no_overload_if_its_call_was_sent_before_every_batch_was_full() {
+        let mut case = Case::new();
+        case.measure(9 * MS, MS);
+        case.admission.record_late_answer(case.now - 2 * MS, case.now);
+        case.measure(2 * MS, MS);
+        assert_eq!(case.service_time(), 2 * MS, "the first full batch is 1 ms old");
+        case.admission.record_dequeue(case.now, &taken(99, false));
+        case.answers_late();
+        assert_eq!(case.service_time(), Duration::ZERO, "no batch is full");
+        case.measure(2 * MS, MS);
+        assert_eq!(case.service_time(), 2 * MS);
+    }
+
+    #[test]
+    fn a_stall_says_nothing_of_the_calls_after_it() {
+        let mut case = Case::new();
+        for service in [2, 2, 22, 22] {
+            case.measure(service * MS, MS);
+        }
+        case.answers_late();
+        assert_eq!(case.service_time(), 15 * MS / 8 * 7);
+        case.measure(2 * MS, MS);
+        assert_eq!(case.service_time(), 2 * MS);
     }
 
     #[test]
     fn a_varying_service_time_is_expected_to_be_longer_than_its_mean() {
         let mut case = Case::new();
-        case.admission.record_late_answer(case.now);
+        case.answers_late();
         for _ in 0..50 {
             case.measure(2 * MS, MS);
             case.measure(4 * MS, MS);
@@ -278,7 +316,7 @@ mod tests {
         case.admission.forget();
         case.measure(8 * MS, MS);
         assert_eq!(case.service_time(), MS);
-        case.admission.record_late_answer(case.now);
+        case.answers_late();
         assert_eq!(case.service_time(), 8 * MS);
     }
 

@@ -44,9 +44,10 @@ pub(super) async fn run(node: Arc<NodeState>) {
             Err(_idle) => {
                 // One failed attempt may be chance. Each further one in a row counts like a failed call, so that an
                 // outage is noticed without requests.
+                let started = Instant::now();
                 let failure = keep_alive(&node).await.err();
                 if let Some(failure) = failure.as_ref().filter(|_| is_away) {
-                    node.record_result(Err(failure));
+                    node.record_result(started, Err(failure));
                 }
                 is_away = failure.is_some();
                 continue;
@@ -78,7 +79,8 @@ async fn keep_alive(node: &NodeState) -> Result<(), StoreError> {
 /// Sends the next batch. False if the connection turned out to be dead before a request was sent on it.
 async fn send_next(node: &NodeState) -> bool {
     // The connection comes first: requests that arrive while it is opened join the batch.
-    match checkout(&node.pool, Instant::now() + node.timeout).await {
+    let started = Instant::now();
+    match checkout(&node.pool, started + node.timeout).await {
         Ok(mut pooled) => match pooled.as_mut() {
             Ok(connection) => {
                 if !connection.is_alive(node.timeout / 2).await {
@@ -86,22 +88,22 @@ async fn send_next(node: &NodeState) -> bool {
                 }
                 send_batch(node, connection).await;
             }
-            Err(failure) => fail_waiting(node, &failure.cause),
+            Err(failure) => fail_waiting(node, started, &failure.cause),
         },
         Err(failure) => {
             // Requests that arrived during the attempt may still be in time for the next one.
             node.drop_late();
-            node.record_result(Err(&failure));
+            node.record_result(started, Err(&failure));
         }
     }
     true
 }
 
-/// Fails all waiting requests: there is no connection.
-fn fail_waiting(node: &NodeState, failure: &StoreError) {
+/// Fails all waiting requests: there is no connection for the batcher that asked for one at `started`.
+fn fail_waiting(node: &NodeState, started: Instant, failure: &StoreError) {
     let waiting = node.drain();
     if !waiting.is_empty() {
-        node.record_result(Err(failure));
+        node.record_result(started, Err(failure));
     }
     fail_unsent(waiting, failure);
 }
@@ -140,11 +142,11 @@ async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<
     let logs_apart = node.logs_apart.load(Ordering::Relaxed);
     let mut sending = pin!(calls::send(connection, jobs, deadline + node.timeout, logs_apart));
     let calls = if let Ok(calls) = timeout_at(deadline, &mut sending).await {
-        node.record_result(calls::health(&calls));
+        node.record_result(sent, calls::health(&calls));
         calls
     } else {
         // One failure for this call, whatever its late reply is.
-        node.record_result(Err(&StoreError::Timeout));
+        node.record_result(sent, Err(&StoreError::Timeout));
         sending.await
     };
     if calls::are_logs_apart(&calls, logs_apart) != logs_apart {
@@ -157,7 +159,7 @@ async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<
     let mut admission = node.admission.lock();
     admission.record_call(answered - sent);
     if answered > first {
-        admission.record_late_answer(answered);
+        admission.record_late_answer(sent, answered);
     }
     drop(admission);
     calls

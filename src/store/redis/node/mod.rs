@@ -1,5 +1,5 @@
 //! Requests to one server: a bounded queue, the batchers that empty it, a breaker with its probe, and admission
-//! control. The nodes of a cluster do not wait for each other.
+//! control. The nodes of a cluster do not wait for each other; a worker bounds the decisions of all its nodes together.
 
 mod admission;
 mod batcher;

@@ -56,18 +56,18 @@ impl SharedBreaker {
         cause.map_or(Ok(()), |cause| Err(StoreError::Open(cause)))
     }
 
-    /// Records the result of a call.
+    /// Records the result of a call that was sent at `sent`.
     ///
     /// # Errors
     /// [`StoreError::Open`] if this result opened the breaker.
-    pub(super) fn record(&self, result: Result<(), &StoreError>) -> Result<(), StoreError> {
+    pub(super) fn record(&self, sent: Instant, result: Result<(), &StoreError>) -> Result<(), StoreError> {
         if self.is_retired.load(Ordering::Relaxed) {
             return Ok(());
         }
         match result {
             Ok(()) => self.breaker.lock().record_success(now()),
             Err(cause) => {
-                if self.breaker.lock().record_failure(now(), cause) {
+                if self.breaker.lock().record_failure(sent.into_std(), now(), cause) {
                     self.change(BreakerState::Closed, BreakerState::Open, Some(cause));
                     self.opened.notify_one();
                     return self.admit();
@@ -151,8 +151,11 @@ mod tests {
     }
 
     fn open(breaker: &SharedBreaker) {
-        assert_eq!(breaker.record(Err(&StoreError::Timeout)), Ok(()));
-        assert!(matches!(breaker.record(Err(&StoreError::Timeout)), Err(StoreError::Open(_))));
+        assert_eq!(breaker.record(Instant::now(), Err(&StoreError::Timeout)), Ok(()));
+        assert!(matches!(
+            breaker.record(Instant::now(), Err(&StoreError::Timeout)),
+            Err(StoreError::Open(_))
+        ));
     }
 
     #[tokio::test(start_paused = true)]
@@ -191,7 +194,7 @@ mod tests {
     async fn a_breaker_that_is_switched_off_notices_an_outage_and_refuses_no_call() {
         let breaker = SharedBreaker::new(String::new(), None, Arc::new(NoopObserver));
         for _ in 0..100 {
-            assert_eq!(breaker.record(Err(&StoreError::Timeout)), Ok(()));
+            assert_eq!(breaker.record(Instant::now(), Err(&StoreError::Timeout)), Ok(()));
         }
         assert_eq!((breaker.admit(), breaker.state()), (Ok(()), BreakerState::Open));
         breaker.probe_due().await;
@@ -206,7 +209,7 @@ mod tests {
         open(&breaker);
         breaker.retire();
         assert_eq!(breaker.admit(), Ok(()), "it no longer refuses");
-        assert_eq!(breaker.record(Err(&StoreError::Timeout)), Ok(()));
-        assert_eq!(breaker.record(Err(&StoreError::Timeout)), Ok(()));
+        assert_eq!(breaker.record(Instant::now(), Err(&StoreError::Timeout)), Ok(()));
+        assert_eq!(breaker.record(Instant::now(), Err(&StoreError::Timeout)), Ok(()));
     }
 }

@@ -64,7 +64,7 @@ impl NodeState {
     }
 
     /// Takes requests for up to `max_batch` counters from the queue: the cost of a call grows with its counters, not
-    /// its requests. Requests whose answer would come too late fail now.
+    /// its requests. Under overload, requests whose answer would come too late fail now.
     pub(super) fn take_batch(&self) -> Vec<Job> {
         let mut admission = self.admission.lock();
         let now = Instant::now();
@@ -75,9 +75,6 @@ impl NodeState {
         };
         let taken = self.queue.take(self.max_batch, weight);
         admission.record_dequeue(now, &taken);
-        if taken.stale.iter().any(|job| !job.is_abandoned()) {
-            admission.record_refusal(now);
-        }
         let capacity = admission.queue_capacity(now);
         drop(admission);
         // Under overload at least a full batch may wait.
@@ -90,9 +87,9 @@ impl NodeState {
         taken.items
     }
 
-    /// Records the result of a call. If it opens the breaker, all waiting requests fail.
-    pub(super) fn record_result(&self, result: Result<(), &StoreError>) {
-        if let Err(open) = self.breaker.record(result) {
+    /// Records the result of a call that was sent at `sent`. If it opens the breaker, all waiting requests fail.
+    pub(super) fn record_result(&self, sent: Instant, result: Result<(), &StoreError>) {
+        if let Err(open) = self.breaker.record(sent, result) {
             fail_unsent(self.drain(), &open);
         }
     }

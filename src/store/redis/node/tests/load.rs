@@ -190,10 +190,10 @@ async fn a_queue_that_is_full_of_requests_has_room_for_undos() {
     assert_eq!(refused, [false, false, true], "two undos more may wait");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_request_with_less_time_left_than_a_call_takes_is_not_sent() {
+/// A request that waits 5 ms for a call of 6 ms, and then has 3 ms left. Returns its answer and the sizes of the calls.
+async fn hurried(max_batch: usize) -> (Result<Answer, StoreError>, Vec<usize>) {
     let server = deciding(|call| Reply::After(6 * MS, Box::new(Reply::granted(call))));
-    let case = case(&options(), NoopObserver);
+    let case = case(&RedisOptions { max_batch, ..options() }, NoopObserver);
     case.decide().await.expect("an answer");
     let hurried = async {
         sleep(MS).await;
@@ -201,6 +201,15 @@ async fn a_request_with_less_time_left_than_a_call_takes_is_not_sent() {
     };
     let (answer, hurried) = tokio::join!(case.decide(), hurried);
     answer.expect("an answer");
-    assert!(matches!(hurried, Err(CallError::Failed(StoreError::Overloaded))), "{hurried:?}");
-    assert_eq!(sizes(&server), [1, 1]);
+    (hurried.map_err(StoreError::from), sizes(&server))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_with_less_time_left_than_a_call_takes_is_not_sent_while_batches_are_full() {
+    assert_eq!(hurried(1).await, (Err(StoreError::Overloaded), vec![1, 1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_request_is_sent_while_batches_have_room() {
+    assert_eq!(hurried(2).await, (Err(StoreError::Timeout), vec![1, 1, 1]));
 }

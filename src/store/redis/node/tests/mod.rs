@@ -2,6 +2,8 @@
 
 mod batches;
 mod goodput;
+mod hangs;
+mod jitter;
 mod load;
 mod overload;
 mod recovery;

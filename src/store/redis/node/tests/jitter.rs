@@ -1,0 +1,157 @@
+//! A server whose calls take different times, and that is asked for a few percent of what it decides. Every request is
+//! sent, so only those fail whose answers are late.
+//!
+//! All times are a hundred times those of a Redis, because the clock of the tests counts whole milliseconds.
+
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+
+use super::*;
+
+/// A second of the Redis, in milliseconds of the tests.
+const SECOND_MS: u64 = 100_000;
+const TIMEOUT: Duration = Duration::from_millis(1_500);
+/// With this timeout every request is decided, and its wait says whether it would be late.
+const PATIENT: Duration = Duration::from_secs(10_000);
+const REQUESTS: u64 = 3_000;
+
+/// How long the calls of a server take, in milliseconds of the tests.
+#[derive(Clone, Copy, Debug)]
+enum Calls {
+    Between(u64, u64),
+    /// The same, and one in ten takes the third time.
+    OneInTen(u64, u64, u64),
+}
+
+/// What a server is asked, and how many requests in a second of the Redis.
+const LOADS: [(Calls, u64); 6] = [
+    (Calls::Between(200, 900), 1_500),
+    (Calls::Between(0, 900), 1_500),
+    (Calls::Between(100, 1_000), 1_500),
+    (Calls::Between(50, 1_200), 1_500),
+    (Calls::Between(200, 900), 600),
+    (Calls::OneInTen(100, 200, 1_200), 3_000),
+];
+
+impl Calls {
+    /// How many requests two connections decide in a second of the Redis, with calls of 128.
+    fn capacity(self) -> u64 {
+        let mean = match self {
+            Self::Between(least, most) => (least + most) / 2,
+            Self::OneInTen(least, most, long) => (9 * (least + most) / 2 + long) / 10,
+        };
+        2 * 128 * SECOND_MS / mean
+    }
+
+    fn server(self) -> FakeServer {
+        let random = Mutex::new(fastrand::Rng::with_seed(7));
+        deciding(move |call| {
+            let mut random = random.lock();
+            let took = match self {
+                Self::OneInTen(_, _, long) if random.u8(0..10) == 0 => long,
+                Self::Between(least, most) | Self::OneInTen(least, most, _) => random.u64(least..=most),
+            };
+            Reply::After(Duration::from_millis(took), Box::new(Reply::granted(call)))
+        })
+    }
+}
+
+/// Requests that come at an even rate.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    connections: u32,
+    /// In a second of the Redis.
+    per_second: u64,
+    requests: u64,
+    /// This many requests come at once, ten timeouts before the others are counted.
+    burst: usize,
+}
+
+impl Load {
+    /// How long each request waited for its answer; `None` if it failed.
+    async fn waits(self, timeout: Duration) -> Vec<Option<Duration>> {
+        let Self { connections, per_second, requests, burst } = self;
+        let case = Arc::new(case(&RedisOptions { connections, timeout, ..options() }, NoopObserver));
+        let ask = move || {
+            let case = Arc::clone(&case);
+            async move {
+                let asked = Instant::now();
+                let answer = case.call(CallMode::Batched(None), timeout).await;
+                answer.ok().map(|_| asked.elapsed())
+            }
+        };
+        let mut uncounted = JoinSet::new();
+        (0..burst).for_each(|_| drop(uncounted.spawn(ask())));
+        let (started, mut counted) = (Instant::now(), JoinSet::new());
+        let before = if burst > 0 { TIMEOUT * 10 } else { Duration::ZERO };
+        for n in 0.. {
+            let due = Duration::from_millis(n * SECOND_MS / per_second);
+            sleep_until(started + due).await;
+            match counted.len() as u64 {
+                _ if due < before => drop(uncounted.spawn(ask())),
+                asked if asked < requests => drop(counted.spawn(ask())),
+                _ => break,
+            }
+        }
+        counted.join_all().await
+    }
+
+    /// How many requests fail, and how many would be late if every request had time.
+    async fn failed_and_late(self, server: impl Fn() -> FakeServer) -> (usize, usize) {
+        let run = async |timeout| {
+            let _server = server();
+            self.waits(timeout).await
+        };
+        let failed = run(TIMEOUT).await.iter().filter(|wait| wait.is_none()).count();
+        let patient = run(PATIENT).await;
+        assert!(patient.iter().all(Option::is_some), "{self:?}: each request has time");
+        (failed, patient.iter().flatten().filter(|wait| **wait > TIMEOUT).count())
+    }
+
+    /// No more requests fail than would be late.
+    async fn fails_late_requests_only(self, what: &str, server: impl Fn() -> FakeServer) {
+        let (failed, late) = self.failed_and_late(server).await;
+        assert!(failed <= late, "{what}, {self:?}: {failed} failed, {late} would be late");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_a_light_load_only_requests_fail_whose_answers_are_late() {
+    for (calls, per_second) in LOADS {
+        let loads =
+            [(1, per_second), (2, per_second), (2, calls.capacity() / 100), (2, calls.capacity() / 10)];
+        for (connections, per_second) in loads {
+            let load = Load { connections, per_second, requests: REQUESTS, burst: 0 };
+            load.fails_late_requests_only(&format!("{calls:?}"), || calls.server()).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_a_light_load_after_a_burst_only_requests_fail_whose_answers_are_late() {
+    for (calls, per_second) in LOADS {
+        let load = Load { connections: 1, per_second, requests: REQUESTS, burst: 1_000 };
+        load.fails_late_requests_only(&format!("{calls:?}"), || calls.server()).await;
+    }
+}
+
+/// A server that answers within a fifth of a millisecond of the Redis, with a stall of 22 ms.
+fn stalling() -> FakeServer {
+    let started = Instant::now();
+    deciding(move |call| {
+        let (begins, ends) = (Duration::from_millis(10_000), Duration::from_millis(12_200));
+        let at = started.elapsed();
+        let stall = if at < begins { Duration::ZERO } else { ends.saturating_sub(at) };
+        Reply::After(stall + 20 * MS, Box::new(Reply::granted(call)))
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stall_fails_only_requests_whose_answers_are_late() {
+    for connections in [1, 2, 4] {
+        for per_second in [2_500, 10_000, 20_000] {
+            let load = Load { connections, per_second, requests: per_second / 5, burst: 0 };
+            load.fails_late_requests_only("a stall", stalling).await;
+        }
+    }
+}
