@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::algorithm::{Kernel, Verdict};
+use super::algorithm::{Attempt, Kernel, Verdict};
 use super::cost::Cost;
 use super::limit::{Charging, FailurePolicy};
 use super::request::Caller;
@@ -47,6 +47,14 @@ impl Charge {
     #[must_use]
     pub fn is_recorded(&self, verdict: Verdict, request_denied: bool) -> bool {
         self.charging.is_recorded(self.cost, verdict, request_denied)
+    }
+
+    /// Whether the charge is over its limit whatever its counter: the limit is 0, or the cost exceeds what can ever
+    /// fit.
+    #[must_use]
+    pub fn never_fits(&self) -> bool {
+        // No counter has more room than an unused one, and that has the same room at any time.
+        self.kernel.verdict(None, Attempt { now_us: 0, cost: self.cost }) == Verdict::Over
     }
 }
 
@@ -278,5 +286,78 @@ impl Charges {
             }
         }
         !over_groups.is_empty() && over_groups.iter().all(|&over| over)
+    }
+
+    /// Whether the request is denied whatever its counters, so that no store need be asked whether it is: it is known
+    /// to be denied, or its charges that never fit ([`Charge::never_fits`]) deny it.
+    #[must_use]
+    pub fn is_certainly_denied(&self) -> bool {
+        self.is_denied(|index| self.charge(index).never_fits())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::algorithm::{
+        Blocked, FixedWindow, Gcra, IntervalBucket, Pacing, SlidingLog, SlidingWindow,
+    };
+    use super::*;
+
+    const BLOCKED: Kernel = Kernel::Blocked(Blocked::new(1_000_000));
+
+    fn five() -> Kernel {
+        Kernel::FixedWindow(FixedWindow::new(5, 1_000_000))
+    }
+
+    fn charge(kernel: Kernel, cost: Cost, role: Role) -> Charge {
+        Charge { kernel, cost, charging: Charging::Prepaid, role, on_store_failure: FailurePolicy::Error }
+    }
+
+    #[test]
+    fn a_cost_above_the_largest_never_fits() {
+        let kernels = [
+            five(),
+            Kernel::SlidingWindow(SlidingWindow::new(5, 1_000_000)),
+            Kernel::SlidingLog(SlidingLog::new(5, 1_000_000)),
+            Kernel::Gcra(Gcra::new(7, 1_000_000, 5, Pacing::Meter)),
+            Kernel::IntervalBucket(IntervalBucket::new(5, 2, 1_000_000)),
+        ];
+        let never_fits = |kernel, cost| charge(kernel, cost, Role::Enforce).never_fits();
+        for kernel in kernels {
+            let rows = [Cost::take(5), Cost::take(6), Cost::take(u64::MAX), Cost::PEEK, Cost::refund(6)];
+            let expected = [false, true, true, false, false];
+            assert_eq!(rows.map(|cost| never_fits(kernel, cost)), expected, "{kernel}");
+        }
+        let rows = [Cost::take(1), Cost::PEEK, Cost::refund(0), Cost::refund(1)];
+        assert_eq!(rows.map(|cost| never_fits(BLOCKED, cost)), [true, true, false, false]);
+    }
+
+    #[test]
+    fn charges_that_never_fit_deny_as_their_roles_say() {
+        let (one, six) = (Cost::take(1), Cost::take(6));
+        let is_denied = |all: &[(Kernel, Cost, Role)]| {
+            let mut charges = Charges::default();
+            for (index, &(kernel, cost, role)) in all.iter().enumerate() {
+                charges.push(charge(kernel, cost, role), |text| text.push_str(&index.to_string()));
+            }
+            charges.is_certainly_denied()
+        };
+        let (first, second) = (Role::Quota(0), Role::Quota(1));
+        assert!(!is_denied(&[(five(), one, Role::Enforce)]));
+        assert!(is_denied(&[(five(), one, Role::Enforce), (BLOCKED, one, Role::Enforce)]));
+        assert!(is_denied(&[(five(), six, Role::Enforce), (five(), one, Role::Enforce)]));
+        assert!(!is_denied(&[(five(), one, Role::Enforce), (BLOCKED, six, Role::NonBinding)]));
+        assert!(!is_denied(&[(BLOCKED, one, first), (five(), one, second)]), "a group has room");
+        assert!(is_denied(&[(BLOCKED, one, first), (five(), six, second)]));
+        assert!(!is_denied(&[(BLOCKED, Cost::refund(1), Role::Enforce)]), "a refund always fits");
+    }
+
+    #[test]
+    fn a_request_known_to_be_denied_is_denied_for_certain() {
+        let mut charges = Charges::default();
+        charges.push(charge(five(), Cost::take(1), Role::Enforce), |text| text.push('1'));
+        assert!(!charges.is_certainly_denied());
+        charges.set_denied();
+        assert!(charges.is_certainly_denied());
     }
 }
