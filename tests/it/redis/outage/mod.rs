@@ -10,6 +10,7 @@ use crate::support::{http, wait};
 
 mod answers;
 mod connections;
+mod envoy;
 mod json;
 mod log;
 mod names;
