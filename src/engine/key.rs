@@ -83,6 +83,14 @@ pub fn without_fingerprint(key: &str) -> &str {
     key.rsplit_once('#').map_or(key, |(key, _)| key)
 }
 
+/// The parts of a counter's key that do not depend on the values of a request: the domain, the keys of the entries and
+/// the fingerprint. They are equal for all counters of a limit. Entries that are hashed together are left out.
+pub fn without_values(key: &str) -> impl Iterator<Item = &[u8]> {
+    let parts = key.as_bytes().split(|byte| matches!(byte, b'|' | b'#'));
+    // After `=` there is a value; after `}` there is nothing, or the hash of the further entries.
+    parts.filter_map(|part| part.split(|byte| matches!(byte, b'=' | b'}')).next())
+}
+
 fn write_part(out: &mut String, part: KeyPart<'_>) {
     let (KeyPart::Request(key, _)
     | KeyPart::Rule(key, _)
@@ -206,6 +214,22 @@ mod tests {
         for (shard_by, of_two, of_one) in table {
             assert_eq!(sharded(shard_by, "edge", &pairs), of_two);
             assert_eq!(sharded(shard_by, "edge", &pairs[..1]), of_one);
+        }
+    }
+
+    #[test]
+    fn the_counters_of_a_limit_differ_in_values_only() {
+        let fixed = |shard_by, pairs: &[(&str, &str)]| {
+            let key = sharded(shard_by, "edge", &entries(pairs));
+            without_values(&key).map(|part| String::from_utf8_lossy(part).into_owned()).collect::<Vec<_>>()
+        };
+        let long = "x".repeat(60);
+        let all_hashed: Vec<_> = (0..9).map(|_| ("k", long.as_str())).collect();
+        for shard_by in [ShardBy::Domain, ShardBy::FirstEntry, ShardBy::Descriptor] {
+            let one = fixed(shard_by, &[("tenant", "a b"), ("path", "/v1#|={}")]);
+            assert_eq!(one, ["{edge", "tenant", "path", "fw:1/1"], "{shard_by:?}");
+            assert_eq!(one, fixed(shard_by, &[("tenant", &"b".repeat(99)), ("path", "")]));
+            assert_eq!(fixed(shard_by, &all_hashed), ["{edge", "k", "fw:1/1"], "{shard_by:?}");
         }
     }
 

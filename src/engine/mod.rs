@@ -38,7 +38,7 @@ pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
 pub use charge::{Charge, Charges, Role};
 pub use cost::Cost;
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
-pub use key::without_fingerprint;
+pub use key::{without_fingerprint, without_values};
 pub use limit::{
     Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, Quantity,
     Refill,

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use crate::engine::{
-    Descriptor, DomainRules, Entry, Limit, LimitId, Node, PlanError, Quantity, Request, Rule, RuleSet, Step,
-    Walk,
+    Descriptor, DomainRules, Entry, FailurePolicy, Limit, LimitId, Node, PlanError, Quantity, Request, Rule,
+    RuleSet, Step, Walk,
 };
 
 use super::describe_limit;
@@ -44,6 +44,7 @@ pub fn describe(
             description.matched += 1;
         }
     }
+    explain_mixed_policies(&mut description.text, &policies(domain, request, &replaced));
     Ok(description)
 }
 
@@ -88,6 +89,43 @@ impl Replacements {
 fn limits_of<'r>(found: &Walk<'r>) -> impl Iterator<Item = &'r Limit> + use<'r> {
     let rule: Option<&'r Rule> = found.end.and_then(|node| node.rule.as_deref());
     rule.into_iter().flat_map(|rule| rule.limits.iter().map(AsRef::as_ref))
+}
+
+/// The failure policies of the limits that can deny the request, each with the label of the limit.
+fn policies<'r>(
+    domain: &'r DomainRules,
+    request: &Request,
+    replaced: &Replacements,
+) -> Vec<(&'r str, FailurePolicy)> {
+    let mut policies = Vec::new();
+    for descriptor in &request.descriptors {
+        let found = domain.walk(&descriptor.entries, &mut String::new());
+        let is_shadow = found.end.and_then(|node| node.rule.as_ref()).is_some_and(|rule| rule.shadow);
+        for limit in limits_of(&found).filter(|limit| !is_shadow && replaced.replacer_of(limit).is_none()) {
+            let policy = (&*limit.label, limit.spec.on_store_failure);
+            let is_counted = matches!(limit.quantity, Quantity::Limited(kernel) if kernel.has_counter());
+            if is_counted && !policies.contains(&policy) {
+                policies.push(policy);
+            }
+        }
+    }
+    policies
+}
+
+/// Warns where one request meets several policies: the answer without the store then depends on all of them.
+fn explain_mixed_policies(out: &mut String, policies: &[(&str, FailurePolicy)]) {
+    let Some((_, first)) = policies.first() else { return };
+    if policies.iter().all(|(_, policy)| policy == first) {
+        return;
+    }
+    let named: Vec<_> =
+        policies.iter().map(|(label, policy)| format!("{label}: {}", policy.name())).collect();
+    push_line!(out, "Warning: limits of this request differ in on_store_failure ({}).", join_names(&named));
+    if policies.iter().any(|(_, policy)| *policy == FailurePolicy::Error) {
+        push_line!(out, "If Redis does not answer, the call fails unless another limit denies the request.");
+    } else {
+        push_line!(out, "If Redis does not answer, each limit decides by its own, and one denial is enough.");
+    }
 }
 
 /// The limits that one descriptor alone would charge, each with the key of its counter.

@@ -24,7 +24,9 @@ use smallvec::SmallVec;
 use self::denial::{Denial, Repeated};
 use self::forgotten::ForgottenDenials;
 use crate::clock::Clock;
-use crate::engine::{Charge, Charges, DecidedBy, Outcomes, PartialOutcomes, Store, StoreError, Verdict};
+use crate::engine::{
+    Charge, Charges, Charging, DecidedBy, Outcome, Outcomes, PartialOutcomes, Store, StoreError, Verdict,
+};
 
 /// How many denials are kept, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,6 +194,13 @@ impl DenyCache {
         self.denials.get(key).filter(is_usable)?.repeat(charge, now_us)
     }
 
+    /// The denial of a charge that the store did not answer. A charge that should have been recorded is denied all the
+    /// same, like a prepaid one.
+    fn known_denial(&self, (key, charge): (&str, &Charge), now_us: u64) -> Option<Outcome> {
+        let unrecorded = Charge { charging: Charging::Prepaid, ..charge.clone() };
+        self.denied(key, &unrecorded, now_us)?.outcome()
+    }
+
     /// Keeps the denials among the outcomes, and removes those of counters that have room again.
     fn record(
         &self,
@@ -265,8 +274,13 @@ struct CachedAnswer {
 }
 
 impl CachedAnswer {
-    /// The result of the request, with what the store says to `asked`.
-    fn completed(mut self, result: Result<Outcomes, StoreError>) -> Result<Outcomes, StoreError> {
+    /// The result of the request, with what the store says to `asked`. `known_denial` tells the denial of a charge to
+    /// which the store says nothing.
+    fn completed(
+        mut self,
+        result: Result<Outcomes, StoreError>,
+        known_denial: impl Fn((&str, &Charge)) -> Option<Outcome>,
+    ) -> Result<Outcomes, StoreError> {
         match result {
             Ok(answered) => {
                 for (&index, outcome) in self.asked_indices.iter().zip(answered.by_charge) {
@@ -277,7 +291,9 @@ impl CachedAnswer {
             Err(error) => {
                 let mut by_charge: Vec<_> = self.outcomes.by_charge.into_iter().map(Ok).collect();
                 for (place, &index) in self.asked_indices.iter().enumerate() {
-                    by_charge[index] = error.outcome(place).map_err(Clone::clone);
+                    by_charge[index] = error.outcome(place).or_else(|cause| {
+                        known_denial(self.asked.get(place)).map(Some).ok_or_else(|| cause.clone())
+                    });
                 }
                 PartialOutcomes::collect(by_charge, None)
             }
@@ -313,7 +329,7 @@ impl<S: Store, C: Clock> DenyCached<S, C> {
     ) -> Result<Outcomes, StoreError> {
         let result = self.below.decide(&answer.asked).await;
         cache.record(&answer.asked, &result, sent_us, clock);
-        answer.completed(result)
+        answer.completed(result, |asked| cache.known_denial(asked, sent_us))
     }
 }
 

@@ -14,7 +14,7 @@ use super::memory::MemoryStore;
 use crate::clock::Clock;
 use crate::engine::algorithm::{Blocked, Kernel};
 use crate::engine::{
-    Charge, Charges, Charging, DecidedBy, FailurePolicy, Outcome, Outcomes, Report, RetryAfter, Role, Store,
+    Charge, Charges, Charging, DecidedBy, FailurePolicy, Outcome, Outcomes, Report, RetryAfter, Store,
     StoreError, Verdict,
 };
 
@@ -90,8 +90,13 @@ impl ChargeAnswer {
 impl<S: Store, C: Clock> Fallback<S, C> {
     /// Answers by policy the charges that have no answer. If the request is then admitted, the charges that the store
     /// has recorded stay recorded; otherwise the store undoes them when `error` is dropped.
+    ///
+    /// # Errors
+    /// [`StoreError::Policy`] if the answers of the other charges do not decide the request, and a charge without an
+    /// answer has the policy `error`. Its local charges stay recorded: the caller may let the request through.
     async fn decide_by_policy(&self, charges: &Charges, error: StoreError) -> Result<Outcomes, StoreError> {
-        let answers = charge_answers(charges, &error)?;
+        let answer = |(index, charge)| charge_answer(charge, error.outcome(index));
+        let answers: SmallVec<[ChargeAnswer; 2]> = charges.values().enumerate().map(answer).collect();
         let mut outcomes = Outcomes::default();
         let mut local = Outcomes::default().by_charge.into_iter();
         if answers.iter().any(|answer| matches!(answer, ChargeAnswer::Local)) {
@@ -107,9 +112,15 @@ impl<S: Store, C: Clock> Fallback<S, C> {
                 ChargeAnswer::Local => decided.flatten().map(|outcome| decided_locally(charge, outcome)),
             });
         }
-        if let StoreError::Partial(partial) = &error
-            && !charges.is_denied(|index| outcomes.is_over(index))
+        if charges.is_denied(|index| outcomes.is_over(index)) {
+            return Ok(outcomes);
+        }
+        if charges.is_denied(|index| outcomes.is_over(index) || failure(charges, index, &error).is_some())
+            && let Some(cause) = (0..charges.len()).find_map(|index| failure(charges, index, &error))
         {
+            return Err(StoreError::Policy(Box::new(cause.clone())));
+        }
+        if let StoreError::Partial(partial) = &error {
             partial.keep();
         }
         Ok(outcomes)
@@ -125,32 +136,24 @@ fn decided_locally(charge: &Charge, outcome: Outcome) -> Outcome {
     }
 }
 
-/// How each charge is answered.
-///
-/// # Errors
-/// [`StoreError::Policy`] if a charge without an answer has the policy `error`, and could decide the request.
-fn charge_answers(charges: &Charges, error: &StoreError) -> Result<SmallVec<[ChargeAnswer; 2]>, StoreError> {
-    let is_over = |index: usize, unknown| {
-        let charge = charges.charge(index);
-        error.is_over(index, if charge.kernel.has_counter() { unknown } else { !charge.cost.is_refund() })
-    };
-    let is_denied = |unknown| charges.is_denied(|index| is_over(index, unknown));
-    let is_undecided = is_denied(true) && !is_denied(false);
-    let answer = |(index, charge): (usize, &Charge)| {
-        let cause = match error.outcome(index) {
-            Ok(outcome) => return Ok(ChargeAnswer::Known(outcome)),
-            Err(cause) => cause,
-        };
-        if !charge.kernel.has_counter() {
-            return Ok(ChargeAnswer::Local);
-        }
-        match policy(charge, is_undecided) {
-            FailurePolicy::Error => Err(StoreError::Policy(Box::new(cause.clone()))),
-            FailurePolicy::Local => Ok(ChargeAnswer::Local),
-            policy => Ok(ChargeAnswer::Known(Some(policy_outcome(charge, policy)))),
-        }
-    };
-    charges.values().enumerate().map(answer).collect()
+/// How a charge is answered, given what the store says about it.
+fn charge_answer(charge: &Charge, by_store: Result<Option<Outcome>, &StoreError>) -> ChargeAnswer {
+    if let Ok(outcome) = by_store {
+        return ChargeAnswer::Known(outcome);
+    }
+    // A charge with `error` counts as admitted until the answers of the other charges are known.
+    let policy = charge.on_store_failure.for_non_binding();
+    if !charge.kernel.has_counter() || policy == FailurePolicy::Local {
+        return ChargeAnswer::Local;
+    }
+    ChargeAnswer::Known(Some(policy_outcome(charge, policy)))
+}
+
+/// Why the charge at `index` has no answer, if its policy is `error`.
+fn failure<'e>(charges: &Charges, index: usize, error: &'e StoreError) -> Option<&'e StoreError> {
+    let charge = charges.charge(index);
+    let can_fail = charge.on_store_failure == FailurePolicy::Error && charge.kernel.has_counter();
+    if can_fail { error.outcome(index).err() } else { None }
 }
 
 /// The request to the process's own memory: the charges that it answers, and for each charge that is over a charge that
@@ -165,19 +168,10 @@ fn local_charges(charges: &Charges, answers: &[ChargeAnswer], instances: NonZero
     })
 }
 
-/// The policy of a charge. A charge that cannot decide the request does not make it fail: because of its role, or
-/// because the answers of the store decide the request without it.
-fn policy(charge: &Charge, is_undecided: bool) -> FailurePolicy {
-    match charge.role {
-        Role::Enforce | Role::Quota(_) if is_undecided => charge.on_store_failure,
-        Role::Enforce | Role::Quota(_) | Role::NonBinding => charge.on_store_failure.for_non_binding(),
-    }
-}
-
 /// The outcome by a policy that needs no counter. A cost that can never fit is denied by every policy.
 fn policy_outcome(charge: &Charge, policy: FailurePolicy) -> Outcome {
     let decided_by = DecidedBy::Policy(policy);
-    if charge.cost.needed() > charge.kernel.max_cost() {
+    if charge.never_fits() {
         let report = Report { retry_after: RetryAfter::Never, ..DENIED };
         return Outcome { verdict: Verdict::Over, report, decided_by };
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::clock::ManualClock;
 use crate::engine::algorithm::{FixedWindow, Gcra, IntervalBucket, SlidingLog, SlidingWindow};
-use crate::engine::{Cost, Pacing, PartialOutcomes, Reservation};
+use crate::engine::{Cost, Pacing, PartialOutcomes, Reservation, Role};
 use crate::store::memory::MemoryOptions;
 
 const MINUTE_US: u64 = 60_000_000;
@@ -139,6 +139,71 @@ async fn limits_of_one_request_keep_their_own_policies() {
     let non_binding = Charge { role: Role::NonBinding, ..hit(FailurePolicy::Error) };
     let outcome = decide_one(&layer, non_binding).await.expect("a non-binding limit does not fail the call");
     assert_eq!(outcome.decided_by, DecidedBy::Policy(FailurePolicy::Allow));
+}
+
+#[tokio::test]
+async fn what_is_certain_beats_an_error() {
+    use FailurePolicy::{Allow, Deny, Error, Local};
+    use Role::{Enforce, NonBinding, Quota};
+    use Verdict::{Fits, Over};
+    let (five, blocked) = (window(5), Kernel::Blocked(Blocked::new(MINUTE_US)));
+    let row = |kernel, units, policy, role| Charge { role, ..charge(kernel, Cost::take(units), policy) };
+    let one = |policy| row(five, 1, policy, Enforce);
+    let six = |policy| row(five, 6, policy, Enforce);
+    let used_up = |role| row(window(1), 1, Local, role);
+    let rows = [
+        // (name, charges, verdicts; `None` if the call fails)
+        ("a used-up local limit", vec![used_up(Enforce), one(Error)], Some(vec![Over, Fits])),
+        ("the error first", vec![one(Error), used_up(Enforce)], Some(vec![Fits, Over])),
+        ("a local limit with room", vec![one(Local), one(Error)], None),
+        ("policy deny", vec![one(Error), one(Deny)], Some(vec![Fits, Over])),
+        ("policy allow", vec![one(Error), one(Allow)], None),
+        ("a limit of 0", vec![one(Error), row(blocked, 1, Error, Enforce)], Some(vec![Fits, Over])),
+        ("a cost that never fits", vec![six(Error)], Some(vec![Over])),
+        ("a cost that never fits elsewhere", vec![six(Allow), one(Error)], Some(vec![Over, Fits])),
+        ("a shadow rule denies nothing", vec![used_up(NonBinding), one(Error)], None),
+        ("one of two quota groups", vec![used_up(Quota(0)), row(five, 1, Error, Quota(1))], None),
+        (
+            "a quota group with room",
+            vec![row(five, 1, Local, Quota(0)), row(five, 1, Error, Quota(1))],
+            Some(vec![Fits, Fits]),
+        ),
+        (
+            "both quota groups, and an error beside them",
+            vec![used_up(Quota(0)), row(five, 1, Deny, Quota(1)), one(Error)],
+            Some(vec![Over, Over, Fits]),
+        ),
+    ];
+    for (name, asked, expected) in rows {
+        let layer = layer(1);
+        let asked = charges(asked);
+        let uses_up = |_, charge: &Charge| (charge.kernel == window(1)).then(|| charge.clone());
+        let before = asked.filter_map(uses_up);
+        layer.decide(&before).await.expect("memory answers");
+        let expected = expected.ok_or_else(|| StoreError::Policy(Box::new(StoreError::Timeout)));
+        let verdicts = layer.decide(&asked).await.map(|outcomes| {
+            outcomes.by_charge.iter().map(|outcome| outcome.expect("decided").verdict).collect::<Vec<_>>()
+        });
+        assert_eq!(verdicts, expected, "{name}");
+    }
+}
+
+/// The caller may let a request through that fails. If it did not count, a local limit that is met only beside limits
+/// with `error` would never deny.
+#[tokio::test]
+async fn a_local_limit_counts_requests_that_fail() {
+    let layer = layer(1);
+    let asked = charges(
+        [FailurePolicy::Local, FailurePolicy::Error].map(|policy| charge(window(3), Cost::take(1), policy)),
+    );
+    let mut answers = Vec::new();
+    for _ in 0..5 {
+        let answer = layer.decide(&asked).await;
+        answers.push(answer.map(|outcomes| [0, 1].map(|index| outcomes.is_over(index))));
+    }
+    let failed = Err(StoreError::Policy(Box::new(StoreError::Timeout)));
+    assert_eq!(answers[..3], [failed.clone(), failed.clone(), failed]);
+    assert_eq!(answers[3..], [Ok([true, false]), Ok([true, false])]);
 }
 
 /// Answers the first charge only, from its own counter; keeps count of the requests that were kept.

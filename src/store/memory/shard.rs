@@ -1,12 +1,17 @@
 //! One part of the map: counters by key, bounded. A cursor moves over the entries and removes expired ones.
 
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::num::NonZeroU32;
+
 use indexmap::IndexMap;
+use smallvec::SmallVec;
 
 use crate::engine::algorithm::State;
+use crate::engine::without_values;
 
 /// Entries over which the cursor moves after each decision.
 const ENTRIES_PER_DECISION: usize = 2;
-/// Entries that are compared to find the one to evict; Redis samples the same way for `volatile-ttl`.
+/// Entries that are compared to find the one to evict; Redis samples in the same way for `volatile-ttl`.
 const EVICTION_SAMPLE: usize = 16;
 /// A sweep moves the cursor over one in this many entries.
 const SWEEP_FRACTION: usize = 16;
@@ -28,9 +33,14 @@ pub(super) struct EntryIndex(usize);
 struct CounterEntry {
     /// `None` while a decision has taken it, and for an entry that the decision removes at its end.
     state: Option<State>,
-    worth: Worth,
     /// [`State::weight`] when the state was put here.
     weight: usize,
+    /// [`Worth::unused_from_us`].
+    unused_from_us: u64,
+    /// [`Worth::used`].
+    used: u16,
+    /// Equal for the counters of one limit. `None` until an eviction asks for it.
+    limit: Option<NonZeroU32>,
 }
 
 /// What is lost if a counter is evicted.
@@ -44,20 +54,6 @@ pub(super) struct Worth {
 
 /// [`Worth::used`] of a counter that has nothing left.
 pub(super) const EXHAUSTED: u16 = u16::MAX;
-
-impl Worth {
-    /// The counter with the lowest rank is evicted. First of all, counters of which little is used: evicting one
-    /// returns few units. Of two such counters, the one that is unused sooner. Of two exhausted counters, the one that
-    /// is unused later: otherwise a flood of values that each use up a limit of a day would evict, and so lift, all
-    /// limits of a minute.
-    fn rank(self, now_us: u64) -> (u16, u64) {
-        match self {
-            Self { unused_from_us, .. } if unused_from_us <= now_us => (0, 0),
-            Self { unused_from_us, used: EXHAUSTED } => (EXHAUSTED, u64::MAX - unused_from_us),
-            Self { unused_from_us, used } => (used, unused_from_us),
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct Shard {
@@ -115,10 +111,12 @@ impl Shard {
     pub(super) fn put(&mut self, index: Option<EntryIndex>, key: &str, state: State, worth: Worth) {
         let weight = state.weight();
         self.weight += weight;
-        let entry = CounterEntry { state: Some(state), worth, weight };
+        let Worth { unused_from_us, used } = worth;
+        let entry = CounterEntry { state: Some(state), weight, unused_from_us, used, limit: None };
         if let Some(index) = index {
-            self.weight -= self.entries[index.0].weight;
-            self.entries[index.0] = entry;
+            let known = &mut self.entries[index.0];
+            self.weight -= known.weight;
+            *known = CounterEntry { limit: known.limit, ..entry };
         } else {
             self.entries.insert(key.into(), entry);
         }
@@ -161,7 +159,7 @@ impl Shard {
             if self.cursor >= self.entries.len() {
                 self.cursor = 0;
             }
-            if self.entries[self.cursor].worth.unused_from_us.saturating_add(self.grace_us) <= now_us {
+            if self.entries[self.cursor].unused_from_us.saturating_add(self.grace_us) <= now_us {
                 // The last entry moves to the cursor and is the next one.
                 self.remove_at(self.cursor);
             } else {
@@ -170,15 +168,42 @@ impl Shard {
         }
     }
 
-    /// Removes the entry that loses least, of the next few at the cursor.
+    /// Removes the entry of a sample that loses least: the one with the smallest used share, divided by the square of
+    /// the number of counters that its limit has in the sample. So a flood of values evicts counters of the limit that
+    /// it floods, although it uses up each of them, and not the few counters of another limit.
     fn evict(&mut self, now_us: u64) {
         let len = self.entries.len();
-        let sample = (0..EVICTION_SAMPLE.min(len)).map(|step| (self.cursor + step) % len);
-        if let Some(victim) = sample.min_by_key(|&index| self.entries[index].worth.rank(now_us)) {
-            self.remove_at(victim);
+        // At random: counters that were made together are neighbours, and may all be used up.
+        let place = |step| if len > EVICTION_SAMPLE { fastrand::usize(..len) } else { step };
+        let sample: SmallVec<[_; EVICTION_SAMPLE]> =
+            (0..EVICTION_SAMPLE.min(len)).map(place).map(|index| (index, self.limit(index))).collect();
+        let loss = |&(index, limit): &(usize, _)| {
+            let of_limit = sample.iter().filter(|(_, other)| *other == limit).count();
+            self.used_at(index, now_us) * EVICTION_SAMPLE.pow(2) / of_limit.pow(2)
+        };
+        if let Some(victim) = sample.iter().min_by_key(|sampled| loss(sampled)) {
+            self.remove_at(victim.0);
             self.evictions += 1;
         }
-        self.cursor = (self.cursor + EVICTION_SAMPLE) % len;
+    }
+
+    /// A number that is equal for the counters of one limit.
+    fn limit(&mut self, index: usize) -> Option<NonZeroU32> {
+        if self.entries[index].limit.is_none()
+            && let Some((key, _)) = self.entries.get_index(index)
+        {
+            let mut hasher = self.entries.hasher().build_hasher();
+            without_values(key).for_each(|part| part.hash(&mut hasher));
+            // The upper half of the hash fits.
+            self.entries[index].limit = NonZeroU32::new((hasher.finish() >> 32) as u32);
+        }
+        self.entries[index].limit
+    }
+
+    /// The used share that is lost if the entry is evicted, in parts of [`EXHAUSTED`].
+    fn used_at(&self, index: usize, now_us: u64) -> usize {
+        let entry = &self.entries[index];
+        if entry.unused_from_us > now_us { usize::from(entry.used) } else { 0 }
     }
 
     pub(super) fn stats(&self) -> MemoryStats {

@@ -181,10 +181,11 @@ fn a_flood_of_values_of_a_long_limit_does_not_lift_a_used_up_short_limit() {
         let store = store(512);
         let flood = |values: std::ops::Range<u32>, now_us| {
             for n in values {
-                let _ = store.decide_at(&request(&[(&format!("v{n}"), charge(long, units))]), now_us);
+                let key = format!("{{site|value=v{n}}}#long");
+                let _ = store.decide_at(&request(&[(&key, charge(long, units))]), now_us);
             }
         };
-        let login = request(&[("login", charge(window(3), 1))]);
+        let login = request(&[("{site|login=ann}#short", charge(window(3), 1))]);
         for _ in 0..3 {
             let _ = store.decide_at(&login, T0);
         }
@@ -264,5 +265,92 @@ fn threads_admit_exactly_the_limit() {
             thread.join().expect("no thread panics");
         }
         assert_eq!(admitted.load(Ordering::Relaxed), 100);
+    }
+}
+
+const DAY_US: u64 = 86_400_000_000;
+const USERS: u32 = 200;
+
+fn gcra(limit: u64, period_us: u64) -> Kernel {
+    Kernel::Gcra(Gcra::new(limit, period_us, limit, Pacing::Meter))
+}
+
+fn fixed(limit: u64, period_us: u64) -> Kernel {
+    Kernel::FixedWindow(FixedWindow::new(limit, period_us))
+}
+
+/// Asks a limit with the key `name` for one value.
+fn ask(store: &MemoryStore<ManualClock>, (name, kernel): (&str, Kernel), value: u32, units: u64) -> Verdict {
+    let key = format!("{{site|{name}=value{value}}}#limit");
+    let outcomes = store.decide_at(&request(&[(&key, charge(kernel, units))]), T0);
+    outcomes.by_charge[0].expect("decided").verdict
+}
+
+/// What each value of a flood does.
+struct Flood {
+    name: &'static str,
+    /// Limit per minute.
+    limit: u64,
+    units: u64,
+    times: u32,
+    /// The values are spread over this many limits.
+    limits: u32,
+    /// Counters of another limit that are made between two of the users' counters, before the flood.
+    between: u32,
+}
+
+const ONE_HIT: Flood = Flood { name: "one hit of 1", limit: 1, units: 1, times: 1, limits: 1, between: 0 };
+const FLOODS: [Flood; 6] = [
+    ONE_HIT,
+    Flood { name: "one hit of 1, users apart", between: 40, ..ONE_HIT },
+    Flood { name: "five units of 5", limit: 5, units: 5, ..ONE_HIT },
+    Flood { name: "a fifth", limit: 5, ..ONE_HIT },
+    Flood { name: "asked twice", times: 2, ..ONE_HIT },
+    Flood { name: "two limits", limits: 2, ..ONE_HIT },
+];
+
+impl Flood {
+    /// 60,000 different values.
+    fn run(&self, store: &MemoryStore<ManualClock>, kernel: fn(u64, u64) -> Kernel) {
+        let names = ["address", "session"];
+        for value in 0..60_000 {
+            let name = names[(value % self.limits) as usize];
+            for _ in 0..self.times {
+                let _ = ask(store, (name, kernel(self.limit, 60_000_000)), value, self.units);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_values_lifts_no_used_up_limit() {
+    for (algorithm, kernel) in [("gcra", gcra as fn(u64, u64) -> Kernel), ("fixed_window", fixed)] {
+        for flood in &FLOODS {
+            let (store, login) = (store(20_000), ("login", kernel(3, DAY_US)));
+            for user in 0..USERS {
+                let _ = ask(&store, login, user, 3);
+                for other in 0..flood.between {
+                    let _ = ask(&store, ("page", kernel(100, 60_000_000)), user * flood.between + other, 1);
+                }
+            }
+            flood.run(&store, kernel);
+            assert!(store.stats().evictions > 40_000, "{}", store.stats().evictions);
+            let admitted = (0..USERS).filter(|user| ask(&store, login, *user, 1) == Verdict::Fits).count();
+            assert_eq!(admitted, 0, "{algorithm}, {}", flood.name);
+        }
+    }
+}
+
+/// Otherwise a user's hits would never add up while a flood lasts: each hit would be the first.
+#[test]
+fn a_flood_of_used_up_limits_leaves_what_users_have_used() {
+    for kernel in [gcra as fn(u64, u64) -> Kernel, fixed] {
+        let (store, login) = (store(20_000), ("login", kernel(3, DAY_US)));
+        for user in 0..USERS {
+            let _ = ask(&store, login, user, 1);
+        }
+        ONE_HIT.run(&store, kernel);
+        let admitted = (0..USERS).filter(|user| ask(&store, login, *user, 3) == Verdict::Fits).count();
+        assert_eq!(admitted, 0, "{:?}", login.1);
     }
 }

@@ -43,6 +43,48 @@ fn validate_and_explain_exit_with_the_documented_code() {
 }
 
 #[test]
+fn explain_warns_of_limits_that_fail_differently() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let rules = "
+domain: d
+descriptors:
+  - { key: user, rate_limit: { unit: day, requests_per_unit: 3, on_store_failure: local } }
+  - { key: page, rate_limit: { unit: day, requests_per_unit: 3, on_store_failure: allow } }
+  - { key: path, rate_limit: { unit: day, requests_per_unit: 3 } }
+  - { key: shut, rate_limit: { unit: day, requests_per_unit: 0 } }
+  - { key: dark, shadow_mode: true, rate_limit: { unit: day, requests_per_unit: 3 } }
+";
+    let file = directory.path().join("rules.yaml");
+    std::fs::write(&file, rules).expect("a rule file");
+    let fails = "If Redis does not answer, the call fails unless another limit denies the request.\n";
+    let decides = "If Redis does not answer, each limit decides by its own, and one denial is enough.\n";
+    let table: [(&[&str], Option<(&str, &str)>); 7] = [
+        // descriptors, the limits that the warning names, its second sentence
+        (&["user=a", "path=b"], Some(("d.user: local, d.path: error", fails))),
+        (&["user=a", "page=b"], Some(("d.user: local, d.page: allow", decides))),
+        (&["user=a"], None),
+        (&["path=a", "path=b"], None),
+        (&["user=a", "shut=b"], None), // needs no store
+        (&["user=a", "dark=b"], None), // denies nothing
+        (&["user=a", "none=b"], None),
+    ];
+    for (descriptors, expected) in table {
+        let output = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
+            .args(["explain", "--domain", "d", "--rules"])
+            .arg(&file)
+            .args(descriptors)
+            .output()
+            .expect("the binary runs");
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        let expected = expected.map(|(limits, sentence)| {
+            format!("Warning: limits of this request differ in on_store_failure ({limits}).\n{sentence}")
+        });
+        let warning = text.find("Warning").map(|start| text[start..].to_owned());
+        assert_eq!(warning, expected, "{descriptors:?}: {text}");
+    }
+}
+
+#[test]
 fn missing_or_invalid_arguments_are_refused() {
     for line in ["explain a=b", "explain --rules r --domain d", "explain --rules r --domain d =b"] {
         assert_eq!(exit_code(line), Some(2), "{line}");

@@ -87,18 +87,23 @@ fn the_other_limits_of_a_denied_request_are_only_asked() {
 
 #[test]
 fn a_cached_denial_stands_if_the_store_does_not_answer() {
-    let window = |limit| (Kernel::FixedWindow(FixedWindow::new(limit, 1_000_000)), Charging::Prepaid);
-    let fixture = reserving(1_000);
-    let both = two(window(1), window(9), 1);
-    for us in [0, 10, 20] {
-        fixture.clock.set(T0 + us);
-        fixture.decide_through_layer(&both);
+    let sliding = Kernel::SlidingWindow(SlidingWindow::new(1, 1_000_000));
+    let wide = (Kernel::FixedWindow(FixedWindow::new(9, 1_000_000)), Charging::Prepaid);
+    // The store has to record a postpaid charge. It is denied all the same if it cannot.
+    for charging in [Charging::Prepaid, Charging::Postpaid] {
+        let fixture = reserving(1_000);
+        let both = two((sliding, charging), wide, 1);
+        for us in [0, 10, 20] {
+            fixture.clock.set(T0 + us);
+            fixture.decide_through_layer(&both);
+        }
+        fixture.below.is_down.store(true, Ordering::Relaxed);
+        let error =
+            fixture.layered.decide(&both).now_or_never().expect("an answer").expect_err("no whole answer");
+        let is_over = [0, 1].map(|index| error.is_over(index, false));
+        assert_eq!(is_over, [true, false], "{charging:?}");
+        assert_eq!(error.outcome(1), Err(&StoreError::Timeout));
     }
-    fixture.below.is_down.store(true, Ordering::Relaxed);
-    let error =
-        fixture.layered.decide(&both).now_or_never().expect("an answer").expect_err("no whole answer");
-    assert_eq!([0, 1].map(|index| error.is_over(index, false)), [true, false]);
-    assert_eq!(error.outcome(1), Err(&StoreError::Timeout));
 }
 
 /// It is known without the cache, and each new value of an attacker would displace another denial.

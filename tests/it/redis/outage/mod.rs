@@ -11,6 +11,7 @@ use crate::support::{http, wait};
 mod answers;
 mod connections;
 mod idle;
+mod envoy;
 mod json;
 mod log;
 mod names;

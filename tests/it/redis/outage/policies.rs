@@ -30,12 +30,14 @@ async fn ask(rls: &mut Rls, keys: &[&str]) -> Result<Code, Grpc> {
 }
 
 async fn every_policy_is_kept(rls: &mut Rls) {
-    let rows: [(&[&str], Result<Code, Grpc>); 10] = [
+    let rows: [(&[&str], Result<Code, Grpc>); 12] = [
         (&["allow"], Ok(Code::Ok)),
         (&["deny"], Ok(Code::OverLimit)),
         (&["error"], Err(Grpc::Unavailable)),
         (&["allow", "deny"], Ok(Code::OverLimit)), // each limit by its own policy
         (&["allow", "error"], Err(Grpc::Unavailable)),
+        (&["error", "deny"], Ok(Code::OverLimit)), // a denial is certain, whatever the store would say
+        (&["error", "shut"], Ok(Code::OverLimit)),
         (&["dark"], Ok(Code::Ok)), // a rule that only counts fails no call
         (&["unlimited"], Ok(Code::Ok)),
         (&["allow", "local"], Ok(Code::Ok)),
