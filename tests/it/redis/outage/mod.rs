@@ -10,8 +10,8 @@ use crate::support::{http, wait};
 
 mod answers;
 mod connections;
-mod idle;
 mod envoy;
+mod idle;
 mod json;
 mod log;
 mod names;

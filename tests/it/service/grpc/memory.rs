@@ -47,7 +47,10 @@ impl Client {
 
     /// The answer of a call; `None` if the connection is closed.
     async fn call(&self, message: &Bytes) -> Option<RecvStream> {
-        let request = Request::post(format!("http://server{CALL}")).body(()).expect("a request");
+        let request = Request::post(format!("http://server{CALL}"))
+            .header("content-type", "application/grpc")
+            .body(())
+            .expect("a request");
         let mut ready = timeout(PATIENCE, self.calls.clone().ready()).await.expect("in time").ok()?;
         let (response, mut sent) = ready.send_request(request, false).ok()?;
         sent.send_data(message.clone(), true).ok()?;
@@ -113,7 +116,10 @@ async fn reflection_streams_whose_answers_are_not_taken_do_not_fill_the_memory()
         let mut client = Client::connect(&service, 0).await;
         // The settings of the server have arrived with the answer, so all requests are sent at once.
         timeout(PATIENCE, client.pings.ping(h2::Ping::opaque())).await.expect("in time").expect("an answer");
-        let request = Request::post(format!("http://server{REFLECTION}")).body(()).expect("a request");
+        let request = Request::post(format!("http://server{REFLECTION}"))
+            .header("content-type", "application/grpc")
+            .body(())
+            .expect("a request");
         let mut ready = client.calls.clone().ready().await.expect("an open connection");
         let (response, mut sent) = ready.send_request(request, false).expect("an open connection");
         sent.send_data(requests.clone(), false).expect("an open call");
