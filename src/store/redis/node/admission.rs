@@ -5,9 +5,9 @@
 //! overload the queue holds as many requests as the server decides in time, and no more. Without an overload no request
 //! is refused: if its answer comes too late, the caller loses no more than by a refusal.
 //!
-//! A batch that is not full has taken every request that waited, and ends the busy period; an empty queue ends the load.
-//! While every batch is full, only requests are refused that would be late even if the next call were as short as the
-//! shortest, until an answer to a call of this busy period is late: this is the proof of an overload.
+//! A batch that is not full has taken every request that waited, and ends the busy period; an empty queue ends the
+//! load. While every batch is full, only requests are refused that would be late even if the next call were as short as
+//! the shortest, until an answer to a call of this busy period is late: this is the proof of an overload.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -79,8 +79,8 @@ impl Admission {
         self.calls_of_load = RECENT_CALLS.min(self.calls_of_load + 1);
     }
 
-    /// Records that an answer to a call sent at `sent` came after its deadline, at `now`. It changes nothing if the call
-    /// was sent before every batch was full: the server was slow, and not overloaded.
+    /// Records that an answer to a call sent at `sent` came after its deadline, at `now`. It changes nothing if the
+    /// call was sent before every batch was full: the server was slow, and not overloaded.
     pub(super) fn record_late_answer(&mut self, sent: Instant, now: Instant) {
         if self.busy.as_ref().is_some_and(|busy| sent >= busy.since) {
             self.careful_until = Some(now + CAREFUL_TIMEOUTS * self.timeout);
