@@ -216,14 +216,19 @@ struct DescriptorContext<'a> {
     used_up_check: Verdict,
 }
 
-/// The cost against one limit: the answer to a check of a limit that is exactly used up is a setting.
+/// The cost against one limit: the answer to a check of a postpaid limit that is exactly used up is a setting. A limit of
+/// 0 is used up from the start, and has no counter that could record more.
 pub(super) fn cost_against(
     (kernel, charging): (&Kernel, Charging),
     cost: Cost,
     used_up_check: Verdict,
 ) -> Cost {
-    let has_debt = charging == Charging::Postpaid && matches!(kernel, Kernel::FixedWindow(_));
-    if cost == Cost::PEEK && used_up_check == Verdict::Fits && has_debt { Cost::DEBT_PEEK } else { cost }
+    match kernel {
+        _ if cost != Cost::PEEK || used_up_check == Verdict::Over || charging == Charging::Prepaid => cost,
+        Kernel::FixedWindow(_) => Cost::DEBT_PEEK,
+        Kernel::Blocked(_) => Cost::refund(0),
+        _ => cost,
+    }
 }
 
 impl Plan {

@@ -1,6 +1,5 @@
 //! The served process on Redis: settings, admin pages, counters, shutdown and deny cache.
 
-use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::cli::counters::{self, check_show_and_reset, counters};
@@ -32,24 +31,6 @@ async fn settings_reach_the_process_from_the_file_and_from_the_environment() {
         assert_eq!(http::get(port, path, &[]).expect("an answer").status, 200, "{path}");
     }
     assert!(!service.log().contains("a secret"), "values of descriptors are never logged");
-}
-
-/// More calls than the queue for Redis takes, and fewer than the connections of a worker take at once.
-#[tokio::test]
-async fn a_burst_on_a_redis_at_rest_is_decided_with_a_small_queue() {
-    const BURST: usize = 120;
-    let rules =
-        "{ domain: d, descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1000 } }] }";
-    let redis = Redis::start();
-    let plan = Plan::new(rules).redis(&redis.url()).set("store.redis.max_queue", 10).set("server.workers", 1);
-    let service = plan.set("store.redis.timeout", "5s").start();
-    let rls = Rls::connect(service.grpc_port()).await;
-    let calls = (0..BURST).map(|_| {
-        let mut rls = rls.clone();
-        async move { rls.send(request("d", vec![descriptor(&[("user", "x")])])).await.is_ok() }
-    });
-    let decided = join_all(calls).await.into_iter().filter(|is_decided| *is_decided).count();
-    assert_eq!(decided, BURST, "{}", service.log());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,12 +2,12 @@
 //! may wait for it, from its throughput, the quotient of two sums that decay alike. Pure: time is an argument.
 //!
 //! Deciding a request after its deadline is wasted work, at the cost of requests that are still in time. So under
-//! overload the queue holds as many requests as the server decides in time, and no more. Without an overload no request
-//! is refused: if its answer comes too late, the caller loses no more than by a refusal.
+//! overload the queue holds as many requests as the server decides in time, and no more. Without one no request is
+//! refused: if its answer comes too late, the caller loses no more than by a refusal.
 //!
-//! A batch that is not full has taken every request that waited, and ends the busy period; an empty queue ends the
-//! load. While every batch is full, only requests are refused that would be late even if the next call were as short as
-//! the shortest, until an answer to a call of this busy period is late: this is the proof of an overload.
+//! A batch that is not full has taken every request that waited, and ends the busy period. While every batch is full,
+//! only requests are refused that would be late even if the next call were as short as the shortest, until an answer to
+//! a call of this busy period is late: the proof of an overload. An empty queue ends the load.
 
 use std::collections::VecDeque;
 use std::time::Duration;
