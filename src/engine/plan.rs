@@ -216,8 +216,8 @@ struct DescriptorContext<'a> {
     used_up_check: Verdict,
 }
 
-/// The cost against one limit: the answer to a check of a postpaid limit that is exactly used up is a setting. A limit of
-/// 0 is used up from the start, and has no counter that could record more.
+/// The cost against one limit: the answer to a check of a postpaid limit that is exactly used up is a setting. A limit
+/// of 0 is used up from the start, and has no counter that could record more.
 pub(super) fn cost_against(
     (kernel, charging): (&Kernel, Charging),
     cost: Cost,

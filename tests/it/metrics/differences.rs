@@ -16,7 +16,7 @@ pub struct Difference {
     pub documented: &'static str,
 }
 
-pub const DIFFERENCES: [Difference; 9] = [
+pub const DIFFERENCES: [Difference; 10] = [
     Difference {
         behaviours: &[],
         gone: &["ratelimit_redis_"],
@@ -63,8 +63,17 @@ pub const DIFFERENCES: [Difference; 9] = [
             "ratelimit_localcache_overwriteCount",
         ],
         // A cache without denials is not looked up.
-        here: &[("ratelimit_localcache_lookupCount", 7), ("ratelimit_localcache_missCount", 2)],
+        here: &[("ratelimit_localcache_lookupCount", 6), ("ratelimit_localcache_missCount", 2)],
         documented: "Four of the eight gauges of the local cache",
+    },
+    Difference {
+        behaviours: &["17-local-cache"],
+        gone: &[],
+        here: &[
+            ("ratelimit_localcache_hitCount", 4),
+            ("ratelimit_service_rate_limit_shop_user_over_limit_with_local_cache", 6),
+        ],
+        documented: "until it is at twice the limit",
     },
     Difference {
         behaviours: &["17-local-cache"],

@@ -26,7 +26,7 @@ struct Difference {
     documented: &'static str,
 }
 
-const DIFFERENCES: [Difference; 7] = [
+const DIFFERENCES: [Difference; 8] = [
     Difference {
         behaviour: "",
         gone: &["ratelimit.redis_pool.", "ratelimit.redis_per_second_pool."],
@@ -60,8 +60,17 @@ const DIFFERENCES: [Difference; 7] = [
             "ratelimit.localcache.overwriteCount",
             "ratelimit.service.rate_limit.shop.sh.over_limit_with_local_cache",
         ],
-        here: &[("ratelimit.localcache.lookupCount", 7), ("ratelimit.localcache.missCount", 2)],
+        here: &[("ratelimit.localcache.lookupCount", 6), ("ratelimit.localcache.missCount", 2)],
         documented: "Four of the eight gauges of the local cache",
+    },
+    Difference {
+        behaviour: "17-local-cache",
+        gone: &[],
+        here: &[
+            ("ratelimit.localcache.hitCount", 4),
+            ("ratelimit.service.rate_limit.shop.user.over_limit_with_local_cache", 6),
+        ],
+        documented: "until it is at twice the limit",
     },
     Difference {
         behaviour: "19-odd-names",

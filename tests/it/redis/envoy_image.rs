@@ -147,7 +147,7 @@ fn deployment(
         ("REDIS_URL", format!("127.0.0.1:{}", redis.port())),
         ("USE_PROMETHEUS", "true".to_owned()),
         ("PROMETHEUS_ADDR", format!(":{}", ports.metrics)),
-        // The volume is optional, and not there.
+        // The volume is optional.
         ("PROMETHEUS_MAPPER_YAML", secret.path("statsd-exporter/conf.yaml")),
     ]
 }
@@ -223,7 +223,7 @@ async fn the_deployment_of_envoy_gateway_starts_with_its_variables_and_answers_a
         let calls = "ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"}";
         assert_eq!(estate.metric(calls), Some(99));
         let log = estate.service.log();
-        assert!(log.contains("conf.yaml does not exist: the built-in mapping is used"), "{log}");
+        assert!(log.contains("PROMETHEUS_MAPPER_YAML has no meaning here"), "{log}");
         assert!(log.contains("GRPC_SERVER_TLS_CA_CERT is not read"), "{log}");
         estate.service.terminate();
         assert_eq!(estate.service.wait_exit().code(), Some(0), "{}", estate.service.log());

@@ -123,7 +123,9 @@ descriptors:
             (std::slice::from_ref(&check), "X X0"), // more was recorded than the limit admits
             (&[hits(&[("pre", "")], 2)], "O O0"),
             (&[hits(&[("pre", "")], 0)], "X X0"), // a prepaid limit never has debt
-            (&[hits(&[("zero", "")], 0)], "X X0"), // nor does a limit of 0 count
+            (&[hits(&[("zero", "")], 0)], "O O0"), // a limit of 0 is used up from the start
+            (&[hits(&[("zero", "")], 1)], "X X0"),
+            (&[hits(&[("zero", "")], 0)], "O O0"), // it does not count
         ],
     )
     .await;
