@@ -34,10 +34,12 @@ const RESETS: u32 = 1_000;
 /// Answers that use the connection's window of 64 KiB up.
 const TAKEN_FIRST: u32 = 3_000;
 /// Idle connections of each address, opened at most this often: more than the port has room for.
-const IDLE: usize = 400;
+const IDLE: usize = 1_600;
 const OPEN_EVERY: Duration = Duration::from_millis(10);
 /// Half requests of each address.
 const HALF: usize = 300;
+/// The pause before a closed connection is opened again.
+const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Handshakes per second.
 const HELLOS: u32 = 100;
 /// The addresses of the attackers; honest callers come from 127.0.0.1.
@@ -217,7 +219,7 @@ async fn hold(from: Ipv4Addr, port: u16, start: &'static [u8], count: Arc<Atomic
                 while stream.read(&mut ignored).await.is_ok_and(|read| read > 0) {}
             }
         }
-        sleep(Duration::from_millis(200)).await;
+        sleep(OPEN_AGAIN_AFTER).await;
     }
 }
 
@@ -314,10 +316,10 @@ async fn first_call(port: u16) -> bool {
     RateLimitServiceClient::new(channel).should_rate_limit(request).await.is_ok()
 }
 
-/// A program that runs `program` with room for 1,024 open files, so that few idle connections fill its port.
+/// A program that runs `program` with room for 4,096 open files, so that few idle connections fill its port.
 pub fn with_few_files(program: &Path, folder: &Path) -> PathBuf {
     let script = folder.join("few-files");
-    let text = format!("#!/bin/sh\nulimit -n 1024\nexec {} \"$@\"\n", program.display());
+    let text = format!("#!/bin/sh\nulimit -n 4096\nexec {} \"$@\"\n", program.display());
     std::fs::write(&script, text).expect("a writable folder");
     let mode = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(&script, mode).expect("a file of this process");

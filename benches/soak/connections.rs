@@ -1,6 +1,7 @@
 //! Connections that come and go: whole, half sent, idle, and without an end that the server is told of.
 
-use std::io::{Read as _, Write as _};
+use std::fmt;
+use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,45 +18,65 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const HALF_A_CALL: &[u8] = b"\0\0\x02\x01\0\0\0\0\x01\x83\x86";
 const BODY: &str = r#"{"domain":"soak","descriptors":[{"entries":[{"key":"fixed","value":"json"}]}]}"#;
 
-/// Opens connections until `stop`. Returns their number.
-pub fn churn(grpc: u16, http: u16, stop: &AtomicBool) -> u64 {
-    let mut idle = Vec::new();
-    for n in 0.. {
-        if stop.load(Ordering::Relaxed) {
-            return n;
-        }
+/// The connections of a run.
+#[derive(Debug, Default)]
+pub struct Connections {
+    opened: u64,
+    /// Those that were refused, and requests over HTTP that were not answered.
+    failed: u64,
+}
+
+impl fmt::Display for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} further connections, {} of them refused or not answered", self.opened, self.failed)
+    }
+}
+
+/// Opens connections until `stop`.
+pub fn churn(grpc: u16, http: u16, stop: &AtomicBool) -> Connections {
+    let (mut idle, mut connections) = (Vec::new(), Connections::default());
+    while !stop.load(Ordering::Relaxed) {
+        let n = connections.opened;
+        connections.opened += 1;
         thread::sleep(INTERVAL);
-        match n % 6 {
-            0 => drop(send(grpc, PREFACE)),
-            1 => drop(send(grpc, &[PREFACE, HALF_A_CALL].concat())),
-            2 => drop(send(grpc, &PREFACE[..7])),
-            3 => idle.push(send(if n % 4 == 1 { grpc } else { http }, b"")),
-            4 => ask(
+        let answered = match n % 6 {
+            0 => send(grpc, PREFACE).is_ok(),
+            1 => send(grpc, &[PREFACE, HALF_A_CALL].concat()).is_ok(),
+            2 => send(grpc, &PREFACE[..7]).is_ok(),
+            3 => {
+                idle.extend(send(if n % 4 == 1 { grpc } else { http }, b""));
+                true
+            }
+            4 => is_answered(
                 http,
                 &format!(
                     "POST /json HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{BODY}",
                     BODY.len()
                 ),
             ),
-            _ => ask(http, "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"),
-        }
+            _ => is_answered(http, "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"),
+        };
+        connections.failed += u64::from(!answered);
         if idle.len() > IDLE {
             idle.remove(0);
         }
     }
-    0
+    connections
 }
 
-fn send(port: u16, bytes: &[u8]) -> TcpStream {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the service listens");
-    stream.write_all(bytes).expect("an open connection");
-    stream
+fn send(port: u16, bytes: &[u8]) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.write_all(bytes)?;
+    Ok(stream)
 }
 
-fn ask(port: u16, request: &str) {
-    let mut stream = send(port, request.as_bytes());
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("an answer");
-    assert!(answer.starts_with(b"HTTP/1.1 "), "{}", String::from_utf8_lossy(&answer));
+fn is_answered(port: u16, request: &str) -> bool {
+    let ask = || {
+        let mut stream = send(port, request.as_bytes())?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        io::Result::Ok(answer.starts_with(b"HTTP/1.1 "))
+    };
+    ask().unwrap_or(false)
 }

@@ -127,7 +127,7 @@ fn main() -> ExitCode {
     if let Some(attacking) = attacking {
         println!("{}", attacking.join().expect("no attacker panics"));
     }
-    println!("{} further connections", connections.join().expect("no connection panics"));
+    println!("{}", connections.join().expect("no connection panics"));
     println!("{} reloads, {} of them of a broken file", rules.changes(), rules.broken());
     if let Some(path) = options.svg {
         std::fs::write(&path, picture::draw(&samples)).expect("a writable file");
