@@ -11,7 +11,7 @@ use crate::transport::{Bounds, UnfinishedBytes};
 
 /// Requests that have arrived in part, of all ports. Four of the largest requests must fit.
 const MAX_UNFINISHED_BYTES: usize = 64 * 1024 * 1024;
-/// How long a burst lasts at most until all of its calls have started, in timeouts of the store: about as long as the
+/// How long a burst lasts at most until all of its calls have started, in timeouts of the store: a little less than the
 /// breaker takes to open when Redis hangs. If calls still wait then, more arrive than can be decided.
 const BURST_IN_TIMEOUTS: u32 = 3;
 /// The same, where the timeout is long.
