@@ -42,9 +42,13 @@ impl Background {
         let watch_rules = rules.watch(move || denials.purge_denials(), stop.cancelled());
         let watch_store = async {
             if let Some(remote) = &remote {
-                wait_for_store(remote, &readiness, &stores, &rulebook).await;
+                let kept_log = wait_for_store(remote, &readiness, &stores, &rulebook).await;
                 let follow = (!ready_in_outage).then_some(&readiness);
-                tokio::join!(watch_outages(&stores, follow), watch_restarts(remote, &stores));
+                tokio::join!(
+                    wait_for_logs(kept_log, remote, &readiness, &rulebook),
+                    watch_outages(&stores, follow),
+                    watch_restarts(remote, &stores)
+                );
             }
         };
         tokio::join!(
@@ -66,19 +70,30 @@ async fn sweep_forever(stores: &Stores) {
     }
 }
 
-/// Waits until the remote store decides, then reports ready and describes its servers. Returns when the first rules are
-/// in force and the store does what they need.
+/// Waits until the remote store decides, then reports ready and describes its servers. Returns whether the store has
+/// kept a sliding log.
 async fn wait_for_store<R: RemoteStore>(
     remote: &R,
     readiness: &Readiness,
     stores: &Stores,
     rulebook: &Rulebook,
-) {
+) -> bool {
     let kept_log = wait_for_probe(remote, readiness, rulebook).await;
     tracing::info!("{} answers", R::PRODUCT);
     let servers = remote.servers().await;
     servers.iter().for_each(|report| log_server(R::PRODUCT, report));
     stores.update_servers(servers);
+    kept_log
+}
+
+/// Once the first rules are in force, waits until the store does what they need. `kept_log`: whether it has kept a
+/// sliding log before.
+async fn wait_for_logs<R: RemoteStore>(
+    kept_log: bool,
+    remote: &R,
+    readiness: &Readiness,
+    rulebook: &Rulebook,
+) {
     // It fails only when the process ends.
     drop(readiness.subscribe().wait_for(|reasons| !reasons.contains(NotReadyReason::NoRules)).await);
     if !kept_log && rulebook.rules().has_sliding_log() {
@@ -132,22 +147,30 @@ async fn watch_outages(stores: &Stores, readiness: Option<&Readiness>) {
 }
 
 /// Asks the servers for their descriptions again when there are new connections to them, and logs which ones were
-/// restarted. Never returns.
+/// restarted or have given their place to a replica. Never returns.
 async fn watch_restarts<R: RemoteStore>(remote: &R, stores: &Stores) {
     let mut ticks = looks();
     let mut known = remote.connections_opened();
     loop {
         ticks.tick().await;
         let opened = remote.connections_opened();
-        if std::mem::replace(&mut known, opened) == opened {
+        if known == opened {
             continue;
         }
-        for Restart { address, keys } in stores.update_servers(remote.servers().await) {
+        let servers = remote.servers().await;
+        // A server that is still loading its data does not describe itself yet, and is asked again.
+        let is_later = |report: &ServerReport| {
+            report.description.as_ref().is_err_and(|error| !matches!(error.root(), StoreError::Forbidden(_)))
+        };
+        if !servers.iter().any(is_later) {
+            known = opened;
+        }
+        for Restart { address, keys } in stores.update_servers(servers) {
             let node = (!address.is_empty()).then_some(address);
             tracing::warn!(
                 node,
                 keys,
-                "{} was restarted: counters that it had not saved are lost",
+                "{} is another process than before: counters that it had not saved are lost",
                 R::PRODUCT
             );
         }

@@ -28,6 +28,8 @@ pub struct Availability {
     /// Calls without a decision since the start, except of overload.
     failed_calls: AtomicU64,
     last_overload_us: AtomicU64,
+    /// Of one failed call since the last look.
+    failure: Mutex<Option<StoreError>>,
     outages: Mutex<Outages>,
 }
 
@@ -106,6 +108,7 @@ impl Availability {
 
     fn look_at(&self, now: Instant, is_known: impl Fn(&str) -> bool) {
         let failed = self.failed_calls.load(Ordering::Relaxed);
+        let failure = self.failure.lock().take();
         let mut outages = self.outages.lock();
         let Outages { current, last, failed_before, failures_without_outage } = &mut *outages;
         let since_last_look = failed.saturating_sub(failed_before[1]);
@@ -113,7 +116,14 @@ impl Availability {
             && current.is_empty()
             && let Some(calls) = failures_without_outage.add(since_last_look)
         {
-            tracing::warn!(calls, "Redis did not decide some calls in time: failure policies answered them");
+            let kind = failure.as_ref().map(StoreError::kind);
+            let error = failure.as_ref().map(tracing::field::display);
+            tracing::warn!(
+                calls,
+                error,
+                kind,
+                "Redis did not decide some calls: failure policies answered them"
+            );
         }
         *failed_before = [failed_before[1], failed];
         let is_over = |outage: &CurrentOutage| {
@@ -133,6 +143,12 @@ impl Availability {
             self.record_overload();
         } else {
             self.failed_calls.fetch_add(1, Ordering::Relaxed);
+            // A thread that meets another one here leaves the error to it.
+            if let Some(mut failure) = self.failure.try_lock()
+                && failure.is_none()
+            {
+                *failure = Some(error.root().clone());
+            }
         }
     }
 

@@ -118,7 +118,7 @@ impl Admission {
             CloseReason::LeakedStreams => tracing::warn!(
                 port,
                 connections,
-                "connections closed: their clients reset too many calls whose answers they do not take"
+                "connections closed: their clients reset too many calls or do not take the answers"
             ),
             CloseReason::Handoff => {
                 tracing::warn!(port, connections, "connections refused: their worker does not take them");

@@ -1,5 +1,5 @@
 //! The connections of a port that have had no call for some time. Before the port is full, they are told to close, so
-//! that idle connections keep no client out.
+//! that connections that stay idle keep no client out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;

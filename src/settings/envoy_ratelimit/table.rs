@@ -137,8 +137,8 @@ static RULES: [ReferenceVariable; 10] = [
         Sets(&["store.redis.ready_in_outage"]),
     )
     .but(
-        "not healthy while the circuit breakers of every worker are open, in a cluster those of every primary; there, \
-         while no connection is open",
+        "not healthy while the circuit breakers of every worker are open, in a cluster those of every primary; \
+         `envoyproxy/ratelimit` is not healthy while no connection is open",
     ),
 ];
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use h2::RecvStream;
-use http::{Request, Response};
+use http::{HeaderMap, HeaderName, Request, Response, Uri, header};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::codegen::Service as _;
@@ -24,6 +24,13 @@ use crate::telemetry::traces::SpannedCall;
 use crate::transport::{DecisionCallError, MessageError};
 
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+
+const READ_BY_TONIC: [HeaderName; 4] = [
+    header::CONTENT_TYPE,
+    HeaderName::from_static("grpc-encoding"),
+    HeaderName::from_static("grpc-accept-encoding"),
+    HeaderName::from_static("grpc-timeout"),
+];
 
 /// The calls of one connection.
 pub(super) struct Dispatch<S> {
@@ -63,6 +70,7 @@ impl<S: Store + 'static> Dispatch<S> {
         if kind.is_some() && stream.is_none() {
             return StartedCall::Answered(self.refusal());
         }
+        let request = with_short_head(request);
         StartedCall::Routed { is_stream: kind.is_some(), response: self.response(request, stream) }
     }
 
@@ -84,6 +92,9 @@ impl<S: Store + 'static> Dispatch<S> {
 
     #[cold]
     fn refuse_head(&self, request: &Request<RecvStream>, error: MessageError) -> Answer {
+        if !self.calls.has_room() {
+            return self.refusal();
+        }
         if let Some(code) = http_status(&error) {
             let error = self.decisions.handler.record(error.into());
             return Answer::HttpRefusal(code, error.into());
@@ -97,5 +108,43 @@ impl<S: Store + 'static> Dispatch<S> {
     fn refusal(&self) -> Answer {
         let error = self.decisions.handler.record(DecisionCallError::from(MessageError::ManyCalls));
         Answer::Refusal(Status::from(error))
+    }
+}
+
+/// The request with the headers that tonic reads, and without its query. tonic keeps the head of a call until its
+/// message has arrived, and a head can take seventy times the bytes in which it was sent.
+fn with_short_head<B>(request: Request<B>) -> Request<B> {
+    let (mut parts, body) = request.into_parts();
+    let mut kept = HeaderMap::with_capacity(READ_BY_TONIC.len());
+    for name in READ_BY_TONIC {
+        let value = parts.headers.remove(&name);
+        kept.extend(value.map(|value| (name, value)));
+    }
+    parts.headers = kept;
+    if parts.uri.query().is_some()
+        && let Ok(path) = Uri::try_from(parts.uri.path())
+    {
+        parts.uri = path;
+    }
+    Request::from_parts(parts, body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_of_another_service_keeps_little_of_its_head() {
+        let path = format!("http://server{HEALTH_CHECK}?{}", "q".repeat(10_000));
+        let mut request = Request::post(path).header("content-type", "application/grpc");
+        for n in 0..1_000 {
+            request = request.header("x", n);
+        }
+        let request = request.header("grpc-timeout", "1S").header("x-long", "v".repeat(10_000));
+        let short = with_short_head(request.body(()).expect("valid"));
+        assert_eq!((short.method(), short.uri().path()), (&http::Method::POST, HEALTH_CHECK));
+        assert_eq!(short.uri().query(), None);
+        let kept: Vec<_> = short.headers().iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(kept, ["content-type", "grpc-timeout"]);
     }
 }

@@ -48,7 +48,10 @@ impl IdleWatch {
         let had_calls = self.connection.has_calls.swap(false, Ordering::Relaxed);
         if had_calls {
             (self.silence, self.idle_after) = (Duration::ZERO, IDLE_AFTER);
-            self.end_idleness();
+            // A connection that is being closed gives its place all the same.
+            if !self.connection.closing.is_cancelled() {
+                self.end_idleness();
+            }
         } else {
             self.silence += part;
             if self.silence >= self.idle_after && self.ticket.is_none() {

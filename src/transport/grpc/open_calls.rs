@@ -12,6 +12,7 @@ use futures_util::task::AtomicWaker;
 
 use crate::engine::Caller;
 use crate::telemetry::metrics::{RequestFailure, RequestMeter};
+use crate::transport::unfinished::ARRIVES_WITHIN;
 use crate::transport::{Failures, MessageError};
 
 /// The calls of all connections of one worker. Clones share them.
@@ -162,6 +163,13 @@ impl ConnectionCalls {
         let reason = "the trailers of a call are too long";
         self.worker.0.failures.record(RequestFailure::Invalid, &reason);
         io::Error::other(reason)
+    }
+
+    /// Counts a call whose headers have not arrived in time; the connection cannot go on.
+    pub(super) fn record_late_headers(&self) -> io::Error {
+        let late = MessageError::Late(ARRIVES_WITHIN);
+        self.worker.0.failures.record(RequestFailure::Incomplete, &late);
+        io::Error::other(late)
     }
 
     /// Counts a call whose headers find no room among the unfinished requests; the connection cannot go on.

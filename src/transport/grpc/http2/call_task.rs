@@ -62,12 +62,15 @@ pub(super) fn spawn_routed<R>(mut respond: SendResponse<Bytes>, response: R, is_
 where
     R: Future<Output = Response<StreamBody>> + Send + 'static,
 {
-    let call = async move {
-        if let Some(response) = unless_reset(&mut respond, response).await {
-            send_response(respond, response).await;
-        }
-    };
-    spawn_call(async move { if is_stream { call.await } else { in_time(call, &open).await } });
+    spawn_call(async move {
+        // A stream has its response as soon as its first message has arrived.
+        let Ok(response) = timeout(CALL_TIMEOUT, unless_reset(&mut respond, response)).await else {
+            return open.record_untaken();
+        };
+        let Some(response) = response else { return };
+        let sent = send_response(respond, response);
+        if is_stream { sent.await } else { in_time(sent, &open).await }
+    });
 }
 
 /// The call is in a box, so that its task is small. tokio moves a task several times, and aligns it to 128 bytes: with

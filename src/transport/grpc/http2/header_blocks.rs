@@ -1,6 +1,7 @@
 //! What h2 reads of a connection. A header block that comes in several frames is passed on when it has arrived as a
 //! whole: h2 decodes each frame of it at once, and HPACK can make a hundred bytes in memory of one byte that is sent.
-//! So an unfinished block holds the bytes that its client has sent, and they count with those of unfinished messages.
+//! So an unfinished block holds the bytes that its client has sent, they count with those of unfinished messages, and
+//! the block must arrive within the same time.
 //! Trailers, of which h2 keeps any number until they are read, are few: calls of gRPC have none.
 
 use std::io;
@@ -9,10 +10,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
 use super::sent_frames::{FRAME_HEAD_BYTES, SentFrames};
 use crate::transport::grpc::open_calls::ConnectionCalls;
-use crate::transport::unfinished::{HeldBytes, UnfinishedBytes};
+use crate::transport::unfinished::{ARRIVES_WITHIN, HeldBytes, UnfinishedBytes};
 
 /// Of a list of headers, as h2 counts it. Far above what a call may have, so that a call between the two is refused,
 /// counted and answered as other invalid calls are: h2 itself answers a longer list with 431, unseen.
@@ -33,6 +35,8 @@ pub(super) struct HeaderBlocks<I> {
     ready: usize,
     passed: usize,
     share: Option<HeldBytes>,
+    /// Ends the connection if the block does not arrive in time.
+    late: Option<Pin<Box<Sleep>>>,
     unfinished: UnfinishedBytes,
     counts: Arc<ConnectionCalls>,
 }
@@ -46,6 +50,7 @@ impl<I> HeaderBlocks<I> {
             ready: 0,
             passed: 0,
             share: None,
+            late: None,
             unfinished,
             counts,
         }
@@ -88,7 +93,7 @@ impl<I> HeaderBlocks<I> {
         buf.put_slice(&self.held[self.passed..][..bytes]);
         self.passed += bytes;
         if self.passed == self.held.len() {
-            (self.held, self.share) = (Vec::new(), None);
+            (self.held, self.share, self.late) = (Vec::new(), None, None);
             (self.ready, self.passed) = (0, 0);
         }
     }
@@ -104,7 +109,12 @@ impl<I: AsyncRead + Unpin> AsyncRead for HeaderBlocks<I> {
         while this.frames.in_block && this.ready == this.passed {
             let mut bytes = [0; READ_BYTES];
             let mut read = ReadBuf::new(&mut bytes);
-            ready!(Pin::new(&mut this.io).poll_read(cx, &mut read))?;
+            let arrived = Pin::new(&mut this.io).poll_read(cx, &mut read)?;
+            if arrived.is_pending() {
+                let late = this.late.get_or_insert_with(|| Box::pin(sleep(ARRIVES_WITHIN)));
+                ready!(late.as_mut().poll(cx));
+                return Poll::Ready(Err(this.counts.record_late_headers()));
+            }
             if read.filled().is_empty() {
                 // The client has left.
                 return Poll::Ready(Ok(()));
@@ -203,6 +213,9 @@ mod tests {
     fn passed_on(chunks: Vec<Vec<u8>>, at_once: usize, all: &UnfinishedBytes) -> io::Result<Vec<u8>> {
         let metrics = Metrics::new(800_000).expect("different names");
         let chunks = chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect();
+        // For the time limit of a block.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let _entered = runtime.enter();
         let mut blocks = HeaderBlocks::new(Arriving(chunks), all.clone(), counts(&metrics));
         let (mut passed, mut bytes) = (Vec::new(), vec![0; at_once]);
         while let Some(read) = blocks.read(&mut bytes).now_or_never() {

@@ -9,6 +9,7 @@ use crate::transport::grpc::call_head::MAX_HEADER_LIST_BYTES;
 use crate::transport::grpc::http2::connection::MAX_CONCURRENT_STREAMS;
 use crate::transport::grpc::http2::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_READ_HEADER_BYTES};
 use crate::transport::socket::WRITE_TIMEOUT;
+use crate::transport::unfinished::ARRIVES_WITHIN;
 
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
@@ -191,6 +192,23 @@ async fn a_client_that_opens_and_resets_streams_faster_than_they_are_served_is_c
     let reasons: Vec<_> =
         received.iter().filter(|(kind, _)| *kind == GOAWAY).map(|(_, payload)| &payload[4..8]).collect();
     assert_eq!(reasons.last(), Some(&ENHANCE_YOUR_CALM), "{received:?}");
+}
+
+/// As long as a message may take.
+#[tokio::test(start_paused = true)]
+async fn a_header_block_that_does_not_end_in_time_ends_the_connection() {
+    let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
+    let (mut client, theirs) = tokio::io::duplex(64 * 1024);
+    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(theirs, Turn::default(), place()));
+    // HEADERS without END_HEADERS: `:method POST`.
+    let sent = [PREFACE, SETTINGS, &[0, 0, 1, 1, 0, 0, 0, 0, 1, 0x83]].concat();
+    client.write_all(&sent).await.expect("room in the pipe");
+    tokio::time::sleep(ARRIVES_WITHIN - SETTLE).await;
+    assert!(!served.is_finished());
+    tokio::time::sleep(2 * SETTLE).await;
+    assert!(served.is_finished());
+    let late = "ratelimitd_request_errors_total{kind=\"incomplete\",transport=\"grpc\"}";
+    assert_eq!(value(&metrics, late), 1);
 }
 
 /// Of many connections: a block of one-byte fields, each of which h2 would keep in a hundred bytes.

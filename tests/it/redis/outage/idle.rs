@@ -9,7 +9,7 @@ use crate::support::redis::Redis;
 use crate::support::{http, wait};
 
 const NOTICED: &str = "Redis does not answer: failure policies are in force";
-const RESTARTED: &str = "Redis was restarted: counters that it had not saved are lost";
+const RESTARTED: &str = "Redis is another process than before: counters that it had not saved are lost";
 
 fn start(plan: Plan) -> Ratelimitd {
     plan.set("server.workers", 1).start()
