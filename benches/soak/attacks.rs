@@ -282,7 +282,8 @@ fn watch(targets: Targets, stop: &AtomicBool) -> (Seen, Seen) {
 
 impl Seen {
     fn nothing() -> Self {
-        Self { micros: Histogram::new(3).expect("three digits"), failed: 0, last_failure: None }
+        let micros = Histogram::new_with_max(60_000_000, 3).expect("a minute, three digits");
+        Self { micros, failed: 0, last_failure: None }
     }
 
     async fn record(&mut self, started: Instant, request: impl Future<Output = bool>) {

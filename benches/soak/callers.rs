@@ -58,7 +58,7 @@ pub fn call(port: u16, rate: u64, stop: &AtomicBool) -> Answers {
             let channel = endpoint.connect().await.expect("the service listens");
             clients.push(RateLimitServiceClient::new(channel));
         }
-        let micros = Histogram::new(3).expect("three digits");
+        let micros = Histogram::new_with_max(60_000_000, 3).expect("a minute, three digits");
         let mut answers = Answers { ok: 0, over: 0, failed: 0, micros, left_out: 0 };
         let (started, mut calls) = (Instant::now(), JoinSet::new());
         for n in 0_u64.. {
