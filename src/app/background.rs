@@ -23,6 +23,8 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The time between two looks at the breakers and the connections of the remote store.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often servers that do not describe themselves are asked again, once for each interval.
+const MOST_UNANSWERED: u32 = 30;
 
 pub(super) struct Background {
     pub(super) rules: RuleWatcher,
@@ -150,7 +152,7 @@ async fn watch_outages(stores: &Stores, readiness: Option<&Readiness>) {
 /// restarted or have given their place to a replica. Never returns.
 async fn watch_restarts<R: RemoteStore>(remote: &R, stores: &Stores) {
     let mut ticks = looks();
-    let mut known = remote.connections_opened();
+    let (mut known, mut unanswered) = (remote.connections_opened(), 0);
     loop {
         ticks.tick().await;
         let opened = remote.connections_opened();
@@ -162,8 +164,9 @@ async fn watch_restarts<R: RemoteStore>(remote: &R, stores: &Stores) {
         let is_later = |report: &ServerReport| {
             report.description.as_ref().is_err_and(|error| !matches!(error.root(), StoreError::Forbidden(_)))
         };
-        if !servers.iter().any(is_later) {
-            known = opened;
+        unanswered = if servers.iter().any(is_later) { unanswered + 1 } else { MOST_UNANSWERED };
+        if unanswered >= MOST_UNANSWERED {
+            (known, unanswered) = (opened, 0);
         }
         for Restart { address, keys } in stores.update_servers(servers) {
             let node = (!address.is_empty()).then_some(address);

@@ -8,6 +8,7 @@ use super::parse::{MAX_KEPT_FAULTS, Parsed};
 use super::planned::{PlannedBlock, RequestPlans};
 use super::rule_sets::RuleSets;
 use super::sorter::Sorter;
+use super::sweep::Sweep;
 use super::tally::Tally;
 use super::untested::Mapped;
 use crate::simulate::map::{Map, SentDescriptors};
@@ -163,7 +164,8 @@ impl<'a> Pass<'a> {
         }
         self.method.inputs = inputs;
         self.method.reordering = self.sorter.reordering;
-        self.method.evictions = self.deciding.lanes.evictions();
+        let of_sweep = self.deciding.tally.sweep.as_ref().map_or(0, Sweep::evictions);
+        self.method.evictions = self.deciding.lanes.evictions() + of_sweep;
         self.method.clock_resolution_us = match (self.has_micros, self.has_millis) {
             (true, _) => 1,
             (false, true) => 1_000,

@@ -142,7 +142,9 @@ async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<
     let logs_apart = node.logs_apart.load(Ordering::Relaxed);
     let mut sending = pin!(calls::send(connection, jobs, deadline + node.timeout, logs_apart));
     let calls = if let Ok(calls) = timeout_at(deadline, &mut sending).await {
-        node.record_result(sent, calls::health(&calls));
+        if let Some(health) = calls::health(&calls) {
+            node.record_result(sent, health);
+        }
         calls
     } else {
         // One failure for this call, whatever its late reply is.

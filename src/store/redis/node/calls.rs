@@ -117,18 +117,19 @@ async fn repeat_with_text(connection: &mut Connection, finished: &mut FinishedCa
 }
 
 /// Healthy unless every call failed. A redirect is the answer of a healthy cluster node; without slots there is no
-/// other server, and it is a failure. A refused call with a log says nothing: other requests may be permitted.
-pub(super) fn health(calls: &[FinishedCall]) -> Result<(), &StoreError> {
-    let mut health = Ok(());
+/// other server, and it is a failure. A refused call with a log says nothing, because other requests may be permitted:
+/// `None` if there is no other call.
+pub(super) fn health(calls: &[FinishedCall]) -> Option<Result<(), &StoreError>> {
+    let mut health = None;
     for finished in calls {
         let FinishedCall { call, result } = finished;
         match result {
             _ if finished.met_forbidden_log() => {}
-            Err(CommandError::Failed(error)) => health = Err(error),
+            Err(CommandError::Failed(error)) => health = Some(Err(error)),
             Err(CommandError::Redirected { error, .. }) if call.mode() == CallMode::Batched(None) => {
-                health = Err(error);
+                health = Some(Err(error));
             }
-            _ => return Ok(()),
+            _ => return Some(Ok(())),
         }
     }
     health
