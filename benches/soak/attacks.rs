@@ -123,6 +123,7 @@ pub fn run(targets: Targets, stop: &Arc<AtomicBool>) -> Outcome {
             reset_connections.fetch_add(1, Ordering::Relaxed);
             // Ends when the service closes the connection.
             let _ = reset_calls(targets.grpc, &in_resets, &resets);
+            thread::sleep(OPEN_AGAIN_AFTER);
         }
     });
     let occupying = thread::spawn(move || {
