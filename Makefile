@@ -21,7 +21,7 @@ test: toolchain tools ## install the missing test tools, run every test, print a
 	@scripts/run-tests
 
 test-fast: toolchain ## run every test that needs no redis-server, no Envoy, no nginx and no Chromium
-	$(CARGO) test --locked --lib --bins --test tidy --test dependencies --test docs
+	$(CARGO) test --locked --workspace --lib --bins --test tidy --test dependencies --test docs
 	$(CARGO) test --locked --test it --test fuzz -- $(NEEDS_A_SERVER)
 
 check-deploy: toolchain tools ## check deploy/ and examples/ with Helm, Kustomize, Prometheus, Envoy, Go, Node and Python
@@ -31,8 +31,8 @@ check-deploy: toolchain tools ## check deploy/ and examples/ with Helm, Kustomiz
 
 lint: toolchain ## formatting, clippy, rustdoc, and the dependencies' licences and sources
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --all-targets --test deploy -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --document-private-items
+	$(CARGO) clippy --locked --workspace --all-targets --test deploy -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 	$(CARGO) test --locked --quiet --test dependencies
 
 audit: toolchain ## compare the dependencies with the advisories of rustsec.org (needs the network)

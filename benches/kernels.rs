@@ -3,12 +3,12 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ratelimitd::clock::{Clock, SystemClock};
-use ratelimitd::engine::{
+use engine::{
     Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Period, Plan, Request,
     RuleSet, RuleSpec, Unit, ValueHashing,
 };
-use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
+use store::clock::{Clock, SystemClock};
+use store::memory::{MemoryOptions, MemoryStore};
 
 fn plan(algorithm: Algorithm) -> Plan {
     let limit = LimitSpec::new(algorithm, 1_000, Period::one(Unit::Second));

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use ratelimitd::engine::{
+use engine::{
     Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, HashKey, LimitSpec, NodeSpec, Period,
     Request, RuleSet, RuleSpec, Unit, ValueHashing,
 };

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::engine::{
+use engine::{
     Cost, Decision, Descriptor, Enforcement, LimitResult, Period, Plan, PlanError, Report, Request, Reset,
     Store, StoreError,
 };
+
 use crate::limiter::Rulebook;
 
 /// Shows and resets the counters of one store, found by the current rules.

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use engine::{Decision, Enforcement, Outcomes, Plan, PlanError, Request, RuleSet, Store, StoreError};
 
-use crate::engine::{Decision, Enforcement, Outcomes, Plan, PlanError, Request, RuleSet, Store, StoreError};
 use crate::telemetry::metrics::{LimitMeters, Metrics};
 
 /// The current rules and their metrics, replaced together. Shared by every limiter of the process.

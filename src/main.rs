@@ -1,5 +1,4 @@
 //! The binary. [`ratelimitd::cli`] has the commands.
-#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 

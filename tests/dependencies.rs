@@ -3,7 +3,7 @@
 //! Reads `cargo metadata`, the sources and the lists below. It does not check advisories: their database
 //! has to be downloaded, and a commit that passed yesterday must pass today.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
@@ -15,8 +15,8 @@ const LICENCES: &[&str] =
 /// Crates that link the binary to libraries of the build machine.
 const BANNED: &[&str] = &["native-tls", "openssl", "openssl-sys"];
 
-/// Crates that only generated code uses.
-const GENERATED: &[&str] = &["tonic-prost"];
+/// Crates that only generated code uses, or that are named for a feature.
+const GENERATED: &[&str] = &["tonic-prost", "proc-macro2"];
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
@@ -31,13 +31,18 @@ struct Package {
     version: String,
     license: Option<String>,
     source: Option<String>,
+    manifest_path: PathBuf,
     dependencies: Vec<Dependency>,
 }
 
 #[derive(Deserialize)]
 struct Dependency {
     name: String,
+    /// Its name in code, where that is another one.
+    rename: Option<String>,
     req: String,
+    /// Of a crate of this workspace.
+    path: Option<PathBuf>,
     /// `dev`, `build` or none.
     kind: Option<String>,
 }
@@ -52,14 +57,17 @@ impl Dependency {
         }
     }
 
-    fn is_used(&self) -> bool {
-        let name = self.name.replace('-', "_");
-        let is_named = |path: &str| is_named_below(Path::new(path), &name);
+    fn is_used(&self, package: &Path) -> bool {
+        let name = self.rename.as_ref().unwrap_or(&self.name).replace('-', "_");
+        let is_named = |path: &str| is_named_below(&package.join(path), &name);
         GENERATED.contains(&self.name.as_str()) || self.user_paths().iter().any(|path| is_named(path))
     }
 }
 
 fn is_named_below(path: &Path, name: &str) -> bool {
+    if !path.exists() {
+        return false;
+    }
     if path.is_dir() {
         let mut entries = std::fs::read_dir(path).expect("a readable folder");
         return entries.any(|entry| is_named_below(&entry.expect("a readable entry").path(), name));
@@ -96,11 +104,16 @@ impl Package {
         if BANNED.contains(&self.name.as_str()) {
             problems.push(format!("{at}: banned crate"));
         }
-        let wildcards = self.dependencies.iter().filter(|dependency| self.is_ours() && dependency.req == "*");
+        if !self.is_ours() {
+            return problems;
+        }
+        let folder = self.manifest_path.parent().expect("a file of a folder");
+        let wildcards =
+            self.dependencies.iter().filter(|dependency| dependency.path.is_none() && dependency.req == "*");
         problems.extend(
             wildcards.map(|dependency| format!("{at}: any version of {} is accepted", dependency.name)),
         );
-        let unused = self.dependencies.iter().filter(|dependency| self.is_ours() && !dependency.is_used());
+        let unused = self.dependencies.iter().filter(|dependency| !dependency.is_used(folder));
         problems.extend(unused.map(|dependency| format!("{at}: {} is not used", dependency.name)));
         problems
     }

@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
+use engine::wire::RawRequest;
 use prost::Message as _;
-use ratelimitd::transport::RawRequest;
 use ratelimitd::transport::grpc::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use ratelimitd::transport::grpc::usual_request;
 use tokio::runtime::Runtime;

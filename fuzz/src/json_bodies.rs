@@ -1,7 +1,8 @@
 //! One body to `/json`, on a connection that stays open.
 //!
-//! Holds: the answer is 200 or 429 with the JSON of that code, 400, or 413 for a body over the bound; a body that cannot
-//! be read, or is out of bounds, is 400; and a body that can be read means the same in the other spelling of the mapping.
+//! Holds: the answer is 200 or 429 with the JSON of that code, 400, or 413 for a body over the bound; a body that
+//! cannot be read, or is out of bounds, is 400; and a body that can be read means the same in the other spelling of the
+//! mapping.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,8 +10,8 @@ use std::net::TcpStream;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use engine::wire::{RawDescriptor, RawRequest};
 use ratelimitd::settings::Settings;
-use ratelimitd::transport::{RawDescriptor, RawRequest};
 use serde_json::{Value, json};
 
 use super::{panics, service};
@@ -48,7 +49,7 @@ fn other_spelling(request: &RawRequest) -> String {
 }
 
 fn descriptor(descriptor: &RawDescriptor) -> Value {
-    let entry = |entry: &ratelimitd::engine::Entry| json!({ "key": entry.key, "value": entry.value });
+    let entry = |entry: &engine::Entry| json!({ "key": entry.key, "value": entry.value });
     let limit = descriptor.limit.map(|limit| {
         json!({
             "requests_per_unit": limit.requests_per_unit.to_string(),

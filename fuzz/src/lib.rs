@@ -1,6 +1,7 @@
 //! The fuzz targets: functions that get bytes and panic when a property does not hold.
 //!
-//! `fuzz_targets/` runs them with libFuzzer, `tests/fuzz/` with the inputs in `corpus/` and with changed copies of them.
+//! `fuzz_targets/` runs them with libFuzzer, `tests/fuzz/` with the inputs in `corpus/` and with changed copies of
+//! them.
 
 pub mod grpc_frames;
 pub mod grpc_messages;

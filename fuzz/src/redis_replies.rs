@@ -1,21 +1,19 @@
 //! Bytes that a server sends in the place of one reply, and then closes the connection.
 //!
-//! Holds: every decision ends with an answer or an error, within its deadline; an answer has an outcome for each charge,
-//! which can be reported; no task of the store panics. Not covered: CLUSTER SLOTS and sentinels, because their replies
-//! name the addresses to which the store connects next.
+//! Holds: every decision ends with an answer or an error, within its deadline; an answer has an outcome for each
+//! charge, which can be reported; no task of the store panics. Not covered: CLUSTER SLOTS and sentinels, because their
+//! replies name the addresses to which the store connects next.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimitd::clock::{SystemClock, monotonic};
-use ratelimitd::engine::algorithm::{
+use engine::algorithm::{
     Attempt, Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
 };
-use ratelimitd::engine::{
-    Charge, Charges, Charging, Cost, DecidedBy, FailurePolicy, Outcomes, Pacing, Role, Store,
-};
-use ratelimitd::store::redis::{NoopObserver, RedisOptions, RedisStore, script_sha1};
+use engine::{Charge, Charges, Charging, Cost, DecidedBy, FailurePolicy, Outcomes, Pacing, Role, Store};
+use store::clock::{SystemClock, monotonic};
+use store::redis::{NoopObserver, RedisOptions, RedisStore, script_sha1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 

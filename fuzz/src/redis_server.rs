@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ratelimitd::replay::{RedisAccess, RedisReplay};
+use simulate::replay::{RedisAccess, RedisReplay};
 use tempfile::TempDir;
 
 /// The path of the server program: another version of Redis, or Valkey.

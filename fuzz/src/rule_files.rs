@@ -1,17 +1,15 @@
 //! The text of rule files; a form feed separates the files.
 //!
-//! Holds: the same files give the same rules or the same problems; a problem has a reason; rules that load compile again
-//! from their specs, and every rule of them can be planned and decided.
+//! Holds: the same files give the same rules or the same problems; a problem has a reason; rules that load compile
+//! again from their specs, and every rule of them can be planned and decided.
 
 use std::path::PathBuf;
 
-use ratelimitd::engine::{
+use engine::{
     Caller, Defaults, Descriptor, DomainSpec, Entry, HashKey, NodeSpec, Request, RuleSet, ValueHashing,
 };
-use ratelimitd::replay::{MemoryReplay, ReplayStore};
-use ratelimitd::rules::{
-    AppliedUpgrades, DirectoryOptions, LoadOptions, LoadedRules, describe, load, rlconfig,
-};
+use rules::{AppliedUpgrades, DirectoryOptions, LoadOptions, LoadedRules, describe, load, rlconfig};
+use simulate::replay::{MemoryReplay, ReplayStore};
 
 /// Files of one input.
 const MAX_FILES: usize = 3;

@@ -6,9 +6,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use ratelimitd::engine::algorithm::Kernel;
-use ratelimitd::engine::{Charges, Charging, Outcomes, Pacing, Role};
-use ratelimitd::replay::{MemoryReplay, RedisReplay, ReplayStore};
+use engine::algorithm::Kernel;
+use engine::{Charges, Charging, Outcomes, Pacing, Role};
+use simulate::replay::{MemoryReplay, RedisReplay, ReplayStore};
 
 use super::redis_server::RedisServer;
 use observable::observable;

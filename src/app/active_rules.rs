@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rules::{LoadedRules, Problems, RulesStatus};
+use store::clock::{Clock, SystemClock};
 
-use crate::clock::{Clock, SystemClock};
 use crate::limiter::{OldRules, Rulebook};
-use crate::rules::{LoadedRules, Problems, RulesStatus};
 use crate::telemetry::metrics::{self, Metrics};
 use crate::transport::{NotReadyReason, Readiness};
 

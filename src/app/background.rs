@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::StoreError;
+use store::remote::{ProbeFailure, RemoteStore, ServerReport};
 use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::rules::RuleWatcher;
 use super::stores::{Remote, Restart, Stores};
 use super::tls::TlsPorts;
-use crate::engine::StoreError;
 use crate::limiter::Rulebook;
-use crate::store::remote::{ProbeFailure, RemoteStore, ServerReport};
 use crate::transport::{NotReadyReason, Readiness};
 
 /// One sweep removes a fraction of the expired entries; at this interval all are removed within half a minute.

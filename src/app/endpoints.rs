@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rules::rlconfig;
 use serde_json::{Value, json};
 
 use super::rules::{RuleSource, RuleWatcher};
@@ -10,7 +11,6 @@ use super::status::{rules_page, store_page};
 use super::stores::Stores;
 use super::tls::TlsStatus;
 use super::tls_page::tls_page;
-use crate::rules::rlconfig;
 use crate::transport::http::Endpoint;
 use crate::xds::XdsState;
 
@@ -78,10 +78,10 @@ fn pretty(value: &Value) -> String {
 mod tests {
     use super::*;
     use crate::app::rules::load_options;
-    use crate::engine::ValueHashing;
     use crate::settings::Settings;
     use crate::telemetry::metrics::Metrics;
     use crate::transport::Readiness;
+    use engine::ValueHashing;
 
     #[test]
     fn the_index_lists_every_page_of_the_admin_port() {

@@ -4,10 +4,12 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
+use engine::wire::Bounds;
+use store::redis::{RedisOptions, Topology};
+
 use crate::settings::Settings;
-use crate::store::redis::{RedisOptions, Topology};
+use crate::transport::UnfinishedBytes;
 use crate::transport::grpc::GrpcOptions;
-use crate::transport::{Bounds, UnfinishedBytes};
 
 /// Requests that have arrived in part, of all ports. Four of the largest requests must fit.
 const MAX_UNFINISHED_BYTES: usize = 64 * 1024 * 1024;

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::rules::{LoadOptions, LoadedRules, Problems, load, load_resources};
+use rules::{LoadOptions, LoadedRules, Problems, load, load_resources};
+
 use crate::settings::Settings;
 use crate::xds::{Fetched, XdsFetchError, fetch};
 

@@ -3,10 +3,11 @@
 use std::future::Future;
 use std::path::PathBuf;
 
+use engine::ValueHashing;
+use rules::{self, Change, DirectoryOptions, LoadOptions, Problems, Reloader};
+
 use super::active_rules::ActiveRules;
 use super::xds_rules::{XdsRules, XdsSource};
-use crate::engine::ValueHashing;
-use crate::rules::{self, Change, DirectoryOptions, LoadOptions, Problems, Reloader};
 use crate::settings::{RuleDirectory, Settings};
 use crate::telemetry::metrics::Metrics;
 use crate::transport::{NotReadyReason, Readiness};

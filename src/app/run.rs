@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use engine::Enforcement;
 use futures_util::future::OptionFuture;
+use store::any::AuthoritativeStore;
 use tokio_util::sync::CancellationToken;
 
 use super::background::Background;
@@ -15,10 +17,8 @@ use super::options::{FINISH_WITHIN, grpc_options, unfinished_bytes};
 use super::stores::{Remote, WorkerStore};
 use super::{Addresses, App, AppError};
 use crate::counters::CounterService;
-use crate::engine::Enforcement;
 use crate::limiter::Limiter;
 use crate::settings::Settings;
-use crate::store::any::AuthoritativeStore;
 use crate::telemetry::metrics::{Port, Transport};
 use crate::transport::grpc::{self, BoxError, GrpcService, WorkerContext};
 use crate::transport::http::{self, CounterEndpoints, HttpService};
@@ -236,8 +236,8 @@ async fn fail_with_task(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::redis::{BreakerTransition, RedisObserver, RedisOptions};
-    use crate::store::remote::RemoteStore;
+    use store::redis::{BreakerTransition, RedisObserver, RedisOptions};
+    use store::remote::RemoteStore;
 
     #[tokio::test]
     async fn a_failed_task_of_the_store_is_an_error_with_its_reason() {

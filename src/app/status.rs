@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
+use rules::{DomainDocuments, RulesStatus};
 use serde_json::{Value, json};
+use store::breaker::BreakerState;
+use store::deny_cache::DenyCacheStats;
+use store::memory::MemoryStats;
+use store::remote::ServerReport;
 
-use crate::rules::{DomainDocuments, RulesStatus};
-use crate::store::breaker::BreakerState;
-use crate::store::deny_cache::DenyCacheStats;
-use crate::store::memory::MemoryStats;
-use crate::store::remote::ServerReport;
 use crate::telemetry::availability::Outage;
 use crate::xds::XdsStatus;
 
@@ -158,8 +158,8 @@ pub(super) fn timestamp(us: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::StoreError;
-    use crate::store::remote::ServerDescription;
+    use engine::StoreError;
+    use store::remote::ServerDescription;
 
     const MEMORY: MemoryStats = MemoryStats { keys: 3, evictions: 1 };
 

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use store::any::{AnyStore, AuthoritativeStore};
+use store::breaker::BreakerState;
+use store::clock::{Clock, MonotonicClock, SystemClock};
+use store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
+use store::fallback::{Fallback, Local};
+use store::memory::MemoryStore;
+use store::observed::Observed;
+use store::redis::{OptionsError, RedisOptions, RedisStore, RedisUrl, Topology, script_sha1};
+use store::remote::{GroupStatus, ProbeFailure, RemoteStore, ServerReport};
 
 use super::status::{RedisGroupView, RedisView, StoreView};
-use crate::clock::{Clock, MonotonicClock, SystemClock};
 use crate::settings::{Settings, StoreKind};
-use crate::store::any::{AnyStore, AuthoritativeStore};
-use crate::store::breaker::BreakerState;
-use crate::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
-use crate::store::fallback::{Fallback, Local};
-use crate::store::memory::MemoryStore;
-use crate::store::observed::Observed;
-use crate::store::redis::{OptionsError, RedisOptions, RedisStore, RedisUrl, Topology, script_sha1};
-use crate::store::remote::{GroupStatus, ProbeFailure, RemoteStore, ServerReport};
 use crate::telemetry::availability::Availability;
 use crate::telemetry::metrics::{Metrics, StoreMeter};
 use crate::transport::grpc::BoxError;
@@ -219,8 +219,8 @@ fn deny_cache(options: DenyCacheOptions, metrics: &Metrics) -> Result<Denials, p
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::StoreError;
-    use crate::store::remote::ServerDescription;
+    use engine::StoreError;
+    use store::remote::ServerDescription;
 
     fn report(address: &str, run_id: Option<&str>) -> ServerReport {
         let description = run_id.map(|run_id| ServerDescription {

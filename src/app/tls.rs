@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use store::clock::{Clock, SystemClock};
+use tls::{CertificateFacts, PemError, PemFault, WatchedFiles};
 use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::open_files::PortBounds;
-use crate::certificates::{CertificateFacts, PemError, PemFault, WatchedFiles};
-use crate::clock::{Clock, SystemClock};
 use crate::settings::Server;
 use crate::telemetry::metrics::{CertificateExpiry, Metrics, Port, TlsMeter};
 use crate::transport::ConnectionBounds;

@@ -1,10 +1,10 @@
 //! The page `/tls` of the admin port, as a pure function of the state that it shows.
 
 use serde_json::{Map, Value, json};
+use tls::CertificateFacts;
 
 use super::status::timestamp;
 use super::tls::{TlsStatus, date};
-use crate::certificates::CertificateFacts;
 
 /// One section for each port with TLS.
 pub(super) fn tls_page(statuses: &[TlsStatus]) -> Value {

@@ -2,8 +2,9 @@
 
 use std::future::Future;
 
+use rules::{self, LoadOptions, Problem, Problems, RuleResource};
+
 use super::active_rules::ActiveRules;
-use crate::rules::{self, LoadOptions, Problem, Problems, RuleResource};
 use crate::telemetry::metrics::{Metrics, XdsMeter};
 use crate::xds::{ResourceSink, XdsClient, XdsOptions, XdsState};
 

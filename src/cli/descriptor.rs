@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::engine::Entry;
+use engine::Entry;
 
 /// A descriptor on the command line: its entries.
 #[derive(Clone, Debug, PartialEq, Eq)]

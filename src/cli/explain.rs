@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use engine::{Caller, Descriptor, Request};
+use rules::{Description, describe, load};
 
 use super::descriptor::DescriptorArg;
 use super::output::{end, print, report};
 use super::rule_options::{RuleOptions, settings_rules};
 use crate::app::ReadRules;
-use crate::engine::{Caller, Descriptor, Request};
-use crate::rules::{Description, describe, load};
 
 /// Explain which limits apply to a descriptor, and why.
 ///

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
+use rules::Problems;
 
 use super::output::{end, print, report};
 use super::rule_options::{SettingsRulesError, settings_rules};
 use crate::app::{ReadRules, load_options};
-use crate::rules::Problems;
 use crate::settings::{Origin, SettingInForce, Settings, SettingsReport};
 
 /// Translate the environment of envoyproxy/ratelimit to a settings file.

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use engine::RuleSet;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rules::load;
+use simulate::replay::{MemoryReplay, RedisAccess, RedisReplay, ReplayError, ReplayStore, Summary, replay};
 
 use super::output::{end, report};
 use super::rule_options::RuleOptions;
-use crate::engine::RuleSet;
-use crate::replay::{MemoryReplay, RedisAccess, RedisReplay, ReplayError, ReplayStore, Summary, replay};
-use crate::rules::load;
 
 const BUFFER_BYTES: usize = 1 << 20;
 

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use rules::LoadOptions;
 
 use super::client::block_on;
 use crate::app::{ReadRules, ReadRulesError, load_options, read_rules};
-use crate::rules::LoadOptions;
 use crate::settings::{KeyFileError, Settings, SettingsError};
 
 /// Options of `validate`, `explain` and `replay`.

@@ -10,6 +10,7 @@ use clap::Args;
 use http::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
+use tls::{Authorities, PemError, PemFile, ServerTrust, SystemAuthoritiesError};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -22,7 +23,6 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_util::either::Either;
 
 use super::any_certificate::AnyCertificate;
-use crate::certificates::{Authorities, PemError, PemFile, ServerTrust, SystemAuthoritiesError};
 
 /// How an `https://` address is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use rules::{LoadOptions, LoadedRules, Problems, load, load_stream, schema};
 
 use super::output::{end, print, report};
 use super::rule_options::{RuleOptions, SettingsRulesError, settings_rules};
-use crate::rules::{LoadOptions, LoadedRules, Problems, load, load_stream, schema};
 use crate::settings::Settings;
 
 /// Check rule files: every problem of every file, each with file, line and reason.

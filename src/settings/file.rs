@@ -6,9 +6,10 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use rules::yaml::{self, Content, Node, Scalar, YamlError};
+
 use super::error::{Fault, Origin, SettingProblem, SettingsError};
 use super::layers::{Layer, RawSetting, RawValue};
-use crate::yaml::{self, Content, Node, Scalar, YamlError};
 
 /// The size limit of a settings file: far above all settings with comments.
 const MAX_FILE_BYTES: u64 = 1 << 20;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 
 use config::{Environment, Source};
+use rules::yaml::Node;
 
 use super::{Origin, SettingsError};
-use crate::yaml::Node;
 
 /// Every variable of ours starts with this prefix. Two underscores separate levels, one is part of a name.
 pub(super) const PREFIX: &str = "RATELIMITD";

@@ -1,9 +1,8 @@
 //! `log.*`: which lines the log holds, and their format.
 
-use crate::telemetry::logging::{Filter, Format};
-
 use super::parsers::{Parser, one_of};
 use super::reader::Reader;
+use crate::telemetry::logging::{Filter, Format};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {

@@ -31,8 +31,9 @@ mod xds;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use crate::engine::{Algorithm, Charging, Defaults, Enforcement, FailurePolicy, Verdict};
-use crate::rules::Upgrade;
+use ::rules::Upgrade;
+use engine::{Algorithm, Charging, Defaults, Enforcement, FailurePolicy, Verdict};
+
 use crate::telemetry::traces::TracesOptions;
 use crate::transport::{HeaderStyle, ResponseOptions};
 

@@ -1,10 +1,11 @@
 //! Takes one setting after another from the layers, and collects the problems and the list of all settings.
 
+use rules::yaml::{self, Content, Node, excerpt};
+
 use super::error::{Fault, Origin, SettingProblem, SettingProblems, SettingsError};
 use super::layers::{self, Layer, RawSetting, RawValue};
 use super::parsers::Parser;
 use super::report::SettingInForce;
-use crate::yaml::{self, Content, Node, excerpt};
 
 /// One setting, as the documentation lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
+use store::breaker::BreakerOptions;
+use store::redis::{
+    Credentials, Password, RedisOptions, RedisUrl, SentinelOptions, ServerOptions, TlsOptions, Topology,
+};
+
 use super::error::{Fault, SettingProblem};
 use super::parsers::{Parser, duration, flag, one_of, optional_path, optional_text, positive};
 use super::reader::Reader;
-use crate::store::breaker::BreakerOptions;
-use crate::store::redis::{
-    Credentials, Password, RedisOptions, RedisUrl, SentinelOptions, ServerOptions, TlsOptions, Topology,
-};
 
 /// The settings of one group of servers.
 struct ServerKeys {

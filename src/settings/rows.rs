@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use rules::yaml::{Content, Node};
+
 use super::error::{Fault, Origin, SettingProblem};
 use super::parsers::Parser;
 use super::reader::{Reader, quoted};
-use crate::yaml::{Content, Node};
 
 /// What a table is.
 #[derive(Clone, Copy, Debug)]

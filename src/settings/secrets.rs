@@ -4,10 +4,11 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use engine::{HashKey, ValueHashing};
+
 use super::error::{Fault, SettingProblem};
 use super::parsers::{Parser, flag, optional_path};
 use super::reader::Reader;
-use crate::engine::{HashKey, ValueHashing};
 
 const ALL_VALUES: &str = "secrets.hash_all_values";
 const KEY_FILE: &str = "secrets.key_file";

@@ -3,6 +3,8 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use engine::wire::Bounds;
+
 use super::parsers::{
     count, duration, duration_or_never, flag, host_names, listen_address, listen_address_or_off, one_of,
     optional_path, positive, tcp_address,
@@ -11,7 +13,7 @@ use super::reader::Reader;
 use super::server_tls::{ADMIN_TLS, GRPC_TLS, HTTP_TLS, refuse_tls_on_socket, tls_from_reader};
 use crate::transport::http::{AdminAccess, TokenFile};
 use crate::transport::tls::ServerTls;
-use crate::transport::{Bounds, ListenAddress, ListenOptions, OnInvalid};
+use crate::transport::{ListenAddress, ListenOptions, OnInvalid};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {

@@ -1,11 +1,12 @@
 //! `store.*`: where the counters are.
 
+use store::deny_cache::DenyCacheOptions;
+use store::memory::MemoryOptions;
+use store::redis::{RedisOptions, Topology};
+
 use super::parsers::{duration, flag, one_of, positive};
 use super::reader::Reader;
 use super::redis::redis_from_reader;
-use crate::store::deny_cache::DenyCacheOptions;
-use crate::store::memory::MemoryOptions;
-use crate::store::redis::{RedisOptions, Topology};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {

@@ -1,8 +1,9 @@
 use std::io::Write as _;
 use std::time::Duration;
 
+use ::store::redis::RedisOptions;
+
 use super::*;
-use crate::store::redis::RedisOptions;
 
 fn with(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
     Settings::from_layers(None, owned(variables))

@@ -1,11 +1,12 @@
 //! `upgrades`: a table that gives fields to limits whose rules cannot say them.
 
+use engine::{Algorithm, Charging, FailurePolicy};
+use rules::{Glob, Upgrade};
+
 use super::error::Fault;
 use super::parsers::{flag, one_of, positive};
 use super::reader::Reader;
 use super::rows::{Row, Table};
-use crate::engine::{Algorithm, Charging, FailurePolicy};
-use crate::rules::{Glob, Upgrade};
 
 /// The columns that set a field of a limit.
 const FIELDS: [&str; 5] = ["algorithm", "burst", "charging", "on_store_failure", "shadow_mode"];

@@ -2,18 +2,17 @@
 //! end of each outage, with the reason, and the calls that it touched.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use engine::StoreError;
 use parking_lot::Mutex;
+use store::breaker::BreakerState;
+use store::clock::{Clock, SystemClock, monotonic};
+use store::observed::Observer;
+use store::redis::{BreakerTransition, RedisObserver};
 
 use super::log_throttle::LogThrottle;
-use crate::clock::{Clock, SystemClock, monotonic};
-use crate::engine::StoreError;
-use crate::store::breaker::BreakerState;
-use crate::store::observed::Observer;
-use crate::store::redis::{BreakerTransition, RedisObserver};
 
 /// An outage ends only after this time without an open breaker. A server that answers only some calls opens and closes
 /// the breakers many times a second, and each change would be a log line.
@@ -38,7 +37,7 @@ pub struct Availability {
 pub struct Outage {
     /// Its start, microseconds since the epoch.
     pub at_us: u64,
-    /// The server, by its name in [`RemoteStore::nodes`](crate::store::remote::RemoteStore::nodes).
+    /// The server, by its name in [`RemoteStore::nodes`](store::remote::RemoteStore::nodes).
     pub node: String,
     /// The error that opened the first breaker.
     pub error: String,
@@ -68,7 +67,7 @@ struct CurrentOutage {
     failed_before: u64,
 }
 
-impl Observer for Arc<Availability> {
+impl Observer for Availability {
     fn decided(&self, _took: Duration, result: Result<(), &StoreError>) {
         if let Err(error) = result {
             self.record_failure(error);
@@ -79,7 +78,7 @@ impl Observer for Arc<Availability> {
     fn abandoned(&self, _after: Duration) {}
 }
 
-impl RedisObserver for Arc<Availability> {
+impl RedisObserver for Availability {
     fn batch(&self, _requests: usize) {}
 
     fn queue_depth(&self, _requests: usize) {}

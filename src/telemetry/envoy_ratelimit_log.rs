@@ -5,13 +5,12 @@ use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
+use store::clock::{Clock as _, SystemClock};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
-
-use crate::clock::{Clock as _, SystemClock};
 
 /// Formats an event as one line.
 #[derive(Clone, Copy, Debug)]

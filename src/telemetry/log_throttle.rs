@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-
-use crate::clock::monotonic;
+use store::clock::monotonic;
 
 /// The shortest time between two lines.
 const INTERVAL: Duration = Duration::from_secs(60);

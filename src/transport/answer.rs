@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use engine::{Applied, Code, Decision, Limit, LimitResult, Metadata, Request, Status};
+
 use super::headers::{self, Header};
 use super::{HeaderStyle, ResponseOptions, metadata, summary};
-use crate::engine::{Applied, Code, Decision, Limit, LimitResult, Metadata, Request, Status};
 
 /// A decision, its request, and the options that select the parts of the response.
 #[derive(Clone, Copy, Debug)]

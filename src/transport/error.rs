@@ -2,8 +2,10 @@
 
 use std::convert::Infallible;
 
-use super::{MessageError, RequestError};
-use crate::engine::PlanError;
+use engine::PlanError;
+use engine::wire::RequestError;
+
+use super::MessageError;
 use crate::limiter::DecideError;
 use crate::telemetry::metrics::RequestFailure;
 
@@ -88,7 +90,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engine::{NoConnection, StoreError};
+    use engine::{NoConnection, StoreError};
 
     #[test]
     fn the_caller_never_reads_the_address_of_the_store() {

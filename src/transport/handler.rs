@@ -1,11 +1,12 @@
 //! The handler of both decision calls, `ShouldRateLimit` and `/json`: validates a request, decides it, counts the call.
 //! Knows no wire format.
 
+use engine::wire::{Bounds, RawRequest};
+use engine::{Caller, Request, Store};
+
 use super::{
-    Bounds, CallerAnswer, DecisionAnswer, DecisionCallError, ErrorKind, Failures, OnInvalid, RawRequest,
-    ResponseOptions,
+    CallerAnswer, DecisionAnswer, DecisionCallError, ErrorKind, Failures, OnInvalid, ResponseOptions,
 };
-use crate::engine::{Caller, Request, Store};
 use crate::limiter::Limiter;
 use crate::telemetry::metrics::RequestMeter;
 use crate::telemetry::traces::{CallSpan, Tracer};

@@ -4,8 +4,9 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use engine::{Code, Decision, LimitResult, LimitSpec, Rule};
+
 use super::{HeaderNames, HeaderStyle, ResponseOptions, summary};
-use crate::engine::{Code, Decision, LimitResult, LimitSpec, Rule};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header<'o> {

@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use super::summary;
-use super::wire_unit::WireUnit;
-use crate::engine::{
+use engine::wire::WireUnit;
+use engine::{
     Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata, Pacing, Request,
 };
+
+use super::summary;
 
 const DELAY: &str = "delay_ms";
 
@@ -161,7 +162,7 @@ fn rules_metadata(decision: &Decision) -> Option<Metadata> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Period, Unit};
+    use engine::{Period, Unit};
 
     #[test]
     fn texts_and_names_have_no_control_characters() {

@@ -1,5 +1,5 @@
-//! The gRPC and HTTP servers. Each converts a call to a [`RawRequest`], calls the [`Handler`] to decide it, and writes
-//! the answer in the caller's format.
+//! The gRPC and HTTP servers. Each converts a call to a [`RawRequest`](engine::wire::RawRequest), calls the [`Handler`]
+//! to decide it, and writes the answer in the caller's format.
 //!
 //! Knows the wire formats and the limiter. Knows no store, no rule file and no setting: the application passes in a
 //! limiter and options.
@@ -18,16 +18,12 @@ mod listener;
 mod message_error;
 mod metadata;
 mod options;
-pub mod protojson;
-mod raw_request;
 mod readiness;
-mod request_error;
 mod sending_page;
 mod socket;
 mod summary;
 pub mod tls;
 mod unfinished;
-mod wire_unit;
 
 pub use accept::{ListenOptions, listen};
 pub use admission::{Admission, ConnectionBounds};
@@ -38,7 +34,5 @@ pub use handler::Handler;
 pub use listener::{ListenAddress, PortListener, SocketAccess};
 pub use message_error::MessageError;
 pub use options::{HeaderNames, HeaderStyle, OnInvalid, ResponseOptions};
-pub use raw_request::{Bounds, RawDescriptor, RawRequest};
 pub use readiness::{NotReadyReason, Readiness};
-pub use request_error::{DescriptorError, RequestError};
 pub use unfinished::UnfinishedBytes;

@@ -1,7 +1,7 @@
 //! The rounded and clamped numbers of an answer, and the one limit that headers and metadata report for the whole
 //! request.
 
-use crate::engine::{Applied, Code, Decision, LimitResult};
+use engine::{Applied, Code, Decision, LimitResult};
 
 const SECOND_US: u64 = 1_000_000;
 

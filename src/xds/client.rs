@@ -2,13 +2,14 @@
 
 use std::future::{Future, pending};
 
+use store::clock::{Clock as _, SystemClock};
+
 use super::backoff::Backoff;
 use super::connect::{NotedFarewell, connect};
 use super::options::XdsOptions;
 use super::state::XdsState;
 use super::stream::{Session, StreamEnd};
 use super::tls::{CertificateWatch, ClientTls, LoadedTls};
-use crate::clock::{Clock as _, SystemClock};
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::{XdsFailure, XdsMeter};
 

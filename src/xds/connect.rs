@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use rustix::net::sockopt;
+use tls::{NotedAlert, NotesAlert};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
@@ -16,7 +17,6 @@ use tower::service_fn;
 
 use super::noted_end::{NotedEnd, NotesEnd};
 use super::options::XdsOptions;
-use crate::certificates::{NotedAlert, NotesAlert};
 use crate::telemetry::metrics::XdsFailure;
 
 const USER_AGENT: &str = concat!("ratelimitd/", env!("CARGO_PKG_VERSION"));

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use rules::{RuleResource, escaped};
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 
@@ -13,7 +14,6 @@ use super::resources::decode_all;
 use super::stream::{OpenStream, StreamEnd, open};
 use super::subscription::{Subscription, TYPE_URL};
 use super::tls::ClientTls;
-use crate::rules::{RuleResource, escaped};
 use crate::telemetry::metrics::XdsFailure;
 
 /// A server sends its rules within milliseconds, or none: one that has none for a client does not answer.

@@ -2,17 +2,17 @@
 
 use std::iter::once;
 
+use engine::{Metadata, Unit};
 use prost::Message as _;
 use prost_types::value::Kind;
 use prost_types::{Any, Struct, Value};
+use rules::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource, escaped};
 use sha2::{Digest as _, Sha256};
 
 use super::pb::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
 };
 use super::subscription::TYPE_URL;
-use crate::engine::{Metadata, Unit};
-use crate::rules::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource, escaped};
 
 /// The bytes of a set of resources, to tell whether two answers say the same.
 pub(super) type Fingerprint = [u8; 32];

@@ -10,6 +10,8 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{once, unfold};
 use http::uri::PathAndQuery;
 use prost_types::Any;
+use rules::{RuleResource, escaped};
+use store::clock::{Clock as _, SystemClock};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tonic::client::Grpc;
@@ -24,8 +26,6 @@ use super::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryRespon
 use super::resources::{Fingerprint, decode_all, fingerprint};
 use super::state::XdsState;
 use super::subscription::{Subscription, TYPE_URL};
-use crate::clock::{Clock as _, SystemClock};
-use crate::rules::{RuleResource, escaped};
 use crate::telemetry::metrics::{XdsAnswer, XdsFailure, XdsMeter};
 
 /// The method whose stream carries all resources.
@@ -216,7 +216,7 @@ impl<S: ResourceSink> Session<S> {
     async fn apply(&mut self, type_url: String, resources: Vec<Any>) -> Verdict {
         let mut applier = self.applier.take().expect("one answer at a time");
         let work = move || {
-            let verdict = crate::rules::on_own_thread(|| applier.apply(&type_url, resources));
+            let verdict = rules::on_own_thread(|| applier.apply(&type_url, resources));
             (applier, verdict)
         };
         match tokio::task::spawn_blocking(work).await {

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tls::{Authorities, PemError, PemFault, PemFile, ServerTrust, SystemAuthoritiesError, WatchedFiles};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::crypto::ring;
 
 use super::options::TlsFiles;
-use crate::certificates::{
-    Authorities, PemError, PemFault, PemFile, ServerTrust, SystemAuthoritiesError, WatchedFiles,
-};
 
 /// Two checks that agree make a change, so a change is noticed within a second.
 const CHECK_EVERY: Duration = Duration::from_millis(400);

@@ -59,7 +59,7 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn every_source_file_that_a_page_names_exists() {
-    let folders = ["src", "tests", "benches"].map(|folder| Path::new(ROOT).join(folder));
+    let folders = ["src", "crates", "tests", "benches"].map(|folder| Path::new(ROOT).join(folder));
     let mut files: Vec<_> = folders.iter().flat_map(|folder| files_below(folder)).collect();
     files.push(Path::new(ROOT).join("build.rs"));
     let mut problems = Vec::new();

@@ -1,12 +1,12 @@
 //! One picture per algorithm under the same traffic: which hits it admits, and how many units are in use.
 
-use ratelimitd::clock::ManualClock;
-use ratelimitd::engine::{
+use engine::{
     Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Pacing, Period, Plan,
     Refill, Request, RuleSet, RuleSpec, Unit, ValueHashing, Verdict,
 };
-use ratelimitd::markup::Markup;
-use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
+use simulate::markup::Markup;
+use store::clock::ManualClock;
+use store::memory::{MemoryOptions, MemoryStore};
 
 use super::compare_or_update;
 

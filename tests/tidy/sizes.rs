@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::source::{report, sources};
+use crate::source::{everything, report};
 
 const LONGEST_FILE: usize = 400;
 const LONGEST_FUNCTION: usize = 70;
@@ -12,7 +12,7 @@ const LONGEST_COMMENT: usize = 120;
 #[test]
 fn files_and_functions_stay_readable() {
     let mut problems = Vec::new();
-    for source in ["src", "tests", "benches"].into_iter().flat_map(sources) {
+    for source in everything() {
         let lines = source.text.lines().count();
         let most = if source.path == Path::new("src/main.rs") { LONGEST_MAIN } else { LONGEST_FILE };
         if lines > most {
@@ -96,7 +96,7 @@ fn wide_comments(text: &str) -> Vec<(usize, usize)> {
 #[test]
 fn comments_are_not_wide() {
     let mut problems = Vec::new();
-    for source in ["src", "tests", "benches"].into_iter().flat_map(sources) {
+    for source in everything() {
         let wide = wide_comments(&source.text).into_iter();
         problems.extend(wide.map(|(line, width)| format!("{}:{line}: {width} characters", source.name())));
     }

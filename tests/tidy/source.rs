@@ -1,7 +1,7 @@
 //! Source files and the parts of them that the rules are about.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub struct Source {
     pub path: PathBuf,
@@ -49,13 +49,24 @@ pub fn sources(folder: &str) -> Vec<Source> {
     found
 }
 
-/// The same with paths from that folder. `src/main.rs`, which is another crate, is left out.
-pub fn sources_below(folder: &str) -> Vec<Source> {
-    let below = |source: Source| {
-        let path = source.path.strip_prefix(folder).expect("a file of the folder").to_owned();
-        Source { path, ..source }
-    };
-    sources(folder).into_iter().map(below).filter(|source| source.path != Path::new("main.rs")).collect()
+/// The folders of production code and of the unit tests beside it: of the service, then of each crate.
+fn production_folders() -> Vec<String> {
+    let crates = fs::read_dir("crates").expect("the crates: run from the project's root");
+    let crates = crates.map(|entry| format!("{}/src", entry.expect("a readable entry").path().display()));
+    let mut folders: Vec<String> = ["src".to_owned()].into_iter().chain(crates).collect();
+    folders.sort();
+    folders
+}
+
+/// The code of the service and of its crates.
+pub fn production() -> Vec<Source> {
+    production_folders().iter().flat_map(|folder| sources(folder)).collect()
+}
+
+/// All Rust code of the project: production code, tests and benchmarks.
+pub fn everything() -> Vec<Source> {
+    let others = ["tests", "benches", "fuzz/src"].into_iter().flat_map(sources);
+    production().into_iter().chain(others).collect()
 }
 
 /// Fails with one line for each problem.

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
+use engine::Entry;
+use engine::wire::json::whole_number;
 use prost_types::value::Kind;
+use rules::is_like_credential;
 use serde_json::{Value, json};
 
 use crate::cli::descriptor::DescriptorArg;
 use crate::cli::seconds::{decimal_seconds, readable_duration};
-use crate::engine::Entry;
-use crate::rules::is_like_credential;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
-use crate::transport::protojson::whole_number;
 
 /// One line for the request, and one indented line for each descriptor and header. `hits`: of each descriptor.
 pub(super) fn answer_text(descriptors: &[DescriptorArg], hits: u64, answer: &RateLimitResponse) -> String {

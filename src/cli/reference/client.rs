@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use engine::Entry;
 use http::Uri;
 use tonic::transport::Endpoint;
 use tonic::{Code, Status};
@@ -16,7 +17,6 @@ use super::text_format::answer_text;
 use crate::cli::client::{HTTP2, block_on, root_cause};
 use crate::cli::output::{end, print, report};
 use crate::cli::service_connection::{ServiceConnector, TlsArgs, TlsSetupError};
-use crate::engine::Entry;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
 use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;

@@ -4,10 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use rules::{LoadOptions, Problems, load, load_stream};
+
 use super::flags::{Flag, Flags};
 use crate::app::load_options;
 use crate::cli::output::{end, print, report};
-use crate::rules::{LoadOptions, Problems, load, load_stream};
 use crate::settings::Settings;
 
 const PROGRAM: &str = "ratelimit_config_check";
@@ -22,7 +23,7 @@ const BAD_TEXT: u8 = 2;
 const OF_THE_TEXT: [&str; 3] = ["error loading config file", "config error", "error checking config"];
 
 /// Why the check fails.
-struct Failure {
+struct CheckFailure {
     /// For standard output.
     text: String,
     code: u8,
@@ -42,11 +43,11 @@ pub(in crate::cli) fn run(words: &[String]) -> ExitCode {
             lines.push("all rate limit configs ok".to_owned());
             ExitCode::SUCCESS
         }
-        Err(Failure { text, code: BAD_TEXT }) => {
+        Err(CheckFailure { text, code: BAD_TEXT }) => {
             report(format_args!("{PROGRAM}: {text}"));
             ExitCode::from(BAD_TEXT)
         }
-        Err(Failure { text, code }) => {
+        Err(CheckFailure { text, code }) => {
             lines.push(text);
             ExitCode::from(code)
         }
@@ -54,8 +55,8 @@ pub(in crate::cli) fn run(words: &[String]) -> ExitCode {
     end(print(&(lines.join("\n") + "\n")), code)
 }
 
-fn check(directory: &str, merge_domains: bool, lines: &mut Vec<String>) -> Result<(), Failure> {
-    let fail = |text| Failure { text, code: 1 };
+fn check(directory: &str, merge_domains: bool, lines: &mut Vec<String>) -> Result<(), CheckFailure> {
+    let fail = |text| CheckFailure { text, code: 1 };
     let paths = files(directory).map_err(|error| {
         fail(format!("error opening directory {directory}: open {directory}: {}", text(&error)))
     })?;
@@ -105,9 +106,9 @@ fn failed(name: &str, error: &io::Error) -> String {
     format!("{attempt} {name}: {}", text(error))
 }
 
-fn check_text(path: &Path, options: LoadOptions) -> Result<(), Failure> {
+fn check_text(path: &Path, options: LoadOptions) -> Result<(), CheckFailure> {
     let name = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| Failure {
+    let bytes = std::fs::read(path).map_err(|error| CheckFailure {
         text: format!("error reading file {name}: {}", failed(&name, &error)),
         code: 1,
     })?;
@@ -115,7 +116,7 @@ fn check_text(path: &Path, options: LoadOptions) -> Result<(), Failure> {
     let is_of_the_text = |reason: &str| OF_THE_TEXT.iter().any(|start| reason.starts_with(start));
     let mut errors = problems.all().iter().filter(|problem| problem.is_error());
     match errors.find(|problem| is_of_the_text(&problem.reason)) {
-        Some(problem) => Err(Failure { text: problem.to_string(), code: BAD_TEXT }),
+        Some(problem) => Err(CheckFailure { text: problem.to_string(), code: BAD_TEXT }),
         None => Ok(()),
     }
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use simulate::bounds::{Bounds, Share};
+use simulate::log::Format;
+use simulate::pass::Sample;
 
 use crate::cli::rule_options::RuleOptions;
-use crate::simulate::bounds::{Bounds, Share};
-use crate::simulate::log::Format;
-use crate::simulate::pass::Sample;
 
 /// The value of `--format` for which the format is recognized.
 const AUTO: &str = "auto";

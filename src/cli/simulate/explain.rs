@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
+use engine::Request;
+use rules::{LoadedRules, describe};
+use simulate::explain::{ExplainedLine, explain_line};
+use simulate::map::Map;
+
 use super::arguments::SimulateArgs;
 use super::failure::{Failure, LOG};
 use crate::cli::output::{end, print};
-use crate::engine::Request;
-use crate::rules::{LoadedRules, describe};
-use crate::simulate::explain::{ExplainedLine, explain_line};
-use crate::simulate::map::Map;
 
 /// Prints the explanation.
 pub(super) fn run(

@@ -12,20 +12,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use engine::RuleSet;
+use rules::{LoadOptions, LoadedRules, load};
 use sha2::{Digest as _, Sha256};
+use simulate::log::{Input, StopReading};
+use simulate::map::Map;
+use simulate::page;
+use simulate::pass::{PassOptions, RecommendationBounds, RuleSets, simulate};
+use simulate::report::{FileDigest, Report};
+use simulate::variants::variants;
 
 use self::failure::{Failure, LOG, RULES};
 use self::interrupt::on_interrupt;
 use self::progress::LogProgress;
 use super::output::{end, print, report};
-use crate::engine::RuleSet;
-use crate::rules::{LoadOptions, LoadedRules, load};
-use crate::simulate::log::{Input, StopReading};
-use crate::simulate::map::Map;
-use crate::simulate::page;
-use crate::simulate::pass::{PassOptions, RecommendationBounds, RuleSets, simulate};
-use crate::simulate::report::{FileDigest, Report};
-use crate::simulate::variants::variants;
 
 pub use arguments::SimulateArgs;
 

@@ -3,9 +3,8 @@
 use std::io::{self, IsTerminal};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
-use crate::simulate::log::{Input, ReadBytes};
-use crate::simulate::pass::Progress;
+use simulate::log::{Input, ReadBytes};
+use simulate::pass::Progress;
 
 /// A bar on a terminal, nothing elsewhere.
 pub(super) struct LogProgress {

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
-use crate::simulate::report::{Agreement, Method, Recommendation, Report, RuleReport, percent};
+use simulate::report::{Agreement, Method, Recommendation, Report, RuleReport, percent};
 
 const RED: &str = "\x1b[31m";
 const BOLD: &str = "\x1b[1m";

@@ -1,7 +1,8 @@
 //! The Redis servers: addresses, credentials, TLS.
 
+use store::redis::RedisUrl;
+
 use super::draft::Draft;
-use crate::store::redis::RedisUrl;
 
 /// The variables of one group of servers, and the section of settings that they set.
 struct ServerNames {

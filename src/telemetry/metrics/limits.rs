@@ -4,12 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use prometheus::{IntCounter, Registry, Result};
-
-use crate::engine::{
+use engine::{
     ChargedLimit, DecidedBy, Decision, FailurePolicy, Limit, LimitResult, Plan, Quantity, Rule, RuleSet,
     Verdict,
 };
+use prometheus::{IntCounter, Registry, Result};
 
 use super::envoy_ratelimit::{HitBounds, RuleHits, RuleHitsBinding, RuleHitsTable, Stats};
 use super::exposition::{Exposition, labels};

@@ -25,10 +25,9 @@ mod xds;
 use std::fmt;
 use std::sync::Arc;
 
+use engine::RuleSet;
 use parking_lot::Mutex;
 use prometheus::{IntCounter, Opts, Registry, Result, TextEncoder};
-
-use crate::engine::RuleSet;
 
 use connections::ConnectionFamilies;
 use envoy_ratelimit::Stats;
@@ -77,7 +76,7 @@ struct Families {
 }
 
 /// Reads the numbers of the deny cache.
-type DenyCacheReader = Box<dyn Fn() -> crate::store::deny_cache::DenyCacheStats + Send + Sync>;
+type DenyCacheReader = Box<dyn Fn() -> store::deny_cache::DenyCacheStats + Send + Sync>;
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -238,7 +237,7 @@ impl Metrics {
     /// When it was called before.
     pub fn watch_memory(
         &self,
-        stats: impl Fn() -> crate::store::memory::MemoryStats + Send + Sync + 'static,
+        stats: impl Fn() -> store::memory::MemoryStats + Send + Sync + 'static,
     ) -> Result<()> {
         stores::watch_memory(&self.0.registry, stats)
     }
@@ -249,7 +248,7 @@ impl Metrics {
     /// When it was called before.
     pub fn watch_deny_cache(
         &self,
-        stats: impl Fn() -> crate::store::deny_cache::DenyCacheStats + Clone + Send + Sync + 'static,
+        stats: impl Fn() -> store::deny_cache::DenyCacheStats + Clone + Send + Sync + 'static,
     ) -> Result<()> {
         stores::watch_deny_cache(&self.0.registry, stats.clone())?;
         *self.0.deny_cache.lock() = Some(Box::new(stats));

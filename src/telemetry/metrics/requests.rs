@@ -4,8 +4,7 @@
 use std::time::Instant;
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Registry, Result};
-
-use crate::clock::monotonic;
+use store::clock::monotonic;
 
 use super::envoy_ratelimit::Stats;
 use super::exposition::Exposition;

@@ -4,15 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use engine::StoreError;
 use parking_lot::Mutex;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry, Result};
-
-use crate::engine::StoreError;
-use crate::store::breaker::BreakerState;
-use crate::store::deny_cache::DenyCacheStats;
-use crate::store::memory::MemoryStats;
-use crate::store::observed::Observer;
-use crate::store::redis;
+use store::breaker::BreakerState;
+use store::deny_cache::DenyCacheStats;
+use store::memory::MemoryStats;
+use store::observed::Observer;
+use store::redis;
 
 use super::envoy_ratelimit::Stats;
 use super::family::{Reading, STORE_DURATIONS, counter, counters, durations, pulled, sizes};
@@ -244,7 +243,7 @@ pub(super) fn add_deny_cache(cache: &DenyCacheStats, stats: &mut Stats) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::PartialOutcomes;
+    use engine::PartialOutcomes;
 
     /// The place in [`KINDS`]. The compiler names an error that has none.
     fn place(error: &StoreError) -> usize {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use engine::{Applied, Code, Decision};
 use http::HeaderMap;
 use opentelemetry::trace::{Span as _, SpanBuilder, SpanKind, Status, TraceContextExt as _, Tracer as _};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{SdkTracer, Span};
 
 use super::parent::parent;
-use crate::engine::{Applied, Code, Decision};
 use crate::telemetry::metrics::RequestFailure;
 
 /// The rule that is named for a limit that the request brings.

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use hyper_util::rt::TokioIo;
+use tls::{Authorities, PemError, PemFile, ServerTrust, SystemAuthoritiesError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
@@ -12,7 +13,6 @@ use tokio_rustls::rustls::crypto::ring;
 
 use super::endpoint::OtlpEndpoint;
 use super::options::{OtlpProtocol, TracesOptions};
-use crate::certificates::{Authorities, PemError, PemFile, ServerTrust, SystemAuthoritiesError};
 
 /// Why there can be no connection by TLS.
 #[derive(Debug, thiserror::Error)]

@@ -5,6 +5,8 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use engine::wire::{Bounds, RawRequest};
+use engine::{Caller, Store};
 use futures_util::FutureExt as _;
 use http::HeaderMap;
 use hyper::body::{Body, Bytes};
@@ -17,10 +19,9 @@ use super::http2::calls::{Answer, StartedCall};
 use super::message::{Arrival, MessageBounds};
 use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use super::usual_request::usual_request;
-use crate::engine::{Caller, Store};
 use crate::telemetry::metrics::RequestFailure;
 use crate::telemetry::traces::{CallSpan, SpannedCall};
-use crate::transport::{Bounds, DecisionCallError, Handler, MessageError, RawRequest};
+use crate::transport::{DecisionCallError, Handler, MessageError};
 
 /// The path of the decision call.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";

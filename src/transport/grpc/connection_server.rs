@@ -5,6 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::Store;
 use futures_util::future::{Either, select};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +19,6 @@ use super::open_calls::{ConnectionCalls, WorkerCalls};
 use super::open_streams::OpenStreams;
 use super::service::GrpcOptions;
 use super::turn::Turn;
-use crate::engine::Store;
 use crate::telemetry::metrics::CloseReason;
 use crate::transport::admission::Admitted;
 

@@ -1,17 +1,18 @@
 //! Converts the types generated from `proto/` to the types of the transport and the engine, and back. Strings and lists
 //! are moved, not cloned.
 
-use crate::engine::{Code, Entry, Limit, Metadata, text_of_bytes};
-use crate::transport::answer::DescriptorStatus;
-use crate::transport::headers::{Header, printable};
-use crate::transport::raw_request::RawLimit;
-use crate::transport::wire_unit::WireUnit;
-use crate::transport::{CallerAnswer, DecisionAnswer, RawDescriptor, RawRequest};
+use engine::wire::RawLimit;
+use engine::wire::WireUnit;
+use engine::wire::{RawDescriptor, RawRequest};
+use engine::{Code, Entry, Limit, Metadata, text_of_bytes};
 
 use super::pb::envoy::config::core::v3::HeaderValue;
 use super::pb::envoy::extensions::common::ratelimit::v3 as common;
 use super::pb::envoy::service::ratelimit::v3::rate_limit_response as wire;
 use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::transport::answer::DescriptorStatus;
+use crate::transport::headers::{Header, printable};
+use crate::transport::{CallerAnswer, DecisionAnswer};
 
 impl From<RateLimitRequest> for RawRequest {
     fn from(message: RateLimitRequest) -> Self {

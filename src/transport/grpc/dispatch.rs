@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use engine::Store;
 use futures_util::future::BoxFuture;
 use h2::RecvStream;
 use http::{HeaderMap, HeaderName, Request, Response, Uri, header};
@@ -19,7 +20,6 @@ use super::open_calls::ConnectionCalls;
 use super::open_streams::{ConnectionStreams, OpenStream, StreamKind};
 use super::status::http_status;
 use super::stream_body::StreamBody;
-use crate::engine::Store;
 use crate::telemetry::traces::SpannedCall;
 use crate::transport::{DecisionCallError, MessageError};
 

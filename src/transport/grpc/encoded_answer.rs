@@ -2,6 +2,8 @@
 //! prost, which would be filled, measured and encoded in three passes: 640 instructions instead of 1,050 for one
 //! descriptor (callgrind). An answer with headers or metadata is encoded by prost.
 
+use engine::wire::WireUnit;
+use engine::{Code, Limit};
 use hyper::body::Bytes;
 use prost::Message;
 use prost::bytes::{BufMut as _, BytesMut};
@@ -9,10 +11,8 @@ use smallvec::SmallVec;
 
 use super::message::PREFIX_BYTES;
 use super::pb::envoy::service::ratelimit::v3::RateLimitResponse;
-use crate::engine::{Code, Limit};
 use crate::transport::answer::DescriptorStatus;
 use crate::transport::headers::printable;
-use crate::transport::wire_unit::WireUnit;
 use crate::transport::{CallerAnswer, DecisionAnswer};
 
 /// A message with its prefix.
@@ -158,8 +158,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::engine::{Algorithm, LimitId, LimitSpec, Period, Unit};
     use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response as wire;
+    use engine::{Algorithm, LimitId, LimitSpec, Period, Unit};
 
     fn any_code() -> impl Strategy<Value = Code> {
         prop_oneof![Just(Code::Ok), Just(Code::OverLimit)]

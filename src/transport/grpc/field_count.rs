@@ -1,8 +1,10 @@
 //! Counts the fields of an encoded request before it is decoded: an empty descriptor takes two bytes of the message and
 //! a hundred in memory, so a message of 4 MiB could hold two million.
 
+use engine::wire::{Bounds, DescriptorError, RequestError};
+
 use crate::protobuf::{Fields, UncountableFields};
-use crate::transport::{Bounds, DecisionCallError, DescriptorError, MessageError, RequestError};
+use crate::transport::{DecisionCallError, MessageError};
 
 /// Shorter messages are not counted: decoding so few fields costs less than a decision.
 pub(super) const COUNTED_FROM_BYTES: usize = 1_024;
@@ -196,7 +198,7 @@ mod tests {
                     prop_assert!(false, "{request:?} can be decoded, but not counted");
                 }
                 (Err(DecisionCallError::Request(error)), Ok(request)) => {
-                    prop_assert!(crate::transport::RawRequest::from(request).validate(&BOUNDS).is_err(), "{error}");
+                    prop_assert!(engine::wire::RawRequest::from(request).validate(&BOUNDS).is_err(), "{error}");
                 }
                 (_, Err(_)) | (Err(_), Ok(_)) => {}
             }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
+use engine::Caller;
 use futures_util::task::AtomicWaker;
 
-use crate::engine::Caller;
 use crate::telemetry::metrics::{RequestFailure, RequestMeter};
 use crate::transport::unfinished::ARRIVES_WITHIN;
 use crate::transport::{Failures, MessageError};

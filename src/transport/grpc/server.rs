@@ -1,10 +1,10 @@
 //! Serves the gRPC port: workers, an acceptor that assigns connections to them, and a graceful stop.
 
+use engine::Store;
 use tokio_util::sync::CancellationToken;
 
 use super::service::{BoxError, GrpcError, GrpcService, WorkerContext};
 use super::worker_pool::WorkerPool;
-use crate::engine::Store;
 use crate::transport::PortListener;
 
 /// Serves `listener` until `stop`, then finishes the calls in flight.
@@ -47,17 +47,18 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::clock::SystemClock;
-    use crate::engine::{Enforcement, RuleSet};
     use crate::limiter::{Limiter, Rulebook};
-    use crate::store::memory::{MemoryOptions, MemoryStore};
     use crate::telemetry::metrics::{Metrics, Port, Transport};
     use crate::telemetry::traces::Tracer;
     use crate::transport::grpc::GrpcOptions;
     use crate::transport::{
-        Admission, Bounds, ConnectionBounds, Failures, Handler, OnInvalid, Readiness, ResponseOptions,
+        Admission, ConnectionBounds, Failures, Handler, OnInvalid, Readiness, ResponseOptions,
         UnfinishedBytes,
     };
+    use engine::wire::Bounds;
+    use engine::{Enforcement, RuleSet};
+    use store::clock::SystemClock;
+    use store::memory::{MemoryOptions, MemoryStore};
 
     type MakeContext = fn() -> Result<WorkerContext<MemoryStore>, BoxError>;
 

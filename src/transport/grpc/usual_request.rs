@@ -3,9 +3,10 @@
 //! protobuf encoding what such a message needs; what is unusual or wrong is left to prost, so that there is one decoder
 //! that refuses.
 
+use engine::wire::{RawDescriptor, RawRequest};
+use engine::{Entry, text_of_bytes};
+
 use super::field_count::COUNTED_FROM_BYTES;
-use crate::engine::{Entry, text_of_bytes};
-use crate::transport::{RawDescriptor, RawRequest};
 
 /// The tags of the fields, each a number of a field and the wire type of a text or message (2).
 const DOMAIN: u8 = 1 << 3 | 2;

@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
+use engine::Store;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
@@ -20,7 +21,6 @@ use super::open_calls::WorkerCalls;
 use super::open_streams::OpenStreams;
 use super::pb::FILE_DESCRIPTOR_SET;
 use super::service::{BoxError, GrpcOptions, WorkerContext};
-use crate::engine::Store;
 use crate::transport::{Readiness, UnfinishedBytes};
 
 /// Of the requests for health and reflection.

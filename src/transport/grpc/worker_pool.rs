@@ -2,6 +2,7 @@
 
 use std::thread::{self, JoinHandle};
 
+use engine::Store;
 use futures_util::future::select_all;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -10,7 +11,6 @@ use super::acceptor::Acceptor;
 use super::open_streams::OpenStreams;
 use super::service::{BoxError, GrpcError, GrpcService, WorkerContext};
 use super::worker::{Worker, WorkerError};
-use crate::engine::Store;
 
 /// A worker's result; `Err` if the worker panicked before it could report one.
 type WorkerResult = Result<Result<(), WorkerError>, oneshot::error::RecvError>;

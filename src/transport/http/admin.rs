@@ -9,11 +9,11 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use engine::{Reset, Store};
 use http::header;
 
 use super::admin_access::{AccessCheck, AdminAccess, TokenFileLines, check_access};
 use super::counters::{self, CounterEndpoints};
-use crate::engine::{Reset, Store};
 
 const COUNTERS: &str = "\
 /counters/show   POST a request as for /json: the state of its counters

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use engine::wire::json::Object;
+use engine::wire::{Bounds, RawRequest, RequestError};
+use engine::{Request, Reset, Store};
 use http::{StatusCode, header};
 use serde_json::{Value, json};
 
 use crate::counters::{CounterError, CounterService, CounterStatus};
-use crate::engine::{Request, Reset, Store};
-use crate::transport::protojson::Object;
-use crate::transport::{Bounds, RawRequest, RequestError};
 
 #[derive(Debug)]
 pub struct CounterEndpoints<S> {

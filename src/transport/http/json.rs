@@ -11,19 +11,18 @@ use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse, Response};
+use engine::wire::WireUnit;
+use engine::wire::json::{Object, whole_number};
+use engine::wire::{Bounds, RawRequest};
+use engine::{Caller, Code, Limit, Metadata, Store};
 use http::request::Parts;
 use http::{StatusCode, header};
 use serde_json::{Map, Value, json};
 
-use crate::engine::{Caller, Code, Limit, Metadata, Store};
 use crate::telemetry::traces::{CallSpan, SpannedCall};
 use crate::transport::answer::DescriptorStatus;
 use crate::transport::headers::printable;
-use crate::transport::protojson::{Object, whole_number};
-use crate::transport::wire_unit::WireUnit;
-use crate::transport::{
-    Bounds, CallerAnswer, DecisionAnswer, DecisionCallError, ErrorKind, Handler, MessageError, RawRequest,
-};
+use crate::transport::{CallerAnswer, DecisionAnswer, DecisionCallError, ErrorKind, Handler, MessageError};
 
 /// 200 for OK, 429 for over the limit, 400 for an invalid request, 413 for a body that is too long, 408 for one that
 /// does not arrive, 503 for too many of these, 500 when the store does not answer.

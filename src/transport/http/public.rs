@@ -7,12 +7,12 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
+use engine::Store;
 use http::{StatusCode, header};
 
 use super::health::{healthcheck, livez, readyz};
 use super::json;
 use super::web_page::refuse_web_pages;
-use crate::engine::Store;
 use crate::telemetry::metrics::Metrics;
 use crate::transport::{Handler, Readiness};
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use engine::Store;
 use http::StatusCode;
 
-use crate::engine::Store;
 use crate::telemetry::metrics::RequestFailure;
 use crate::transport::Handler;
 use crate::transport::sending_page::SendingPage;

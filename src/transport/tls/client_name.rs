@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::certificates::CertificateFacts;
+use tls::CertificateFacts;
 
 /// One of the names of `client_san`. A certificate fits if one of its subject alternative names does; its common name
 /// counts for nothing.

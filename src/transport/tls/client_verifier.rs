@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tls::CertificateFacts;
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
@@ -12,7 +13,6 @@ use tokio_rustls::rustls::{
 
 use super::client_name::ClientName;
 use super::crypto::crypto_provider;
-use crate::certificates::CertificateFacts;
 
 /// Requires a certificate of every client.
 #[derive(Debug)]

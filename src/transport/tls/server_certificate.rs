@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tls::{CertificateFacts, PemError, PemFault, PemFile};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::server::NoServerSessionStorage;
 use tokio_rustls::rustls::{Error, InconsistentKeys, ServerConfig};
@@ -10,7 +11,6 @@ use tokio_rustls::rustls::{Error, InconsistentKeys, ServerConfig};
 use super::client_name::ClientName;
 use super::client_verifier::ClientVerifier;
 use super::crypto::crypto_provider;
-use crate::certificates::{CertificateFacts, PemError, PemFault, PemFile};
 
 /// The TLS settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rcgen::{CertifiedKey, KeyPair};
+use tls::WatchedFiles;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
@@ -14,7 +15,6 @@ use super::crypto::crypto_provider;
 use super::handshakes::HandshakeBounds;
 use super::port_tls::PortTls;
 use super::server_certificate::{LoadedTls, Protocol, ServerTls};
-use crate::certificates::WatchedFiles;
 use crate::telemetry::metrics::{Metrics, Port};
 
 const NAME: &str = "ratelimit.local";

@@ -3,9 +3,9 @@
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
-use ratelimitd::engine::{Defaults, RuleSet, ValueHashing};
-use ratelimitd::replay::{MemoryReplay, ReplayStore, replay};
-use ratelimitd::rules::{DirectoryOptions, LoadOptions, load};
+use ::simulate::replay::{MemoryReplay, ReplayStore, replay};
+use engine::{Defaults, RuleSet, ValueHashing};
+use rules::{DirectoryOptions, LoadOptions, load};
 use tempfile::NamedTempFile;
 
 /// A minute boundary.

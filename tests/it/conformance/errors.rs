@@ -1,6 +1,6 @@
 //! The rule files that the reference refuses: this service refuses them too, with the file and the reason.
 
-use ratelimitd::rules::{LoadOptions, load};
+use rules::{LoadOptions, load};
 
 use super::case;
 use crate::rules::REFERENCE;

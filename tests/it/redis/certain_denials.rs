@@ -1,9 +1,9 @@
 //! Requests that a limit denies whatever its counter: a limit of 0, or a cost above the largest. Over several servers
 //! or slots they take nothing from the other limits, not even for a moment.
 
+use engine::algorithm::{Blocked, FixedWindow, Kernel};
+use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, Store, Verdict};
 use futures_util::future::join_all;
-use ratelimitd::engine::algorithm::{Blocked, FixedWindow, Kernel};
-use ratelimitd::engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, Store, Verdict};
 
 use crate::redis::cluster::{cluster_store, keys_on_each_primary};
 use crate::redis::per_second::{slow_bucket, two_servers};

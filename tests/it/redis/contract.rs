@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use ratelimitd::clock::{Clock, ManualClock};
-use ratelimitd::engine::{Charges, Outcomes, Store, StoreError};
-use ratelimitd::store::redis::{ReplayClient, TimedBatch};
+use ::store::clock::{Clock, ManualClock};
+use ::store::redis::{ReplayClient, TimedBatch};
+use engine::{Charges, Outcomes, Store, StoreError};
 use tokio::sync::Mutex;
 
 use super::patient_options;

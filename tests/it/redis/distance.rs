@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use ratelimitd::engine::Cost;
-use ratelimitd::store::redis::{Credentials, Password, RedisOptions, SentinelOptions, TlsOptions, Topology};
+use ::store::redis::{Credentials, Password, RedisOptions, SentinelOptions, TlsOptions, Topology};
+use engine::Cost;
 
 use super::security::tls_server;
 use super::{decide_one, kernels, patient_options, store};

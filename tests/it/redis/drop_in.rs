@@ -2,13 +2,12 @@
 
 use serde_json::Value;
 
+use super::security::tls_server;
 use crate::support::certificates::Authority;
 use crate::support::grpc::{Code, Rls, descriptor, request};
 use crate::support::ratelimit::Environment;
 use crate::support::redis::Redis;
 use crate::support::{http, wait};
-
-use super::security::tls_server;
 
 const TWO_AN_HOUR: &str = "
 domain: a

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use ::store::breaker::BreakerState;
+use ::store::redis::{NoopObserver, RedisStore};
+use engine::{Cost, StoreError};
 use futures_util::future::join_all;
-use ratelimitd::engine::{Cost, StoreError};
-use ratelimitd::store::breaker::BreakerState;
-use ratelimitd::store::redis::{NoopObserver, RedisStore};
 
 use crate::redis::{decide_one, kernels, patient_options};
 use crate::support::process::Plan;

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use ratelimitd::engine::algorithm::{FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
-use ratelimitd::engine::{
+use ::store::redis::{NoopObserver, RedisOptions, RedisStore};
+use engine::algorithm::{FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
+use engine::{
     Charge, Charges, Charging, Cost, FailurePolicy, Outcome, Pacing, Role, Store, StoreError, Verdict,
 };
-use ratelimitd::store::redis::{NoopObserver, RedisOptions, RedisStore};
+use futures_util::future::join_all;
 
 use crate::support::redis::parsed;
 
@@ -108,7 +108,7 @@ async fn remaining(store: &RedisStore, kernel: Kernel, key: &str) -> u64 {
 async fn count_admitted(store: &RedisStore, charges: &Charges, count: usize) -> usize {
     let answers = join_all((0..count).map(|_| store.decide(charges))).await;
     let fits = |answer: &Result<_, _>| {
-        let outcomes: &ratelimitd::engine::Outcomes = answer.as_ref().expect("Redis answers");
+        let outcomes: &engine::Outcomes = answer.as_ref().expect("Redis answers");
         outcomes.decided().all(|outcome| outcome.verdict == Verdict::Fits)
     };
     answers.iter().filter(|answer| fits(answer)).count()

@@ -1,10 +1,10 @@
 //! Grants that stand at the same time are undone in any order. With GCRA, an undo may return the refill of the time for
 //! which its grant stood: the grant was added to one that is undone before it. No other kernel returns too much.
 
+use engine::algorithm::{Gcra, Kernel};
+use engine::{Cost, Outcome, Pacing};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use ratelimitd::engine::algorithm::{Gcra, Kernel};
-use ratelimitd::engine::{Cost, Outcome, Pacing};
 
 use crate::redis::lua_twin::strategies::{everyday, small};
 use crate::redis::undo::{Comparable, Fixture, TimeStep, Units, request, time_step};

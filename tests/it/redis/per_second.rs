@@ -1,11 +1,11 @@
 //! Counters of limits of one second on a Redis of their own: where counters are, requests over both servers, and one
 //! server down.
 
+use ::store::clock::monotonic;
+use ::store::redis::{RedisOptions, RedisStore, ServerOptions, Topology};
+use engine::algorithm::{FixedWindow, Gcra, Kernel};
+use engine::{Charges, Cost, Pacing, Reset, Store, Verdict};
 use envoy_types::pb::google::protobuf::UInt64Value;
-use ratelimitd::clock::monotonic;
-use ratelimitd::engine::algorithm::{FixedWindow, Gcra, Kernel};
-use ratelimitd::engine::{Charges, Cost, Pacing, Reset, Store, Verdict};
-use ratelimitd::store::redis::{RedisOptions, RedisStore, ServerOptions, Topology};
 use tonic::Code as Grpc;
 
 use super::{add_charge, count_admitted, decide_one, kernels, one_charge, patient_options, remaining, store};

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use ::simulate::replay::{MemoryReplay, RedisAccess, RedisReplay};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use ratelimitd::replay::{MemoryReplay, RedisAccess, RedisReplay};
 
 use crate::cli::replay::{KEYS, T0, command, known_answers, line, replayed};
 use crate::redis::security::tls_server;

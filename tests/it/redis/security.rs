@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ratelimitd::engine::{Cost, Outcome, StoreError};
-use ratelimitd::store::redis::{Credentials, NoopObserver, Password, RedisOptions, RedisStore, TlsOptions};
+use ::store::redis::{Credentials, NoopObserver, Password, RedisOptions, RedisStore, TlsOptions};
+use engine::{Cost, Outcome, StoreError};
 
 use crate::redis::{decide_one, kernels, patient_options, store};
 use crate::support::certificates::{Authority, Identity};

@@ -4,9 +4,9 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ratelimitd::clock::monotonic;
-use ratelimitd::engine::{Cost, StoreError};
-use ratelimitd::store::redis::{Credentials, Password, RedisOptions, SentinelOptions, Topology};
+use ::store::clock::monotonic;
+use ::store::redis::{Credentials, Password, RedisOptions, SentinelOptions, Topology};
+use engine::{Cost, StoreError};
 
 use crate::redis::cluster::block_on;
 use crate::redis::cluster::failover::{BURST, CallResults, RECOVERY, load};

@@ -1,11 +1,9 @@
 //! The Redis store on a real server: what it writes, how exact it is, and what it does with values that it did not
 //! write.
 
-use ratelimitd::engine::algorithm::{
-    Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
-};
-use ratelimitd::engine::{Charges, Cost, Pacing, Store, StoreError, Verdict};
-use ratelimitd::store::redis::{RedisOptions, ReplayClient, script_sha1};
+use ::store::redis::{RedisOptions, ReplayClient, script_sha1};
+use engine::algorithm::{Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
+use engine::{Charges, Cost, Pacing, Store, StoreError, Verdict};
 
 use super::{
     DAY_US, add_charge, count_admitted, decide_one, kernels, one_charge, patient_options, remaining, store,

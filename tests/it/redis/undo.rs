@@ -4,11 +4,11 @@
 
 use std::cell::{Cell, RefCell};
 
+use ::store::redis::{RedisOptions, ReplayClient, TimedBatch};
+use engine::algorithm::{Facts, Gcra, IntervalBucket, Kernel};
+use engine::{Cost, DecidedBy, Outcome, Outcomes, Pacing, RetryAfter, Verdict};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use ratelimitd::engine::algorithm::{Facts, Gcra, IntervalBucket, Kernel};
-use ratelimitd::engine::{Cost, DecidedBy, Outcome, Outcomes, Pacing, RetryAfter, Verdict};
-use ratelimitd::store::redis::{RedisOptions, ReplayClient, TimedBatch};
 use tokio::runtime::Runtime;
 
 use crate::redis::lua_twin::assert_ttls;

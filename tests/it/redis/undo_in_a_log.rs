@@ -1,7 +1,7 @@
 //! Which grants of a sliding log an undo removes, when refunds have removed others, and when it cannot remove any.
 
-use ratelimitd::engine::algorithm::{Facts, Kernel, LogFacts, SlidingLog};
-use ratelimitd::engine::{Cost, CounterSnapshot, DecidedBy, Outcome, Verdict};
+use engine::algorithm::{Facts, Kernel, LogFacts, SlidingLog};
+use engine::{Cost, CounterSnapshot, DecidedBy, Outcome, Verdict};
 
 use crate::redis::undo::Fixture;
 

@@ -1,10 +1,10 @@
 //! Requests take units and give them back, while others reserve units that are undone: at every moment a counter has
 //! exactly the units that are held, and at the end none.
 
+use engine::algorithm::Kernel;
+use engine::{Cost, Outcome, Verdict};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use ratelimitd::engine::algorithm::Kernel;
-use ratelimitd::engine::{Cost, Outcome, Verdict};
 
 use crate::redis::lua_twin::strategies::kernel;
 use crate::redis::undo::{Counter, Fixture, Units, request};

@@ -3,8 +3,8 @@
 mod browser;
 mod sample;
 
-use ratelimitd::simulate::page;
-use ratelimitd::simulate::report::{
+use ::simulate::page;
+use ::simulate::report::{
     BoundCheck, FileDigest, InputReport, Recommendation, Report, RuleReport, UnreadableLine,
 };
 

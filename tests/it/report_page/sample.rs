@@ -1,7 +1,7 @@
 //! Reports like those of a real log: some keys ask for much more than the others, traffic follows the day, and one
 //! burst stands out. Numbers fit each other: the curve at the limit gives the denied requests of the rule.
 
-use ratelimitd::simulate::report::{
+use ::simulate::report::{
     Agreement, AlgorithmCounts, AlgorithmsOfRule, BoundCheck, Comparison, ComparisonTimeline, DemandPoint,
     DeniedKey, FileDigest, InputReport, KeyAlgorithmCount, KeyByAlgorithm, KeySampling, Method, OldCounts,
     PeakWindow, Percentiles, REPORT_VERSION, Recommendation, Reordering, Report, RuleReport, ShiftCount,

@@ -3,15 +3,15 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use ratelimitd::clock::ManualClock;
-use ratelimitd::engine::{
+use ::store::clock::ManualClock;
+use ::store::memory::{MemoryOptions, MemoryStore};
+use engine::{
     Algorithm, Applied, Caller, Code, Decision, Defaults, Descriptor, Enforcement, Entry, LimitOverride,
     Period, Request, RetryAfter, Unit,
 };
 use ratelimitd::limiter::{Limiter, Rulebook};
-use ratelimitd::rules::{LoadOptions, load};
-use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 use ratelimitd::telemetry::metrics::Metrics;
+use rules::{LoadOptions, load};
 
 use super::REFERENCE;
 
@@ -70,7 +70,7 @@ pub(super) fn hits(entries: &[(&str, &str)], hits: u64) -> Descriptor {
 /// the remaining units, `-` if no limit applies, `?` if the limit was skipped, `*` if it is unlimited.
 fn summary(decision: &Decision) -> String {
     let code = |code| if code == Code::Ok { "O" } else { "X" };
-    let status = |status: ratelimitd::engine::Status<'_>| match status.applied {
+    let status = |status: engine::Status<'_>| match status.applied {
         Applied::Nothing => "-".to_owned(),
         Applied::Skipped => "?".to_owned(),
         Applied::Unlimited(_) => "*".to_owned(),

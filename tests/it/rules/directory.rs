@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use ratelimitd::rules::{Change, DirectoryOptions, LoadOptions, Reloader, rlconfig};
+use rules::{Change, DirectoryOptions, LoadOptions, Reloader, rlconfig};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::Instant;

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
-use ratelimitd::rules::{Change, DirectoryOptions};
+use rules::{Change, DirectoryOptions};
 use serde_json::Value;
 
 use super::directory::{

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use ratelimitd::engine::{Algorithm, Pacing, Refill, RuleSet};
-use ratelimitd::rules::{AppliedUpgrades, describe, load, schema};
+use engine::{Algorithm, Pacing, Refill, RuleSet};
+use rules::{AppliedUpgrades, describe, load, schema};
 
 use super::{REFERENCE, labels, request, root};
 

@@ -1,6 +1,6 @@
 //! Which limits and counters a request matches. No store decides anything here.
 
-use ratelimitd::engine::{LimitOverride, Period, RuleSet, Unit};
+use engine::{LimitOverride, Period, RuleSet, Unit};
 
 use super::{descriptor, keys, labels, request, rules};
 

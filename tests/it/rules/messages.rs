@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use ratelimitd::rules::load;
+use rules::load;
 
 use super::{REFERENCE, root};
 

@@ -14,8 +14,8 @@ mod shards;
 
 use std::path::{Path, PathBuf};
 
-use ratelimitd::engine::{Caller, Defaults, Descriptor, Entry, Request, RuleSet, ValueHashing};
-use ratelimitd::rules::{DirectoryOptions, LoadOptions, LoadedRules, Problems, load};
+use engine::{Caller, Defaults, Descriptor, Entry, Request, RuleSet, ValueHashing};
+use rules::{DirectoryOptions, LoadOptions, LoadedRules, Problems, load};
 
 pub const REFERENCE: LoadOptions = LoadOptions {
     merge_domains: false,

@@ -1,9 +1,9 @@
 //! The keys of a limit, defaults, merged domains, YAML features.
 
-use ratelimitd::engine::{
+use engine::{
     Algorithm, Charging, Defaults, FailurePolicy, LimitSpec, Metadata, Pacing, Period, Quantity, Refill, Unit,
 };
-use ratelimitd::rules::{LoadOptions, load, rlconfig};
+use rules::{LoadOptions, load, rlconfig};
 
 use super::{REFERENCE, keys, labels, load_bytes, load_text, request, rules};
 

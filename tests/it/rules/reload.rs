@@ -6,8 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ratelimitd::engine::RuleSet;
-use ratelimitd::rules::{Change, LoadOptions, LoadedRules, Problems, Reloader, RulesStatus, watch};
+use engine::RuleSet;
+use rules::{Change, LoadOptions, LoadedRules, Problems, Reloader, RulesStatus, watch};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Instant;

@@ -1,7 +1,7 @@
 //! Requests in which several descriptors are charged to one counter, and the options for all limits: quota mode and the
 //! answer to a check of a limit that is used up.
 
-use ratelimitd::engine::{Code, Defaults, RetryAfter, Verdict};
+use engine::{Code, Defaults, RetryAfter, Verdict};
 
 use super::decisions::{Fixture, T0, descriptor, expect, hits};
 
@@ -10,7 +10,7 @@ async fn a_postpaid_limit_met_several_times_answers_each_descriptor_in_turn() {
     let fixture =
         Fixture::new("domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 4}}]");
     let k = descriptor(&[("k", "a")]);
-    let refund = ratelimitd::engine::Descriptor { is_refund: true, ..hits(&[("k", "a")], 3) };
+    let refund = engine::Descriptor { is_refund: true, ..hits(&[("k", "a")], 3) };
     expect(
         &fixture,
         &[
@@ -27,7 +27,7 @@ async fn a_counter_that_a_refund_empties_counts_the_next_hit_of_the_request() {
     let fixture =
         Fixture::new("domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 4}}]");
     let k = descriptor(&[("k", "a")]);
-    let refund = ratelimitd::engine::Descriptor { is_refund: true, ..k.clone() };
+    let refund = engine::Descriptor { is_refund: true, ..k.clone() };
     let all = [refund.clone(), k.clone(), refund.clone(), k.clone()];
     expect(&fixture, &[(std::slice::from_ref(&k), "O O3"), (&all, "O O4 O3 O4 O3")]).await;
     expect(&fixture, &[(&[k], "O O2")]).await;

@@ -1,7 +1,7 @@
 //! `shard_by` of domain and rule: the part of a counter's key within braces.
 
-use ratelimitd::engine::{Descriptor, LimitOverride, Period, Unit};
-use ratelimitd::rules::{AppliedUpgrades, LoadOptions, describe, load, rlconfig};
+use engine::{Descriptor, LimitOverride, Period, Unit};
+use rules::{AppliedUpgrades, LoadOptions, describe, load, rlconfig};
 
 use super::{REFERENCE, descriptor, keys, load_text, request, rules};
 

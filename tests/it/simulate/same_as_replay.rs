@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 
+use ::simulate::log::Input;
+use ::simulate::pass::{PassOptions, RuleSets, Sample, simulate};
+use ::simulate::replay::{LimitCount, MemoryReplay, Summary, replay};
+use ::simulate::report::Report;
+use engine::RuleSet;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use ratelimitd::engine::RuleSet;
-use ratelimitd::replay::{LimitCount, MemoryReplay, Summary, replay};
-use ratelimitd::simulate::log::Input;
-use ratelimitd::simulate::pass::{PassOptions, RuleSets, Sample, simulate};
-use ratelimitd::simulate::report::Report;
 use tempfile::NamedTempFile;
 
 use crate::cli::replay::{KEYS, T0, line, rules, rules_of};

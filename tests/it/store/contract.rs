@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use ratelimitd::clock::ManualClock;
-use ratelimitd::engine::algorithm::Kernel;
-use ratelimitd::engine::{
+use ::store::clock::ManualClock;
+use ::store::memory::{MemoryOptions, MemoryStore};
+use engine::algorithm::Kernel;
+use engine::{
     Algorithm, Charge, Charges, Charging, Cost, FailurePolicy, Limit, LimitId, LimitSpec, Outcomes, Period,
     Quantity, Role, Store, Unit, Verdict,
 };
-use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 
 /// An hour boundary.
 const T0: u64 = 1_699_999_200_000_000;

@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use ::store::clock::{Clock, ManualClock};
+use ::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
+use ::store::memory::{MemoryOptions, MemoryStore};
+use engine::algorithm::{FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
+use engine::{
+    Charge, Charges, Charging, Cost, FailurePolicy, Outcome, Outcomes, Pacing, Report, Role, Store,
+    StoreError, Verdict,
+};
 use futures_util::FutureExt;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use ratelimitd::clock::{Clock, ManualClock};
-use ratelimitd::engine::algorithm::{FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
-use ratelimitd::engine::{
-    Charge, Charges, Charging, Cost, FailurePolicy, Outcome, Outcomes, Pacing, Report, Role, Store,
-    StoreError, Verdict,
-};
-use ratelimitd::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
-use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 
 use crate::support::properties;
 

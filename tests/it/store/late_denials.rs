@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ::store::clock::{Clock, ManualClock};
+use ::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
+use ::store::memory::{MemoryOptions, MemoryStore};
+use engine::{Charges, Cost, Outcomes, Store, StoreError, Verdict};
 use futures_util::FutureExt;
-use ratelimitd::clock::{Clock, ManualClock};
-use ratelimitd::engine::{Charges, Cost, Outcomes, Store, StoreError, Verdict};
-use ratelimitd::store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
-use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
 use tokio::sync::Notify;
 
 use super::deny_cache::one;

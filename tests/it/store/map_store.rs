@@ -5,12 +5,10 @@ use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 
+use ::store::clock::{Clock, ManualClock};
+use engine::algorithm::{Attempt, State};
+use engine::{Charge, Charges, CounterSnapshot, DecidedBy, Outcome, Outcomes, Store, StoreError, Verdict};
 use futures_util::FutureExt;
-use ratelimitd::clock::{Clock, ManualClock};
-use ratelimitd::engine::algorithm::{Attempt, State};
-use ratelimitd::engine::{
-    Charge, Charges, CounterSnapshot, DecidedBy, Outcome, Outcomes, Store, StoreError, Verdict,
-};
 
 use super::contract::contract;
 

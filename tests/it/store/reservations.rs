@@ -4,10 +4,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ::store::deny_cache::DenyCacheOptions;
+use engine::algorithm::{Blocked, FixedWindow, Kernel, SlidingWindow};
+use engine::{Charges, Charging, Cost, Role, Store, StoreError, Verdict};
 use futures_util::FutureExt;
-use ratelimitd::engine::algorithm::{Blocked, FixedWindow, Kernel, SlidingWindow};
-use ratelimitd::engine::{Charges, Charging, Cost, Role, Store, StoreError, Verdict};
-use ratelimitd::store::deny_cache::DenyCacheOptions;
 
 use super::deny_cache::{Fixture, RequestedCharge, Rules, one};
 

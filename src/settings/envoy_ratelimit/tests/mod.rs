@@ -3,13 +3,13 @@
 mod companions;
 mod redis;
 
-use companions::companions;
+use ::rules::yaml::{self, Content, Node};
 
 use super::variable::{Effect, ValueKind};
 use super::*;
 use crate::settings::layers::Layer;
 use crate::settings::{Origin, Settings, SettingsError, SettingsReport};
-use crate::yaml::{self, Content, Node};
+use companions::companions;
 
 const RECORDED: &str = include_str!("../../../../tests/data/operation/settings.yaml");
 

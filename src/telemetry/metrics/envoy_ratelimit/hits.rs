@@ -1,10 +1,10 @@
 //! The arithmetic of envoyproxy/ratelimit. Its counters count hits, not decisions, and overlap: a hit that is near the
 //! limit is within it too.
 
-use crate::engine::{Charging, Cost, DecidedBy, LimitResult, Verdict};
-use crate::telemetry::metrics::series::Count;
+use engine::{Charging, Cost, DecidedBy, LimitResult, Verdict};
 
 use super::stats::Stats;
+use crate::telemetry::metrics::series::Count;
 
 /// The hits under one path.
 #[derive(Debug, Default)]

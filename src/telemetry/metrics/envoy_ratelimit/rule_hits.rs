@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use engine::{ChargedLimit, LimitResult};
 use parking_lot::Mutex;
 
 use super::hits::HitCounts;
 use super::stats::{Stats, stat_name};
-use crate::engine::{ChargedLimit, LimitResult};
 use crate::telemetry::metrics::series::{SeriesBinding, SeriesTable};
 
 /// A longer path with values of a request is counted under the path of its rule, so that the memory of a series is

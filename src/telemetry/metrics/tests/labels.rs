@@ -1,7 +1,8 @@
 //! Labels that come from the settings and from requests.
 
+use engine::HashKey;
+
 use super::*;
-use crate::engine::HashKey;
 
 #[tokio::test]
 async fn every_series_has_the_extra_tags() {

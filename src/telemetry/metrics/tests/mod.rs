@@ -2,19 +2,20 @@ mod labels;
 
 use std::time::Duration;
 
-use super::*;
-use crate::clock::ManualClock;
-use crate::engine::{
+use engine::{
     Algorithm, Caller, Charging, Code, DecidedBy, Decision, Defaults, Descriptor, DomainSpec, Enforcement,
     Entry, FailurePolicy, LimitSpec, NodeSpec, Outcomes, Pacing, Period, Refill, Request, RuleSet, RuleSpec,
     Store, StoreError, Unit, ValueHashing,
 };
+use store::breaker::BreakerState;
+use store::clock::ManualClock;
+use store::memory::{MemoryOptions, MemoryStats, MemoryStore};
+use store::observed::Observer;
+use store::redis::BreakerTransition;
+use store::redis::RedisObserver as _;
+
+use super::*;
 use crate::limiter::{Limiter, Rulebook};
-use crate::store::breaker::BreakerState;
-use crate::store::memory::{MemoryOptions, MemoryStats, MemoryStore};
-use crate::store::observed::Observer;
-use crate::store::redis::BreakerTransition;
-use crate::store::redis::RedisObserver as _;
 
 fn metrics() -> Metrics {
     Metrics::new(800_000).expect("names are unique")
@@ -134,7 +135,7 @@ async fn prepaid_hits_that_would_cross_the_limit_are_split_alike() {
 async fn a_request_without_an_answer_is_an_error_of_each_of_its_limits() {
     struct FailingStore;
     impl Store for FailingStore {
-        async fn decide(&self, _: &crate::engine::Charges) -> std::result::Result<Outcomes, StoreError> {
+        async fn decide(&self, _: &engine::Charges) -> std::result::Result<Outcomes, StoreError> {
             Err(StoreError::Timeout)
         }
     }
@@ -169,7 +170,7 @@ fn answers_of_a_failure_policy_have_their_own_counters() {
     let mut outcomes = memory().decide_at(&plan.charges, 1_700_000_000_000_000);
     let denied = outcomes.by_charge[0].as_mut().expect("decided");
     denied.decided_by = DecidedBy::Policy(FailurePolicy::Deny);
-    denied.verdict = crate::engine::Verdict::Over;
+    denied.verdict = engine::Verdict::Over;
     let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);
     meters.record(&decision);
     assert_eq!(decision.overall, Code::Ok);

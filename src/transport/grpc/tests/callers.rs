@@ -1,9 +1,9 @@
 //! The store learns which calls come on the same connection.
 
+use engine::{Caller, Charges, Defaults, DomainSpec, Outcomes, StoreError, ValueHashing};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::engine::{Caller, Charges, Defaults, DomainSpec, Outcomes, StoreError, ValueHashing};
 use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 
 /// A store that answers no request, and notes the callers.

@@ -1,11 +1,11 @@
 //! Calls that start later, because as many decisions wait for the store as it takes at once.
 
+use engine::{Charges, Outcomes, StoreError};
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
 use super::callers::{limited_request, rules_of_one_domain};
 use super::*;
-use crate::engine::{Charges, Outcomes, StoreError};
 
 /// A store that answers as many requests as its semaphore has permits, each with an error.
 #[derive(Clone)]

@@ -7,17 +7,22 @@ mod held_calls;
 mod idle;
 mod leaked_streams;
 mod tonic_twin;
+mod units;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use engine::wire::Bounds;
+use engine::{Enforcement, RuleSet, Store};
 use h2::client::SendRequest;
 use h2::{Reason, RecvStream};
 use http::{HeaderMap, Request, Response};
 use hyper::body::Bytes;
 use prost::Message as _;
+use store::clock::SystemClock;
+use store::memory::{MemoryOptions, MemoryStore};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -37,17 +42,13 @@ use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use super::service::GrpcOptions;
 use super::turn::Turn;
 use super::worker::{other_services, runtime};
-use crate::clock::SystemClock;
-use crate::engine::{Enforcement, RuleSet, Store};
 use crate::limiter::{Limiter, Rulebook};
-use crate::store::memory::{MemoryOptions, MemoryStore};
 use crate::telemetry::metrics::{Metrics, Port, Transport};
 use crate::telemetry::traces::Tracer;
 use crate::transport::admission::Admitted;
 use crate::transport::socket::ClientSocket;
 use crate::transport::{
-    Admission, Bounds, ConnectionBounds, Failures, Handler, OnInvalid, Readiness, ResponseOptions,
-    UnfinishedBytes,
+    Admission, ConnectionBounds, Failures, Handler, OnInvalid, Readiness, ResponseOptions, UnfinishedBytes,
 };
 
 const WATCH: &str = "/grpc.health.v1.Health/Watch";

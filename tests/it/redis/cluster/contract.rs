@@ -2,13 +2,13 @@
 
 use std::cell::Cell;
 
+use ::store::clock::SystemClock;
+use ::store::memory::{MemoryOptions, MemoryStore};
+use ::store::redis::RedisStore;
+use engine::algorithm::{Blocked, Kernel};
+use engine::{Charges, Outcomes, Store, Verdict};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use ratelimitd::clock::SystemClock;
-use ratelimitd::engine::algorithm::{Blocked, Kernel};
-use ratelimitd::engine::{Charges, Outcomes, Store, Verdict};
-use ratelimitd::store::memory::{MemoryOptions, MemoryStore};
-use ratelimitd::store::redis::RedisStore;
 
 use super::cluster_store;
 use crate::redis::kernels;

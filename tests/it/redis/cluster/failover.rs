@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ::store::clock::monotonic;
+use ::store::redis::{RedisOptions, RedisStore};
+use engine::{Cost, Store, Verdict};
 use futures_util::future::join_all;
-use ratelimitd::clock::monotonic;
-use ratelimitd::engine::{Cost, Store, Verdict};
-use ratelimitd::store::redis::{RedisOptions, RedisStore};
 
 use super::{block_on, cluster_options, keys_on_each_primary};
 use crate::redis::{kernels, one_charge, store};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ratelimitd::clock::monotonic;
-use ratelimitd::engine::algorithm::Kernel;
-use ratelimitd::engine::{Charges, Cost, Reset, Store, StoreError};
-use ratelimitd::store::redis::{BreakerTransition, RedisObserver, RedisOptions, RedisStore, Topology};
+use ::store::clock::monotonic;
+use ::store::redis::{BreakerTransition, RedisObserver, RedisOptions, RedisStore, Topology};
+use engine::algorithm::Kernel;
+use engine::{Charges, Cost, Reset, Store, StoreError};
 
 use crate::redis::{
     add_charge, count_admitted, decide_one, kernels, one_charge, patient_options, remaining, store,

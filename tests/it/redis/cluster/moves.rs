@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use ::store::redis::RedisStore;
+use engine::{Charges, Cost, Store, Verdict};
 use futures_util::future::join_all;
-use ratelimitd::engine::{Charges, Cost, Store, Verdict};
-use ratelimitd::store::redis::RedisStore;
 
 use super::{block_on, cluster_store, keys_on_each_primary};
 use crate::redis::{add_charge, kernels, remaining};

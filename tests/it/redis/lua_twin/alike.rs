@@ -1,6 +1,9 @@
 //! Requests of one batch that differ in their keys only get the answers of the engine, and leave the counters that
 //! requests in batches of their own leave.
 
+use ::store::clock::monotonic;
+use engine::Pacing;
+use engine::algorithm::{FixedWindow, Gcra};
 use proptest::collection::vec;
 use proptest::sample::subsequence;
 
@@ -8,9 +11,6 @@ use super::equal_charges::{assert_same_counters, counters};
 use super::sequence::{RandomCharge, RandomRequest, TimeStep};
 use super::strategies::{random_charge, time_step};
 use super::*;
-use ratelimitd::clock::monotonic;
-use ratelimitd::engine::Pacing;
-use ratelimitd::engine::algorithm::{FixedWindow, Gcra};
 
 /// How many callers a batch can have. Each has its own counters.
 const CALLERS: u64 = 12;

@@ -1,13 +1,14 @@
 //! Equal charges of one batch leave the same counters, with the same expiry, as charges that are decided one by one.
 
+use std::time::Instant;
+
+use ::store::clock::monotonic;
+use engine::algorithm::Gcra;
+use engine::{Charging, Pacing, Role};
+
 use super::sequence::{Amount, RandomCharge, RandomRequest};
 use super::strategies::{crowd, of_batches};
 use super::*;
-use std::time::Instant;
-
-use ratelimitd::clock::monotonic;
-use ratelimitd::engine::algorithm::Gcra;
-use ratelimitd::engine::{Charging, Pacing, Role};
 
 /// The same sequence with a peek before each request, so that no two equal charges are next to each other. A peek
 /// changes nothing.

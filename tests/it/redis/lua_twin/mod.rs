@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ::store::redis::{RedisOptions, ReplayClient, TimedBatch};
+use engine::algorithm::{Attempt, Kernel, SlidingWindow, State};
+use engine::{Charge, Charges, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Verdict};
 use proptest::prelude::*;
-use ratelimitd::engine::algorithm::{Attempt, Kernel, SlidingWindow, State};
-use ratelimitd::engine::{Charge, Charges, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Verdict};
-use ratelimitd::store::redis::{RedisOptions, ReplayClient, TimedBatch};
 use tokio::runtime::Runtime;
 
 use crate::redis::one_charge;

@@ -1,7 +1,7 @@
 //! What two decisions of the same requests are compared by.
 
-use ratelimitd::engine::algorithm::Attempt;
-use ratelimitd::engine::{Charges, CounterSnapshot, DecidedBy, Outcomes, Report, RetryAfter, Verdict};
+use engine::algorithm::Attempt;
+use engine::{Charges, CounterSnapshot, DecidedBy, Outcomes, Report, RetryAfter, Verdict};
 
 /// The observable part of outcomes. Expired counters with different states are equal.
 pub(super) fn observable(charges: &Charges, outcomes: &Outcomes) -> Vec<(Verdict, Report, RetryAfter)> {

@@ -1,9 +1,9 @@
 //! Sequences of requests: the counters, the charges and the time steps.
 
-use ratelimitd::engine::algorithm::{
+use engine::algorithm::{
     Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_TIME_US, SlidingLog, SlidingWindow,
 };
-use ratelimitd::engine::{
+use engine::{
     Charge, Charges, Charging, Cost, FailurePolicy, LONGEST_REFILL_US, Outcomes, Pacing, RetryAfter, Role,
 };
 

@@ -1,9 +1,9 @@
 //! Random sequences of requests.
 
+use engine::algorithm::Kernel;
+use engine::{Charging, Pacing, Role};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use ratelimitd::engine::algorithm::Kernel;
-use ratelimitd::engine::{Charging, Pacing, Role};
 
 use super::sequence::{Amount, LONGEST_US, RandomCharge, RandomRequest, Sequence, TimeStep, kernel_of};
 

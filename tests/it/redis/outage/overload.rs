@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::store::redis::{NoopObserver, RedisOptions, RedisStore};
+use engine::algorithm::{FixedWindow, Kernel};
+use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, Store};
 use futures_util::future::join_all;
-use ratelimitd::engine::algorithm::{FixedWindow, Kernel};
-use ratelimitd::engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, Store};
-use ratelimitd::store::redis::{NoopObserver, RedisOptions, RedisStore};
 
 use crate::support::redis::proxy::Proxy;
 use crate::support::redis::{Redis, parsed};

@@ -1,9 +1,8 @@
 //! What callers see while Redis is down, for each failure policy, and the recovery without a restart.
 
-use tonic::Code as Grpc;
-
 use envoy_types::pb::google::protobuf::Struct;
 use envoy_types::pb::google::protobuf::value::Kind;
+use tonic::Code as Grpc;
 
 use crate::support::grpc::{Code, Rls, descriptor, request};
 use crate::support::process::Plan;

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use ::store::breaker::BreakerState;
+use ::store::clock::monotonic;
+use ::store::redis::{RedisOptions, RedisStore};
+use engine::{Cost, Store, StoreError};
 use futures_util::future::join_all;
-use ratelimitd::clock::monotonic;
-use ratelimitd::engine::{Cost, Store, StoreError};
-use ratelimitd::store::breaker::BreakerState;
-use ratelimitd::store::redis::{RedisOptions, RedisStore};
 
 use crate::redis::{kernels, one_charge, patient_options, store};
 use crate::support::redis::Redis;

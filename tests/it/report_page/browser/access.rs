@@ -1,6 +1,6 @@
 //! The page for a screen reader, for the keyboard, and on paper.
 
-use ratelimitd::simulate::page;
+use ::simulate::page;
 use serde_json::{Value, json};
 
 use super::report;

@@ -5,10 +5,10 @@ mod access;
 use std::process::Command;
 use std::sync::OnceLock;
 
+use ::simulate::page;
+use ::simulate::report::{Report, WhatIfPoint, share_ppm};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ratelimitd::simulate::page;
-use ratelimitd::simulate::report::{Report, WhatIfPoint, share_ppm};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

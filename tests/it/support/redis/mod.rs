@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use ratelimitd::store::redis::RedisUrl;
+use ::store::redis::RedisUrl;
 use redis::{Client, Commands, FromRedisValue, InfoDict, RedisResult};
 use tempfile::TempDir;
 

@@ -7,6 +7,7 @@ mod crowds;
 mod foreign;
 mod raw_frames;
 
+use engine::{Caller, Charges, Defaults, DomainSpec, Outcomes, StoreError, ValueHashing};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
 };
@@ -15,12 +16,11 @@ use envoy_types::pb::envoy::service::ratelimit::v3::{
 };
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use store::clock::ManualClock;
 use tokio::io::DuplexStream;
 use tonic::Status;
 
 use super::*;
-use crate::clock::ManualClock;
-use crate::engine::{Caller, Charges, Defaults, DomainSpec, Outcomes, StoreError, ValueHashing};
 use crate::telemetry::traces::SpannedCall;
 use crate::transport::grpc::call_head::MAX_HEADER_LIST_BYTES;
 use crate::transport::grpc::encoded_answer::EncodedAnswer;

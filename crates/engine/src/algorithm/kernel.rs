@@ -1,0 +1,258 @@
+//! One type for all kernels. A charge carries a [`Kernel`]: the memory store runs it, Redis runs its Lua version.
+//!
+//! Every `match` names every kernel, so the compiler finds each place that a new kernel concerns.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use super::attempt::Attempt;
+use super::blocked::Blocked;
+use super::fixed_window::FixedWindow;
+use super::gcra::Gcra;
+use super::interval_bucket::IntervalBucket;
+use super::report::{Report, RetryAfter, Verdict};
+use super::sliding_log::SlidingLog;
+use super::sliding_window::SlidingWindow;
+use super::state::{Facts, State};
+use crate::cost::Cost;
+
+/// Reports a counter of another kernel than its limit's, which never occurs.
+const UNKNOWN: Blocked = Blocked::new(1);
+
+/// An algorithm with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// Epoch-aligned windows.
+    FixedWindow(FixedWindow),
+    /// Two-bucket counter.
+    SlidingWindow(SlidingWindow),
+    /// Exact log.
+    SlidingLog(SlidingLog),
+    /// GCRA, continuous token bucket, leaky bucket.
+    Gcra(Gcra),
+    /// Token bucket that refills once per interval.
+    IntervalBucket(IntervalBucket),
+    /// A limit of 0.
+    Blocked(Blocked),
+}
+
+impl Kernel {
+    /// Whether the cost fits. Changes nothing. `None` is an unused counter.
+    #[must_use]
+    pub fn verdict(&self, state: Option<&State>, attempt: Attempt) -> Verdict {
+        let Attempt { now_us, cost } = attempt;
+        if cost.is_refund() {
+            return Verdict::Fits;
+        }
+        let needed = cost.needed();
+        let fits = match self {
+            Self::FixedWindow(k) => k.fits(k.advanced_to(state.and_then(State::window), now_us), needed),
+            Self::SlidingWindow(k) => {
+                k.fits(k.advanced_to(state.and_then(State::buckets), now_us), now_us, needed)
+            }
+            Self::SlidingLog(k) => k.fits(state.and_then(State::log), now_us, needed),
+            Self::Gcra(k) => k.fits(state.and_then(State::tat).unwrap_or_default(), now_us, needed),
+            Self::IntervalBucket(k) => k.fits(k.advanced_to(state.and_then(State::tokens), now_us), needed),
+            Self::Blocked(_) => false,
+        };
+        if fits { Verdict::Fits } else { Verdict::Over }
+    }
+
+    /// The counter after the cost is recorded; `None` for a kernel without a counter.
+    #[must_use]
+    pub fn recorded(&self, state: Option<State>, attempt: Attempt) -> Option<State> {
+        let Attempt { now_us, cost } = attempt;
+        let old = state.as_ref();
+        Some(match self {
+            Self::FixedWindow(k) => {
+                State::Window(k.record(k.advanced_to(old.and_then(State::window), now_us), cost))
+            }
+            Self::SlidingWindow(k) => {
+                State::Buckets(k.record(k.advanced_to(old.and_then(State::buckets), now_us), cost))
+            }
+            Self::SlidingLog(k) => {
+                State::Log(k.record(state.and_then(State::into_log).unwrap_or_default(), attempt))
+            }
+            Self::Gcra(k) => State::Tat(k.record(old.and_then(State::tat).unwrap_or_default(), attempt)),
+            Self::IntervalBucket(k) => {
+                State::Tokens(k.record(k.advanced_to(old.and_then(State::tokens), now_us), cost))
+            }
+            Self::Blocked(_) => return None,
+        })
+    }
+
+    /// What a report needs of the state.
+    #[must_use]
+    pub fn facts(&self, state: Option<&State>, attempt: Attempt) -> Facts {
+        let now_us = attempt.now_us;
+        match self {
+            Self::FixedWindow(k) => Facts::Window(k.advanced_to(state.and_then(State::window), now_us)),
+            Self::SlidingWindow(k) => Facts::Buckets(k.advanced_to(state.and_then(State::buckets), now_us)),
+            Self::SlidingLog(k) => Facts::Log(k.facts(state.and_then(State::log), attempt)),
+            Self::Gcra(_) => Facts::Tat(state.and_then(State::tat).unwrap_or_default()),
+            Self::IntervalBucket(k) => Facts::Tokens(k.advanced_to(state.and_then(State::tokens), now_us)),
+            Self::Blocked(_) => Facts::Nothing,
+        }
+    }
+
+    /// The report of a decision. `facts` are this kernel's, after the decision; those of another kernel report as
+    /// blocked.
+    #[must_use]
+    pub fn report(&self, facts: &Facts, attempt: Attempt, verdict: Verdict) -> Report {
+        let blocked = || UNKNOWN.report(attempt, verdict);
+        match self {
+            Self::FixedWindow(k) => facts.window().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::SlidingWindow(k) => facts.buckets().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::SlidingLog(k) => facts.log().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::Gcra(k) => facts.tat().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::IntervalBucket(k) => facts.tokens().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::Blocked(k) => k.report(attempt, verdict),
+        }
+    }
+
+    /// The facts at a later time if the counter is not used until then; `None` if the facts do not determine it. The
+    /// facts of a log stay those of the cost that they were made for ([`Kernel::facts_depend_on_cost`]).
+    #[must_use]
+    pub fn facts_later(&self, facts: &Facts, now_us: u64) -> Option<Facts> {
+        match self {
+            Self::FixedWindow(k) => {
+                facts.window().map(|state| Facts::Window(k.advanced_to(Some(state), now_us)))
+            }
+            Self::SlidingWindow(k) => {
+                facts.buckets().map(|state| Facts::Buckets(k.advanced_to(Some(state), now_us)))
+            }
+            Self::SlidingLog(k) => {
+                facts.log().filter(|log| k.is_unchanged_until(*log, now_us)).map(Facts::Log)
+            }
+            Self::Gcra(_) => facts.tat().map(Facts::Tat),
+            Self::IntervalBucket(k) => {
+                facts.tokens().map(|state| Facts::Tokens(k.advanced_to(Some(state), now_us)))
+            }
+            Self::Blocked(_) => (*facts == Facts::Nothing).then_some(Facts::Nothing),
+        }
+    }
+
+    /// Whether facts made for one cost say nothing about another cost.
+    #[must_use]
+    pub fn facts_depend_on_cost(&self) -> bool {
+        match self {
+            Self::SlidingLog(_) => true,
+            Self::FixedWindow(_)
+            | Self::SlidingWindow(_)
+            | Self::Gcra(_)
+            | Self::IntervalBucket(_)
+            | Self::Blocked(_) => false,
+        }
+    }
+
+    /// Whether a cost that is denied, and recorded, changes no later decision, also if units are given back. Only a
+    /// fixed window can be so: its end discards the debt.
+    #[must_use]
+    pub fn is_unchanged_by(&self, facts: &Facts, cost: Cost) -> bool {
+        match self {
+            Self::FixedWindow(k) => facts.window().is_some_and(|state| k.is_unchanged_by(state, cost)),
+            Self::SlidingWindow(_)
+            | Self::SlidingLog(_)
+            | Self::Gcra(_)
+            | Self::IntervalBucket(_)
+            | Self::Blocked(_) => false,
+        }
+    }
+
+    /// How long to wait until the cost fits, by these facts.
+    #[must_use]
+    pub fn wait(&self, facts: &Facts, attempt: Attempt) -> RetryAfter {
+        let report = self.report(facts, attempt, Verdict::Fits);
+        // Of the costs that need no free unit, only a refund fits a counter with debt.
+        let is_in_debt = report.over_by > 0 && !attempt.cost.is_refund();
+        if attempt.cost.needed() <= report.remaining && !is_in_debt {
+            return RetryAfter::Now;
+        }
+        self.report(facts, attempt, Verdict::Over).retry_after
+    }
+
+    /// The instant (microseconds since the epoch) from which on the counter equals an unused one: not after now if
+    /// nothing is used.
+    #[must_use]
+    pub fn unused_from_us(&self, state: &State) -> u64 {
+        let unused_from_us = match self {
+            Self::FixedWindow(k) => state.window().map(|state| k.unused_from_us(state)),
+            Self::SlidingWindow(k) => state.buckets().map(|state| k.unused_from_us(state)),
+            Self::SlidingLog(k) => state.log().map(|log| k.unused_from_us(log)),
+            Self::Gcra(_) => state.tat().map(|tat| tat.unused_from_us()),
+            Self::IntervalBucket(k) => state.tokens().map(|state| k.unused_from_us(state)),
+            Self::Blocked(_) => None,
+        };
+        unused_from_us.unwrap_or(0)
+    }
+
+    /// The limit of one of `instances` that count separately: limit, burst and refill divided and rounded up, so that
+    /// none becomes 0. Together the instances may admit up to one unit each more than the whole limit.
+    #[must_use]
+    pub fn share_of(&self, instances: NonZeroU32) -> Self {
+        let share = |whole: u64| whole.div_ceil(u64::from(instances.get()));
+        match self {
+            Self::FixedWindow(k) => Self::FixedWindow(k.scaled(share)),
+            Self::SlidingWindow(k) => Self::SlidingWindow(k.scaled(share)),
+            Self::SlidingLog(k) => Self::SlidingLog(k.scaled(share)),
+            Self::Gcra(k) => Self::Gcra(k.scaled(share)),
+            Self::IntervalBucket(k) => Self::IntervalBucket(k.scaled(share)),
+            Self::Blocked(k) => Self::Blocked(*k),
+        }
+    }
+
+    /// Whether the kernel has a counter, and so a key in the store. A blocked limit is decided without one.
+    #[must_use]
+    pub fn has_counter(&self) -> bool {
+        match self {
+            Self::FixedWindow(_)
+            | Self::SlidingWindow(_)
+            | Self::SlidingLog(_)
+            | Self::Gcra(_)
+            | Self::IntervalBucket(_) => true,
+            Self::Blocked(_) => false,
+        }
+    }
+
+    /// The period of the limit in microseconds; `None` for a kernel without a counter.
+    #[must_use]
+    pub fn period_us(&self) -> Option<u64> {
+        match self {
+            Self::FixedWindow(k) => Some(k.window_us()),
+            Self::SlidingWindow(k) => Some(k.window_us()),
+            Self::SlidingLog(k) => Some(k.window_us()),
+            Self::Gcra(k) => Some(k.period_us()),
+            Self::IntervalBucket(k) => Some(k.interval_us()),
+            Self::Blocked(_) => None,
+        }
+    }
+
+    /// The largest cost that can ever fit. For the kernel of a limit this is
+    /// [`LimitSpec::capacity`](crate::LimitSpec::capacity), except that a blocked limit has 0.
+    #[must_use]
+    pub fn max_cost(&self) -> u64 {
+        match self {
+            Self::FixedWindow(k) => k.limit(),
+            Self::SlidingWindow(k) => k.limit(),
+            Self::SlidingLog(k) => k.limit(),
+            Self::Gcra(k) => k.burst(),
+            Self::IntervalBucket(k) => k.capacity(),
+            Self::Blocked(_) => 0,
+        }
+    }
+}
+
+/// The fingerprint: kernel and parameters. It is part of the counter's key, so that no kernel reads a state that was
+/// recorded with other parameters.
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FixedWindow(k) => k.fmt(f),
+            Self::SlidingWindow(k) => k.fmt(f),
+            Self::SlidingLog(k) => k.fmt(f),
+            Self::Gcra(k) => k.fmt(f),
+            Self::IntervalBucket(k) => k.fmt(f),
+            Self::Blocked(k) => k.fmt(f),
+        }
+    }
+}

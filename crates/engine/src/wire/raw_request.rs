@@ -1,0 +1,261 @@
+//! A request as it arrives, by gRPC or as JSON, and its validation: the only place that checks a request before the
+//! limiter gets it.
+
+use serde::Deserialize;
+
+use super::json::{
+    default_if_null, entries, objects, optional_number, optional_object, text, unit, unsigned_number,
+};
+use super::{DescriptorError, RequestError, request_unit};
+use crate::{Caller, Descriptor, Entry, LimitOverride, Period, Request};
+
+/// How large a request may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    pub max_descriptors: usize,
+    /// Per descriptor.
+    pub max_entries: usize,
+    /// Of the domain, of each key and of each value.
+    pub max_value_bytes: usize,
+}
+
+/// `envoy.service.ratelimit.v3.RateLimitRequest`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct RawRequest {
+    #[serde(deserialize_with = "text")]
+    pub domain: String,
+    #[serde(deserialize_with = "objects")]
+    pub descriptors: Vec<RawDescriptor>,
+    /// 0 means 1.
+    #[serde(deserialize_with = "unsigned_number", alias = "hits_addend")]
+    pub hits_addend: u32,
+}
+
+/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct RawDescriptor {
+    #[serde(deserialize_with = "entries")]
+    pub entries: Vec<Entry>,
+    #[serde(deserialize_with = "optional_object")]
+    pub limit: Option<RawLimit>,
+    #[serde(deserialize_with = "optional_number", alias = "hits_addend")]
+    pub hits_addend: Option<u64>,
+    #[serde(deserialize_with = "default_if_null", alias = "is_negative_hits")]
+    pub is_negative_hits: bool,
+}
+
+/// `RateLimitOverride` of a descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct RawLimit {
+    #[serde(deserialize_with = "unsigned_number", alias = "requests_per_unit")]
+    pub requests_per_unit: u32,
+    /// A number of `envoy.type.v3.RateLimitUnit`, defined or not.
+    #[serde(deserialize_with = "unit")]
+    pub unit: i32,
+    #[serde(deserialize_with = "optional_number", alias = "unit_multiplier")]
+    pub unit_multiplier: Option<u32>,
+}
+
+impl RawRequest {
+    /// Returns the request, of no known caller, if it is complete and within `bounds`. Limits of descriptors are
+    /// checked first, because only their conversion can fail.
+    ///
+    /// # Errors
+    /// [`RequestError`] for the first mistake.
+    pub fn validate(self, bounds: &Bounds) -> Result<Request, RequestError> {
+        // Before the conversion: a message may hold a hundred thousand empty descriptors.
+        bounds.check_count(self.descriptors.len())?;
+        let indexed = self.descriptors.into_iter().enumerate();
+        let descriptors = indexed
+            .map(|(index, raw)| Descriptor::try_from(raw).map_err(|cause| cause.at(index)))
+            .collect::<Result<_, _>>()?;
+        let (domain, hits_addend, caller) = (self.domain, self.hits_addend, Caller::default());
+        let request = Request { domain, hits_addend, descriptors, caller };
+        bounds.check(&request)?;
+        Ok(request)
+    }
+}
+
+impl TryFrom<RawDescriptor> for Descriptor {
+    type Error = DescriptorError;
+
+    fn try_from(raw: RawDescriptor) -> Result<Self, DescriptorError> {
+        Ok(Self {
+            entries: raw.entries,
+            limit: raw.limit.map(LimitOverride::try_from).transpose()?,
+            hits: raw.hits_addend,
+            is_refund: raw.is_negative_hits,
+        })
+    }
+}
+
+impl TryFrom<RawLimit> for LimitOverride {
+    type Error = DescriptorError;
+
+    fn try_from(raw: RawLimit) -> Result<Self, DescriptorError> {
+        let unit = request_unit(raw.unit).ok_or(DescriptorError::UndefinedUnit(raw.unit))?;
+        let multiplier = raw.unit_multiplier.unwrap_or(1);
+        if multiplier == 0 {
+            return Err(DescriptorError::ZeroMultiplier);
+        }
+        Ok(Self {
+            requests_per_unit: raw.requests_per_unit,
+            period: Period::new(unit, multiplier).ok_or(DescriptorError::LongPeriod)?,
+        })
+    }
+}
+
+impl Bounds {
+    /// The size limit of a message in any wire format: 64 values of 64 KiB, as much as envoyproxy/ratelimit takes. A
+    /// client may choose the value of a header (in Envoy 60 KiB, all headers together), and a request may repeat it.
+    #[must_use]
+    pub fn max_message_bytes(&self) -> usize {
+        self.max_value_bytes.saturating_mul(4).max(4 * 1024 * 1024)
+    }
+
+    /// The most fields of a message in any wire format, list elements included: twice what a request within the other
+    /// bounds has, so that a later version of the protocol may add some.
+    #[must_use]
+    pub fn max_fields(&self) -> usize {
+        // Key, value and the entry itself.
+        let entries = 3 * self.max_entries;
+        // The descriptor itself, its hits as a number in a message, and a limit with three numbers, one in a message.
+        let descriptor = 1 + 1 + 2 + 5;
+        2 * (2 + self.max_descriptors * (descriptor + entries))
+    }
+
+    fn check(&self, request: &Request) -> Result<(), RequestError> {
+        let (bytes, max) = (request.domain.len(), self.max_value_bytes);
+        if bytes == 0 {
+            return Err(RequestError::EmptyDomain);
+        }
+        if bytes > max {
+            return Err(RequestError::LongDomain { bytes, max });
+        }
+        if request.descriptors.is_empty() {
+            return Err(RequestError::NoDescriptors);
+        }
+        for (index, descriptor) in request.descriptors.iter().enumerate() {
+            self.check_descriptor(descriptor).map_err(|cause| cause.at(index))?;
+        }
+        Ok(())
+    }
+
+    fn check_count(&self, count: usize) -> Result<(), RequestError> {
+        let max = self.max_descriptors;
+        if count > max { Err(RequestError::ManyDescriptors { count, max }) } else { Ok(()) }
+    }
+
+    fn check_descriptor(&self, descriptor: &Descriptor) -> Result<(), DescriptorError> {
+        let (count, max) = (descriptor.entries.len(), self.max_entries);
+        if count > max {
+            return Err(DescriptorError::ManyEntries { count, max });
+        }
+        for (index, entry) in descriptor.entries.iter().enumerate() {
+            self.check_text(index, "key", &entry.key)?;
+            self.check_text(index, "value", &entry.value)?;
+        }
+        Ok(())
+    }
+
+    fn check_text(&self, index: usize, part: &'static str, text: &str) -> Result<(), DescriptorError> {
+        let (bytes, max) = (text.len(), self.max_value_bytes);
+        if bytes <= max {
+            return Ok(());
+        }
+        Err(DescriptorError::LongText { index, part, bytes, max })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { max_descriptors: 2, max_entries: 2, max_value_bytes: 4 };
+
+    fn raw_request(domain: &str, descriptors: &[&[(&str, &str)]]) -> RawRequest {
+        let entry = |&(key, value): &(&str, &str)| Entry { key: key.to_owned(), value: value.to_owned() };
+        let descriptor = |entries: &&[(&str, &str)]| RawDescriptor {
+            entries: entries.iter().map(entry).collect(),
+            ..RawDescriptor::default()
+        };
+        RawRequest {
+            domain: domain.to_owned(),
+            hits_addend: 0,
+            descriptors: descriptors.iter().map(descriptor).collect(),
+        }
+    }
+
+    #[test]
+    fn each_mistake_is_named_with_its_place() {
+        let pair = ("k", "v");
+        let table: Vec<(RawRequest, &str)> = vec![
+            (raw_request("", &[&[pair]]), "rate limit domain must not be empty"),
+            (raw_request("abcde", &[&[pair]]), "rate limit domain has 5 bytes, more than the 4 allowed"),
+            (raw_request("d", &[]), "rate limit descriptor list must not be empty"),
+            (raw_request("d", &[&[pair], &[pair], &[pair]]), "3 descriptors, more than the 2 allowed"),
+            (raw_request("d", &[&[pair, pair, pair]]), "descriptor 0: 3 entries, more than the 2 allowed"),
+            (
+                raw_request("d", &[&[("k", "12345")]]),
+                "descriptor 0: entry 0: 5 bytes in the value, more than the 4 allowed",
+            ),
+            (
+                raw_request("d", &[&[("12345", "")]]),
+                "descriptor 0: entry 0: 5 bytes in the key, more than the 4 allowed",
+            ),
+        ];
+        for (raw, message) in table {
+            let error = raw.validate(&BOUNDS).expect_err(message);
+            assert_eq!(error.to_string(), message);
+        }
+    }
+
+    #[test]
+    fn a_request_at_the_bounds_is_valid_and_unchanged() {
+        let full = raw_request("1234", &[&[("abcd", "1234"), ("k", "")], &[("k", "v")]]);
+        let request = full.validate(&BOUNDS).expect("within bounds");
+        let pairs = |descriptor: &Descriptor| {
+            let entries = descriptor.entries.iter();
+            entries.map(|entry| format!("{}={}", entry.key, entry.value)).collect::<Vec<_>>()
+        };
+        let descriptors: Vec<_> = request.descriptors.iter().map(pairs).collect();
+        assert_eq!(request.domain, "1234");
+        assert_eq!(descriptors, [vec!["abcd=1234", "k="], vec!["k=v"]]);
+    }
+
+    #[test]
+    fn descriptors_without_entries_and_empty_keys_are_valid() {
+        let request = raw_request("d", &[&[], &[("", "v")]]).validate(&BOUNDS).expect("valid");
+        let entries: Vec<_> = request.descriptors.iter().map(|descriptor| descriptor.entries.len()).collect();
+        assert_eq!(entries, [0, 1]);
+    }
+
+    #[test]
+    fn a_mistake_in_a_limit_comes_before_all_others() {
+        let limit = Some(RawLimit { requests_per_unit: 1, unit: 99, unit_multiplier: None });
+        let descriptors = vec![RawDescriptor::default(), RawDescriptor { limit, ..RawDescriptor::default() }];
+        let raw = RawRequest { descriptors, ..RawRequest::default() };
+        let error = raw.validate(&BOUNDS).expect_err("an undefined unit");
+        assert_eq!(error.to_string(), "descriptor 1: the limit's unit 99 is not defined");
+    }
+
+    #[test]
+    fn a_limit_in_a_request_needs_a_period() {
+        let raw = |unit, unit_multiplier| RawLimit { requests_per_unit: 0, unit, unit_multiplier };
+        let period = |raw| LimitOverride::try_from(raw).map(|limit| limit.period.seconds());
+        // Unit, multiplier, seconds or the reason.
+        assert_eq!(period(raw(1, None)), Ok(1));
+        assert_eq!(period(raw(2, Some(10))), Ok(600));
+        assert_eq!(period(raw(6, Some(1))), Ok(365 * 86_400));
+        assert_eq!(period(raw(0, None)), Err(DescriptorError::UndefinedUnit(0)));
+        assert_eq!(period(raw(7, None)), Ok(7 * 86_400));
+        assert_eq!(period(raw(8, None)), Err(DescriptorError::UndefinedUnit(8)));
+        assert_eq!(period(raw(-1, None)), Err(DescriptorError::UndefinedUnit(-1)));
+        assert_eq!(period(raw(1, Some(0))), Err(DescriptorError::ZeroMultiplier));
+        assert_eq!(period(raw(6, Some(2))), Err(DescriptorError::LongPeriod));
+        assert_eq!(period(raw(6, Some(u32::MAX))), Err(DescriptorError::LongPeriod));
+    }
+}

@@ -1,0 +1,236 @@
+//! Checks that compare descriptors with each other: repeated nodes, unreachable nodes, names of limits.
+
+use std::collections::{HashMap, HashSet};
+
+use engine::{NodeSpec, Pattern};
+
+use super::credentials::{is_like_credential, without_value};
+use super::nested_pieces::{MAX_NESTED_PIECES, too_deep};
+use super::problem::{Location, Problem, ProblemCollector};
+use super::read::{DomainDraft, LimitDraft, NodeDraft};
+
+/// A node is compared with at most this many wildcards of its level. That is enough for files written by hand, and
+/// keeps the check linear for generated files.
+const MAX_WILDCARDS_COMPARED: usize = 256;
+
+/// The paths of a domain's descriptors together. Each rule keeps its path as its name, and every path repeats the
+/// domain and the levels above it, so that a file of a few MiB could have gigabytes of names.
+const MAX_PATH_BYTES: usize = 32 << 20;
+
+const CREDENTIAL_REASON: &str = "the value looks like a credential, and values of rules are public: in metrics, on the \
+    admin pages and in counter keys; let the caller send the name of the client instead, or set secret: true";
+
+/// Replaces a `*`, as an example of any text: a noncharacter of Unicode, which no real pattern contains.
+const ANY_TEXT: &str = "\u{10FFFF}";
+
+/// Reports the problems of a domain as a whole.
+pub(super) fn check_domain(domain: &DomainDraft, problems: &mut ProblemCollector) {
+    let mut secret_keys = HashSet::new();
+    collect_secret_keys(&domain.nodes, &mut secret_keys);
+    let mut check = LevelCheck { problems, secret_keys, path_bytes: 0 };
+    if check.check_level(&domain.nodes, &domain.name).is_ok() {
+        check_names(domain, problems);
+    }
+}
+
+fn collect_secret_keys<'n>(nodes: &'n [NodeDraft], keys: &mut HashSet<&'n str>) {
+    for node in nodes {
+        if node.spec.secret {
+            keys.insert(node.spec.key.as_str());
+        }
+        collect_secret_keys(&node.nodes, keys);
+    }
+}
+
+struct LevelCheck<'p, 'n> {
+    problems: &'p mut ProblemCollector,
+    /// Keys whose values no problem may quote.
+    secret_keys: HashSet<&'n str>,
+    /// The paths of the nodes that were checked.
+    path_bytes: usize,
+}
+
+/// The paths are too long together: reported, and not checked further.
+struct LongPaths;
+
+impl LevelCheck<'_, '_> {
+    fn check_level(&mut self, nodes: &[NodeDraft], path: &str) -> Result<(), LongPaths> {
+        let mut firsts: HashMap<String, &Location> = HashMap::new();
+        let wildcards = Wildcards::of_level(nodes);
+        for (index, node) in nodes.iter().enumerate() {
+            let composite = node.spec.composite();
+            self.add_path(path.len() + composite.len(), &node.location)?;
+            let path = format!("{path}.{}", self.shown_composite(&node.spec));
+            if let Some(first) = firsts.get(&composite) {
+                let reason = format!("duplicate descriptor composite key '{path}', first on {first}");
+                self.problems.push(Problem::error(node.location.clone(), reason));
+            } else if let Some(reason) = wildcards.unreachable_reason(index, node, &composite) {
+                self.problems.push(Problem::warning(node.location.clone(), reason));
+            }
+            if has_no_effect(node, &composite) {
+                let reason = "this descriptor does nothing: it has no value, no limit and no descriptors";
+                self.problems.push(Problem::warning(node.location.clone(), reason));
+            }
+            let NodeSpec { key, value, .. } = &node.spec;
+            if is_like_credential(key, value) && !self.secret_keys.contains(key.as_str()) {
+                self.problems.push(Problem::warning(node.location.clone(), CREDENTIAL_REASON));
+            }
+            if let Some(problem) = same_label(&node.limits) {
+                self.problems.push(problem);
+            }
+            firsts.entry(composite).or_insert(&node.location);
+            self.check_level(&node.nodes, &path)?;
+        }
+        self.check_pieces(nodes);
+        Ok(())
+    }
+
+    fn shown_composite(&self, spec: &NodeSpec) -> String {
+        let is_value = !spec.value.is_empty() && !spec.value.contains('*');
+        let is_secret = is_value && self.secret_keys.contains(spec.key.as_str());
+        if is_secret { without_value(spec) } else { spec.composite() }
+    }
+
+    fn check_pieces(&mut self, nodes: &[NodeDraft]) {
+        let patterns = nodes.iter().enumerate();
+        let patterns =
+            patterns.filter_map(|(index, node)| Some((index, Pattern::new(&node.spec.composite())?)));
+        let patterns: Vec<_> = patterns.collect();
+        if let Some(index) = too_deep(patterns.iter().map(|(index, pattern)| (*index, pattern))) {
+            let reason = format!(
+                "a part of this wildcard between two stars ends with {MAX_NESTED_PIECES} or more such parts of this \
+                 wildcard and of others beside it: matching would take too long"
+            );
+            self.problems.push(Problem::error(nodes[index].location.clone(), reason));
+        }
+    }
+
+    fn add_path(&mut self, bytes: usize, location: &Location) -> Result<(), LongPaths> {
+        self.path_bytes = self.path_bytes.saturating_add(bytes);
+        if self.path_bytes <= MAX_PATH_BYTES {
+            return Ok(());
+        }
+        let reason = format!(
+            "the paths of the descriptors, such as domain.key_value.key_value, have more than {MAX_PATH_BYTES} bytes \
+             together; shorten the domain, or the keys and values of upper levels"
+        );
+        self.problems.push(Problem::error(location.clone(), reason));
+        Err(LongPaths)
+    }
+}
+
+/// Whether the node can be removed without effect. A node with a value, or with a star in its key, exempts the entries
+/// that it matches; a secret node says that the values of its key are secret.
+fn has_no_effect(node: &NodeDraft, composite: &str) -> bool {
+    let is_empty = node.spec.value.is_empty() && !node.names_limits && node.nodes.is_empty();
+    is_empty && !node.spec.secret && !composite.contains('*') && !node.has_errors
+}
+
+/// Limits without a name are labelled with the path of their rule, so two of them in one rule have the same label.
+fn same_label(limits: &[LimitDraft]) -> Option<Problem> {
+    let mut unnamed = limits.iter().filter(|limit| limit.spec.name.is_none() && !limit.spec.unlimited);
+    let (first, second) = (unnamed.next()?, unnamed.next()?);
+    let reason = format!(
+        "this limit and the one on {} have no name, so they share one metric; give each a name",
+        first.location
+    );
+    Some(Problem::warning(second.location.clone(), reason))
+}
+
+/// The wildcards of one level, in order.
+struct Wildcards<'n>(Vec<Wildcard<'n>>);
+
+struct Wildcard<'n> {
+    /// The index of its node in the level.
+    index: usize,
+    pattern: Pattern,
+    location: &'n Location,
+}
+
+impl<'n> Wildcards<'n> {
+    fn of_level(nodes: &'n [NodeDraft]) -> Self {
+        let wildcards = nodes.iter().enumerate().filter_map(|(index, node)| {
+            let pattern = Pattern::new(&node.spec.composite())?;
+            Some(Wildcard { index, pattern, location: &node.location })
+        });
+        Self(wildcards.take(MAX_WILDCARDS_COMPARED).collect())
+    }
+
+    /// Why no entry can reach the node. An exact node is always reachable. A wildcard is unreachable if an earlier one
+    /// covers it; a key without a value is unreachable if any wildcard covers all its values.
+    fn unreachable_reason(&self, index: usize, node: &NodeDraft, composite: &str) -> Option<String> {
+        let (all_texts, before) = if composite.contains('*') {
+            (composite.replace('*', ANY_TEXT), index)
+        } else if node.spec.value.is_empty() {
+            (format!("{}_{ANY_TEXT}", node.spec.key), usize::MAX)
+        } else {
+            return None;
+        };
+        let covering = self
+            .0
+            .iter()
+            .take_while(|wildcard| wildcard.index < before)
+            .find(|wildcard| wildcard.pattern.matches(&all_texts))?;
+        Some(format!(
+            "never matches: wildcard '{}' on {} is tried before it and covers it",
+            covering.pattern.text(),
+            covering.location
+        ))
+    }
+}
+
+fn check_names(domain: &DomainDraft, problems: &mut ProblemCollector) {
+    let mut limits = Vec::new();
+    collect_limits(&domain.nodes, &mut limits);
+    let mut firsts: HashMap<&str, &Location> = HashMap::new();
+    for limit in &limits {
+        let Some(name) = limit.spec.name.as_deref() else {
+            continue;
+        };
+        if let Some(first) = firsts.get(name) {
+            let reason = format!(
+                "limit name '{name}' is also used on {first}: metrics and replaces do not distinguish the two limits"
+            );
+            problems.push(Problem::warning(limit.location.clone(), reason));
+        }
+        firsts.entry(name).or_insert(&limit.location);
+    }
+    for limit in &limits {
+        for name in limit.spec.replaces.iter().filter(|name| !firsts.contains_key(name.as_str())) {
+            let reason = format!("replaces '{name}', but no limit of domain '{}' has that name", domain.name);
+            problems.push(Problem::warning(limit.location.clone(), reason));
+        }
+    }
+}
+
+fn collect_limits<'n>(nodes: &'n [NodeDraft], limits: &mut Vec<&'n LimitDraft>) {
+    for node in nodes {
+        limits.extend(&node.limits);
+        collect_limits(&node.nodes, limits);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_covers_another_when_it_matches_it_with_any_text_for_stars() {
+        let table = [
+            // pattern, other, covers
+            ("k_*", "k_a*", true),
+            ("k_a*", "k_*", false),
+            ("k_*", "k_*b", true),
+            ("k_a*b", "k_ab*b", true),
+            ("k_a*", "k_a*b*c", true),
+            ("k_a*c", "k_a*b", false),
+            ("k_*", "k_**", true),
+            ("k_**", "k_*", true), // both cover the same texts
+            ("*", "k_*", true),
+        ];
+        for (pattern, other, covers) in table {
+            let compiled = Pattern::new(pattern).expect("has a star");
+            assert_eq!(compiled.matches(&other.replace('*', ANY_TEXT)), covers, "{pattern} over {other}");
+        }
+    }
+}

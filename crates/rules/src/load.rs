@@ -1,0 +1,306 @@
+//! Turns the bytes of rule files into compiled rules, or into the list of all their problems.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use engine::{Defaults, DomainSpec, LimitId, RuleSet, ValueHashing};
+
+use super::encoding::{NotText, decode};
+use super::likeness::looks_like_rules;
+use super::lint;
+use super::own_thread::on_own_thread;
+use super::problem::{Location, Problem, ProblemCollector, Problems};
+use super::read::{DomainDraft, ReadContext, read_document, read_resource};
+use super::resource::RuleResource;
+use super::source::{DirectoryOptions, Source, SourceFile, SourceFiles};
+use super::upgrade::{Upgrade, UpgradedLimit, apply};
+use crate::yaml;
+
+/// Settings that change the meaning of rule files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Whether several files may have the same domain. Their descriptors are then joined in the order of the files.
+    pub merge_domains: bool,
+    /// Defaults for limits that do not set a key.
+    pub defaults: Defaults,
+    /// Fields for limits that do not set them, or in place of those that they set.
+    pub upgrades: Vec<Upgrade>,
+    /// The key of the hashes of secret values.
+    pub hashing: ValueHashing,
+    /// Which files of a directory are read.
+    pub directory: DirectoryOptions,
+}
+
+/// Rules without errors.
+#[derive(Clone, Debug)]
+pub struct LoadedRules {
+    /// The compiled rules.
+    pub rules: RuleSet,
+    /// The input of the compilation, in the order of the files.
+    pub specs: Vec<DomainSpec>,
+    /// Probable mistakes in the files.
+    pub warnings: Problems,
+    /// The number of files with rules, or of resources.
+    pub files: usize,
+    /// The names of the files.
+    pub(super) names: Vec<Arc<str>>,
+    /// The domains of `specs` with their files or resources.
+    pub documents: Vec<DomainDocuments>,
+    pub upgrades: AppliedUpgrades,
+}
+
+/// What the table of upgrades has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AppliedUpgrades {
+    /// The number of rows.
+    pub rows: usize,
+    /// In the order of their ids.
+    pub limits: Vec<UpgradedLimit>,
+}
+
+impl AppliedUpgrades {
+    /// How a row has changed this limit.
+    #[must_use]
+    pub fn of_limit(&self, limit: LimitId) -> Option<&UpgradedLimit> {
+        let index = self.limits.binary_search_by_key(&limit, |upgraded| upgraded.limit).ok()?;
+        self.limits.get(index)
+    }
+}
+
+/// A domain, and the files or resources that have its rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainDocuments {
+    pub name: String,
+    pub documents: Vec<Arc<str>>,
+}
+
+impl LoadedRules {
+    /// The rules. Frees the rest: the specs alone need as much memory as the rules.
+    #[must_use]
+    pub fn into_rules(self) -> RuleSet {
+        self.rules
+    }
+}
+
+/// Loads the rules at `paths`: files, or directories with `*.yaml` and `*.yml` files.
+///
+/// # Errors
+/// All problems of all files, warnings included, if at least one is an error.
+pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<LoadedRules, Problems> {
+    compile(&Source::new(paths, options.directory).read_files(), &options, &[])
+}
+
+/// Loads the rules of one file that is read from `stream`; messages call it `name`.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_stream(name: &str, stream: impl Read, options: LoadOptions) -> Result<LoadedRules, Problems> {
+    compile(&SourceFiles::from_stream(name, stream), &options, &[])
+}
+
+/// Loads the rules of `resources`, one domain each, in the order of their names: a server may send them in any order,
+/// and the first of several wildcards counts.
+///
+/// # Errors
+/// All problems of all resources, if there is one.
+pub fn load_resources(
+    mut resources: Vec<RuleResource>,
+    options: &LoadOptions,
+) -> Result<LoadedRules, Problems> {
+    resources.sort_by(|a, b| a.name.cmp(&b.name));
+    let checked = on_own_thread(|| {
+        let names: Vec<Arc<str>> = resources.iter().map(|resource| Arc::clone(&resource.name)).collect();
+        let mut problems = ProblemCollector::default();
+        let mut drafts = Vec::with_capacity(resources.len());
+        for resource in resources {
+            let (draft, found) = read_resource(resource, options.defaults);
+            problems.append(found);
+            drafts.extend(draft);
+        }
+        check_drafts(
+            Drafts { domains: drafts, problems, listed: names.clone(), names },
+            options,
+            Warnings::Dropped,
+        )
+    })?;
+    compile_checked(checked, options)
+}
+
+/// `in_force`: the names of the files with the rules in force. Such a file must go on holding rules, whatever its name:
+/// otherwise a mistake in it would remove its limits without an error.
+pub(super) fn compile(
+    sources: &SourceFiles,
+    options: &LoadOptions,
+    in_force: &[Arc<str>],
+) -> Result<LoadedRules, Problems> {
+    // Apart from the rules, which stay: the trees of the files need many times their memory.
+    let checked =
+        on_own_thread(|| check_drafts(read_files(sources, options, in_force), options, Warnings::Kept))?;
+    compile_checked(checked, options)
+}
+
+fn compile_checked(checked: CheckedDrafts, options: &LoadOptions) -> Result<LoadedRules, Problems> {
+    let CheckedDrafts { specs, documents, upgrades, warnings, names } = checked;
+    let rules = RuleSet::compile(&specs, options.defaults, options.hashing).map_err(|error| {
+        // Only reached if the checks of the drafts miss an error that the compiler finds.
+        Problems::one_error(Location::file("rules".into()), error.to_string())
+    })?;
+    Ok(LoadedRules { rules, specs, warnings, files: names.len(), names, documents, upgrades })
+}
+
+/// Rules as read, from all files or resources.
+struct Drafts {
+    domains: Vec<DomainDraft>,
+    problems: ProblemCollector,
+    /// The names of all files or resources, in the order in which problems are listed.
+    listed: Vec<Arc<str>>,
+    /// Those with rules.
+    names: Vec<Arc<str>>,
+}
+
+/// Rules without errors, before they are compiled.
+struct CheckedDrafts {
+    specs: Vec<DomainSpec>,
+    documents: Vec<DomainDocuments>,
+    upgrades: AppliedUpgrades,
+    warnings: Problems,
+    /// The names of the files or resources with rules.
+    names: Vec<Arc<str>>,
+}
+
+impl DomainDocuments {
+    fn of_domain(domain: &DomainDraft) -> Self {
+        Self { name: domain.name.clone(), documents: domain.documents.clone() }
+    }
+}
+
+/// Whether probable mistakes are reported.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Warnings {
+    Kept,
+    /// A program wrote the rules: an operator could only change the program.
+    Dropped,
+}
+
+/// The drafts of all files, and the problems of reading them.
+fn read_files(sources: &SourceFiles, options: &LoadOptions, in_force: &[Arc<str>]) -> Drafts {
+    let mut problems = ProblemCollector::default();
+    sources.problems.iter().cloned().for_each(|problem| problems.push(problem));
+    let (rule_files, others): (Vec<_>, Vec<_>) = sources
+        .files
+        .iter()
+        .partition(|file| in_force.contains(&file.name) || holds_rules(file, options.directory));
+    for file in others {
+        let reason = match &file.bytes {
+            Ok(_) => "not read, because it does not look like rules (there is no domain or descriptors key)",
+            Err(reason) => reason.as_str(),
+        };
+        problems.push(Problem::warning(Location::file(Arc::clone(&file.name)), reason));
+    }
+    let domains = rule_files.iter().filter_map(|file| read_file(file, options, &mut problems)).collect();
+    let listed = sources.files.iter().map(|file| Arc::clone(&file.name)).collect();
+    let names = rule_files.iter().map(|file| Arc::clone(&file.name)).collect();
+    Drafts { domains, problems, listed, names }
+}
+
+/// Whether the file is to be read as rules, so that its mistakes are errors.
+fn holds_rules(file: &SourceFile, options: DirectoryOptions) -> bool {
+    match &file.bytes {
+        Ok(bytes) => file.is_rules || looks_like_rules(bytes),
+        // As envoyproxy/ratelimit, which leaves out a dangling link.
+        Err(_) => !options.any_name,
+    }
+}
+
+/// Compares the drafts with each other.
+fn check_drafts(
+    drafts: Drafts,
+    options: &LoadOptions,
+    warnings: Warnings,
+) -> Result<CheckedDrafts, Problems> {
+    let Drafts { domains, mut problems, listed, names } = drafts;
+    let mut domains = join_domains(domains, options.merge_domains, &mut problems);
+    domains.iter().for_each(|domain| lint::check_domain(domain, &mut problems));
+    if warnings == Warnings::Dropped {
+        problems.drop_warnings();
+    }
+    let rows = &options.upgrades;
+    let limits = apply(&mut domains, rows, options.defaults, &mut problems);
+    let problems = Problems::sorted(problems, &listed);
+    if problems.has_errors() {
+        return Err(problems);
+    }
+    let documents = domains.iter().map(DomainDocuments::of_domain).collect();
+    let specs = domains.into_iter().map(DomainDraft::into_spec).collect();
+    let upgrades = AppliedUpgrades { rows: rows.len(), limits };
+    Ok(CheckedDrafts { specs, documents, upgrades, warnings: problems, names })
+}
+
+fn read_file(
+    file: &SourceFile,
+    options: &LoadOptions,
+    problems: &mut ProblemCollector,
+) -> Option<DomainDraft> {
+    let mut fail = |location, reason: String| {
+        problems.push(Problem::error(location, reason));
+        None
+    };
+    let bytes = match &file.bytes {
+        Ok(bytes) => bytes,
+        Err(reason) => return fail(Location::file(Arc::clone(&file.name)), reason.clone()),
+    };
+    let text = match decode(bytes) {
+        Ok(text) => text,
+        Err(NotText { line, reason }) => {
+            let reason = format!("error loading config file: {reason}");
+            return fail(Location::line(Arc::clone(&file.name), line), reason);
+        }
+    };
+    let document = match yaml::parse(&text) {
+        Ok(document) => document,
+        Err(error) => {
+            let reason = format!("error loading config file: {}", error.reason);
+            return fail(Location::line(Arc::clone(&file.name), error.line), reason);
+        }
+    };
+    let context = ReadContext { defaults: options.defaults, hashing: options.hashing };
+    let (draft, found) = read_document(&file.name, &document, context);
+    problems.append(found);
+    draft
+}
+
+fn join_drafts(earlier: &mut DomainDraft, draft: DomainDraft, problems: &mut ProblemCollector) {
+    if let (Some(before), Some(now)) = (earlier.shard_by, draft.shard_by)
+        && before != now
+    {
+        let (name, first) = (&draft.name, &earlier.location);
+        let reason =
+            format!("shard_by of domain '{name}' is {}, but {} in {first}", now.name(), before.name());
+        problems.push(Problem::error(draft.location, reason));
+    }
+    earlier.shard_by = earlier.shard_by.or(draft.shard_by);
+    earlier.nodes.extend(draft.nodes);
+    earlier.documents.extend(draft.documents);
+}
+
+/// Joins the drafts of each domain. A domain in several files is an error unless `merge` is set.
+fn join_domains(drafts: Vec<DomainDraft>, merge: bool, problems: &mut ProblemCollector) -> Vec<DomainDraft> {
+    let mut domains: Vec<DomainDraft> = Vec::with_capacity(drafts.len());
+    let mut firsts: HashMap<String, usize> = HashMap::new();
+    for draft in drafts {
+        let first = *firsts.entry(draft.name.clone()).or_insert(domains.len());
+        match domains.get_mut(first) {
+            Some(earlier) if merge => join_drafts(earlier, draft, problems),
+            Some(earlier) => {
+                let (name, first) = (&draft.name, &earlier.location);
+                let reason = format!("duplicate domain '{name}' in config file, first on {first}");
+                problems.push(Problem::error(draft.location.clone(), reason));
+                domains.push(draft);
+            }
+            None => domains.push(draft),
+        }
+    }
+    domains
+}

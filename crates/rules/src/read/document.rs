@@ -1,0 +1,161 @@
+//! Reads the document of a rule file: the domain and its tree of descriptors.
+
+use std::sync::Arc;
+
+use engine::{Defaults, NodeSpec, RuleSpec, ShardBy, ValueHashing};
+
+use super::draft::{DomainDraft, NodeDraft};
+use super::fields::Fields;
+use super::file_report::{FileReport, Position};
+use super::limits::{has_limits, read_limits};
+use super::metadata::read_metadata;
+use crate::credentials::without_value;
+use crate::keys::Section;
+use crate::problem::ProblemCollector;
+use crate::yaml::{Document, Node};
+
+/// Settings that a document is read with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadContext {
+    pub defaults: Defaults,
+    pub hashing: ValueHashing,
+}
+
+/// Reads the first document of `file`. Returns `None` for a document without a domain, and every problem of the
+/// document in both cases.
+pub(crate) fn read_document(
+    file: &Arc<str>,
+    document: &Document,
+    context: ReadContext,
+) -> (Option<DomainDraft>, ProblemCollector) {
+    let mut report = FileReport::new(file);
+    let draft = read_domain(document, context, &mut report);
+    (draft, report.problems)
+}
+
+fn read_domain(document: &Document, context: ReadContext, report: &mut FileReport) -> Option<DomainDraft> {
+    if let Some(line) = document.second_line {
+        let reason = "only the first YAML document of a file is read; this one is ignored";
+        report.warn(&Position::document(line), reason);
+    }
+    let Some(root) = &document.root else {
+        report.error(&Position::document(1), NO_DOMAIN);
+        return None;
+    };
+    let fields = Fields::from_map(&root.into(), Section::File, Position::document(root.line), report);
+    let nodes = NodeReader { context, report }.read_level(&fields);
+    let name = required_text(&fields, "domain", NO_DOMAIN, report)?;
+    let location = report.location(&fields.position_of("domain"));
+    let documents = vec![Arc::clone(&location.file)];
+    Some(DomainDraft { location, name: name.to_owned(), shard_by: read_shard_by(&fields), nodes, documents })
+}
+
+fn read_shard_by(fields: &Fields<'_>) -> Option<ShardBy> {
+    fields.text("shard_by").and_then(ShardBy::parse)
+}
+
+pub(super) const NO_DOMAIN: &str = "config file cannot have empty domain";
+pub(super) const EMPTY_KEY: &str = "descriptor has empty key";
+const NO_HASH_KEY: &str = "a secret value needs a key for its hash: set secrets.key_file or secrets.key, to the same key \
+    for all instances";
+
+/// The text of a key that may not be missing or empty, else `reason` is reported.
+fn required_text<'n>(
+    fields: &Fields<'n>,
+    name: &str,
+    reason: &str,
+    report: &mut FileReport,
+) -> Option<&'n str> {
+    let text = fields.text(name).filter(|text| !text.is_empty());
+    if text.is_none() && !fields.may_be_misspelt(name) {
+        report.error(&fields.position_of(name), reason);
+    }
+    text
+}
+
+struct NodeReader<'r> {
+    context: ReadContext,
+    report: &'r mut FileReport,
+}
+
+impl NodeReader<'_> {
+    /// The `descriptors` of the document or of a descriptor. The bounded depth of the YAML tree bounds the recursion.
+    fn read_level(&mut self, parent: &Fields<'_>) -> Vec<NodeDraft> {
+        let maps = parent.list("descriptors");
+        let mut nodes = Vec::with_capacity(maps.size_hint().1.unwrap_or_default());
+        nodes.extend(maps.filter_map(|(node, at)| self.read_node(node, at)));
+        nodes
+    }
+
+    /// Whether a descriptor was reported and left out.
+    fn has_invalid_level(fields: &Fields<'_>, nodes: &[NodeDraft]) -> bool {
+        nodes.len() < fields.list("descriptors").count()
+    }
+
+    fn read_node(&mut self, node: &Node, at: Position) -> Option<NodeDraft> {
+        let fields = Fields::from_map(&node.into(), Section::Descriptor, at, self.report);
+        let limits = read_limits(&fields, self.context.defaults, self.report);
+        let rule = self.read_rule(&fields);
+        let nodes = self.read_level(&fields);
+        let key = required_text(&fields, "key", EMPTY_KEY, self.report)?;
+        let spec = NodeSpec {
+            key: key.to_owned(),
+            value: fields.text("value").unwrap_or_default().to_owned(),
+            share_threshold: fields.flag("share_threshold"),
+            secret: fields.flag("secret"),
+            value_to_metric: fields.flag("value_to_metric"),
+            ..NodeSpec::default()
+        };
+        if spec.secret && self.context.hashing.key.is_none() {
+            self.report.error(&fields.position_of("secret"), NO_HASH_KEY);
+        }
+        self.check_wildcard(&spec, &fields);
+        let names_limits = has_limits(&fields);
+        self.check_effect(&fields, names_limits);
+        let location = self.report.location(&fields.at);
+        let has_errors = fields.has_errors() || Self::has_invalid_level(&fields, &nodes);
+        Some(NodeDraft { location, spec, names_limits, limits, rule, nodes, has_errors })
+    }
+
+    /// The rule without its limits.
+    fn read_rule(&mut self, fields: &Fields<'_>) -> RuleSpec {
+        RuleSpec {
+            limits: Vec::new(),
+            shadow: fields.flag("shadow_mode"),
+            quota: fields.flag("quota_mode"),
+            detailed_metric: fields.flag("detailed_metric"),
+            shard_by: read_shard_by(fields),
+            metadata: fields.map("metadata").map(|(map, at)| read_metadata(map, &at, self.report)),
+        }
+    }
+
+    fn check_wildcard(&mut self, spec: &NodeSpec, fields: &Fields<'_>) {
+        if spec.share_threshold && !spec.key.contains('*') && !spec.value.contains('*') {
+            let composite = if spec.secret { without_value(spec) } else { spec.composite() };
+            self.report.error(
+                &fields.position_of("share_threshold"),
+                format!(
+                    "share_threshold can only be used with wildcard values (containing '*'), but found key '{composite}'"
+                ),
+            );
+        }
+        if spec.key.contains('*') {
+            self.report.warn(
+                &fields.position_of("key"),
+                format!("key '{}' contains '*', so it is a wildcard over key and value together", spec.key),
+            );
+        }
+    }
+
+    fn check_effect(&mut self, fields: &Fields<'_>, names_limits: bool) {
+        if names_limits {
+            return;
+        }
+        for name in ["shadow_mode", "quota_mode", "shard_by", "metadata"] {
+            if fields.has(name) {
+                let reason = format!("'{name}' does nothing here: this descriptor has no limit");
+                self.report.warn(&fields.position_of(name), reason);
+            }
+        }
+    }
+}

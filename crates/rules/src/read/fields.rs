@@ -1,0 +1,176 @@
+//! Reads a map of a rule file by the table of keys. Reports unknown keys, misplaced keys and wrong types.
+
+use super::field_value::{FieldValue, text_or_type, type_and_text};
+use super::file_report::{FileReport, Position};
+use super::merge_keys::{Entry, EntryReader, MergedValue};
+use crate::keys::{Key, Section};
+use crate::yaml::Node;
+
+/// The keys of one map that are known, in the right section and of the right type.
+#[derive(Debug)]
+pub(super) struct Fields<'n> {
+    pub at: Position,
+    section: Section,
+    fields: Vec<Field<'n>>,
+    /// Known keys whose value, or a part of it, was reported and left out.
+    invalid: Vec<&'static str>,
+    /// Whether unknown keys, or keys that are not text, were reported.
+    has_unknown: bool,
+}
+
+#[derive(Debug)]
+struct Field<'n> {
+    key: &'static Key,
+    line: u32,
+    value: FieldValue<'n>,
+}
+
+impl<'n> Fields<'n> {
+    /// Reads `map` as a `section`. Every problem with its keys goes to `report`.
+    pub fn from_map(map: &MergedValue<'n>, section: Section, at: Position, report: &mut FileReport) -> Self {
+        let mut fields = Self { at, section, fields: Vec::new(), invalid: Vec::new(), has_unknown: false };
+        if !map.node().is_map() {
+            report.error(&fields.at, not_a_map(map.node()));
+            fields.invalid = Key::names(section);
+            return fields;
+        }
+        let mut reader = EntryReader { is_merged: Key::is_merged, report };
+        for entry in reader.entries(map, &fields.at) {
+            if let Some(field) = fields.read_field(&entry, report) {
+                fields.fields.push(field);
+            }
+        }
+        fields
+    }
+
+    fn read_field(&mut self, entry: &Entry<'n>, report: &mut FileReport) -> Option<Field<'n>> {
+        let at = self.at.on_line(entry.line);
+        let Some(name) = entry.name else {
+            let text = text_or_type(entry.key);
+            report.error(&at, format!("config error, key is not of type string: {text}"));
+            self.has_unknown = true;
+            return None;
+        };
+        let Some(key) = Key::find(self.section, name) else {
+            self.report_foreign_key(name, &at, report);
+            return None;
+        };
+        let line = entry.value.node().line;
+        match FieldValue::of_key(key, &entry.value) {
+            Ok(Some(value)) => {
+                self.check_elements(key, &value, report);
+                Some(Field { key, line, value })
+            }
+            Ok(None) => {
+                let effect = if entry.overrides { "removes the value given before" } else { "is ignored" };
+                report.warn(&at, format!("'{name}' has no value and {effect}"));
+                None
+            }
+            Err(reason) => {
+                report.error(&self.at.key(name, line), reason);
+                self.invalid.push(key.name);
+                None
+            }
+        }
+    }
+
+    /// Reports the elements of a list that are not maps. The other elements are used.
+    fn check_elements(&mut self, key: &Key, value: &FieldValue<'n>, report: &mut FileReport) {
+        let FieldValue::List(nodes) = value else {
+            return;
+        };
+        let at = self.at.key(key.name, 0);
+        for (index, node) in nodes.iter().enumerate().filter(|(_, node)| !node.is_map()) {
+            report.error(&at.element(index, node.line), not_a_map_in_list(node));
+            self.invalid.push(key.name);
+        }
+    }
+
+    /// A key that does not belong to this section: a warning if it belongs to another one.
+    fn report_foreign_key(&mut self, name: &str, at: &Position, report: &mut FileReport) {
+        let sections: Vec<_> = Key::sections_of(name).into_iter().map(Section::label).collect();
+        if sections.is_empty() {
+            report.error(at, format!("config error, unknown key '{name}'"));
+            self.has_unknown = true;
+        } else {
+            let (sections, here) = (sections.join(" or "), self.section.label());
+            report.warn(at, format!("'{name}' belongs in {sections}; here, in {here}, it is ignored"));
+        }
+    }
+
+    fn field(&self, name: &str) -> Option<&Field<'n>> {
+        debug_assert!(Key::find(self.section, name).is_some(), "{name} is in the table");
+        self.fields.iter().find(|field| field.key.name == name)
+    }
+
+    /// Whether the key has a value of its type.
+    pub fn has(&self, name: &str) -> bool {
+        self.field(name).is_some()
+    }
+
+    /// Whether a key or value was reported as an error: a missing key may then be a misspelt one.
+    pub fn has_errors(&self) -> bool {
+        self.has_unknown || !self.invalid.is_empty()
+    }
+
+    /// Whether the value of the key was reported, so that a second message about it is not needed.
+    pub fn is_invalid(&self, name: &str) -> bool {
+        self.invalid.contains(&name)
+    }
+
+    /// Whether a message about the key's absence would follow from another one: its value was reported, or it is
+    /// missing and another key is unknown.
+    pub fn may_be_misspelt(&self, name: &str) -> bool {
+        self.is_invalid(name) || self.has_unknown && !self.has(name)
+    }
+
+    /// The path of this map, on the line of the key's value; on the line of the map if the key is missing.
+    pub fn position_of(&self, name: &str) -> Position {
+        let line = self.field(name).map_or(self.at.line, |field| field.line);
+        self.at.on_line(line)
+    }
+
+    pub fn text(&self, name: &str) -> Option<&'n str> {
+        match self.field(name)?.value {
+            FieldValue::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn integer(&self, name: &str) -> Option<u32> {
+        match self.field(name)?.value {
+            FieldValue::Integer(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    pub fn flag(&self, name: &str) -> bool {
+        matches!(self.field(name), Some(Field { value: FieldValue::Flag(true), .. }))
+    }
+
+    pub fn map(&self, name: &str) -> Option<(&MergedValue<'n>, Position)> {
+        match self.field(name)? {
+            Field { line, value: FieldValue::Map(map), .. } => Some((map, self.at.key(name, *line))),
+            _ => None,
+        }
+    }
+
+    /// The maps of a list, each with its position. Empty if the key is missing.
+    pub fn list(&self, name: &str) -> impl Iterator<Item = (&'n Node, Position)> {
+        let nodes: &'n [Node] = match self.field(name) {
+            Some(Field { value: FieldValue::List(nodes), .. }) => nodes,
+            _ => &[],
+        };
+        let at = self.at.key(name, 0);
+        let maps = nodes.iter().enumerate().filter(|(_, node)| node.is_map());
+        maps.map(move |(index, node)| (node, at.element(index, node.line)))
+    }
+}
+
+fn not_a_map(node: &Node) -> String {
+    format!("error loading config file: expected a map, found {}", type_and_text(node))
+}
+
+fn not_a_map_in_list(node: &Node) -> String {
+    format!("config error, yaml file contains list of type other than map: {}", text_or_type(node))
+}

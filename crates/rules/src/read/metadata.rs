@@ -1,0 +1,104 @@
+//! Free-form `metadata` of a rule: YAML of any shape that a protobuf `Struct` can hold.
+
+use std::collections::BTreeMap;
+
+use engine::Metadata;
+
+use super::file_report::{FileReport, Position};
+use super::merge_keys::{EntryReader, MergedValue};
+use super::yaml11::ScalarValue;
+use crate::yaml::{Content, Node, Scalar};
+
+/// Levels of maps and lists in metadata. A level takes up to three nested messages in an answer, and the decoders of
+/// callers refuse messages of 100 levels; Envoy adds some levels when it passes metadata on.
+const MAX_DEPTH: usize = 16;
+
+/// The metadata in `map`. Values that a `Struct` cannot hold are reported and left out.
+pub(super) fn read_metadata(map: &MergedValue<'_>, at: &Position, report: &mut FileReport) -> Metadata {
+    read_map(map, at, MAX_DEPTH, report)
+}
+
+/// `levels`: the number of levels that the map may have.
+fn read_map(map: &MergedValue<'_>, at: &Position, levels: usize, report: &mut FileReport) -> Metadata {
+    let Some(below) = levels.checked_sub(1) else {
+        return too_deep(at, report);
+    };
+    let mut metadata = BTreeMap::new();
+    // Within metadata a repeated key replaces the whole earlier value.
+    let mut reader = EntryReader { is_merged: |_| false, report };
+    for entry in reader.entries(map, at) {
+        let Content::Scalar(name) = &entry.key.content else {
+            report.error(&at.on_line(entry.line), "error parsing metadata: a key is not text");
+            continue;
+        };
+        let node = entry.value.node();
+        let value = read_value(node, &at.key(&name.text, node.line), below, report);
+        metadata.insert(name.text.to_string(), value);
+    }
+    Metadata::Map(metadata)
+}
+
+fn read_value(node: &Node, at: &Position, levels: usize, report: &mut FileReport) -> Metadata {
+    match &node.content {
+        Content::Scalar(scalar) => read_scalar(scalar, at, report),
+        Content::List(nodes) => {
+            let Some(below) = levels.checked_sub(1) else {
+                return too_deep(at, report);
+            };
+            let elements = nodes.iter().enumerate();
+            let values =
+                elements.map(|(index, node)| read_value(node, &at.element(index, node.line), below, report));
+            Metadata::List(values.collect())
+        }
+        Content::Map(_) => read_map(&node.into(), at, levels, report),
+    }
+}
+
+fn too_deep(at: &Position, report: &mut FileReport) -> Metadata {
+    report.error(at, depth_reason());
+    Metadata::Null
+}
+
+fn depth_reason() -> String {
+    format!("error parsing metadata: maps and lists may not nest deeper than {MAX_DEPTH} levels")
+}
+
+/// Checks metadata that were not read from a file.
+///
+/// # Errors
+/// The reason why an answer cannot hold them.
+pub(super) fn check_metadata(metadata: &Metadata) -> Result<(), String> {
+    check_level(metadata, MAX_DEPTH)
+}
+
+fn check_level(metadata: &Metadata, levels: usize) -> Result<(), String> {
+    let below = || levels.checked_sub(1).ok_or_else(depth_reason);
+    match metadata {
+        Metadata::Null | Metadata::Bool(_) | Metadata::Text(_) => Ok(()),
+        Metadata::Number(number) if number.is_finite() => Ok(()),
+        Metadata::Number(number) => Err(format!("error parsing metadata: {number} is not a finite number")),
+        Metadata::List(values) => {
+            let below = below()?;
+            values.iter().try_for_each(|value| check_level(value, below))
+        }
+        Metadata::Map(values) => {
+            let below = below()?;
+            values.values().try_for_each(|value| check_level(value, below))
+        }
+    }
+}
+
+fn read_scalar(scalar: &Scalar, at: &Position, report: &mut FileReport) -> Metadata {
+    match scalar.yaml11_value() {
+        ScalarValue::Null => Metadata::Null,
+        ScalarValue::Bool(flag) => Metadata::Bool(flag),
+        // Numbers of a Struct are doubles: the answer would round above 2^53 in any case.
+        ScalarValue::Int(number) => Metadata::Number(number as f64),
+        ScalarValue::Float(number) if number.is_finite() => Metadata::Number(number),
+        ScalarValue::Float(_) => {
+            report.error(at, format!("error parsing metadata: {} is not a finite number", scalar.text));
+            Metadata::Null
+        }
+        ScalarValue::Text => Metadata::Text(scalar.text.to_string()),
+    }
+}

@@ -1,0 +1,143 @@
+//! Reads one resource: from a message to drafts of rules, with the errors of a rule file. What only the author of a
+//! file could put right is not reported.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engine::{
+    Defaults, Limit, LimitId, LimitSpec, Metadata, NodeSpec, Pacing, Period, Refill, RuleSpec, Unit,
+};
+
+use super::document::{EMPTY_KEY, NO_DOMAIN};
+use super::draft::{DomainDraft, LimitDraft, NodeDraft, WrittenFields};
+use super::file_report::{FileReport, Position};
+use super::limit::{EMPTY_REPLACES, REPLACES_ITSELF, UNIT_OF_UNLIMITED, invalid_unit};
+use super::metadata::check_metadata;
+use crate::problem::ProblemCollector;
+use crate::resource::{ResourceDescriptor, ResourceLimit, RuleResource};
+
+/// The draft of `resource`; `None` without a domain. Every problem is returned in both cases.
+pub(crate) fn read_resource(
+    resource: RuleResource,
+    defaults: Defaults,
+) -> (Option<DomainDraft>, ProblemCollector) {
+    let mut report = FileReport::new(&resource.name);
+    let draft = ResourceReader { defaults, report: &mut report }.read_domain(resource);
+    (draft, report.problems)
+}
+
+struct ResourceReader<'r> {
+    defaults: Defaults,
+    report: &'r mut FileReport,
+}
+
+impl ResourceReader<'_> {
+    fn read_domain(&mut self, resource: RuleResource) -> Option<DomainDraft> {
+        let at = Position::default();
+        let rules = match resource.rules {
+            Ok(rules) => rules,
+            Err(reason) => {
+                self.report.error(&at, reason);
+                return None;
+            }
+        };
+        let nodes = self.read_level(rules.descriptors, &at);
+        if rules.domain.is_empty() {
+            self.report.error(&at, NO_DOMAIN);
+            return None;
+        }
+        let location = self.report.location(&at);
+        let documents = vec![Arc::clone(&resource.name)];
+        Some(DomainDraft { location, name: rules.domain, shard_by: None, nodes, documents })
+    }
+
+    /// The decoder of the message bounds the depth, and so the recursion.
+    fn read_level(&mut self, descriptors: Vec<ResourceDescriptor>, parent: &Position) -> Vec<NodeDraft> {
+        let at = parent.key("descriptors", 0);
+        let descriptors = descriptors.into_iter().enumerate();
+        descriptors.filter_map(|(index, node)| self.read_node(node, &at.element(index, 0))).collect()
+    }
+
+    fn read_node(&mut self, node: ResourceDescriptor, at: &Position) -> Option<NodeDraft> {
+        let names_limits = node.rate_limit.is_some();
+        let limit = node.rate_limit.and_then(|limit| self.read_limit(limit, &at.key("rate_limit", 0)));
+        let metadata = node.metadata.map(|metadata| self.read_metadata(metadata, &at.key("metadata", 0)));
+        let nodes = self.read_level(node.descriptors, at);
+        if node.key.is_empty() {
+            self.report.error(at, EMPTY_KEY);
+            return None;
+        }
+        let rule = RuleSpec {
+            limits: Vec::new(),
+            shadow: node.shadow_mode,
+            quota: node.quota_mode,
+            detailed_metric: node.detailed_metric,
+            shard_by: None,
+            metadata,
+        };
+        Some(NodeDraft {
+            location: self.report.location(at),
+            spec: NodeSpec { key: node.key, value: node.value, ..NodeSpec::default() },
+            names_limits,
+            limits: limit.into_iter().collect(),
+            rule,
+            nodes,
+            has_errors: false,
+        })
+    }
+
+    fn read_limit(&mut self, limit: ResourceLimit, at: &Position) -> Option<LimitDraft> {
+        let period = self.read_period(&limit, at);
+        for (index, name) in limit.replaces.iter().enumerate() {
+            let at = at.key("replaces", 0).element(index, 0);
+            if name.is_empty() {
+                self.report.error(&at, EMPTY_REPLACES);
+            } else if *name == limit.name {
+                self.report.error(&at, REPLACES_ITSELF);
+            }
+        }
+        let spec = LimitSpec {
+            requests_per_unit: limit.requests_per_unit,
+            period: period?,
+            unlimited: limit.unlimited,
+            algorithm: self.defaults.algorithm,
+            burst: None,
+            refill: Refill::default(),
+            pacing: Pacing::default(),
+            charging: self.defaults.charging(false),
+            on_store_failure: self.defaults.on_store_failure,
+            name: (!limit.name.is_empty()).then_some(limit.name),
+            replaces: limit.replaces,
+        };
+        if let Err(error) = Limit::new(LimitId(0), spec.clone(), "") {
+            self.report.error(at, error.to_string());
+            return None;
+        }
+        Some(LimitDraft { location: self.report.location(at), spec, written: WrittenFields::default() })
+    }
+
+    fn read_period(&mut self, limit: &ResourceLimit, at: &Position) -> Option<Period> {
+        match (&limit.unit, limit.unlimited) {
+            (Ok(unit), false) => Some(Period::one(*unit)),
+            (Err(_), true) => Some(Period::one(Unit::Second)),
+            (Ok(_), true) => {
+                self.report.error(at, UNIT_OF_UNLIMITED);
+                None
+            }
+            (Err(text), false) => {
+                self.report.error(at, invalid_unit(text));
+                None
+            }
+        }
+    }
+
+    fn read_metadata(&mut self, metadata: Metadata, at: &Position) -> Metadata {
+        match check_metadata(&metadata) {
+            Ok(()) => metadata,
+            Err(reason) => {
+                self.report.error(at, reason);
+                Metadata::Map(BTreeMap::new())
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Describes the parameters of a limit, one sentence each.
+
+use std::time::Duration;
+
+use engine::{Algorithm, Charging, FailurePolicy, Limit, LimitSpec, Pacing, Quantity, Refill, ShardBy};
+
+/// How much a limit admits.
+pub(super) fn parameters(limit: &Limit) -> String {
+    let spec = &limit.spec;
+    if limit.quantity == Quantity::Unlimited {
+        return "unlimited: never counted, always admitted".to_owned();
+    }
+    if spec.requests_per_unit == 0 {
+        return "requests_per_unit is 0: blocks everything".to_owned();
+    }
+    let (rate, period, burst) = (rate(spec), spec.period, spec.capacity());
+    match spec.algorithm {
+        Algorithm::FixedWindow => {
+            format!("{rate}, in windows aligned to the Unix epoch")
+        }
+        Algorithm::SlidingWindow => format!("{rate}, estimated over the last {period} from two buckets"),
+        Algorithm::SlidingLog => format!("{rate}, exactly, over the last {period}"),
+        Algorithm::Gcra => format!("{rate}, up to {burst} at once, then one every {}", interval(spec)),
+        Algorithm::TokenBucket => match spec.refill {
+            Refill::Continuous => {
+                format!("a bucket of {burst} tokens that gains one token every {} ({rate})", interval(spec))
+            }
+            Refill::Interval => format!(
+                "a bucket of {burst} tokens that gains {} at the end of every {period}, counted from its first use",
+                spec.requests_per_unit
+            ),
+        },
+        Algorithm::LeakyBucket => match spec.pacing {
+            Pacing::Meter => {
+                format!("a level of up to {burst} that falls by one every {} ({rate})", interval(spec))
+            }
+            Pacing::Queue => format!(
+                "a queue of up to {burst} that releases one every {} ({rate}); answers say how long to wait",
+                interval(spec)
+            ),
+        },
+    }
+}
+
+/// When hits are recorded.
+pub(super) fn charging(charging: Charging) -> &'static str {
+    match charging {
+        Charging::Prepaid => "prepaid: a hit that is denied is not counted",
+        Charging::Postpaid => "postpaid: every hit is counted, denied or not",
+    }
+}
+
+/// What the limit answers if the store fails.
+pub(super) fn policy(policy: FailurePolicy) -> &'static str {
+    match policy {
+        FailurePolicy::Allow => "allow: the hit goes ahead",
+        FailurePolicy::Deny => "deny: the hit is over its limit",
+        FailurePolicy::Local => "local: this process decides from its own memory",
+        FailurePolicy::Error => "error: the call fails, and the caller's failure mode decides",
+    }
+}
+
+/// Which counters are on the same node of a Redis Cluster.
+pub(super) fn shard_by(shard_by: ShardBy) -> &'static str {
+    match shard_by {
+        ShardBy::FirstEntry => "first_entry: one cluster node for all descriptors with this first entry",
+        ShardBy::Domain => "domain: one cluster node for the whole domain",
+        ShardBy::Descriptor => "descriptor: a cluster node chosen for each descriptor",
+    }
+}
+
+fn rate(spec: &LimitSpec) -> String {
+    format!("{} per {}", spec.requests_per_unit, spec.period)
+}
+
+/// The time between two units at the sustained rate.
+fn interval(spec: &LimitSpec) -> String {
+    let limit = u64::from(spec.requests_per_unit).max(1);
+    let period_us = spec.period.us();
+    let about = if period_us.is_multiple_of(limit) { "" } else { "about " };
+    if period_us < limit {
+        return "less than 1us".to_owned();
+    }
+    let interval = Duration::from_micros(period_us / limit);
+    format!("{about}{}", humantime::format_duration(interval))
+}

@@ -1,0 +1,109 @@
+//! The JSON Schema of rule files for editors, generated from the table of keys.
+
+use serde_json::{Map, Value, json};
+
+use crate::keys::{KEYS, Key, Section, ValueType, units};
+
+/// The schema (draft 07). `config/rules.schema.json` contains its text.
+#[must_use]
+pub fn schema() -> Value {
+    let mut root = section(Section::File);
+    let definitions: Map<_, _> = Section::ALL
+        .into_iter()
+        .filter_map(|part| Some((definition_name(part)?.to_owned(), section(part))))
+        .collect();
+    if let Value::Object(members) = &mut root {
+        members.insert("$schema".into(), "http://json-schema.org/draft-07/schema#".into());
+        members.insert("title".into(), "ratelimitd rule file".into());
+        members.insert("definitions".into(), definitions.into());
+    }
+    root
+}
+
+fn definition_name(section: Section) -> Option<&'static str> {
+    match section {
+        Section::File => None,
+        Section::Descriptor => Some("descriptor"),
+        Section::RateLimit => Some("rate_limit"),
+        Section::Replaces => Some("replaces"),
+    }
+}
+
+fn section(section: Section) -> Value {
+    let keys = KEYS.iter().filter(|key| key.section == section);
+    let properties: Map<_, _> = keys.map(|key| (key.name.to_owned(), property(key))).collect();
+    let required = match section {
+        Section::File => vec!["domain"],
+        Section::Descriptor => vec!["key"],
+        Section::RateLimit => vec![],
+        Section::Replaces => vec!["name"],
+    };
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": required,
+        "properties": properties,
+    })
+}
+
+fn property(key: &Key) -> Value {
+    let mut schema = match key.value_type {
+        ValueType::Text => json!({ "type": ["string", "integer", "boolean"] }),
+        ValueType::Unit => json!({ "anyOf": [{ "enum": units() }, { "pattern": any_case(&units()) }] }),
+        ValueType::Integer(least) => json!({ "type": "integer", "minimum": least, "maximum": u32::MAX }),
+        ValueType::Flag => json!({ "type": "boolean" }),
+        ValueType::Choice(choices) => json!({ "enum": choices() }),
+        ValueType::List(section) => json!({ "type": "array", "items": reference(section) }),
+        ValueType::Map(section) => json!({ "allOf": [reference(section)] }),
+        ValueType::FreeMap => json!({ "type": "object" }),
+    };
+    if let Value::Object(members) = &mut schema {
+        members.insert("description".into(), key.doc.into());
+    }
+    schema
+}
+
+fn reference(section: Section) -> Value {
+    match definition_name(section) {
+        Some(name) => json!({ "$ref": format!("#/definitions/{name}") }),
+        None => json!({ "$ref": "#" }),
+    }
+}
+
+/// A regular expression for any of `words` in upper, lower or mixed case. JSON Schema has no flag for that.
+fn any_case(words: &[&str]) -> String {
+    let word = |word: &&str| -> String {
+        word.chars().map(|c| format!("[{}{}]", c.to_ascii_lowercase(), c.to_ascii_uppercase())).collect()
+    };
+    let words: Vec<_> = words.iter().map(word).collect();
+    format!("^({})$", words.join("|"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_key_is_in_the_table_once() {
+        let mut seen = HashSet::new();
+        for key in KEYS {
+            assert!(seen.insert((key.section.label(), key.name)), "{} twice", key.name);
+            assert!(key.doc.ends_with('.'), "{}: a sentence", key.name);
+        }
+    }
+
+    #[test]
+    fn the_schema_covers_every_section() {
+        let schema = schema();
+        assert_eq!(schema["properties"]["descriptors"]["items"]["$ref"], "#/definitions/descriptor");
+        assert_eq!(
+            schema["definitions"]["rate_limit"]["properties"]["replaces"]["items"]["$ref"],
+            "#/definitions/replaces"
+        );
+        for section in ["descriptor", "rate_limit", "replaces"] {
+            assert!(schema["definitions"][section]["properties"].is_object(), "{section}");
+        }
+    }
+}

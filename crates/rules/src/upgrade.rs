@@ -1,0 +1,253 @@
+//! Upgrades: what the settings say about limits whose rules cannot say it, such as those of an xDS server. A table of
+//! rows; the first row that matches a limit counts.
+
+use engine::{
+    Algorithm, Charging, Defaults, FailurePolicy, Limit, LimitError, LimitId, LimitSpec, Pacing, Pattern,
+    Refill,
+};
+
+use super::problem::{Problem, ProblemCollector};
+use super::read::{DomainDraft, LimitDraft, NodeDraft, WrittenFields};
+
+/// One row of the table: which limits it is for, and the fields that it sets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Upgrade {
+    /// Compared with the domain.
+    pub domain: Glob,
+    /// Compared with the keys and values of the rule, joined by dots: `key_value.key`.
+    pub path: Glob,
+    /// Compared with the name of the limit, which may be empty.
+    pub limit_name: Glob,
+    pub algorithm: Option<Algorithm>,
+    pub burst: Option<u32>,
+    pub charging: Option<Charging>,
+    pub on_store_failure: Option<FailurePolicy>,
+    /// Of the whole rule.
+    pub shadow_mode: Option<bool>,
+}
+
+/// A text in which each `*` stands for any text.
+#[derive(Default, Clone, Debug, PartialEq, Eq)]
+pub enum Glob {
+    #[default]
+    Any,
+    Exact(String),
+    Pattern(Pattern),
+}
+
+/// Where a field of a limit comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldSource {
+    Upgrade,
+    /// The rule says it, or its kind of source cannot leave it out.
+    Rule,
+    Default,
+}
+
+/// A limit that a row has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpgradedLimit {
+    pub limit: LimitId,
+    /// The index of the row.
+    pub row: usize,
+    /// Every field that a row may set, by name.
+    pub fields: [(&'static str, FieldSource); 5],
+}
+
+impl Glob {
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        match Pattern::new(text) {
+            _ if text == "*" => Self::Any,
+            Some(pattern) => Self::Pattern(pattern),
+            None => Self::Exact(text.to_owned()),
+        }
+    }
+
+    #[must_use]
+    pub fn matches(&self, text: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(exact) => exact == text,
+            Self::Pattern(pattern) => pattern.matches(text),
+        }
+    }
+}
+
+/// Changes the limits that rows match. A row that would make a limit invalid leaves it as it is, with a warning: rules
+/// of another source must not be refused because of it. Returns the changed limits in their order.
+pub(super) fn apply(
+    domains: &mut [DomainDraft],
+    rows: &[Upgrade],
+    defaults: Defaults,
+    problems: &mut ProblemCollector,
+) -> Vec<UpgradedLimit> {
+    let mut table = Table { rows, defaults, problems, next: 0, upgraded: Vec::new() };
+    if !rows.is_empty() {
+        for DomainDraft { name, nodes, .. } in domains {
+            table.apply_level(nodes, name, "");
+        }
+    }
+    table.upgraded
+}
+
+struct Table<'t> {
+    rows: &'t [Upgrade],
+    defaults: Defaults,
+    problems: &'t mut ProblemCollector,
+    /// The compiler numbers the limits in the same order.
+    next: u32,
+    upgraded: Vec<UpgradedLimit>,
+}
+
+impl Table<'_> {
+    fn apply_level(&mut self, nodes: &mut [NodeDraft], domain: &str, above: &str) {
+        for node in nodes {
+            let composite = node.spec.composite();
+            let path = if above.is_empty() { composite } else { format!("{above}.{composite}") };
+            self.apply_node(node, domain, &path);
+            self.apply_level(&mut node.nodes, domain, &path);
+        }
+    }
+
+    fn apply_node(&mut self, node: &mut NodeDraft, domain: &str, path: &str) {
+        let mut shadow_mode = None;
+        for index in 0..node.limits.len() {
+            let limit = LimitId(self.next);
+            self.next += 1;
+            let draft = &node.limits[index];
+            let name = draft.spec.name.as_deref().unwrap_or_default();
+            let fits = |row: &Upgrade| {
+                row.domain.matches(domain) && row.path.matches(path) && row.limit_name.matches(name)
+            };
+            let Some(row) = self.rows.iter().position(fits).filter(|_| !draft.spec.unlimited) else {
+                continue;
+            };
+            let upgrade = &self.rows[row];
+            match upgrade.upgraded(draft, &node.limits, index, self.defaults) {
+                Ok(spec) => {
+                    let fields = upgrade.sources(draft.written, &spec);
+                    node.limits[index].spec = spec;
+                    shadow_mode = shadow_mode.or(upgrade.shadow_mode);
+                    self.upgraded.push(UpgradedLimit { limit, row, fields });
+                }
+                Err(reason) => {
+                    let reason = format!("upgrades[{row}] of the settings is not applied: {reason}");
+                    self.problems.push(Problem::warning(draft.location.clone(), reason));
+                }
+            }
+        }
+        if let Some(shadow_mode) = shadow_mode {
+            node.rule.shadow = shadow_mode;
+        }
+    }
+}
+
+/// Why a row is not applied to a limit.
+#[derive(Debug, thiserror::Error)]
+enum Unfit {
+    #[error("{0} has no burst")]
+    NoBurst(Algorithm),
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    #[error("another limit of the descriptor would have the same counter")]
+    SameCounter,
+}
+
+impl Upgrade {
+    /// The limit `index` of `limits` with the fields of this row.
+    fn upgraded(
+        &self,
+        draft: &LimitDraft,
+        limits: &[LimitDraft],
+        index: usize,
+        defaults: Defaults,
+    ) -> Result<LimitSpec, Unfit> {
+        let spec = self.changed(draft, defaults)?;
+        let changed = Limit::new(LimitId(0), spec, "")?;
+        let others = limits.iter().enumerate().filter(|(other, _)| *other != index);
+        for (_, other) in others {
+            let other = Limit::new(LimitId(0), other.spec.clone(), "")?;
+            if other.fingerprint == changed.fingerprint {
+                return Err(Unfit::SameCounter);
+            }
+        }
+        Ok(changed.spec)
+    }
+
+    fn changed(&self, draft: &LimitDraft, defaults: Defaults) -> Result<LimitSpec, Unfit> {
+        let (before, written) = (&draft.spec, draft.written);
+        let algorithm = self.algorithm.unwrap_or(before.algorithm);
+        if self.burst.is_some() && !algorithm.has_burst() {
+            return Err(Unfit::NoBurst(algorithm));
+        }
+        let keeps_algorithm = algorithm == before.algorithm;
+        // As in a rule: an algorithm that is named makes a limit prepaid.
+        let default_charging = defaults.charging(self.algorithm.is_some() || written.algorithm);
+        let rule_charging = if written.charging { before.charging } else { default_charging };
+        Ok(LimitSpec {
+            algorithm,
+            burst: self.burst.or(before.burst).filter(|_| algorithm.has_burst()),
+            refill: if keeps_algorithm { before.refill } else { Refill::default() },
+            pacing: if keeps_algorithm { before.pacing } else { Pacing::default() },
+            charging: self.charging.unwrap_or(rule_charging),
+            on_store_failure: self.on_store_failure.unwrap_or(before.on_store_failure),
+            ..before.clone()
+        })
+    }
+
+    fn sources(&self, written: WrittenFields, spec: &LimitSpec) -> [(&'static str, FieldSource); 5] {
+        let source = |is_upgraded: bool, is_written: bool| match (is_upgraded, is_written) {
+            (true, _) => FieldSource::Upgrade,
+            (false, true) => FieldSource::Rule,
+            (false, false) => FieldSource::Default,
+        };
+        [
+            ("algorithm", source(self.algorithm.is_some(), written.algorithm)),
+            ("burst", source(self.burst.is_some(), spec.burst.is_some())),
+            ("charging", source(self.charging.is_some(), written.charging)),
+            ("on_store_failure", source(self.on_store_failure.is_some(), written.on_store_failure)),
+            ("shadow_mode", source(self.shadow_mode.is_some(), true)),
+        ]
+    }
+}
+
+impl UpgradedLimit {
+    /// The fields by source, in words.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let of = |source: FieldSource| {
+            let names = self.fields.iter().filter(|(_, found)| *found == source).map(|(name, _)| *name);
+            names.collect::<Vec<_>>().join(", ")
+        };
+        let groups = [
+            (format!("from upgrades[{}] of the settings", self.row), of(FieldSource::Upgrade)),
+            ("from the rule".to_owned(), of(FieldSource::Rule)),
+            ("by default".to_owned(), of(FieldSource::Default)),
+        ];
+        let told = groups.iter().filter(|(_, names)| !names.is_empty());
+        told.map(|(source, names)| format!("{source}: {names}")).collect::<Vec<_>>().join("; ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_glob_has_stars_for_any_text() {
+        let table = [
+            ("*", "", true),
+            ("default/*", "default/eg/http", true),
+            ("default/*", "other/eg/http", false),
+            ("*rule-0-*", "httproute.rule-0-path", true),
+            ("free", "free", true),
+            ("free", "freer", false),
+            ("", "", true),
+            ("", "x", false),
+        ];
+        for (glob, text, expected) in table {
+            assert_eq!(Glob::new(glob).matches(text), expected, "{glob} and {text}");
+        }
+    }
+}

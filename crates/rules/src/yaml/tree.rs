@@ -1,0 +1,109 @@
+//! The tree: nodes with the line on which they start, scalars with the text as written.
+
+use std::rc::Rc;
+
+use saphyr_parser::{ScalarStyle, Span, Tag};
+
+use super::binary;
+
+/// This many bytes of a scalar count as one node, so that aliases of long texts are bounded too.
+const TEXT_BYTES_PER_NODE: usize = 64;
+
+/// A node of the tree. A clone shares the nodes below it with the original.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The line on which the node starts, from 1.
+    pub line: u32,
+    pub content: Content,
+    /// The number of nodes below and including this one; a long text counts as several.
+    pub(super) size: u32,
+    /// The number of levels below this one; the depth of a document is bounded far below 255.
+    pub(super) height: u8,
+}
+
+#[derive(Clone, Debug)]
+pub enum Content {
+    Scalar(Scalar),
+    List(Rc<[Node]>),
+    /// The pairs as written: repeated keys and merge keys are still in place.
+    Map(Rc<[(Node, Node)]>),
+}
+
+/// A scalar as written.
+#[derive(Clone, Debug)]
+pub struct Scalar {
+    pub text: Rc<str>,
+    /// Neither quoted nor tagged as text or binary, so the scalar may be a number, a boolean or null.
+    pub is_plain: bool,
+}
+
+impl Scalar {
+    /// Whether YAML reads the scalar as null: nothing, `~` or `null`, not quoted.
+    pub fn is_null(&self) -> bool {
+        self.is_plain && matches!(&*self.text, "" | "~" | "null" | "Null" | "NULL")
+    }
+}
+
+/// The first document of a file.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// `None` for an empty file.
+    pub root: Option<Node>,
+    /// The line on which a second document starts.
+    pub second_line: Option<u32>,
+}
+
+impl Node {
+    pub fn is_map(&self) -> bool {
+        matches!(self.content, Content::Map(_))
+    }
+
+    /// # Errors
+    /// Why a `!!binary` value is not text.
+    pub(super) fn scalar(
+        line: u32,
+        text: &str,
+        style: ScalarStyle,
+        tag: Option<&Tag>,
+    ) -> Result<Self, &'static str> {
+        let tag = tag.filter(|tag| tag.is_yaml_core_schema()).map(|tag| &*tag.suffix);
+        let decoded = (tag == Some("binary")).then(|| binary::decode(text)).transpose()?;
+        let text = decoded.as_deref().unwrap_or(text);
+        let is_plain = tag.map_or(style == ScalarStyle::Plain, |tag| !matches!(tag, "str" | "binary"));
+        Ok(Self {
+            line,
+            content: Content::Scalar(Scalar { text: text.into(), is_plain }),
+            size: u32::try_from(text.len() / TEXT_BYTES_PER_NODE).unwrap_or(u32::MAX).saturating_add(1),
+            height: 0,
+        })
+    }
+
+    /// A list or map that starts on `line`, with the sizes of its `children` added up.
+    pub(super) fn collection(line: u32, children: Vec<Self>, is_map: bool) -> Self {
+        let size = children.iter().fold(1, |size: u32, child| size.saturating_add(child.size));
+        let height = children.iter().map(|child| child.height).max().unwrap_or(0).saturating_add(1);
+        let content =
+            if is_map { Content::Map(into_pairs(children).into()) } else { Content::List(children.into()) };
+        Self { line, content, size, height }
+    }
+}
+
+/// The parser reports the keys and values of a map in turn.
+fn into_pairs(nodes: Vec<Node>) -> Vec<(Node, Node)> {
+    let mut pairs = Vec::with_capacity(nodes.len() / 2);
+    let mut nodes = nodes.into_iter();
+    while let (Some(key), Some(value)) = (nodes.next(), nodes.next()) {
+        pairs.push((key, value));
+    }
+    pairs
+}
+
+/// The line on which `span` starts.
+pub(super) fn start_line(span: Span) -> u32 {
+    line_number(span.start.line())
+}
+
+pub(super) fn line_number(line: usize) -> u32 {
+    // Reached by no rule file: `rules` bounds their size. A larger settings file only gets wrong lines in messages.
+    u32::try_from(line).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,95 @@
+//! What one line of a log becomes.
+
+use std::path::Path;
+
+use engine::Request;
+
+use super::log::{BlockReader, Format, Input, InputError, lines, recognize};
+use super::map::{Map, MapError, MappedLine, Mapping, NotMapped};
+
+/// Lines from which a format is recognized.
+const SAMPLE_LINES: usize = 100;
+
+/// Why a line cannot be explained.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    #[error(transparent)]
+    Open(#[from] InputError),
+    #[error(transparent)]
+    Map(#[from] MapError),
+    #[error("{0}")]
+    Read(String),
+}
+
+/// A line, its fields, and the request that it becomes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExplainedLine {
+    pub text: String,
+    pub format: Format,
+    /// The fields that the map uses.
+    pub fields: Vec<(String, Option<String>)>,
+    /// The request with its time, or why there is none.
+    pub request: Result<(u64, Request), String>,
+    /// `good` and `was_limited` of the map.
+    pub is_good: bool,
+    pub was_limited: bool,
+}
+
+/// Explains the line of this number in a file.
+///
+/// # Errors
+/// [`ExplainError`] if the file, the map or the line cannot be read.
+pub fn explain_line(
+    path: &Path,
+    number: u64,
+    format: Option<Format>,
+    map: Option<&Map>,
+) -> Result<ExplainedLine, ExplainError> {
+    let input = Input::open(path)?;
+    let name = input.name.clone();
+    let failed = |reason: &str| ExplainError::Read(format!("{name}: {reason}"));
+    let mut reader = BlockReader::new(input.stream);
+    let mut mapping: Option<Mapping> = None;
+    while let Some(block) = reader.next_block().map_err(|error| failed(&error.to_string()))? {
+        let mapping = match &mut mapping {
+            Some(mapping) => mapping,
+            None => {
+                let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
+                let first: Vec<String> =
+                    lines(&block).take(SAMPLE_LINES).map(|(_, line)| text(line)).collect();
+                let format = format.or_else(|| recognize(first.iter().map(String::as_str)));
+                let format =
+                    format.ok_or_else(|| failed("the format cannot be recognized; name it with --format"))?;
+                let header = first.first().map_or("", String::as_str);
+                mapping.insert(match (format, map) {
+                    (Format::Jsonl, _) => Mapping::of_recorded_requests(),
+                    (_, Some(map)) => Mapping::new(map, format, header)?,
+                    (_, None) => return Err(failed("lines of this format need a map: --map FILE")),
+                })
+            }
+        };
+        if let Some((_, line)) = lines(&block).find(|(found, _)| *found == number) {
+            let text = String::from_utf8_lossy(line).into_owned();
+            return Ok(explained(mapping, text));
+        }
+    }
+    Err(failed(&format!("there is no line {number}, or it is blank")))
+}
+
+fn explained(mapping: &Mapping, text: String) -> ExplainedLine {
+    let mut mapped = MappedLine::default();
+    let mapped = mapping.read_line(&text, &mut mapped).map(|()| mapped);
+    let (is_good, was_limited) = mapped.as_ref().map_or((false, false), |it| (it.is_good, it.was_limited));
+    ExplainedLine {
+        fields: mapping.used_fields(&text),
+        format: mapping.format(),
+        request: mapped.map(|mapped| (mapped.t_us, mapped.request)).map_err(|reason| match reason {
+            NotMapped::NotKept => "the map's `keep` leaves the line out".to_owned(),
+            NotMapped::NoDescriptor => "each descriptor of the map has an entry without a value".to_owned(),
+            NotMapped::Unreadable(fault) => format!("the line cannot be read: {fault}"),
+        }),
+        is_good,
+        was_limited,
+        text,
+    }
+}

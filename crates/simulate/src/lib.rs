@@ -1,0 +1,17 @@
+//! What rules would have done to the requests of an access log.
+//!
+//! `log` reads lines, `map` makes requests of them, `pass` decides and counts, `report` is the result, `page` its HTML
+//! page. Decisions are made by the engine on counters in memory, at the times of the log, as `replay` makes them. Knows
+//! nothing of the command line.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod bounds;
+pub mod explain;
+pub mod log;
+pub mod map;
+pub mod markup;
+pub mod page;
+pub mod pass;
+pub mod replay;
+pub mod report;
+pub mod variants;

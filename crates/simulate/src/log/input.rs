@@ -1,0 +1,189 @@
+//! Files of a log or standard input, plain or compressed.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::bufread::MultiGzDecoder;
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+
+use super::piped::{Piped, StopReading};
+
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// A file of the log that is open.
+pub struct Input {
+    /// As given; `-` for standard input.
+    pub name: String,
+    /// The size of the file, compressed if it is; `None` for a stream.
+    pub size: Option<u64>,
+    /// Bytes read so far of this size.
+    pub read_bytes: ReadBytes,
+    /// Ends a stream that may be silent for long: standard input or a pipe. Has no effect on a file.
+    pub stop: StopReading,
+    pub(crate) stream: Box<dyn Read + Send>,
+}
+
+/// A number of bytes that another thread may read.
+#[derive(Clone, Debug, Default)]
+pub struct ReadBytes(Arc<AtomicU64>);
+
+impl ReadBytes {
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A file that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {cause}")]
+pub struct InputError {
+    pub path: String,
+    #[source]
+    pub cause: io::Error,
+}
+
+impl Input {
+    /// Opens a file, or standard input for `-`. What is compressed is recognized by its first bytes.
+    ///
+    /// # Errors
+    /// [`InputError`] if the file cannot be opened.
+    pub fn open(path: &Path) -> Result<Self, InputError> {
+        let name = path.display().to_string();
+        if name == "-" {
+            return Self::from_pipe(name, io::stdin());
+        }
+        let failed = |cause| InputError { path: name.clone(), cause };
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if metadata.is_dir() {
+            return Err(failed(io::ErrorKind::IsADirectory.into()));
+        }
+        if !metadata.is_file() {
+            return Self::from_pipe(name, file);
+        }
+        Ok(Self::from_stream(name, Some(metadata.len()), file))
+    }
+
+    fn from_pipe(name: String, stream: impl Read + Send + 'static) -> Result<Self, InputError> {
+        let stop = StopReading::default();
+        match Piped::new(stream, stop.clone()) {
+            Ok(piped) => Ok(Self { stop, ..Self::from_stream(name, None, piped) }),
+            Err(cause) => Err(InputError { path: name, cause }),
+        }
+    }
+
+    fn from_stream(name: String, size: Option<u64>, stream: impl Read + Send + 'static) -> Self {
+        let read_bytes = ReadBytes::default();
+        let counted = Counted { stream, read_bytes: read_bytes.clone() };
+        let stream = Box::new(Decompressed::Unknown { source: Some(counted) });
+        Self { name, size, read_bytes, stop: StopReading::default(), stream }
+    }
+}
+
+/// A stream as its first bytes say it is. They are read with the first bytes of the text: a pipe may be silent when it
+/// is opened.
+enum Decompressed<R> {
+    /// Nothing is read.
+    Unknown {
+        source: Option<R>,
+    },
+    Known(Box<dyn Read + Send>),
+}
+
+impl<R: Read + Send + 'static> Read for Decompressed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Known(stream) => stream.read(buffer),
+            Self::Unknown { source } => {
+                let Some(source) = source.take() else { return Ok(0) };
+                *self = Self::Known(decompressed(source)?);
+                self.read(buffer)
+            }
+        }
+    }
+}
+
+fn decompressed(mut source: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+    let mut start = Vec::new();
+    source.by_ref().take(4).read_to_end(&mut start)?;
+    let whole = io::Cursor::new(start.clone()).chain(source);
+    let buffered = BufReader::with_capacity(BUFFER_BYTES, whole);
+    Ok(match start[..] {
+        [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(buffered)),
+        // A frame, or one to skip.
+        [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Box::new(ZstdFrames::new(buffered)),
+        _ => Box::new(buffered),
+    })
+}
+
+/// Counts what is read from a stream.
+struct Counted<R> {
+    stream: R,
+    read_bytes: ReadBytes,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.stream.read(buffer)?;
+        self.read_bytes.0.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+/// The frames of a Zstandard file, one after the other.
+struct ZstdFrames<R> {
+    source: R,
+    decoder: FrameDecoder,
+    is_in_frame: bool,
+}
+
+impl<R: BufRead> ZstdFrames<R> {
+    fn new(source: R) -> Self {
+        Self { source, decoder: FrameDecoder::new(), is_in_frame: false }
+    }
+
+    /// Starts the next frame. Returns false at the end of the file.
+    fn start_frame(&mut self) -> io::Result<bool> {
+        loop {
+            if self.source.fill_buf()?.is_empty() {
+                return Ok(false);
+            }
+            match self.decoder.init(&mut self.source) {
+                Ok(()) => return Ok(true),
+                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
+                    length,
+                    ..
+                })) => {
+                    let mut skipped = (&mut self.source).take(u64::from(length));
+                    io::copy(&mut skipped, &mut io::sink())?;
+                }
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
+    }
+}
+
+impl<R: BufRead> Read for ZstdFrames<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if !self.is_in_frame && !self.start_frame()? {
+                return Ok(0);
+            }
+            self.is_in_frame = true;
+            while self.decoder.can_collect() == 0 && !self.decoder.is_finished() {
+                let one_block = BlockDecodingStrategy::UptoBlocks(1);
+                self.decoder.decode_blocks(&mut self.source, one_block).map_err(io::Error::other)?;
+            }
+            let read = self.decoder.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            self.is_in_frame = false;
+        }
+    }
+}

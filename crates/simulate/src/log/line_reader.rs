@@ -1,0 +1,135 @@
+//! From a line to the values of the fields that a map wants.
+
+use std::borrow::Cow;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::csv::split_csv;
+use super::fault::LineFault;
+use super::flat_json::{are_flat, read_flat_object};
+use super::format::{Format, HAPROXY_FIELDS};
+use super::haproxy::split_haproxy;
+use super::json::read_object;
+use super::selected::Selected;
+use super::text_layout::{ENVOY, ISTIO, NGINX, TextLayout};
+
+/// A field that a format does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UnknownField {
+    /// The position among the wanted fields.
+    pub index: usize,
+    pub known: Vec<String>,
+}
+
+/// Reads lines of one file.
+#[derive(Clone, Debug)]
+pub(crate) struct LineReader {
+    format: Format,
+    /// For formats with columns: the columns of the wanted fields. For JSON: empty.
+    columns: Vec<usize>,
+    /// For JSON: the names of the wanted fields in the lines, and then those of `literal`.
+    names: Vec<String>,
+    /// For JSON: wanted fields that lines may also have under the name that the map uses, each with the place of this
+    /// name in `names`.
+    literal: Vec<(usize, usize)>,
+    /// For JSON: no wanted field is within another object.
+    is_flat: bool,
+}
+
+impl LineReader {
+    /// A reader of the fields `wanted`. `header` is the first line of a CSV file.
+    ///
+    /// # Errors
+    /// [`UnknownField`] for the first field that the format does not have.
+    pub fn new<'w>(
+        format: Format,
+        wanted: impl Iterator<Item = &'w str>,
+        header: &str,
+    ) -> Result<Self, UnknownField> {
+        let mut known: Option<Vec<String>> =
+            format.fields().map(|fields| fields.into_iter().map(str::to_owned).collect());
+        if format == Format::Csv {
+            let mut names = Vec::new();
+            // A header that is no CSV has no names, so that the first wanted one is unknown.
+            let _ = split_csv(header, &mut names);
+            known = Some(names.into_iter().map(|name| name.trim().to_owned()).collect());
+        }
+        let mut reader =
+            Self { format, columns: Vec::new(), names: Vec::new(), literal: Vec::new(), is_flat: false };
+        let mut literal = Vec::new();
+        for (index, name) in wanted.enumerate() {
+            match &known {
+                None => {
+                    let own_name = format.own_name(name);
+                    literal.extend((own_name != name).then(|| (index, name.to_owned())));
+                    reader.names.push(own_name.to_owned());
+                }
+                Some(known) => match known.iter().position(|known| known == name) {
+                    Some(column) => reader.columns.push(column),
+                    None => return Err(UnknownField { index, known: known.clone() }),
+                },
+            }
+        }
+        for (wanted, name) in literal {
+            reader.literal.push((wanted, reader.names.len()));
+            reader.names.push(name);
+        }
+        reader.is_flat = are_flat(&reader.names);
+        Ok(reader)
+    }
+
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The values of the wanted fields of a line.
+    ///
+    /// # Errors
+    /// [`LineFault`] if the line does not have the format.
+    pub fn read_line<'l>(&self, line: &'l str) -> Result<Selected<'l>, LineFault> {
+        match self.format {
+            Format::Envoy => self.read_text(&ENVOY, line),
+            Format::Istio => self.read_text(&ISTIO, line),
+            Format::Nginx => self.read_text(&NGINX, line),
+            Format::Haproxy => {
+                let mut values = Vec::with_capacity(HAPROXY_FIELDS.len());
+                split_haproxy(line, &mut values)?;
+                Ok(self.columns.iter().map(|column| present(values[*column])).collect())
+            }
+            Format::Csv => {
+                let mut values = Vec::new();
+                split_csv(line, &mut values)?;
+                let value = |column: &usize| values.get_mut(*column).map(std::mem::take);
+                let selected: Option<SmallVec<[Cow<'l, str>; 8]>> = self.columns.iter().map(value).collect();
+                let selected = selected.ok_or(LineFault::Csv("it has fewer columns than the header"))?;
+                let is_present = |value: &Cow<'_, str>| !value.is_empty() && value != "-";
+                Ok(selected.into_iter().map(|value| Some(value).filter(is_present)).collect())
+            }
+            Format::EnvoyJson | Format::Json => {
+                let mut values = smallvec![None; self.names.len()];
+                if !(self.is_flat && read_flat_object(line, &self.names, &mut values)) {
+                    values.fill(None);
+                    read_object(line, &self.names, &mut values)?;
+                }
+                for (wanted, literal) in &self.literal {
+                    values[*wanted] = values[*wanted].take().or_else(|| values[*literal].take());
+                }
+                values.truncate(self.names.len() - self.literal.len());
+                Ok(values)
+            }
+            // Recorded requests have no fields: `map` reads them whole.
+            Format::Jsonl => Ok(Selected::new()),
+        }
+    }
+
+    fn read_text<'l>(&self, layout: &TextLayout, line: &'l str) -> Result<Selected<'l>, LineFault> {
+        let mut values = SmallVec::new();
+        layout.split(line, &mut values)?;
+        Ok(self.columns.iter().map(|column| present(values[*column])).collect())
+    }
+}
+
+/// `-` is how the text formats write a missing value.
+fn present(value: &str) -> Option<Cow<'_, str>> {
+    (value != "-" && !value.is_empty()).then_some(Cow::Borrowed(value))
+}

@@ -1,0 +1,163 @@
+//! One entry of a descriptor: from the value of a field to the value of the entry.
+
+use std::borrow::Cow;
+
+use super::expression::Expression;
+use super::fields::FieldIndex;
+use crate::log::Selected;
+
+/// A descriptor as the map describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DescriptorRule {
+    /// Only requests for which this holds have the descriptor.
+    pub when: Option<Expression>,
+    pub entries: Vec<EntryRule>,
+}
+
+/// An entry as the map describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct EntryRule {
+    pub key: String,
+    pub source: EntrySource,
+}
+
+/// Where the value of an entry comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum EntrySource {
+    Constant(String),
+    Field { field: FieldIndex, steps: Vec<Step>, default: Option<String> },
+}
+
+/// A change of a value, in the order of the map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The address that the N-th trusted proxy from the end has added to a list such as `x-forwarded-for`; 1 is the
+    /// last. A shorter list has no value: a client may have written all of it.
+    TrustedHop(usize),
+    /// The first value of a list.
+    First,
+    /// Everything from `?` or `#` on goes.
+    StripQuery,
+    /// The port of an address goes.
+    StripPort,
+    Lowercase,
+    /// The first pattern that matches takes the place of the value.
+    Templates(Vec<PathTemplate>),
+}
+
+/// A path in which `*` is one segment, and `**` at the end one or more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PathTemplate {
+    pub text: String,
+}
+
+impl EntryRule {
+    /// The value; `None` if the line has none.
+    pub fn value<'v>(&'v self, line: &'v Selected<'_>) -> Option<Cow<'v, str>> {
+        match &self.source {
+            EntrySource::Constant(text) => Some(Cow::Borrowed(text)),
+            EntrySource::Field { field, steps, default } => {
+                let value = line[field.0].as_deref().and_then(|value| {
+                    steps.iter().try_fold(Cow::Borrowed(value), |value, step| step.apply(value))
+                });
+                value.or(default.as_deref().map(Cow::Borrowed))
+            }
+        }
+    }
+}
+
+impl Step {
+    fn apply<'v>(&'v self, value: Cow<'v, str>) -> Option<Cow<'v, str>> {
+        match self {
+            Self::TrustedHop(hop) => part(value, |value| {
+                value.rsplit(',').nth(hop - 1).map(str::trim).filter(|hop| !hop.is_empty())
+            }),
+            Self::First => part(value, |value| value.split(',').next().map(str::trim)),
+            Self::StripQuery => part(value, |value| value.split(['?', '#']).next()),
+            Self::StripPort => part(value, |value| Some(without_port(value))),
+            Self::Lowercase => Some(match value.bytes().any(|byte| byte.is_ascii_uppercase()) {
+                true => Cow::Owned(value.to_ascii_lowercase()),
+                false => value,
+            }),
+            Self::Templates(templates) => {
+                let matching = templates.iter().find(|template| template.matches(&value));
+                Some(matching.map_or(value, |template| Cow::Borrowed(template.text.as_str())))
+            }
+        }
+    }
+}
+
+/// A part of a value, borrowed where the value is.
+fn part<'v>(value: Cow<'v, str>, take: impl Fn(&str) -> Option<&str>) -> Option<Cow<'v, str>> {
+    match value {
+        Cow::Borrowed(value) => take(value).map(Cow::Borrowed),
+        Cow::Owned(value) => take(&value).map(|part| Cow::Owned(part.to_owned())),
+    }
+}
+
+/// `192.0.2.1:80` and `[2001:db8::1]:80` without the port; `2001:db8::1` as it is.
+fn without_port(value: &str) -> &str {
+    if let Some((address, _)) = value.strip_prefix('[').and_then(|inside| inside.split_once(']')) {
+        return address;
+    }
+    match value.split_once(':') {
+        Some((address, port)) if !port.contains(':') => address,
+        _ => value,
+    }
+}
+
+impl PathTemplate {
+    fn matches(&self, value: &str) -> bool {
+        let mut segments = value.split('/');
+        for expected in self.text.split('/') {
+            if expected == "**" {
+                return segments.next().is_some();
+            }
+            match segments.next() {
+                Some(segment) if expected == segment || expected == "*" && !segment.is_empty() => {}
+                _ => return false,
+            }
+        }
+        segments.next().is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn applied(step: &Step, value: &str) -> Option<String> {
+        step.apply(Cow::Borrowed(value)).map(Cow::into_owned)
+    }
+
+    #[test]
+    fn values_are_changed_as_the_steps_say() {
+        let templates =
+            ["/users/*", "/export/**", "/a/*/b"].map(|text| PathTemplate { text: text.to_owned() });
+        let templates = Step::Templates(templates.to_vec());
+        let table = [
+            (&Step::TrustedHop(1), "10.0.0.1, 192.0.2.7", Some("192.0.2.7")),
+            (&Step::TrustedHop(2), "10.0.0.1, 192.0.2.7", Some("10.0.0.1")),
+            // Fewer addresses than proxies: nothing can be trusted.
+            (&Step::TrustedHop(3), "10.0.0.1, 192.0.2.7", None),
+            (&Step::TrustedHop(1), "192.0.2.7", Some("192.0.2.7")),
+            (&Step::TrustedHop(1), "192.0.2.7,", None),
+            (&Step::First, "a, b", Some("a")),
+            (&Step::StripQuery, "/a?b#c", Some("/a")),
+            (&Step::StripQuery, "/a", Some("/a")),
+            (&Step::StripPort, "192.0.2.7:443", Some("192.0.2.7")),
+            (&Step::StripPort, "[2001:db8::1]:443", Some("2001:db8::1")),
+            (&Step::StripPort, "2001:db8::1", Some("2001:db8::1")),
+            (&Step::Lowercase, "ExAmple", Some("example")),
+            (&templates, "/users/17", Some("/users/*")),
+            (&templates, "/users/", Some("/users/")),
+            (&templates, "/users/17/posts", Some("/users/17/posts")),
+            (&templates, "/export/a/b", Some("/export/**")),
+            (&templates, "/export", Some("/export")),
+            (&templates, "/a/1/b", Some("/a/*/b")),
+        ];
+        for (step, value, expected) in table {
+            assert_eq!(applied(step, value).as_deref(), expected, "{step:?} {value}");
+        }
+    }
+}

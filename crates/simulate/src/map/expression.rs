@@ -1,0 +1,93 @@
+//! Conditions on a line: `code < 400 and not flags has RL`.
+
+use super::fields::FieldIndex;
+use crate::log::Selected;
+
+/// A condition. A comparison with a field that the line does not have is false; `!=` is then true.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Expression {
+    Or(Vec<Self>),
+    And(Vec<Self>),
+    Not(Box<Self>),
+    /// The field has this text, or not.
+    Text(FieldIndex, TextTest, String),
+    /// The field is a whole number, or begins with one, in this relation to the number.
+    Number(FieldIndex, NumberTest, u64),
+    /// The line has the field.
+    Present(FieldIndex),
+}
+
+/// How a text is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TextTest {
+    Equal,
+    NotEqual,
+    StartsWith,
+    EndsWith,
+    Contains,
+    /// One of the values of a list that commas separate.
+    Has,
+}
+
+/// How a number is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NumberTest {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+impl Expression {
+    pub fn holds(&self, line: &Selected<'_>) -> bool {
+        let value = |field: &FieldIndex| line[field.0].as_deref();
+        match self {
+            Self::Or(parts) => parts.iter().any(|part| part.holds(line)),
+            Self::And(parts) => parts.iter().all(|part| part.holds(line)),
+            Self::Not(part) => !part.holds(line),
+            Self::Present(field) => value(field).is_some(),
+            Self::Text(field, test, text) => match value(field) {
+                Some(value) => test.holds(value, text),
+                None => *test == TextTest::NotEqual,
+            },
+            Self::Number(field, test, number) => match value(field).and_then(whole_number) {
+                Some(value) => test.holds(value, *number),
+                None => *test == NumberTest::NotEqual,
+            },
+        }
+    }
+}
+
+impl TextTest {
+    fn holds(self, value: &str, text: &str) -> bool {
+        match self {
+            Self::Equal => value == text,
+            Self::NotEqual => value != text,
+            Self::StartsWith => value.starts_with(text),
+            Self::EndsWith => value.ends_with(text),
+            Self::Contains => value.contains(text),
+            Self::Has => value.split(',').any(|part| part.trim() == text),
+        }
+    }
+}
+
+impl NumberTest {
+    fn holds(self, value: u64, number: u64) -> bool {
+        match self {
+            Self::Equal => value == number,
+            Self::NotEqual => value != number,
+            Self::Less => value < number,
+            Self::LessOrEqual => value <= number,
+            Self::Greater => value > number,
+            Self::GreaterOrEqual => value >= number,
+        }
+    }
+}
+
+/// A whole number; the decimals of `12.5` are cut off.
+pub(super) fn whole_number(text: &str) -> Option<u64> {
+    let whole = text.split_once('.').map_or(text, |(whole, _)| whole);
+    whole.parse().ok()
+}

@@ -1,0 +1,297 @@
+//! Reads a map from YAML. Every mistake is an error with its line.
+
+use std::path::Path;
+
+use rules::yaml::{self, Node};
+
+use super::entry::{DescriptorRule, EntryRule, EntrySource, PathTemplate, Step};
+use super::error::MapError;
+use super::expression::Expression;
+use super::fields::{FieldIndex, FieldUses};
+use super::parser::parse_expression;
+use super::yaml_map::{Reason, YamlMap, list, scalar};
+use crate::log::TimeFormat;
+
+/// The longest map: far longer than any that is written by hand.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Which requests the lines of a log become.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Map {
+    pub(super) file: String,
+    pub(super) domain: String,
+    /// The first of these fields that a line has is its time; none: the field of the format.
+    pub(super) time: Vec<TimeField>,
+    pub(super) descriptors: Vec<DescriptorRule>,
+    pub(super) cost: CostRule,
+    pub(super) keep: Option<Expression>,
+    pub(super) good: Option<Expression>,
+    pub(super) was_limited: Option<Expression>,
+    pub(super) fields: FieldUses,
+}
+
+/// A field with a time, and how it is written.
+pub(super) type TimeField = (FieldIndex, TimeFormat);
+
+/// The units of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CostRule {
+    Constant(u64),
+    /// The value of a field, in units of so much, rounded up. A line without the field costs one unit.
+    Field {
+        field: FieldIndex,
+        unit: u64,
+    },
+}
+
+impl Map {
+    /// Reads the map in a file.
+    ///
+    /// # Errors
+    /// [`MapError`] for the first mistake.
+    pub fn load(path: &Path) -> Result<Self, MapError> {
+        let file = path.display().to_string();
+        let failed = |reason: String| MapError { file: file.clone(), line: 1, reason };
+        let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
+        if size > MAX_BYTES {
+            return Err(failed(format!("the file has {size} bytes; a map has at most {MAX_BYTES}")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        Self::parse(&file, &text)
+    }
+
+    /// Reads the map in `text`; errors call it `file`.
+    ///
+    /// # Errors
+    /// [`MapError`] for the first mistake.
+    pub fn parse(file: &str, text: &str) -> Result<Self, MapError> {
+        let at = |Reason { line, reason }| MapError { file: file.to_owned(), line, reason };
+        let document = yaml::parse(text).map_err(|error| at(Reason::new(error.line, error.reason)))?;
+        let root = document.root.ok_or_else(|| at(Reason::new(1, "the map is empty")))?;
+        read_map(file, &root).map_err(at)
+    }
+
+    /// Whether the map says which requests are good.
+    #[must_use]
+    pub fn has_good(&self) -> bool {
+        self.good.is_some()
+    }
+
+    /// Whether the map says which requests were denied when the log was written.
+    #[must_use]
+    pub fn has_was_limited(&self) -> bool {
+        self.was_limited.is_some()
+    }
+}
+
+const KEYS: [&str; 7] = ["domain", "time", "descriptors", "cost", "keep", "good", "was_limited"];
+
+fn read_map(file: &str, root: &Node) -> Result<Map, Reason> {
+    let map = YamlMap::new(root, "the map", &KEYS)?;
+    let mut fields = FieldUses::default();
+    let domain = map.text("domain")?.filter(|(text, _)| !text.is_empty());
+    let (domain, _) = domain.ok_or_else(|| map.missing("domain"))?;
+    let time = map.get("time").map_or(Ok(Vec::new()), |node| read_times(node, &mut fields))?;
+    let descriptors = map.get("descriptors").ok_or_else(|| map.missing("descriptors"))?;
+    let descriptors = list(descriptors, "descriptors")?
+        .iter()
+        .map(|node| read_descriptor(node, &mut fields))
+        .collect::<Result<Vec<_>, _>>()?;
+    if descriptors.is_empty() {
+        return Err(map.missing("descriptors"));
+    }
+    let cost = map.get("cost").map_or(Ok(CostRule::Constant(1)), |node| read_cost(node, &mut fields))?;
+    let mut condition = |key| read_condition(&map, key, &mut fields);
+    let (keep, good, was_limited) = (condition("keep")?, condition("good")?, condition("was_limited")?);
+    Ok(Map {
+        file: file.to_owned(),
+        domain: domain.to_owned(),
+        time,
+        descriptors,
+        cost,
+        keep,
+        good,
+        was_limited,
+        fields,
+    })
+}
+
+/// A field, or a list of fields.
+fn read_times(node: &Node, fields: &mut FieldUses) -> Result<Vec<TimeField>, Reason> {
+    if node.is_map() {
+        return Ok(vec![read_time(node, fields)?]);
+    }
+    list(node, "time")?.iter().map(|node| read_time(node, fields)).collect()
+}
+
+fn read_time(node: &Node, fields: &mut FieldUses) -> Result<TimeField, Reason> {
+    let map = YamlMap::new(node, "time", &["from", "unit"])?;
+    let (from, line) = map.text("from")?.ok_or_else(|| map.missing("from"))?;
+    let format = match map.text("unit")? {
+        None => TimeFormat::Rfc3339,
+        Some((name, line)) => {
+            let known = TimeFormat::NAMES.into_iter().find(|(known, _)| *known == name);
+            known.map(|(_, format)| format).ok_or_else(|| {
+                let names = TimeFormat::NAMES.map(|(name, _)| name).join(", ");
+                Reason::new(line, format!("the unit of a time is one of {names}, not '{name}'"))
+            })?
+        }
+    };
+    Ok((fields.index(from, line), format))
+}
+
+fn read_cost(node: &Node, fields: &mut FieldUses) -> Result<CostRule, Reason> {
+    if !node.is_map() {
+        return Ok(CostRule::Constant(whole_number(node, "cost")?));
+    }
+    let map = YamlMap::new(node, "cost", &["from", "unit"])?;
+    let (from, line) = map.text("from")?.ok_or_else(|| map.missing("from"))?;
+    let unit = map.get("unit").map_or(Ok(1), |node| whole_number(node, "unit"))?;
+    if unit == 0 {
+        return Err(Reason::new(node.line, "the unit of a cost is at least 1"));
+    }
+    Ok(CostRule::Field { field: fields.index(from, line), unit })
+}
+
+fn whole_number(node: &Node, key: &str) -> Result<u64, Reason> {
+    let text = scalar(node, key)?;
+    text.parse().map_err(|_| Reason::new(node.line, format!("{key} is a whole number, not '{text}'")))
+}
+
+fn read_condition(
+    map: &YamlMap<'_>,
+    key: &str,
+    fields: &mut FieldUses,
+) -> Result<Option<Expression>, Reason> {
+    let Some((text, line)) = map.text(key)? else { return Ok(None) };
+    let parsed = parse_expression(text, line, fields);
+    parsed.map(Some).map_err(|reason| Reason::new(line, format!("{key}: {reason}")))
+}
+
+/// A list of entries, or a map with the list and a condition.
+fn read_descriptor(node: &Node, fields: &mut FieldUses) -> Result<DescriptorRule, Reason> {
+    let (entries, when) = if node.is_map() {
+        let map = YamlMap::new(node, "a descriptor", &["entries", "when"])?;
+        (map.get("entries").ok_or_else(|| map.missing("entries"))?, read_condition(&map, "when", fields)?)
+    } else {
+        (node, None)
+    };
+    let entries = list(entries, "a descriptor")?;
+    if entries.is_empty() {
+        return Err(Reason::new(node.line, "a descriptor has at least one entry"));
+    }
+    let entries = entries.iter().map(|entry| read_entry(entry, fields)).collect::<Result<_, _>>()?;
+    Ok(DescriptorRule { when, entries })
+}
+
+const ENTRY_KEYS: [&str; 8] = ["key", "value", "from", "take", "strip", "lowercase", "template", "default"];
+
+fn read_entry(node: &Node, fields: &mut FieldUses) -> Result<EntryRule, Reason> {
+    let map = YamlMap::new(node, "an entry", &ENTRY_KEYS)?;
+    let key = map.text("key")?.filter(|(text, _)| !text.is_empty()).ok_or_else(|| map.missing("key"))?.0;
+    let source = match (map.text("value")?, map.text("from")?) {
+        (Some((text, _)), None) => {
+            if let Some(other) = ENTRY_KEYS[3..].iter().find(|other| map.get(other).is_some()) {
+                return Err(Reason::new(node.line, format!("'{other}' has no effect on a constant 'value'")));
+            }
+            EntrySource::Constant(text.to_owned())
+        }
+        (None, Some((from, line))) => EntrySource::Field {
+            field: fields.index(from, line),
+            steps: read_steps(&map)?,
+            default: map.text("default")?.map(|(text, _)| text.to_owned()),
+        },
+        _ => {
+            return Err(Reason::new(
+                node.line,
+                "an entry has either 'value', a constant, or 'from', a field",
+            ));
+        }
+    };
+    Ok(EntryRule { key: key.to_owned(), source })
+}
+
+fn read_steps(map: &YamlMap<'_>) -> Result<Vec<Step>, Reason> {
+    let mut steps = Vec::new();
+    if let Some((text, line)) = map.text("take")? {
+        let hop = text.strip_prefix("trusted-hop ").and_then(|hop| hop.trim().parse().ok());
+        steps.push(match (text, hop) {
+            ("first", _) => Step::First,
+            (_, Some(hop @ 1..)) => Step::TrustedHop(hop),
+            _ => {
+                let reason = format!("'take' is 'first' or 'trusted-hop N' with N from 1, not '{text}'");
+                return Err(Reason::new(line, reason));
+            }
+        });
+    }
+    match map.text("strip")? {
+        None => {}
+        Some(("query", _)) => steps.push(Step::StripQuery),
+        Some(("port", _)) => steps.push(Step::StripPort),
+        Some((text, line)) => {
+            return Err(Reason::new(line, format!("'strip' is 'query' or 'port', not '{text}'")));
+        }
+    }
+    match map.text("lowercase")? {
+        None | Some(("false", _)) => {}
+        Some(("true", _)) => steps.push(Step::Lowercase),
+        Some((text, line)) => {
+            return Err(Reason::new(line, format!("'lowercase' is true or false, not '{text}'")));
+        }
+    }
+    if let Some(node) = map.get("template") {
+        let texts = list(node, "template")?.iter().map(|node| scalar(node, "template"));
+        let templates = texts.map(|text| text.map(|text| PathTemplate { text: text.to_owned() }));
+        steps.push(Step::Templates(templates.collect::<Result<_, _>>()?));
+    }
+    Ok(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_is_named_with_its_line() {
+        let entry = |text: &str| format!("domain: d\ndescriptors:\n  - - {{ {text} }}\n");
+        let table = [
+            ("".to_owned(), "m:1: the map is empty"),
+            ("- a".to_owned(), "m:1: the map must be a map of keys"),
+            ("descriptors: []".to_owned(), "m:1: 'domain' is missing in the map"),
+            ("domain: d\ndescriptors: []".to_owned(), "'descriptors' is missing"),
+            ("domain: d\ndomains: e".to_owned(), "m:2: 'domains' is not a key of the map"),
+            ("domain: d\ndomain: e".to_owned(), "m:2: 'domain' is given twice"),
+            ("domain: d\ndescriptors: 1".to_owned(), "m:2: descriptors must be a list"),
+            ("domain: d\ndescriptors:\n  - []".to_owned(), "m:3: a descriptor has at least one entry"),
+            (entry("key: k"), "m:3: an entry has either 'value'"),
+            (entry("key: k, value: v, from: f"), "m:3: an entry has either 'value'"),
+            (entry("key: k, value: v, strip: query"), "m:3: 'strip' has no effect"),
+            (entry("key: k, from: f, take: last"), "m:3: 'take' is 'first' or 'trusted-hop N'"),
+            (entry("key: k, from: f, take: trusted-hop 0"), "m:3: 'take' is"),
+            (entry("key: k, from: f, strip: all"), "m:3: 'strip' is"),
+            (entry("key: k, from: f, template: x"), "m:3: template must be a list"),
+            (entry("from: f"), "m:3: 'key' is missing"),
+            ("domain: d\ndescriptors:\n  - { when: a == b }".to_owned(), "m:3: 'entries' is missing"),
+            ("domain: d\ndescriptors:\n  - { entries: [], when: a }".to_owned(), "m:3: when: an operator"),
+            (entry("key: k, from: f") + "cost: many", "m:4: cost is a whole number"),
+            (entry("key: k, from: f") + "cost: { from: b, unit: 0 }", "m:4: the unit of a cost"),
+            (entry("key: k, from: f") + "good: code <", "m:4: good: a value is missing"),
+            (entry("key: k, from: f") + "time: { from: t, unit: days }", "m:4: the unit of a time is one of"),
+            (entry("key: k, from: f") + "time: [{ unit: s }]", "m:4: 'from' is missing in time"),
+            (entry("key: k, from: f") + "time: now", "m:4: time must be a list"),
+            ("domain: [".to_owned(), "m:"),
+        ];
+        for (text, expected) in table {
+            let error = Map::parse("m", &text).expect_err(&text).to_string();
+            assert!(error.contains(expected), "{text}\n{error}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_is_used_twice_is_wanted_once() {
+        let text = "domain: d\ndescriptors:\n  - - { key: a, from: path }\n    - { key: b, from: path }\ngood: path == x and code == 1\n";
+        let map = Map::parse("m", text).expect("a valid map");
+        assert_eq!(map.fields.names().collect::<Vec<_>>(), ["path", "code"]);
+        assert!(map.has_good() && !map.has_was_limited());
+    }
+}

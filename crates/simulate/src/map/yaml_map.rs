@@ -1,0 +1,79 @@
+//! Access to the keys of a YAML map whose keys are all known.
+
+use rules::yaml::{Content, Node};
+
+/// A mistake on a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reason {
+    pub line: u32,
+    pub reason: String,
+}
+
+impl Reason {
+    pub fn new(line: u32, reason: impl Into<String>) -> Self {
+        Self { line, reason: reason.into() }
+    }
+}
+
+/// The pairs of a map.
+pub(super) struct YamlMap<'n> {
+    line: u32,
+    name: &'static str,
+    pairs: Vec<(&'n str, &'n Node)>,
+}
+
+impl<'n> YamlMap<'n> {
+    /// The pairs of `node`, which messages call `name`.
+    ///
+    /// # Errors
+    /// [`Reason`] if it is no map, or a key is unknown or given twice.
+    pub fn new(node: &'n Node, name: &'static str, known: &[&str]) -> Result<Self, Reason> {
+        let Content::Map(pairs) = &node.content else {
+            return Err(Reason::new(node.line, format!("{name} must be a map of keys and values")));
+        };
+        let mut found: Vec<(&str, &Node)> = Vec::with_capacity(pairs.len());
+        for (key, value) in pairs.iter() {
+            let text = scalar(key, "a key")?;
+            if !known.contains(&text) {
+                let known = known.join(", ");
+                let reason = format!("'{text}' is not a key of {name}; its keys are {known}");
+                return Err(Reason::new(key.line, reason));
+            }
+            if found.iter().any(|(other, _)| *other == text) {
+                return Err(Reason::new(key.line, format!("'{text}' is given twice")));
+            }
+            found.push((text, value));
+        }
+        Ok(Self { line: node.line, name, pairs: found })
+    }
+
+    pub fn get(&self, key: &str) -> Option<&'n Node> {
+        self.pairs.iter().find(|(name, _)| *name == key).map(|(_, node)| *node)
+    }
+
+    /// The text of a key, and its line.
+    pub fn text(&self, key: &str) -> Result<Option<(&'n str, u32)>, Reason> {
+        self.get(key).map(|node| scalar(node, key).map(|text| (text, node.line))).transpose()
+    }
+
+    pub fn missing(&self, key: &str) -> Reason {
+        Reason::new(self.line, format!("'{key}' is missing in {}", self.name))
+    }
+}
+
+/// The text of a scalar; messages call it `name`.
+pub(super) fn scalar<'n>(node: &'n Node, name: &str) -> Result<&'n str, Reason> {
+    match &node.content {
+        Content::Scalar(scalar) => Ok(&scalar.text),
+        Content::List(_) | Content::Map(_) => {
+            Err(Reason::new(node.line, format!("{name} must be a text or a number")))
+        }
+    }
+}
+
+pub(super) fn list<'n>(node: &'n Node, name: &str) -> Result<&'n [Node], Reason> {
+    match &node.content {
+        Content::List(nodes) => Ok(nodes),
+        Content::Scalar(_) | Content::Map(_) => Err(Reason::new(node.line, format!("{name} must be a list"))),
+    }
+}

@@ -1,0 +1,218 @@
+//! Simulated denials against those that the log has, and how far in time the two are from agreeing.
+//!
+//! A log has the time at which a request began, rounded to its clock; the decision was made a little later. So the
+//! request that comes first after a unit has become free need not be the one that got it. Such a difference is of the
+//! clock if the decision would have been the other one a little earlier or later. The unit is then missing to another
+//! request of the same counter: that difference follows from the first one.
+
+use std::collections::HashMap;
+
+use engine::{Algorithm, LimitSpec, Verdict};
+use smallvec::SmallVec;
+
+use super::lane::{Decided, Lane};
+use super::observation::Observation;
+use super::planned::RequestPlan;
+use super::template::CountedLimit;
+use crate::report::{Agreement, ShiftCount, percent, share_ppm};
+
+/// How far the time of a request is moved; at most a tenth of the time in which its limit frees a unit.
+const SHIFTS_US: [u64; 4] = [1_000, 10_000, 100_000, 1_000_000];
+/// Counters with a difference that another one may follow from: memory is bounded.
+const MAX_OPEN: usize = 65_536;
+
+/// The counters of a request that was denied when the log was written and fits now, but would have been over their
+/// limits some time earlier.
+#[derive(Clone, Debug)]
+pub(super) struct EarlierDenial {
+    /// The index in [`SHIFTS_US`].
+    shift: usize,
+    /// Hashes of the keys that are over then.
+    keys: SmallVec<[u64; 2]>,
+}
+
+/// Looks for the shortest time before `t_us` at which the counters, as they are now, would deny the request. `None` if
+/// they deny it now, or at none of the times.
+pub(super) fn earlier_denial(lane: &Lane, plan: RequestPlan<'_>, t_us: u64) -> Option<EarlierDenial> {
+    let charges = &plan.template.plan.charges;
+    let over_at = |t_us| {
+        let is_over: SmallVec<[bool; 4]> =
+            (0..charges.len()).map(|charge| lane.verdict(plan, charge, t_us) == Verdict::Over).collect();
+        charges.is_denied(|charge| is_over[charge]).then(|| {
+            let keys = (0..charges.len()).filter(|charge| is_over[*charge]);
+            keys.map(|charge| plan.counter(charge)).collect()
+        })
+    };
+    if over_at(t_us).is_some() {
+        return None;
+    }
+    let mut shifts = SHIFTS_US.iter().enumerate();
+    shifts.find_map(|(shift, us)| Some(EarlierDenial { shift, keys: over_at(t_us.saturating_sub(*us))? }))
+}
+
+/// A counter of a request.
+#[derive(Clone, Copy, Debug)]
+struct Counter {
+    /// The hash of its key.
+    key: u64,
+    period_us: u64,
+    /// A larger shift explains nothing: it would make any request fit.
+    largest_shift_us: u64,
+}
+
+impl Counter {
+    fn new(key: u64, limit: &LimitSpec) -> Self {
+        let period_us = limit.period.us();
+        let frees_all_at_once = limit.algorithm == Algorithm::FixedWindow;
+        let units = if frees_all_at_once { 1 } else { u64::from(limit.requests_per_unit.max(1)) };
+        // A tenth of the time in which a unit becomes free: by chance a tenth of all differences vanish.
+        Self { key, period_us, largest_shift_us: period_us / units / 10 }
+    }
+}
+
+/// A difference that another one of the same counter may follow from.
+#[derive(Clone, Copy, Debug)]
+struct OpenDifference {
+    /// Units that the counter of the log has used more than the simulated one.
+    units: i64,
+    shift: usize,
+    /// After this time nothing follows from it.
+    until_us: u64,
+}
+
+/// Counts of requests.
+#[derive(Debug, Default)]
+pub(super) struct AgreementTally {
+    /// `[recorded as denied][simulated as denied]`.
+    recorded: [[u64; 2]; 2],
+    /// Differences, by the shift at which they vanish.
+    by_shift: [u64; SHIFTS_US.len()],
+    open: HashMap<u64, OpenDifference>,
+}
+
+impl AgreementTally {
+    /// Counts the simulated decision about the last request that `lane` has decided.
+    pub fn count(
+        &mut self,
+        seen: Observation,
+        (lane, simulated): (&Lane, &Decided<'_>),
+        earlier: Option<EarlierDenial>,
+    ) {
+        let is_denied = simulated.is_denied;
+        self.recorded[usize::from(seen.was_limited)][usize::from(is_denied)] += 1;
+        let difference = match (seen.was_limited, is_denied) {
+            (false, true) => 1,
+            (true, false) => -1,
+            _ => return,
+        };
+        let plan = simulated.plan;
+        let is_deciding = |counted: &CountedLimit| {
+            !is_denied || simulated.verdicts[counted.charge] == Verdict::Over && !counted.is_shadow
+        };
+        let limits = plan.template.plan.charged();
+        let counters: SmallVec<[Counter; 4]> = limits
+            .filter_map(|charged| {
+                let mut counted = plan.template.counted.iter();
+                let counted = counted.find(|counted| counted.charge == charged.index)?;
+                is_deciding(counted).then(|| Counter::new(plan.counter(charged.index), &charged.limit.spec))
+            })
+            .collect();
+        if let Some(shift) = self.follows(seen.t_us, difference, &counters) {
+            self.by_shift[shift] += 1;
+            return;
+        }
+        let (shift, counters) = if is_denied {
+            let wait_us = lane.decision(simulated, seen.t_us).retry_after().us();
+            let shift = wait_us.and_then(|wait_us| SHIFTS_US.iter().position(|shift| wait_us <= *shift));
+            (shift, counters)
+        } else {
+            let (shift, keys) = earlier.map_or((None, SmallVec::new()), |it| (Some(it.shift), it.keys));
+            (shift, counters.into_iter().filter(|counter| keys.contains(&counter.key)).collect())
+        };
+        let Some(shift) = shift else { return };
+        // A request that several limits deny has the wait of the longest one, so one limit that is slow enough will do.
+        if !counters.iter().any(|counter| SHIFTS_US[shift] <= counter.largest_shift_us) {
+            return;
+        }
+        self.by_shift[shift] += 1;
+        for Counter { key, period_us, .. } in counters {
+            let until_us = seen.t_us.saturating_add(2 * period_us);
+            self.open(key, OpenDifference { units: difference, shift, until_us });
+        }
+    }
+
+    /// The shift of an earlier difference from which this one follows: the counter of the log had a unit more or less.
+    fn follows(&mut self, t_us: u64, difference: i64, counters: &[Counter]) -> Option<usize> {
+        let mut found = None;
+        for Counter { key, .. } in counters {
+            let Some(open) = self.open.get_mut(key) else { continue };
+            if open.until_us < t_us {
+                self.open.remove(key);
+            } else if open.units.signum() == -difference {
+                open.units += difference;
+                found = found.max(Some(open.shift));
+                if open.units == 0 {
+                    self.open.remove(key);
+                }
+            }
+        }
+        found
+    }
+
+    fn open(&mut self, key: u64, difference: OpenDifference) {
+        if let Some(open) = self.open.get_mut(&key) {
+            open.units += difference.units;
+            open.shift = open.shift.max(difference.shift);
+            open.until_us = difference.until_us;
+        } else if self.open.len() < MAX_OPEN {
+            self.open.insert(key, difference);
+        }
+    }
+
+    /// The report; `None` without requests. `of` names the rules that were simulated.
+    pub fn agreement(&self, of: &str) -> Option<Agreement> {
+        let [[both_admit, only_simulated], [only_recorded, both_deny]] = self.recorded;
+        let recorded = only_recorded + both_deny;
+        let all = both_admit + only_simulated + recorded;
+        if all == 0 {
+            return None;
+        }
+        let mut vanished = 0;
+        let count = |(shift_us, count): (&u64, &u64)| {
+            vanished += count;
+            let agreement_ppm = share_ppm(both_admit + both_deny + vanished, all);
+            ShiftCount { shift_us: *shift_us, vanished, agreement_ppm }
+        };
+        let mut agreement = Agreement {
+            of: of.to_owned(),
+            summary: String::new(),
+            both_admit,
+            both_deny,
+            only_recorded,
+            only_simulated,
+            reproduced_ppm: (recorded > 0).then(|| share_ppm(both_deny, recorded)),
+            agreement_ppm: share_ppm(both_admit + both_deny, all),
+            by_shift: SHIFTS_US.iter().zip(&self.by_shift).map(count).collect(),
+        };
+        agreement.summary = summary(&agreement);
+        Some(agreement)
+    }
+}
+
+/// The denials first: in most logs nearly all requests are admitted, and they agree with any rules.
+fn summary(agreement: &Agreement) -> String {
+    let Agreement { both_deny, only_recorded, only_simulated, .. } = agreement;
+    let rules = if agreement.of == "compare" { " by the rules in force" } else { "" };
+    let denials = match agreement.reproduced_ppm {
+        Some(share) => format!(
+            "Of {} recorded denials {both_deny} are reproduced{rules} ({} %); {only_simulated} more are denied here only",
+            both_deny + only_recorded,
+            percent(share)
+        ),
+        None if *only_simulated == 0 => {
+            return format!("Nothing to compare: no denial is recorded, and none is made{rules}.");
+        }
+        None => format!("No denial is recorded; {only_simulated} are made here only{rules}"),
+    };
+    format!("{denials}. {} % of all decisions are as recorded.", percent(agreement.agreement_ppm))
+}

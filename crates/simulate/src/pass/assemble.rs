@@ -1,0 +1,267 @@
+//! From the counts of a pass to its report.
+
+use engine::{Limit, Rule};
+
+use super::curves::{Curve, SortedPeaks, recommend};
+use super::key_table::{KeyStatistics, KeyTable};
+use super::minutes::TimeAxis;
+use super::options::PassOptions;
+use super::rule_sets::RuleSets;
+use super::side_by_side::{algorithms, comparison, worst_keys};
+use super::sweep::{OverAt, Sweep, SweptLimit, is_swept};
+use super::tally::{Row, Sums, Tally};
+use super::top_keys::{Shown, top_denied};
+use super::untested::{self, Mapped};
+use super::verdict::verdict;
+use crate::map::Map;
+use crate::report::{
+    KeySampling, Method, OldCounts, REPORT_VERSION, Report, RuleReport, Timeline, Totals, WhatIf,
+    WhatIfPoint, share_ppm,
+};
+
+/// Ticks of the log's clock in the period of a limit that can be trusted.
+const MIN_TICKS: u64 = 10;
+
+/// The report of a pass.
+pub(super) fn assemble(
+    rules: &RuleSets,
+    mapped: Mapped<'_>,
+    tally: &Tally,
+    mut method: Method,
+    options: &PassOptions,
+) -> Report {
+    let has_good = mapped.map.is_some_and(Map::has_good);
+    method.sampling = sampling(&tally.keys);
+    let compared = if rules.in_force.is_some() { "compare" } else { "rules" };
+    method.agreement = tally.agreement.as_ref().and_then(|tally| tally.agreement(compared));
+    let context = Context {
+        rules,
+        tally,
+        axis: TimeAxis::new(tally.sums.span_us),
+        has_good,
+        resolution_us: method.clock_resolution_us,
+        options,
+    };
+    let limits = rules
+        .judged
+        .rules()
+        .iter()
+        .flat_map(|rule| rule.limits.iter().map(|limit| (limit.id.0 as usize, Some(&**rule), &**limit)));
+    let reports = limits
+        .filter(|(index, ..)| tally.rows[*index].asked > 0)
+        .map(|(index, rule, limit)| context.rule_report(index, rule, limit));
+    let unmet = rules
+        .judged
+        .rules()
+        .iter()
+        .filter(|rule| rule.limits.iter().all(|limit| !tally.rows[limit.id.0 as usize].is_met));
+    let unmet: Vec<&Rule> = unmet.map(|rule| &**rule).collect();
+    let untested = match tally.sums.requests {
+        0 => vec![untested::without_requests(&method, mapped)],
+        _ => untested::unmet_rules(&rules.judged, &unmet, mapped),
+    };
+    let mut report = Report {
+        version: REPORT_VERSION,
+        totals: totals(&tally.sums, &tally.keys, has_good),
+        rules: reports.collect(),
+        unmet_rules: unmet.iter().map(|rule| rule.path.to_string()).collect(),
+        untested,
+        comparison: rules
+            .in_force
+            .as_ref()
+            .map(|old| comparison(tally, (&rules.judged, old), context.axis, has_good)),
+        algorithms: algorithms(rules, tally, context.axis),
+        worst_keys: worst_keys(rules, tally, options.show_keys),
+        method,
+        ..Report::default()
+    };
+    report.rules.extend(context.overrides());
+    report.verdict = verdict(&report);
+    report
+}
+
+fn totals(sums: &Sums, keys: &KeyTable, has_good: bool) -> Totals {
+    let (first_us, last_us) = sums.span_us.unwrap_or_default();
+    let keys_denied = keys.keys().filter(|key| key.over() > 0).count() as u64;
+    let judged = keys.keys().filter(|key| key.asked > 0).count() as u64;
+    Totals {
+        requests: sums.requests,
+        denied: sums.denied,
+        denied_share_ppm: share_ppm(sums.denied, sums.requests),
+        shadow_denied: sums.shadow_denied,
+        without_limit: sums.without_limit,
+        good: has_good.then_some(sums.good),
+        good_denied: has_good.then_some(sums.good_denied),
+        good_denied_share_ppm: has_good.then(|| share_ppm(sums.good_denied, sums.good)),
+        keys: judged * keys.weight(),
+        keys_denied: keys_denied * keys.weight(),
+        first_us,
+        last_us,
+    }
+}
+
+fn sampling(keys: &KeyTable) -> KeySampling {
+    let kept = keys.len() as u64;
+    // The relative standard error of a count of n sampled keys is 1 / sqrt(n).
+    let error = if keys.level() == 0 { 0 } else { 1_000_000 / kept.isqrt().max(1) };
+    KeySampling { level: keys.level(), key_error_ppm: error, kept_keys: kept }
+}
+
+struct Context<'a> {
+    rules: &'a RuleSets,
+    tally: &'a Tally,
+    axis: TimeAxis,
+    has_good: bool,
+    resolution_us: u64,
+    options: &'a PassOptions,
+}
+
+impl Context<'_> {
+    /// The report of the limits that came with requests, if there were any.
+    fn overrides(&self) -> Option<RuleReport> {
+        let index = self.rules.judged.limits().len();
+        let row = self.tally.rows.get(index).filter(|row| row.asked > 0)?;
+        let peaks = self.peaks(index);
+        Some(RuleReport {
+            rule: "override".to_owned(),
+            path: "override".to_owned(),
+            is_resolved: true,
+            period_s: row.period_s,
+            ..self.counts(index, row, (&peaks, None))
+        })
+    }
+
+    fn rule_report(&self, index: usize, rule: Option<&Rule>, limit: &Limit) -> RuleReport {
+        let row = &self.tally.rows[index];
+        let peaks = self.peaks(index);
+        let is_swept = is_swept(&limit.spec);
+        let swept = self.tally.sweep.as_ref().filter(|_| is_swept && !row.is_thinned);
+        let swept = swept.and_then(|sweep| sweep.limit(index));
+        let curve = match is_swept {
+            true => Curve::Swept(swept.map_or_else(Vec::new, |swept| self.swept_points(index, swept))),
+            false => Curve::Windows { row, peaks: &peaks, has_good: self.has_good },
+        };
+        let recommendation = self
+            .options
+            .recommend
+            .map(|bounds| recommend(row, (&peaks, &curve), self.tally.sums.span_us, self.has_good, bounds));
+        let old = self.old_counts(index);
+        let mut marks = vec![u64::from(limit.spec.requests_per_unit)];
+        marks.extend(old.iter().map(|old| u64::from(old.limit)));
+        marks.extend(recommendation.iter().flat_map(|found| [found.needed, found.limit]));
+        let is_exact = !row.has_other_denials
+            && !row.is_thinned
+            && self.tally.keys.level() == 0
+            && if is_swept { self.sweep_evictions() == 0 } else { !row.has_costs };
+        let what_if = WhatIf {
+            is_exact,
+            held_burst: limit.spec.burst.filter(|_| limit.spec.algorithm.has_burst()),
+            points: curve.points(&marks),
+        };
+        RuleReport {
+            rule: limit.label.to_string(),
+            path: rule.map_or_else(String::new, |rule| rule.path.to_string()),
+            algorithm: limit.spec.algorithm.name().to_owned(),
+            limit: limit.spec.requests_per_unit,
+            burst: limit.spec.capacity(),
+            period_s: limit.spec.period.seconds(),
+            shadow: rule.is_some_and(|rule| rule.shadow),
+            is_resolved: limit.spec.period.us() >= MIN_TICKS * self.resolution_us,
+            what_if,
+            recommendation,
+            old,
+            ..self.counts(index, row, (&peaks, swept))
+        }
+    }
+
+    fn swept_points(&self, index: usize, swept: &SweptLimit) -> Vec<WhatIfPoint> {
+        let mut keys_over = [0; OverAt::BITS as usize];
+        for key in self.judged_keys(index).filter(|key| key.over_at != 0) {
+            for (place, keys) in keys_over.iter_mut().enumerate() {
+                *keys += u64::from(key.over_at >> place & 1) * self.tally.keys.weight();
+            }
+        }
+        swept.points(self.has_good, &keys_over)
+    }
+
+    fn sweep_evictions(&self) -> u64 {
+        self.tally.sweep.as_ref().map_or(0, Sweep::evictions)
+    }
+
+    fn peaks(&self, index: usize) -> SortedPeaks {
+        let keys = self.judged_keys(index);
+        SortedPeaks::new(keys.map(|key| &key.peaks), self.tally.keys.weight())
+    }
+
+    /// Keys that the judged limit was asked for.
+    fn judged_keys(&self, index: usize) -> impl Iterator<Item = &KeyStatistics> {
+        self.tally.keys.keys_of(index).filter(|key| key.asked > 0)
+    }
+
+    /// What does not depend on the limit.
+    fn counts(
+        &self,
+        index: usize,
+        row: &Row,
+        (peaks, swept): (&SortedPeaks, Option<&SweptLimit>),
+    ) -> RuleReport {
+        let weight = self.tally.keys.weight();
+        let count = |holds: &dyn Fn(&KeyStatistics) -> bool| {
+            self.judged_keys(index).filter(|key| holds(key)).count() as u64 * weight
+        };
+        let shown = Shown {
+            keys: self.options.show_keys,
+            good: self.has_good,
+            old: self.rules.in_force.is_some(),
+            swept,
+        };
+        RuleReport {
+            is_thinned: row.is_thinned,
+            asked: row.asked,
+            units: row.units,
+            over: row.over,
+            over_share_ppm: share_ppm(row.over, row.asked),
+            good_over: self.has_good.then_some(row.good_over),
+            keys: peaks.keys(),
+            keys_over: count(&|key| key.over() > 0),
+            keys_over_good_only: self.has_good.then(|| count(&KeyStatistics::is_over_good_only)),
+            timeline: self.timeline(row),
+            keys_by_demand: peaks.demand_curve(),
+            peaks: peaks.windows(),
+            own_peaks: peaks.own(),
+            top_denied: top_denied(index, row, &self.tally.keys, shown),
+            ..RuleReport::default()
+        }
+    }
+
+    fn timeline(&self, row: &Row) -> Timeline {
+        let has_old = row.old_asked > 0;
+        Timeline {
+            start_us: self.axis.start_s * 1_000_000,
+            step_s: self.axis.step_s,
+            asked: row.asked_by_minute.steps(&self.axis),
+            over: row.over_by_minute.steps(&self.axis),
+            old_over: if has_old { row.old_over_by_minute.steps(&self.axis) } else { Vec::new() },
+        }
+    }
+
+    /// The limit in force with the label of the judged one.
+    fn old_counts(&self, index: usize) -> Option<OldCounts> {
+        let limit = self.tally.limit_in_force(self.rules, index)?;
+        let row = &self.tally.rows[index];
+        let weight = self.tally.keys.weight();
+        let keys = |holds: fn(&KeyStatistics) -> bool| {
+            self.tally.keys.keys_of(index).filter(|key| holds(key)).count() as u64 * weight
+        };
+        Some(OldCounts {
+            limit: limit.spec.requests_per_unit,
+            period_s: limit.spec.period.seconds(),
+            algorithm: limit.spec.algorithm.name().to_owned(),
+            asked: row.old_asked,
+            over: row.old_over,
+            over_share_ppm: share_ppm(row.old_over, row.old_asked),
+            keys_newly_over: keys(KeyStatistics::is_newly_over),
+            keys_freed: keys(KeyStatistics::is_freed),
+        })
+    }
+}

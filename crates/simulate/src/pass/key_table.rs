@@ -1,0 +1,250 @@
+//! Statistics of keys in bounded memory: exact until the table is full, then those of a uniform sample of the keys.
+//!
+//! Distinct sampling: a key is kept if its hash has at least `level` low zero bits. A full table raises the level and
+//! so drops half of its keys. A kept key was kept from its first request on, so its statistics are exact.
+
+use super::by_hash::ByHash;
+use super::peaks::Peaks;
+use super::sweep::OverAt;
+use super::template::{mixed, text_hash};
+
+/// The most keys: about 250 MB.
+const MAX_KEYS: usize = 1 << 20;
+
+/// What is known of one key of one limit.
+#[derive(Debug, Default)]
+pub(super) struct KeyStatistics {
+    /// The index of the limit.
+    pub row: u32,
+    pub asked: u32,
+    pub units: u64,
+    pub peaks: Peaks,
+    /// The tried numbers of the limit that the key has exceeded.
+    pub over_at: OverAt,
+    /// `None` until a limit was over: few keys are ever denied.
+    pub denials: Option<Box<Denials>>,
+}
+
+/// Rule sets of `--algorithms`: [`variants`](crate::variants).
+pub(super) const MAX_VARIANTS: usize = 5;
+
+/// The requests of one key that were over the limit as another algorithm.
+#[derive(Clone, Debug)]
+pub(super) struct OverByAlgorithm {
+    /// The index of the limit.
+    pub row: u32,
+    pub key: Box<str>,
+    /// In the order of the variants.
+    pub over: [u64; MAX_VARIANTS],
+}
+
+/// The denials of one key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Denials {
+    pub key: Box<str>,
+    pub over: u64,
+    pub good_over: u64,
+    pub old_over: u64,
+    pub first_us: u64,
+    pub last_us: u64,
+    /// The first request over the limit since one fitted.
+    pub since_us: Option<u64>,
+    pub longest_us: u64,
+}
+
+/// The keys of all limits.
+#[derive(Debug)]
+pub(super) struct KeyTable {
+    keys: ByHash<KeyStatistics>,
+    /// Of the kept keys those that were over a limit as another algorithm: an entry of its own, so that the other keys
+    /// cost no memory for it.
+    by_algorithm: ByHash<OverByAlgorithm>,
+    level: u32,
+    max_keys: usize,
+}
+
+/// The hash of a counter's key in the row of a limit. It is the same in every run, so that the report is.
+pub(super) fn key_hash(row: usize, key: &str) -> u64 {
+    hash_in_row(row, text_hash(key))
+}
+
+/// [`key_hash`] of a key whose [`text_hash`] is known. Two of ten million keys have the same 64 bits with a probability
+/// of 3 in a million.
+pub(super) fn hash_in_row(row: usize, text_hash: u64) -> u64 {
+    mixed(text_hash ^ mixed(row as u64 + 1))
+}
+
+impl KeyTable {
+    pub fn new() -> Self {
+        Self::with_max_keys(MAX_KEYS)
+    }
+
+    fn with_max_keys(max_keys: usize) -> Self {
+        Self { keys: ByHash::default(), by_algorithm: ByHash::default(), level: 0, max_keys }
+    }
+
+    /// The number of zero bits that the hash of a kept key has: keys are a sample of one in 2^level.
+    pub fn level(&self) -> u32 {
+        self.level
+    }
+
+    /// How many keys a kept one stands for.
+    pub fn weight(&self) -> u64 {
+        1 << self.level
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The statistics of a key; `None` if the sample does not hold it.
+    pub fn entry(&mut self, row: usize, hash: u64) -> Option<&mut KeyStatistics> {
+        while hash.trailing_zeros() >= self.level && self.is_full() && !self.keys.contains_key(&hash) {
+            self.level += 1;
+            let level = self.level;
+            self.keys.retain(|hash, _| hash.trailing_zeros() >= level);
+            self.by_algorithm.retain(|hash, _| hash.trailing_zeros() >= level);
+        }
+        if hash.trailing_zeros() < self.level {
+            return None;
+        }
+        let row = u32::try_from(row).unwrap_or(u32::MAX);
+        Some(self.keys.entry(hash).or_insert_with(|| KeyStatistics { row, ..KeyStatistics::default() }))
+    }
+
+    /// Counts a request over the limit of a row as the algorithm of a variant, if the sample holds its key. The hash is
+    /// [`key_hash`].
+    pub fn count_variant_over(&mut self, row: usize, (key, hash): (&str, u64), variant: usize) {
+        if self.entry(row, hash).is_none() {
+            return;
+        }
+        let row = u32::try_from(row).unwrap_or(u32::MAX);
+        let new = || OverByAlgorithm { row, key: key.into(), over: [0; MAX_VARIANTS] };
+        if let Some(over) = self.by_algorithm.entry(hash).or_insert_with(new).over.get_mut(variant) {
+            *over += 1;
+        }
+    }
+
+    /// The keys that were over a limit as another algorithm, in arbitrary order.
+    pub fn over_by_algorithm(&self) -> impl Iterator<Item = &OverByAlgorithm> {
+        self.by_algorithm.values()
+    }
+
+    /// Of one key.
+    pub fn variants_over(&self, row: usize, key: &str) -> Option<&OverByAlgorithm> {
+        self.by_algorithm.get(&key_hash(row, key))
+    }
+
+    /// The statistics of a key, if the sample holds it.
+    pub fn get(&self, row: usize, key: &str) -> Option<&KeyStatistics> {
+        self.keys.get(&key_hash(row, key))
+    }
+
+    fn is_full(&self) -> bool {
+        self.keys.len() >= self.max_keys
+    }
+
+    /// All keys, in arbitrary order.
+    pub fn keys(&self) -> impl Iterator<Item = &KeyStatistics> {
+        self.keys.values()
+    }
+
+    /// The keys of one limit, in arbitrary order.
+    pub fn keys_of(&self, row: usize) -> impl Iterator<Item = &KeyStatistics> {
+        self.keys().filter(move |key| key.row as usize == row)
+    }
+}
+
+impl KeyStatistics {
+    /// Counts a verdict on the key at a time.
+    pub fn count_verdict(&mut self, is_over: bool, is_good: bool, t_us: u64, key: &str) {
+        match (is_over, &mut self.denials) {
+            (true, _) => {
+                let denials = self.denials_mut(key);
+                if denials.over == 0 {
+                    denials.first_us = t_us;
+                }
+                denials.over += 1;
+                denials.good_over += u64::from(is_good);
+                denials.last_us = t_us;
+                denials.since_us.get_or_insert(t_us);
+            }
+            (false, Some(denials)) => {
+                if let Some(since_us) = denials.since_us.take() {
+                    denials.longest_us = denials.longest_us.max(t_us - since_us);
+                }
+            }
+            (false, None) => {}
+        }
+    }
+
+    pub fn denials_mut(&mut self, key: &str) -> &mut Denials {
+        self.denials.get_or_insert_with(|| Box::new(Denials { key: key.into(), ..Denials::default() }))
+    }
+
+    /// Requests over the judged limit.
+    pub fn over(&self) -> u64 {
+        self.denials.as_ref().map_or(0, |denials| denials.over)
+    }
+
+    /// Whether the key was over the judged limit, and all its requests over it were good.
+    pub fn is_over_good_only(&self) -> bool {
+        self.denials.as_ref().is_some_and(|denials| denials.over > 0 && denials.over == denials.good_over)
+    }
+
+    pub fn is_newly_over(&self) -> bool {
+        self.denials.as_ref().is_some_and(|denials| denials.over > 0 && denials.old_over == 0)
+    }
+
+    pub fn is_freed(&self) -> bool {
+        self.denials.as_ref().is_some_and(|denials| denials.over == 0 && denials.old_over > 0)
+    }
+}
+
+impl Denials {
+    /// The longest time over the limit; an unfinished one until its last denial.
+    pub fn longest_us(&self) -> u64 {
+        let unfinished = self.since_us.map_or(0, |since_us| self.last_us - since_us);
+        self.longest_us.max(unfinished)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_table_keeps_a_sample_of_keys_with_exact_counts() {
+        let mut table = KeyTable::with_max_keys(1_000);
+        for _ in 0..3 {
+            for key in 0..100_000 {
+                let hash = key_hash(0, &format!("key {key}"));
+                if let Some(statistics) = table.entry(0, hash) {
+                    statistics.asked += 1;
+                }
+            }
+        }
+        assert!(table.len() <= 1_000 && table.level() >= 6, "{} {}", table.len(), table.level());
+        assert!(table.keys().all(|key| key.asked == 3), "kept from the first request on");
+        let estimate = table.len() as u64 * table.weight();
+        assert!((85_000..115_000).contains(&estimate), "{estimate}");
+    }
+
+    #[test]
+    fn denials_are_timed() {
+        let mut key = KeyStatistics::default();
+        for (t_us, is_over) in [(10, false), (20, true), (30, true), (50, false), (60, true), (65, true)] {
+            key.count_verdict(is_over, t_us == 20, t_us, "k");
+        }
+        let denials = key.denials.as_ref().expect("denied");
+        assert_eq!((denials.first_us, denials.last_us, denials.longest_us()), (20, 65, 30));
+        assert_eq!((denials.over, denials.good_over), (4, 1));
+        assert!(!key.is_over_good_only() && key.is_newly_over() && !key.is_freed());
+    }
+
+    #[test]
+    fn the_keys_of_two_limits_are_different() {
+        assert_ne!(key_hash(0, "a"), key_hash(1, "a"));
+        assert_ne!(key_hash(0, "a"), key_hash(0, "b"));
+    }
+}

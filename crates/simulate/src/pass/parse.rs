@@ -1,0 +1,86 @@
+//! From a block of lines to planned requests: the part of the pass that runs on every core.
+
+use std::sync::Arc;
+
+use super::planned::{PlannedBlock, Planners};
+use super::rule_sets::RuleSets;
+use super::sample::Sample;
+use crate::log::{Block, LineFault, MAX_LINE_BYTES, lines};
+use crate::map::{MappedLine, Mapping, NotMapped, SentDescriptors};
+
+/// The faults of a block that are kept: the report shows the first of all.
+pub(super) const MAX_KEPT_FAULTS: usize = 10;
+
+/// A block and how its lines are read.
+pub(super) struct Job {
+    /// The index of the file.
+    pub input: usize,
+    pub mapping: Arc<Mapping>,
+    pub block: Block,
+}
+
+/// The lines of a block.
+#[derive(Default)]
+pub(super) struct Parsed {
+    pub input: usize,
+    pub requests: PlannedBlock,
+    pub lines: u64,
+    pub not_kept: u64,
+    pub without_descriptor: u64,
+    /// The descriptors of the map that a request has.
+    pub sent: SentDescriptors,
+    /// Requests that are not in the sample.
+    pub not_sampled: u64,
+    pub unreadable: u64,
+    /// The first faults with the numbers of their lines.
+    pub faults: Vec<(u64, LineFault)>,
+}
+
+/// Parses blocks in turn.
+pub(super) struct BlockParser<'r> {
+    planners: Planners<'r>,
+    sample: Sample,
+    /// The request of the last line, whose memory the next one uses.
+    line: MappedLine,
+}
+
+impl<'r> BlockParser<'r> {
+    pub fn new(rules: &'r RuleSets, sample: Sample) -> Self {
+        Self { planners: Planners::new(rules, sample), sample, line: MappedLine::default() }
+    }
+
+    pub fn parse(&mut self, job: &Job) -> Parsed {
+        let Job { input, mapping, block } = job;
+        let mut parsed = Parsed { input: *input, requests: self.planners.start_block(), ..Parsed::default() };
+        for (number, line) in lines(block) {
+            parsed.lines += 1;
+            match self.parse_line(line, mapping, &mut parsed) {
+                Ok(()) => {}
+                Err(NotMapped::NotKept) => parsed.not_kept += 1,
+                Err(NotMapped::NoDescriptor) => parsed.without_descriptor += 1,
+                Err(NotMapped::Unreadable(fault)) => {
+                    parsed.unreadable += 1;
+                    if parsed.faults.len() < MAX_KEPT_FAULTS {
+                        parsed.faults.push((number, fault));
+                    }
+                }
+            }
+        }
+        parsed
+    }
+
+    fn parse_line(&mut self, line: &[u8], mapping: &Mapping, parsed: &mut Parsed) -> Result<(), NotMapped> {
+        if line.len() > MAX_LINE_BYTES {
+            return Err(LineFault::TooLong(MAX_LINE_BYTES).into());
+        }
+        let line = std::str::from_utf8(line).map_err(|error| LineFault::NotUtf8(error.valid_up_to()))?;
+        mapping.read_line(line, &mut self.line)?;
+        parsed.sent.add_all(self.line.sent);
+        if !self.sample.holds(&self.line.request) {
+            parsed.not_sampled += 1;
+            return Ok(());
+        }
+        let planned = self.planners.plan(&self.line, &mut parsed.requests);
+        planned.map_err(|error| LineFault::Request(error.to_string()).into())
+    }
+}

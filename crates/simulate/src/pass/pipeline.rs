@@ -1,0 +1,192 @@
+//! The threads of a pass: one reads, several parse, the caller's thread sorts, decides and counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread;
+
+use super::decide::Pass;
+use super::options::PassOptions;
+use super::parse::{BlockParser, Job, Parsed};
+use super::rule_sets::RuleSets;
+use crate::log::{Block, BlockReader, Format, Input, lines, recognize};
+use crate::map::{Map, MapError, Mapping};
+use crate::report::{InputReport, Report};
+
+/// Blocks that wait for one parser, and parsed blocks that wait to be decided.
+const WAITING_BLOCKS: usize = 2;
+/// Lines from which a format is recognized.
+const SAMPLE_LINES: usize = 100;
+
+/// Why a log could not be simulated.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    #[error(transparent)]
+    Map(#[from] MapError),
+    #[error("{0}: the format cannot be recognized from its first lines; name it with --format")]
+    UnknownFormat(String),
+    #[error("{name}: lines of the format {format} need a map: --map FILE says which descriptors they become")]
+    NoMap { name: String, format: &'static str },
+    /// A thread panicked. Its message is on standard error.
+    #[error("a thread of the simulation ended early")]
+    Thread,
+}
+
+/// What was read so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    pub lines: u64,
+}
+
+/// Decides the requests of `inputs` by `rules`. When `stop` is set, the report is of what was read until then.
+///
+/// # Errors
+/// [`PassError`] if a file cannot be mapped to requests. A file that cannot be read to its end is no error: the report
+/// says so.
+pub fn simulate(
+    rules: &RuleSets,
+    map: Option<&Map>,
+    inputs: Vec<Input>,
+    options: &PassOptions,
+    (stop, progress): (&AtomicBool, &mut dyn FnMut(Progress)),
+) -> Result<Report, PassError> {
+    let threads = options.threads.get();
+    thread::scope(|scope| {
+        let mut pass = Pass::new(rules, map, options);
+        let mut jobs = Vec::with_capacity(threads);
+        let mut parsers = Vec::with_capacity(threads);
+        let (used_sender, used) = channel();
+        for _ in 0..threads {
+            let (job_sender, job_receiver) = sync_channel::<Job>(WAITING_BLOCKS);
+            let (parsed_sender, parsed_receiver) = sync_channel::<Parsed>(WAITING_BLOCKS);
+            let parser = BlockParser::new(rules, options.sample);
+            let used = used_sender.clone();
+            scope.spawn(move || parse_jobs(&job_receiver, (&parsed_sender, &used), parser));
+            jobs.push(job_sender);
+            parsers.push(parsed_receiver);
+        }
+        let names: Vec<String> = inputs.iter().map(|input| input.name.clone()).collect();
+        let reader = scope.spawn(move || Dealer { jobs, used, next: 0, map, options, stop }.deal_all(inputs));
+        // Block by block in the order in which they were dealt out.
+        for parser in parsers.iter().cycle() {
+            let Ok(parsed) = parser.recv() else { break };
+            pass.add(parsed, &names);
+            progress(Progress { lines: pass.lines() });
+        }
+        // After an error the parsers' ends of the channels close, and the reader ends.
+        drop(parsers);
+        let dealt = reader.join().map_err(|_| PassError::Thread)??;
+        Ok(pass.finish(dealt.inputs, dealt.is_partial))
+    })
+}
+
+/// Parses jobs until there are no more; the bytes of their blocks go back to the reader.
+fn parse_jobs(
+    jobs: &Receiver<Job>,
+    (parsed, used): (&SyncSender<Parsed>, &Sender<Vec<u8>>),
+    mut parser: BlockParser<'_>,
+) {
+    while let Ok(job) = jobs.recv() {
+        if parsed.send(parser.parse(&job)).is_err() {
+            return;
+        }
+        // The reader may have read the last block already.
+        let _ = used.send(job.block.bytes);
+    }
+}
+
+/// What the reader has read.
+struct Dealt {
+    inputs: Vec<InputReport>,
+    is_partial: bool,
+}
+
+/// Reads files and deals their blocks out to the parsers in turn.
+struct Dealer<'a> {
+    jobs: Vec<SyncSender<Job>>,
+    /// The bytes of blocks that are parsed.
+    used: Receiver<Vec<u8>>,
+    next: usize,
+    map: Option<&'a Map>,
+    options: &'a PassOptions,
+    stop: &'a AtomicBool,
+}
+
+impl Dealer<'_> {
+    fn deal_all(mut self, inputs: Vec<Input>) -> Result<Dealt, PassError> {
+        let mut dealt = Dealt { inputs: Vec::with_capacity(inputs.len()), is_partial: false };
+        for (index, input) in inputs.into_iter().enumerate() {
+            if self.stop.load(Ordering::Relaxed) {
+                dealt.is_partial = true;
+                break;
+            }
+            let report = self.deal_input(index, input)?;
+            dealt.inputs.push(report);
+        }
+        dealt.is_partial |= self.stop.load(Ordering::Relaxed);
+        Ok(dealt)
+    }
+
+    fn deal_input(&mut self, index: usize, input: Input) -> Result<InputReport, PassError> {
+        let Input { name, read_bytes, stream, .. } = input;
+        let mut report = InputReport {
+            name,
+            is_recognized: self.options.format.is_none(),
+            format: self.options.format.map_or("", Format::name).to_owned(),
+            ..InputReport::default()
+        };
+        let mut reader = BlockReader::new(stream);
+        let mut mapping: Option<Arc<Mapping>> = None;
+        while !self.stop.load(Ordering::Relaxed) {
+            reader.reuse(self.used.try_iter());
+            let mut block = match reader.next_block() {
+                Ok(Some(block)) => block,
+                Ok(None) => break,
+                // A compressed stream that is stopped does not end as it should.
+                Err(_) if self.stop.load(Ordering::Relaxed) => break,
+                Err(error) => {
+                    report.cut = Some(error.to_string());
+                    continue;
+                }
+            };
+            let mapping = match &mapping {
+                Some(mapping) => Arc::clone(mapping),
+                None => {
+                    let Some(made) = self.mapping(&report.name, &mut block)? else { continue };
+                    report.format = made.format().name().to_owned();
+                    Arc::clone(mapping.insert(Arc::new(made)))
+                }
+            };
+            if !self.send(Job { input: index, mapping, block }) {
+                break;
+            }
+        }
+        report.bytes = read_bytes.get();
+        Ok(report)
+    }
+
+    /// Gives a block to the next parser. Returns false if the pass has ended early.
+    fn send(&mut self, job: Job) -> bool {
+        let parser = self.next;
+        self.next = (self.next + 1) % self.jobs.len();
+        self.jobs[parser].send(job).is_ok()
+    }
+
+    /// How lines are read, by the first block of a file, from which a header is removed. `None` for blank lines.
+    fn mapping(&self, name: &str, block: &mut Block) -> Result<Option<Mapping>, PassError> {
+        let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
+        let first: Vec<String> = lines(block).take(SAMPLE_LINES).map(|(_, line)| text(line)).collect();
+        let Some(header) = first.first().cloned() else { return Ok(None) };
+        let format = self.options.format.or_else(|| recognize(first.iter().map(String::as_str)));
+        let format = format.ok_or_else(|| PassError::UnknownFormat(name.to_owned()))?;
+        if format == Format::Csv {
+            let end = lines(block).next().map_or(0, |(number, _)| number - block.first_line + 1);
+            block.remove_lines(end);
+        }
+        match (format, self.map) {
+            (Format::Jsonl, _) => Ok(Some(Mapping::of_recorded_requests())),
+            (_, Some(map)) => Ok(Some(Mapping::new(map, format, &header)?)),
+            (_, None) => Err(PassError::NoMap { name: name.to_owned(), format: format.name() }),
+        }
+    }
+}

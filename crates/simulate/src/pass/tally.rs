@@ -1,0 +1,291 @@
+//! Counts decisions: by limit, by minute and by key.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use engine::Limit;
+use smallvec::SmallVec;
+
+use super::agreement::AgreementTally;
+use super::key_table::{KeyTable, hash_in_row};
+use super::lane::{Decided, Decisions};
+use super::minutes::MinuteCounts;
+use super::observation::Observation;
+use super::positions::Histogram;
+use super::rule_sets::RuleSets;
+use super::space_saving::SpaceSaving;
+use super::sweep::{OverAt, Sweep};
+use super::template::CountedLimit;
+
+/// What is known of one limit.
+#[derive(Debug, Default)]
+pub(super) struct Row {
+    /// Of the limit in the judged rules; a row of a limit that only the rules in force have is not judged.
+    pub period_s: u64,
+    pub asked: u64,
+    pub units: u64,
+    pub over: u64,
+    pub good_asked: u64,
+    pub good_over: u64,
+    pub asked_by_minute: MinuteCounts,
+    pub over_by_minute: MinuteCounts,
+    /// Of the limit in force with the same label.
+    pub old_asked: u64,
+    pub old_over: u64,
+    pub old_over_by_minute: MinuteCounts,
+    /// By algorithm.
+    pub variants: Vec<VariantCounts>,
+    /// Requests by the units of their key in the window of the limit's period, theirs included: those above a number
+    /// would be over a limit of this number.
+    pub positions: Histogram,
+    pub good_positions: Histogram,
+    /// Another limit denied a request that was not over this one.
+    pub has_other_denials: bool,
+    /// A request asked for another number of units than one.
+    pub has_costs: bool,
+    pub heavy: SpaceSaving,
+    /// A request met the limit, which may be unlimited.
+    pub is_met: bool,
+    /// A counter of the limit got a part of its requests.
+    pub is_thinned: bool,
+}
+
+/// One limit as one algorithm.
+#[derive(Debug, Default)]
+pub(super) struct VariantCounts {
+    pub asked: u64,
+    pub over: u64,
+    pub over_by_minute: MinuteCounts,
+}
+
+/// Counts over all limits.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    pub requests: u64,
+    pub denied: u64,
+    pub shadow_denied: u64,
+    pub without_limit: u64,
+    pub good: u64,
+    pub good_denied: u64,
+    /// The first and the last time.
+    pub span_us: Option<(u64, u64)>,
+    /// `[in force denies][judged denies]`.
+    pub compared: [[u64; 2]; 2],
+    pub good_only_new: u64,
+    pub only_old_by_minute: MinuteCounts,
+    pub only_new_by_minute: MinuteCounts,
+    pub both_deny_by_minute: MinuteCounts,
+}
+
+/// All counts of a pass.
+#[derive(Debug)]
+pub(super) struct Tally {
+    /// By the id of the judged limit; then the limits of requests; then the limits that only the rules in force have.
+    pub rows: Vec<Row>,
+    pub keys: KeyTable,
+    pub sums: Sums,
+    /// If it is asked for.
+    pub sweep: Option<Sweep>,
+    /// If the log has decisions.
+    pub agreement: Option<AgreementTally>,
+    /// The row of each limit in force.
+    old_rows: Vec<usize>,
+}
+
+/// A label and how often it was used before: the limits of one rule without names have one label.
+type LabelUse<'r> = (&'r str, usize);
+
+fn label_uses(limits: &[Arc<Limit>]) -> impl Iterator<Item = LabelUse<'_>> {
+    let mut uses: HashMap<&str, usize> = HashMap::new();
+    limits.iter().map(move |limit| {
+        let before = uses.entry(&limit.label).or_default();
+        *before += 1;
+        (&*limit.label, *before - 1)
+    })
+}
+
+impl Tally {
+    pub fn new(rules: &RuleSets, sweeps: bool) -> Self {
+        let variants = || rules.variants.iter().map(|_| VariantCounts::default()).collect();
+        let judged = rules.judged.limits();
+        let mut rows: Vec<Row> = judged
+            .iter()
+            .map(|limit| Row {
+                period_s: limit.spec.period.seconds(),
+                variants: variants(),
+                ..Row::default()
+            })
+            .collect();
+        // The limits of requests have different periods: their keys have no window of their own.
+        rows.push(Row { period_s: 60, variants: variants(), ..Row::default() });
+        let mut old_rows = Vec::new();
+        if let Some(in_force) = &rules.in_force {
+            let by_label: HashMap<LabelUse<'_>, usize> =
+                label_uses(judged).enumerate().map(|(row, label)| (label, row)).collect();
+            for (limit, label) in in_force.limits().iter().zip(label_uses(in_force.limits())) {
+                old_rows.push(by_label.get(&label).copied().unwrap_or_else(|| {
+                    rows.push(Row { period_s: limit.spec.period.seconds(), ..Row::default() });
+                    rows.len() - 1
+                }));
+            }
+            // The limits of requests.
+            old_rows.push(judged.len());
+        }
+        let mut tally = Self {
+            rows,
+            keys: KeyTable::new(),
+            sums: Sums::default(),
+            sweep: None,
+            agreement: None,
+            old_rows,
+        };
+        tally.sweep = sweeps.then(|| Sweep::new(rules, |row| tally.limit_in_force(rules, row)));
+        tally
+    }
+
+    /// The limit in force with the label of a judged one.
+    pub fn limit_in_force<'r>(&self, rules: &'r RuleSets, row: usize) -> Option<&'r Limit> {
+        let limits = rules.in_force.as_ref()?.limits();
+        let position = self.old_rows.iter().position(|found| *found == row)?;
+        limits.get(position).map(|limit| &**limit)
+    }
+
+    /// The row of a limit in force.
+    pub fn old_row(&self, limit: usize) -> Option<usize> {
+        self.old_rows.get(limit).copied()
+    }
+
+    /// Counts the decisions about one request.
+    pub fn count(&mut self, seen: Observation, decisions: &Decisions<'_>) {
+        let judged = &decisions.judged;
+        for limit in &judged.plan.template.unlimited {
+            self.rows[*limit].is_met = true;
+        }
+        let mut is_shadow_over = false;
+        let over_at: SmallVec<[OverAt; 4]> = match &mut self.sweep {
+            Some(sweep) => {
+                let charges = 0..judged.plan.keys.len();
+                charges.map(|charge| sweep.decide(judged.plan, charge, seen.t_us)).collect()
+            }
+            None => SmallVec::new(),
+        };
+        for counted in &judged.plan.template.counted {
+            is_shadow_over |= counted.is_shadow && judged.is_over(counted);
+            let over_at = over_at.get(counted.charge).copied().unwrap_or(0);
+            self.count_judged(seen, judged, counted, over_at);
+        }
+        self.sums.without_limit += u64::from(!judged.plan.template.has_limit());
+        self.sums.shadow_denied += u64::from(is_shadow_over && !judged.is_denied);
+        self.sums.count(seen, decisions);
+        if let Some(in_force) = &decisions.in_force {
+            for counted in &in_force.plan.template.counted {
+                if let Some(row) = self.old_row(counted.limit) {
+                    self.count_in_force(seen, row, in_force, counted);
+                }
+            }
+        }
+        for (variant, decided) in decisions.variants.iter().enumerate() {
+            self.count_variant(seen, variant, decided);
+        }
+    }
+
+    fn count_judged(
+        &mut self,
+        seen: Observation,
+        judged: &Decided<'_>,
+        counted: &CountedLimit,
+        over_at: OverAt,
+    ) {
+        let (plan, index) = (judged.plan, counted.limit);
+        let key = &plan.keys[counted.charge];
+        let (is_over, units) = (judged.is_over(counted), key.cost.taken());
+        let row = &mut self.rows[index];
+        row.is_met = true;
+        row.is_thinned |= counted.is_thinned;
+        row.asked += 1;
+        row.units += units;
+        row.good_asked += u64::from(seen.is_good);
+        row.asked_by_minute.count(seen.t_us);
+        row.has_other_denials |= judged.is_denied && !is_over;
+        row.has_costs |= units != 1;
+        if is_over {
+            row.over += 1;
+            row.good_over += u64::from(seen.is_good);
+            row.over_by_minute.count(seen.t_us);
+            row.heavy.count(plan.key(counted.charge));
+        }
+        if let Some(sweep) = &mut self.sweep {
+            sweep.count(index, over_at, seen.is_good);
+        }
+        let Some(statistics) = self.keys.entry(index, hash_in_row(index, key.hash)) else { return };
+        statistics.over_at |= over_at;
+        statistics.asked = statistics.asked.saturating_add(1);
+        statistics.units += units;
+        statistics.count_verdict(is_over, seen.is_good, seen.t_us, plan.key(counted.charge));
+        if units > 0 {
+            let position = statistics.peaks.add(seen.t_us, row.period_s, units);
+            let weight = self.keys.weight();
+            row.positions.add(u64::from(position), weight);
+            if seen.is_good {
+                row.good_positions.add(u64::from(position), weight);
+            }
+        }
+    }
+
+    fn count_in_force(
+        &mut self,
+        seen: Observation,
+        index: usize,
+        in_force: &Decided<'_>,
+        counted: &CountedLimit,
+    ) {
+        let row = &mut self.rows[index];
+        row.old_asked += 1;
+        if in_force.is_over(counted) {
+            row.old_over += 1;
+            row.old_over_by_minute.count(seen.t_us);
+            let hash = hash_in_row(index, in_force.plan.keys[counted.charge].hash);
+            if let Some(statistics) = self.keys.entry(index, hash) {
+                statistics.denials_mut(in_force.plan.key(counted.charge)).old_over += 1;
+            }
+        }
+    }
+
+    fn count_variant(&mut self, seen: Observation, variant: usize, decided: &Decided<'_>) {
+        for counted in &decided.plan.template.counted {
+            let index = counted.limit;
+            let Some(counts) = self.rows.get_mut(index).and_then(|row| row.variants.get_mut(variant)) else {
+                continue;
+            };
+            counts.asked += 1;
+            if decided.is_over(counted) {
+                counts.over += 1;
+                counts.over_by_minute.count(seen.t_us);
+                let hash = hash_in_row(index, decided.plan.keys[counted.charge].hash);
+                self.keys.count_variant_over(index, (decided.plan.key(counted.charge), hash), variant);
+            }
+        }
+    }
+}
+
+impl Sums {
+    fn count(&mut self, seen: Observation, decisions: &Decisions<'_>) {
+        let is_denied = decisions.judged.is_denied;
+        self.requests += 1;
+        self.denied += u64::from(is_denied);
+        self.good += u64::from(seen.is_good);
+        self.good_denied += u64::from(seen.is_good && is_denied);
+        let (first_us, _) = self.span_us.unwrap_or((seen.t_us, seen.t_us));
+        self.span_us = Some((first_us, seen.t_us));
+        let Some(in_force) = &decisions.in_force else { return };
+        let old_denies = in_force.is_denied;
+        self.compared[usize::from(old_denies)][usize::from(is_denied)] += 1;
+        self.good_only_new += u64::from(seen.is_good && is_denied && !old_denies);
+        match (old_denies, is_denied) {
+            (true, false) => self.only_old_by_minute.count(seen.t_us),
+            (false, true) => self.only_new_by_minute.count(seen.t_us),
+            (true, true) => self.both_deny_by_minute.count(seen.t_us),
+            (false, false) => {}
+        }
+    }
+}

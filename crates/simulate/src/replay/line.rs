@@ -1,0 +1,123 @@
+//! One line of a replay: a recorded request in, an answer out.
+
+use std::io::{self, Write};
+
+use engine::algorithm::MAX_TIME_US;
+use engine::wire::json::{Number, Object, default_if_null, objects, unsigned_number};
+use engine::wire::{Bounds, RawDescriptor, RawRequest, RequestError};
+use engine::{Applied, Code, Decision, Limit, LimitResult, PlanError, Request, Status};
+use serde::{Deserialize, Serialize};
+
+/// Wider than for the network, because the operator chose the file.
+const BOUNDS: Bounds = Bounds { max_descriptors: 1_024, max_entries: 1_024, max_value_bytes: 1 << 20 };
+
+/// Why a line cannot be decided.
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    /// Not the JSON of a recorded request.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// The time is out of range.
+    #[error("t_us is {0}, but only times before the year 2112 can be decided exactly")]
+    Time(u64),
+    /// Not a valid request.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The limit of a descriptor is out of range.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+}
+
+/// A request and the time at which it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Microseconds since the epoch.
+    pub t_us: u64,
+    pub request: Request,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecordedJson {
+    t_us: Number<u64>,
+    #[serde(default, deserialize_with = "default_if_null")]
+    domain: String,
+    #[serde(default, deserialize_with = "objects")]
+    descriptors: Vec<RawDescriptor>,
+    #[serde(default, deserialize_with = "unsigned_number", alias = "hitsAddend")]
+    hits_addend: u32,
+}
+
+impl Recorded {
+    /// Reads one line of JSON.
+    ///
+    /// # Errors
+    /// [`LineError`] if it is no valid request.
+    pub fn parse(text: &str) -> Result<Self, LineError> {
+        let Object(RecordedJson { t_us: Number(t_us), domain, descriptors, hits_addend }) =
+            serde_json::from_str(text)?;
+        if t_us > MAX_TIME_US {
+            return Err(LineError::Time(t_us));
+        }
+        let raw = RawRequest { domain, descriptors, hits_addend };
+        Ok(Self { t_us, request: raw.validate(&BOUNDS)? })
+    }
+}
+
+#[derive(Serialize)]
+struct AnswerJson<'d> {
+    t_us: u64,
+    overall_code: &'static str,
+    statuses: Vec<Option<StatusJson<'d>>>,
+}
+
+#[derive(Serialize)]
+struct StatusJson<'d> {
+    code: &'static str,
+    rule: &'d str,
+    limit_remaining: u32,
+    /// -1 = never.
+    retry_after_us: i64,
+    reset_after_us: u64,
+    next_after_us: u64,
+    delay_us: u64,
+}
+
+pub(super) fn write_answer(out: &mut impl Write, t_us: u64, decision: &Decision) -> io::Result<()> {
+    let statuses = decision.statuses().map(|status| status_json(&status)).collect();
+    serde_json::to_writer(&mut *out, &AnswerJson { t_us, overall_code: decision.overall.name(), statuses })?;
+    out.write_all(b"\n")
+}
+
+fn status_json<'d>(status: &Status<'d>) -> Option<StatusJson<'d>> {
+    match status.applied {
+        Applied::Nothing | Applied::Skipped => None,
+        Applied::Unlimited(limit) => Some(unlimited_json(limit)),
+        Applied::Limited(result) => Some(limited_json(status.code, &result)),
+    }
+}
+
+fn unlimited_json(limit: &Limit) -> StatusJson<'_> {
+    StatusJson {
+        code: Code::Ok.name(),
+        rule: &limit.label,
+        limit_remaining: u32::MAX,
+        retry_after_us: 0,
+        reset_after_us: 0,
+        next_after_us: 0,
+        delay_us: 0,
+    }
+}
+
+fn limited_json<'d>(status: Code, result: &LimitResult<'d>) -> StatusJson<'d> {
+    let report = result.outcome.report;
+    StatusJson {
+        code: status.name(),
+        rule: &result.limit.label,
+        limit_remaining: u32::try_from(report.remaining).unwrap_or(u32::MAX),
+        retry_after_us: report.retry_after.us().map_or(-1, u64::cast_signed),
+        reset_after_us: report.reset_after_us,
+        next_after_us: report.next_after_us,
+        delay_us: report.delay_us,
+    }
+}

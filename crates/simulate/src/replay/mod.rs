@@ -1,0 +1,106 @@
+//! Decides recorded requests at their recorded times: operators try a rule set on recorded traffic.
+//!
+//! Knows lines of JSON and a [`ReplayStore`]. The answers are the same on memory and on Redis.
+
+mod line;
+mod store;
+mod summary;
+
+use std::io::{BufRead, Write};
+
+pub use line::{LineError, Recorded};
+pub use store::{MemoryReplay, RedisAccess, RedisReplay, ReplayStore, ReplayStoreError};
+pub use summary::{LimitCount, Summary};
+
+use engine::{Charges, Decision, Enforcement, Plan, RuleSet};
+
+/// Requests that are decided in one step.
+const CHUNK: usize = 1_024;
+
+/// Why a replay ended early. Answers decided before are written.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// A line is not a valid request; `number` counts from 1.
+    #[error("line {number}: {cause}")]
+    Line { number: u64, cause: LineError },
+    /// The input cannot be read.
+    #[error("cannot read the requests: {0}")]
+    Read(#[source] std::io::Error),
+    /// The output cannot be written.
+    #[error("cannot write the answers: {0}")]
+    Write(#[source] std::io::Error),
+    /// The store cannot decide.
+    #[error(transparent)]
+    Store(#[from] ReplayStoreError),
+}
+
+/// A planned request without outcomes.
+struct PendingRequest {
+    t_us: u64,
+    plan: Plan,
+}
+
+/// Replays `requests` by `rules`: for each line of JSON one line of JSON. Calls `progress` with the bytes read so far.
+///
+/// # Errors
+/// [`ReplayError`] at the first line that cannot be read, decided or written.
+pub fn replay(
+    rules: &RuleSet,
+    store: &mut impl ReplayStore,
+    (mut requests, answers): (impl BufRead, &mut impl Write),
+    mut progress: impl FnMut(u64),
+) -> Result<Summary, ReplayError> {
+    let mut summary = Summary::default();
+    let (mut text, mut number, mut bytes) = (String::new(), 0, 0);
+    let mut pending: Vec<PendingRequest> = Vec::with_capacity(CHUNK);
+    loop {
+        text.clear();
+        let read = requests.read_line(&mut text).map_err(ReplayError::Read)?;
+        if read > 0 {
+            (number, bytes) = (number + 1, bytes + read as u64);
+            match plan(rules, &text) {
+                Ok(planned) => pending.extend(planned),
+                Err(cause) => {
+                    decide_pending(store, &mut pending, answers, &mut summary)?;
+                    return Err(ReplayError::Line { number, cause });
+                }
+            }
+        }
+        if read == 0 || pending.len() == CHUNK {
+            decide_pending(store, &mut pending, answers, &mut summary)?;
+            progress(bytes);
+        }
+        if read == 0 {
+            answers.flush().map_err(ReplayError::Write)?;
+            return Ok(summary);
+        }
+    }
+}
+
+/// Plans the request on one line; `None` for a blank line.
+fn plan(rules: &RuleSet, text: &str) -> Result<Option<PendingRequest>, LineError> {
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    let Recorded { t_us, request } = Recorded::parse(text)?;
+    let plan = rules.plan(&request)?;
+    Ok(Some(PendingRequest { t_us, plan }))
+}
+
+/// Decides the pending requests and writes the answers.
+fn decide_pending(
+    store: &mut impl ReplayStore,
+    pending: &mut Vec<PendingRequest>,
+    answers: &mut impl Write,
+    summary: &mut Summary,
+) -> Result<(), ReplayError> {
+    let requests: Vec<(u64, &Charges)> =
+        pending.iter().map(|pending| (pending.t_us, &pending.plan.charges)).collect();
+    let outcomes = store.decide(&requests)?;
+    for (PendingRequest { t_us, plan }, outcomes) in pending.drain(..).zip(outcomes) {
+        let decision = Decision::merge(plan, outcomes, Enforcement::Enforce);
+        summary.count(&decision);
+        line::write_answer(answers, t_us, &decision).map_err(ReplayError::Write)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! The stores that a replay can decide on: memory, or Redis with explicit time.
+
+use std::path::PathBuf;
+
+use engine::{Charges, Outcomes, StoreError};
+use store::clock::{Clock, SystemClock};
+use store::memory::{MemoryOptions, MemoryStats, MemoryStore};
+use store::redis::{
+    Credentials, OptionsError, Password, RedisOptions, ReplayClient, ReplayClientError, TimedBatch,
+    TlsOptions,
+};
+
+/// The maximum number of keys of a replay in memory: enough for a day of a large site.
+const MAX_KEYS: usize = 10_000_000;
+/// Keys never expire, because recorded time may step back by any amount.
+const GRACE_US: u64 = u64::MAX;
+
+/// Decides requests at their recorded times, in order.
+pub trait ReplayStore {
+    /// Decides each request at its time in microseconds; one [`Outcomes`] per request.
+    ///
+    /// # Errors
+    /// [`ReplayStoreError`] when the store cannot answer.
+    fn decide(&mut self, requests: &[(u64, &Charges)]) -> Result<Vec<Outcomes>, ReplayStoreError>;
+}
+
+/// Why a replay's store could not decide.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayStoreError {
+    /// Redis cannot be reached.
+    #[error("redis: {0}")]
+    Connect(#[from] ReplayClientError),
+    /// Redis gave no answer.
+    #[error("redis: {0}")]
+    Store(#[from] StoreError),
+    /// No runtime for the connection to Redis.
+    #[error("cannot start a runtime: {0}")]
+    Runtime(#[from] std::io::Error),
+}
+
+/// Replays on counters in memory.
+#[derive(Debug)]
+pub struct MemoryReplay {
+    store: MemoryStore<SystemClock>,
+}
+
+impl MemoryReplay {
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            store: MemoryStore::new(MemoryOptions { max_keys: MAX_KEYS, grace_us: GRACE_US }, SystemClock),
+        }
+    }
+
+    /// Keys and evictions. After evictions, answers may admit too much.
+    #[must_use]
+    pub fn stats(&self) -> MemoryStats {
+        self.store.stats()
+    }
+}
+
+impl Default for MemoryReplay {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ReplayStore for MemoryReplay {
+    fn decide(&mut self, requests: &[(u64, &Charges)]) -> Result<Vec<Outcomes>, ReplayStoreError> {
+        Ok(requests.iter().map(|(now_us, charges)| self.store.decide_at(charges, *now_us)).collect())
+    }
+}
+
+/// The Redis of a replay, and the files that its connection needs.
+#[derive(Clone, Debug, Default)]
+pub struct RedisAccess {
+    /// May have a user and a password.
+    pub url: String,
+    /// The first line is the password, in place of one in the URL.
+    pub password_file: Option<PathBuf>,
+    /// PEM files of the trusted authorities, and of our certificate and its key.
+    pub ca_file: Option<PathBuf>,
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl RedisAccess {
+    fn options(self) -> Result<RedisOptions, ReplayClientError> {
+        let url = self.url.parse().map_err(OptionsError::from)?;
+        let password = self.password_file.map_or(Password::FromUrl, Password::File);
+        Ok(RedisOptions {
+            urls: vec![url],
+            credentials: Credentials { username: None, password },
+            tls: TlsOptions { ca_file: self.ca_file, identity: self.identity, ..TlsOptions::default() },
+            ..RedisOptions::default()
+        })
+    }
+}
+
+/// Replays through the Lua script, under a key prefix of its own. The caller removes the keys with
+/// [`RedisReplay::remove_keys`].
+#[derive(Debug)]
+pub struct RedisReplay {
+    runtime: tokio::runtime::Runtime,
+    client: ReplayClient,
+}
+
+impl RedisReplay {
+    /// Connects to the Redis.
+    ///
+    /// # Errors
+    /// [`ReplayStoreError`] when Redis cannot be reached.
+    pub fn connect(access: RedisAccess) -> Result<Self, ReplayStoreError> {
+        let options = access.options()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let unique = format!("{}-{}", std::process::id(), SystemClock.now_us());
+        let options = RedisOptions { key_prefix: format!("ratelimitd:replay:{unique}:"), ..options };
+        let client = runtime.block_on(ReplayClient::connect(&options))?;
+        Ok(Self { runtime, client })
+    }
+
+    /// Removes every key of this replay.
+    ///
+    /// # Errors
+    /// [`ReplayStoreError`] when Redis does not answer; the keys then expire on their own.
+    pub fn remove_keys(&mut self) -> Result<(), ReplayStoreError> {
+        self.runtime.block_on(self.client.remove_all())?;
+        Ok(())
+    }
+}
+
+impl ReplayStore for RedisReplay {
+    fn decide(&mut self, requests: &[(u64, &Charges)]) -> Result<Vec<Outcomes>, ReplayStoreError> {
+        // A call to the script has one time, so consecutive requests of the same time share a call.
+        let charges: Vec<&Charges> = requests.iter().map(|(_, charges)| *charges).collect();
+        let mut batches = Vec::new();
+        let mut start = 0;
+        for run in requests.chunk_by(|(a, _), (b, _)| a == b) {
+            batches.push(TimedBatch { now_us: run[0].0, requests: &charges[start..start + run.len()] });
+            start += run.len();
+        }
+        let decided = self.runtime.block_on(self.client.decide(&batches))?;
+        Ok(decided.into_iter().flatten().collect())
+    }
+}

@@ -1,0 +1,92 @@
+//! The same limits as other algorithms.
+
+use engine::algorithm::MAX_LOG_LIMIT;
+use engine::{
+    Algorithm, Charging, CompileError, Defaults, DomainSpec, LimitSpec, NodeSpec, Pacing, Refill, RuleSet,
+    ValueHashing,
+};
+
+/// A rule set in which every limit is of one algorithm.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    pub algorithm: Algorithm,
+    /// The part of the limit that an unused counter admits at once: the whole for 1, a tenth for 10.
+    pub burst_divisor: u32,
+    pub rules: RuleSet,
+}
+
+impl Variant {
+    /// What a limit is called as this variant. Two variants of one limit may have the same burst, and yet other counts:
+    /// those of the other limits differ.
+    #[must_use]
+    pub fn label(&self, limit: &LimitSpec) -> String {
+        let part = match (self.algorithm.has_burst(), self.burst_divisor) {
+            (false, _) => return self.algorithm.name().to_owned(),
+            (true, 1) => "the limit".to_owned(),
+            (true, 10) => "a tenth".to_owned(),
+            (true, divisor) => format!("1/{divisor} of it"),
+        };
+        format!("{} burst {} ({part})", self.algorithm.name(), limit.capacity())
+    }
+}
+
+/// What a limit is called as the rule file has it.
+#[must_use]
+pub fn own_label(limit: &LimitSpec) -> String {
+    let burst =
+        if limit.algorithm.has_burst() { format!(" burst {}", limit.capacity()) } else { String::new() };
+    let charging = if limit.charging == Charging::Postpaid { " postpaid" } else { "" };
+    format!("{}{burst}{charging} (as configured)", limit.algorithm.name())
+}
+
+/// Fixed window, sliding window, sliding log, and GCRA with a burst of the limit and of a tenth of it.
+const VARIANTS: [(Algorithm, u32); 5] = [
+    (Algorithm::FixedWindow, 1),
+    (Algorithm::SlidingWindow, 1),
+    (Algorithm::SlidingLog, 1),
+    (Algorithm::Gcra, 1),
+    (Algorithm::Gcra, 10),
+];
+
+/// The rules of `specs`, which `judged` are, with each limit as every algorithm. The limits keep their ids. Two limits
+/// that are different in `judged` do not share a counter, although they may be equal as another algorithm. A limit that
+/// cannot be of an algorithm, because its log would be too long, stays as it is.
+///
+/// # Errors
+/// [`CompileError`] if a limit leaves the range in which decisions are exact.
+pub fn variants(
+    specs: &[DomainSpec],
+    judged: &RuleSet,
+    defaults: Defaults,
+    hashing: ValueHashing,
+) -> Result<Vec<Variant>, CompileError> {
+    let variant = |(algorithm, burst_divisor)| {
+        let mut specs = specs.to_vec();
+        for domain in &mut specs {
+            domain.descriptors.iter_mut().for_each(|node| change_limits(node, algorithm, burst_divisor));
+        }
+        let rules = RuleSet::compile(&specs, defaults, hashing)?.sharing_counters_as(judged);
+        Ok(Variant { algorithm, burst_divisor, rules })
+    };
+    VARIANTS.into_iter().map(variant).collect()
+}
+
+fn change_limits(node: &mut NodeSpec, algorithm: Algorithm, burst_divisor: u32) {
+    for limit in node.rule.iter_mut().flat_map(|rule| &mut rule.limits) {
+        if limit.unlimited
+            || algorithm == Algorithm::SlidingLog && u64::from(limit.requests_per_unit) > MAX_LOG_LIMIT
+        {
+            continue;
+        }
+        *limit = LimitSpec {
+            algorithm,
+            burst: algorithm.has_burst().then(|| (limit.requests_per_unit / burst_divisor).max(1)),
+            refill: Refill::default(),
+            pacing: Pacing::default(),
+            // Postpaid is for windows: a denied hit of a bucket would be a debt that no other algorithm has.
+            charging: Charging::Prepaid,
+            ..limit.clone()
+        };
+    }
+    node.descriptors.iter_mut().for_each(|below| change_limits(below, algorithm, burst_divisor));
+}

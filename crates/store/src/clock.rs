@@ -1,0 +1,76 @@
+//! The only module that reads the clocks of `std`. All other code gets the time, or a [`Clock`], as an argument;
+//! `store/redis` also reads tokio's clock, for its deadlines.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// A source of time.
+pub trait Clock: Send + Sync + 'static {
+    /// Microseconds since the Unix epoch, unless the clock documents another start.
+    fn now_us(&self) -> u64;
+}
+
+/// The system clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "the only module that reads the clocks of std")]
+    fn now_us(&self) -> u64 {
+        // A clock before 1970 reads as 1970.
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The monotonic clock, for durations: microseconds since this value was created.
+#[derive(Clone, Copy, Debug)]
+pub struct MonotonicClock(Instant);
+
+impl Default for MonotonicClock {
+    fn default() -> Self {
+        Self(monotonic())
+    }
+}
+
+impl Clock for MonotonicClock {
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A clock that a test sets.
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicU64);
+
+impl ManualClock {
+    /// A clock that shows this time, microseconds since the epoch.
+    #[must_use]
+    pub fn at(now_us: u64) -> Self {
+        Self(AtomicU64::new(now_us))
+    }
+
+    /// Sets the clock, forward or back.
+    pub fn set(&self, now_us: u64) {
+        self.0.store(now_us, Ordering::Relaxed);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now_us(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl<C: Clock> Clock for std::sync::Arc<C> {
+    fn now_us(&self) -> u64 {
+        self.as_ref().now_us()
+    }
+}
+
+/// The current reading of the monotonic clock.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "the only module that reads the clocks of std")]
+pub fn monotonic() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,77 @@
+//! One denial: what it says about later charges to its counter, and for how long.
+
+use engine::algorithm::{Attempt, Facts};
+use engine::{Charge, Charging, CounterSnapshot, DecidedBy, Outcome, RetryAfter, Verdict};
+
+/// A denial by the store.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Denial {
+    pub(super) snapshot: CounterSnapshot,
+    /// The units that the counter had no room for.
+    pub(super) needed: u64,
+    /// By this process's clock: before the store was called, and after its answer.
+    pub(super) sent_us: u64,
+    pub(super) received_us: u64,
+    /// `sent_us` of the first of the denials in a row of which this is the last.
+    pub(super) first_sent_us: u64,
+}
+
+/// What a denial says about a later charge.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Repeated {
+    /// The store would deny the charge with this outcome, and record nothing that matters.
+    Whole(Outcome),
+    /// The store would deny the charge, and record it.
+    Recorded,
+}
+
+impl Denial {
+    /// What is known of a later charge; `None` if the store has to decide it.
+    pub(super) fn repeat(&self, charge: &Charge, now_us: u64) -> Option<Repeated> {
+        let (kernel, cost) = (&charge.kernel, charge.cost);
+        if kernel.facts_depend_on_cost() && cost.needed() != self.needed {
+            return None;
+        }
+        // The store decided between `sent_us` and `received_us`: its time now is between these two.
+        let attempt_at = |base_us: u64| {
+            let passed_us = now_us.saturating_sub(base_us);
+            Attempt { now_us: self.snapshot.now_us + passed_us, cost }
+        };
+        let latest = attempt_at(self.sent_us);
+        let facts = kernel.facts_later(&self.snapshot.facts, latest.now_us)?;
+        if kernel.wait(&facts, latest) == RetryAfter::Now {
+            return None;
+        }
+        // The report uses the earliest time, so that waits are too long rather than too short.
+        let attempt = attempt_at(self.received_us);
+        let facts = kernel.facts_later(&self.snapshot.facts, attempt.now_us)?;
+        let mut report = kernel.report(&facts, attempt, Verdict::Over);
+        if !is_repeatable(charge, &facts) {
+            return charge.cost.changes_counter().then_some(Repeated::Recorded);
+        }
+        if charge.charging == Charging::Postpaid {
+            report.over_by = report.over_by.max(cost.taken());
+        }
+        let snapshot = CounterSnapshot { now_us: attempt.now_us, facts };
+        let decided_by = DecidedBy::DenyCache(snapshot);
+        Some(Repeated::Whole(Outcome { verdict: Verdict::Over, report, decided_by }))
+    }
+}
+
+impl Repeated {
+    pub(super) fn outcome(self) -> Option<Outcome> {
+        match self {
+            Self::Whole(outcome) => Some(outcome),
+            Self::Recorded => None,
+        }
+    }
+}
+
+/// Whether a denied charge to this counter changes nothing that matters, so that the next one need not reach the store.
+/// A denied postpaid hit is recorded, and a refund then frees fewer units.
+pub(super) fn is_repeatable(charge: &Charge, facts: &Facts) -> bool {
+    match charge.charging {
+        Charging::Prepaid => true,
+        Charging::Postpaid => charge.kernel.is_unchanged_by(facts, charge.cost),
+    }
+}

@@ -1,0 +1,184 @@
+//! Layer: answers by each limit's failure policy when the store below fails. Of a request that the store answers in
+//! part, only the rest is answered by policy. A request that meets only limits of 0 is answered without the store
+//! below: there is no counter.
+
+#[cfg(test)]
+mod tests;
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use engine::algorithm::{Blocked, Kernel};
+use engine::{
+    Charge, Charges, Charging, DecidedBy, FailurePolicy, Outcome, Outcomes, Report, RetryAfter, Store,
+    StoreError, Verdict,
+};
+use smallvec::SmallVec;
+
+use super::memory::MemoryStore;
+use crate::clock::Clock;
+
+/// The retry hint of the policy `deny`. When the store recovers is unknown; 1 s is short enough to notice it soon.
+const DENIED_RETRY_US: u64 = 1_000_000;
+
+const DENIED: Report = Report {
+    remaining: 0,
+    retry_after: RetryAfter::In(DENIED_RETRY_US),
+    reset_after_us: DENIED_RETRY_US,
+    next_after_us: DENIED_RETRY_US,
+    delay_us: 0,
+    until_reset_us: DENIED_RETRY_US,
+    over_by: 0,
+};
+
+/// The kernel that stands for a denial by policy.
+const ALWAYS_OVER: Kernel = Kernel::Blocked(Blocked::new(DENIED_RETRY_US));
+
+/// Answers by [`FailurePolicy`] when the store below fails.
+#[derive(Debug)]
+pub struct Fallback<S, C> {
+    below: S,
+    local: Local<C>,
+}
+
+/// The counters of limits with the policy `local`.
+#[derive(Debug)]
+pub struct Local<C> {
+    /// Shared by all workers of a process. Keeps nothing of a limit of 0.
+    pub store: Arc<MemoryStore<C>>,
+    /// The number of processes that share each limit: each process enforces the limit divided by this number.
+    pub instances: NonZeroU32,
+}
+
+impl<S, C> Fallback<S, C> {
+    /// Puts the layer over `below`.
+    #[must_use]
+    pub fn new(below: S, local: Local<C>) -> Self {
+        Self { below, local }
+    }
+}
+
+impl<S: Store, C: Clock> Store for Fallback<S, C> {
+    async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
+        if charges.need_no_store() {
+            return self.local.store.decide(charges).await;
+        }
+        let error = match self.below.decide(charges).await {
+            Ok(outcomes) => return Ok(outcomes),
+            Err(error) => error,
+        };
+        // In a box: it is seldom needed, and would make every decision's future larger.
+        Box::pin(self.decide_by_policy(charges, error)).await
+    }
+}
+
+/// How a charge is answered.
+#[derive(Clone, Copy)]
+enum ChargeAnswer {
+    /// By the store, or by a policy that needs no counter.
+    Known(Option<Outcome>),
+    /// By the process's own memory.
+    Local,
+}
+
+impl ChargeAnswer {
+    fn is_over(self) -> bool {
+        matches!(self, Self::Known(Some(Outcome { verdict: Verdict::Over, .. })))
+    }
+}
+
+impl<S: Store, C: Clock> Fallback<S, C> {
+    /// Answers by policy the charges that have no answer. If the request is then admitted, the charges that the store
+    /// has recorded stay recorded; otherwise the store undoes them when `error` is dropped.
+    ///
+    /// # Errors
+    /// [`StoreError::Policy`] if the answers of the other charges do not decide the request, and a charge without an
+    /// answer has the policy `error`. Its local charges stay recorded: the caller may let the request through.
+    async fn decide_by_policy(&self, charges: &Charges, error: StoreError) -> Result<Outcomes, StoreError> {
+        let answer = |(index, charge)| charge_answer(charge, error.outcome(index));
+        let answers: SmallVec<[ChargeAnswer; 2]> = charges.values().enumerate().map(answer).collect();
+        let mut outcomes = Outcomes::default();
+        let mut local = Outcomes::default().by_charge.into_iter();
+        if answers.iter().any(|answer| matches!(answer, ChargeAnswer::Local)) {
+            let charges = local_charges(charges, &answers, self.local.instances);
+            local = self.local.store.decide(&charges).await?.by_charge.into_iter();
+        }
+        for (charge, &answer) in charges.values().zip(&answers) {
+            // `local_charges` has a charge for each denial too; its outcome is not needed.
+            let decided =
+                if answer.is_over() || matches!(answer, ChargeAnswer::Local) { local.next() } else { None };
+            outcomes.by_charge.push(match answer {
+                ChargeAnswer::Known(outcome) => outcome,
+                ChargeAnswer::Local => decided.flatten().map(|outcome| decided_locally(charge, outcome)),
+            });
+        }
+        if charges.is_denied(|index| outcomes.is_over(index)) {
+            return Ok(outcomes);
+        }
+        if charges.is_denied(|index| outcomes.is_over(index) || failure(charges, index, &error).is_some())
+            && let Some(cause) = (0..charges.len()).find_map(|index| failure(charges, index, &error))
+        {
+            return Err(StoreError::Policy(Box::new(cause.clone())));
+        }
+        if let StoreError::Partial(partial) = &error {
+            partial.keep();
+        }
+        Ok(outcomes)
+    }
+}
+
+/// A charge without a counter is decided as always: by no policy.
+fn decided_locally(charge: &Charge, outcome: Outcome) -> Outcome {
+    if charge.kernel.has_counter() {
+        Outcome { decided_by: DecidedBy::Policy(FailurePolicy::Local), ..outcome }
+    } else {
+        outcome
+    }
+}
+
+/// How a charge is answered, given what the store says about it.
+fn charge_answer(charge: &Charge, by_store: Result<Option<Outcome>, &StoreError>) -> ChargeAnswer {
+    if let Ok(outcome) = by_store {
+        return ChargeAnswer::Known(outcome);
+    }
+    // A charge with `error` counts as admitted until the answers of the other charges are known.
+    let policy = charge.on_store_failure.for_non_binding();
+    if !charge.kernel.has_counter() || policy == FailurePolicy::Local {
+        return ChargeAnswer::Local;
+    }
+    ChargeAnswer::Known(Some(policy_outcome(charge, policy)))
+}
+
+/// Why the charge at `index` has no answer, if its policy is `error`.
+fn failure<'e>(charges: &Charges, index: usize, error: &'e StoreError) -> Option<&'e StoreError> {
+    let charge = charges.charge(index);
+    let can_fail = charge.on_store_failure == FailurePolicy::Error && charge.kernel.has_counter();
+    if can_fail { error.outcome(index).err() } else { None }
+}
+
+/// The request to the process's own memory: the charges that it answers, and for each charge that is over a charge that
+/// is always over, so that the denial keeps the local ones from being recorded.
+fn local_charges(charges: &Charges, answers: &[ChargeAnswer], instances: NonZeroU32) -> Charges {
+    charges.filter_map(|index, charge| match answers[index] {
+        ChargeAnswer::Local => Some(Charge { kernel: charge.kernel.share_of(instances), ..charge.clone() }),
+        known if known.is_over() => {
+            Some(Charge { kernel: ALWAYS_OVER, charging: Charging::Prepaid, ..charge.clone() })
+        }
+        ChargeAnswer::Known(_) => None,
+    })
+}
+
+/// The outcome by a policy that needs no counter. A cost that can never fit is denied by every policy.
+fn policy_outcome(charge: &Charge, policy: FailurePolicy) -> Outcome {
+    let decided_by = DecidedBy::Policy(policy);
+    if charge.never_fits() {
+        let report = Report { retry_after: RetryAfter::Never, ..DENIED };
+        return Outcome { verdict: Verdict::Over, report, decided_by };
+    }
+    if policy == FailurePolicy::Deny && !charge.cost.is_refund() {
+        return Outcome { verdict: Verdict::Over, report: DENIED, decided_by };
+    }
+    // The outcome that an unused counter would give.
+    let report = Report::unused(charge.kernel.max_cost().saturating_sub(charge.cost.taken()));
+    Outcome { verdict: Verdict::Fits, report, decided_by }
+}

@@ -1,0 +1,14 @@
+//! The stores that keep counters, and the layers that wrap any store.
+//!
+//! Every store implements [`engine::Store`] and knows nothing of requests, rules, transports or telemetry.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod any;
+pub mod breaker;
+pub mod clock;
+pub mod deny_cache;
+pub mod fallback;
+pub mod memory;
+pub mod observed;
+pub mod redis;
+pub mod remote;

@@ -1,0 +1,208 @@
+//! Counters in this process's memory: the embedded default, and the reference that the Redis store is tested against.
+//!
+//! A sharded map. A request locks the shards of all its keys, in order, so nothing changes while it is decided;
+//! requests without a common shard do not wait for each other.
+
+mod shard;
+#[cfg(test)]
+mod tests;
+
+use std::hash::BuildHasher;
+
+use engine::algorithm::{Attempt, State};
+use engine::{
+    Charge, Charges, CounterSnapshot, DecidedBy, Outcome, Outcomes, Reset, Store, StoreError, Verdict,
+};
+use hashbrown::DefaultHashBuilder;
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+use crate::clock::{Clock, SystemClock};
+
+pub use shard::MemoryStats;
+use shard::{EXHAUSTED, EntryIndex, Shard, Worth};
+
+/// More shards than cores, so that two cores seldom need the same one.
+const MAX_SHARDS: usize = 64;
+/// With fewer keys than this per shard, one counter could evict all others of its shard while other shards are empty:
+/// the heaviest counter, a postpaid log with room for 32,768 grants, counts as 2,049 keys.
+const MIN_KEYS_PER_SHARD: usize = 5_000;
+
+/// How much a memory store may hold, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryOptions {
+    /// Maximum number of keys, at least 1; a sliding log counts as one more key per 16 grants. A full store evicts
+    /// counters of limits that have many of them, and of these the ones of which the smallest share is used.
+    pub max_keys: usize,
+    /// How long a key is kept after its counter equals an unused one, microseconds. A clock that steps back by less
+    /// than this loses nothing.
+    pub grace_us: u64,
+}
+
+impl Default for MemoryOptions {
+    /// A million keys, kept for a second.
+    fn default() -> Self {
+        Self { max_keys: 1_000_000, grace_us: 1_000_000 }
+    }
+}
+
+/// Counters in memory.
+#[derive(Debug)]
+pub struct MemoryStore<C = SystemClock> {
+    shards: Vec<Mutex<Shard>>,
+    hasher: DefaultHashBuilder,
+    clock: C,
+}
+
+/// The shards of one request, each with its index.
+type LockedShards<'s> = SmallVec<[(usize, MutexGuard<'s, Shard>); 2]>;
+
+impl<C: Clock> MemoryStore<C> {
+    /// An empty store.
+    #[must_use]
+    pub fn new(options: MemoryOptions, clock: C) -> Self {
+        let max_keys = options.max_keys.max(1);
+        let count = (max_keys / MIN_KEYS_PER_SHARD).clamp(1, MAX_SHARDS);
+        let shard = |_| Mutex::new(Shard::new(max_keys / count, options.grace_us));
+        Self { shards: (0..count).map(shard).collect(), hasher: DefaultHashBuilder::default(), clock }
+    }
+
+    /// Decides at an explicit time; see [`Store::decide`].
+    #[must_use]
+    pub fn decide_at(&self, charges: &Charges, now_us: u64) -> Outcomes {
+        let shard_indices: SmallVec<[usize; 2]> = charges.keys().map(|key| self.shard_index(key)).collect();
+        let mut shards = self.lock(&shard_indices);
+        let pending: SmallVec<[PendingCharge<'_>; 2]> = charges
+            .iter()
+            .zip(&shard_indices)
+            .map(|(charge, &index)| PendingCharge::new(charge, index, &mut shards, now_us))
+            .collect();
+        let is_denied = charges.is_denied(|index| pending[index].verdict == Verdict::Over);
+        let finish = |pending: PendingCharge<'_>| match pending.outcome {
+            Some(outcome) => outcome,
+            None => pending.finish(is_denied, &mut shards),
+        };
+        let outcomes = pending.into_iter().map(finish).collect();
+        for (_, shard) in &mut shards {
+            shard.maintain(now_us);
+        }
+        outcomes
+    }
+
+    fn shard_index(&self, key: &str) -> usize {
+        // Keys of one shard share a lock and a part of the bound: a fast hash with a random seed spreads them well
+        // enough. The map inside a shard has std's hasher, with which a client cannot construct collisions.
+        let hash = self.hasher.hash_one(key);
+        usize::try_from(hash % self.shards.len() as u64).unwrap_or(0)
+    }
+
+    /// Locks each of these shards once, in rising order, so that two requests cannot deadlock.
+    fn lock(&self, shard_indices: &[usize]) -> LockedShards<'_> {
+        let mut sorted: SmallVec<[usize; 2]> = SmallVec::from_slice(shard_indices);
+        sorted.sort_unstable();
+        sorted.dedup();
+        sorted.into_iter().map(|index| (index, self.shards[index].lock())).collect()
+    }
+
+    /// Removes some of the expired keys: looks at a fraction of each shard per call, so that a call is short.
+    pub fn sweep(&self) {
+        let now_us = self.clock.now_us();
+        for shard in &self.shards {
+            shard.lock().sweep(now_us);
+        }
+    }
+
+    /// Counts keys and evictions.
+    #[must_use]
+    pub fn stats(&self) -> MemoryStats {
+        self.shards.iter().fold(MemoryStats::default(), |sum, shard| {
+            let stats = shard.lock().stats();
+            MemoryStats { keys: sum.keys + stats.keys, evictions: sum.evictions + stats.evictions }
+        })
+    }
+}
+
+impl<C: Clock> Store for MemoryStore<C> {
+    async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
+        Ok(self.decide_at(charges, self.clock.now_us()))
+    }
+}
+
+impl<C: Clock> Reset for MemoryStore<C> {
+    async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
+        let remove = |key| self.shards[self.shard_index(key)].lock().remove(key);
+        Ok(charges.keys().map(remove).collect())
+    }
+}
+
+/// A charge with its verdict.
+struct PendingCharge<'c> {
+    charge: &'c Charge,
+    key: &'c str,
+    shard_index: usize,
+    entry: Option<EntryIndex>,
+    attempt: Attempt,
+    verdict: Verdict,
+    /// The outcome of a charge that does not depend on the others. It has taken effect.
+    outcome: Option<Outcome>,
+}
+
+impl<'c> PendingCharge<'c> {
+    fn new(
+        (key, charge): (&'c str, &'c Charge),
+        shard_index: usize,
+        shards: &mut LockedShards<'_>,
+        now_us: u64,
+    ) -> Self {
+        let attempt = Attempt { now_us, cost: charge.cost };
+        let shard = locked_shard(shards, shard_index);
+        let entry = shard.find(key);
+        let verdict = charge.kernel.verdict(entry.and_then(|entry| shard.state(entry)), attempt);
+        let mut pending = Self { charge, key, shard_index, entry, attempt, verdict, outcome: None };
+        if charge.is_independent() {
+            pending.outcome = Some(pending.finish(false, shards));
+        }
+        pending
+    }
+
+    /// Records the charge if it must be recorded, and reports.
+    fn finish(&self, request_denied: bool, shards: &mut LockedShards<'_>) -> Outcome {
+        let (kernel, shard) = (&self.charge.kernel, locked_shard(shards, self.shard_index));
+        let is_recorded = self.charge.is_recorded(self.verdict, request_denied);
+        let before = self.entry.filter(|_| is_recorded).and_then(|entry| shard.take(entry));
+        let after = if is_recorded { kernel.recorded(before, self.attempt) } else { None };
+        let state = after.as_ref().or_else(|| self.entry.and_then(|entry| shard.state(entry)));
+        let facts = kernel.facts(state, self.attempt);
+        let report = kernel.report(&facts, self.attempt, self.verdict);
+        if let Some(after) = after {
+            self.keep(after, report.remaining, shard);
+        }
+        let snapshot = CounterSnapshot { now_us: self.attempt.now_us, facts };
+        Outcome { verdict: self.verdict, report, decided_by: DecidedBy::Store(snapshot) }
+    }
+
+    /// Stores the counter, or removes it if a refund has emptied it: an unused counter equals a missing one.
+    fn keep(&self, after: State, remaining: u64, shard: &mut Shard) {
+        let kernel = &self.charge.kernel;
+        let worth = Worth {
+            unused_from_us: kernel.unused_from_us(&after),
+            used: used_share(kernel.max_cost(), remaining),
+        };
+        match self.entry {
+            entry if worth.unused_from_us > self.attempt.now_us => shard.put(entry, self.key, after, worth),
+            Some(entry) => shard.discard(entry),
+            None => {}
+        }
+    }
+}
+
+/// The used share of a limit, in parts of [`EXHAUSTED`].
+fn used_share(limit: u64, remaining: u64) -> u16 {
+    let used = limit.saturating_sub(remaining);
+    u16::try_from(u128::from(used) * u128::from(EXHAUSTED) / u128::from(limit.max(1))).unwrap_or(EXHAUSTED)
+}
+
+fn locked_shard<'l>(shards: &'l mut LockedShards<'_>, index: usize) -> &'l mut Shard {
+    let found = shards.iter_mut().find(|(locked, _)| *locked == index);
+    &mut found.expect("every shard of the request was locked before").1
+}

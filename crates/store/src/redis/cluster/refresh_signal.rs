@@ -1,0 +1,100 @@
+//! When to refresh the slot map. Knows nothing of how.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+use crate::redis::address::Address;
+
+/// How long the slot map is polled after the last request for a refresh, because a failover takes time.
+const POLL_FOR: Duration = Duration::from_secs(30);
+/// The interval of these polls.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Requests for a refresh, from the requests that met an error or a redirect.
+#[derive(Default)]
+pub(super) struct RefreshSignal {
+    requested: Notify,
+    state: Mutex<SignalState>,
+}
+
+#[derive(Default)]
+struct SignalState {
+    last_request: Option<Instant>,
+    /// Nodes that failed since the last refresh.
+    failed_nodes: Vec<Address>,
+}
+
+impl RefreshSignal {
+    /// Requests a refresh, because the slot map may have changed.
+    pub(super) fn request(&self) {
+        self.state.lock().last_request = Some(Instant::now());
+        self.requested.notify_one();
+    }
+
+    /// Requests a refresh, because a node failed. The refresh asks the other nodes first.
+    pub(super) fn request_after_failure(&self, failed: &Address) {
+        let mut state = self.state.lock();
+        if !state.failed_nodes.contains(failed) {
+            state.failed_nodes.push(failed.clone());
+        }
+        drop(state);
+        self.request();
+    }
+
+    /// Returns and forgets the nodes that failed.
+    pub(super) fn take_failed_nodes(&self) -> Vec<Address> {
+        std::mem::take(&mut self.state.lock().failed_nodes)
+    }
+
+    /// Waits for a request, or for the next poll. Returns whether it was a request.
+    pub(super) async fn next(&self) -> bool {
+        let is_polling = self.state.lock().last_request.is_some_and(|last| last.elapsed() < POLL_FOR);
+        if is_polling {
+            return timeout(jittered(POLL_INTERVAL), self.requested.notified()).await.is_ok();
+        }
+        self.requested.notified().await;
+        true
+    }
+}
+
+/// A quarter more or less, so that processes that lost the same node do not refresh in step.
+pub(super) fn jittered(interval: Duration) -> Duration {
+    interval * fastrand::u32(75..=125) / 100
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_request_the_slot_map_is_polled_for_a_while() {
+        let signal = RefreshSignal::default();
+        signal.request();
+        assert!(signal.next().await, "the request itself");
+        let requested = Instant::now();
+        let mut polls = 0;
+        while timeout(3 * POLL_INTERVAL, signal.next()).await == Ok(false) {
+            polls += 1;
+        }
+        assert!((12..=20).contains(&polls), "{polls} polls of about 2 s in 30 s");
+        assert!(requested.elapsed() < POLL_FOR + 5 * POLL_INTERVAL, "polls end: {:?}", requested.elapsed());
+        signal.request();
+        assert!(signal.next().await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_before_a_refresh_are_one_request() {
+        let signal = RefreshSignal::default();
+        let node = |port| Address { host: "a".to_owned(), port };
+        for port in [1, 2, 1] {
+            signal.request_after_failure(&node(port));
+        }
+        assert!(signal.next().await);
+        assert!(!signal.next().await, "one request, then polls");
+        assert_eq!(signal.take_failed_nodes(), [node(1), node(2)]);
+        assert_eq!(signal.take_failed_nodes(), []);
+    }
+}

@@ -1,0 +1,239 @@
+//! Which server is the primary; `master` in the Sentinel protocol and in the settings. Each new connection asks a
+//! sentinel, and then the server itself (`ROLE`).
+//!
+//! That is enough when a failover breaks the connections to the old primary, or makes it answer as a replica. A planned
+//! failover or a network partition can leave the old primary answering as before: polling the sentinels detects it.
+
+use std::convert::Infallible;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use engine::StoreError;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use redis::Value;
+use tokio::time::{sleep, timeout};
+
+use super::budget::{ConnectBudget, DIAL_ROUND_TRIPS};
+use super::dial::RawConnection;
+use super::dns::LOOKUP_TIMEOUT;
+use super::endpoint::Endpoint;
+use crate::redis::address::Address;
+
+/// The least time that one sentinel has. Longer than a DNS lookup, because the last known address is used after a
+/// lookup that was too slow.
+const SENTINEL_TIMEOUT: Duration = LOOKUP_TIMEOUT.saturating_add(Duration::from_millis(40));
+
+/// The least time that the reported primary has to accept a connection, before the next sentinel is asked: it may
+/// report another server.
+const PRIMARY_TIMEOUT: Duration = Duration::from_millis(150);
+
+/// Round trips to connect to a sentinel and ask it.
+pub(super) const SENTINEL_ROUND_TRIPS: u32 = DIAL_ROUND_TRIPS + 1;
+
+/// Round trips to connect to the primary and ask for its role.
+pub(super) const PRIMARY_ROUND_TRIPS: u32 = DIAL_ROUND_TRIPS + 1;
+
+/// The pause between two polls of the sentinels, in milliseconds. Random, so that workers do not poll in step.
+const POLL_PAUSE_MS: RangeInclusive<u64> = 400..=800;
+
+/// The sentinels of one primary.
+#[derive(Debug)]
+pub(crate) struct Sentinels {
+    endpoints: Vec<Endpoint>,
+    /// The name of the primary in the configuration of the sentinels.
+    master_name: String,
+    /// How connections to the servers are made; its address is not used.
+    server: Endpoint,
+    /// Index of the sentinel to ask first: the last one that answered, or the one after the last that did not.
+    first: AtomicUsize,
+    /// The primary of the last connection; `None` before the first connection, and after the sentinels reported
+    /// another primary.
+    primary: Mutex<Option<Address>>,
+    /// The endpoint of the last primary. It is kept because it has the last known addresses of the host.
+    last_endpoint: Mutex<Option<(Address, Endpoint)>>,
+    /// The number of the current epoch.
+    epoch: Arc<AtomicU64>,
+}
+
+/// The epoch in which a connection was opened. An epoch ends when the primary changes.
+#[derive(Debug)]
+pub(crate) struct PrimaryEpoch {
+    number: u64,
+    /// The number of the current epoch.
+    current_number: Arc<AtomicU64>,
+}
+
+impl PrimaryEpoch {
+    pub(super) fn is_current(&self) -> bool {
+        self.current_number.load(Ordering::Relaxed) == self.number
+    }
+}
+
+impl Sentinels {
+    /// `endpoints` must not be empty.
+    pub(super) fn new(endpoints: Vec<Endpoint>, master_name: String, server: Endpoint) -> Self {
+        Self {
+            endpoints,
+            master_name,
+            server,
+            first: AtomicUsize::new(0),
+            primary: Mutex::default(),
+            last_endpoint: Mutex::default(),
+            epoch: Arc::default(),
+        }
+    }
+
+    /// How long connections may take, to the sentinels and to the primary.
+    pub(super) fn budget(&self) -> ConnectBudget {
+        self.server.budget()
+    }
+
+    /// Connects to the primary: asks the sentinels in turn until one reports a server that accepts the connection.
+    pub(super) async fn connect(&self) -> Result<(RawConnection, PrimaryEpoch), StoreError> {
+        let first = self.first.load(Ordering::Relaxed);
+        let number = self.epoch.load(Ordering::Relaxed);
+        let mut last = StoreError::Unreachable("no sentinel is configured".into());
+        for turn in 0..self.endpoints.len() {
+            let sentinel = (first + turn) % self.endpoints.len();
+            // If the caller stops waiting for this sentinel, the next attempt begins with the next sentinel.
+            self.first.store((sentinel + 1) % self.endpoints.len(), Ordering::Relaxed);
+            match self.connect_by(sentinel).await {
+                Ok((connection, address)) => {
+                    self.first.store(sentinel, Ordering::Relaxed);
+                    return Ok((connection, self.epoch_of(number, address)));
+                }
+                Err(failure) => last = failure,
+            }
+        }
+        Err(last)
+    }
+
+    /// Connects to the primary that this sentinel reports.
+    async fn connect_by(&self, sentinel: usize) -> Result<(RawConnection, Address), StoreError> {
+        let address = self.reported_primary(sentinel, &mut None).await?;
+        let limit = self.budget().at_least(PRIMARY_TIMEOUT, PRIMARY_ROUND_TRIPS);
+        let connected = timeout(limit, self.connect_primary(&address)).await;
+        Ok((connected.unwrap_or(Err(StoreError::Timeout))?, address))
+    }
+
+    /// The epoch of a new connection to `address`, which was begun in epoch `number`. If the last connection has
+    /// another address, a new epoch begins: connections of earlier epochs are replaced.
+    fn epoch_of(&self, number: u64, address: Address) -> PrimaryEpoch {
+        let mut primary = self.primary.lock();
+        let has_changed = primary.as_ref().is_some_and(|known| *known != address);
+        *primary = Some(address);
+        let number = if has_changed { self.epoch.fetch_add(1, Ordering::Relaxed) + 1 } else { number };
+        PrimaryEpoch { number, current_number: Arc::clone(&self.epoch) }
+    }
+
+    /// Polls the sentinels. Begins a new epoch when a majority reports another primary than the last connection has.
+    pub(super) async fn watch(&self) -> Infallible {
+        let mut connections: Vec<Option<RawConnection>> = self.endpoints.iter().map(|_| None).collect();
+        loop {
+            sleep(Duration::from_millis(fastrand::u64(POLL_PAUSE_MS))).await;
+            let Some(known) = self.primary.lock().clone() else { continue };
+            let polls = connections.iter_mut().enumerate();
+            let reports = join_all(polls.map(|(sentinel, open)| self.reported_primary(sentinel, open))).await;
+            let mut primary = self.primary.lock();
+            if let Some(sentinel) = dissenting_majority(&reports, &known)
+                && primary.as_ref() == Some(&known)
+            {
+                // The next connection asks a sentinel of the majority first.
+                *primary = None;
+                self.first.store(sentinel, Ordering::Relaxed);
+                self.epoch.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The primary that a sentinel reports. Uses the connection in `open` if there is one, and leaves one there after
+    /// an answer.
+    async fn reported_primary(
+        &self,
+        sentinel: usize,
+        open: &mut Option<RawConnection>,
+    ) -> Result<Address, StoreError> {
+        let endpoint = &self.endpoints[sentinel];
+        let connection = open.take();
+        let query = async {
+            let mut connection = match connection {
+                Some(connection) => connection,
+                None => endpoint.connect().await?,
+            };
+            let mut command = redis::cmd("SENTINEL");
+            command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master_name);
+            let reported: Option<(String, u16)> = connection.query(&command).await?;
+            Ok((connection, reported))
+        };
+        let limit = self.budget().at_least(SENTINEL_TIMEOUT, SENTINEL_ROUND_TRIPS);
+        let (connection, reported) = timeout(limit, query).await.unwrap_or(Err(StoreError::Timeout))?;
+        *open = Some(connection);
+        let unknown = || format!("the sentinel {endpoint} knows no master {:?}", self.master_name);
+        let (host, port) = reported.ok_or_else(|| StoreError::Refused(unknown()))?;
+        Ok(Address { host, port })
+    }
+
+    /// Connects to a server and checks its role: the sentinel may not have noticed a failover yet.
+    async fn connect_primary(&self, address: &Address) -> Result<RawConnection, StoreError> {
+        let mut connection = self.endpoint_at(address).connect().await?;
+        let role: Value = connection.query(&redis::cmd("ROLE")).await?;
+        let role = match &role {
+            Value::Array(parts) => {
+                parts.first().and_then(|part| redis::from_redis_value_ref::<String>(part).ok())
+            }
+            _ => None,
+        };
+        match role.as_deref() {
+            Some("master") => Ok(connection),
+            Some(role) => Err(StoreError::Refused(format!("{address} is a {role}, not a master"))),
+            None => Err(StoreError::Malformed(format!("{address} does not report its role"))),
+        }
+    }
+
+    fn endpoint_at(&self, address: &Address) -> Endpoint {
+        let mut last = self.last_endpoint.lock();
+        match &*last {
+            Some((known, endpoint)) if known == address => endpoint.clone(),
+            _ => last.insert((address.clone(), self.server.at(&address.host, address.port))).1.clone(),
+        }
+    }
+}
+
+/// If a majority of all sentinels reports the same primary, and it is not `known`: the first sentinel of this majority.
+fn dissenting_majority(reports: &[Result<Address, StoreError>], known: &Address) -> Option<usize> {
+    let has_majority = |address: &Address| {
+        let agreeing = reports.iter().flatten().filter(|reported| *reported == address).count();
+        2 * agreeing > reports.len()
+    };
+    reports
+        .iter()
+        .position(|reported| reported.as_ref().is_ok_and(|address| address != known && has_majority(address)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_majority_of_all_sentinels_overrules_a_server_that_answers() {
+        let address = |port: u16| Address { host: "redis".to_owned(), port };
+        let named = |port: u16| Ok(address(port));
+        let silent = || Err(StoreError::Timeout);
+        let cases = [
+            (vec![named(1), named(1), named(1)], None),
+            (vec![named(2), named(1), named(1)], None),
+            (vec![named(1), named(2), named(2)], Some(1)),
+            (vec![silent(), named(2), named(2)], Some(1)),
+            (vec![silent(), silent(), named(2)], None),
+            (vec![named(2), named(3), named(1)], None),
+            (vec![silent(), silent(), silent()], None),
+            (vec![named(2)], Some(0)),
+        ];
+        for (reports, expected) in cases {
+            assert_eq!(dissenting_majority(&reports, &address(1)), expected, "{reports:?}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The errors of the Redis store. The one place where an error of redis-rs, TLS, DNS or I/O becomes a [`StoreError`] or
+//! an [`OptionsError`]; other modules only report what they find out themselves, such as a timeout.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use engine::{NoConnection, StoreError};
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+use tokio_rustls::rustls;
+
+use super::address::Address;
+use super::url::RedisUrlError;
+
+/// Error codes that mean: this client may not use the server.
+const FORBIDDEN_CODES: [&str; 3] = ["NOAUTH", "WRONGPASS", "NOPERM"];
+
+/// The same for errors without such a code: of SELECT redis-rs keeps only the message, and a command that the user may
+/// not use in a script has the code ERR.
+const FORBIDDEN_MESSAGES: [&str; 4] = [
+    "DB index is out of range",
+    "Authentication required",
+    "no permissions",
+    "The user executing the script",
+];
+
+/// Why no store can be made from the options.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    /// The URL cannot be used. The text does not quote it.
+    #[error("the Redis URL cannot be used: {0}")]
+    Url(#[from] RedisUrlError),
+    /// The password file is missing, unreadable or empty.
+    #[error("the password file {} cannot be used: {reason}", .path.display())]
+    PasswordFile {
+        /// Path of the file.
+        path: PathBuf,
+        /// What failed.
+        reason: String,
+    },
+    /// A PEM file without a usable certificate or key.
+    #[error("{} cannot be used for TLS: {reason}", .path.display())]
+    Certificate {
+        /// Path of the file.
+        path: PathBuf,
+        /// What failed.
+        reason: String,
+    },
+    /// TLS cannot be set up.
+    #[error("TLS cannot be used: {0}")]
+    Tls(String),
+    /// There is no URL.
+    #[error("no Redis URL is given")]
+    NoUrl,
+    /// A number that must be at least 1 is 0.
+    #[error("{0} must be at least 1")]
+    Zero(&'static str),
+}
+
+/// Why a command has no result.
+#[derive(Debug)]
+pub(crate) enum CommandError {
+    /// `NOSCRIPT`: the script did not run.
+    NoScript,
+    /// A cluster redirect: the script did not run on this server. `error` is reported where no other server can be
+    /// asked.
+    Redirected { redirect: Redirect, error: StoreError },
+    /// Any other error. The command may have run.
+    Failed(StoreError),
+}
+
+/// The error with which a cluster node refuses a command for a slot that it does not serve alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Redirect {
+    /// `MOVED`: another node has the slot. An empty host means the host of the answering node.
+    Moved(Address),
+    /// `ASK`: the slot is migrating; only this request goes to the other node.
+    Ask(Address),
+    /// `TRYAGAIN`: the slot is migrating, and the keys of the command are on both nodes.
+    TryAgain,
+    /// `CLUSTERDOWN`: no node serves the slot.
+    Down,
+}
+
+impl Redirect {
+    /// The redirect that an error stands for, if any.
+    fn from_error(error: &RedisError) -> Option<Self> {
+        let ErrorKind::Server(kind) = error.kind() else { return None };
+        let address = || Address::parse(error.redirect_node()?.0);
+        match kind {
+            ServerErrorKind::Moved => address().map(Self::Moved),
+            ServerErrorKind::Ask => address().map(Self::Ask),
+            ServerErrorKind::TryAgain => Some(Self::TryAgain),
+            ServerErrorKind::ClusterDown => Some(Self::Down),
+            _ => None,
+        }
+    }
+}
+
+impl From<Redirect> for StoreError {
+    fn from(redirect: Redirect) -> Self {
+        Self::Refused(match redirect {
+            Redirect::Moved(_) | Redirect::Ask(_) => "another node of the cluster has the slot".to_owned(),
+            Redirect::TryAgain => "the keys are being moved to another node".to_owned(),
+            Redirect::Down => "the cluster does not serve the slot".to_owned(),
+        })
+    }
+}
+
+impl From<CommandError> for StoreError {
+    fn from(error: CommandError) -> Self {
+        match error {
+            CommandError::NoScript => Self::Refused("the server has forgotten the script".to_owned()),
+            CommandError::Redirected { error, .. } | CommandError::Failed(error) => error,
+        }
+    }
+}
+
+impl From<RedisError> for CommandError {
+    fn from(error: RedisError) -> Self {
+        if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) {
+            Self::NoScript
+        } else if let Some(redirect) = Redirect::from_error(&error) {
+            Self::Redirected { redirect, error: store_error(error) }
+        } else {
+            Self::Failed(store_error(error))
+        }
+    }
+}
+
+/// Maps an error of redis-rs.
+pub(crate) fn store_error(error: RedisError) -> StoreError {
+    match error.kind() {
+        ErrorKind::Io if error.is_timeout() => StoreError::Timeout,
+        ErrorKind::Io => StoreError::Unreachable(error.to_string().into()),
+        ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Malformed(error.to_string()),
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => StoreError::ReadOnly(server_message(&error)),
+        _ if is_forbidden(&error) => StoreError::Forbidden(server_message(&error)),
+        _ => StoreError::Refused(server_message(&error)),
+    }
+}
+
+/// Maps an error of the handshake. A server without AUTH repeats the arguments of AUTH in its error: they are removed.
+pub(crate) fn handshake_error(error: RedisError) -> StoreError {
+    let redact_args = |text: String| match text.split_once(", with args") {
+        Some((message, _)) => message.to_owned(),
+        None => text,
+    };
+    match store_error(error) {
+        StoreError::Refused(text) => StoreError::Refused(redact_args(text)),
+        StoreError::Forbidden(text) => StoreError::Forbidden(redact_args(text)),
+        StoreError::Unreachable(reason) => StoreError::Unreachable(redact_args(reason.full).into()),
+        StoreError::Malformed(text) => StoreError::Malformed(redact_args(text)),
+        other => other,
+    }
+}
+
+/// Why a TLS handshake failed: the certificates of the two sides, or the connection.
+pub(crate) fn handshake_failed(host: &str, error: io::Error) -> StoreError {
+    match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
+        Some(reason) => StoreError::Tls { address: host.to_owned(), reason: reason.to_string() },
+        None => unreachable_at(&host)(error),
+    }
+}
+
+/// Maps an error (DNS, TCP, TLS) of a connection to `place`.
+pub(crate) fn unreachable_at<E: fmt::Display>(place: &dyn fmt::Display) -> impl Fn(E) -> StoreError + use<E> {
+    let place = place.to_string();
+    move |error| {
+        let brief = error.to_string();
+        StoreError::Unreachable(NoConnection { full: format!("{place}: {brief}"), brief })
+    }
+}
+
+/// A connection for which the options no longer hold, such as a password file that was removed since the start.
+impl From<OptionsError> for StoreError {
+    fn from(error: OptionsError) -> Self {
+        let brief = match &error {
+            OptionsError::PasswordFile { .. } => "the password file cannot be used",
+            _ => "the settings of the connection cannot be used",
+        };
+        Self::Unreachable(NoConnection { full: error.to_string(), brief: brief.to_owned() })
+    }
+}
+
+/// The error of a password file that cannot be used.
+pub(crate) fn password_file_unusable(path: &Path, reason: impl fmt::Display) -> OptionsError {
+    OptionsError::PasswordFile { path: path.to_owned(), reason: reason.to_string() }
+}
+
+/// The error of a PEM file without a usable certificate or key.
+pub(crate) fn certificate_unusable(path: &Path, reason: impl fmt::Display) -> OptionsError {
+    OptionsError::Certificate { path: path.to_owned(), reason: reason.to_string() }
+}
+
+/// The error of TLS options that do not work together.
+pub(crate) fn tls_unusable(reason: impl fmt::Display) -> OptionsError {
+    OptionsError::Tls(reason.to_string())
+}
+
+/// The error of requests that a closed store no longer sends.
+pub(crate) fn shut_down() -> StoreError {
+    StoreError::Unreachable("the store has been shut down".into())
+}
+
+/// The error of requests whose task ended before it answered them: it panicked, or its runtime ended.
+pub(crate) fn ended_without_answer() -> StoreError {
+    StoreError::Unreachable("the task of the request ended without an answer".into())
+}
+
+/// A server's error as the server sent it, `READONLY You can't write ...`: operators search for this text.
+fn server_message(error: &RedisError) -> String {
+    match (error.kind(), error.code(), error.detail()) {
+        (ErrorKind::Server(_) | ErrorKind::Extension, Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    }
+}
+
+/// Whether the server refuses this client, and not only this command.
+fn is_forbidden(error: &RedisError) -> bool {
+    let message = error.detail().unwrap_or_default();
+    error.kind() == ErrorKind::AuthenticationFailed
+        || error.code().is_some_and(|code| FORBIDDEN_CODES.contains(&code))
+        || FORBIDDEN_MESSAGES.iter().any(|forbidden| message.contains(forbidden))
+}

@@ -1,0 +1,317 @@
+//! Counters in Redis: each request is decided by one script call, which it shares with other requests.
+//!
+//! A request is encoded (`script`) and queued at the node that has its keys; a batcher sends all queued requests as one
+//! call and answers each from its part of the reply (`node`), over pooled connections (`connect`). The engine's own
+//! functions then report on the numbers in the reply. A standalone server is one node, a cluster has a node for each
+//! primary (`cluster`). Counters of limits of one second may have servers of their own (`per_second`). A request over
+//! several slots or servers is decided in parts (`reserve`). [`ReplayClient`] decides at times that the caller chooses.
+//! Types of redis-rs stay in this module.
+
+mod address;
+mod cluster;
+mod connect;
+mod error;
+mod node;
+mod observer;
+mod options;
+mod per_second;
+mod remote;
+mod replay;
+mod reserve;
+mod script;
+mod server_info;
+mod servers;
+mod slot;
+mod tasks;
+#[cfg(test)]
+mod testing;
+mod url;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use engine::{Charge, Charges, Outcomes, Reset, Store, StoreError};
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use self::node::CallMode;
+use self::per_second::PerSecondStore;
+use self::script::{Answer, Encoded};
+use self::servers::Servers;
+use crate::breaker::BreakerState;
+use crate::clock::Clock;
+use crate::remote::{GroupStatus, ProbeFailure};
+
+pub use error::OptionsError;
+pub use observer::{BreakerTransition, NoopObserver, RedisObserver};
+pub use options::{
+    Credentials, Password, RedisOptions, SentinelOptions, ServerOptions, TlsOptions, Topology,
+};
+pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
+pub use script::script_sha1;
+pub use server_info::{Concern, ServerInfo, ServerVersion, Skew};
+pub use tasks::TaskError;
+pub use url::{RedisUrl, RedisUrlError};
+
+/// The Redis store of one worker. Clones share its queues, batchers and connections.
+///
+/// Its tasks run on the runtime in which it was made, best a current-thread one. When the last clone is dropped,
+/// waiting requests are answered and the tasks end; [`RedisStore::shutdown`] does the same and waits for the tasks.
+#[derive(Clone)]
+pub struct RedisStore {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    options: RedisOptions,
+    servers: AllServers,
+}
+
+enum AllServers {
+    /// All counters are on the same servers.
+    Same(Servers),
+    /// Counters of limits of one second are on servers of their own.
+    PerSecond(PerSecondStore),
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        match &self.servers {
+            AllServers::Same(servers) => servers.close(),
+            AllServers::PerSecond(store) => store.close(),
+        }
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").field("options", &self.handle.options).finish_non_exhaustive()
+    }
+}
+
+impl RedisStore {
+    /// Starts the batchers on the current runtime. Redis need not run yet: decisions fail until it does.
+    ///
+    /// # Errors
+    /// [`OptionsError`] if the options cannot be used.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn new(options: &RedisOptions, observer: Arc<dyn RedisObserver>) -> Result<Self, OptionsError> {
+        Self::with_observers(options, [Arc::clone(&observer), observer])
+    }
+
+    /// Like [`new`](Self::new). The second observer gets the events of the servers for limits of one second.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn with_observers(
+        options: &RedisOptions,
+        observers: [Arc<dyn RedisObserver>; 2],
+    ) -> Result<Self, OptionsError> {
+        options.check()?;
+        let servers = match options.of_per_second() {
+            Some(per_second) => {
+                AllServers::PerSecond(PerSecondStore::start(options, &per_second, observers)?)
+            }
+            None => {
+                let [observer, _] = observers;
+                AllServers::Same(Servers::start(options, observer)?)
+            }
+        };
+        Ok(Self { handle: Arc::new(Handle { options: options.clone(), servers }) })
+    }
+
+    /// Has Redis decide on a counter of its own, `<prefix>probe...`, which it keeps for some seconds. So an error shows
+    /// also that Redis cannot write: a replica, full memory, or missing permissions. In a cluster every primary must
+    /// decide.
+    ///
+    /// # Errors
+    /// The [`StoreError`] that a decision would return.
+    pub async fn probe(&self) -> Result<(), StoreError> {
+        self.probe_groups(false).await.map_err(|failure| failure.error)
+    }
+
+    async fn probe_groups(&self, needs_log: bool) -> Result<(), ProbeFailure> {
+        match &self.handle.servers {
+            AllServers::Same(servers) => Ok(servers.probe(&self.handle.options, needs_log).await?),
+            AllServers::PerSecond(store) => store.probe(needs_log).await,
+        }
+    }
+
+    /// What the servers report about themselves, each over a connection of its own. The address is empty for a
+    /// standalone server; in a cluster there is an entry for each known primary. Servers for limits of one second have
+    /// `per_second` before the address.
+    pub async fn servers(&self, clock: &impl Clock) -> Vec<(String, Result<ServerInfo, StoreError>)> {
+        let targets = match &self.handle.servers {
+            AllServers::Same(servers) => servers.targets(),
+            AllServers::PerSecond(store) => store.targets(),
+        };
+        let infos = targets
+            .into_iter()
+            .map(async |(address, target)| (address, server_info::server_info(&target, clock).await));
+        join_all(infos).await
+    }
+
+    /// Refuses further decisions, answers waiting requests, and returns when the tasks have ended.
+    ///
+    /// # Errors
+    /// The first [`TaskError`], if any.
+    pub async fn shutdown(&self) -> Result<(), TaskError> {
+        match &self.handle.servers {
+            AllServers::Same(servers) => servers.shutdown().await,
+            AllServers::PerSecond(store) => store.shutdown().await,
+        }
+    }
+
+    /// Resolves when a background task has panicked, or has ended before the store was closed: the store has then lost
+    /// a part of its work, and the process should end. Pending for ever otherwise. Does not keep the store alive.
+    pub fn died(&self) -> impl Future<Output = TaskError> + Send + use<> {
+        match &self.handle.servers {
+            AllServers::Same(servers) => servers.died().left_future(),
+            AllServers::PerSecond(store) => store.died().right_future(),
+        }
+    }
+
+    /// The servers that decide, as known at present, with the states of their breakers. The names are those of
+    /// [`servers`](Self::servers).
+    #[must_use]
+    pub fn nodes(&self) -> Vec<(String, BreakerState)> {
+        match &self.handle.servers {
+            AllServers::Same(servers) => servers.nodes(),
+            AllServers::PerSecond(store) => store.nodes(),
+        }
+    }
+
+    /// The groups of servers, and why the breakers of all servers of a group are open.
+    fn groups(&self) -> Vec<GroupStatus> {
+        let status = |name, servers: &Servers| GroupStatus {
+            name,
+            failure: servers.breaker_cause().map(Arc::unwrap_or_clone),
+        };
+        match &self.handle.servers {
+            AllServers::Same(servers) => vec![status(None, servers)],
+            AllServers::PerSecond(store) => {
+                store.groups().map(|(name, servers)| status(Some(name), servers)).to_vec()
+            }
+        }
+    }
+
+    fn connections_opened(&self) -> u64 {
+        match &self.handle.servers {
+            AllServers::Same(servers) => servers.connections_opened(),
+            AllServers::PerSecond(store) => {
+                store.groups().iter().map(|(_, servers)| servers.connections_opened()).sum()
+            }
+        }
+    }
+
+    /// Submits a request about the counter of `charge`, and waits for its answer.
+    async fn submit(&self, charge: &Charge, request: Encoded) -> Result<Answer, StoreError> {
+        let deadline = self.deadline();
+        match &self.handle.servers {
+            AllServers::Same(servers) => servers.submit(request, deadline).await,
+            AllServers::PerSecond(store) => store.submit(charge, request, deadline).await,
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.handle.options.timeout
+    }
+}
+
+impl Reset for RedisStore {
+    async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
+        let mut had_units = Vec::with_capacity(charges.len());
+        for (key, charge) in charges.iter() {
+            let request = Encoded::reset(key, &self.handle.options.key_prefix);
+            had_units.push(self.submit(charge, request).await?.was_reset()?);
+        }
+        Ok(had_units)
+    }
+}
+
+impl Store for RedisStore {
+    async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
+        let request = Encoded::new(charges, &self.handle.options.key_prefix);
+        // The futures of the last two are five times as large as that of the first. Without boxes the future of every
+        // decision would be as large as theirs.
+        match &self.handle.servers {
+            AllServers::Same(Servers::One(node, _)) => {
+                node.call(request, CallMode::Batched(None), self.deadline()).await?.outcomes(charges)
+            }
+            AllServers::Same(Servers::Cluster(cluster)) => {
+                Box::pin(cluster.decide(charges, request, self.deadline())).await
+            }
+            AllServers::PerSecond(store) => Box::pin(store.decide(charges, request, self.deadline())).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::testing::{FakeServer, PanickingObserver, Reply};
+    use super::*;
+
+    fn store(observer: impl RedisObserver) -> RedisStore {
+        FakeServer::listen("redis.test", 6_379, |_| None);
+        let urls = vec!["redis://redis.test:6379".parse().expect("a Redis URL")];
+        let options = RedisOptions { urls, ..RedisOptions::default() };
+        RedisStore::new(&options, Arc::new(observer)).expect("good options")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_of_a_batcher_is_reported_at_once_and_by_shutdown() {
+        let store = store(PanickingObserver::AtBatch);
+        let (died, started) = (store.died(), Instant::now());
+        store.probe().await.expect_err("its batcher panics");
+        let panicked = TaskError::Panicked { task: "batcher", message: "a batch of 1".to_owned() };
+        assert_eq!(died.await, panicked);
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        assert_eq!(store.shutdown().await, Err(panicked));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_closes_new_connections_is_asked_again_after_a_pause_and_the_store_can_stop() {
+        let server = FakeServer::listen("redis.test", 6_379, |_| None);
+        let tried = server.clone();
+        server.handle(move |command| match command[0].as_str() {
+            // After so many attempts in no time the test has failed; the silence ends it.
+            "SCRIPT" if tried.connections() > 1_000 => Some(Reply::Silence),
+            "SCRIPT" => Some(Reply::Last(Box::new(Reply::Bulk("hash".to_owned())))),
+            _ => None,
+        });
+        let urls = vec!["redis://redis.test:6379".parse().expect("a Redis URL")];
+        let options = RedisOptions { urls, breaker: None, ..RedisOptions::default() };
+        let store = RedisStore::new(&options, Arc::new(NoopObserver)).expect("good options");
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(1) {
+            store.probe().await.expect_err("no connection stays open");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // One attempt per batcher after each pause, which is at least 25 ms.
+        assert!(server.connections() <= 100, "{} connections", server.connections());
+        assert_eq!(store.shutdown().await, Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_dropped_or_closed_has_not_died() {
+        let dropped = store(NoopObserver);
+        dropped.probe().await.expect("an answer");
+        let died = dropped.died();
+        drop(dropped);
+        timeout(Duration::from_secs(60), died).await.expect_err("it was dropped");
+        let closed = store(NoopObserver);
+        assert_eq!(closed.shutdown().await, Ok(()));
+        timeout(Duration::from_secs(60), closed.died()).await.expect_err("it was closed");
+    }
+}

@@ -1,0 +1,168 @@
+//! Group commit: requests that arrive while a call is in flight are sent together as the next call.
+//!
+//! A batcher lets the other tasks of its worker run while they bring requests: so it sends a call when the worker has
+//! read what has arrived. Then it takes all requests that wait, sends them as one batch and answers each from its part
+//! of the reply. It never waits for a request that has not arrived: an idle worker adds no delay, and a busy one forms
+//! batches by itself. A call that may have run is not repeated.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use engine::StoreError;
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::calls::{self, FinishedCalls};
+use super::job::{Job, fail_unsent};
+use super::state::NodeState;
+use crate::redis::connect::{Connection, checkout, checkout_timeout};
+
+/// An idle batcher PINGs a connection after this time: before the connection counts as idle and a decision must wait
+/// for the PING.
+const KEEP_ALIVE_AFTER: Duration = Duration::from_millis(500);
+
+/// A batcher sends when so many requests wait, although the worker may bring more: Redis saves little by larger calls,
+/// and idles meanwhile.
+const ENOUGH_REQUESTS: usize = 64;
+/// The same after a batch for hot counters: a call costs Redis hardly more if it has twice as many of these requests.
+const ENOUGH_FOR_HOT_COUNTERS: usize = 128;
+
+/// Sends batches until the queue is closed and empty.
+pub(super) async fn run(node: Arc<NodeState>) {
+    // Connects before the first request arrives.
+    drop(node.pool.get().await);
+    let mut is_away = false;
+    loop {
+        if node.queue.is_empty() {
+            node.forget_load();
+        }
+        match timeout(KEEP_ALIVE_AFTER, node.queue.ready()).await {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(_idle) => {
+                // One failed attempt may be chance. Each further one in a row counts like a failed call, so that an
+                // outage is noticed without requests.
+                let started = Instant::now();
+                let failure = keep_alive(&node).await.err();
+                if let Some(failure) = failure.as_ref().filter(|_| is_away) {
+                    node.record_result(started, Err(failure));
+                }
+                is_away = failure.is_some();
+                continue;
+            }
+        }
+        // Repeated with another connection while the pool returns dead ones.
+        while !send_next(&node).await {}
+    }
+}
+
+/// PINGs the connection that was idle longest, or opens one. Stops as soon as a request arrives: the next batch detects
+/// a dead connection itself.
+///
+/// # Errors
+/// Why no connection can be opened.
+async fn keep_alive(node: &NodeState) -> Result<(), StoreError> {
+    let ping = async {
+        let mut pooled = checkout(&node.pool, Instant::now() + checkout_timeout(&node.target)).await?;
+        let connection = pooled.as_mut().map_err(|failure| failure.cause.clone())?;
+        connection.keep_alive().await;
+        Ok(())
+    };
+    tokio::select! {
+        _ = node.queue.ready() => Ok(()),
+        result = ping => result,
+    }
+}
+
+/// Sends the next batch. False if the connection turned out to be dead before a request was sent on it.
+async fn send_next(node: &NodeState) -> bool {
+    // The connection comes first: requests that arrive while it is opened join the batch.
+    let started = Instant::now();
+    match checkout(&node.pool, started + node.timeout).await {
+        Ok(mut pooled) => match pooled.as_mut() {
+            Ok(connection) => {
+                if !connection.is_alive(node.timeout / 2).await {
+                    return false;
+                }
+                send_batch(node, connection).await;
+            }
+            Err(failure) => fail_waiting(node, started, &failure.cause),
+        },
+        Err(failure) => {
+            // Requests that arrived during the attempt may still be in time for the next one.
+            node.drop_late();
+            node.record_result(started, Err(&failure));
+        }
+    }
+    true
+}
+
+/// Fails all waiting requests: there is no connection for the batcher that asked for one at `started`.
+fn fail_waiting(node: &NodeState, started: Instant, failure: &StoreError) {
+    let waiting = node.drain();
+    if !waiting.is_empty() {
+        node.record_result(started, Err(failure));
+    }
+    fail_unsent(waiting, failure);
+}
+
+/// Lets other tasks run until they bring no more requests, or enough wait.
+async fn gather(node: &NodeState) {
+    let was_hot = node.last_batch_was_hot.load(Ordering::Relaxed);
+    let enough = node.max_batch.min(if was_hot { ENOUGH_FOR_HOT_COUNTERS } else { ENOUGH_REQUESTS });
+    let mut waiting = 0;
+    loop {
+        let before = std::mem::replace(&mut waiting, node.queue.len());
+        if waiting <= before || waiting >= enough {
+            return;
+        }
+        yield_now().await;
+    }
+}
+
+async fn send_batch(node: &NodeState, connection: &mut Connection) {
+    gather(node).await;
+    let jobs = node.take_batch();
+    if !jobs.is_empty() {
+        node.queue_depth.observer().batch(jobs.len());
+        let calls = measured_send(node, connection, jobs).await;
+        calls::answer_calls(calls);
+    }
+}
+
+/// Sends a batch, and records how long it took and whether it failed.
+async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<Job>) -> FinishedCalls {
+    let sent = Instant::now();
+    let deadlines = jobs.iter().map(|job| job.deadline);
+    let (first, deadline) = (deadlines.clone().min().unwrap_or(sent), deadlines.max().unwrap_or(sent));
+    // Reads a late reply although no caller waits for it: this costs less than a new connection, which would be more
+    // work for a slow server.
+    let logs_apart = node.logs_apart.load(Ordering::Relaxed);
+    let mut sending = pin!(calls::send(connection, jobs, deadline + node.timeout, logs_apart));
+    let calls = if let Ok(calls) = timeout_at(deadline, &mut sending).await {
+        if let Some(health) = calls::health(&calls) {
+            node.record_result(sent, health);
+        }
+        calls
+    } else {
+        // One failure for this call, whatever its late reply is.
+        node.record_result(sent, Err(&StoreError::Timeout));
+        sending.await
+    };
+    if calls::are_logs_apart(&calls, logs_apart) != logs_apart {
+        node.logs_apart.store(!logs_apart, Ordering::Relaxed);
+    }
+    if let Some(was_hot) = calls::are_hot(&calls) {
+        node.last_batch_was_hot.store(was_hot, Ordering::Relaxed);
+    }
+    let answered = Instant::now();
+    let mut admission = node.admission.lock();
+    admission.record_call(answered - sent);
+    if answered > first {
+        admission.record_late_answer(sent, answered);
+    }
+    drop(admission);
+    calls
+}

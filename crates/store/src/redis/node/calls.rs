@@ -1,0 +1,222 @@
+//! A batch becomes script calls: one for each slot, all in one round trip, each with a result of its own. A standalone
+//! server has no slots, so a batch is one call. Knows nothing of which node has which slot.
+
+use engine::StoreError;
+use redis::{Cmd, Pipeline};
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use super::job::{CallMode, Job, answer_all};
+use crate::redis::connect::Connection;
+use crate::redis::error::CommandError;
+use crate::redis::script::{Answer, CallOrder, Encoded, ScriptRef, When};
+
+/// The counters of a batch are hot if it has at least this many requests for each group that is sent, on average.
+const REQUESTS_FOR_HOT_COUNTER: usize = 4;
+
+/// Requests that share one script call.
+struct Call {
+    /// In the order of arrival.
+    jobs: Vec<Job>,
+    /// In which order they are sent.
+    order: CallOrder,
+}
+
+/// A call and its result.
+pub(super) struct FinishedCall {
+    call: Call,
+    result: CallResult,
+}
+
+/// The answers to the requests of a call.
+type CallResult = Result<Vec<Answer>, CommandError>;
+
+/// The calls of a batch: one, on a standalone server.
+pub(super) type FinishedCalls = SmallVec<[FinishedCall; 1]>;
+
+/// The numbers that a call returned.
+type Numbers = Result<Vec<i64>, CommandError>;
+
+impl Call {
+    fn new(jobs: Vec<Job>) -> Self {
+        let order = CallOrder::new(jobs.iter().map(|job| &job.request));
+        Self { jobs, order }
+    }
+
+    /// Whether the script needs the list commands for it.
+    fn has_log(&self) -> bool {
+        self.requests().any(Encoded::has_log)
+    }
+
+    fn requests(&self) -> impl Iterator<Item = &Encoded> + Clone {
+        self.jobs.iter().map(|job| &job.request)
+    }
+
+    /// Requests of the same slot share a call; a request in another mode has a call of its own.
+    fn mode(&self) -> CallMode {
+        self.jobs[0].mode
+    }
+
+    fn command(&self, script: ScriptRef) -> Cmd {
+        self.order.command(self.requests(), When::Now, script)
+    }
+
+    /// Splits the numbers into answers. A reply of the wrong shape breaks the connection: the next reply may belong to
+    /// another call.
+    fn result(&self, numbers: Numbers, connection: &mut Connection) -> CallResult {
+        self.order.split_reply(self.requests(), &numbers?).map_err(|malformed| {
+            connection.mark_broken();
+            CommandError::Failed(malformed)
+        })
+    }
+}
+
+impl FinishedCall {
+    /// Whether the server did not have the script, and so executed nothing.
+    fn met_noscript(&self) -> bool {
+        matches!(self.result, Err(CommandError::NoScript))
+    }
+
+    /// Whether the server refused a call with a log: the user may lack the list commands.
+    fn met_forbidden_log(&self) -> bool {
+        matches!(self.result, Err(CommandError::Failed(StoreError::Forbidden(_)))) && self.call.has_log()
+    }
+}
+
+/// Sends a batch of at least one request, and waits for the results until `deadline`. `logs_apart`: requests to sliding
+/// logs have calls of their own, see [`are_logs_apart`].
+pub(super) async fn send(
+    connection: &mut Connection,
+    jobs: Vec<Job>,
+    deadline: Instant,
+    logs_apart: bool,
+) -> FinishedCalls {
+    let calls = group_by_slot(jobs, logs_apart);
+    let results = {
+        let sent: SmallVec<[&Call; 1]> = calls.iter().collect();
+        round_trip(connection, &sent, ScriptRef::Sha1, deadline).await
+    };
+    let mut finished: FinishedCalls =
+        calls.into_iter().zip(results).map(|(call, result)| FinishedCall { call, result }).collect();
+    // NOSCRIPT: the server was restarted or flushed. The script did not run, so this retry, the only one, decides
+    // nothing twice.
+    if finished.iter().any(FinishedCall::met_noscript) {
+        repeat_with_text(connection, &mut finished, deadline).await;
+    }
+    finished
+}
+
+/// Repeats the calls that met NOSCRIPT, with the text of the script.
+async fn repeat_with_text(connection: &mut Connection, finished: &mut FinishedCalls, deadline: Instant) {
+    let repeated: Vec<&Call> =
+        finished.iter().filter(|call| call.met_noscript()).map(|finished| &finished.call).collect();
+    let results = round_trip(connection, &repeated, ScriptRef::Text, deadline).await;
+    for (finished, result) in finished.iter_mut().filter(|call| call.met_noscript()).zip(results) {
+        finished.result = result;
+    }
+}
+
+/// Healthy unless every call failed. A redirect is the answer of a healthy cluster node; without slots there is no
+/// other server, and it is a failure. A refused call with a log says nothing, because other requests may be permitted:
+/// `None` if there is no other call.
+pub(super) fn health(calls: &[FinishedCall]) -> Option<Result<(), &StoreError>> {
+    let mut health = None;
+    for finished in calls {
+        let FinishedCall { call, result } = finished;
+        match result {
+            _ if finished.met_forbidden_log() => {}
+            Err(CommandError::Failed(error)) => health = Some(Err(error)),
+            Err(CommandError::Redirected { error, .. }) if call.mode() == CallMode::Batched(None) => {
+                health = Some(Err(error));
+            }
+            _ => return Some(Ok(())),
+        }
+    }
+    health
+}
+
+/// Whether requests to sliding logs need calls of their own after these calls: an error of the script fails its whole
+/// call, and a user without the list commands gets one for each call with a log. `before`: whether they had some.
+pub(super) fn are_logs_apart(calls: &[FinishedCall], before: bool) -> bool {
+    let is_permitted = || calls.iter().any(|call| call.result.is_ok() && call.call.has_log());
+    calls.iter().any(FinishedCall::met_forbidden_log) || before && !is_permitted()
+}
+
+/// Whether the counters of a batch are hot. `None` for a batch that is too small to tell.
+pub(super) fn are_hot(calls: &[FinishedCall]) -> Option<bool> {
+    let sizes = calls.iter().map(|FinishedCall { call, .. }| (call.jobs.len(), call.order.groups()));
+    let (requests, groups) = sizes.fold((0, 0), |(requests, groups), (of_call, sent)| {
+        (requests + of_call, groups + sent.unwrap_or(of_call))
+    });
+    (requests >= REQUESTS_FOR_HOT_COUNTER).then_some(groups * REQUESTS_FOR_HOT_COUNTER <= requests)
+}
+
+/// Answers all requests.
+pub(super) fn answer_calls(calls: FinishedCalls) {
+    for FinishedCall { call, result } in calls {
+        answer_all(call.jobs, result);
+    }
+}
+
+/// Requests of a slot share a call and keep their order. With `logs_apart` those to logs have another call.
+fn group_by_slot(jobs: Vec<Job>, logs_apart: bool) -> SmallVec<[Call; 1]> {
+    let is_batched = |job: &Job| matches!(job.mode, CallMode::Batched(_));
+    let is_apart = |job: &Job| logs_apart && job.request.has_log();
+    let share_call = |one: &Job, other: &Job| one.mode == other.mode && is_apart(one) == is_apart(other);
+    // The usual case, and of a standalone server nearly the only one: one call.
+    if jobs.iter().all(|job| is_batched(job) && share_call(job, &jobs[0])) {
+        return SmallVec::from_iter([Call::new(jobs)]);
+    }
+    let (mut batched, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_batched);
+    let slot = |job: &Job| if let CallMode::Batched(slot) = job.mode { slot } else { None };
+    batched.sort_by_key(|job| (slot(job), is_apart(job)));
+    let mut calls: Vec<Vec<Job>> = Vec::new();
+    for job in batched {
+        match calls.last_mut() {
+            Some(jobs) if share_call(&jobs[0], &job) => jobs.push(job),
+            _ => calls.push(vec![job]),
+        }
+    }
+    calls.extend(others.into_iter().map(|job| vec![job]));
+    calls.into_iter().map(Call::new).collect()
+}
+
+/// Sends calls and returns a result for each.
+async fn round_trip(
+    connection: &mut Connection,
+    calls: &[&Call],
+    script: ScriptRef,
+    deadline: Instant,
+) -> SmallVec<[CallResult; 1]> {
+    if let &[call] = calls
+        && call.mode() != CallMode::Asking
+    {
+        let numbers = connection.query(&call.command(script), deadline).await;
+        return SmallVec::from_iter([call.result(numbers, connection)]);
+    }
+    let replies = query_calls(connection, calls, script, deadline).await;
+    calls.iter().zip(replies).map(|(call, numbers)| call.result(numbers, connection)).collect()
+}
+
+/// Sends calls as one pipeline. Returns the reply to each.
+async fn query_calls(
+    connection: &mut Connection,
+    calls: &[&Call],
+    script: ScriptRef,
+    deadline: Instant,
+) -> Vec<Numbers> {
+    let mut pipeline = Pipeline::with_capacity(calls.len());
+    pipeline.ignore_errors();
+    for call in calls {
+        if call.mode() == CallMode::Asking {
+            pipeline.cmd("ASKING").ignore();
+        }
+        pipeline.add_command(call.command(script));
+    }
+    let failure = match connection.query_each(&pipeline, deadline).await {
+        Ok(results) if results.len() == calls.len() => return results,
+        Ok(_) => StoreError::Malformed("not one answer for each call".to_owned()),
+        Err(error) => error.into(),
+    };
+    calls.iter().map(|_| Err(CommandError::Failed(failure.clone()))).collect()
+}

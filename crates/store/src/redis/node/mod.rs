@@ -1,0 +1,166 @@
+//! Requests to one server: a bounded queue, the batchers that empty it, a breaker with its probe, and admission
+//! control. The nodes of a cluster do not wait for each other; a worker bounds the decisions of all its nodes together.
+
+mod admission;
+mod batcher;
+mod calls;
+mod job;
+mod probe;
+mod queue;
+mod shared_breaker;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use self::admission::Admission;
+use self::job::Job;
+pub(crate) use self::job::{CallError, CallMode, Cause, NotExecuted};
+pub(crate) use self::probe::check_writes;
+use self::queue::Queue;
+use self::shared_breaker::SharedBreaker;
+use self::state::NodeState;
+use crate::breaker::BreakerState;
+use crate::redis::connect::{Target, connection_pool};
+use crate::redis::error::ended_without_answer;
+use crate::redis::observer::QueueDepth;
+use crate::redis::options::{RedisOptions, Topology};
+use crate::redis::script::{Answer, Encoded};
+use crate::redis::tasks::Tasks;
+use engine::StoreError;
+
+/// The end of a call.
+type Decided = Result<Answer, CallError>;
+
+/// The tasks between a socket and a call: the one that reads the reply, the batcher, and two to spare.
+const TURNS_TO_READ: usize = 4;
+
+/// A client of one server. When it is dropped, waiting requests are answered and its tasks end.
+pub(crate) struct Node {
+    state: Arc<NodeState>,
+    closing: CancellationToken,
+}
+
+impl Node {
+    /// Starts the batchers and the probe. The server need not run yet. `name`: as in [`Servers::nodes`].
+    ///
+    /// [`Servers::nodes`]: super::servers::Servers::nodes
+    pub(crate) fn start(
+        (name, target): (String, Target),
+        options: &RedisOptions,
+        queue_depth: QueueDepth,
+        tasks: &Tasks,
+    ) -> Self {
+        let closing = CancellationToken::new();
+        let watch = target.watch();
+        let connections_opened = Arc::default();
+        let state = Arc::new(NodeState {
+            pool: connection_pool(target.clone(), options.connections, Arc::clone(&connections_opened)),
+            connections_opened,
+            target,
+            queue: Queue::new(options.max_queue),
+            breaker: SharedBreaker::new(name, options.breaker, Arc::clone(queue_depth.observer())),
+            admission: Mutex::new(Admission::new(options.timeout)),
+            last_batch_was_hot: AtomicBool::new(false),
+            logs_apart: AtomicBool::new(false),
+            key_prefix: options.key_prefix.clone(),
+            probe_slot: Mutex::new(None),
+            probe_mode: match options.topology {
+                Topology::Standalone | Topology::Sentinel(_) => CallMode::Batched(None),
+                Topology::Cluster => CallMode::Single,
+            },
+            queue_depth,
+            max_batch: options.max_batch,
+            max_queue: options.max_queue,
+            timeout: options.timeout,
+        });
+        for _ in 0..options.connections {
+            tasks.spawn_until_closed("batcher", &closing, batcher::run(Arc::clone(&state)));
+        }
+        tasks.spawn_loop("breaker probe", &closing, probe::run(Arc::clone(&state)));
+        if let Some(watch) = watch {
+            tasks.spawn_loop("sentinel watch", &closing, watch);
+        }
+        Self { state, closing }
+    }
+
+    /// The server that decides.
+    pub(crate) fn target(&self) -> &Target {
+        &self.state.target
+    }
+
+    /// Submits a request, and waits for its answer until `deadline`.
+    pub(crate) async fn call(&self, request: Encoded, mode: CallMode, deadline: Instant) -> Decided {
+        if let Err(open) = self.state.breaker.admit() {
+            return Err(CallError::not_sent(request, open));
+        }
+        let (reply, mut answer) = oneshot::channel();
+        let job = Job { request, mode, deadline, reply };
+        self.state.push(job)?;
+        match timeout_at(deadline, &mut answer).await {
+            Ok(Ok(answer)) => answer,
+            // A job is dropped without an answer after its deadline, or when its batcher panics.
+            Ok(Err(_)) if Instant::now() < deadline => Err(CallError::Failed(ended_without_answer())),
+            Ok(Err(_)) => Err(CallError::Failed(StoreError::Timeout)),
+            Err(_) => unread_answer(&mut answer).await.unwrap_or(Err(CallError::Failed(StoreError::Timeout))),
+        }
+    }
+
+    /// Refuses further requests, answers those that wait, and ends the tasks.
+    pub(crate) fn close(&self) {
+        // In this order: a batcher that ends before the cancellation counts as dead.
+        self.closing.cancel();
+        self.state.queue.close();
+    }
+
+    /// Closes a node that left the cluster, and reports its breaker as closed.
+    pub(crate) fn retire(&self) {
+        self.close();
+        self.state.breaker.retire();
+    }
+
+    /// Sets the slot of the key that the probe uses.
+    pub(crate) fn set_probe_slot(&self, slot: u16) {
+        *self.state.probe_slot.lock() = Some(slot);
+    }
+
+    pub(crate) fn breaker_state(&self) -> BreakerState {
+        self.state.breaker.state()
+    }
+
+    /// The failure that keeps the breaker open; `None` while it is closed.
+    pub(crate) fn breaker_cause(&self) -> Option<Arc<StoreError>> {
+        self.state.breaker.cause()
+    }
+
+    /// The connections that were opened since the start.
+    pub(crate) fn connections_opened(&self) -> u64 {
+        self.state.connections_opened.load(Ordering::Relaxed)
+    }
+}
+
+/// Reads the answer of a call after its deadline, if it has arrived. When the system does not run a worker for a while,
+/// the deadlines of its calls pass before it reads their answers.
+async fn unread_answer(answer: &mut oneshot::Receiver<Decided>) -> Option<Decided> {
+    for _ in 0..TURNS_TO_READ {
+        yield_now().await;
+        if let Ok(answer) = answer.try_recv() {
+            return Some(answer);
+        }
+    }
+    None
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

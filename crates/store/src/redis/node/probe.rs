@@ -1,0 +1,114 @@
+//! The probe: while the breaker is open, sends probe requests to the server until one succeeds.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use engine::algorithm::{FixedWindow, Kernel, SlidingLog};
+use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, StoreError};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::calls;
+use super::job::Job;
+use super::state::NodeState;
+use crate::redis::connect::{checkout, checkout_timeout};
+use crate::redis::script::{Answer, Encoded};
+use crate::redis::slot::tag_for_slot;
+
+/// Long enough for several round trips. Redis keeps the counter of a probe for a second or two longer.
+const PROBE_WINDOW_US: u64 = 10_000_000;
+
+/// The first hit of a probe creates its counter, the second one changes it.
+const PROBE_HITS: usize = 2;
+
+/// More than a probe takes from a log.
+const PROBE_LOG_LIMIT: u64 = 10;
+
+/// Sends a probe whenever one is due.
+pub(super) async fn run(node: Arc<NodeState>) -> Infallible {
+    loop {
+        node.breaker.probe_due().await;
+        let result = probe(&node).await;
+        node.breaker.record_probe(result);
+    }
+}
+
+/// Has the server decide the hits of a probe, by the same script and connections as all requests.
+async fn probe(node: &NodeState) -> Result<(), StoreError> {
+    loop {
+        let mut pooled = checkout(&node.pool, Instant::now() + checkout_timeout(&node.target)).await?;
+        let connection = pooled.as_mut().map_err(|failure| failure.cause.clone())?;
+        if !connection.is_alive(node.timeout).await {
+            continue;
+        }
+        let request = probe_request(&node.key_prefix, *node.probe_slot.lock());
+        // A window may end between the hits. Such a probe, one of thousands, does not check changes.
+        for _ in 0..PROBE_HITS {
+            let deadline = Instant::now() + node.timeout;
+            // Only the result counts, so the answer has no receiver.
+            let (reply, _) = oneshot::channel();
+            let job = Job { request: request.clone(), mode: node.probe_mode, deadline, reply };
+            let calls = calls::send(connection, vec![job], deadline, false).await;
+            calls::health(&calls).unwrap_or(Ok(())).map_err(Clone::clone)?;
+        }
+        return Ok(());
+    }
+}
+
+/// A hit on a new counter, to be sent [`PROBE_HITS`] times. It writes, because a replica or a server without memory
+/// still answers reads, and the script creates a counter with another command than it changes one with: the server may
+/// allow one and not the other. In a cluster the key is in a slot of the node, because a redirect would count as
+/// success.
+pub(super) fn probe_request(key_prefix: &str, slot: Option<u16>) -> Encoded {
+    let window = FixedWindow::new(u64::from(u32::MAX), PROBE_WINDOW_US);
+    encoded(key_prefix, &probe_key(slot), Kernel::FixedWindow(window), Cost::take(1))
+}
+
+/// The key of a new counter, without the prefix.
+fn probe_key(slot: Option<u16>) -> String {
+    let tag = slot.map_or_else(String::new, |slot| format!("{{{}}}", tag_for_slot(slot)));
+    format!("probe{tag}/{:016x}", fastrand::u64(..))
+}
+
+fn encoded(key_prefix: &str, key: &str, kernel: Kernel, cost: Cost) -> Encoded {
+    let (charging, role, on_store_failure) = (Charging::Postpaid, Role::NonBinding, FailurePolicy::Error);
+    let mut charges = Charges::default();
+    charges.push(Charge { kernel, cost, charging, role, on_store_failure }, |text| text.push_str(key));
+    Encoded::new(&charges, key_prefix)
+}
+
+/// Requests that make a new sliding log, add to it and remove from it.
+fn log_requests(key_prefix: &str, slot: Option<u16>) -> [Encoded; 3] {
+    let (key, log) = (probe_key(slot), Kernel::SlidingLog(SlidingLog::new(PROBE_LOG_LIMIT, PROBE_WINDOW_US)));
+    [Cost::take(2), Cost::take(1), Cost::refund(2)].map(|cost| encoded(key_prefix, &key, log, cost))
+}
+
+/// Has a server decide the hits of a probe; with `needs_log` also those of a sliding log, for which the server may
+/// allow no commands.
+///
+/// # Errors
+/// The first error of a call.
+pub(crate) async fn check_writes<F: Future<Output = Result<Answer, StoreError>>>(
+    key_prefix: &str,
+    slot: Option<u16>,
+    needs_log: bool,
+    call: impl Fn(Encoded) -> F,
+) -> Result<(), StoreError> {
+    let request = probe_request(key_prefix, slot);
+    let mut last_window = None;
+    // One more if a window ends between two hits.
+    for _ in 0..=PROBE_HITS {
+        // The first number of a fixed window is its index.
+        let window = call(request.clone()).await?.numbers.first().copied();
+        if window == last_window {
+            break;
+        }
+        last_window = window;
+    }
+    if needs_log {
+        for request in log_requests(key_prefix, slot) {
+            call(request).await?;
+        }
+    }
+    Ok(())
+}

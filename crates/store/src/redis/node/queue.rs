@@ -1,0 +1,355 @@
+//! The queue in which requests wait for a batch, shared by the batchers of a node: bounded, first in first out for each
+//! caller. Callers take turns, an item each, so that a caller with a thousand items does not delay another.
+
+use std::collections::VecDeque;
+
+use engine::Caller;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// A lane for each caller, as long as there are no more callers than that: further callers share them.
+const LANES: usize = 256;
+
+/// The number of a lane, below [`LANES`].
+type LaneIndex = u8;
+
+/// An empty lane keeps memory for this many items.
+const KEPT_CAPACITY: usize = 64;
+
+/// A bounded queue of `T`.
+#[derive(Debug)]
+pub(super) struct Queue<T> {
+    waiting: Mutex<Waiting<T>>,
+    arrived: Notify,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    /// Items that are taken before those of the lanes.
+    first: VecDeque<T>,
+    lanes: Vec<VecDeque<T>>,
+    /// The lanes that are not empty, in the order of their turns.
+    turns: VecDeque<LaneIndex>,
+    /// How many items wait.
+    len: usize,
+    bound: usize,
+    closed: bool,
+}
+
+/// The result of one [`Queue::take`].
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Taken<T> {
+    /// The items whose turn it was and that are not stale.
+    pub(super) items: Vec<T>,
+    /// Stale items before the last of `items`. They are not in the queue any more.
+    pub(super) stale: Vec<T>,
+    /// How many items still wait.
+    pub(super) left: usize,
+    /// Whether the items use up the budget. If not, no item is left.
+    pub(super) is_full: bool,
+}
+
+/// Why an item could not be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The queue holds as many items as its bound allows.
+    Full,
+    /// The queue is closed.
+    Closed,
+}
+
+/// The lane of a caller.
+fn lane_of(caller: Caller) -> LaneIndex {
+    caller.0.to_le_bytes()[0]
+}
+
+impl<T> Waiting<T> {
+    fn new(bound: usize) -> Self {
+        let lanes = std::iter::repeat_with(VecDeque::new).take(LANES).collect();
+        Self { first: VecDeque::new(), lanes, turns: VecDeque::new(), len: 0, bound, closed: false }
+    }
+
+    fn push(&mut self, lane: LaneIndex, item: T) {
+        let items = &mut self.lanes[usize::from(lane)];
+        if items.is_empty() {
+            self.turns.push_back(lane);
+        }
+        items.push_back(item);
+        self.len += 1;
+    }
+
+    /// Makes room for an item of this lane: removes the newest item of the longest lane, if that lane is still the
+    /// longest after the exchange.
+    fn displace_for(&mut self, lane: LaneIndex) -> Option<T> {
+        let length = |lane: LaneIndex| self.lanes[usize::from(lane)].len();
+        let longest = self.turns.iter().copied().max_by_key(|&lane| length(lane))?;
+        if length(longest) <= length(lane) + 1 {
+            return None;
+        }
+        self.len -= 1;
+        self.lanes[usize::from(longest)].pop_back()
+    }
+
+    /// The item that is taken next.
+    fn next(&self) -> Option<&T> {
+        self.first.front().or_else(|| self.lanes[usize::from(*self.turns.front()?)].front())
+    }
+
+    /// Takes the next item. `ends_turn` is false if the next item of the same caller may be taken in its place.
+    fn take_next(&mut self, ends_turn: bool) -> Option<T> {
+        let item = self.first.pop_front().or_else(|| self.take_from_lane(ends_turn))?;
+        self.len -= 1;
+        Some(item)
+    }
+
+    fn take_from_lane(&mut self, ends_turn: bool) -> Option<T> {
+        let lane = &mut self.lanes[usize::from(*self.turns.front()?)];
+        let item = lane.pop_front();
+        if lane.is_empty() {
+            lane.shrink_to(KEPT_CAPACITY);
+            self.turns.pop_front();
+        } else if ends_turn {
+            self.turns.rotate_left(1);
+        }
+        item
+    }
+}
+
+impl<T> Queue<T> {
+    pub(super) fn new(bound: usize) -> Self {
+        Self { waiting: Mutex::new(Waiting::new(bound)), arrived: Notify::new() }
+    }
+
+    /// Adds an item of this caller, or gives it back. In a full queue it may take the place of the newest item of the
+    /// caller that has the most; that item is returned.
+    pub(super) fn push(&self, caller: Caller, item: T) -> Result<Option<T>, (Refusal, T)> {
+        let mut waiting = self.waiting.lock();
+        if waiting.closed {
+            return Err((Refusal::Closed, item));
+        }
+        let lane = lane_of(caller);
+        let mut displaced = None;
+        if waiting.len >= waiting.bound {
+            displaced = waiting.displace_for(lane);
+            if displaced.is_none() {
+                return Err((Refusal::Full, item));
+            }
+        }
+        waiting.push(lane, item);
+        drop(waiting);
+        self.arrived.notify_one();
+        Ok(displaced)
+    }
+
+    /// Adds an item that is taken before those of all callers, unless as many items wait as both this bound and the
+    /// bound of the queue allow, or gives it back.
+    pub(super) fn push_first(&self, bound: usize, item: T) -> Result<(), (Refusal, T)> {
+        let mut waiting = self.waiting.lock();
+        if waiting.closed {
+            return Err((Refusal::Closed, item));
+        }
+        if waiting.len >= waiting.bound.max(bound) {
+            return Err((Refusal::Full, item));
+        }
+        waiting.first.push_back(item);
+        waiting.len += 1;
+        drop(waiting);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many items wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.lock().len
+    }
+
+    /// Waits until there is something to take. False when the queue is closed and empty.
+    pub(super) async fn ready(&self) -> bool {
+        loop {
+            {
+                let waiting = self.waiting.lock();
+                if waiting.len > 0 {
+                    return true;
+                }
+                if waiting.closed {
+                    break;
+                }
+            }
+            self.arrived.notified().await;
+        }
+        // Wakes the next waiter, which then sees the end too.
+        self.arrived.notify_one();
+        false
+    }
+
+    /// Takes items in turn until the sum of their weights reaches `budget`, but at least one. `weigh` returns `None`
+    /// for a stale item, which is removed and returned apart.
+    pub(super) fn take(&self, budget: usize, weigh: impl Fn(&T) -> Option<usize>) -> Taken<T> {
+        let mut waiting = self.waiting.lock();
+        let mut items = Vec::with_capacity(budget.min(waiting.len));
+        let mut stale = Vec::new();
+        let mut budget = budget;
+        while let Some(weight) = waiting.next().map(&weigh) {
+            let Some(weight) = weight else {
+                stale.extend(waiting.take_next(false));
+                continue;
+            };
+            if weight > budget && !items.is_empty() {
+                break;
+            }
+            items.extend(waiting.take_next(true));
+            budget = budget.saturating_sub(weight);
+            if budget == 0 {
+                break;
+            }
+        }
+        let left = waiting.len;
+        drop(waiting);
+        if left > 0 {
+            // One notification may stand for many arrivals.
+            self.arrived.notify_one();
+        }
+        Taken { items, stale, left, is_full: budget == 0 || left > 0 }
+    }
+
+    /// Drops the oldest items of each caller while they are stale. Returns how many items still wait.
+    pub(super) fn drop_stale(&self, is_stale: impl Fn(&T) -> bool) -> usize {
+        let mut waiting = self.waiting.lock();
+        let Waiting { first, lanes, turns, len, .. } = &mut *waiting;
+        let mut drop_from = |items: &mut VecDeque<T>| {
+            while items.front().is_some_and(&is_stale) {
+                items.pop_front();
+                *len -= 1;
+            }
+            !items.is_empty()
+        };
+        drop_from(first);
+        turns.retain(|&lane| drop_from(&mut lanes[usize::from(lane)]));
+        waiting.len
+    }
+
+    /// Changes how many items may wait. Items beyond the bound stay.
+    pub(super) fn set_bound(&self, bound: usize) {
+        self.waiting.lock().bound = bound;
+    }
+
+    /// Refuses further items. Items that wait may still be taken.
+    pub(super) fn close(&self) {
+        self.waiting.lock().closed = true;
+        self.arrived.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Caller = Caller(1);
+    const B: Caller = Caller(2);
+    const C: Caller = Caller(3);
+
+    #[tokio::test]
+    async fn the_queue_is_bounded_and_keeps_the_order_of_a_caller() {
+        let queue = Queue::new(2);
+        assert_eq!((queue.push(A, 1), queue.push(A, 2)), (Ok(None), Ok(None)));
+        assert_eq!(queue.push(A, 3), Err((Refusal::Full, 3)));
+        assert!(queue.ready().await);
+        assert_eq!(
+            queue.take(1, |_| Some(1)),
+            Taken { items: vec![1], stale: vec![], left: 1, is_full: true }
+        );
+        assert_eq!(
+            queue.take(9, |_| Some(1)),
+            Taken { items: vec![2], stale: vec![], left: 0, is_full: false }
+        );
+        queue.set_bound(1);
+        assert_eq!((queue.push(A, 4), queue.push(A, 5)), (Ok(None), Err((Refusal::Full, 5))));
+        assert_eq!((queue.push_first(2, 6), queue.push_first(2, 7)), (Ok(()), Err((Refusal::Full, 7))));
+        assert_eq!(queue.take(9, |_| Some(1)).items, [6, 4]);
+    }
+
+    #[tokio::test]
+    async fn callers_take_turns() {
+        let queue = Queue::new(99);
+        for item in 10..16 {
+            assert_eq!(queue.push(A, item), Ok(None));
+        }
+        for (caller, item) in [(B, 20), (B, 21), (C, 30)] {
+            assert_eq!(queue.push(caller, item), Ok(None));
+        }
+        assert_eq!(queue.take(2, |_| Some(1)).items, [10, 20]);
+        // It was not the last to have a turn, so it has one before A.
+        assert_eq!(queue.push(C, 31), Ok(None));
+        assert_eq!(queue.take(4, |_| Some(1)).items, [30, 11, 21, 31]);
+        assert_eq!(queue.take(99, |_| Some(1)).items, [12, 13, 14, 15]);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_takes_the_item_of_a_caller_with_few_in_the_place_of_one_of_the_caller_with_most() {
+        let queue = Queue::new(5);
+        for item in 10..15 {
+            assert_eq!(queue.push(A, item), Ok(None));
+        }
+        assert_eq!(queue.push(A, 15), Err((Refusal::Full, 15)));
+        assert_eq!((queue.push(B, 20), queue.push(B, 21)), (Ok(Some(14)), Ok(Some(13))));
+        assert_eq!(
+            queue.push(B, 22),
+            Err((Refusal::Full, 22)),
+            "2 of 5 items, and A has no 2 more than that"
+        );
+        assert_eq!(queue.push(C, 30), Ok(Some(12)));
+        assert_eq!(queue.take(99, |_| Some(1)).items, [10, 20, 30, 11, 21]);
+    }
+
+    #[tokio::test]
+    async fn an_item_that_goes_first_is_never_displaced() {
+        let queue = Queue::new(1);
+        for item in 0..4 {
+            assert_eq!(queue.push_first(4, item), Ok(()));
+        }
+        assert_eq!(queue.push(A, 10), Err((Refusal::Full, 10)));
+        assert_eq!(queue.take(99, |_| Some(1)).items, [0, 1, 2, 3]);
+    }
+
+    #[tokio::test]
+    async fn stale_items_are_removed_and_use_neither_the_budget_nor_a_turn() {
+        let queue = Queue::new(9);
+        for item in 0..6 {
+            assert_eq!(queue.push(A, item), Ok(None));
+        }
+        assert_eq!(queue.push(B, 9), Ok(None));
+        let taken = queue.take(2, |item| (item % 2 == 1).then_some(1));
+        assert_eq!(taken, Taken { items: vec![1, 9], stale: vec![0], left: 4, is_full: true });
+        assert_eq!((queue.push(B, 7), queue.push(C, 0)), (Ok(None), Ok(None)));
+        assert_eq!(queue.drop_stale(|item| *item < 5), 2);
+        assert_eq!(queue.take(9, |_| Some(1)).items, [5, 7]);
+    }
+
+    #[tokio::test]
+    async fn an_item_over_the_budget_is_taken_alone_and_in_its_turn() {
+        let queue = Queue::new(9);
+        for item in [2, 3, 9, 1] {
+            assert_eq!(queue.push(A, item), Ok(None));
+        }
+        let take = || {
+            let taken = queue.take(5, |item| Some(*item));
+            (taken.items, taken.is_full)
+        };
+        let taken = [take(), take(), take(), take()];
+        assert_eq!(taken, [(vec![2, 3], true), (vec![9], true), (vec![1], false), (vec![], false)]);
+    }
+
+    #[tokio::test]
+    async fn closing_wakes_all_waiters() {
+        let queue = Queue::<u8>::new(1);
+        let close = async { queue.close() };
+        let (first, second, ()) = tokio::join!(queue.ready(), queue.ready(), close);
+        assert!(!first && !second);
+        assert_eq!(queue.push(A, 1), Err((Refusal::Closed, 1)));
+        assert_eq!(queue.push_first(1, 1), Err((Refusal::Closed, 1)));
+    }
+}

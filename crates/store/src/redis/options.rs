@@ -1,0 +1,193 @@
+//! The options of the Redis store: plain data, whose `Debug` shows no secret.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::error::OptionsError;
+use super::url::RedisUrl;
+use crate::breaker::BreakerOptions;
+
+/// Where Redis is and how it is used. Each worker has a store, and so connections, of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedisOptions {
+    /// What the URLs lead to.
+    pub topology: Topology,
+    /// `redis://[user:password@]host[:port][/database]`, `rediss://` with TLS, or `unix:///path[?db=&user=&pass=]`
+    /// (also written `redis+unix:///`).
+    ///
+    /// Standalone: the first URL is the server. Cluster: any nodes, to discover the others. Sentinel: the sentinels.
+    /// User, password, database and TLS of the first URL are used for every server; sentinels get only its TLS.
+    pub urls: Vec<RedisUrl>,
+    /// User and password; they override those in the URL.
+    pub credentials: Credentials,
+    /// The servers of the counters of limits of one second; `None` where all counters are on the same servers. All
+    /// other options are for both.
+    pub per_second: Option<ServerOptions>,
+    /// For `rediss://`.
+    pub tls: TlsOptions,
+    /// The prefix of every key.
+    pub key_prefix: String,
+    /// The longest that a decision may take.
+    pub timeout: Duration,
+    /// Connections of one worker to one server, at least 1. Each has one batch in flight.
+    pub connections: u32,
+    /// The most counters of one batch, at least 1. A request with more counters goes alone.
+    pub max_batch: usize,
+    /// The most requests that wait for a batch, at least 1. Further requests are refused at once.
+    pub max_queue: usize,
+    /// `None`: no breaker.
+    pub breaker: Option<BreakerOptions>,
+}
+
+/// Servers, and how to log in there. The fields are as in [`RedisOptions`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// What the URLs lead to.
+    pub topology: Topology,
+    /// The servers, some of them, or the sentinels.
+    pub urls: Vec<RedisUrl>,
+    /// User and password; they override those in the URL.
+    pub credentials: Credentials,
+}
+
+/// How many servers there are, and how they are discovered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Topology {
+    /// One server.
+    #[default]
+    Standalone,
+    /// A primary with replicas, monitored by sentinels.
+    Sentinel(SentinelOptions),
+    /// A Redis Cluster.
+    Cluster,
+}
+
+/// What is asked of the sentinels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SentinelOptions {
+    /// The name of the primary in the configuration of the sentinels.
+    pub master: String,
+    /// User and password for the sentinels. Those in the URLs are for the servers.
+    pub credentials: Credentials,
+}
+
+/// User and password of the connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Credentials {
+    /// The ACL user; `None` for the one in the URL, or `default`.
+    pub username: Option<String>,
+    /// The user's password.
+    pub password: Password,
+}
+
+/// Where the password comes from.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub enum Password {
+    /// The URL, which may have none.
+    #[default]
+    FromUrl,
+    /// The password itself.
+    Text(String),
+    /// The first line of this file. It is read for every connection, so that the password can be rotated.
+    File(PathBuf),
+}
+
+/// How `rediss://` connections use TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// PEM file of the trusted certificate authorities; `None` for those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// Whether the authorities of the system are trusted beside those of `ca_file`.
+    pub trust_system: bool,
+    /// PEM files of the client certificate and its key, for servers that require one.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// The name that the server's certificate must have, where it is not the host of the URL.
+    pub server_name: Option<String>,
+    /// Whether the server's certificate may have any name.
+    pub skip_name: bool,
+}
+
+impl Topology {
+    /// The name in the settings.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Standalone => "standalone",
+            Self::Sentinel(_) => "sentinel",
+            Self::Cluster => "cluster",
+        }
+    }
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        Self {
+            topology: Topology::Standalone,
+            urls: vec!["redis://127.0.0.1:6379".parse().expect("a valid URL")],
+            credentials: Credentials::default(),
+            per_second: None,
+            tls: TlsOptions::default(),
+            key_prefix: "ratelimitd:".to_owned(),
+            timeout: Duration::from_millis(15),
+            connections: 2,
+            max_batch: 128,
+            max_queue: 8192,
+            breaker: Some(BreakerOptions::default()),
+        }
+    }
+}
+
+/// Shows where the password comes from, never the password.
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FromUrl => f.write_str("FromUrl"),
+            Self::Text(_) => f.write_str("Text(..)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
+}
+
+impl RedisOptions {
+    /// The options of the servers for limits of one second.
+    pub(super) fn of_per_second(&self) -> Option<Self> {
+        let ServerOptions { topology, urls, credentials } = self.per_second.clone()?;
+        Some(Self { topology, urls, credentials, per_second: None, ..self.clone() })
+    }
+
+    /// Checks the numbers that must be at least 1. The settings check the other ranges of the breaker's options.
+    /// `Target` and `Cluster` check that there is a URL.
+    pub(super) fn check(&self) -> Result<(), OptionsError> {
+        let at_least_one = [
+            ("connections", self.connections > 0),
+            ("max_batch", self.max_batch > 0),
+            ("max_queue", self.max_queue > 0),
+            ("breaker.failures", self.breaker.is_none_or(|breaker| breaker.failures > 0)),
+        ];
+        match at_least_one.iter().find(|(_, holds)| !holds) {
+            Some((name, _)) => Err(OptionsError::Zero(name)),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let credentials =
+            Credentials { username: Some("user".to_owned()), password: Password::Text("hunter2".to_owned()) };
+        let sentinel = SentinelOptions { master: "m".to_owned(), credentials: credentials.clone() };
+        let options = RedisOptions {
+            topology: Topology::Sentinel(sentinel),
+            urls: vec!["redis://user:hunter2@host:1/2".parse().expect("a valid URL")],
+            credentials,
+            ..RedisOptions::default()
+        };
+        let shown = format!("{options:?}");
+        assert!(shown.contains("redis://host:1/2") && !shown.contains("hunter2"), "{shown}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Where the counters of a request are, and how a place is called.
+
+use std::future::Future;
+use std::time::Duration;
+
+use engine::{Charge, Charges, StoreError};
+use tokio::time::Instant;
+
+use crate::redis::error::Redirect;
+use crate::redis::script::{Answer, Encoded};
+
+/// Why a request has no answer.
+#[derive(Debug)]
+pub(in crate::redis) enum RouteError {
+    /// The request may have been decided, or cannot be decided at present.
+    Failed(StoreError),
+    /// The slot is migrating, and the keys of the request are on both nodes: they can be decided one at a time only.
+    SlotMigrating,
+}
+
+/// Where counters can be, and how a place is called.
+pub(in crate::redis) trait Places: Send + Sync + 'static {
+    /// Counters of one place can be decided by one script call.
+    type Place: Copy + Eq + Send + Sync;
+
+    /// The place of the counter of `charge`, whose key with its prefix is `key`.
+    fn place(&self, charge: &Charge, key: &str) -> Self::Place;
+
+    /// Sends a request whose counters are in one place, and returns its answer. `None`: the request has no counter, so
+    /// any server can answer.
+    fn call(
+        &self,
+        request: Encoded,
+        place: Option<Self::Place>,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Answer, RouteError>> + Send;
+
+    /// The prefix of every key.
+    fn key_prefix(&self) -> &str;
+
+    /// The time for so many round trips to a server, but not less than `least`.
+    fn time_for(&self, round_trips: u32, least: Duration) -> Duration;
+
+    /// Reports that a charge in this place may stay recorded, although its request was denied.
+    fn lost_undo(&self, place: Option<Self::Place>);
+}
+
+/// The places of a request's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequestPlaces<T> {
+    /// One place, or none without a counter.
+    Same(Option<T>),
+    /// Several.
+    Different,
+}
+
+impl<T: Copy + Eq> RequestPlaces<T> {
+    pub(super) fn of_counters<P: Places<Place = T>>(
+        places: &P,
+        charges: &Charges,
+        request: &Encoded,
+    ) -> Self {
+        let mut all = places_of(places, charges.values(), request);
+        let first = all.next();
+        if all.all(|place| Some(place) == first) { Self::Same(first) } else { Self::Different }
+    }
+}
+
+fn places_of<'r, P: Places>(
+    places: &'r P,
+    charges: impl Iterator<Item = &'r Charge>,
+    request: &'r Encoded,
+) -> impl Iterator<Item = P::Place> {
+    let with_counter = charges.filter(|charge| charge.kernel.has_counter());
+    with_counter.zip(request.keys()).map(|(charge, key)| places.place(charge, key))
+}
+
+/// The place of the first counter; `None` without a counter.
+pub(super) fn first_place<'r, P: Places>(
+    places: &'r P,
+    charges: impl Iterator<Item = &'r Charge>,
+    request: &'r Encoded,
+) -> Option<P::Place> {
+    places_of(places, charges, request).next()
+}
+
+impl From<StoreError> for RouteError {
+    fn from(failure: StoreError) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<RouteError> for StoreError {
+    fn from(error: RouteError) -> Self {
+        match error {
+            RouteError::Failed(failure) => failure,
+            RouteError::SlotMigrating => Redirect::TryAgain.into(),
+        }
+    }
+}

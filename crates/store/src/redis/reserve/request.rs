@@ -1,0 +1,222 @@
+//! A request in parts. All parts are sent at once, and each records its charges if they fit. If the whole request is
+//! then denied, the recorded charges are undone. Limits are therefore never exceeded; a denied request holds units for
+//! a moment that other requests could have had.
+//!
+//! A part may have no answer. If the other parts leave open whether the request is denied, the caller decides: the
+//! recorded charges wait for its word.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::algorithm::Verdict;
+use engine::{Charges, Outcome, Outcomes, PartialOutcomes, Reservation, StoreError};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use super::part::{RequestPart, is_deferred};
+use super::places::{Places, RouteError, first_place};
+use crate::redis::script::{self, Encoded};
+
+/// The least time for an undo. It may exceed the deadline of the request, because no caller waits for it.
+const LEAST_UNDO_TIME: Duration = Duration::from_millis(250);
+
+/// The undo itself, and a redirect before it.
+const UNDO_ROUND_TRIPS: u32 = 2;
+
+/// A request whose counters are in several places.
+pub(super) struct SplitRequest<P> {
+    places: Arc<P>,
+    charges: Charges,
+    /// The caller has an answer by this time.
+    deadline: Instant,
+}
+
+/// The charges of the request after its parts were sent, in order.
+struct SentCharges(Vec<SentCharge>);
+
+#[derive(Clone)]
+struct SentCharge {
+    /// `None` until the part is answered.
+    result: Option<Result<Outcome, StoreError>>,
+    /// Whether its part was admitted: then the charges of the part that fit are recorded.
+    is_recorded: bool,
+}
+
+/// Tells the task of a request to keep what is recorded. Without a word the task undoes it.
+#[derive(Debug)]
+struct KeepSignal(Mutex<Option<oneshot::Sender<()>>>);
+
+impl Reservation for KeepSignal {
+    fn keep(&self) {
+        let is_received = self.0.lock().take().is_none_or(|signal| signal.send(()).is_ok());
+        if !is_received {
+            tracing::debug!("a request in parts ended before its verdict");
+        }
+    }
+}
+
+type Reply = oneshot::Sender<Result<Outcomes, StoreError>>;
+
+impl<P: Places> SplitRequest<P> {
+    pub(super) fn new(places: Arc<P>, charges: Charges, deadline: Instant) -> Self {
+        Self { places, charges, deadline }
+    }
+
+    /// Decides the request. Goes on when the caller is gone, so that no charge stays recorded by mistake.
+    pub(super) async fn run(self, parts: Vec<RequestPart>, reply: Reply) {
+        let mut sent = self.send_parts(parts).await;
+        if self.charges.is_denied(|index| sent.is_over(index)) {
+            return self.undo_and_reply(sent, reply).await;
+        }
+        let is_answered = sent.is_answered();
+        if is_answered {
+            self.send_deferred(&mut sent).await;
+        }
+        // Sending fails only when the caller is gone.
+        if sent.is_answered() {
+            return drop(reply.send(sent.result(None)));
+        }
+        let (keep, kept) = oneshot::channel();
+        let signal = KeepSignal(Mutex::new(Some(keep)));
+        drop(reply.send(sent.result(Some(Arc::new(signal)))));
+        match kept.await {
+            Ok(()) if is_answered => {}
+            Ok(()) => self.send_deferred(&mut sent).await,
+            Err(_dropped) => self.undos(&sent).for_each(|_| std::future::ready(())).await,
+        }
+    }
+
+    /// Sends all parts. Each records its charges if they fit.
+    async fn send_parts(&self, parts: Vec<RequestPart>) -> SentCharges {
+        let unanswered = SentCharge { result: None, is_recorded: false };
+        let mut charges = SentCharges(vec![unanswered; self.charges.len()]);
+        let mut sent: FuturesUnordered<_> = parts.into_iter().map(|part| self.decide_part(part)).collect();
+        while let Some((part, result)) = sent.next().await {
+            match result {
+                Err(RouteError::SlotMigrating) => {
+                    let singles = part.split_further(&self.charges);
+                    sent.extend(singles.into_iter().map(|part| self.decide_part(part)));
+                }
+                Ok(outcomes) => charges.add_part(&part, Ok(&outcomes)),
+                Err(RouteError::Failed(failure)) => charges.add_part(&part, Err(&failure)),
+            }
+        }
+        charges
+    }
+
+    async fn decide_part(&self, part: RequestPart) -> (RequestPart, Result<Outcomes, RouteError>) {
+        let outcomes = self.decide_place(&part.charges).await;
+        (part, outcomes)
+    }
+
+    /// Decides charges whose counters are in one place.
+    async fn decide_place(&self, charges: &Charges) -> Result<Outcomes, RouteError> {
+        let request = Encoded::new(charges, self.places.key_prefix());
+        let place = first_place(&*self.places, charges.values(), &request);
+        let answer = self.places.call(request, place, self.deadline).await?;
+        Ok(answer.outcomes(charges)?)
+    }
+
+    /// Sends the refunds that waited until the request was known to be admitted.
+    async fn send_deferred(&self, sent: &mut SentCharges) {
+        let deferred = self.charges.values().enumerate().filter(|(_, charge)| is_deferred(charge));
+        let mut refunds: FuturesUnordered<_> = deferred
+            .map(|(index, _)| async move {
+                let refund =
+                    self.charges.filter_map(|other, charge| (other == index).then(|| charge.clone()));
+                (index, self.decide_place(&refund).await)
+            })
+            .collect();
+        while let Some((index, result)) = refunds.next().await {
+            sent.0[index].result = match result {
+                Ok(outcomes) => outcomes.by_charge.first().copied().flatten().map(Ok),
+                Err(error) => {
+                    let error = StoreError::from(error);
+                    tracing::debug!(%error, "a refund may be lost");
+                    Some(Err(error))
+                }
+            };
+        }
+    }
+
+    /// Undoes the recorded charges, and replies when the outcomes show the counters after the undo, but not later than
+    /// the deadline.
+    async fn undo_and_reply(&self, mut sent: SentCharges, reply: Reply) {
+        let mut undos = self.undos(&sent);
+        while let Ok(Some((index, undone))) = timeout_at(self.deadline, undos.next()).await {
+            if let Some(outcome) = undone {
+                sent.0[index].result = Some(Ok(outcome));
+            }
+        }
+        // It fails only when the caller is gone.
+        drop(reply.send(sent.result(None)));
+        while undos.next().await.is_some() {}
+    }
+
+    /// The undo of each recorded charge.
+    fn undos(
+        &self,
+        sent: &SentCharges,
+    ) -> FuturesUnordered<impl Future<Output = (usize, Option<Outcome>)> + use<'_, P>> {
+        let undos = self.charges.iter().enumerate().filter_map(|(index, charge)| {
+            let sent = sent.0.get(index).filter(|sent| sent.is_recorded)?;
+            let granted = sent.result.as_ref()?.as_ref().ok()?;
+            let undo = Encoded::undo(charge, granted, self.places.key_prefix())?;
+            Some(self.undo_charge(index, undo))
+        });
+        undos.collect()
+    }
+
+    /// Undoes one charge. Returns its index and the outcome after the undo, or `None` if the undo failed.
+    async fn undo_charge(&self, index: usize, undo: Encoded) -> (usize, Option<Outcome>) {
+        let (_, charge) = self.charges.get(index);
+        let place = first_place(&*self.places, std::iter::once(charge), &undo);
+        let deadline =
+            self.deadline.max(Instant::now() + self.places.time_for(UNDO_ROUND_TRIPS, LEAST_UNDO_TIME));
+        let answer = self.places.call(undo, place, deadline).await.map_err(StoreError::from);
+        match answer.and_then(|answer| script::undone(charge, &answer)) {
+            Ok(outcome) => (index, Some(outcome)),
+            Err(error) => {
+                self.places.lost_undo(place);
+                tracing::debug!(%error, "a charge of a denied request may stay recorded");
+                (index, None)
+            }
+        }
+    }
+}
+
+impl SentCharges {
+    fn add_part(&mut self, part: &RequestPart, outcomes: Result<&Outcomes, &StoreError>) {
+        let is_recorded =
+            outcomes.is_ok_and(|outcomes| !part.charges.is_denied(|index| outcomes.is_over(index)));
+        for (place, index) in part.indices().enumerate() {
+            let result = match outcomes {
+                Ok(outcomes) => outcomes.by_charge[place].map(Ok),
+                Err(failure) => Some(Err(failure.clone())),
+            };
+            self.0[index] = SentCharge { result, is_recorded };
+        }
+    }
+
+    /// Whether the charge at `index` is known to be over its limit.
+    fn is_over(&self, index: usize) -> bool {
+        matches!(&self.0[index].result, Some(Ok(outcome)) if outcome.verdict == Verdict::Over)
+    }
+
+    /// Whether every charge has an answer.
+    fn is_answered(&self) -> bool {
+        self.0.iter().all(|charge| matches!(charge.result, Some(Ok(_))))
+    }
+
+    /// The result of the request.
+    fn result(&self, reservation: Option<Arc<dyn Reservation>>) -> Result<Outcomes, StoreError> {
+        let by_charge = self.0.iter().map(|charge| match &charge.result {
+            Some(result) => result.clone().map(Some),
+            None => Err(StoreError::Malformed("a charge without an outcome".to_owned())),
+        });
+        PartialOutcomes::collect(by_charge.collect(), reservation)
+    }
+}

@@ -1,0 +1,240 @@
+//! Requests as bytes and keys for the script. lua/decide.lua describes how a request is laid out. Knows nothing of
+//! connections.
+
+use engine::algorithm::{Facts, Gcra, Kernel, Verdict};
+use engine::{Caller, Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Role};
+use smallvec::SmallVec;
+
+use super::layout::{
+    ChargeMode, FEATURE_RESET, FEATURE_SEVERAL, FEATURE_SLIDING_LOG, GRANT, KernelLayout, RESET,
+    ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA, SEVERAL, StepOf,
+};
+
+/// A request as the script reads it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Encoded {
+    /// All keys, one after the other.
+    keys: String,
+    key_ends: SmallVec<[u32; 2]>,
+    record: SmallVec<[u8; 64]>,
+    reply_width: usize,
+    /// The functions of the script that it needs if it is decided for itself.
+    features: u16,
+    /// Those that it needs as an alike request.
+    alike_features: u16,
+    /// Not sent: it says whose turn the request takes in a queue.
+    caller: Caller,
+}
+
+impl Encoded {
+    /// Encodes a request. `prefix` is put before each key.
+    pub(crate) fn new(charges: &Charges, prefix: &str) -> Self {
+        let mut encoded =
+            Self { reply_width: reply_width(charges), caller: charges.caller(), ..Self::default() };
+        let is_single = charges.len() == 1;
+        if !is_single {
+            encoded.features |= FEATURE_SEVERAL;
+            encoded.record.push(SEVERAL);
+            // The bounds on requests keep the number far below this maximum.
+            encoded.push_u16(u16::try_from(charges.len()).unwrap_or(u16::MAX));
+            encoded.push_u16(charges.quota_groups());
+        }
+        for (key, charge) in charges.iter() {
+            encoded.push_kernel(&charge.kernel, charge_mode(charge, charges.is_known_denied()));
+            if !is_single {
+                encoded.push_u16(role_number(charge));
+            }
+            encoded.push_counter(key, charge, prefix);
+        }
+        encoded
+    }
+
+    /// Encodes the undo of a prepaid charge that was granted with this outcome. `None` if the charge recorded nothing.
+    pub(crate) fn undo((key, charge): (&str, &Charge), granted: &Outcome, prefix: &str) -> Option<Self> {
+        let DecidedBy::Store(snapshot) = &granted.decided_by else { return None };
+        let is_recorded = charge.charging == Charging::Prepaid && granted.verdict == Verdict::Fits;
+        if !is_recorded || charge.cost.taken() == 0 {
+            return None;
+        }
+        let grant_id = grant_id(charge, snapshot)?;
+        let reply_width = KernelLayout::for_kernel(&charge.kernel).reply_width;
+        let mut encoded = Self { reply_width, ..Self::default() };
+        encoded.record.push(GRANT);
+        encoded.push_f64s([grant_id]);
+        encoded.push_kernel(&charge.kernel, ChargeMode::Undo);
+        encoded.push_counter(key, charge, prefix);
+        Some(encoded)
+    }
+
+    /// Encodes the reset of a counter.
+    pub(crate) fn reset(key: &str, prefix: &str) -> Self {
+        let mut encoded = Self { reply_width: 1, features: FEATURE_RESET, ..Self::default() };
+        encoded.record.push(RESET);
+        encoded.push_key(prefix, key);
+        encoded
+    }
+
+    /// Whether the request undoes a charge.
+    pub(crate) fn is_undo(&self) -> bool {
+        self.record.first() == Some(&GRANT)
+    }
+
+    pub(crate) fn caller(&self) -> Caller {
+        self.caller
+    }
+
+    pub(crate) fn key_count(&self) -> usize {
+        self.key_ends.len()
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        let starts = std::iter::once(0).chain(self.key_ends.iter().copied());
+        starts.zip(&self.key_ends).map(|(start, &end)| &self.keys[start as usize..end as usize])
+    }
+
+    pub(crate) fn record(&self) -> &[u8] {
+        &self.record
+    }
+
+    /// What this charge adds to its counter each time, if several requests may make it at once: a single charge that
+    /// takes units or asks.
+    pub(super) fn step_of(&self) -> Option<StepOf> {
+        let &[number, mode, ..] = self.record.as_slice() else { return None };
+        KernelLayout::by_number(number).filter(|_| mode <= ChargeMode::Record as u8)?.step
+    }
+
+    /// Whether the script can decide a request together with others that differ from it in their keys only: it has
+    /// charges, none of them to a sliding log.
+    pub(super) fn may_be_alike(&self) -> bool {
+        self.record.first().is_some_and(|&mark| mark < RESET) && !self.has_log()
+    }
+
+    /// Whether a charge of the request is to a sliding log, for which the script needs the list commands.
+    pub(crate) fn has_log(&self) -> bool {
+        self.features & FEATURE_SLIDING_LOG != 0
+    }
+
+    /// The parameter of a single charge at this index, which its kernel has.
+    pub(super) fn parameter(&self, index: usize) -> i64 {
+        let parameters = &self.record[2..];
+        let bytes = parameters.as_chunks().0[index];
+        // Whole numbers below 2^53, see `push_f64s`.
+        f64::from_le_bytes(bytes) as i64
+    }
+
+    /// The functions of the script that the request needs if it is decided for itself, as bits.
+    pub(super) fn features(&self) -> u16 {
+        self.features
+    }
+
+    /// Those that it needs as an alike request.
+    pub(super) fn alike_features(&self) -> u16 {
+        self.alike_features
+    }
+
+    /// How many integers the script returns for the request.
+    pub(crate) fn reply_width(&self) -> usize {
+        self.reply_width
+    }
+
+    /// About how many bytes the request adds to a command.
+    pub(crate) fn size(&self) -> usize {
+        self.keys.len() + self.record.len() + 8 * self.key_ends.len()
+    }
+
+    fn push_kernel(&mut self, kernel: &Kernel, mode: ChargeMode) {
+        let layout = KernelLayout::for_kernel(kernel);
+        self.features |= layout.feature();
+        if !layout.is_decided_inline(mode) {
+            self.alike_features |= layout.feature();
+        }
+        self.record.extend_from_slice(&[layout.number, mode as u8]);
+    }
+
+    /// Adds the parameters of the kernel, and the key unless the kernel has no counter.
+    fn push_counter(&mut self, key: &str, charge: &Charge, prefix: &str) {
+        let units = charge.cost.needed() + charge.cost.refunded();
+        let start = self.record.len();
+        match charge.kernel {
+            Kernel::FixedWindow(k) => self.push_f64s([units, k.limit(), k.window_us()]),
+            Kernel::SlidingWindow(k) => self.push_f64s([units, k.limit(), k.window_us()]),
+            Kernel::SlidingLog(k) => self.push_f64s([units, k.limit(), k.window_us()]),
+            Kernel::IntervalBucket(k) => self.push_f64s([units, k.capacity(), k.refill(), k.interval_us()]),
+            Kernel::Gcra(k) => self.push_gcra(&k, units),
+            Kernel::Blocked(_) => return,
+        }
+        debug_assert_eq!(
+            self.record.len() - start,
+            KernelLayout::for_kernel(&charge.kernel).parameters_size()
+        );
+        self.push_key(prefix, key);
+    }
+
+    fn push_gcra(&mut self, kernel: &Gcra, units: u64) {
+        let (cost, burst) = (kernel.drain(units), kernel.drain(kernel.burst()));
+        if kernel.denominator() == 1 {
+            self.push_f64s([cost.whole_us, burst.whole_us]);
+        } else {
+            let denominator = kernel.denominator();
+            self.push_f64s([cost.whole_us, cost.fraction, burst.whole_us, burst.fraction, denominator]);
+        }
+    }
+
+    fn push_key(&mut self, prefix: &str, key: &str) {
+        self.keys.reserve(prefix.len() + key.len());
+        self.keys.push_str(prefix);
+        self.keys.push_str(key);
+        // `Charges` keeps the keys of a request far below 4 GiB.
+        self.key_ends.push(u32::try_from(self.keys.len()).unwrap_or(u32::MAX));
+    }
+
+    /// Adds numbers as Lua has them. The engine keeps each below 2^53, so the doubles are exact.
+    fn push_f64s<const N: usize>(&mut self, numbers: [u64; N]) {
+        let bytes = numbers.map(|number| (number as f64).to_le_bytes());
+        self.record.extend_from_slice(bytes.as_flattened());
+    }
+
+    fn push_u16(&mut self, number: u16) {
+        self.record.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+/// How many integers the script returns for a request.
+fn reply_width(charges: &Charges) -> usize {
+    charges.values().map(|charge| KernelLayout::for_kernel(&charge.kernel).reply_width).sum()
+}
+
+/// What the script calls the grant of this charge that left the counter like this.
+fn grant_id(charge: &Charge, granted: &CounterSnapshot) -> Option<u64> {
+    match (granted.facts, charge.kernel) {
+        (Facts::Window(state), _) => Some(state.index),
+        (Facts::Buckets(state), _) => Some(state.index),
+        (Facts::Log(log), _) => Some(log.newest_us),
+        (Facts::Tat(tat), Kernel::Gcra(kernel)) => Some(kernel.grant_base_us(tat, charge.cost.taken())),
+        (Facts::Tokens(state), _) => Some(state.start_us),
+        (Facts::Tat(_) | Facts::Nothing, _) => None,
+    }
+}
+
+/// `is_denied`: whether the request is known to be denied. Its prepaid charges are then not recorded.
+fn charge_mode(charge: &Charge, is_denied: bool) -> ChargeMode {
+    if !charge.cost.changes_counter() || is_denied && charge.charging == Charging::Prepaid {
+        return ChargeMode::Peek;
+    }
+    match (charge.cost.is_refund(), charge.charging) {
+        (false, Charging::Prepaid) => ChargeMode::Take,
+        (false, Charging::Postpaid) => ChargeMode::Record,
+        (true, Charging::Prepaid) => ChargeMode::Refund,
+        (true, Charging::Postpaid) => ChargeMode::RefundRecorded,
+    }
+}
+
+fn role_number(charge: &Charge) -> u16 {
+    match charge.role {
+        // A refund of 0 units always fits, but is sent as a peek, which may not fit and must then deny nothing.
+        _ if charge.cost == Cost::refund(0) => ROLE_NON_BINDING,
+        Role::Enforce => ROLE_ENFORCE,
+        Role::NonBinding => ROLE_NON_BINDING,
+        Role::Quota(group) => ROLE_QUOTA + group,
+    }
+}

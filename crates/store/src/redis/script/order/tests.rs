@@ -1,0 +1,354 @@
+//! Which requests are sent together, and the answers that they get.
+
+use engine::algorithm::{FixedWindow, Gcra, Kernel, SlidingLog};
+use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Pacing, Role};
+
+use super::*;
+
+fn window(limit: u64) -> Kernel {
+    Kernel::FixedWindow(FixedWindow::new(limit, 60_000_000))
+}
+
+/// A request with these charges.
+fn request(charges: &[(&str, Kernel, Cost, Charging)]) -> Encoded {
+    let mut all = Charges::default();
+    for &(key, kernel, cost, charging) in charges {
+        let on_store_failure = FailurePolicy::Error;
+        let charge = Charge { kernel, cost, charging, role: Role::Enforce, on_store_failure };
+        all.push(charge, |text| text.push_str(key));
+    }
+    Encoded::new(&all, "")
+}
+
+fn hit(key: &str) -> Encoded {
+    cost(key, Cost::take(1))
+}
+
+fn cost(key: &str, cost: Cost) -> Encoded {
+    request(&[(key, window(60), cost, Charging::Prepaid)])
+}
+
+/// The groups in the order in which they are sent, each with the indices of its requests.
+fn groups(requests: &[Encoded]) -> Vec<Vec<usize>> {
+    let Some(RequestGroups { groups, group_of }) = CallOrder::new(requests.iter()).groups else {
+        return (0..requests.len()).map(|index| vec![index]).collect();
+    };
+    let members = |group| (0..requests.len()).filter(|&index| group_of[index] == group).collect();
+    let all: Vec<Vec<usize>> = (0..groups.len()).map(members).collect();
+    for (group, members) in groups.iter().zip(&all) {
+        assert_eq!((group.first, usize::from(group.size)), (members[0], members.len()));
+    }
+    all
+}
+
+#[test]
+fn equal_charges_on_one_counter_are_sent_once_where_the_first_was() {
+    let requests = [hit("a"), hit("b"), hit("a"), hit("c"), hit("b"), hit("a")];
+    assert_eq!(groups(&requests), [vec![0, 2, 5], vec![1, 4], vec![3]]);
+}
+
+#[test]
+fn groups_are_counted() {
+    let groups =
+        |keys: &[&str]| CallOrder::new(keys.iter().map(|key| hit(key)).collect::<Vec<_>>().iter()).groups();
+    assert_eq!(groups(&["a", "b", "a", "a", "b"]), Some(2));
+    assert_eq!((groups(&["a", "b", "c"]), groups(&["a"])), (None, None));
+}
+
+#[test]
+fn requests_without_a_repetition_keep_their_order() {
+    for requests in [vec![], vec![hit("a")], vec![hit("a"), hit("b"), cost("a", Cost::take(2))]] {
+        assert!(CallOrder::new(requests.iter()).groups.is_none(), "{requests:?}");
+    }
+}
+
+#[test]
+fn the_script_learns_whether_it_gets_a_key_twice() {
+    let both = |second| {
+        let charge = |key| (key, window(60), Cost::take(1), Charging::Postpaid);
+        request(&[charge("a"), charge(second)])
+    };
+    let cases = [
+        (vec![], false),
+        (vec![hit("a")], false),
+        (vec![hit("a"), hit("b")], false),
+        (vec![hit("a"), hit("b"), hit("a")], false),
+        (vec![both("b"), hit("c")], false),
+        (vec![both("a")], true),
+        (vec![both("b"), hit("b")], true),
+        (vec![hit("b"), both("b")], true),
+        (vec![both("b"), both("b")], true),
+        (vec![hit("a"), cost("a", Cost::take(2))], true),
+        (vec![hit("a"), Encoded::reset("a", "")], true),
+        (vec![Encoded::reset("a", ""), Encoded::reset("a", "")], true),
+        (vec![hit("a"), hit("a"), cost("b", Cost::refund(1)), cost("b", Cost::refund(1))], true),
+    ];
+    for (requests, expected) in cases {
+        assert_eq!(CallOrder::new(requests.iter()).keys_repeat, expected, "{requests:?}");
+    }
+}
+
+#[test]
+fn another_request_on_the_counter_ends_its_group() {
+    let two = request(&[
+        ("z", window(60), Cost::take(1), Charging::Prepaid),
+        ("a", window(60), Cost::take(1), Charging::Prepaid),
+    ]);
+    let undone = {
+        let charge = Charge {
+            kernel: window(60),
+            cost: Cost::take(1),
+            charging: Charging::Prepaid,
+            role: Role::Enforce,
+            on_store_failure: FailurePolicy::Error,
+        };
+        let granted = crate::redis::script::outcome(&charge, &[0, 1], 1).expect("a good reply");
+        Encoded::undo(("a", &charge), &granted, "").expect("a grant")
+    };
+    let between = [
+        cost("a", Cost::take(2)),
+        cost("a", Cost::PEEK),
+        cost("a", Cost::refund(1)),
+        request(&[("a", window(60), Cost::take(1), Charging::Postpaid)]),
+        request(&[("a", window(61), Cost::take(1), Charging::Prepaid)]),
+        two,
+        undone,
+        Encoded::reset("a", ""),
+    ];
+    for between in between {
+        let requests = [hit("a"), hit("a"), between.clone(), hit("a"), hit("a")];
+        assert_eq!(groups(&requests), [vec![0, 1], vec![2], vec![3, 4]], "{between:?}");
+    }
+}
+
+#[test]
+fn charges_that_cannot_be_counted_in_steps_are_sent_one_by_one() {
+    let log = Kernel::SlidingLog(SlidingLog::new(5, 60_000_000));
+    let one_by_one = [
+        request(&[("a", log, Cost::take(1), Charging::Prepaid)]),
+        cost("a", Cost::refund(1)),
+        request(&[("a", window(60), Cost::refund(1), Charging::Postpaid)]),
+        Encoded::reset("a", ""),
+    ];
+    for request in one_by_one {
+        assert_eq!(groups(&[request.clone(), request.clone()]), [[0], [1]], "{request:?}");
+    }
+}
+
+#[test]
+fn a_group_has_no_more_requests_than_its_number_holds() {
+    let requests = vec![hit("a"); 65_537];
+    let sizes: Vec<usize> = groups(&requests).iter().map(Vec::len).collect();
+    assert_eq!(sizes, [65_535, 2]);
+}
+
+#[test]
+fn a_group_is_one_key_and_one_record_with_its_number() {
+    let requests = [hit("a"), hit("b"), hit("a"), hit("a")];
+    let command = CallOrder::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
+    let words = command.args_iter().map(|word| match word {
+        redis::Arg::Simple(word) => word.to_vec(),
+        _ => panic!("an argument of another kind"),
+    });
+    let words: Vec<_> = words.collect();
+    let record =
+        [&[102, 3, 0], requests[0].record(), &[103, 1, 0, 1, 0, 2, 0], requests[1].record()].concat();
+    let records = [header(-1.0, 1e3, 4 + 512), record].concat();
+    assert_eq!(words[2..], [b"2".as_slice(), b"a", b"b", &records]);
+}
+
+/// What is in front of the records.
+fn header(time: f64, grace_ms: f64, features: u16) -> Vec<u8> {
+    [&time.to_le_bytes()[..], &grace_ms.to_le_bytes(), &features.to_le_bytes()].concat()
+}
+
+#[test]
+fn the_script_defines_only_the_functions_that_a_call_needs() {
+    let gcra = |cost, charging| {
+        request(&[("a", Kernel::Gcra(Gcra::new(60, 60_000_000, 60, Pacing::Meter)), cost, charging)])
+    };
+    let taken = gcra(Cost::take(1), Charging::Prepaid);
+    let cases = [
+        (vec![], 0),
+        (vec![taken.clone()], 0),
+        (vec![hit("a")], 4),
+        (vec![gcra(Cost::take(1), Charging::Postpaid)], 32),
+        (vec![gcra(Cost::PEEK, Charging::Prepaid)], 32),
+        (vec![taken.clone(), taken.clone()], 32 | 512),
+        (vec![taken.clone(), cost("a", Cost::take(2))], 32 | 4 | 1_024 | 2_048),
+        (vec![taken, Encoded::reset("b", "")], 2 | 2_048),
+        (vec![pair("a", "b")], 4),
+        (vec![request(&[("a", window(60), Cost::take(1), Charging::Postpaid); 2])], 1 | 4 | 1_024 | 2_048),
+    ];
+    for (requests, expected) in cases {
+        let features = &records(&requests)[16..18];
+        assert_eq!(features, u16::to_le_bytes(expected), "{requests:?}");
+    }
+}
+
+/// What the command for these requests has of them beside their keys, without the header.
+fn sent_records(requests: &[Encoded]) -> Vec<u8> {
+    records(requests)[18..].to_vec()
+}
+
+/// The last word of the command for these requests.
+fn records(requests: &[Encoded]) -> Vec<u8> {
+    let command = CallOrder::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
+    let words: Vec<_> = command.args_iter().collect();
+    match words[words.len() - 1] {
+        redis::Arg::Simple(records) => records.to_vec(),
+        _ => panic!("an argument of another kind"),
+    }
+}
+
+/// A request with two charges.
+fn pair(first: &str, second: &str) -> Encoded {
+    let charge = |key| (key, window(60), Cost::take(1), Charging::Prepaid);
+    request(&[charge(first), charge(second)])
+}
+
+#[test]
+fn requests_that_differ_in_their_keys_only_are_one_record_with_their_number() {
+    let (single, double) = (hit("a"), pair("a", "b"));
+    let requests = [
+        pair("a", "b"),
+        pair("c", "d"),
+        hit("e"),
+        hit("f"),
+        hit("g"),
+        hit("h"),
+        cost("i", Cost::take(2)),
+        cost("j", Cost::take(3)),
+        cost("k", Cost::take(3)),
+        cost("l", Cost::take(3)),
+    ];
+    let expected = [
+        // Number, keys and integers of the reply.
+        &[103, 2, 0, 2, 0, 4, 0],
+        double.record(),
+        &[103, 4, 0, 1, 0, 2, 0],
+        single.record(),
+        &[103, 1, 0, 1, 0, 2, 0],
+        requests[6].record(),
+        &[103, 3, 0, 1, 0, 2, 0],
+        requests[7].record(),
+    ];
+    assert_eq!(sent_records(&requests), expected.concat());
+}
+
+#[test]
+fn requests_are_sent_one_by_one_if_the_script_cannot_decide_them_as_alike() {
+    let log = Kernel::SlidingLog(SlidingLog::new(5, 60_000_000));
+    let logs = ["a", "b", "c", "d"].map(|key| request(&[(key, log, Cost::take(1), Charging::Prepaid)]));
+    let resets = ["a", "b", "c", "d"].map(|key| Encoded::reset(key, ""));
+    let key_twice = [pair("a", "b"), pair("c", "d"), pair("e", "f"), pair("a", "g")];
+    for requests in [logs, resets, key_twice] {
+        assert_eq!(
+            sent_records(&requests),
+            requests.each_ref().map(Encoded::record).concat(),
+            "{requests:?}"
+        );
+    }
+}
+
+#[test]
+fn alike_requests_stand_beside_equal_charges() {
+    let requests = [hit("a"), hit("b"), hit("c"), hit("d"), hit("e"), hit("e")];
+    let record = requests[0].record();
+    let expected = [&[103, 4, 0, 1, 0, 2, 0], record, &[102, 2, 0], record];
+    assert_eq!(sent_records(&requests), expected.concat());
+}
+
+#[test]
+fn alike_requests_are_sent_next_to_each_other_and_each_has_its_answer() {
+    let log = Kernel::SlidingLog(SlidingLog::new(5, 60_000_000));
+    let logged = |key| request(&[(key, log, Cost::take(1), Charging::Prepaid)]);
+    let two = |key| cost(key, Cost::take(2));
+    let requests =
+        [hit("a"), logged("b"), two("c"), hit("d"), hit("e"), hit("e"), logged("f"), hit("g"), two("h")];
+    assert_eq!(
+        groups(&requests),
+        [vec![0], vec![3], vec![7], vec![1], vec![2], vec![8], vec![4, 5], vec![6]]
+    );
+    let reply = [9, 1, 10, 1, 13, 1, 17, 11, 0, 0, 0, 1, 12, 1, 18, 2, 1, 14, 16, 0, 0, 0];
+    let answers = CallOrder::new(requests.iter()).split_reply(requests.iter(), &reply).expect("a good reply");
+    let numbers: Vec<_> = answers.iter().map(|answer| answer.numbers.to_vec()).collect();
+    let expected: [&[i64]; 9] = [
+        &[1, 10],
+        &[11, 0, 0, 0],
+        &[1, 12],
+        &[1, 13],
+        &[1, 14],
+        &[1, 15],
+        &[16, 0, 0, 0],
+        &[1, 17],
+        &[1, 18],
+    ];
+    assert_eq!(numbers, expected);
+}
+
+#[test]
+fn requests_keep_their_order_if_a_key_is_sent_twice() {
+    let requests = [hit("a"), cost("b", Cost::take(2)), hit("c"), cost("a", Cost::take(2))];
+    assert_eq!(groups(&requests), [[0], [1], [2], [3]]);
+}
+
+#[test]
+fn no_more_requests_are_alike_than_their_number_holds() {
+    let requests: Vec<_> = (0..65_539).map(|number| hit(&number.to_string())).collect();
+    let record = requests[0].record();
+    let expected = [&[103, 255, 255, 1, 0, 2, 0], record, &[103, 4, 0, 1, 0, 2, 0], record];
+    assert_eq!(sent_records(&requests), expected.concat());
+}
+
+#[test]
+fn each_request_has_the_answer_of_its_place_among_equal_ones() {
+    let requests = [hit("a"), hit("b"), hit("a"), hit("a"), hit("a"), hit("a")];
+    // Two fit, from a count of 59 on; a third would be counted, and two more change nothing.
+    let reply = [7, 2, 4, 59, 1, -5, 61, -2, -5, 62, 9, 1];
+    let answers = CallOrder::new(requests.iter()).split_reply(requests.iter(), &reply).expect("a good reply");
+    let expected = [[4, 59], [9, 1], [4, 60], [-5, 61], [-5, 62], [-5, 62]];
+    assert_eq!(answers, expected.map(|numbers| Answer { now_us: 7, numbers: numbers.as_slice().into() }));
+}
+
+#[test]
+fn fractions_carry() {
+    // A unit takes 60 s / 7 = 8571428 4/7 us.
+    let kernel = Kernel::Gcra(Gcra::new(7, 60_000_000, 7, Pacing::Meter));
+    let gcra = request(&[("a", kernel, Cost::take(1), Charging::Prepaid)]);
+    let requests = [gcra.clone(), gcra.clone(), gcra];
+    let answers = CallOrder::new(requests.iter()).split_reply(requests.iter(), &[0, 3, 10, 2]).expect("good");
+    let numbers = answers.into_iter().map(|answer| answer.numbers.to_vec()).collect::<Vec<_>>();
+    assert_eq!(numbers, [[10, 2], [8_571_438, 6], [17_142_867, 3]]);
+}
+
+#[test]
+fn a_reply_of_another_shape_is_malformed() {
+    let requests = [hit("a"), hit("a"), hit("b")];
+    let order = CallOrder::new(requests.iter());
+    let good = [0, 2, 4, 1, 4, 1];
+    order.split_reply(requests.iter(), &good).expect("a good reply");
+    let (one_run_of, missing, more): (fn(i64) -> Vec<i64>, _, _) =
+        (|charges| vec![0, charges, 4, 1, 4, 1], good[..5].to_vec(), [good.as_slice(), &[1]].concat());
+    let numbers =
+        [vec![], vec![0], missing, more, one_run_of(0), one_run_of(1), one_run_of(3), one_run_of(i64::MIN)];
+    for numbers in numbers {
+        let failure = order.split_reply(requests.iter(), &numbers).expect_err("malformed");
+        let expected = format!("{} numbers that are no reply to these requests", numbers.len());
+        assert_eq!(failure, StoreError::Malformed(expected), "{numbers:?}");
+    }
+}
+
+#[test]
+fn alike_requests_come_together_although_others_are_between_them() {
+    let log = |key| {
+        request(&[(
+            key,
+            Kernel::SlidingLog(SlidingLog::new(5, 60_000_000)),
+            Cost::take(1),
+            Charging::Prepaid,
+        )])
+    };
+    let requests = [hit("a"), log("p"), hit("b"), log("q"), hit("c")];
+    assert_eq!(groups(&requests), [vec![0], vec![2], vec![4], vec![1], vec![3]]);
+}
