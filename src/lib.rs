@@ -1,14 +1,16 @@
 //! `ratelimitd` decides whether requests may go ahead: by YAML rules and exact algorithms, with counters in memory or
-//! in Redis. docs/architecture.md describes the modules.
+//! in Redis. docs/architecture.md describes the rooms of the service, and the crates below `crates/`.
 // They panic when the output cannot be written: `cli/output.rs` is for results, `tracing` for the log.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod app;
 pub mod cli;
-pub mod counters;
-pub mod limiter;
+pub mod decide;
+pub mod grpc;
+pub mod http;
+pub mod net;
 mod protobuf;
+pub mod reference;
 pub mod settings;
 pub mod telemetry;
-pub mod transport;
 pub mod xds;

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use ratelimitd::app::{Addresses, App};
+use ratelimitd::net::ListenAddress;
 use ratelimitd::settings::Settings;
-use ratelimitd::transport::ListenAddress;
 use tokio::runtime::{Builder, Runtime};
 
 /// A limit of each kind. `alive` is never used up, so that a target can ask whether the service still answers.

@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use rules::{LoadedRules, Problems, RulesStatus};
 use store::clock::{Clock, SystemClock};
 
-use crate::limiter::{OldRules, Rulebook};
+use crate::decide::limiter::{OldRules, Rulebook};
+use crate::decide::{NotReadyReason, Readiness};
 use crate::telemetry::metrics::{self, Metrics};
-use crate::transport::{NotReadyReason, Readiness};
 
 /// Clones share the rules.
 #[derive(Clone, Debug)]

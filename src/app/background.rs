@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::rules::RuleWatcher;
 use super::stores::{Remote, Restart, Stores};
 use super::tls::TlsPorts;
-use crate::limiter::Rulebook;
-use crate::transport::{NotReadyReason, Readiness};
+use crate::decide::limiter::Rulebook;
+use crate::decide::{NotReadyReason, Readiness};
 
 /// One sweep removes a fraction of the expired entries; at this interval all are removed within half a minute.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ use super::status::{rules_page, store_page};
 use super::stores::Stores;
 use super::tls::TlsStatus;
 use super::tls_page::tls_page;
-use crate::transport::http::Endpoint;
+use crate::http::Endpoint;
 use crate::xds::XdsState;
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -78,9 +78,9 @@ fn pretty(value: &Value) -> String {
 mod tests {
     use super::*;
     use crate::app::rules::load_options;
+    use crate::decide::Readiness;
     use crate::settings::Settings;
     use crate::telemetry::metrics::Metrics;
-    use crate::transport::Readiness;
     use engine::ValueHashing;
 
     #[test]

@@ -21,15 +21,16 @@ mod xds_rules;
 use std::io;
 use std::sync::Arc;
 
+use crate::decide::{NotReadyReason, Readiness};
+use crate::grpc::{BoxError, GrpcError};
+use crate::http::TokenFileError;
+use crate::net::tls::HandshakeThreadError;
+use crate::net::{ListenAddress, ListenOptions, PortListener, SocketAccess};
+use crate::reference::statsd::Statsd;
 use crate::settings::{KeyFileError, Log, Settings, StoreKind};
 use crate::telemetry::logging::{self, LoggingError};
 use crate::telemetry::metrics::{Metrics, MetricsOptions};
-use crate::telemetry::statsd::Statsd;
 use crate::telemetry::traces::{CollectorTlsError, Tracer, Traces};
-use crate::transport::grpc::{BoxError, GrpcError};
-use crate::transport::http::TokenFileError;
-use crate::transport::tls::HandshakeThreadError;
-use crate::transport::{ListenAddress, ListenOptions, NotReadyReason, PortListener, Readiness, SocketAccess};
 
 pub use crate::telemetry::LogQueue;
 pub use huge_pages::refuse_huge_pages;

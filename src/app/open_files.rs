@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::transport::ConnectionBounds;
+use crate::net::ConnectionBounds;
 
 /// Far more than a fleet of Envoys opens; each connection costs some tens of kilobytes.
 const MAX_GRPC_CONNECTIONS: usize = 10_000;

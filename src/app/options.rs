@@ -7,9 +7,9 @@ use std::time::Duration;
 use engine::wire::Bounds;
 use store::redis::{RedisOptions, Topology};
 
+use crate::grpc::GrpcOptions;
+use crate::net::UnfinishedBytes;
 use crate::settings::Settings;
-use crate::transport::UnfinishedBytes;
-use crate::transport::grpc::GrpcOptions;
 
 /// Requests that have arrived in part, of all ports. Four of the largest requests must fit.
 const MAX_UNFINISHED_BYTES: usize = 64 * 1024 * 1024;

@@ -8,9 +8,9 @@ use rules::{self, Change, DirectoryOptions, LoadOptions, Problems, Reloader};
 
 use super::active_rules::ActiveRules;
 use super::xds_rules::{XdsRules, XdsSource};
+use crate::decide::{NotReadyReason, Readiness};
 use crate::settings::{RuleDirectory, Settings};
 use crate::telemetry::metrics::Metrics;
-use crate::transport::{NotReadyReason, Readiness};
 
 /// Why the process cannot start with these rules.
 #[derive(Debug, thiserror::Error)]

@@ -16,15 +16,16 @@ use super::open_files::PortBounds;
 use super::options::{FINISH_WITHIN, grpc_options, unfinished_bytes};
 use super::stores::{Remote, WorkerStore};
 use super::{Addresses, App, AppError};
-use crate::counters::CounterService;
-use crate::limiter::Limiter;
+use crate::decide::counters::CounterService;
+use crate::decide::limiter::Limiter;
+use crate::decide::{Failures, Handler, NotReadyReason, OnInvalid, Readiness};
+use crate::grpc;
+use crate::grpc::{BoxError, GrpcService, WorkerContext};
+use crate::http;
+use crate::http::{CounterEndpoints, HttpService};
+use crate::net::{Admission, ListenAddress, UnfinishedBytes};
 use crate::settings::Settings;
 use crate::telemetry::metrics::{Port, Transport};
-use crate::transport::grpc::{self, BoxError, GrpcService, WorkerContext};
-use crate::transport::http::{self, CounterEndpoints, HttpService};
-use crate::transport::{
-    Admission, Failures, Handler, ListenAddress, NotReadyReason, OnInvalid, Readiness, UnfinishedBytes,
-};
 
 /// The steps of a shutdown.
 #[derive(Debug, Default)]

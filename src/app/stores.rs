@@ -17,10 +17,10 @@ use store::redis::{OptionsError, RedisOptions, RedisStore, RedisUrl, Topology, s
 use store::remote::{GroupStatus, ProbeFailure, RemoteStore, ServerReport};
 
 use super::status::{RedisGroupView, RedisView, StoreView};
+use crate::grpc::BoxError;
 use crate::settings::{Settings, StoreKind};
 use crate::telemetry::availability::Availability;
 use crate::telemetry::metrics::{Metrics, StoreMeter};
-use crate::transport::grpc::BoxError;
 
 pub(super) type Remote = RedisStore;
 pub(super) type WorkerStore = AnyStore<Remote, (StoreMeter, Arc<Availability>)>;

@@ -12,13 +12,13 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::open_files::PortBounds;
-use crate::settings::Server;
-use crate::telemetry::metrics::{CertificateExpiry, Metrics, Port, TlsMeter};
-use crate::transport::ConnectionBounds;
-use crate::transport::tls::{
+use crate::net::ConnectionBounds;
+use crate::net::tls::{
     HandshakeBounds, HandshakeThread, HandshakeThreadError, LoadedTls, PortTls, Protocol, ServerTls,
     TlsFileError, TlsFileSetting,
 };
+use crate::settings::Server;
+use crate::telemetry::metrics::{CertificateExpiry, Metrics, Port, TlsMeter};
 
 /// A change is in force after at most two intervals.
 const CHECK_EVERY: Duration = Duration::from_millis(250);

@@ -49,8 +49,8 @@ mod tests {
 
     use super::*;
     use crate::app::tls::TlsLoadError;
+    use crate::net::tls::{ClientName, ServerTls};
     use crate::telemetry::metrics::Port;
-    use crate::transport::tls::{ClientName, ServerTls};
 
     fn certificate(subject: &str) -> CertificateFacts {
         CertificateFacts {

@@ -17,7 +17,7 @@ use super::limit_arg::LimitArg;
 use super::output::{end, print, report};
 use super::seconds::readable_duration;
 use super::service_connection::{TlsArgs, TlsSetupError};
-use crate::transport::http::{PAGE_NOT_FOUND, TokenFile, TokenFileError};
+use crate::http::{PAGE_NOT_FOUND, TokenFile, TokenFileError};
 
 const FAILED: u8 = 2;
 /// Far above the size of an answer about one request's counters.

@@ -18,8 +18,8 @@ use super::client::{HTTP1, block_on, root_cause};
 use super::http_url::parse_http_url;
 use super::output::{end, print, report};
 use super::service_connection::{ServiceConnector, TlsArgs, TlsSetupError, Trust};
+use crate::net::ListenAddress;
 use crate::settings::{Settings, SettingsError};
-use crate::transport::ListenAddress;
 
 /// Far above the length of the answer, which is one line.
 const MAX_ANSWER_BYTES: usize = 64 << 10;

@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use serde_json::{Value, json};
 
-use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
-use crate::transport::grpc::pb::envoy::r#type::v3::RateLimitUnit;
+use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use crate::grpc::pb::envoy::r#type::v3::RateLimitUnit;
 
 /// A limit that a request brings with its descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,22 +3,20 @@
 mod admin_port;
 mod any_certificate;
 pub mod check;
-mod client;
+pub(crate) mod client;
 pub mod counters;
 pub mod descriptor;
 pub mod explain;
 pub mod health;
 mod http_url;
 mod limit_arg;
-pub mod migrate;
-mod output;
+pub(crate) mod output;
 mod program;
-mod reference;
 pub mod replay;
 pub mod rule_options;
 mod seconds;
 pub mod serve;
-mod service_connection;
+pub(crate) mod service_connection;
 pub mod settings;
 pub mod simulate;
 mod stop_signals;
@@ -28,11 +26,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::reference::migrate::MigrateArgs;
 use check::CheckArgs;
 use counters::CountersArgs;
 use explain::ExplainArgs;
 use health::HealthArgs;
-use migrate::MigrateArgs;
 use program::Program;
 use replay::ReplayArgs;
 use serve::ServeArgs;
@@ -86,8 +84,8 @@ pub fn run() -> ExitCode {
     let words = || line.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
     match program {
         Program::Ratelimit => return serve::run_as("ratelimit", line.len() > 1),
-        Program::ConfigCheck => return reference::config_check::run(&words()),
-        Program::Client => return reference::client::run(&words()),
+        Program::ConfigCheck => return crate::reference::config_check::run(&words()),
+        Program::Client => return crate::reference::client::run(&words()),
         Program::Ratelimitd => {}
     }
     let cli = match Cli::try_parse_from(line) {
@@ -108,7 +106,7 @@ pub fn run() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Settings(args) => settings::run(&args),
-        Command::Migrate(args) => migrate::run(&args),
+        Command::Migrate(args) => crate::reference::migrate::run(&args),
     }
 }
 

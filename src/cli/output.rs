@@ -12,21 +12,21 @@ const NOT_WRITTEN: u8 = 2;
 ///
 /// # Errors
 /// When the reader has gone or the device is full. [`end`] turns it into the exit code.
-pub(super) fn print(text: &str) -> io::Result<()> {
+pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
 }
 
 /// Writes a line to standard error.
-pub(super) fn report(line: impl Display) {
+pub(crate) fn report(line: impl Display) {
     // There is no other place to report to; the exit code remains.
     let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// The exit code of a command whose output was `printed`: `code`, unless the output could not be written. A reader that
 /// has read enough, as `head` does, is no failure.
-pub(super) fn end(printed: io::Result<()>, code: ExitCode) -> ExitCode {
+pub(crate) fn end(printed: io::Result<()>, code: ExitCode) -> ExitCode {
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             report(format_args!("ratelimitd: standard output cannot be written: {error}"));

@@ -46,7 +46,7 @@ pub struct TlsArgs {
 
 /// Which certificates of a service are trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trust {
+pub(crate) enum Trust {
     System,
     /// Those of the authorities in this file.
     File(PathBuf),
@@ -75,20 +75,20 @@ pub enum TlsSetupError {
 
 /// Connects to a service.
 #[derive(Clone)]
-pub(super) struct ServiceConnector {
+pub(crate) struct ServiceConnector {
     /// `None`: clear text.
     tls: Option<(TlsConnector, Option<ServerName<'static>>)>,
 }
 
 /// A connection of either kind.
-pub(super) struct ServiceConnection(Either<TcpStream, TlsStream<TcpStream>>);
+pub(crate) struct ServiceConnection(Either<TcpStream, TlsStream<TcpStream>>);
 
 impl TlsArgs {
     /// The connector of `address`, whose connections speak `protocol` (ALPN).
     ///
     /// # Errors
     /// When a file cannot be used, or the options do not fit the address.
-    pub(super) fn connector(
+    pub(crate) fn connector(
         &self,
         address: &Uri,
         protocol: &[u8],
@@ -97,7 +97,7 @@ impl TlsArgs {
         self.connector_with(address, protocol, &trust)
     }
 
-    pub(super) fn connector_with(
+    pub(crate) fn connector_with(
         &self,
         address: &Uri,
         protocol: &[u8],
@@ -150,7 +150,7 @@ fn unusable(path: &Path, error: &impl ToString) -> TlsSetupError {
 
 impl ServiceConnector {
     /// Connects to the host of `address`. Has no deadline of its own.
-    pub(super) async fn connect(self, address: Uri) -> io::Result<TokioIo<ServiceConnection>> {
+    pub(crate) async fn connect(self, address: Uri) -> io::Result<TokioIo<ServiceConnection>> {
         let host = address.host().unwrap_or_default();
         let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
         let default_port = if self.tls.is_some() { 443 } else { 80 };

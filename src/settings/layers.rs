@@ -13,17 +13,17 @@ pub(super) const PREFIX: &str = "RATELIMITD";
 pub(super) const SEPARATOR: &str = "__";
 
 /// By dotted key. A later layer replaces an earlier one key by key.
-pub(super) type Layer = BTreeMap<String, RawSetting>;
+pub(crate) type Layer = BTreeMap<String, RawSetting>;
 
 #[derive(Clone, Debug)]
-pub(super) struct RawSetting {
-    pub(super) value: RawValue,
-    pub(super) origin: Origin,
+pub(crate) struct RawSetting {
+    pub(crate) value: RawValue,
+    pub(crate) origin: Origin,
 }
 
 /// A value before the setting's parser sees it.
 #[derive(Clone, Debug)]
-pub(super) enum RawValue {
+pub(crate) enum RawValue {
     /// A scalar as it is spelled: every setting is parsed from text.
     Text(String),
     /// A key with nothing after the colon: the empty text, where that is the setting's default.

@@ -3,9 +3,9 @@
 use super::parsers::{Parser, count, listen_address_or_off, one_of};
 use super::reader::Reader;
 use super::statsd::statsd_from_reader;
+use crate::net::ListenAddress;
+use crate::reference::statsd::StatsdOptions;
 use crate::telemetry::metrics::{ExtraTags, ResponseTimeUnit};
-use crate::telemetry::statsd::StatsdOptions;
-use crate::transport::ListenAddress;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {

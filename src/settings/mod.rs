@@ -4,14 +4,13 @@
 //! Holds every key with its default and range, and parses text into the option types of the modules that use them. The
 //! only reader of the environment. Knows the path of the rule files, but not their content.
 
-mod envoy_ratelimit;
-mod error;
+pub(crate) mod error;
 mod file;
-mod layers;
+pub(crate) mod layers;
 mod log;
 mod metrics;
 mod parsers;
-mod reader;
+pub(crate) mod reader;
 mod redis;
 mod report;
 mod response;
@@ -20,7 +19,7 @@ mod rules;
 mod secrets;
 mod server;
 mod server_tls;
-mod service_link;
+pub(crate) mod service_link;
 mod statsd;
 mod store;
 mod traces;
@@ -34,10 +33,10 @@ use std::path::Path;
 use ::rules::Upgrade;
 use engine::{Algorithm, Charging, Defaults, Enforcement, FailurePolicy, Verdict};
 
+use crate::decide::{HeaderStyle, ResponseOptions};
 use crate::telemetry::traces::TracesOptions;
-use crate::transport::{HeaderStyle, ResponseOptions};
 
-pub use envoy_ratelimit::{EnvironmentUse, ReferenceVariable};
+pub use crate::reference::variables::{EnvironmentUse, ReferenceVariable};
 pub use error::{Fault, Origin, SettingProblem, SettingProblems, SettingsError};
 pub use log::Log;
 pub use metrics::Metrics;
@@ -48,6 +47,7 @@ pub use secrets::{HashKeySource, KeyFileError, Secrets};
 pub use server::{AdminServer, GrpcServer, Server};
 pub use store::{Store, StoreKind};
 
+use crate::reference::variables;
 use reader::Reader;
 
 /// All settings, validated. They do not change while the process runs.
@@ -99,7 +99,7 @@ impl Settings {
         file: Option<&Path>,
         called_as: Option<&str>,
     ) -> Result<(Self, SettingsReport), SettingsError> {
-        let environment = layers::process_environment(envoy_ratelimit::is_known)?;
+        let environment = layers::process_environment(variables::is_known)?;
         Self::read_layers(file, environment, called_as)
     }
 
@@ -132,13 +132,13 @@ impl Settings {
         let (mut warnings, mut read) = (Vec::new(), Vec::new());
         if environment.is_read() {
             let texts = variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-            let translation = envoy_ratelimit::translate(texts);
+            let translation = variables::translate(texts);
             written.problems.extend(translation.problems);
             warnings.extend(translation.warnings);
             read = translation.variables;
             let catalogue = Self::catalogue();
             let layer = &mut written.layer;
-            warnings.extend(envoy_ratelimit::add_translated(layer, translation.layer, &catalogue));
+            warnings.extend(variables::add_translated(layer, translation.layer, &catalogue));
         }
         warnings.extend(unread::unread_variables(&variables).iter().map(ToString::to_string));
         warnings.extend(unread::take_without_effect(&mut written.layer));
@@ -154,7 +154,7 @@ impl Settings {
     /// Every variable of `envoyproxy/ratelimit`, in the order of the documentation.
     #[must_use]
     pub fn reference_variables() -> Vec<ReferenceVariable> {
-        envoy_ratelimit::variables()
+        variables::variables()
     }
 
     /// Every setting, in the order of the documentation.
@@ -167,7 +167,7 @@ impl Settings {
 
     fn from_reader(reader: &mut Reader) -> Self {
         // `read_layers` has decided by it already; here it is checked, and listed.
-        reader.take(envoy_ratelimit::ASKED, "auto", parsers::one_of(envoy_ratelimit::asked_values()));
+        reader.take(variables::ASKED, "auto", parsers::one_of(variables::asked_values()));
         let mut settings = Self {
             server: Server::from_reader(reader),
             rules: Rules::from_reader(reader),

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::transport::ListenAddress;
+use crate::net::ListenAddress;
 
 /// What is shown of a secret.
 const MASKED: &str = "(secret)";

@@ -223,7 +223,7 @@ fn list_of(text: &str) -> Option<Vec<Node>> {
 }
 
 /// A value in the wrong place may be a URL with a password.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     if text.contains("://") || text.contains('@') {
         return "a value that is not shown, because it may contain a password".to_owned();
     }

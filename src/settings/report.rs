@@ -1,7 +1,7 @@
 //! What an operator wants to know about the settings in force besides their values.
 
-use super::envoy_ratelimit::EnvironmentUse;
 use super::error::Origin;
+use crate::reference::variables::EnvironmentUse;
 
 /// Where the settings in force come from.
 #[derive(Clone, Debug, PartialEq, Eq)]

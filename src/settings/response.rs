@@ -2,7 +2,7 @@
 
 use super::parsers::{flag, header_name, one_of};
 use super::reader::Reader;
-use crate::transport::{HeaderNames, HeaderStyle, ResponseOptions};
+use crate::decide::{HeaderNames, HeaderStyle, ResponseOptions};
 
 pub(super) fn response_from_reader(reader: &mut Reader) -> ResponseOptions {
     let headers = [

@@ -11,9 +11,10 @@ use super::parsers::{
 };
 use super::reader::Reader;
 use super::server_tls::{ADMIN_TLS, GRPC_TLS, HTTP_TLS, refuse_tls_on_socket, tls_from_reader};
-use crate::transport::http::{AdminAccess, TokenFile};
-use crate::transport::tls::ServerTls;
-use crate::transport::{ListenAddress, ListenOptions, OnInvalid};
+use crate::decide::OnInvalid;
+use crate::http::{AdminAccess, TokenFile};
+use crate::net::tls::ServerTls;
+use crate::net::{ListenAddress, ListenOptions};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {

@@ -2,7 +2,7 @@
 
 /// Whether Kubernetes sets the variable for a service, such as `RATELIMITD_PORT=tcp://10.0.0.1:8081`,
 /// `RATELIMITD_SERVICE_HOST` and `RATELIMITD_PORT_8081_TCP_ADDR`; a service named `grpc` sets `GRPC_PORT`.
-pub(super) fn is_service_link(name: &str, value: &str) -> bool {
+pub(crate) fn is_service_link(name: &str, value: &str) -> bool {
     let has_parts = ["_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|part| name.contains(part));
     let (_, after_port) = name.rsplit_once("_PORT_").unwrap_or_default();
     let is_of_port = after_port.starts_with(|first: char| first.is_ascii_digit());

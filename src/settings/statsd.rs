@@ -6,8 +6,8 @@ use super::error::Fault;
 use super::parsers::{Parser, duration, one_of};
 use super::reader::Reader;
 use super::rows::{Row, Table};
+use crate::reference::statsd::{Mogrifier, Mogrifiers, StatsdFormat, StatsdOptions, StatsdTarget};
 use crate::telemetry::metrics::ExtraTags;
-use crate::telemetry::statsd::{Mogrifier, Mogrifiers, StatsdFormat, StatsdOptions, StatsdTarget};
 
 const MOGRIFIERS: Table = Table {
     key: "metrics.statsd.mogrifiers",

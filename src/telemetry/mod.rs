@@ -1,13 +1,11 @@
 //! What operators see of the process: metrics, logs, and whether the remote store decides.
 
 pub mod availability;
-mod envoy_ratelimit_log;
 mod library_lines;
 mod log_queue;
 pub mod log_throttle;
 pub mod logging;
 pub mod metrics;
-pub mod statsd;
 pub mod traces;
 
 pub use log_queue::LogQueue;

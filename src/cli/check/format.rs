@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use crate::cli::descriptor::DescriptorArg;
 use crate::cli::seconds::{decimal_seconds, readable_duration};
-use crate::transport::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
-use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
+use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
 

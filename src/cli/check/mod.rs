@@ -17,13 +17,11 @@ use super::http_url::parse_http_url;
 use super::limit_arg::LimitArg;
 use super::output::{end, print, report};
 use super::service_connection::{TlsArgs, TlsSetupError};
-use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use crate::transport::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
-use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{
-    Code, DescriptorStatus,
-};
-use crate::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use crate::transport::grpc::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
+use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use crate::grpc::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
 const OVER_LIMIT: u8 = 1;
 const FAILED: u8 = 2;

@@ -4,7 +4,7 @@ use std::fmt::{Display, Write as _};
 
 /// Text in the exposition format.
 #[derive(Debug)]
-pub(super) struct Exposition<'e> {
+pub(crate) struct Exposition<'e> {
     text: String,
     /// The labels of every series, from [`labels`].
     extra_labels: &'e str,
@@ -17,12 +17,12 @@ impl<'e> Exposition<'e> {
     }
 
     /// Starts a family. One without series is written too, so that its name can be found before it counts.
-    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
+    pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
         self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
     }
 
     /// Adds a series to the family. `labels` are from [`labels`].
-    pub(super) fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
+    pub(crate) fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
         let extra = self.extra_labels;
         let all = match (labels.is_empty(), extra.is_empty()) {
             (true, true) => String::new(),
@@ -43,7 +43,7 @@ impl<'e> Exposition<'e> {
 }
 
 /// Labels in the given order, as they stand between the braces.
-pub(super) fn labels(pairs: &[(&str, &str)]) -> String {
+pub(crate) fn labels(pairs: &[(&str, &str)]) -> String {
     let pairs = pairs.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
     pairs.collect::<Vec<_>>().join(",")
 }

@@ -10,10 +10,10 @@ use engine::{
 };
 use prometheus::{IntCounter, Registry, Result};
 
-use super::envoy_ratelimit::{HitBounds, RuleHits, RuleHitsBinding, RuleHitsTable, Stats};
 use super::exposition::{Exposition, labels};
 use super::family::counter;
 use super::series::{Count, SeriesBinding, SeriesTable};
+use crate::reference::metrics::{HitBounds, RuleHits, RuleHitsBinding, RuleHitsTable, Stats};
 
 /// The domain and rule label of limits that a request overrides.
 const OVERRIDE: &str = "override";

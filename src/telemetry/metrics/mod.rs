@@ -4,8 +4,7 @@
 //! counting is a few atomic additions. The series of limits are kept apart from the registry, see `series.rs`.
 
 mod connections;
-mod envoy_ratelimit;
-mod exposition;
+pub(crate) mod exposition;
 mod extra_tags;
 mod family;
 mod limits;
@@ -13,7 +12,7 @@ mod options;
 mod requests;
 mod response_times;
 mod rules;
-mod series;
+pub(crate) mod series;
 mod stores;
 #[cfg(test)]
 mod tests;
@@ -29,8 +28,8 @@ use engine::RuleSet;
 use parking_lot::Mutex;
 use prometheus::{IntCounter, Opts, Registry, Result, TextEncoder};
 
+use crate::reference::metrics::Stats;
 use connections::ConnectionFamilies;
-use envoy_ratelimit::Stats;
 use exposition::Exposition;
 use family::{Reading, counter, pulled};
 use limits::LimitFamilies;
@@ -41,8 +40,8 @@ use stores::StoreFamilies;
 use timings::timing_queue;
 use tls::TlsFamilies;
 
+pub use crate::reference::metrics::{Stat, StatKind};
 pub use connections::{CloseReason, ConnectionMeter, Port};
-pub use envoy_ratelimit::{Stat, StatKind};
 pub use extra_tags::ExtraTags;
 pub use limits::LimitMeters;
 pub use options::MetricsOptions;
@@ -155,7 +154,7 @@ impl Metrics {
         let mut exposition = Exposition::new(text, &self.0.extra_labels);
         self.0.limits.write(&mut exposition);
         self.0.requests.write(&mut exposition);
-        envoy_ratelimit::write(&self.envoy_ratelimit_stats(), &mut exposition);
+        crate::reference::metrics::write(&self.envoy_ratelimit_stats(), &mut exposition);
         Ok(exposition.into_text())
     }
 

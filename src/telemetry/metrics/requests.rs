@@ -6,12 +6,12 @@ use std::time::Instant;
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Registry, Result};
 use store::clock::monotonic;
 
-use super::envoy_ratelimit::Stats;
 use super::exposition::Exposition;
 use super::family::{REQUEST_DURATIONS, counters, durations};
 use super::options::MetricsOptions;
 use super::response_times::{DurationMeter, GrpcMethod, ResponseTimes};
 use super::timings::TimingQueue;
+use crate::reference::metrics::Stats;
 
 /// The port that a request came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

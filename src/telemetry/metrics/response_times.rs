@@ -7,9 +7,9 @@ use std::time::Duration;
 use prometheus::core::Metric as _;
 use prometheus::{Histogram, HistogramOpts, Result, proto};
 
-use super::envoy_ratelimit::Stats;
 use super::exposition::{Exposition, labels};
 use super::timings::{Timing, TimingQueue};
+use crate::reference::metrics::Stats;
 
 const NAME: &str = "ratelimit_service_response_time_seconds";
 const HELP: &str = "Duration of calls by gRPC method; in milliseconds if metrics.response_time says so";

@@ -2,8 +2,8 @@
 
 use prometheus::{IntCounter, IntGauge, Registry, Result};
 
-use super::envoy_ratelimit::Stats;
 use super::family::{counters, gauge};
+use crate::reference::metrics::Stats;
 
 /// A successful load of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

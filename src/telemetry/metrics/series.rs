@@ -10,14 +10,14 @@ use parking_lot::Mutex;
 
 /// A counter that many threads add to.
 #[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
+pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    pub(super) fn add(&self, units: u64) {
+    pub(crate) fn add(&self, units: u64) {
         self.0.fetch_add(units, Ordering::Relaxed);
     }
 
-    pub(super) fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -27,7 +27,7 @@ type Series<L, C> = Vec<(L, Arc<C>)>;
 
 /// Counts by labels, for the rules in force.
 #[derive(Debug)]
-pub(super) struct SeriesTable<L, C>(Mutex<Arc<Series<L, C>>>);
+pub(crate) struct SeriesTable<L, C>(Mutex<Arc<Series<L, C>>>);
 
 impl<L, C> Default for SeriesTable<L, C> {
     fn default() -> Self {
@@ -37,20 +37,20 @@ impl<L, C> Default for SeriesTable<L, C> {
 
 impl<L: Clone + Eq + Hash, C: Default> SeriesTable<L, C> {
     /// The series in force.
-    pub(super) fn in_force(&self) -> Arc<Series<L, C>> {
+    pub(crate) fn in_force(&self) -> Arc<Series<L, C>> {
         Arc::clone(&self.0.lock())
     }
 
     /// Starts the series of new rules. Only one thread may do so at a time. The series of the rules before stay in
     /// force until [`SeriesBinding::finish`].
-    pub(super) fn bind(&self) -> SeriesBinding<'_, L, C> {
+    pub(crate) fn bind(&self) -> SeriesBinding<'_, L, C> {
         let before = self.in_force();
         let known = before.iter().map(|(labels, counts)| (labels.clone(), Arc::clone(counts))).collect();
         SeriesBinding { table: self, known, taken: HashMap::new(), now: Vec::new() }
     }
 }
 
-pub(super) struct SeriesBinding<'t, L, C> {
+pub(crate) struct SeriesBinding<'t, L, C> {
     table: &'t SeriesTable<L, C>,
     /// The counts of the rules before.
     known: HashMap<L, Arc<C>>,
@@ -60,7 +60,7 @@ pub(super) struct SeriesBinding<'t, L, C> {
 
 impl<L: Clone + Eq + Hash, C: Default> SeriesBinding<'_, L, C> {
     /// The counts with these labels: those of the rules before, if they had them.
-    pub(super) fn counts(&mut self, labels: L) -> Arc<C> {
+    pub(crate) fn counts(&mut self, labels: L) -> Arc<C> {
         if let Some(counts) = self.taken.get(&labels) {
             return Arc::clone(counts);
         }
@@ -71,7 +71,7 @@ impl<L: Clone + Eq + Hash, C: Default> SeriesBinding<'_, L, C> {
     }
 
     /// Puts the new series in force. The series of which no labels were asked for end.
-    pub(super) fn finish(mut self) {
+    pub(crate) fn finish(mut self) {
         self.now.shrink_to_fit();
         *self.table.0.lock() = Arc::new(self.now);
     }

@@ -13,8 +13,8 @@ use store::memory::MemoryStats;
 use store::observed::Observer;
 use store::redis;
 
-use super::envoy_ratelimit::Stats;
 use super::family::{Reading, STORE_DURATIONS, counter, counters, durations, pulled, sizes};
+use crate::reference::metrics::Stats;
 
 /// Every value of [`StoreError::kind`].
 const KINDS: [&str; 7] =

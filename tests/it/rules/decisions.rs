@@ -9,7 +9,7 @@ use engine::{
     Algorithm, Applied, Caller, Code, Decision, Defaults, Descriptor, Enforcement, Entry, LimitOverride,
     Period, Request, RetryAfter, Unit,
 };
-use ratelimitd::limiter::{Limiter, Rulebook};
+use ratelimitd::decide::limiter::{Limiter, Rulebook};
 use ratelimitd::telemetry::metrics::Metrics;
 use rules::{LoadOptions, load};
 

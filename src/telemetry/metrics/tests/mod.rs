@@ -15,7 +15,7 @@ use store::redis::BreakerTransition;
 use store::redis::RedisObserver as _;
 
 use super::*;
-use crate::limiter::{Limiter, Rulebook};
+use crate::decide::limiter::{Limiter, Rulebook};
 
 fn metrics() -> Metrics {
     Metrics::new(800_000).expect("names are unique")

@@ -2,9 +2,9 @@
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use futures_util::future::join_all;
-use ratelimitd::transport::grpc::pb::envoy::extensions::common::ratelimit::v3 as ours;
-use ratelimitd::transport::grpc::pb::envoy::service::ratelimit::v3 as contract;
-use ratelimitd::transport::grpc::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use ratelimitd::grpc::pb::envoy::extensions::common::ratelimit::v3 as ours;
+use ratelimitd::grpc::pb::envoy::service::ratelimit::v3 as contract;
+use ratelimitd::grpc::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 
 use super::{decide_one, request_for, service, with_hits};
 use crate::support::grpc::{Code, RateLimitDescriptor, Rls, descriptor};

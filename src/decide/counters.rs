@@ -1,0 +1,114 @@
+//! The use case of operators: show the counters of a descriptor, and reset them.
+
+use std::sync::Arc;
+
+use engine::{
+    Cost, Decision, Descriptor, Enforcement, LimitResult, Period, Plan, PlanError, Report, Request, Reset,
+    Store, StoreError,
+};
+
+use crate::decide::limiter::Rulebook;
+
+/// Shows and resets the counters of one store, found by the current rules.
+#[derive(Debug)]
+pub struct CounterService<S> {
+    pub rulebook: Arc<Rulebook>,
+    /// The store that holds the counters, without deny cache and failure policies.
+    pub store: S,
+}
+
+/// One counter of a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// The key, without the store's prefix.
+    pub key: String,
+    /// The label of the limit, as in metrics.
+    pub limit: String,
+    pub algorithm: &'static str,
+    pub requests_per_unit: u32,
+    pub period: Period,
+    /// Units of a full counter.
+    pub capacity: u32,
+}
+
+/// A counter and its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterStatus {
+    pub counter: Counter,
+    /// The report of a peek.
+    pub report: Report,
+}
+
+/// Why counters cannot be shown or reset.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CounterError {
+    /// The request is not valid.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The store gave no answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl<S: Store + Reset> CounterService<S> {
+    /// Shows every counter of the request's descriptors. Changes nothing.
+    ///
+    /// # Errors
+    /// [`CounterError`] if the request is not valid or the store gives no answer.
+    pub async fn show(&self, request: &Request) -> Result<Vec<CounterStatus>, CounterError> {
+        let plan = self.plan(request)?;
+        let keys = keys(&plan);
+        let outcomes = self.store.decide(&plan.charges).await?;
+        let decision = Decision::merge(plan, outcomes, Enforcement::Shadow);
+        // One result per key: this store has no layer that skips charges.
+        let results = decision.limit_results().zip(keys);
+        Ok(results.map(|(result, key)| status(&result, key)).collect())
+    }
+
+    /// Removes every counter of the request's descriptors. Calls `audit` with each key before. Returns each key with
+    /// whether its counter existed.
+    ///
+    /// # Errors
+    /// [`CounterError`] if the request is not valid or the store gives no answer. Some counters may have been removed.
+    pub async fn reset(
+        &self,
+        request: &Request,
+        audit: impl Fn(&str),
+    ) -> Result<Vec<(String, bool)>, CounterError> {
+        let plan = self.plan(request)?;
+        let keys = keys(&plan);
+        keys.iter().for_each(|key| audit(key));
+        let existed = self.store.reset(&plan.charges).await?;
+        Ok(keys.into_iter().zip(existed).collect())
+    }
+
+    /// Plans the request with every cost replaced by a peek.
+    fn plan(&self, request: &Request) -> Result<Plan, PlanError> {
+        let peek =
+            |descriptor: &Descriptor| Descriptor { hits: Some(0), is_refund: false, ..descriptor.clone() };
+        let descriptors = request.descriptors.iter().map(peek).collect();
+        let mut plan = self.rulebook.rules().plan(&Request { descriptors, ..request.clone() })?;
+        // Whatever a caller's check asks, the report is that of a hit. Peeks on one counter are one charge.
+        plan.charges.values_mut().for_each(|charge| charge.cost = Cost::PEEK);
+        Ok(plan)
+    }
+}
+
+fn keys(plan: &Plan) -> Vec<String> {
+    plan.charges.keys().map(str::to_owned).collect()
+}
+
+fn status(result: &LimitResult<'_>, key: String) -> CounterStatus {
+    let spec = &result.limit.spec;
+    CounterStatus {
+        counter: Counter {
+            key,
+            limit: result.limit.label.to_string(),
+            algorithm: spec.algorithm.name(),
+            requests_per_unit: spec.requests_per_unit,
+            period: spec.period,
+            capacity: spec.capacity(),
+        },
+        report: result.outcome.report,
+    }
+}

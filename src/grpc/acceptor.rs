@@ -1,0 +1,183 @@
+//! Accepts connections and assigns each to a worker. Envoy opens few connections and keeps them, so a bad distribution
+//! would leave cores idle for hours.
+//!
+//! TLS handshakes are not done in a worker: an RSA signature takes a millisecond, and a thousand clients that connect
+//! at once must not delay the calls of the others. The sessions come to their workers from the thread of the
+//! handshakes.
+
+use std::net::IpAddr;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::either::Either;
+
+use super::connection::{AcceptedConnection, AcceptedStream, OpenConnections};
+use crate::net::PortListener;
+use crate::net::admission::{Admission, Admitted};
+use crate::net::listener::PortStream;
+use crate::net::socket::DetachedSession;
+use crate::net::tls::{Handshake, PortTls};
+use crate::telemetry::metrics::CloseReason;
+
+/// Connections that may wait for one worker, as when all callers connect anew. A longer queue means that the worker no
+/// longer runs.
+const HANDOFF_QUEUE: usize = 1_024;
+
+#[derive(Debug, Default)]
+pub(super) struct Acceptor {
+    workers: Vec<WorkerSender>,
+    /// The first worker to consider for the next connection: round-robin among equally loaded workers.
+    next: usize,
+}
+
+/// The sending half of the channel to one worker.
+#[derive(Debug)]
+struct WorkerSender {
+    connections: mpsc::Sender<AcceptedConnection>,
+    open: OpenConnections,
+}
+
+impl Acceptor {
+    /// Adds a worker; its connections arrive at the receiver.
+    pub(super) fn add_worker(&mut self) -> mpsc::Receiver<AcceptedConnection> {
+        let (connections, receiver) = mpsc::channel(HANDOFF_QUEUE);
+        self.workers.push(WorkerSender { connections, open: OpenConnections::default() });
+        receiver
+    }
+
+    /// Accepts connections until it is dropped. Never returns.
+    pub(super) async fn run(&mut self, listener: &PortListener, admission: &Admission) {
+        loop {
+            let (stream, client) = listener.next_connection(admission).await;
+            let assigned = admission.admit(client).and_then(|admitted| self.assign_clear(stream, admitted));
+            if let Err(reason) = assigned {
+                admission.record(reason, None);
+            }
+        }
+    }
+
+    /// Like [`Self::run`], with a TLS handshake before a connection is assigned. Handshakes end with the acceptor.
+    pub(super) async fn run_tls(&mut self, listener: &PortListener, admission: &Admission, tls: &PortTls) {
+        let mut handshakes = JoinSet::new();
+        loop {
+            let assigned = tokio::select! {
+                (stream, client) = listener.next_connection(admission) => {
+                    let begun = begin_handshake(client, admission, tls);
+                    begun.map(|begun| {
+                        if let Some((handshake, admitted)) = begun {
+                            handshakes.spawn(shake_hands(handshake, stream, admitted));
+                        }
+                    })
+                }
+                Some(ended) = handshakes.join_next() => match ended {
+                    Ok(Some((session, admitted))) => {
+                        self.assign(AcceptedStream::Tls(session), admitted)
+                    }
+                    Ok(None) => Ok(()),
+                    Err(error) => {
+                        tracing::error!(%error, "a TLS handshake ended by a panic");
+                        Ok(())
+                    }
+                },
+            };
+            if let Err(reason) = assigned {
+                admission.record(reason, None);
+            }
+        }
+    }
+
+    fn assign_clear(&mut self, stream: PortStream, admitted: Admitted) -> Result<(), CloseReason> {
+        let stream = match stream {
+            Either::Left(stream) => stream.into_std().map(AcceptedStream::Tcp),
+            Either::Right(stream) => stream.into_std().map(AcceptedStream::Unix),
+        };
+        self.assign(stream.map_err(|_| CloseReason::Handoff)?, admitted)
+    }
+
+    /// Assigns the connection to the worker with the fewest open connections.
+    fn assign(&mut self, stream: AcceptedStream, admitted: Admitted) -> Result<(), CloseReason> {
+        let count = self.workers.len();
+        let candidates = (0..count).map(|step| (self.next + step) % count);
+        let index = candidates.min_by_key(|&index| self.workers[index].open.count());
+        let index = index.ok_or(CloseReason::Handoff)?;
+        self.next = index + 1;
+        let worker = &self.workers[index];
+        let permit = worker.open.acquire(admitted);
+        let sent = worker.connections.try_send(AcceptedConnection { stream, permit });
+        sent.map_err(|_| CloseReason::Handoff)
+    }
+}
+
+/// Counts the connection, and its handshake if the bound of handshakes has room.
+fn begin_handshake(
+    client: IpAddr,
+    admission: &Admission,
+    tls: &PortTls,
+) -> Result<Option<(Handshake, Admitted)>, CloseReason> {
+    let admitted = admission.admit(client)?;
+    Ok(tls.begin(client).map(|handshake| (handshake, admitted)))
+}
+
+/// A session that can move to a worker; `None` if the handshake failed.
+async fn shake_hands(
+    handshake: Handshake,
+    stream: PortStream,
+    admitted: Admitted,
+) -> Option<(DetachedSession, Admitted)> {
+    Some((handshake.run(stream).await?, admitted))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::net::ConnectionBounds;
+    use crate::telemetry::metrics::{Metrics, Port};
+
+    /// A connection that was just accepted; its client's end is closed at once.
+    async fn connection(listener: &TcpListener) -> PortStream {
+        let address = listener.local_addr().expect("an address");
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        client.expect("a connection");
+        Either::Left(accepted.expect("a connection").0)
+    }
+
+    fn admitted() -> Admitted {
+        let metrics = Metrics::new(800_000).expect("different names");
+        let bounds = ConnectionBounds { total: 1, per_address: 1 };
+        let admission = Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc));
+        admission.admit([127, 0, 0, 1].into()).expect("the first connection")
+    }
+
+    #[tokio::test]
+    async fn the_worker_with_the_fewest_open_connections_gets_the_next() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let mut acceptor = Acceptor::default();
+        let mut workers = [acceptor.add_worker(), acceptor.add_worker(), acceptor.add_worker()];
+        let mut open: Vec<Vec<AcceptedConnection>> = vec![vec![], vec![], vec![]];
+        // The worker whose connections close first, and the worker that must get the next connection.
+        let table = [(None, 0), (None, 1), (None, 2), (None, 0), (Some(2), 2), (None, 1), (Some(0), 0)];
+        for (step, (closes, expected)) in table.into_iter().enumerate() {
+            if let Some(worker) = closes {
+                open[worker].clear();
+            }
+            acceptor.assign_clear(connection(&listener).await, admitted()).expect("a worker takes it");
+            for (index, worker) in workers.iter_mut().enumerate() {
+                let received = worker.try_recv().ok();
+                assert_eq!(received.is_some(), index == expected, "step {step}, worker {index}");
+                open[index].extend(received);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_for_a_worker_that_ended_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let mut acceptor = Acceptor::default();
+        drop(acceptor.add_worker());
+        let assigned = acceptor.assign_clear(connection(&listener).await, admitted());
+        assert_eq!(assigned, Err(CloseReason::Handoff));
+        assert_eq!(acceptor.workers[0].open.count(), 0);
+    }
+}

@@ -1,0 +1,117 @@
+//! The gRPC health service: reports what `/readyz` reports.
+
+use futures_util::future::{pending, ready};
+use futures_util::stream::{BoxStream, Stream, StreamExt as _, once, unfold};
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::Health;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+use crate::decide::Readiness;
+use crate::decide::readiness::NotReadyReasons;
+
+/// The service names that callers ask for: the whole server, and the name that envoyproxy/ratelimit uses.
+const SERVICE_NAMES: [&str; 2] = ["", "ratelimit"];
+
+/// Answers for the names above. No other name becomes known while the process runs.
+#[derive(Debug)]
+pub(super) struct HealthService(pub(super) Readiness);
+
+#[tonic::async_trait]
+impl Health for HealthService {
+    type WatchStream = BoxStream<'static, Result<HealthCheckResponse, Status>>;
+
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        if is_known(request.get_ref()) {
+            Ok(Response::new(response(status(self.0.reasons()))))
+        } else {
+            Err(Status::not_found("the server has no service of this name"))
+        }
+    }
+
+    /// Sends the status, and each change of it. A stream for an unknown name stays open, too, as the protocol asks: a
+    /// client that gets an error instead would ask again and again. Nothing here ends a stream.
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let statuses = if is_known(request.get_ref()) {
+            statuses(&self.0).boxed()
+        } else {
+            once(ready(ServingStatus::ServiceUnknown)).chain(once(pending())).boxed()
+        };
+        Ok(Response::new(statuses.map(|status| Ok(response(status))).boxed()))
+    }
+}
+
+fn is_known(request: &HealthCheckRequest) -> bool {
+    SERVICE_NAMES.contains(&request.service.as_str())
+}
+
+fn response(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status.into() }
+}
+
+fn status(reasons: NotReadyReasons) -> ServingStatus {
+    if reasons.is_empty() { ServingStatus::Serving } else { ServingStatus::NotServing }
+}
+
+/// The current status and all later ones. Does not end.
+fn statuses(readiness: &Readiness) -> impl Stream<Item = ServingStatus> + Send + 'static {
+    unfold((readiness.subscribe(), None), async |(mut changes, last)| {
+        loop {
+            let current = status(*changes.borrow_and_update());
+            if last != Some(current) {
+                return Some((current, (changes, Some(current))));
+            }
+            if changes.changed().await.is_err() {
+                // The sender is gone, so readiness cannot change any more.
+                pending::<()>().await;
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::decide::NotReadyReason;
+
+    fn asked(service: &str) -> Request<HealthCheckRequest> {
+        Request::new(HealthCheckRequest { service: service.to_owned() })
+    }
+
+    #[tokio::test]
+    async fn a_watch_sends_each_change_once() {
+        let readiness = Readiness::not_ready(&[NotReadyReason::Starting]);
+        let health = HealthService(readiness.clone());
+        let mut watch = health.watch(asked("ratelimit")).await.expect("a stream").into_inner();
+        let mut next =
+            || watch.next().now_or_never().map(|sent| sent.expect("no end").expect("no error").status());
+        assert_eq!((next(), next()), (Some(ServingStatus::NotServing), None));
+        // A second reason does not change the status.
+        readiness.set(NotReadyReason::Draining);
+        assert_eq!(next(), None);
+        readiness.clear(NotReadyReason::Starting);
+        readiness.clear(NotReadyReason::Draining);
+        assert_eq!((next(), next()), (Some(ServingStatus::Serving), None));
+    }
+
+    #[tokio::test]
+    async fn a_watch_of_an_unknown_service_stays_open() {
+        let readiness = Readiness::not_ready(&[]);
+        let health = HealthService(readiness.clone());
+        let mut watch = health.watch(asked("another")).await.expect("a stream").into_inner();
+        let first = watch.next().await.expect("a message").expect("no error");
+        assert_eq!(first.status(), ServingStatus::ServiceUnknown);
+        readiness.set(NotReadyReason::Draining);
+        assert!(watch.next().now_or_never().is_none(), "neither a message nor the end");
+        let unknown = health.check(asked("another")).await.expect_err("a single answer is an error");
+        assert_eq!(unknown.code(), tonic::Code::NotFound);
+    }
+}

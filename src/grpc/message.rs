@@ -1,0 +1,248 @@
+//! Reads the message of a unary call: a flag, four bytes of length, the message (gRPC over HTTP/2). Bounded in length,
+//! in time, and in the bytes of all unfinished requests together.
+
+use futures_util::FutureExt as _;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Bytes, Frame};
+
+use crate::decide::MessageError;
+use crate::net::unfinished::{ARRIVES_WITHIN, HeldBytes, UnfinishedBytes};
+
+/// The flag for compression, and the length.
+pub(super) const PREFIX_BYTES: usize = 5;
+/// The first allocation for a message that arrives in pieces.
+const FIRST_BUFFER_BYTES: usize = 512;
+
+/// The bounds of all messages.
+#[derive(Clone, Debug)]
+pub(super) struct MessageBounds {
+    pub(super) max_bytes: usize,
+    pub(super) unfinished: UnfinishedBytes,
+}
+
+/// The only message of a call as far as it has arrived.
+pub(super) enum Arrival<B: Body> {
+    /// Without its prefix, or what is wrong with it.
+    Whole(Result<Bytes, MessageError>),
+    Part(PartialBody<B>),
+}
+
+/// The body of a call whose message is incomplete.
+pub(super) struct PartialBody<B: Body> {
+    body: B,
+    polled: [PolledFrame<B::Error>; 2],
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
+    /// Takes what has arrived of `body`. Nearly every message arrives with its headers, in one frame, and some clients
+    /// end the call with an empty second frame: such a message needs no timer and no copy.
+    pub(super) fn of_body(mut body: B, bounds: &MessageBounds) -> Self {
+        let first = body.frame().now_or_never();
+        if !matches!(&first, Some(Some(Ok(frame))) if frame.is_data()) {
+            return Self::Part(PartialBody { body, polled: [first, None] });
+        }
+        let is_complete = body.is_end_stream();
+        let second = if is_complete { Some(None) } else { body.frame().now_or_never() };
+        match (first, second) {
+            (Some(Some(Ok(frame))), Some(None)) => Self::Whole(whole_message(frame, bounds.max_bytes)),
+            (Some(Some(Ok(frame))), Some(Some(Ok(last)))) if is_empty(&last) && body.is_end_stream() => {
+                Self::Whole(whole_message(frame, bounds.max_bytes))
+            }
+            (first, second) => Self::Part(PartialBody { body, polled: [first, second] }),
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> PartialBody<B> {
+    /// Waits for the rest of the message.
+    pub(super) async fn complete(self, bounds: &MessageBounds) -> Result<Bytes, MessageError> {
+        let collected = tokio::time::timeout(ARRIVES_WITHIN, collect(self.body, self.polled, bounds)).await;
+        collected.unwrap_or(Err(MessageError::Late(ARRIVES_WITHIN)))
+    }
+}
+
+fn is_empty(frame: &Frame<Bytes>) -> bool {
+    frame.data_ref().is_none_or(Bytes::is_empty)
+}
+
+fn whole_message(frame: Frame<Bytes>, max_bytes: usize) -> Result<Bytes, MessageError> {
+    without_prefix(frame.into_data().unwrap_or_default(), max_bytes)
+}
+
+fn without_prefix(mut data: Bytes, max_bytes: usize) -> Result<Bytes, MessageError> {
+    match end_of_message(&data, max_bytes)? {
+        None => Err(if data.is_empty() { MessageError::Missing } else { MessageError::Truncated }),
+        Some(end) if data.len() < end => Err(MessageError::Truncated),
+        Some(end) if data.len() > end => Err(MessageError::Several),
+        Some(_) => Ok(data.split_off(PREFIX_BYTES)),
+    }
+}
+
+/// The length of prefix and message; `None` if the prefix is incomplete.
+fn end_of_message(data: &[u8], max_bytes: usize) -> Result<Option<usize>, MessageError> {
+    let Some(([flag, length @ ..], _)) = data.split_first_chunk::<PREFIX_BYTES>() else {
+        return Ok(None);
+    };
+    if *flag != 0 {
+        return Err(MessageError::Compressed);
+    }
+    let bytes = u32::from_be_bytes(*length) as usize;
+    if bytes > max_bytes {
+        return Err(MessageError::TooLarge { bytes, max: max_bytes });
+    }
+    Ok(Some(PREFIX_BYTES + bytes))
+}
+
+/// The result of one poll for a frame; `None` if it was pending.
+type PolledFrame<E> = Option<Option<Result<Frame<Bytes>, E>>>;
+
+async fn collect<B>(
+    mut body: B,
+    polled: [PolledFrame<B::Error>; 2],
+    bounds: &MessageBounds,
+) -> Result<Bytes, MessageError>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let mut partial = PartialMessage {
+        bytes: Vec::new(),
+        held: bounds.unfinished.hold_none(),
+        max_bytes: bounds.max_bytes,
+    };
+    let mut polled = polled.into_iter().flatten();
+    loop {
+        let frame = match polled.next() {
+            Some(frame) => frame,
+            None => body.frame().await,
+        };
+        let Some(frame) = frame else { break };
+        // A frame that is not data has trailers, which say nothing here.
+        if let Ok(data) = frame.map_err(|_| MessageError::Aborted)?.into_data() {
+            partial.push(&data)?;
+        }
+    }
+    without_prefix(Bytes::from(partial.bytes), bounds.max_bytes)
+}
+
+/// A message as far as it has arrived, with its prefix.
+struct PartialMessage {
+    bytes: Vec<u8>,
+    /// Counts the capacity of `bytes`.
+    held: HeldBytes,
+    max_bytes: usize,
+}
+
+impl PartialMessage {
+    fn push(&mut self, data: &[u8]) -> Result<(), MessageError> {
+        let length = self.bytes.len() + data.len();
+        let start: Vec<u8> = self.bytes.iter().chain(data).take(PREFIX_BYTES).copied().collect();
+        // A length or a flag that is refused is refused before the rest arrives.
+        let end = end_of_message(&start, self.max_bytes)?.unwrap_or(PREFIX_BYTES);
+        if length > end {
+            return Err(MessageError::Several);
+        }
+        if length > self.bytes.capacity() {
+            let doubled = (2 * self.bytes.capacity()).max(FIRST_BUFFER_BYTES);
+            let capacity = doubled.min(end).max(length);
+            if !self.held.grow_to(capacity) {
+                return Err(MessageError::ManyBytes);
+            }
+            self.bytes.reserve_exact(capacity - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(data);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::StreamExt as _;
+    use futures_util::stream;
+    use http_body_util::StreamBody;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const MAX: usize = 8;
+
+    async fn read_message<B>(body: B, bounds: &MessageBounds) -> Result<Bytes, MessageError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        match Arrival::of_body(body, bounds) {
+            Arrival::Whole(message) => message,
+            Arrival::Part(part) => part.complete(bounds).await,
+        }
+    }
+
+    fn bounds(unfinished: usize) -> MessageBounds {
+        MessageBounds { max_bytes: MAX, unfinished: UnfinishedBytes::new(unfinished) }
+    }
+
+    /// A body of these frames, which ends if `ends`, and else keeps the reader waiting.
+    fn body(frames: &[&[u8]], ends: bool) -> impl Body<Data = Bytes, Error = Infallible> + Unpin + use<> {
+        let frames: Vec<_> =
+            frames.iter().map(|frame| Ok(Frame::data(Bytes::copy_from_slice(frame)))).collect();
+        let rest = if ends { stream::empty().left_stream() } else { stream::pending().right_stream() };
+        StreamBody::new(stream::iter(frames).chain(rest))
+    }
+
+    #[tokio::test]
+    async fn a_message_is_read_from_any_pieces() {
+        let sent = b"\0\0\0\0\x03abc";
+        for cut in 0..=sent.len() {
+            let (start, end) = sent.split_at(cut);
+            let read = read_message(body(&[start, end], true), &bounds(1_000)).await;
+            assert_eq!(read.as_deref(), Ok(&b"abc"[..]), "cut at {cut}");
+        }
+        let single: Vec<&[u8]> = sent.chunks(1).collect();
+        let read = read_message(body(&single, true), &bounds(1_000)).await;
+        assert_eq!(read.as_deref(), Ok(&b"abc"[..]));
+        let read = read_message(body(&[sent, b""], true), &bounds(1_000)).await;
+        assert_eq!(read.as_deref(), Ok(&b"abc"[..]), "the frame that ends a call is empty");
+        let empty = read_message(http_body_util::Full::new(Bytes::from_static(&[0; 5])), &bounds(0)).await;
+        assert_eq!(empty.as_deref(), Ok(&b""[..]), "a whole message is not counted");
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_a_message_is_named() {
+        let too_large = MessageError::TooLarge { bytes: 9, max: MAX };
+        // Frames, whether the body ends after them, the error.
+        let table: [(&[&[u8]], bool, MessageError); 7] = [
+            (&[], true, MessageError::Missing),
+            (&[b"\0\0\0\0"], true, MessageError::Truncated),
+            (&[b"\0\0\0\0\x02a"], true, MessageError::Truncated),
+            (&[b"\0\0\0\0\x01a", b"\0\0\0\0\0"], true, MessageError::Several),
+            // Refused before the rest arrives.
+            (&[b"\x01\0\0\0\x01"], false, MessageError::Compressed),
+            (&[b"\0\0\0", b"\0\x09"], false, too_large.clone()),
+            (&[b"\0\0\0\0\x09a"], false, too_large),
+        ];
+        for (frames, ends, error) in table {
+            let read = read_message(body(frames, ends), &bounds(1_000)).await;
+            assert_eq!(read, Err(error), "{frames:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_does_not_arrive_in_time_is_refused() {
+        let start = Instant::now();
+        let read = read_message(body(&[b"\0\0\0\0\x02a"], false), &bounds(1_000)).await;
+        assert_eq!(read, Err(MessageError::Late(ARRIVES_WITHIN)));
+        assert_eq!(start.elapsed(), ARRIVES_WITHIN);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unfinished_messages_share_a_bound_of_bytes() {
+        let bounds = bounds(PREFIX_BYTES + MAX);
+        let half = || body(&[b"\0\0\0\0\x08abc"], false);
+        let (mut first, mut second) =
+            (Box::pin(read_message(half(), &bounds)), Box::pin(read_message(half(), &bounds)));
+        assert_eq!(first.as_mut().now_or_never(), None, "waits for the rest");
+        assert_eq!(second.as_mut().now_or_never(), Some(Err(MessageError::ManyBytes)));
+        drop(first);
+        assert_eq!(Box::pin(read_message(half(), &bounds)).as_mut().now_or_never(), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! Serves the gRPC port: workers, an acceptor that assigns connections to them, and a graceful stop.
+
+use engine::Store;
+use tokio_util::sync::CancellationToken;
+
+use super::service::{BoxError, GrpcError, GrpcService, WorkerContext};
+use super::worker_pool::WorkerPool;
+use crate::net::PortListener;
+
+/// Serves `listener` until `stop`, then finishes the calls in flight.
+///
+/// # Errors
+/// [`GrpcError`] when a worker cannot start or ends by itself.
+pub async fn serve<M, S>(
+    listener: PortListener,
+    service: GrpcService<M>,
+    stop: CancellationToken,
+) -> Result<(), GrpcError>
+where
+    M: Fn() -> Result<WorkerContext<S>, BoxError> + Clone + Send + 'static,
+    S: Store + 'static,
+{
+    let (mut workers, mut acceptor) = WorkerPool::start(&service)?;
+    let accept = async {
+        match &service.tls {
+            None => acceptor.run(&listener, &service.admission).await,
+            Some(tls) => acceptor.run_tls(&listener, &service.admission, tls).await,
+        }
+    };
+    tokio::select! {
+        error = workers.first_to_end() => return Err(error),
+        () = accept => {}
+        () = stop.cancelled() => {}
+    }
+    // Clients cannot connect any more while the calls in flight are finished.
+    drop(listener);
+    workers.finish().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::num::NonZeroUsize;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::decide::limiter::{Limiter, Rulebook};
+    use crate::decide::{Failures, Handler, OnInvalid, Readiness, ResponseOptions};
+    use crate::grpc::GrpcOptions;
+    use crate::net::{Admission, ConnectionBounds, UnfinishedBytes};
+    use crate::telemetry::metrics::{Metrics, Port, Transport};
+    use crate::telemetry::traces::Tracer;
+    use engine::wire::Bounds;
+    use engine::{Enforcement, RuleSet};
+    use store::clock::SystemClock;
+    use store::memory::{MemoryOptions, MemoryStore};
+
+    type MakeContext = fn() -> Result<WorkerContext<MemoryStore>, BoxError>;
+
+    fn service(make_context: MakeContext) -> GrpcService<MakeContext> {
+        let options = GrpcOptions {
+            workers: NonZeroUsize::MIN,
+            decisions_at_once: NonZeroUsize::MIN,
+            hold_at_most: Duration::ZERO,
+            max_connection_age: None,
+            finish_within: Duration::ZERO,
+        };
+        let metrics = Metrics::new(800_000).expect("metrics");
+        let bounds = ConnectionBounds { total: 1, per_address: 1 };
+        GrpcService {
+            options,
+            readiness: Readiness::not_ready(&[]),
+            admission: Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc)),
+            tls: None,
+            unfinished: UnfinishedBytes::new(0),
+            make_context,
+        }
+    }
+
+    async fn error_of(make_context: MakeContext) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let served =
+            serve(PortListener::of_tcp(listener), service(make_context), CancellationToken::new()).await;
+        served.expect_err("the server was not told to stop").to_string()
+    }
+
+    fn handler() -> Handler<MemoryStore> {
+        let metrics = Metrics::new(800_000).expect("metrics");
+        let rulebook = Arc::new(Rulebook::new(RuleSet::empty(), metrics.clone()));
+        let store = MemoryStore::new(MemoryOptions::default(), SystemClock);
+        Handler {
+            limiter: Limiter { rulebook, store, enforcement: Enforcement::Enforce },
+            bounds: Bounds { max_descriptors: 1, max_entries: 1, max_value_bytes: 1 },
+            response: ResponseOptions::default(),
+            meter: metrics.requests(Transport::Grpc),
+            failures: Failures::new(metrics.requests(Transport::Grpc)),
+            on_invalid: OnInvalid::default(),
+            tracer: Tracer::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_cannot_start_ends_the_service_with_the_reason() {
+        let reason = error_of(|| Err("no store of paper".into())).await;
+        assert_eq!(reason, "worker 0 ended: its store cannot be set up: no store of paper");
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_panics_ends_the_service() {
+        let reason = error_of(|| panic!("as if by mistake")).await;
+        assert_eq!(reason, "worker 0 ended: it panicked");
+    }
+
+    #[tokio::test]
+    async fn a_store_whose_task_dies_ends_the_service_with_the_reason() {
+        let reason = error_of(|| {
+            let died = Box::pin(ready(BoxError::from("a batcher panicked")));
+            Ok(WorkerContext { handler: handler(), close: Box::pin(ready(())), died })
+        });
+        assert_eq!(reason.await, "worker 0 ended: a task of its store died: a batcher panicked");
+    }
+
+    #[tokio::test]
+    async fn a_service_whose_store_lives_ends_when_it_is_stopped() {
+        let make_context = || {
+            Ok(WorkerContext { handler: handler(), close: Box::pin(ready(())), died: Box::pin(pending()) })
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let stop = CancellationToken::new();
+        stop.cancel();
+        serve(PortListener::of_tcp(listener), service(make_context), stop)
+            .await
+            .expect("no worker ended by itself");
+    }
+}

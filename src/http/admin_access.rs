@@ -1,0 +1,274 @@
+//! Which requests the admin port answers: none of foreign web pages, none whose host name is not its own, and none
+//! without the token, if there is one.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+
+use super::token_file::{TokenFile, TokenFileError};
+pub(crate) use crate::net::sending_page::SendingPage;
+use crate::telemetry::log_throttle::LogThrottle;
+
+/// Which callers the admin port answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdminAccess {
+    /// The names of the service, without a port, in lower case; `localhost` and addresses need no entry.
+    pub hosts: Vec<String>,
+    /// The token that every request must present.
+    pub token_file: Option<TokenFile>,
+    /// Whether requests that change nothing are answered under any host name, as envoyproxy/ratelimit answers them.
+    /// The port is then reachable for many, so all other requests need a token.
+    pub read_by_any_host: bool,
+}
+
+/// Checks the requests to the admin port.
+#[derive(Debug)]
+pub(super) struct AccessCheck {
+    pub(super) access: AdminAccess,
+    pub(super) lines: TokenFileLines,
+}
+
+/// A line a minute for each problem of the token file: every request meets it.
+#[derive(Debug, Default)]
+pub(super) struct TokenFileLines {
+    unreadable: LogThrottle,
+    not_a_file: LogThrottle,
+    malformed: LogThrottle,
+}
+
+/// Why the admin port does not answer a request. No text contains a part of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum AdminRefusal {
+    #[error("a request to the admin port needs exactly one valid Host header")]
+    NoHost,
+    /// DNS rebinding: a page lets its own DNS name point to the address of the admin port. `Host` is then that name.
+    #[error(
+        "the Host of a request to the admin port must be localhost, an IP address, or one of server.admin.hosts"
+    )]
+    ForeignHost,
+    #[error("the admin port does not answer web pages of other origins (Origin or Sec-Fetch-Site header)")]
+    ForeignPage,
+    #[error(
+        "a request to the admin port needs the header Authorization: Bearer, with the token of server.admin.token_file"
+    )]
+    NoToken,
+    /// No token is known that a request could present.
+    #[error(
+        "the counters need a token while server.admin.read_by_any_host is true: set server.admin.token_file"
+    )]
+    TokenNeeded,
+    /// The log has the reason.
+    #[error("the token file of the admin port cannot be used, so no token is accepted")]
+    TokenFile,
+    /// A browser sends a page's POST with some other content types without asking the server first (CORS preflight).
+    #[error("a POST to the admin port needs the header Content-Type: application/json")]
+    NotJson,
+}
+
+impl IntoResponse for AdminRefusal {
+    fn into_response(self) -> Response {
+        let status = match self {
+            Self::NoHost => StatusCode::BAD_REQUEST,
+            Self::ForeignHost => StatusCode::MISDIRECTED_REQUEST,
+            Self::ForeignPage | Self::TokenNeeded => StatusCode::FORBIDDEN,
+            Self::NoToken => StatusCode::UNAUTHORIZED,
+            Self::TokenFile => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        };
+        let mut response = (status, format!("{self}\n")).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            // RFC 9110 requires it.
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+/// The layer around all endpoints of the admin port.
+pub(super) async fn check_access(
+    State(check): State<Arc<AccessCheck>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let checked = match check.access.check_sender(&request) {
+        Ok(()) => check.check_token(request.headers()).await,
+        refused => refused,
+    };
+    match checked {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+impl AccessCheck {
+    async fn check_token(&self, headers: &HeaderMap) -> Result<(), AdminRefusal> {
+        let Some(file) = self.access.token_file.clone() else {
+            return Ok(());
+        };
+        let read = tokio::task::spawn_blocking(move || file.token()).await;
+        let read = read.map_err(|error| match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Cancelled: the runtime is shutting down.
+            Err(_) => AdminRefusal::TokenFile,
+        });
+        let token = read?.map_err(|error| {
+            self.lines.log(&error);
+            AdminRefusal::TokenFile
+        })?;
+        if token.is_in(headers) { Ok(()) } else { Err(AdminRefusal::NoToken) }
+    }
+}
+
+impl TokenFileLines {
+    fn log(&self, error: &TokenFileError) {
+        let throttle = match error {
+            TokenFileError::Unreadable { .. } => &self.unreadable,
+            TokenFileError::NotAFile { .. } => &self.not_a_file,
+            TokenFileError::Malformed { .. } => &self.malformed,
+        };
+        if let Some(requests) = throttle.count() {
+            tracing::warn!(requests, %error, "the token file of the admin port cannot be used");
+        }
+    }
+}
+
+impl AdminAccess {
+    fn check_sender(&self, request: &Request) -> Result<(), AdminRefusal> {
+        let host = host_of(request).ok_or(AdminRefusal::NoHost)?;
+        let is_only_read = self.read_by_any_host && request.method().is_safe();
+        if !is_only_read && !self.is_own(host.host()) {
+            return Err(AdminRefusal::ForeignHost);
+        }
+        if SendingPage::of_request(request.headers(), Some(&host)) == SendingPage::Foreign {
+            return Err(AdminRefusal::ForeignPage);
+        }
+        if !request.method().is_safe() && self.read_by_any_host && self.token_file.is_none() {
+            return Err(AdminRefusal::TokenNeeded);
+        }
+        if !request.method().is_safe() && !is_json(request.headers()) {
+            return Err(AdminRefusal::NotJson);
+        }
+        Ok(())
+    }
+
+    fn is_own(&self, host: &str) -> bool {
+        is_ip_address(host)
+            || host.eq_ignore_ascii_case("localhost")
+            || self.hosts.iter().any(|own| host.eq_ignore_ascii_case(own))
+    }
+}
+
+/// The host to which the request goes. A host in the request line overrides the `Host` header (RFC 9112, 3.2.2).
+fn host_of(request: &Request) -> Option<Authority> {
+    match request.uri().authority() {
+        Some(authority) => Some(authority.clone()),
+        None => single(request.headers(), header::HOST)?.to_str().ok()?.parse().ok(),
+    }
+}
+
+/// The value of a header that is there exactly once.
+fn single(headers: &HeaderMap, name: HeaderName) -> Option<&HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    values.next().filter(|_| values.next().is_none())
+}
+
+/// DNS rebinding needs a name, so an address in `Host` is safe.
+fn is_ip_address(host: &str) -> bool {
+    match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(host) => host.parse::<Ipv6Addr>().is_ok(),
+        None => host.parse::<Ipv4Addr>().is_ok(),
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let content_type = single(headers, header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = content_type.and_then(|value| value.split(';').next());
+    media_type.is_some_and(|name| name.trim().eq_ignore_ascii_case("application/json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    fn check(method: &str, target: &str, headers: &[(&str, &str)]) -> Result<(), AdminRefusal> {
+        check_with(false, method, target, headers)
+    }
+
+    fn check_with(
+        read_by_any_host: bool,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<(), AdminRefusal> {
+        let hosts = vec!["limits.internal".to_owned()];
+        let access = AdminAccess { hosts, token_file: None, read_by_any_host };
+        let request = Request::builder().method(method).uri(target);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        access.check_sender(&request.body(Body::empty()).expect("a request"))
+    }
+
+    #[test]
+    fn a_host_is_loopback_an_address_or_configured() {
+        let table = [
+            ("localhost", Ok(())),
+            ("LocalHost:6070", Ok(())),
+            ("127.0.0.1:6070", Ok(())),
+            ("10.1.2.3", Ok(())),
+            ("[::1]:6070", Ok(())),
+            ("Limits.Internal:6070", Ok(())),
+            ("evil.example", Err(AdminRefusal::ForeignHost)),
+            ("evil.example:6070", Err(AdminRefusal::ForeignHost)),
+            ("localhost.evil.example", Err(AdminRefusal::ForeignHost)),
+            ("127.0.0.1.evil.example", Err(AdminRefusal::ForeignHost)),
+            ("localhost@evil.example", Err(AdminRefusal::ForeignHost)),
+            ("x.limits.internal", Err(AdminRefusal::ForeignHost)),
+            ("1.2.3", Err(AdminRefusal::ForeignHost)),
+            ("", Err(AdminRefusal::NoHost)),
+            ("a b", Err(AdminRefusal::NoHost)),
+        ];
+        for (host, expected) in table {
+            assert_eq!(check("GET", "/rules", &[("host", host)]), expected, "{host:?}");
+        }
+        assert_eq!(check("GET", "/rules", &[]), Err(AdminRefusal::NoHost));
+        let twice = [("host", "localhost"), ("host", "localhost")];
+        assert_eq!(check("GET", "/rules", &twice), Err(AdminRefusal::NoHost));
+        let target = "http://evil.example/rules";
+        assert_eq!(check("GET", target, &[("host", "localhost")]), Err(AdminRefusal::ForeignHost));
+    }
+
+    #[test]
+    fn a_port_that_any_host_may_read_changes_nothing_without_a_token() {
+        let foreign = [("host", "ratelimit:6070"), ("content-type", "application/json")];
+        assert_eq!(check_with(true, "GET", "/rlconfig", &foreign), Ok(()));
+        assert_eq!(check_with(true, "POST", "/counters/reset", &foreign), Err(AdminRefusal::ForeignHost));
+        let own = [("host", "localhost"), ("content-type", "application/json")];
+        assert_eq!(check_with(true, "POST", "/counters/reset", &own), Err(AdminRefusal::TokenNeeded));
+        let page = [("host", "ratelimit:6070"), ("origin", "http://evil.example")];
+        assert_eq!(check_with(true, "GET", "/rlconfig", &page), Err(AdminRefusal::ForeignPage));
+    }
+
+    #[test]
+    fn a_change_needs_a_body_of_json() {
+        let table = [
+            ("application/json", Ok(())),
+            ("Application/JSON; charset=utf-8", Ok(())),
+            ("application/json-patch+json", Err(AdminRefusal::NotJson)),
+            ("text/plain", Err(AdminRefusal::NotJson)),
+            ("text/plain; x=application/json", Err(AdminRefusal::NotJson)),
+            ("application/x-www-form-urlencoded", Err(AdminRefusal::NotJson)),
+        ];
+        for (content_type, expected) in table {
+            let headers = [("host", "localhost"), ("content-type", content_type)];
+            assert_eq!(check("POST", "/counters/reset", &headers), expected, "{content_type}");
+            assert_eq!(check("GET", "/rules", &headers), Ok(()), "{content_type}");
+        }
+        assert_eq!(check("POST", "/counters/reset", &[("host", "localhost")]), Err(AdminRefusal::NotJson));
+    }
+}

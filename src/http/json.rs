@@ -1,0 +1,252 @@
+//! `/json`: the decision call for callers without gRPC. The answer is the protobuf JSON mapping of
+//! `RateLimitResponse`, which omits zeros.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::iter::successors;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequestParts, State};
+use axum::response::{IntoResponse, Response};
+use engine::wire::WireUnit;
+use engine::wire::json::{Object, whole_number};
+use engine::wire::{Bounds, RawRequest};
+use engine::{Caller, Code, Limit, Metadata, Store};
+use http::request::Parts;
+use http::{StatusCode, header};
+use serde_json::{Map, Value, json};
+
+use crate::decide::answer::DescriptorStatus;
+use crate::decide::headers::printable;
+use crate::decide::{CallerAnswer, DecisionAnswer, DecisionCallError, ErrorKind, Handler, MessageError};
+use crate::telemetry::traces::{CallSpan, SpannedCall};
+
+/// 200 for OK, 429 for over the limit, 400 for an invalid request, 413 for a body that is too long, 408 for one that
+/// does not arrive, 503 for too many of these, 500 when the store does not answer.
+pub(super) async fn decide<S: Store + 'static>(
+    State(handler): State<Arc<Handler<S>>>,
+    mut span: CallSpan,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, DecisionCallError> {
+    match body {
+        Ok(body) => {
+            let body = JsonBody { body, max_fields: handler.bounds.max_fields() };
+            handler.decide(body, Caller::default(), &mut span).await
+        }
+        Err(rejection) => handler.refuse(unread_body(&rejection, &handler.bounds).into(), &mut span),
+    }
+}
+
+/// Reads the headers where they are: a copy of them would cost every call.
+impl<S: Store + 'static> FromRequestParts<Arc<Handler<S>>> for CallSpan {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        handler: &Arc<Handler<S>>,
+    ) -> Result<Self, Self::Rejection> {
+        Ok(handler.tracer.start_call(SpannedCall::Json, &parts.headers))
+    }
+}
+
+fn unread_body(rejection: &BytesRejection, bounds: &Bounds) -> MessageError {
+    match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => MessageError::LongBody { max: bounds.max_message_bytes() },
+        _ => {
+            let causes = successors(Some(rejection as &dyn Error), |&error| error.source());
+            let mut errors = causes.filter_map(|error| error.downcast_ref::<MessageError>());
+            errors.next().cloned().unwrap_or(MessageError::Aborted)
+        }
+    }
+}
+
+/// A request in the protobuf JSON mapping.
+struct JsonBody {
+    body: Bytes,
+    max_fields: usize,
+}
+
+impl TryFrom<JsonBody> for RawRequest {
+    type Error = DecisionCallError;
+
+    fn try_from(JsonBody { body, max_fields: max }: JsonBody) -> Result<Self, DecisionCallError> {
+        // Before the body is read: a list of empty objects takes fifty times as much memory as text.
+        if has_more_commas(&body, max) {
+            return Err(MessageError::ManyFields { max }.into());
+        }
+        let Object(request) = serde_json::from_slice(&body)?;
+        Ok(request)
+    }
+}
+
+/// Whether a text in JSON has more commas than `max` outside of strings. Every field of an object and every element of
+/// a list has one, except for the first.
+fn has_more_commas(json: &[u8], max: usize) -> bool {
+    if json.len() <= max {
+        return false;
+    }
+    let (mut commas, mut is_in_string, mut is_escaped) = (0, false, false);
+    for &byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_in_string,
+            b'"' => is_in_string = !is_in_string,
+            b',' if !is_in_string => commas += 1,
+            _ => {}
+        }
+        if commas > max {
+            return true;
+        }
+    }
+    false
+}
+
+impl IntoResponse for DecisionCallError {
+    fn into_response(self) -> Response {
+        let reason = self.for_caller();
+        let status = match (self.kind(), &self) {
+            (_, Self::Message(MessageError::LongBody { .. })) => StatusCode::PAYLOAD_TOO_LARGE,
+            (ErrorKind::InvalidRequest, _) => {
+                return (StatusCode::BAD_REQUEST, format!("Bad Request: {reason}\n")).into_response();
+            }
+            (ErrorKind::IncompleteRequest, _) => StatusCode::REQUEST_TIMEOUT,
+            (ErrorKind::Overloaded | ErrorKind::NoRules, _) => StatusCode::SERVICE_UNAVAILABLE,
+            (ErrorKind::StoreUnavailable, _) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        (status, format!("{reason}\n")).into_response()
+    }
+}
+
+impl CallerAnswer for Response {
+    fn denial() -> Self {
+        json_response(StatusCode::TOO_MANY_REQUESTS, &json!({ "overallCode": Code::OverLimit.name() }))
+    }
+}
+
+impl From<DecisionAnswer<'_>> for Response {
+    fn from(answer: DecisionAnswer<'_>) -> Self {
+        let status = match answer.decision.overall {
+            Code::Ok => StatusCode::OK,
+            Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+        };
+        json_response(status, &answer_json(&answer))
+    }
+}
+
+fn json_response(status: StatusCode, body: &Value) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+fn answer_json(answer: &DecisionAnswer<'_>) -> Value {
+    let mut fields = Map::new();
+    fields.insert("overallCode".to_owned(), answer.decision.overall.name().into());
+    fields.insert("statuses".to_owned(), answer.statuses().map(status_json).collect());
+    let headers = answer.headers();
+    if !headers.is_empty() {
+        let headers = headers.iter().map(|header| json!({"key": header.name, "value": header.value}));
+        fields.insert("responseHeadersToAdd".to_owned(), headers.collect());
+    }
+    if let Some(metadata) = answer.metadata() {
+        fields.insert("dynamicMetadata".to_owned(), metadata_json(metadata));
+    }
+    Value::Object(fields)
+}
+
+fn status_json(status: DescriptorStatus<'_>) -> Value {
+    let mut fields = Map::new();
+    fields.insert("code".to_owned(), status.code.name().into());
+    if let Some(limit) = status.limit {
+        fields.insert("currentLimit".to_owned(), limit_json(limit));
+    }
+    if status.remaining != 0 {
+        fields.insert("limitRemaining".to_owned(), status.remaining.into());
+    }
+    if let Some(wait) = status.until_reset {
+        fields.insert("durationUntilReset".to_owned(), duration_text(wait).into());
+    }
+    Value::Object(fields)
+}
+
+fn limit_json(limit: &Limit) -> Value {
+    let (spec, period) = (&limit.spec, limit.spec.period);
+    let mut fields = Map::new();
+    if spec.requests_per_unit != 0 {
+        fields.insert("requestsPerUnit".to_owned(), spec.requests_per_unit.into());
+    }
+    fields.insert("unit".to_owned(), WireUnit::from(period.unit()).name.into());
+    if let Some(name) = &spec.name {
+        fields.insert("name".to_owned(), printable(name).into());
+    }
+    if period.multiplier() != 1 {
+        fields.insert("unitMultiplier".to_owned(), period.multiplier().into());
+    }
+    Value::Object(fields)
+}
+
+/// Seconds with the fewest decimals that the mapping has for the value: none, three or six.
+fn duration_text(wait: Duration) -> String {
+    let (seconds, micros) = (wait.as_secs(), wait.subsec_micros());
+    match (micros, micros % 1_000) {
+        (0, _) => format!("{seconds}s"),
+        (_, 0) => format!("{seconds}.{:03}s", micros / 1_000),
+        _ => format!("{seconds}.{micros:06}s"),
+    }
+}
+
+fn metadata_json(metadata: Metadata) -> Value {
+    match metadata {
+        Metadata::Null => Value::Null,
+        Metadata::Bool(value) => value.into(),
+        Metadata::Number(number) => whole_number(number).map_or_else(|| number.into(), Value::from),
+        Metadata::Text(text) => text.into(),
+        Metadata::List(items) => items.into_iter().map(metadata_json).collect(),
+        Metadata::Map(fields) => {
+            fields.into_iter().map(|(name, field)| (name, metadata_json(field))).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_no_more_decimals_than_they_need() {
+        let table = [
+            (0, "0s"),
+            (1, "0.000001s"),
+            (1_500_000, "1.500s"),
+            (32_000_000, "32s"),
+            (1_000_250, "1.000250s"),
+        ];
+        for (us, text) in table {
+            assert_eq!(duration_text(Duration::from_micros(us)), text);
+        }
+    }
+
+    #[test]
+    fn commas_are_counted_outside_of_strings() {
+        // (text, whether it has more than two commas)
+        let table = [
+            (r#"[1,2,3]"#, false),
+            (r#"[1,2,3,4]"#, true),
+            (r#"{"a,b":",,,\",,,","c":1,"d":2}"#, false),
+            (r#"{"a,b":",,,\\","c":1,"d":2,"e":3}"#, true),
+            (r#"[],[],{},\"#, true),
+            (r#"[[[[[[["#, false),
+        ];
+        for (text, has_more) in table {
+            assert_eq!(has_more_commas(text.as_bytes(), 2), has_more, "{text}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_have_no_fraction() {
+        assert_eq!(metadata_json(Metadata::Number(3.0)).to_string(), "3");
+        assert_eq!(metadata_json(Metadata::Number(0.5)).to_string(), "0.5");
+        assert_eq!(metadata_json(Metadata::Number(f64::NAN)), Value::Null);
+    }
+}

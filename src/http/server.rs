@@ -1,0 +1,197 @@
+//! Serves an HTTP port: a limited number of connections, each with timeouts, so that idle or slow clients
+//! cannot occupy all connections.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use futures_util::future::{Either, select};
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either as ClearOrTls;
+use tokio_util::sync::CancellationToken;
+use tower::{ServiceExt, service_fn};
+
+use super::body::BoundedBody;
+use super::connections::{HttpConnections, IdleSince};
+use crate::net::listener::PortStream;
+use crate::net::socket::{ClientSocket, MovableSocket};
+use crate::net::tls::PortTls;
+use crate::net::{Admission, PortListener, UnfinishedBytes};
+
+/// The time limit for the request line and the headers, and for a keep-alive connection without a request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time limit from the last header of the request to the answer, reading of the body included.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The size limit of the request line and all headers together; the last read may bring as much again.
+const MAX_HEAD_BYTES: usize = 32 * 1024;
+
+/// What [`serve`] needs beside the listener.
+#[derive(Clone, Debug)]
+pub struct HttpService {
+    pub router: Router,
+    /// The bounds of connections.
+    pub admission: Admission,
+    /// `None`: clear text.
+    pub tls: Option<PortTls>,
+    /// Shared with the other ports.
+    pub unfinished: UnfinishedBytes,
+    /// Time limit for requests in flight after the listener is closed.
+    pub finish_within: Duration,
+}
+
+/// Serves `listener` until `stop`, then finishes the requests in flight.
+pub async fn serve(listener: PortListener, service: HttpService, stop: CancellationToken) {
+    let mut connections = HttpConnections::new(service.admission.clone());
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            (stream, client) = listener.next_connection(&service.admission) => {
+                let (service, stop) = (service.clone(), stop.clone());
+                connections.spawn(client, |idle| serve_client(stream, client, service, idle, stop));
+            }
+            () = connections.next_end() => {}
+        }
+    }
+    drop(listener);
+    if tokio::time::timeout(service.finish_within, connections.all_closed()).await.is_err() {
+        tracing::warn!("HTTP connections were still open after {:?}", service.finish_within);
+    }
+}
+
+/// Serves the client in clear text, or after a TLS handshake. A handshake counts as idle, and ends at the stop.
+async fn serve_client(
+    stream: PortStream,
+    client: IpAddr,
+    http: HttpService,
+    idle: IdleSince,
+    stop: CancellationToken,
+) {
+    let stream = match &http.tls {
+        None => ClearOrTls::Left(ClientSocket::from(stream)),
+        Some(tls) => {
+            let Some(handshake) = tls.begin(client) else { return };
+            let session = stop.run_until_cancelled(handshake.run(stream)).await.flatten();
+            // Fails if the socket cannot be registered with this runtime; the client then connects again.
+            match session.and_then(|session| session.attach().ok()) {
+                Some(stream) => ClearOrTls::Right(stream),
+                None => return,
+            }
+        }
+    };
+    serve_connection(stream, http, idle, stop).await;
+}
+
+async fn serve_connection(
+    stream: ClearOrTls<ClientSocket<PortStream>, Box<TlsStream<MovableSocket>>>,
+    http: HttpService,
+    idle: IdleSince,
+    stop: CancellationToken,
+) {
+    let has_request = Arc::new(AtomicBool::new(false));
+    let first_request = Arc::clone(&has_request);
+    let service = service_fn(move |request: Request<Incoming>| {
+        first_request.store(true, Ordering::Relaxed);
+        let request = request.map(|body| Body::new(BoundedBody::new(body, idle.clone(), &http.unfinished)));
+        let (answered, idle) = (answer(http.router.clone(), request), idle.clone());
+        async move {
+            let answer = answered.await;
+            idle.request_ends();
+            answer
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    let ended = match select(std::pin::pin!(connection), std::pin::pin!(stop.cancelled())).await {
+        Either::Left((ended, _)) => ended,
+        // hyper's graceful shutdown waits for the first request of a connection until HEADER_TIMEOUT.
+        Either::Right(_) if !has_request.load(Ordering::Relaxed) => return,
+        Either::Right(((), mut connection)) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "an HTTP connection ended early");
+    }
+}
+
+async fn answer(router: Router, request: Request<Body>) -> Result<Response, Infallible> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, router.oneshot(request)).await {
+        Ok(answered) => answered,
+        Err(_) => Ok(StatusCode::REQUEST_TIMEOUT.into_response()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Bytes;
+    use axum::routing::post;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::net::ConnectionBounds;
+    use crate::telemetry::metrics::{Metrics, Port};
+
+    #[tokio::test]
+    async fn a_connection_is_busy_from_the_last_byte_of_a_request_to_its_answer() {
+        let (entered, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (enter, may_answer) = (Arc::clone(&entered), Arc::clone(&answer));
+        let handle = async move |_body: Bytes| {
+            enter.notify_one();
+            may_answer.notified().await;
+        };
+        let metrics = Metrics::new(800_000).expect("different names");
+        let bounds = ConnectionBounds { total: 1, per_address: 1 };
+        let http = HttpService {
+            router: Router::new().route("/", post(handle)),
+            admission: Admission::new(Port::Http, bounds, metrics.connections(Port::Http)),
+            tls: None,
+            unfinished: UnfinishedBytes::new(1_024),
+            finish_within: Duration::ZERO,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (mut client, (stream, peer)) = (client.expect("a connection"), accepted.expect("a connection"));
+        let idle = IdleSince::now();
+        let stream = PortStream::Left(stream);
+        let served = serve_client(stream, peer.ip(), http, idle.clone(), CancellationToken::new());
+
+        let talk = async {
+            let at_first = idle.since();
+            client
+                .write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{")
+                .await
+                .expect("open");
+            while idle.since() == at_first {
+                tokio::task::yield_now().await;
+            }
+            assert!(idle.since().is_some(), "half of the request is there");
+            client.write_all(b"}").await.expect("open");
+            entered.notified().await;
+            assert!(idle.since().is_none(), "the request is whole and has no answer");
+            answer.notify_one();
+            let mut head = [0; 15];
+            client.read_exact(&mut head).await.expect("an answer");
+            assert_eq!(&head, b"HTTP/1.1 200 OK");
+            assert!(idle.since().is_some(), "the answer is written");
+            drop(client);
+        };
+        tokio::join!(served, talk);
+    }
+}

@@ -1,0 +1,126 @@
+//! `ratelimit_config_check`: checks the rule files of a directory, without the directories below it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use rules::{LoadOptions, Problems, load, load_stream};
+
+use super::flags::{Flag, Flags};
+use crate::app::load_options;
+use crate::cli::output::{end, print, report};
+use crate::settings::Settings;
+
+const PROGRAM: &str = "ratelimit_config_check";
+const FLAGS: [Flag; 2] = [
+    Flag { name: "config_dir", is_switch: false, usage: "the directory of the rule files" },
+    Flag { name: "merge_domain_configs", is_switch: true, usage: "let several files name the same domain" },
+];
+
+/// The text of a file is at fault: not YAML, a wrong type, an unknown key.
+const BAD_TEXT: u8 = 2;
+/// How errors of the text begin; all others are errors of what it says.
+const OF_THE_TEXT: [&str; 3] = ["error loading config file", "config error", "error checking config"];
+
+/// Why the check fails.
+struct CheckFailure {
+    /// For standard output.
+    text: String,
+    code: u8,
+}
+
+/// Exit code 0: the rules are good. 1: they are not, or cannot be read. 2: the text of a file, or the command line.
+pub(crate) fn run(words: &[String]) -> ExitCode {
+    let flags = match Flags::parse(PROGRAM, &FLAGS, words) {
+        Ok(flags) => flags,
+        Err(stop) => return stop.report(),
+    };
+    let directory = flags.text("config_dir", "");
+    let mut lines = vec!["checking rate limit configs...".to_owned()];
+    lines.push(format!("loading config directory: {directory}"));
+    let code = match check(directory, flags.switch("merge_domain_configs"), &mut lines) {
+        Ok(()) => {
+            lines.push("all rate limit configs ok".to_owned());
+            ExitCode::SUCCESS
+        }
+        Err(CheckFailure { text, code: BAD_TEXT }) => {
+            report(format_args!("{PROGRAM}: {text}"));
+            ExitCode::from(BAD_TEXT)
+        }
+        Err(CheckFailure { text, code }) => {
+            lines.push(text);
+            ExitCode::from(code)
+        }
+    };
+    end(print(&(lines.join("\n") + "\n")), code)
+}
+
+fn check(directory: &str, merge_domains: bool, lines: &mut Vec<String>) -> Result<(), CheckFailure> {
+    let fail = |text| CheckFailure { text, code: 1 };
+    let paths = files(directory).map_err(|error| {
+        fail(format!("error opening directory {directory}: open {directory}: {}", text(&error)))
+    })?;
+    let settings = Settings::load_with_report(None, Some("ratelimit"));
+    // The defaults suffice for the texts; whether the settings are good is told after them.
+    let options = match &settings {
+        Ok((settings, _)) => settings.secrets.value_hashing().map(|hashing| load_options(settings, hashing)),
+        Err(_) => {
+            let defaults = Settings::default();
+            defaults.secrets.value_hashing().map(|hashing| load_options(&defaults, hashing))
+        }
+    };
+    let options = options.map_err(|error| fail(format!("error loading rate limit configs: {error}")))?;
+    let options = LoadOptions { merge_domains, ..options };
+    for path in &paths {
+        lines.push(format!("opening config file: {}", path.display()));
+        check_text(path, options.clone())?;
+    }
+    if let Err(error) = settings {
+        return Err(fail(format!("error loading rate limit configs: {error}")));
+    }
+    // No files are no rules.
+    if !paths.is_empty() {
+        load(&paths, options).map_err(|problems| {
+            fail(format!("error loading rate limit configs: {}", first_error(&problems)))
+        })?;
+    }
+    Ok(())
+}
+
+fn files(directory: &str) -> io::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(directory)?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// The text of an error of the system as programs in Go print it: in small letters, without the number.
+fn text(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+/// What could not be done with a file: a directory can be opened, but not read.
+fn failed(name: &str, error: &io::Error) -> String {
+    let attempt = if error.kind() == io::ErrorKind::IsADirectory { "read" } else { "open" };
+    format!("{attempt} {name}: {}", text(error))
+}
+
+fn check_text(path: &Path, options: LoadOptions) -> Result<(), CheckFailure> {
+    let name = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|error| CheckFailure {
+        text: format!("error reading file {name}: {}", failed(&name, &error)),
+        code: 1,
+    })?;
+    let Err(problems) = load_stream(&name, bytes.as_slice(), options) else { return Ok(()) };
+    let is_of_the_text = |reason: &str| OF_THE_TEXT.iter().any(|start| reason.starts_with(start));
+    let mut errors = problems.all().iter().filter(|problem| problem.is_error());
+    match errors.find(|problem| is_of_the_text(&problem.reason)) {
+        Some(problem) => Err(CheckFailure { text: problem.to_string(), code: BAD_TEXT }),
+        None => Ok(()),
+    }
+}
+
+fn first_error(problems: &Problems) -> String {
+    problems.first_error().unwrap_or_default()
+}

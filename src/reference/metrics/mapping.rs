@@ -1,0 +1,163 @@
+//! From dotted names to the families and labels of Prometheus, as the default mapping of envoyproxy/ratelimit does it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::stats::{Stat, StatKind};
+use crate::telemetry::metrics::exposition::{Exposition, labels};
+
+/// The families with fixed names: name, kind, help.
+const FAMILIES: [(&str, StatKind, &str); 17] = [
+    counter("ratelimit_service_rate_limit_total_hits", "Hits, also of requests that were not decided"),
+    counter("ratelimit_service_rate_limit_over_limit", "Hits over the limit"),
+    counter(
+        "ratelimit_service_rate_limit_near_limit",
+        "Hits above near_limit_ratio of the limit and not over it",
+    ),
+    counter("ratelimit_service_rate_limit_within_limit", "Hits of requests that were not over the limit"),
+    counter("ratelimit_service_rate_limit_shadow_mode", "Hits over the limit of a shadow rule"),
+    counter(
+        "ratelimit_service_rate_limit_domain_not_found",
+        "Descriptors of requests for domains that no rule file names",
+    ),
+    counter(
+        "ratelimit_service_global_shadow_mode",
+        "Requests over their limit that shadow_mode of the settings admitted",
+    ),
+    counter("ratelimit_service_should_rate_limit_error", "Requests answered with an error"),
+    counter("ratelimit_service_total_requests", "Calls by gRPC method"),
+    counter("ratelimit_service_config_load_success", "Loads of rules that succeeded"),
+    counter("ratelimit_service_config_load_error", "Loads of rules that failed"),
+    counter("runtime_load_attempts", "Loads of rules"),
+    gauge("runtime_num_values", "Files of the rules in force"),
+    gauge("ratelimit_localcache_entryCount", "Denials in the deny cache"),
+    gauge("ratelimit_localcache_hitCount", "Limits that the deny cache denied"),
+    gauge("ratelimit_localcache_lookupCount", "Limits that were looked up in the deny cache"),
+    gauge("ratelimit_localcache_missCount", "Limits that were looked up and not found in the deny cache"),
+];
+
+const fn counter(name: &'static str, help: &'static str) -> (&'static str, StatKind, &'static str) {
+    (name, StatKind::Counter, help)
+}
+
+const fn gauge(name: &'static str, help: &'static str) -> (&'static str, StatKind, &'static str) {
+    (name, StatKind::Gauge, help)
+}
+
+/// The prefix of the dotted names of a rule's counters.
+const RULE_PREFIX: &str = "ratelimit.service.rate_limit.";
+/// The counters of rules that the mapping knows. Others keep their dotted names, with underscores.
+const RULE_COUNTERS: [&str; 5] = ["total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode"];
+
+/// The series of one family: its kind, and its values by labels.
+type FamilySeries = (StatKind, BTreeMap<String, u64>);
+
+/// Writes the values. Series with the same labels are summed.
+pub(crate) fn write(stats: &[Stat], exposition: &mut Exposition<'_>) {
+    let mut families: BTreeMap<Cow<'_, str>, FamilySeries> = BTreeMap::new();
+    for (name, kind, _) in FAMILIES {
+        families.insert(Cow::Borrowed(name), (kind, BTreeMap::new()));
+    }
+    for stat in stats {
+        let (family, labels) = mapped(&stat.name);
+        let (_, series) = families.entry(family).or_insert_with(|| (stat.kind, BTreeMap::new()));
+        *series.entry(labels).or_default() += stat.value;
+    }
+    for (name, (kind, series)) in families {
+        let known = FAMILIES.iter().find(|(known, ..)| *known == name);
+        let help =
+            known.map_or("A metric of envoyproxy/ratelimit that its mapping does not know", |known| known.2);
+        exposition.family(&name, kind.name(), help);
+        for (labels, value) in series {
+            exposition.sample(&name, &labels, value);
+        }
+    }
+}
+
+/// The family and the labels of a dotted name.
+fn mapped(name: &str) -> (Cow<'_, str>, String) {
+    if let Some(found) = name.strip_prefix(RULE_PREFIX).and_then(mapped_rule) {
+        return found;
+    }
+    if let Some(error) = name.strip_prefix("ratelimit.service.call.should_rate_limit.") {
+        return (Cow::Borrowed("ratelimit_service_should_rate_limit_error"), labels(&[("err_type", error)]));
+    }
+    let method = name.strip_prefix("ratelimit_server.").and_then(|rest| rest.strip_suffix(".total_requests"));
+    if let Some(method) = method {
+        return (Cow::Borrowed("ratelimit_service_total_requests"), labels(&[("grpc_method", method)]));
+    }
+    (Cow::Owned(escaped(name)), String::new())
+}
+
+/// The first level of a path is the domain, the next two are keys; deeper levels have no label.
+fn mapped_rule(below: &str) -> Option<(Cow<'_, str>, String)> {
+    let (path, counter) = below.rsplit_once('.')?;
+    let at = RULE_COUNTERS.iter().position(|known| *known == counter)?;
+    let mut levels = path.split('.');
+    let (domain, key1) = (levels.next()?, levels.next()?);
+    let labels = match levels.next() {
+        None => labels(&[("domain", domain), ("key1", key1)]),
+        Some(key2) => labels(&[("domain", domain), ("key1", key1), ("key2", key2)]),
+    };
+    // The same order as in `RULE_COUNTERS`: a test compares them.
+    Some((Cow::Borrowed(FAMILIES[at].0), labels))
+}
+
+/// A dotted name as the name of a family.
+fn escaped(name: &str) -> String {
+    name.replace(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_', "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dotted_names_become_families_and_labels() {
+        let cases = [
+            (
+                "ratelimit.service.rate_limit.shop.user.total_hits",
+                "ratelimit_service_rate_limit_total_hits",
+                r#"domain="shop",key1="user""#,
+            ),
+            (
+                "ratelimit.service.rate_limit.my.shop.user.method_GET.near_limit",
+                "ratelimit_service_rate_limit_near_limit",
+                r#"domain="my",key1="shop",key2="user""#,
+            ),
+            (
+                "ratelimit.service.rate_limit.shop.total_hits",
+                "ratelimit_service_rate_limit_shop_total_hits",
+                "",
+            ),
+            (
+                "ratelimit.service.rate_limit.shop.user.over_limit_with_local_cache",
+                "ratelimit_service_rate_limit_shop_user_over_limit_with_local_cache",
+                "",
+            ),
+            (
+                "ratelimit.service.call.should_rate_limit.redis_error",
+                "ratelimit_service_should_rate_limit_error",
+                r#"err_type="redis_error""#,
+            ),
+            (
+                "ratelimit_server.Check.total_requests",
+                "ratelimit_service_total_requests",
+                r#"grpc_method="Check""#,
+            ),
+            ("ratelimit.service.config_load_success", "ratelimit_service_config_load_success", ""),
+            ("ratelimit.localcache.hitCount", "ratelimit_localcache_hitCount", ""),
+            ("a/b.é c", "a_b___c", ""),
+        ];
+        for (name, family, expected) in cases {
+            assert_eq!(mapped(name), (family.into(), expected.to_owned()), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_first_families_are_the_counters_of_rules() {
+        for (counter, (family, ..)) in RULE_COUNTERS.iter().zip(FAMILIES) {
+            assert_eq!(family, format!("ratelimit_service_rate_limit_{counter}"));
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! `migrate`: the environment and the rules of `envoyproxy/ratelimit` as settings of ours, and what will differ.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use clap::Args;
+use rules::Problems;
+
+use crate::app::{ReadRules, load_options};
+use crate::cli::output::{end, print, report};
+use crate::cli::rule_options::{SettingsRulesError, settings_rules};
+use crate::settings::{Origin, SettingInForce, Settings, SettingsReport};
+
+/// Translate the environment of envoyproxy/ratelimit to a settings file.
+///
+/// Reads its variables and those of ratelimitd from the environment, whatever this program is called, and the rules
+/// that they name: files, or those of an xDS server. Prints a settings file that means the same, with what will be
+/// different as comments. Passwords are left out.
+///
+/// Exit code 0: the environment and the rules can be used. 1: they cannot; the reasons are on standard error. 2: the
+/// output cannot be written.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  docker run --rm --env-file ratelimit.env -v ./rules:/data/ratelimit/config ratelimitd migrate > ratelimitd.yaml
+  RUNTIME_ROOT=/data REDIS_URL=redis:6379 ratelimitd migrate")]
+pub struct MigrateArgs {
+    /// Do not read the rules
+    #[arg(long)]
+    settings_only: bool,
+}
+
+#[must_use]
+pub fn run(args: &MigrateArgs) -> ExitCode {
+    let (settings, found) = match Settings::load_with_report(None, Some("ratelimit")) {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            report(format_args!("ratelimitd migrate: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut text = settings_text(&found);
+    let is_good = args.settings_only || {
+        let (lines, is_good) = rules_text(&settings);
+        text.push_str(&lines);
+        is_good
+    };
+    end(print(&text), if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn settings_text(found: &SettingsReport) -> String {
+    let mut text =
+        "# The settings that the environment means, read as one of envoyproxy/ratelimit.\n".to_owned();
+    let is_translated = |setting: &&SettingInForce| {
+        // Variables of ours, too: they are used at the start, and beside one of theirs they win.
+        let is_written = matches!(setting.origin, Origin::Variable(_) | Origin::ReferenceDefault(_));
+        is_written && !setting.is_default
+    };
+    let mut sections: Vec<&str> = Vec::new();
+    for setting in found.settings.iter().filter(is_translated) {
+        let path: Vec<&str> = setting.key.split('.').collect();
+        let (name, outer) = path.split_last().expect("a key has a name");
+        let shared = sections.iter().zip(outer).take_while(|(open, section)| open == section).count();
+        for (depth, section) in outer.iter().enumerate().skip(shared) {
+            let _ = writeln!(text, "{}{section}:", "  ".repeat(depth));
+        }
+        sections = outer.to_vec();
+        let _ = writeln!(text, "{}{}", "  ".repeat(outer.len()), setting_line(name, setting));
+    }
+    text.push_str(&differences(found));
+    text
+}
+
+/// The value in single quotes, which keep every character in YAML; a secret as a comment.
+fn setting_line(name: &str, setting: &SettingInForce) -> String {
+    if setting.is_masked {
+        let variable = format!("RATELIMITD__{}", setting.key.to_uppercase().replace('.', "__"));
+        return format!("# {name}: a secret ({}); set {variable}", setting.origin);
+    }
+    let quoted = format!("'{}'", setting.value.replace('\'', "''"));
+    format!("{name}: {quoted}  # {}", setting.origin)
+}
+
+/// What the variables that are set do differently here.
+fn differences(found: &SettingsReport) -> String {
+    let mut text = String::new();
+    for variable in Settings::reference_variables().iter().filter(|variable| !variable.difference.is_empty())
+    {
+        let is_set = found.variables.contains(&variable.name);
+        if is_set {
+            let _ = writeln!(text, "# {}: {}", variable.name, variable.difference.replace('`', ""));
+        }
+    }
+    for warning in &found.warnings {
+        let _ = writeln!(text, "# {warning}");
+    }
+    if text.is_empty() { text } else { format!("\n# What is different:\n{text}") }
+}
+
+/// What the rules will do, and whether the service would be ready with them. A server that does not answer is no
+/// problem of the rules: this command may run where the server cannot be reached.
+fn rules_text(settings: &Settings) -> (String, bool) {
+    let options = match settings.secrets.value_hashing() {
+        Ok(hashing) => load_options(settings, hashing),
+        Err(error) => return (format!("# {error}\n"), false),
+    };
+    let place = match &settings.rules.xds {
+        Some(xds) => format!("of the xDS server {}", xds.address.authority()),
+        None => format!("at {}", settings.rules.path.display()),
+    };
+    let mut text = format!("\n# The rules {place}:\n");
+    let read = settings_rules(settings, options);
+    let (problems, is_good) = match &read {
+        Ok(ReadRules { loaded, .. }) => {
+            let (files, domains) = (loaded.files, loaded.specs.len());
+            let rules = loaded.rules.rules().len();
+            let files_name = if settings.rules.xds.is_some() { "resources" } else { "files" };
+            let _ =
+                writeln!(text, "# they can be used: {files_name} {files}, domains {domains}, rules {rules}");
+            (Some(&loaded.warnings), true)
+        }
+        Err(SettingsRulesError::Rules(error)) if error.problems().is_some() => {
+            text.push_str("# they cannot be used: the service would start, not ready\n");
+            (error.problems(), false)
+        }
+        Err(error) => {
+            let _ = writeln!(text, "# not read: {error}");
+            (None, true)
+        }
+    };
+    for problem in problems.into_iter().flat_map(Problems::all) {
+        let _ = writeln!(text, "# {problem}");
+    }
+    (text, is_good)
+}
