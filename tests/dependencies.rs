@@ -41,7 +41,7 @@ struct Dependency {
     /// Its name in code, where that is another one.
     rename: Option<String>,
     req: String,
-    /// Of a crate of this workspace.
+    /// The folder, if it is a crate of this workspace.
     path: Option<PathBuf>,
     /// `dev`, `build` or none.
     kind: Option<String>,

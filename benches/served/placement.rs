@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::processes::Process;
 
-/// Of the generator's threads that measure, and of Redis in front of those that only load.
+/// The nice value of the generator's threads that measure, and of Redis in front of those that only load.
 const FIRST: i32 = -15;
 
 /// Runs this process, and what it starts from now on, on all cores but the first.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// One run of a program.
 pub struct Run {
     pub seconds: f64,
-    /// Of all threads, in the program and in the kernel.
+    /// The time of all threads, in the program and in the kernel.
     pub cpu_seconds: f64,
     /// The most memory that the process had at a time.
     pub peak_kib: u64,

@@ -5,6 +5,7 @@
 mod pages;
 mod pictures;
 mod readme;
+mod road;
 mod variables;
 
 use std::path::Path;

@@ -39,7 +39,7 @@ const INITIAL_WINDOW_SIZE: u16 = 4;
 
 /// The largest payload that every server accepts.
 const MAX_FRAME: usize = 16_384;
-/// Of a connection and of a stream, before any frame changes it.
+/// The window of a connection and of a stream before any frame changes it, in bytes.
 const FIRST_WINDOW: u32 = 65_535;
 /// By how much the client enlarges the window of the connection, and after how many bytes it does so again.
 const MORE_WINDOW: u32 = 16 << 20;
@@ -52,7 +52,7 @@ struct Fields {
 
 impl Fields {
     fn new() -> Self {
-        // Of the static table: `:method: POST` and `:scheme: http`.
+        // From the static table: `:method: POST` and `:scheme: http`.
         let (mut first, mut indexed) = (vec![0x83, 0x86], vec![0x83, 0x86]);
         // Indices of the static table for names that it has; 0 and the name for another.
         let fields: [(u8, &str, &str); 4] =

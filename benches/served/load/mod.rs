@@ -81,9 +81,9 @@ pub struct Tally {
     /// Calls without an answer: their stream or connection ended.
     pub broken: u64,
     pub elapsed: Duration,
-    /// Of the calls with a decision, in microseconds.
+    /// The latency of calls with a decision, in microseconds.
     pub latency: Histogram<u64>,
-    /// Of the calls with a gRPC error, in microseconds.
+    /// The latency of calls with a gRPC error, in microseconds.
     pub failure_latency: Histogram<u64>,
 }
 

@@ -144,7 +144,7 @@ fn an_unknown_domain_is_named_on_standard_error() {
         let expected = "ratelimitd check: no rule file has the domain \"typo\", so no limit applies\n";
         assert_eq!((code, error.as_str()), (Some(0), expected), "{arguments:?}");
     }
-    // Of the domain `shop`: no limit for the descriptor, an unlimited one, a used one.
+    // In the domain `shop`: no limit for the descriptor, an unlimited one, a used one.
     for arguments in [["other=y"], ["free=x"], ["user=ann"]] {
         let (code, _, error) = check(port, &[&["--domain", "shop"][..], &arguments].concat());
         assert_eq!((code, error.as_str()), (Some(0), ""), "{arguments:?}");

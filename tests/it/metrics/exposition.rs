@@ -14,7 +14,7 @@ pub struct Exposition {
 }
 
 impl Exposition {
-    /// Of the HTTP port.
+    /// Reads `/metrics` of the HTTP port.
     pub fn of(port: u16) -> Self {
         Self::read(&http::get(port, "/metrics", &[]).expect("an answer").body)
     }

@@ -76,7 +76,7 @@ async fn a_request_over_both_servers_is_charged_on_both_or_on_none() {
         let outcomes = store.decide(charges).await.expect("both decide");
         outcomes.decided().map(|outcome| outcome.verdict).collect::<Vec<_>>()
     };
-    // Of a window of one second, six of five units never fit.
+    // Six units never fit into five of a window of one second.
     let five_a_second = Kernel::FixedWindow(FixedWindow::new(5, 1_000_000));
     let denied = both(three_a_year, 1, five_a_second, 6);
     assert_eq!(verdicts(&denied).await, [Verdict::Fits, Verdict::Over]);

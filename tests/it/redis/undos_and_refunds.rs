@@ -77,7 +77,7 @@ impl Story<'_> {
         let held: u64 = self.held.iter().map(|held| held.cost.taken()).sum();
         let left = self.kernel.max_cost().checked_sub(held).expect("no more is held than the limit");
         let remaining = self.counter.decide(self.now_us, Cost::PEEK).report.remaining;
-        // Of an undone grant, GCRA keeps the time since the grant, which is less than a unit.
+        // GCRA keeps the time since an undone grant, which is less than a unit.
         let most_lost = u64::from(matches!(self.kernel, Kernel::Gcra(_)));
         prop_assert!(
             (left.saturating_sub(most_lost)..=left).contains(&remaining),

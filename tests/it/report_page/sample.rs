@@ -162,7 +162,7 @@ impl Sample {
     }
 }
 
-/// `sum` in so many parts by weight; the last part takes what rounding leaves.
+/// `sum` in `steps` parts by weight; the last part takes what rounding leaves.
 fn spread(sum: u64, steps: usize, weight: impl Fn(usize) -> f64) -> Vec<u64> {
     let all: f64 = (0..steps).map(&weight).sum();
     let mut parts: Vec<u64> = (0..steps).map(|step| (sum as f64 * weight(step) / all) as u64).collect();

@@ -16,7 +16,7 @@ pub(super) const RECORDED: &str = include_str!("../../data/operation/rule-direct
 pub(super) struct Step {
     situation: &'static str,
     action: fn(&Path),
-    /// What is served here, where it is not the same as there, and why.
+    /// What is served here where envoyproxy/ratelimit serves something else, and why.
     instead: Option<(&'static [&'static str], &'static str)>,
 }
 

@@ -9,7 +9,7 @@ pub(crate) const LIMIT: usize = 100;
 const CALLS: usize = 2_000;
 const CONNECTIONS: usize = 8;
 
-/// Every algorithm. The period is so long that no unit is freed during the test: 100 a year is one in 3.65 days.
+/// Every algorithm. The period is long enough that no unit is freed during the test: 100 a year is one in 3.65 days.
 pub(crate) const RULES: &str = "
 domain: concurrent
 descriptors:

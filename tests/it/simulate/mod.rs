@@ -43,7 +43,7 @@ pub(crate) struct Ended {
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
-    /// Of --report-json; null if there is none.
+    /// The document of --report-json; null if there is none.
     pub report: Value,
 }
 

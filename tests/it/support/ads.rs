@@ -41,7 +41,7 @@ pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.Ra
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub version: String,
-    /// Of the answer; the resources have their own.
+    /// The type that the answer names; the resources name their own.
     pub type_url: String,
     pub resources: Vec<Any>,
 }

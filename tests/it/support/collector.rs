@@ -115,7 +115,7 @@ pub fn attributes(pairs: &[KeyValue]) -> BTreeMap<&str, String> {
 #[derive(Default)]
 struct Received {
     exports: Mutex<Vec<Export>>,
-    /// Of each request.
+    /// The headers of each request.
     headers: Mutex<Vec<HeaderMap>>,
     /// What every answer refuses.
     rejected_spans: i64,

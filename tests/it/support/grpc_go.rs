@@ -52,7 +52,7 @@ impl GrpcGo {
         self
     }
 
-    /// Makes so many calls.
+    /// Makes this many calls.
     pub fn call(mut self, calls: u32) -> Told {
         self.command.args(["-calls", &calls.to_string()]);
         self.start().end()
