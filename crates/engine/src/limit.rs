@@ -234,12 +234,14 @@ pub enum Quantity {
 /// A checked limit with its kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Its position in the rule set; all overrides share the position after the last limit.
+    /// Its position in the rule set. All overrides share the position after the last limit.
     pub id: LimitId,
     /// As the rule file or the request describes it, defaults filled in.
     pub spec: LimitSpec,
     /// The kernel, computed from `spec`.
     pub quantity: Quantity,
+    /// Whether it is counted and reported, but denies nothing: its rule is in shadow mode.
+    pub shadow: bool,
     /// `rate_limit.name` if there is one, else the rule's path: the `rule` label of metrics and of answers.
     pub label: Arc<str>,
     /// The kernel and its parameters as text; empty if unlimited. Part of the counter's key, so that limits with
@@ -248,18 +250,25 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Checks `spec` and computes the kernel.
+    /// Checks `spec` and computes the kernel. [`RuleSet::compile`](super::RuleSet::compile) gives the limit its place in
+    /// a rule set; until then its id is 0, and without a name it has no label.
     ///
     /// # Errors
     /// [`LimitError`] where the numbers leave the range in which decisions are exact.
-    pub fn new(id: LimitId, spec: LimitSpec, path: &str) -> Result<Self, LimitError> {
+    pub fn new(spec: LimitSpec) -> Result<Self, LimitError> {
         let quantity = if spec.unlimited { Quantity::Unlimited } else { Quantity::Limited(kernel(&spec)?) };
         let fingerprint = match quantity {
             Quantity::Unlimited => String::new(),
             Quantity::Limited(kernel) => kernel.to_string(),
         };
-        let label = spec.name.as_deref().unwrap_or(path).into();
-        Ok(Self { id, spec, quantity, label, fingerprint: fingerprint.into() })
+        let label = spec.name.as_deref().unwrap_or_default().into();
+        Ok(Self { id: LimitId(0), spec, quantity, shadow: false, label, fingerprint: fingerprint.into() })
+    }
+
+    /// The limit with its place in a rule set: `path` is the path of its rule.
+    pub(super) fn placed(self, id: LimitId, path: &str) -> Self {
+        let label = if self.spec.name.is_some() { self.label } else { path.into() };
+        Self { id, label, ..self }
     }
 }
 

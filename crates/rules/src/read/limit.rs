@@ -1,19 +1,87 @@
-//! Reads one limit: an element of `rate_limits`, or the map under `rate_limit`.
+//! Reads the limits of a descriptor: the map under `rate_limit`, or the elements of `rate_limits`.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use engine::{
-    Algorithm, Charging, Defaults, FailurePolicy, Limit, LimitError, LimitId, LimitSpec, Pacing, Period,
+    Algorithm, Charging, Defaults, FailurePolicy, Limit, LimitError, LimitSpec, Pacing, Period, Quantity,
     Refill, Unit,
 };
 
+use super::draft::{LimitDraft, WrittenFields};
 use super::fields::Fields;
-use super::file_report::FileReport;
+use super::file_report::{FileReport, Position};
+use super::merge_keys::MergedValue;
 use crate::keys::{Section, units};
+use crate::problem::Problem;
+
+/// Whether a descriptor has limits, valid or not.
+pub(super) fn has_limits(descriptor: &Fields<'_>) -> bool {
+    ["rate_limit", "rate_limits"].into_iter().any(|name| descriptor.has(name) || descriptor.is_invalid(name))
+}
+
+/// The valid limits of a descriptor.
+pub(super) fn read_limits(
+    descriptor: &Fields<'_>,
+    defaults: Defaults,
+    report: &mut FileReport,
+) -> Vec<LimitDraft> {
+    if descriptor.has("rate_limit") && descriptor.has("rate_limits") {
+        report.error(
+            &descriptor.position_of("rate_limits"),
+            "a descriptor cannot have both rate_limit and rate_limits; put every limit into rate_limits",
+        );
+    }
+    let single = descriptor.map("rate_limit").map(|(map, at)| (map.clone(), at));
+    let several: Vec<_> = descriptor.list("rate_limits").map(|(node, at)| (node.into(), at)).collect();
+    if several.is_empty() && descriptor.has("rate_limits") && !descriptor.is_invalid("rate_limits") {
+        report.warn(&descriptor.position_of("rate_limits"), "rate_limits is empty: it limits nothing");
+    }
+    let limits = read_all(single.into_iter().chain(several), defaults, report);
+    check_pairs(&limits, report);
+    limits
+}
+
+fn read_all<'n>(
+    maps: impl Iterator<Item = (MergedValue<'n>, Position)>,
+    defaults: Defaults,
+    report: &mut FileReport,
+) -> Vec<LimitDraft> {
+    let maps: Vec<_> = maps.map(|(map, at)| Fields::from_map(&map, Section::RateLimit, at, report)).collect();
+    let mut name_lines = HashMap::new();
+    for fields in &maps {
+        if let Some(name) = limit_name(fields) {
+            name_lines.entry(name).or_insert(fields.at.line);
+        }
+    }
+    let mut limits = Vec::with_capacity(maps.len());
+    for fields in &maps {
+        let mut reader = LimitReader { fields, name_lines: &name_lines, report };
+        limits.extend(reader.read_limit(defaults));
+    }
+    limits
+}
+
+/// Compares the limits of one descriptor.
+fn check_pairs(drafts: &[LimitDraft], report: &mut FileReport) {
+    for (index, LimitDraft { location, limit, .. }) in drafts.iter().enumerate() {
+        if drafts.len() > 1 && limit.quantity == Quantity::Unlimited {
+            let reason = "unlimited does nothing beside other limits";
+            report.problems.push(Problem::warning(location.clone(), reason));
+            continue;
+        }
+        let earlier = drafts[..index].iter().find(|other| other.limit.fingerprint == limit.fingerprint);
+        if let Some(line) = earlier.and_then(|earlier| earlier.location.line) {
+            let reason = format!(
+                "counts in the same way as the limit on line {line}, so both would share one counter; remove one of them"
+            );
+            report.problems.push(Problem::error(location.clone(), reason));
+        }
+    }
+}
 
 /// The name of a limit, if it has one.
-pub(super) fn limit_name<'n>(fields: &Fields<'n>) -> Option<&'n str> {
+fn limit_name<'n>(fields: &Fields<'n>) -> Option<&'n str> {
     fields.text("name").filter(|name| !name.is_empty())
 }
 
@@ -44,16 +112,41 @@ fn replaces_in_same_descriptor(name: &str, line: u32) -> String {
     )
 }
 
-pub(super) struct LimitReader<'r, 'n> {
-    pub fields: &'r Fields<'n>,
+struct LimitReader<'r, 'n> {
+    fields: &'r Fields<'n>,
     /// The names of all limits of the descriptor, each with its line.
-    pub name_lines: &'r HashMap<&'n str, u32>,
-    pub report: &'r mut FileReport,
+    name_lines: &'r HashMap<&'n str, u32>,
+    report: &'r mut FileReport,
 }
 
 impl<'n> LimitReader<'_, 'n> {
+    /// Reads the fields and builds the limit of the engine, which finds numbers outside the range in which decisions are
+    /// exact.
+    fn read_limit(&mut self, defaults: Defaults) -> Option<LimitDraft> {
+        let spec = self.read_spec(defaults)?;
+        let fields = self.fields;
+        match Limit::new(spec) {
+            Ok(limit) => {
+                let written = WrittenFields {
+                    algorithm: fields.has("algorithm"),
+                    charging: fields.has("charging"),
+                    on_store_failure: fields.has("on_store_failure"),
+                };
+                Some(LimitDraft { location: self.report.location(&fields.at), limit, written })
+            }
+            Err(error) => {
+                let key = match error {
+                    LimitError::LogTooLong { .. } => "requests_per_unit",
+                    LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
+                };
+                self.report.error(&fields.position_of(key), error.to_string());
+                None
+            }
+        }
+    }
+
     /// The limit as written, with the defaults filled in. `None` for an invalid period.
-    pub fn read_spec(&mut self, defaults: Defaults) -> Option<LimitSpec> {
+    fn read_spec(&mut self, defaults: Defaults) -> Option<LimitSpec> {
         let fields = self.fields;
         let named_algorithm = fields.text("algorithm").and_then(Algorithm::parse);
         let algorithm = named_algorithm.unwrap_or(defaults.algorithm);
@@ -82,19 +175,6 @@ impl<'n> LimitReader<'_, 'n> {
             name: name.map(str::to_owned),
             replaces,
         })
-    }
-
-    /// Builds the engine's limit. Reports numbers outside the range in which decisions are exact.
-    pub fn build_limit(&mut self, spec: &LimitSpec) -> Option<Limit> {
-        Limit::new(LimitId(0), spec.clone(), "")
-            .map_err(|error| {
-                let key = match error {
-                    LimitError::LogTooLong { .. } => "requests_per_unit",
-                    LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
-                };
-                self.report.error(&self.fields.position_of(key), error.to_string());
-            })
-            .ok()
     }
 
     fn read_period(&mut self, unlimited: bool) -> Option<Period> {
