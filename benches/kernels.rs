@@ -30,7 +30,7 @@ fn plan(algorithm: Algorithm) -> Plan {
 
 fn kernels(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("one decision on the memory store");
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         let plan = plan(algorithm);
         let store = MemoryStore::new(MemoryOptions::default(), SystemClock);
         group.bench_function(algorithm.name(), |bencher| {

@@ -45,7 +45,7 @@ fn request(charges: &[(&str, Charge)]) -> Charges {
 /// Checks that an empty store keeps the contract. `clock` is the clock that the store reads.
 pub(crate) async fn contract(store: impl Store, clock: Arc<ManualClock>) {
     let subject = Subject { store, clock };
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         counts_keys_separately(&subject, algorithm).await;
         charges_all_or_none(&subject, algorithm).await;
         records_postpaid_charges_always(&subject, algorithm).await;

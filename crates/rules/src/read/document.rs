@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Defaults, ShardBy, ValueHashing, composite};
+use engine::{Defaults, ValueHashing, composite};
 
 use super::draft::{DomainDraft, NodeDraft, RuleDraft};
 use super::fields::Fields;
@@ -47,11 +47,13 @@ fn read_domain(document: &Document, context: ReadContext, report: &mut FileRepor
     let name = required_text(&fields, "domain", NO_DOMAIN, report)?;
     let location = report.location(&fields.position_of("domain"));
     let documents = vec![Arc::clone(&location.file)];
-    Some(DomainDraft { location, name: name.to_owned(), shard_by: read_shard_by(&fields), nodes, documents })
-}
-
-fn read_shard_by(fields: &Fields<'_>) -> Option<ShardBy> {
-    fields.text("shard_by").and_then(ShardBy::parse)
+    Some(DomainDraft {
+        location,
+        name: name.to_owned(),
+        shard_by: fields.parsed("shard_by"),
+        nodes,
+        documents,
+    })
 }
 
 pub(super) const NO_DOMAIN: &str = "config file cannot have empty domain";
@@ -126,7 +128,7 @@ impl NodeReader<'_> {
             shadow: fields.flag("shadow_mode"),
             quota: fields.flag("quota_mode"),
             detailed_metric: fields.flag("detailed_metric"),
-            shard_by: read_shard_by(fields),
+            shard_by: fields.parsed("shard_by"),
             metadata: fields.map("metadata").map(|(map, at)| read_metadata(map, &at, self.report)),
         }
     }

@@ -2,17 +2,16 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::str::FromStr;
 
-use engine::{
-    Algorithm, Charging, Defaults, FailurePolicy, Limit, LimitError, LimitSpec, Pacing, Period, Quantity,
-    Refill, Unit,
-};
+use engine::{Algorithm, Defaults, Limit, LimitError, LimitSpec, Pacing, Period, Quantity, Refill, Unit};
+use strum::VariantNames as _;
 
 use super::draft::{LimitDraft, WrittenFields};
 use super::fields::Fields;
 use super::file_report::{FileReport, Position};
 use super::merge_keys::MergedValue;
-use crate::keys::{Section, units};
+use crate::keys::Section;
 use crate::problem::Problem;
 
 /// Whether a descriptor has limits, valid or not.
@@ -103,7 +102,7 @@ pub(super) const REPLACES_ITSELF: &str = "replaces should not contain name of sa
 pub(super) const UNIT_OF_UNLIMITED: &str = "should not specify rate limit unit when unlimited";
 
 pub(super) fn invalid_unit(text: &str) -> String {
-    format!("invalid rate limit unit '{text}': it is one of {}", units().join(", "))
+    format!("invalid rate limit unit '{text}': it is one of {}", Unit::VARIANTS.join(", "))
 }
 
 fn replaces_in_same_descriptor(name: &str, line: u32) -> String {
@@ -148,7 +147,7 @@ impl<'n> LimitReader<'_, 'n> {
     /// The limit as written, with the defaults filled in. `None` for an invalid period.
     fn read_spec(&mut self, defaults: Defaults) -> Option<LimitSpec> {
         let fields = self.fields;
-        let named_algorithm = fields.text("algorithm").and_then(Algorithm::parse);
+        let named_algorithm = fields.parsed("algorithm");
         let algorithm = named_algorithm.unwrap_or(defaults.algorithm);
         let name = limit_name(fields);
         // Unwrapped last, so that the other problems of the limit are reported too.
@@ -156,11 +155,11 @@ impl<'n> LimitReader<'_, 'n> {
         let source = if named_algorithm.is_some() { "" } else { " (from defaults.algorithm)" };
         let chosen = ChosenAlgorithm { algorithm, source };
         let burst = self.read_burst(chosen);
-        let refill = self.text_only_for(Algorithm::TokenBucket, chosen, "refill");
-        let mode = self.text_only_for(Algorithm::LeakyBucket, chosen, "mode");
+        let refill: Option<Refill> = self.only_for(Algorithm::TokenBucket, chosen, "refill");
+        let pacing: Option<Pacing> = self.only_for(Algorithm::LeakyBucket, chosen, "mode");
         let replaces = self.read_replaces(name);
-        let charging = fields.text("charging").and_then(Charging::parse);
-        let policy = fields.text("on_store_failure").and_then(FailurePolicy::parse);
+        let charging = fields.parsed("charging");
+        let policy = fields.parsed("on_store_failure");
         self.warn_of_mistakes();
         Some(LimitSpec {
             requests_per_unit: fields.integer("requests_per_unit").unwrap_or(0),
@@ -168,8 +167,8 @@ impl<'n> LimitReader<'_, 'n> {
             unlimited: fields.flag("unlimited"),
             algorithm,
             burst,
-            refill: refill.and_then(Refill::parse).unwrap_or_default(),
-            pacing: mode.and_then(Pacing::parse).unwrap_or_default(),
+            refill: refill.unwrap_or_default(),
+            pacing: pacing.unwrap_or_default(),
             charging: charging.unwrap_or_else(|| defaults.charging(named_algorithm.is_some())),
             on_store_failure: policy.unwrap_or(defaults.on_store_failure),
             name: name.map(str::to_owned),
@@ -179,7 +178,7 @@ impl<'n> LimitReader<'_, 'n> {
 
     fn read_period(&mut self, unlimited: bool) -> Option<Period> {
         let text = self.fields.text("unit").unwrap_or_default();
-        let unit = Unit::parse(text);
+        let unit = text.parse().ok();
         let at = self.fields.position_of("unit");
         match (unit, unlimited) {
             (Some(_), true) => {
@@ -227,15 +226,15 @@ impl<'n> LimitReader<'_, 'n> {
         Some(burst)
     }
 
-    /// The text of a key that only the algorithm `owner` has.
-    fn text_only_for(&mut self, owner: Algorithm, chosen: ChosenAlgorithm, name: &str) -> Option<&'n str> {
-        let text = self.fields.text(name)?;
+    /// The value of a key that only the algorithm `owner` has.
+    fn only_for<T: FromStr>(&mut self, owner: Algorithm, chosen: ChosenAlgorithm, name: &str) -> Option<T> {
+        let value = self.fields.parsed(name)?;
         if chosen.algorithm != owner && !self.fields.is_invalid("algorithm") {
             let reason = format!("'{name}' needs algorithm {owner}, but this limit uses {chosen}");
             self.report.error(&self.fields.position_of(name), reason);
             return None;
         }
-        Some(text)
+        Some(value)
     }
 
     fn read_replaces(&mut self, own_name: Option<&str>) -> Vec<String> {

@@ -28,7 +28,8 @@ fn kernels() -> Vec<Kernel> {
     let limits = [60, 7, 0];
     let refills = [Refill::Continuous, Refill::Interval];
     let of_limit = |limit| {
-        let of_refill = move |refill| Algorithm::ALL.map(|algorithm| kernel(algorithm, limit, refill));
+        let of_refill =
+            move |refill| Algorithm::ALL.iter().map(move |&algorithm| kernel(algorithm, limit, refill));
         refills.into_iter().flat_map(of_refill)
     };
     limits.into_iter().flat_map(of_limit).collect()
