@@ -4,15 +4,15 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use engine::{
-    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Period, Plan, Request,
-    RuleSet, RuleSpec, Unit, ValueHashing,
+    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, Limit, LimitSpec, NodeSpec, Period, Plan,
+    Request, RuleSet, RuleSpec, Unit, ValueHashing,
 };
 use store::clock::{Clock, SystemClock};
 use store::memory::{MemoryOptions, MemoryStore};
 
 fn plan(algorithm: Algorithm) -> Plan {
     let limit = LimitSpec::new(algorithm, 1_000, Period::one(Unit::Second));
-    let rule = RuleSpec { limits: vec![limit], ..RuleSpec::default() };
+    let rule = RuleSpec { limits: vec![Limit::new(limit).expect("a valid limit")], ..RuleSpec::default() };
     let node = NodeSpec { key: "user".to_owned(), rule: Some(rule), ..NodeSpec::default() };
     let domain = DomainSpec { domain: "bench".to_owned(), descriptors: vec![node], ..DomainSpec::default() };
     let rules = RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE)
@@ -30,7 +30,7 @@ fn plan(algorithm: Algorithm) -> Plan {
 
 fn kernels(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("one decision on the memory store");
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         let plan = plan(algorithm);
         let store = MemoryStore::new(MemoryOptions::default(), SystemClock);
         group.bench_function(algorithm.name(), |bencher| {

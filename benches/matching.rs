@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use engine::{
-    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, HashKey, LimitSpec, NodeSpec, Period,
+    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, HashKey, Limit, LimitSpec, NodeSpec, Period,
     Request, RuleSet, RuleSpec, Unit, ValueHashing,
 };
 
@@ -15,8 +15,8 @@ const LONG: usize = 16 * 1024;
 /// Different requests, matched in turn.
 const REQUESTS: usize = 128;
 
-fn limit() -> LimitSpec {
-    LimitSpec::new(Algorithm::Gcra, 100, Period::one(Unit::Minute))
+fn limit() -> Limit {
+    Limit::new(LimitSpec::new(Algorithm::Gcra, 100, Period::one(Unit::Minute))).expect("a valid limit")
 }
 
 fn rules(count: usize, value: impl Fn(usize) -> String) -> RuleSet {

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::PathBuf;
 
 use engine::ValueHashing;
-use rules::{self, Change, DirectoryOptions, LoadOptions, Problems, Reloader};
+use rules::{self, CHECK_EVERY, Change, DirectoryOptions, LoadOptions, Problems, Reloader};
 
 use super::active_rules::ActiveRules;
 use super::xds_rules::{XdsRules, XdsSource};
@@ -79,22 +79,20 @@ impl RuleWatcher {
             return Ok(Self { active, source });
         }
         metrics.rules_source("file")?;
-        rules::on_own_thread(|| {
-            let (reloader, loaded) = Reloader::start(std::slice::from_ref(&settings.path), options);
-            match loaded {
-                // No request has met the rules before.
-                Ok(loaded) => drop(active.replace(loaded)),
-                Err(problems) if settings.directory != RuleDirectory::YamlFiles => {
-                    readiness.set(NotReadyReason::NoRules);
-                    record_failure(&active, problems);
-                }
-                Err(problems) => {
-                    return Err(RuleStartError::Unusable { path: settings.path.clone(), problems });
-                }
+        let (reloader, loaded) = Reloader::start(std::slice::from_ref(&settings.path), options);
+        match loaded {
+            // No request has met the rules before.
+            Ok(loaded) => drop(active.replace(loaded)),
+            Err(problems) if settings.directory != RuleDirectory::YamlFiles => {
+                readiness.set(NotReadyReason::NoRules);
+                record_failure(&active, problems);
             }
-            let source = RuleSource::Files { reloader: Box::new(reloader), is_watched: settings.watch };
-            Ok(Self { active, source })
-        })
+            Err(problems) => {
+                return Err(RuleStartError::Unusable { path: settings.path.clone(), problems });
+            }
+        }
+        let source = RuleSource::Files { reloader: Box::new(reloader), is_watched: settings.watch };
+        Ok(Self { active, source })
     }
 
     /// Applies changes until `end`. Calls `on_change` after each change, once its rules are in force.
@@ -103,7 +101,8 @@ impl RuleWatcher {
         match source {
             RuleSource::Files { is_watched: false, .. } => {}
             RuleSource::Files { reloader, is_watched: true } => {
-                rules::watch(*reloader, move |change| apply(&active, change, &on_change), end).await;
+                let on_check = move |change| apply(&active, change, &on_change);
+                rules::watch(*reloader, CHECK_EVERY, on_check, end).await;
             }
             RuleSource::Xds(source) => source.run(XdsRules { active, on_change }, end).await,
         }
@@ -113,17 +112,20 @@ impl RuleWatcher {
 fn apply(active: &ActiveRules, change: Change, on_change: &impl Fn()) {
     match change {
         Change::Unchanged => active.status.lock().has_unread_change = false,
-        Change::Unsettled => active.status.lock().has_unread_change = true,
-        Change::StillChanging => {
+        Change::Unsettled { is_overdue } => {
             active.status.lock().has_unread_change = true;
-            tracing::warn!("the rule files keep changing, so the rules before the change stay in force");
+            if is_overdue {
+                tracing::warn!("the rule files keep changing, so the rules before the change stay in force");
+            }
         }
-        Change::Loaded(loaded) => {
-            let old = active.replace(*loaded);
-            on_change();
-            old.free_when_unused();
-        }
-        Change::Failed(problems) => record_failure(active, problems),
+        Change::Loaded(result) => match *result {
+            Ok(loaded) => {
+                let old = active.replace(loaded);
+                on_change();
+                old.free_when_unused();
+            }
+            Err(problems) => record_failure(active, problems),
+        },
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) fn header_limit(decision: &Decision) -> Option<(LimitResult<'_>, Code
         let Applied::Limited(result) = status.applied else {
             continue;
         };
-        if status.code == Code::OverLimit && !result.is_quota {
+        if status.code == Code::OverLimit && !result.is_quota() {
             (chosen, is_over) = (Some((result, status.code)), true);
         } else if !is_over && chosen.is_none_or(|(least, _)| remaining(&result) < remaining(&least)) {
             chosen = Some((result, status.code));

@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
     use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response as wire;
-    use engine::{Algorithm, LimitId, LimitSpec, Period, Unit};
+    use engine::{Algorithm, LimitSpec, Period, Unit};
 
     fn any_code() -> impl Strategy<Value = Code> {
         prop_oneof![Just(Code::Ok), Just(Code::OverLimit)]
@@ -171,7 +171,7 @@ mod tests {
         (unit, 1..200_u32, 1..u32::MAX, name).prop_filter_map("a period", |(unit, count, requests, name)| {
             let period = Period::new(unit, count)?;
             let spec = LimitSpec { name, ..LimitSpec::new(Algorithm::FixedWindow, requests, period) };
-            Limit::new(LimitId(0), spec, "label").ok()
+            Limit::new(spec).ok()
         })
     }
 

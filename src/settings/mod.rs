@@ -203,13 +203,13 @@ fn reports_every_limit(response: &ResponseOptions) -> bool {
 }
 
 fn defaults_from_reader(reader: &mut Reader) -> Defaults {
-    let algorithms = Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm));
+    let algorithms = Algorithm::ALL.iter().map(|&algorithm| (algorithm.name(), algorithm));
     let chargings = [
         ("auto", None),
         (Charging::Postpaid.name(), Some(Charging::Postpaid)),
         (Charging::Prepaid.name(), Some(Charging::Prepaid)),
     ];
-    let policies = FailurePolicy::ALL.map(|policy| (policy.name(), policy));
+    let policies = FailurePolicy::ALL.iter().map(|&policy| (policy.name(), policy));
     let used_up_checks = [("over_limit", Verdict::Over), ("ok", Verdict::Fits)];
     Defaults {
         algorithm: reader.take("defaults.algorithm", "fixed_window", parsers::one_of(algorithms)),

@@ -100,8 +100,10 @@ pub(super) fn flag() -> Parser<bool> {
     })
 }
 
-pub(super) fn one_of<T: Copy + 'static, const N: usize>(values: [(&'static str, T); N]) -> Parser<T> {
-    let expected = format!("one of {}", values.map(|(name, _)| name).join(", "));
+pub(super) fn one_of<T: Copy + 'static>(values: impl IntoIterator<Item = (&'static str, T)>) -> Parser<T> {
+    let values: Vec<_> = values.into_iter().collect();
+    let names: Vec<_> = values.iter().map(|(name, _)| *name).collect();
+    let expected = format!("one of {}", names.join(", "));
     Parser::new(expected, move |text| {
         let (_, value) = values.iter().find(|(name, _)| *name == text)?;
         Some(*value)

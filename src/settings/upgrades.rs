@@ -25,9 +25,9 @@ pub(super) fn upgrades_from_reader(reader: &mut Reader) -> Vec<Upgrade> {
 fn upgrade(row: &mut Row<'_>) -> Upgrade {
     let [domain, path, limit_name] =
         ["domain", "path", "limit_name"].map(|name| row.text(name).map_or(Glob::Any, Glob::new));
-    let algorithms = Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm));
+    let algorithms = Algorithm::ALL.iter().map(|&algorithm| (algorithm.name(), algorithm));
     let chargings = [Charging::Prepaid, Charging::Postpaid].map(|charging| (charging.name(), charging));
-    let policies = FailurePolicy::ALL.map(|policy| (policy.name(), policy));
+    let policies = FailurePolicy::ALL.iter().map(|&policy| (policy.name(), policy));
     let upgrade = Upgrade {
         domain,
         path,

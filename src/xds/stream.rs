@@ -216,7 +216,7 @@ impl<S: ResourceSink> Session<S> {
     async fn apply(&mut self, type_url: String, resources: Vec<Any>) -> Verdict {
         let mut applier = self.applier.take().expect("one answer at a time");
         let work = move || {
-            let verdict = rules::on_own_thread(|| applier.apply(&type_url, resources));
+            let verdict = applier.apply(&type_url, resources);
             (applier, verdict)
         };
         match tokio::task::spawn_blocking(work).await {

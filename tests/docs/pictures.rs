@@ -1,8 +1,8 @@
 //! One picture per algorithm under the same traffic: which hits it admits, and how many units are in use.
 
 use engine::{
-    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Pacing, Period, Plan,
-    Refill, Request, RuleSet, RuleSpec, Unit, ValueHashing, Verdict,
+    Algorithm, Caller, Defaults, Descriptor, DomainSpec, Entry, Limit, LimitSpec, NodeSpec, Pacing, Period,
+    Plan, Refill, Request, RuleSet, RuleSpec, Unit, ValueHashing, Verdict,
 };
 use simulate::markup::Markup;
 use store::clock::ManualClock;
@@ -74,7 +74,7 @@ struct Hit {
 }
 
 fn plan(limit: LimitSpec) -> Plan {
-    let rule = RuleSpec { limits: vec![limit], ..RuleSpec::default() };
+    let rule = RuleSpec { limits: vec![Limit::new(limit).expect("a valid limit")], ..RuleSpec::default() };
     let node = NodeSpec { key: "user".to_owned(), rule: Some(rule), ..NodeSpec::default() };
     let domain = DomainSpec { domain: "docs".to_owned(), descriptors: vec![node], ..DomainSpec::default() };
     let rules = RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE)

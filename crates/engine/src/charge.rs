@@ -14,7 +14,9 @@ use super::request::Caller;
 pub enum Role {
     /// Denies the request.
     Enforce,
-    /// Denies nothing: a shadow rule, or a quota rule that cannot change the answer.
+    /// Denies nothing: it is counted and reported only (`shadow_mode`).
+    Shadow,
+    /// Denies nothing: a quota rule that cannot change the answer.
     NonBinding,
     /// Denies the request only if every quota group has a denial. Groups count from 0.
     Quota(u16),
@@ -282,7 +284,7 @@ impl Charges {
             match charge.role {
                 Role::Enforce if is_over(index) => return true,
                 Role::Quota(group) if is_over(index) => over_groups[usize::from(group)] = true,
-                Role::Enforce | Role::NonBinding | Role::Quota(_) => {}
+                Role::Enforce | Role::Shadow | Role::NonBinding | Role::Quota(_) => {}
             }
         }
         !over_groups.is_empty() && over_groups.iter().all(|&over| over)

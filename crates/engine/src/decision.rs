@@ -82,17 +82,23 @@ pub struct LimitResult<'d> {
     pub limit: &'d Limit,
     /// The cost of the charge.
     pub cost: Cost,
-    /// Whether the descriptor denies only together with all quota descriptors of the request.
-    pub is_quota: bool,
+    /// What a denial means for the request.
+    pub role: Role,
     /// The verdict and the report.
     pub outcome: &'d Outcome,
 }
 
 impl LimitResult<'_> {
-    /// Whether the limit belongs to a shadow rule.
+    /// Whether the limit is counted and reported, but denies nothing.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
-        self.rule.is_some_and(|rule| rule.shadow)
+        self.role == Role::Shadow
+    }
+
+    /// Whether the descriptor denies only together with all quota descriptors of the request.
+    #[must_use]
+    pub fn is_quota(&self) -> bool {
+        matches!(self.role, Role::Quota(_) | Role::NonBinding)
     }
 }
 
@@ -134,10 +140,9 @@ impl Decision {
 
     /// The result of a limit; `None` if its charge was skipped.
     fn result<'d>(&'d self, charged: ChargedLimit<'d>) -> Option<LimitResult<'d>> {
-        let ChargedLimit { rule, limit, cost, index, .. } = charged;
+        let ChargedLimit { rule, limit, cost, role, index, .. } = charged;
         let outcome = self.outcomes.by_charge[index].as_ref()?;
-        let is_quota = self.plan.quota_mode || rule.is_some_and(|rule| rule.quota);
-        Some(LimitResult { rule, limit, cost, is_quota, outcome })
+        Some(LimitResult { rule, limit, cost, role, outcome })
     }
 
     /// The hash that is shown in place of the value of an entry of the request, by the indexes of descriptor and entry;
@@ -181,7 +186,7 @@ impl Decision {
             let wait = match charge.role {
                 Role::Enforce => &mut enforced,
                 Role::Quota(group) => &mut groups[usize::from(group)],
-                Role::NonBinding => continue,
+                Role::Shadow | Role::NonBinding => continue,
             };
             // The same request again is charged to the counter as it is now, and its charges one after the other.
             if let Some(outcome) = &self.outcomes.by_charge[charges.last_on_counter(index)] {

@@ -56,6 +56,6 @@ pub use rule::{Rule, RuleId, StatPath};
 pub use rule_set::{Defaults, DomainRules, Node, RuleSet};
 pub use secret::{HashKey, ValueHashing};
 pub use shard::ShardBy;
-pub use spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
+pub use spec::{CompileError, DomainSpec, NodeSpec, RuleSpec, composite};
 pub use store::{NoConnection, PartialOutcomes, Reservation, Reset, Store, StoreError};
 pub use text::text_of_bytes;

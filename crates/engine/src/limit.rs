@@ -1,7 +1,8 @@
 //! One limit of a rule: how much, over what period, by which algorithm, and the options beside these.
 
-use std::fmt;
 use std::sync::Arc;
+
+use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
 use super::algorithm::{
     Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, MAX_LOG_LIMIT, Pacing, SlidingLog, SlidingWindow,
@@ -16,7 +17,21 @@ pub const LONGEST_REFILL_US: u64 = 10 * 365 * 86_400 * 1_000_000;
 pub struct LimitId(pub u32);
 
 /// An algorithm as rule files name it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    EnumString,
+    IntoStaticStr,
+    Display,
+    VariantArray,
+    VariantNames,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum Algorithm {
     /// Windows aligned to the epoch.
     #[default]
@@ -35,32 +50,12 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm, in the order of the documentation.
-    pub const ALL: [Self; 6] = [
-        Self::FixedWindow,
-        Self::SlidingWindow,
-        Self::SlidingLog,
-        Self::Gcra,
-        Self::TokenBucket,
-        Self::LeakyBucket,
-    ];
+    pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// The name in rule files and settings.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::FixedWindow => "fixed_window",
-            Self::SlidingWindow => "sliding_window",
-            Self::SlidingLog => "sliding_log",
-            Self::Gcra => "gcra",
-            Self::TokenBucket => "token_bucket",
-            Self::LeakyBucket => "leaky_bucket",
-        }
-    }
-
-    /// The algorithm of this name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+        self.into()
     }
 
     /// Whether the algorithm uses `burst`.
@@ -71,7 +66,8 @@ impl Algorithm {
 }
 
 /// When a hit is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Charging {
     /// When it fits: a denied hit changes nothing.
     Prepaid,
@@ -83,21 +79,15 @@ impl Charging {
     /// The name in rule files and settings.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Prepaid => "prepaid",
-            Self::Postpaid => "postpaid",
-        }
-    }
-
-    /// The charging of this name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::Prepaid, Self::Postpaid].into_iter().find(|charging| charging.name() == name)
+        self.into()
     }
 }
 
 /// What a limit answers when the store cannot decide.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray, VariantNames,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum FailurePolicy {
     /// Admit the hit.
     Allow,
@@ -112,23 +102,12 @@ pub enum FailurePolicy {
 
 impl FailurePolicy {
     /// Every policy.
-    pub const ALL: [Self; 4] = [Self::Allow, Self::Deny, Self::Local, Self::Error];
+    pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// The name in rule files and settings.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-            Self::Local => "local",
-            Self::Error => "error",
-        }
-    }
-
-    /// The policy of this name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|policy| policy.name() == name)
+        self.into()
     }
 
     /// The policy of a non-binding limit: a limit that denies nothing must not fail a call either.
@@ -139,7 +118,8 @@ impl FailurePolicy {
 }
 
 /// How tokens are added to a token bucket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Refill {
     /// Evenly, fractions included.
     #[default]
@@ -149,22 +129,10 @@ pub enum Refill {
 }
 
 impl Refill {
-    /// Every way to refill.
-    pub const ALL: [Self; 2] = [Self::Continuous, Self::Interval];
-
-    /// Its name in rule files: the value of `refill`.
+    /// The name in rule files: the value of `refill`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Continuous => "continuous",
-            Self::Interval => "interval",
-        }
-    }
-
-    /// The refill of this name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|refill| refill.name() == name)
+        self.into()
     }
 }
 
@@ -234,12 +202,14 @@ pub enum Quantity {
 /// A checked limit with its kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Its position in the rule set; all overrides share the position after the last limit.
+    /// Its position in the rule set. All overrides share the position after the last limit.
     pub id: LimitId,
     /// As the rule file or the request describes it, defaults filled in.
     pub spec: LimitSpec,
     /// The kernel, computed from `spec`.
     pub quantity: Quantity,
+    /// Whether it is counted and reported, but denies nothing: its rule is in shadow mode.
+    pub shadow: bool,
     /// `rate_limit.name` if there is one, else the rule's path: the `rule` label of metrics and of answers.
     pub label: Arc<str>,
     /// The kernel and its parameters as text; empty if unlimited. Part of the counter's key, so that limits with
@@ -248,18 +218,25 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Checks `spec` and computes the kernel.
+    /// Checks `spec` and computes the kernel. [`RuleSet::compile`](super::RuleSet::compile) gives the limit its place in
+    /// a rule set; until then its id is 0, and without a name it has no label.
     ///
     /// # Errors
     /// [`LimitError`] where the numbers leave the range in which decisions are exact.
-    pub fn new(id: LimitId, spec: LimitSpec, path: &str) -> Result<Self, LimitError> {
+    pub fn new(spec: LimitSpec) -> Result<Self, LimitError> {
         let quantity = if spec.unlimited { Quantity::Unlimited } else { Quantity::Limited(kernel(&spec)?) };
         let fingerprint = match quantity {
             Quantity::Unlimited => String::new(),
             Quantity::Limited(kernel) => kernel.to_string(),
         };
-        let label = spec.name.as_deref().unwrap_or(path).into();
-        Ok(Self { id, spec, quantity, label, fingerprint: fingerprint.into() })
+        let label = spec.name.as_deref().unwrap_or_default().into();
+        Ok(Self { id: LimitId(0), spec, quantity, shadow: false, label, fingerprint: fingerprint.into() })
+    }
+
+    /// The limit with its place in a rule set: `path` is the path of its rule.
+    pub(super) fn placed(self, id: LimitId, path: &str) -> Self {
+        let label = if self.spec.name.is_some() { self.label } else { path.into() };
+        Self { id, label, ..self }
     }
 }
 
@@ -335,10 +312,4 @@ fn bucket_kernel(spec: &LimitSpec) -> Result<Kernel, LimitError> {
         Refill::Interval => Kernel::IntervalBucket(IntervalBucket::new(burst, limit, spec.period.us())),
         Refill::Continuous => Kernel::Gcra(Gcra::new(limit, spec.period.us(), burst, spec.pacing)),
     })
-}
-
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }

@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use strum::{EnumString, IntoStaticStr, VariantArray, VariantNames};
+
 /// The longest window, interval or period: 366 days, below 2^45 us.
 pub const MAX_PERIOD_US: u64 = 366 * 86_400 * 1_000_000;
 
 /// A unit of time as in `envoyproxy/ratelimit`: a month has 30 days, a year 365.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray, VariantNames)]
+#[strum(serialize_all = "snake_case", ascii_case_insensitive)]
 pub enum Unit {
     /// 1 s
     Second,
@@ -26,8 +29,7 @@ pub enum Unit {
 
 impl Unit {
     /// Every unit, shortest first.
-    pub const ALL: [Self; 7] =
-        [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
+    pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
     /// Length in seconds.
     #[must_use]
@@ -43,24 +45,10 @@ impl Unit {
         }
     }
 
-    /// The name in rule files, lower case.
+    /// The name in rule files, lower case. A file may write it in any case.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Second => "second",
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-            Self::Year => "year",
-        }
-    }
-
-    /// The unit of this name, in any case.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
+        self.into()
     }
 }
 

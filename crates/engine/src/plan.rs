@@ -41,8 +41,6 @@ pub struct Plan {
     pub(super) descriptors: SmallVec<[Planned; 2]>,
     /// What is shown in place of the request's secret values.
     pub(super) hidden: HiddenValues,
-    /// Whether all descriptors are quota descriptors ([`Defaults::quota_mode`]).
-    pub(super) quota_mode: bool,
 }
 
 /// The limits of one descriptor.
@@ -70,6 +68,8 @@ pub struct ChargedLimit<'p> {
     pub limit: &'p Limit,
     /// The cost of the charge.
     pub cost: Cost,
+    /// What a denial means for the request.
+    pub role: Role,
     /// The path with values of the request under which its hits are counted; `None` if it is the path of the rule.
     pub stat_path: Option<&'p str>,
     /// The index of the charge.
@@ -96,10 +96,6 @@ impl Match<'_> {
     fn is_quota(&self) -> bool {
         self.rule.is_some_and(|rule| rule.quota)
     }
-
-    fn is_shadow(&self) -> bool {
-        self.rule.is_some_and(|rule| rule.shadow)
-    }
 }
 
 impl RuleSet {
@@ -121,24 +117,28 @@ impl RuleSet {
             .flat_map(|limit| &limit.spec.replaces)
             .map(String::as_str)
             .collect();
-        // A request is denied by its quota descriptors only if all of them are over. A shadow rule is never over, nor
-        // is a descriptor without a limit, which is a quota descriptor in quota mode. With one of these the quota
-        // descriptors deny nothing.
+        // A request is denied by its quota descriptors only if all of them are over. A descriptor whose limits are all
+        // shadow limits is never over. Neither is a descriptor without a limit, which is a quota descriptor in quota
+        // mode. With one of these the quota descriptors deny nothing.
         let is_quota = |matched: &Match<'_>| quota_mode || matched.is_quota();
-        let is_never_over = |matched: &Match<'_>| match matched.limits() {
-            limits if limits.iter().any(|limit| is_counted(limit, &replaced)) => matched.is_shadow(),
-            limits => quota_mode && !limits.iter().any(|limit| limit.quantity == Quantity::Unlimited),
+        let is_never_over = |matched: &Match<'_>| {
+            let mut counted = matched.limits().iter().filter(|limit| is_counted(limit, &replaced)).peekable();
+            match counted.peek() {
+                Some(_) => counted.all(|limit| limit.shadow),
+                None => {
+                    let is_unlimited = |limit: &Arc<Limit>| limit.quantity == Quantity::Unlimited;
+                    quota_mode && !matched.limits().iter().any(is_unlimited)
+                }
+            }
         };
         let quota_can_deny = !matches.iter().any(|matched| is_quota(matched) && is_never_over(matched));
-        let mut plan =
-            Plan { quota_mode, hidden: self.hidden_values(Some(domain), request), ..Plan::default() };
+        let mut plan = Plan { hidden: self.hidden_values(Some(domain), request), ..Plan::default() };
         plan.charges.set_caller(request.caller);
         for (index, (descriptor, matched)) in request.descriptors.iter().zip(&matches).enumerate() {
-            let role = match (matched.is_shadow(), is_quota(matched)) {
-                (true, _) => Role::NonBinding,
-                (false, true) if quota_can_deny => Role::Quota(plan.charges.quota_groups()),
-                (false, true) => Role::NonBinding,
-                (false, false) => Role::Enforce,
+            let role = match is_quota(matched) {
+                true if quota_can_deny => Role::Quota(plan.charges.quota_groups()),
+                true => Role::NonBinding,
+                false => Role::Enforce,
             };
             let context = DescriptorContext {
                 domain,
@@ -181,7 +181,7 @@ impl RuleSet {
             return Ok(None);
         };
         let spec = override_spec(limit_override, self.defaults());
-        let mut limit = Limit::new(self.override_id(), spec, "override")?;
+        let mut limit = Limit::new(spec)?.placed(self.override_id(), "override");
         limit.fingerprint = format!("o:{}", limit.fingerprint).into();
         Ok(Some(Arc::new(limit)))
     }
@@ -212,6 +212,7 @@ struct DescriptorContext<'a> {
     index: usize,
     entries: &'a [Entry],
     cost: Cost,
+    /// The role of the charges to limits that are not shadow limits.
     role: Role,
     used_up_check: Verdict,
 }
@@ -255,12 +256,9 @@ impl Plan {
             }
             Planned::Nothing | Planned::Unlimited(_) => (None, &[][..], None),
         };
-        limits.iter().map(move |(limit, index)| ChargedLimit {
-            rule,
-            limit,
-            cost: self.charges.charge(*index).cost,
-            stat_path,
-            index: *index,
+        limits.iter().map(move |(limit, index)| {
+            let Charge { cost, role, .. } = *self.charges.charge(*index);
+            ChargedLimit { rule, limit, cost, role, stat_path, index: *index }
         })
     }
 
@@ -299,7 +297,7 @@ impl Plan {
                 kernel,
                 cost: cost_against((&kernel, limit.spec.charging), context.cost, context.used_up_check),
                 charging: limit.spec.charging,
-                role: context.role,
+                role: if limit.shadow { Role::Shadow } else { context.role },
                 on_store_failure: limit.spec.on_store_failure,
             };
             let write_key = |text: &mut String| write_key(text, matched, context, limit, hidden);

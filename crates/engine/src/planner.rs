@@ -179,6 +179,8 @@ mod tests {
     };
 
     fn node(key: &str, limits: Vec<LimitSpec>, descriptors: Vec<NodeSpec>) -> NodeSpec {
+        let limits: Vec<_> =
+            limits.into_iter().map(|limit| crate::Limit::new(limit).expect("a valid limit")).collect();
         let rule = (!limits.is_empty()).then(|| RuleSpec { limits, ..RuleSpec::default() });
         NodeSpec { key: key.to_owned(), rule, descriptors, ..NodeSpec::default() }
     }

@@ -198,7 +198,7 @@ impl RuleSet {
             };
             let here = Parent { path: &path, values, ..*parent };
             if let Some(rule) = &spec.rule {
-                child.rule = Some(self.add_rule(rule, &here)?);
+                child.rule = Some(self.add_rule(rule, &here));
             }
             self.add_level(&mut child, &spec.descriptors, &here)?;
             wildcards.extend(Pattern::new(&composite));
@@ -210,12 +210,11 @@ impl RuleSet {
         Ok(())
     }
 
-    fn add_rule(&mut self, spec: &RuleSpec, here: &Parent<'_>) -> Result<Arc<Rule>, CompileError> {
+    fn add_rule(&mut self, spec: &RuleSpec, here: &Parent<'_>) -> Arc<Rule> {
         let mut limits = Vec::with_capacity(spec.limits.len());
         for limit in &spec.limits {
-            let limit = Limit::new(self.next_limit_id(), limit.clone(), here.path)
-                .map_err(|cause| CompileError::Limit { path: here.path.to_owned(), cause })?;
-            let limit = Arc::new(limit);
+            let limit = limit.clone().placed(self.next_limit_id(), here.path);
+            let limit = Arc::new(Limit { shadow: spec.shadow, ..limit });
             self.limits.push(Arc::clone(&limit));
             limits.push(limit);
         }
@@ -232,7 +231,7 @@ impl RuleSet {
             metadata: spec.metadata.clone(),
         });
         self.rules.push(Arc::clone(&rule));
-        Ok(rule)
+        rule
     }
 
     /// The tree of a domain, if the domain has rules.

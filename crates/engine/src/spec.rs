@@ -1,6 +1,6 @@
 //! Rules as their source describes them, before they are compiled.
 
-use super::limit::{LimitError, LimitSpec};
+use super::limit::Limit;
 use super::metadata::Metadata;
 use super::shard::ShardBy;
 
@@ -38,7 +38,7 @@ pub struct NodeSpec {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleSpec {
     /// Not empty. All of them apply.
-    pub limits: Vec<LimitSpec>,
+    pub limits: Vec<Limit>,
     /// See [`Rule::shadow`](super::Rule::shadow).
     pub shadow: bool,
     /// See [`Rule::quota`](super::Rule::quota).
@@ -57,12 +57,18 @@ impl NodeSpec {
         !self.share_threshold && (self.value.is_empty() || self.composite().contains('*'))
     }
 
-    /// The node's name within its level: `key_value`, or the key alone. As in `envoyproxy/ratelimit`, key `a` with
-    /// value `b_c` and key `a_b` with value `c` are the same node.
+    /// The node's name within its level: [`composite`].
     #[must_use]
     pub fn composite(&self) -> String {
-        if self.value.is_empty() { self.key.clone() } else { format!("{}_{}", self.key, self.value) }
+        composite(&self.key, &self.value)
     }
+}
+
+/// The name of a node within its level: `key_value`, or the key alone. As in `envoyproxy/ratelimit`, key `a` with value
+/// `b_c` and key `a_b` with value `c` are the same node.
+#[must_use]
+pub fn composite(key: &str, value: &str) -> String {
+    if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") }
 }
 
 /// Why specs cannot be compiled.
@@ -77,12 +83,4 @@ pub enum CompileError {
     /// Values are secret, but there is no [`HashKey`](super::HashKey).
     #[error("secret values need a key for their hashes")]
     NoHashKey,
-    /// A limit is not valid.
-    #[error("{path}: {cause}")]
-    Limit {
-        /// The rule's path.
-        path: String,
-        /// Why the limit is not valid.
-        cause: LimitError,
-    },
 }

@@ -1,8 +1,6 @@
 //! Values of rules that are credentials or look like ones. A value of a rule file is public unless the rule says
 //! `secret: true`: it is in metrics, on the admin pages and in counter keys.
 
-use engine::NodeSpec;
-
 /// Keys whose values are credentials, without case, `-` and `_`.
 const SECRET_KEYS: [&str; 12] = [
     "apikey",
@@ -45,8 +43,8 @@ pub fn is_like_credential(key: &str, value: &str) -> bool {
 }
 
 /// The name of a node with a secret value, for messages.
-pub(super) fn without_value(spec: &NodeSpec) -> String {
-    format!("{}_(secret)", spec.key)
+pub(super) fn without_value(key: &str) -> String {
+    format!("{key}_(secret)")
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The table of all keys of rule files. The reader checks files against it, for unknown keys, misplaced keys and wrong
 //! types. The JSON Schema is generated from it.
 
-use engine::{Algorithm, Charging, FailurePolicy, Pacing, Refill, ShardBy, Unit};
+use engine::{Algorithm, Charging, FailurePolicy, Pacing, Refill, ShardBy};
+use strum::VariantNames as _;
 
 /// A kind of map in a rule file, with keys of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub(super) enum ValueType {
     /// A boolean.
     Flag,
     /// One of these names.
-    Choice(fn() -> Vec<&'static str>),
+    Choice(&'static [&'static str]),
     /// A list of maps.
     List(Section),
     /// A map.
@@ -84,34 +85,6 @@ impl Key {
     }
 }
 
-fn algorithms() -> Vec<&'static str> {
-    Algorithm::ALL.map(Algorithm::name).to_vec()
-}
-
-fn chargings() -> Vec<&'static str> {
-    [Charging::Prepaid, Charging::Postpaid].map(Charging::name).to_vec()
-}
-
-fn policies() -> Vec<&'static str> {
-    FailurePolicy::ALL.map(FailurePolicy::name).to_vec()
-}
-
-fn shard_bys() -> Vec<&'static str> {
-    ShardBy::ALL.map(ShardBy::name).to_vec()
-}
-
-fn refills() -> Vec<&'static str> {
-    Refill::ALL.map(Refill::name).to_vec()
-}
-
-fn modes() -> Vec<&'static str> {
-    Pacing::ALL.map(Pacing::name).to_vec()
-}
-
-pub(super) fn units() -> Vec<&'static str> {
-    Unit::ALL.map(Unit::name).to_vec()
-}
-
 const fn key(section: Section, name: &'static str, value_type: ValueType, doc: &'static str) -> Key {
     Key { section, name, value_type, doc }
 }
@@ -127,7 +100,7 @@ pub(super) const KEYS: &[Key] = &[
     key(
         Section::File,
         "shard_by",
-        ValueType::Choice(shard_bys),
+        ValueType::Choice(ShardBy::VARIANTS),
         "The default of shard_by for the rules of this domain, and for limits that come with requests.",
     ),
     key(
@@ -195,7 +168,7 @@ pub(super) const KEYS: &[Key] = &[
     key(
         Section::Descriptor,
         "shard_by",
-        ValueType::Choice(shard_bys),
+        ValueType::Choice(ShardBy::VARIANTS),
         "The part of a descriptor that selects the slot of its counters in a Redis Cluster. first_entry: domain and first entry (default). domain: the domain alone, so that one node has all its counters. descriptor: all entries. Counters of one slot are decided in one step. A change starts fresh counters.",
     ),
     key(
@@ -221,7 +194,7 @@ pub(super) const KEYS: &[Key] = &[
     key(
         Section::RateLimit,
         "algorithm",
-        ValueType::Choice(algorithms),
+        ValueType::Choice(Algorithm::VARIANTS),
         "How to count. A limit that names an algorithm is prepaid unless charging says otherwise. A limit without an algorithm has the default of the settings: fixed_window and postpaid, unless changed.",
     ),
     key(
@@ -233,25 +206,25 @@ pub(super) const KEYS: &[Key] = &[
     key(
         Section::RateLimit,
         "refill",
-        ValueType::Choice(refills),
+        ValueType::Choice(Refill::VARIANTS),
         "token_bucket only. continuous: tokens flow in evenly (default). interval: requests_per_unit tokens arrive at the end of every period, up to burst.",
     ),
     key(
         Section::RateLimit,
         "mode",
-        ValueType::Choice(modes),
+        ValueType::Choice(Pacing::VARIANTS),
         "leaky_bucket only. meter: a hit fits or it does not (default). queue: a hit that fits is admitted with the delay to wait.",
     ),
     key(
         Section::RateLimit,
         "charging",
-        ValueType::Choice(chargings),
+        ValueType::Choice(Charging::VARIANTS),
         "prepaid: a hit that is denied is not counted. postpaid: every hit is counted, for costs known only afterwards.",
     ),
     key(
         Section::RateLimit,
         "on_store_failure",
-        ValueType::Choice(policies),
+        ValueType::Choice(FailurePolicy::VARIANTS),
         "What to answer when the store does not: allow, deny, decide from local memory, or fail the call.",
     ),
     key(

@@ -14,7 +14,6 @@ mod likeness;
 mod lint;
 mod load;
 mod nested_pieces;
-mod own_thread;
 mod problem;
 mod read;
 mod reload;
@@ -29,9 +28,8 @@ pub use credentials::is_like_credential;
 pub use load::{
     AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,
 };
-pub use own_thread::on_own_thread;
 pub use problem::{Problem, Problems, escaped};
-pub use reload::{Change, Reloader, watch};
+pub use reload::{CHECK_EVERY, Change, Reloader, watch};
 pub use resource::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 pub use show::{Description, describe, rlconfig, schema};
 pub use source::DirectoryOptions;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use engine::{NodeSpec, Pattern};
+use engine::Pattern;
 
 use super::credentials::{is_like_credential, without_value};
 use super::nested_pieces::{MAX_NESTED_PIECES, too_deep};
@@ -35,8 +35,8 @@ pub(super) fn check_domain(domain: &DomainDraft, problems: &mut ProblemCollector
 
 fn collect_secret_keys<'n>(nodes: &'n [NodeDraft], keys: &mut HashSet<&'n str>) {
     for node in nodes {
-        if node.spec.secret {
-            keys.insert(node.spec.key.as_str());
+        if node.secret {
+            keys.insert(node.key.as_str());
         }
         collect_secret_keys(&node.nodes, keys);
     }
@@ -58,9 +58,9 @@ impl LevelCheck<'_, '_> {
         let mut firsts: HashMap<String, &Location> = HashMap::new();
         let wildcards = Wildcards::of_level(nodes);
         for (index, node) in nodes.iter().enumerate() {
-            let composite = node.spec.composite();
+            let composite = node.composite();
             self.add_path(path.len() + composite.len(), &node.location)?;
-            let path = format!("{path}.{}", self.shown_composite(&node.spec));
+            let path = format!("{path}.{}", self.shown_composite(node));
             if let Some(first) = firsts.get(&composite) {
                 let reason = format!("duplicate descriptor composite key '{path}', first on {first}");
                 self.problems.push(Problem::error(node.location.clone(), reason));
@@ -71,11 +71,11 @@ impl LevelCheck<'_, '_> {
                 let reason = "this descriptor does nothing: it has no value, no limit and no descriptors";
                 self.problems.push(Problem::warning(node.location.clone(), reason));
             }
-            let NodeSpec { key, value, .. } = &node.spec;
+            let NodeDraft { key, value, .. } = node;
             if is_like_credential(key, value) && !self.secret_keys.contains(key.as_str()) {
                 self.problems.push(Problem::warning(node.location.clone(), CREDENTIAL_REASON));
             }
-            if let Some(problem) = same_label(&node.limits) {
+            if let Some(problem) = same_label(&node.rule.limits) {
                 self.problems.push(problem);
             }
             firsts.entry(composite).or_insert(&node.location);
@@ -85,16 +85,15 @@ impl LevelCheck<'_, '_> {
         Ok(())
     }
 
-    fn shown_composite(&self, spec: &NodeSpec) -> String {
-        let is_value = !spec.value.is_empty() && !spec.value.contains('*');
-        let is_secret = is_value && self.secret_keys.contains(spec.key.as_str());
-        if is_secret { without_value(spec) } else { spec.composite() }
+    fn shown_composite(&self, node: &NodeDraft) -> String {
+        let is_value = !node.value.is_empty() && !node.value.contains('*');
+        let is_secret = is_value && self.secret_keys.contains(node.key.as_str());
+        if is_secret { without_value(&node.key) } else { node.composite() }
     }
 
     fn check_pieces(&mut self, nodes: &[NodeDraft]) {
         let patterns = nodes.iter().enumerate();
-        let patterns =
-            patterns.filter_map(|(index, node)| Some((index, Pattern::new(&node.spec.composite())?)));
+        let patterns = patterns.filter_map(|(index, node)| Some((index, Pattern::new(&node.composite())?)));
         let patterns: Vec<_> = patterns.collect();
         if let Some(index) = too_deep(patterns.iter().map(|(index, pattern)| (*index, pattern))) {
             let reason = format!(
@@ -122,13 +121,15 @@ impl LevelCheck<'_, '_> {
 /// Whether the node can be removed without effect. A node with a value, or with a star in its key, exempts the entries
 /// that it matches; a secret node says that the values of its key are secret.
 fn has_no_effect(node: &NodeDraft, composite: &str) -> bool {
-    let is_empty = node.spec.value.is_empty() && !node.names_limits && node.nodes.is_empty();
-    is_empty && !node.spec.secret && !composite.contains('*') && !node.has_errors
+    let is_empty = node.value.is_empty() && !node.names_limits && node.nodes.is_empty();
+    is_empty && !node.secret && !composite.contains('*') && !node.has_errors
 }
 
 /// Limits without a name are labelled with the path of their rule, so two of them in one rule have the same label.
 fn same_label(limits: &[LimitDraft]) -> Option<Problem> {
-    let mut unnamed = limits.iter().filter(|limit| limit.spec.name.is_none() && !limit.spec.unlimited);
+    let unnamed = limits.iter().map(|draft| (draft, &draft.limit.spec));
+    let mut unnamed =
+        unnamed.filter(|(_, spec)| spec.name.is_none() && !spec.unlimited).map(|(draft, _)| draft);
     let (first, second) = (unnamed.next()?, unnamed.next()?);
     let reason = format!(
         "this limit and the one on {} have no name, so they share one metric; give each a name",
@@ -150,7 +151,7 @@ struct Wildcard<'n> {
 impl<'n> Wildcards<'n> {
     fn of_level(nodes: &'n [NodeDraft]) -> Self {
         let wildcards = nodes.iter().enumerate().filter_map(|(index, node)| {
-            let pattern = Pattern::new(&node.spec.composite())?;
+            let pattern = Pattern::new(&node.composite())?;
             Some(Wildcard { index, pattern, location: &node.location })
         });
         Self(wildcards.take(MAX_WILDCARDS_COMPARED).collect())
@@ -161,8 +162,8 @@ impl<'n> Wildcards<'n> {
     fn unreachable_reason(&self, index: usize, node: &NodeDraft, composite: &str) -> Option<String> {
         let (all_texts, before) = if composite.contains('*') {
             (composite.replace('*', ANY_TEXT), index)
-        } else if node.spec.value.is_empty() {
-            (format!("{}_{ANY_TEXT}", node.spec.key), usize::MAX)
+        } else if node.value.is_empty() {
+            (format!("{}_{ANY_TEXT}", node.key), usize::MAX)
         } else {
             return None;
         };
@@ -184,7 +185,7 @@ fn check_names(domain: &DomainDraft, problems: &mut ProblemCollector) {
     collect_limits(&domain.nodes, &mut limits);
     let mut firsts: HashMap<&str, &Location> = HashMap::new();
     for limit in &limits {
-        let Some(name) = limit.spec.name.as_deref() else {
+        let Some(name) = limit.limit.spec.name.as_deref() else {
             continue;
         };
         if let Some(first) = firsts.get(name) {
@@ -196,7 +197,7 @@ fn check_names(domain: &DomainDraft, problems: &mut ProblemCollector) {
         firsts.entry(name).or_insert(&limit.location);
     }
     for limit in &limits {
-        for name in limit.spec.replaces.iter().filter(|name| !firsts.contains_key(name.as_str())) {
+        for name in limit.limit.spec.replaces.iter().filter(|name| !firsts.contains_key(name.as_str())) {
             let reason = format!("replaces '{name}', but no limit of domain '{}' has that name", domain.name);
             problems.push(Problem::warning(limit.location.clone(), reason));
         }
@@ -205,7 +206,7 @@ fn check_names(domain: &DomainDraft, problems: &mut ProblemCollector) {
 
 fn collect_limits<'n>(nodes: &'n [NodeDraft], limits: &mut Vec<&'n LimitDraft>) {
     for node in nodes {
-        limits.extend(&node.limits);
+        limits.extend(&node.rule.limits);
         collect_limits(&node.nodes, limits);
     }
 }

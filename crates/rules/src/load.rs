@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::io::Read;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 
 use engine::{Defaults, DomainSpec, LimitId, RuleSet, ValueHashing};
 
 use super::encoding::{NotText, decode};
 use super::likeness::looks_like_rules;
 use super::lint;
-use super::own_thread::on_own_thread;
 use super::problem::{Location, Problem, ProblemCollector, Problems};
 use super::read::{DomainDraft, ReadContext, read_document, read_resource};
 use super::resource::RuleResource;
@@ -135,10 +136,26 @@ pub(super) fn compile(
     options: &LoadOptions,
     in_force: &[Arc<str>],
 ) -> Result<LoadedRules, Problems> {
-    // Apart from the rules, which stay: the trees of the files need many times their memory.
     let checked =
         on_own_thread(|| check_drafts(read_files(sources, options, in_force), options, Warnings::Kept))?;
     compile_checked(checked, options)
+}
+
+/// Runs `work`, which needs many times the memory of the rules, on a thread that ends with it, and waits for it.
+///
+/// The allocator has a heap for each thread. A page that holds both rules and the YAML trees of their files stays in use
+/// after the trees were freed, and memory that another thread frees stays in the heap of its thread until that thread
+/// allocates again. The heap of a thread that has ended gives its free pages back.
+fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let mut work = Some(work);
+    let mut run = || work.take().map(|work| work());
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("rules".to_owned()).spawn_scoped(scope, &mut run);
+        thread.ok().and_then(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
+    // The system has no thread left.
+    .or_else(run)
+    .expect("the work is done here if it was not done there")
 }
 
 fn compile_checked(checked: CheckedDrafts, options: &LoadOptions) -> Result<LoadedRules, Problems> {
@@ -303,4 +320,27 @@ fn join_domains(drafts: Vec<DomainDraft>, merge: bool, problems: &mut ProblemCol
         }
     }
     domains
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_on_its_own_thread_is_done_once_and_its_result_comes_back() {
+        let caller = thread::current().id();
+        let mut runs = 0;
+        let worker = on_own_thread(|| {
+            runs += 1;
+            thread::current().id()
+        });
+        assert_ne!(worker, caller);
+        assert_eq!(runs, 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "the work failed")]
+    fn a_panic_comes_back() {
+        on_own_thread(|| panic!("the work failed"));
+    }
 }

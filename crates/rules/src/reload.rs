@@ -2,7 +2,7 @@
 //!
 //! [`watch`] polls the state of the files four times a second. Notifications (inotify) would be faster on a local disk,
 //! but they behave differently for renames, swapped links, overlays and network file systems. Names, inodes and times
-//! show a change on all of them.
+//! show a change on all of them. A poll that finds no change starts no thread.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -12,11 +12,10 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::load::{LoadOptions, LoadedRules, compile};
-use super::own_thread::on_own_thread;
 use super::problem::Problems;
 use super::source::{Source, SourceFiles, SourceState};
 
-/// The polling interval of [`watch`]. A change is in force after at most two intervals and the time to load it.
+/// The polling interval of a service. A change is in force after at most two intervals and the time to load it.
 pub const CHECK_EVERY: Duration = Duration::from_millis(250);
 
 /// Files that keep changing for this long are reported once. They are still not loaded: half of a rule file is valid
@@ -29,14 +28,11 @@ pub enum Change {
     /// The files are those loaded last.
     Unchanged,
     /// The files changed since the last check, so a writer may not have finished. They are loaded by the first check
-    /// that finds no further change, however long that takes.
-    Unsettled,
-    /// As [`Change::Unsettled`], for five seconds without a pause. Returned once, until the files settle.
-    StillChanging,
-    /// The files changed and are valid.
-    Loaded(Box<LoadedRules>),
-    /// The files changed and have errors. Returned once for each state of the files.
-    Failed(Problems),
+    /// that finds no further change, however long that takes. `is_overdue` is true once: when the files have kept
+    /// changing for five seconds.
+    Unsettled { is_overdue: bool },
+    /// The files changed and were loaded. A state of the files is loaded once, also if it has errors.
+    Loaded(Box<Result<LoadedRules, Problems>>),
 }
 
 /// A series of checks of which each found a change.
@@ -51,8 +47,6 @@ struct Unsettled {
 pub struct Reloader {
     source: Source,
     options: LoadOptions,
-    /// The polling interval of [`watch`].
-    pub check_every: Duration,
     /// The state at the last check.
     last_state: SourceState,
     /// `None` if the last check found no change.
@@ -76,16 +70,8 @@ impl Reloader {
         let loaded_files = source.read_files();
         let loaded = compile(&loaded_files, &options, &[]);
         let in_force = loaded.as_ref().map(|loaded| loaded.names.clone()).unwrap_or_default();
-        let reloader = Self {
-            source,
-            options,
-            check_every: CHECK_EVERY,
-            last_state,
-            unsettled: None,
-            loaded_state: None,
-            loaded_files,
-            in_force,
-        };
+        let reloader =
+            Self { source, options, last_state, unsettled: None, loaded_state: None, loaded_files, in_force };
         (reloader, loaded)
     }
 
@@ -113,37 +99,34 @@ impl Reloader {
         if is_same {
             return Change::Unchanged;
         }
-        match compile(&self.loaded_files, &self.options, &self.in_force) {
-            Ok(loaded) => {
-                self.in_force.clone_from(&loaded.names);
-                Change::Loaded(Box::new(loaded))
-            }
-            Err(problems) => Change::Failed(problems),
+        let loaded = compile(&self.loaded_files, &self.options, &self.in_force);
+        if let Ok(loaded) = &loaded {
+            self.in_force.clone_from(&loaded.names);
         }
+        Change::Loaded(Box::new(loaded))
     }
 
     fn wait_for_writer(&mut self, state: SourceState, now: Instant) -> Change {
         self.last_state = state;
         let unsettled = self.unsettled.get_or_insert(Unsettled { since: now, is_reported: false });
-        if unsettled.is_reported || now.duration_since(unsettled.since) < REPORT_AFTER {
-            return Change::Unsettled;
-        }
-        unsettled.is_reported = true;
-        Change::StillChanging
+        let is_overdue = !unsettled.is_reported && now.duration_since(unsettled.since) >= REPORT_AFTER;
+        unsettled.is_reported |= is_overdue;
+        Change::Unsettled { is_overdue }
     }
 }
 
-/// Checks the files every [`Reloader::check_every`] until `shutdown`, and calls `on_check` with the result of each
-/// check. Both run on a thread of their own: thousands of rules take long to load and to put in force.
+/// Checks the files every `interval` until `shutdown`, and calls `on_check` with the result of each check. Both may
+/// block: thousands of rules take long to load and to put in force.
 ///
 /// # Panics
 /// If loading or `on_check` panics.
 pub async fn watch(
     mut reloader: Reloader,
+    interval: Duration,
     mut on_check: impl FnMut(Change) + Send + 'static,
     shutdown: impl Future<Output = ()>,
 ) {
-    let mut ticks = tokio::time::interval(reloader.check_every.max(Duration::from_millis(1)));
+    let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     tokio::pin!(shutdown);
     loop {
@@ -152,7 +135,7 @@ pub async fn watch(
             now = ticks.tick() => now,
         };
         let check = move || {
-            on_own_thread(|| on_check(reloader.check_files(now)));
+            on_check(reloader.check_files(now));
             (reloader, on_check)
         };
         (reloader, on_check) = match tokio::task::spawn_blocking(check).await {

@@ -103,7 +103,7 @@ struct Table<'t> {
 impl Table<'_> {
     fn apply_level(&mut self, nodes: &mut [NodeDraft], domain: &str, above: &str) {
         for node in nodes {
-            let composite = node.spec.composite();
+            let composite = node.composite();
             let path = if above.is_empty() { composite } else { format!("{above}.{composite}") };
             self.apply_node(node, domain, &path);
             self.apply_level(&mut node.nodes, domain, &path);
@@ -112,22 +112,22 @@ impl Table<'_> {
 
     fn apply_node(&mut self, node: &mut NodeDraft, domain: &str, path: &str) {
         let mut shadow_mode = None;
-        for index in 0..node.limits.len() {
+        for index in 0..node.rule.limits.len() {
             let limit = LimitId(self.next);
             self.next += 1;
-            let draft = &node.limits[index];
-            let name = draft.spec.name.as_deref().unwrap_or_default();
+            let draft = &node.rule.limits[index];
+            let name = draft.limit.spec.name.as_deref().unwrap_or_default();
             let fits = |row: &Upgrade| {
                 row.domain.matches(domain) && row.path.matches(path) && row.limit_name.matches(name)
             };
-            let Some(row) = self.rows.iter().position(fits).filter(|_| !draft.spec.unlimited) else {
+            let Some(row) = self.rows.iter().position(fits).filter(|_| !draft.limit.spec.unlimited) else {
                 continue;
             };
             let upgrade = &self.rows[row];
-            match upgrade.upgraded(draft, &node.limits, index, self.defaults) {
-                Ok(spec) => {
-                    let fields = upgrade.sources(draft.written, &spec);
-                    node.limits[index].spec = spec;
+            match upgrade.upgraded(&node.rule.limits, index, self.defaults) {
+                Ok(changed) => {
+                    let fields = upgrade.sources(draft.written, &changed.spec);
+                    node.rule.limits[index].limit = changed;
                     shadow_mode = shadow_mode.or(upgrade.shadow_mode);
                     self.upgraded.push(UpgradedLimit { limit, row, fields });
                 }
@@ -156,27 +156,17 @@ enum Unfit {
 
 impl Upgrade {
     /// The limit `index` of `limits` with the fields of this row.
-    fn upgraded(
-        &self,
-        draft: &LimitDraft,
-        limits: &[LimitDraft],
-        index: usize,
-        defaults: Defaults,
-    ) -> Result<LimitSpec, Unfit> {
-        let spec = self.changed(draft, defaults)?;
-        let changed = Limit::new(LimitId(0), spec, "")?;
-        let others = limits.iter().enumerate().filter(|(other, _)| *other != index);
-        for (_, other) in others {
-            let other = Limit::new(LimitId(0), other.spec.clone(), "")?;
-            if other.fingerprint == changed.fingerprint {
-                return Err(Unfit::SameCounter);
-            }
+    fn upgraded(&self, limits: &[LimitDraft], index: usize, defaults: Defaults) -> Result<Limit, Unfit> {
+        let changed = Limit::new(self.changed(&limits[index], defaults)?)?;
+        let mut others = limits.iter().enumerate().filter(|(other, _)| *other != index);
+        if others.any(|(_, other)| other.limit.fingerprint == changed.fingerprint) {
+            return Err(Unfit::SameCounter);
         }
-        Ok(changed.spec)
+        Ok(changed)
     }
 
     fn changed(&self, draft: &LimitDraft, defaults: Defaults) -> Result<LimitSpec, Unfit> {
-        let (before, written) = (&draft.spec, draft.written);
+        let (before, written) = (&draft.limit.spec, draft.written);
         let algorithm = self.algorithm.unwrap_or(before.algorithm);
         if self.burst.is_some() && !algorithm.has_burst() {
             return Err(Unfit::NoBurst(algorithm));

@@ -1,9 +1,8 @@
 //! The same limits as other algorithms.
 
-use engine::algorithm::MAX_LOG_LIMIT;
 use engine::{
-    Algorithm, Charging, CompileError, Defaults, DomainSpec, LimitSpec, NodeSpec, Pacing, Refill, RuleSet,
-    ValueHashing,
+    Algorithm, Charging, CompileError, Defaults, DomainSpec, Limit, LimitSpec, NodeSpec, Pacing, Refill,
+    RuleSet, ValueHashing,
 };
 
 /// A rule set in which every limit is of one algorithm.
@@ -53,7 +52,7 @@ const VARIANTS: [(Algorithm, u32); 5] = [
 /// cannot be of an algorithm, because its log would be too long, stays as it is.
 ///
 /// # Errors
-/// [`CompileError`] if a limit leaves the range in which decisions are exact.
+/// [`CompileError`] if `specs` are not the specs of a rule set.
 pub fn variants(
     specs: &[DomainSpec],
     judged: &RuleSet,
@@ -73,20 +72,22 @@ pub fn variants(
 
 fn change_limits(node: &mut NodeSpec, algorithm: Algorithm, burst_divisor: u32) {
     for limit in node.rule.iter_mut().flat_map(|rule| &mut rule.limits) {
-        if limit.unlimited
-            || algorithm == Algorithm::SlidingLog && u64::from(limit.requests_per_unit) > MAX_LOG_LIMIT
-        {
+        let unchanged = &limit.spec;
+        if unchanged.unlimited {
             continue;
         }
-        *limit = LimitSpec {
+        let spec = LimitSpec {
             algorithm,
-            burst: algorithm.has_burst().then(|| (limit.requests_per_unit / burst_divisor).max(1)),
+            burst: algorithm.has_burst().then(|| (unchanged.requests_per_unit / burst_divisor).max(1)),
             refill: Refill::default(),
             pacing: Pacing::default(),
             // Postpaid is for windows: a denied hit of a bucket would be a debt that no other algorithm has.
             charging: Charging::Prepaid,
-            ..limit.clone()
+            ..unchanged.clone()
         };
+        if let Ok(changed) = Limit::new(spec) {
+            *limit = changed;
+        }
     }
     node.descriptors.iter_mut().for_each(|below| change_limits(below, algorithm, burst_divisor));
 }

@@ -182,7 +182,7 @@ impl Bindings<'_> {
         }
         let hits = self.hits.of_rule(&rule.path);
         let policy = limit.spec.on_store_failure;
-        let policy = if rule.shadow { policy.for_non_binding() } else { policy };
+        let policy = if limit.shadow { policy.for_non_binding() } else { policy };
         let labels = LimitLabels { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };
         Some(self.meter(labels, policy, hits))
     }

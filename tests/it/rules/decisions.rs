@@ -231,10 +231,10 @@ async fn a_limit_of_0_denies_every_request() {
         let limit = format!("{{ unit: hour, requests_per_unit: 0, algorithm: {algorithm} }}");
         format!("  - {{ key: {algorithm}, rate_limit: {limit} }}\n")
     };
-    let nodes: String = Algorithm::ALL.into_iter().map(node).collect();
+    let nodes: String = Algorithm::ALL.iter().copied().map(node).collect();
     let default = "  - { key: default, rate_limit: { unit: hour, requests_per_unit: 0 } }\n";
     let fixture = Fixture::new(&format!("domain: d\ndescriptors:\n{nodes}{default}"));
-    for key in Algorithm::ALL.map(Algorithm::name).into_iter().chain(["default"]) {
+    for key in Algorithm::ALL.iter().map(|algorithm| algorithm.name()).chain(["default"]) {
         let blocked = fixture.decide(&[descriptor(&[(key, "")])]).await;
         assert_eq!(summary(&blocked), "X X0", "{key}");
         assert_eq!(blocked.retry_after(), RetryAfter::Never, "{key}");

@@ -63,7 +63,9 @@ impl Watched {
     pub(super) fn settle(&mut self) {
         for _ in 0..3 {
             self.now += std::time::Duration::from_millis(250);
-            if let Change::Loaded(loaded) = self.reloader.check_files(self.now) {
+            if let Change::Loaded(result) = self.reloader.check_files(self.now)
+                && let Ok(loaded) = *result
+            {
                 self.served = lines(&rlconfig(&loaded.rules));
             }
         }

@@ -20,7 +20,7 @@ fn the_example_rules_show_every_algorithm() {
     let rules = examples();
     let specs = || rules.limits().iter().map(|limit| &limit.spec);
     let used: BTreeSet<_> = specs().map(|spec| spec.algorithm.name()).collect();
-    let all: BTreeSet<_> = Algorithm::ALL.map(Algorithm::name).into();
+    let all: BTreeSet<_> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
     assert_eq!(used, all);
     assert!(specs().any(|spec| spec.pacing == Pacing::Queue));
     assert!(specs().any(|spec| spec.refill == Refill::Interval));

@@ -66,22 +66,23 @@ impl Watched {
     fn check(&mut self) -> Change {
         loop {
             match self.check_once() {
-                Change::Unsettled => {}
+                Change::Unsettled { .. } => {}
                 change => return change,
             }
         }
     }
 
     fn loaded(&mut self) -> LoadedRules {
-        match self.check() {
-            Change::Loaded(loaded) => *loaded,
-            other => panic!("{other:?}"),
-        }
+        self.load().unwrap_or_else(|problems| panic!("{problems}"))
     }
 
     fn problems(&mut self) -> Problems {
+        self.load().expect_err("rules with errors")
+    }
+
+    fn load(&mut self) -> Result<LoadedRules, Problems> {
         match self.check() {
-            Change::Failed(problems) => problems,
+            Change::Loaded(result) => *result,
             other => panic!("{other:?}"),
         }
     }
@@ -230,8 +231,8 @@ fn a_file_that_is_still_being_written_is_not_loaded_however_long_it_takes() {
     for end in 1..whole.len() {
         watched.write("rules.yaml", &whole[..end]);
         match watched.check_once() {
-            Change::Unsettled => {}
-            Change::StillChanging => reported_after.push(watched.now - start),
+            Change::Unsettled { is_overdue: false } => {}
+            Change::Unsettled { is_overdue: true } => reported_after.push(watched.now - start),
             other => panic!("{end} bytes: {other:?}"),
         }
     }
@@ -254,8 +255,7 @@ fn files_that_keep_changing_are_reported_once_until_they_settle() {
             // Every write changes the length: the times of two writes may be equal.
             watched.write("rules.yaml", &(text("d", spell * limit) + &"#".repeat(limit as usize)));
             match watched.check_once() {
-                Change::Unsettled => {}
-                Change::StillChanging => reported += 1,
+                Change::Unsettled { is_overdue } => reported += u32::from(is_overdue),
                 other => panic!("{other:?}"),
             }
         }
@@ -311,21 +311,17 @@ async fn the_watcher_reports_changes_until_shutdown() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("rules.yaml");
     fs::write(&path, text("d", 5)).expect("a file");
-    let (mut reloader, loaded) = Reloader::start(std::slice::from_ref(&path), OPTIONS);
+    let (reloader, loaded) = Reloader::start(std::slice::from_ref(&path), OPTIONS);
     loaded.expect("rules");
-    reloader.check_every = Duration::from_millis(1);
     let (changes, mut seen) = tokio::sync::mpsc::unbounded_channel();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let send = move |change| {
-        let result = match change {
-            Change::Loaded(loaded) => Ok(loaded.rules),
-            Change::Failed(problems) => Err(problems),
-            Change::Unchanged | Change::Unsettled | Change::StillChanging => return,
-        };
-        changes.send(result).expect("the receiver is alive");
+        if let Change::Loaded(result) = change {
+            changes.send(result.map(|loaded| loaded.rules)).expect("the receiver is alive");
+        }
     };
     #[expect(clippy::disallowed_methods, reason = "the test joins it")]
-    let watching = tokio::spawn(watch(reloader, send, async move {
+    let watching = tokio::spawn(watch(reloader, Duration::from_millis(1), send, async move {
         let _ = stopped.await;
     }));
 

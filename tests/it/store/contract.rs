@@ -7,8 +7,8 @@ use ::store::clock::ManualClock;
 use ::store::memory::{MemoryOptions, MemoryStore};
 use engine::algorithm::Kernel;
 use engine::{
-    Algorithm, Charge, Charges, Charging, Cost, FailurePolicy, Limit, LimitId, LimitSpec, Outcomes, Period,
-    Quantity, Role, Store, Unit, Verdict,
+    Algorithm, Charge, Charges, Charging, Cost, FailurePolicy, Limit, LimitSpec, Outcomes, Period, Quantity,
+    Role, Store, Unit, Verdict,
 };
 
 /// An hour boundary.
@@ -18,7 +18,7 @@ const HOUR_US: u64 = 3_600_000_000;
 /// `limit` per hour.
 fn hourly(algorithm: Algorithm, limit: u32) -> Kernel {
     let spec = LimitSpec::new(algorithm, limit, Period::one(Unit::Hour));
-    match Limit::new(LimitId(0), spec, "contract").expect("a valid limit").quantity {
+    match Limit::new(spec).expect("a valid limit").quantity {
         Quantity::Limited(kernel) => kernel,
         Quantity::Unlimited => panic!("the limit is limited"),
     }
@@ -45,7 +45,7 @@ fn request(charges: &[(&str, Charge)]) -> Charges {
 /// Checks that an empty store keeps the contract. `clock` is the clock that the store reads.
 pub(crate) async fn contract(store: impl Store, clock: Arc<ManualClock>) {
     let subject = Subject { store, clock };
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         counts_keys_separately(&subject, algorithm).await;
         charges_all_or_none(&subject, algorithm).await;
         records_postpaid_charges_always(&subject, algorithm).await;

@@ -7,11 +7,14 @@
 
 use std::fmt;
 
+use strum::{EnumString, IntoStaticStr, VariantNames};
+
 use super::attempt::{Attempt, max_recorded};
 use super::report::{CounterView, Report, Verdict};
 
 /// What a leaky bucket does with a hit that has to wait.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Pacing {
     /// A meter: the hit fits or does not.
     #[default]
@@ -21,22 +24,10 @@ pub enum Pacing {
 }
 
 impl Pacing {
-    /// Every pacing.
-    pub const ALL: [Self; 2] = [Self::Meter, Self::Queue];
-
-    /// Its name in rule files: the value of `mode`.
+    /// The name in rule files: the value of `mode`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Meter => "meter",
-            Self::Queue => "queue",
-        }
-    }
-
-    /// The pacing of this name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|pacing| pacing.name() == name)
+        self.into()
     }
 }
 

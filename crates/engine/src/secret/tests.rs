@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Algorithm, Caller, Defaults, DomainSpec, LimitOverride, LimitSpec, Period, RuleSet, RuleSpec, Unit,
+    Algorithm, Caller, Defaults, DomainSpec, Limit, LimitOverride, LimitSpec, Period, RuleSet, RuleSpec, Unit,
 };
 
 const TOKEN: &str = "sk-4f8a0c1b9d2e7f6a";
@@ -25,6 +25,7 @@ fn with_key() -> ValueHashing {
 fn node(composite: &str, secret: bool, descriptors: Vec<NodeSpec>) -> NodeSpec {
     let (key, value) = composite.split_once('=').unwrap_or((composite, ""));
     let limit = LimitSpec::new(Algorithm::FixedWindow, 5, Period::one(Unit::Minute));
+    let limit = Limit::new(limit).expect("a valid limit");
     let rule = Some(RuleSpec { limits: vec![limit], ..RuleSpec::default() });
     let (key, value) = (key.to_owned(), value.to_owned());
     NodeSpec { key, value, secret, rule, descriptors, ..NodeSpec::default() }

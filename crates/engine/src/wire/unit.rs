@@ -40,7 +40,7 @@ impl From<Unit> for WireUnit {
 /// The unit with this number in a request. The week has the number that it has in answers, as in envoyproxy/ratelimit.
 #[must_use]
 pub fn request_unit(number: i32) -> Option<Unit> {
-    Unit::ALL.into_iter().find(|&unit| WireUnit::from(unit).number == number)
+    Unit::ALL.iter().copied().find(|&unit| WireUnit::from(unit).number == number)
 }
 
 /// The number of the unit with this name in a request, [`WireUnit::UNKNOWN`] included.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use engine::{Defaults, NodeSpec, RuleSpec, ShardBy, ValueHashing};
+use engine::{Defaults, ValueHashing, composite};
 
-use super::draft::{DomainDraft, NodeDraft};
+use super::draft::{DomainDraft, NodeDraft, RuleDraft};
 use super::fields::Fields;
 use super::file_report::{FileReport, Position};
-use super::limits::{has_limits, read_limits};
+use super::limit::{has_limits, read_limits};
 use super::metadata::read_metadata;
 use crate::credentials::without_value;
 use crate::keys::Section;
@@ -47,11 +47,13 @@ fn read_domain(document: &Document, context: ReadContext, report: &mut FileRepor
     let name = required_text(&fields, "domain", NO_DOMAIN, report)?;
     let location = report.location(&fields.position_of("domain"));
     let documents = vec![Arc::clone(&location.file)];
-    Some(DomainDraft { location, name: name.to_owned(), shard_by: read_shard_by(&fields), nodes, documents })
-}
-
-fn read_shard_by(fields: &Fields<'_>) -> Option<ShardBy> {
-    fields.text("shard_by").and_then(ShardBy::parse)
+    Some(DomainDraft {
+        location,
+        name: name.to_owned(),
+        shard_by: fields.parsed("shard_by"),
+        nodes,
+        documents,
+    })
 }
 
 pub(super) const NO_DOMAIN: &str = "config file cannot have empty domain";
@@ -94,44 +96,46 @@ impl NodeReader<'_> {
 
     fn read_node(&mut self, node: &Node, at: Position) -> Option<NodeDraft> {
         let fields = Fields::from_map(&node.into(), Section::Descriptor, at, self.report);
-        let limits = read_limits(&fields, self.context.defaults, self.report);
         let rule = self.read_rule(&fields);
         let nodes = self.read_level(&fields);
         let key = required_text(&fields, "key", EMPTY_KEY, self.report)?;
-        let spec = NodeSpec {
-            key: key.to_owned(),
-            value: fields.text("value").unwrap_or_default().to_owned(),
-            share_threshold: fields.flag("share_threshold"),
-            secret: fields.flag("secret"),
-            value_to_metric: fields.flag("value_to_metric"),
-            ..NodeSpec::default()
-        };
-        if spec.secret && self.context.hashing.key.is_none() {
+        let value = fields.text("value").unwrap_or_default();
+        let secret = fields.flag("secret");
+        if secret && self.context.hashing.key.is_none() {
             self.report.error(&fields.position_of("secret"), NO_HASH_KEY);
         }
-        self.check_wildcard(&spec, &fields);
+        self.check_wildcard(key, value, &fields);
         let names_limits = has_limits(&fields);
         self.check_effect(&fields, names_limits);
-        let location = self.report.location(&fields.at);
         let has_errors = fields.has_errors() || Self::has_invalid_level(&fields, &nodes);
-        Some(NodeDraft { location, spec, names_limits, limits, rule, nodes, has_errors })
+        Some(NodeDraft {
+            location: self.report.location(&fields.at),
+            key: key.to_owned(),
+            value: value.to_owned(),
+            share_threshold: fields.flag("share_threshold"),
+            secret,
+            value_to_metric: fields.flag("value_to_metric"),
+            rule,
+            nodes,
+            names_limits,
+            has_errors,
+        })
     }
 
-    /// The rule without its limits.
-    fn read_rule(&mut self, fields: &Fields<'_>) -> RuleSpec {
-        RuleSpec {
-            limits: Vec::new(),
+    fn read_rule(&mut self, fields: &Fields<'_>) -> RuleDraft {
+        RuleDraft {
+            limits: read_limits(fields, self.context.defaults, self.report),
             shadow: fields.flag("shadow_mode"),
             quota: fields.flag("quota_mode"),
             detailed_metric: fields.flag("detailed_metric"),
-            shard_by: read_shard_by(fields),
+            shard_by: fields.parsed("shard_by"),
             metadata: fields.map("metadata").map(|(map, at)| read_metadata(map, &at, self.report)),
         }
     }
 
-    fn check_wildcard(&mut self, spec: &NodeSpec, fields: &Fields<'_>) {
-        if spec.share_threshold && !spec.key.contains('*') && !spec.value.contains('*') {
-            let composite = if spec.secret { without_value(spec) } else { spec.composite() };
+    fn check_wildcard(&mut self, key: &str, value: &str, fields: &Fields<'_>) {
+        if fields.flag("share_threshold") && !key.contains('*') && !value.contains('*') {
+            let composite = if fields.flag("secret") { without_value(key) } else { composite(key, value) };
             self.report.error(
                 &fields.position_of("share_threshold"),
                 format!(
@@ -139,10 +143,10 @@ impl NodeReader<'_> {
                 ),
             );
         }
-        if spec.key.contains('*') {
+        if key.contains('*') {
             self.report.warn(
                 &fields.position_of("key"),
-                format!("key '{}' contains '*', so it is a wildcard over key and value together", spec.key),
+                format!("key '{key}' contains '*', so it is a wildcard over key and value together"),
             );
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{DomainSpec, LimitSpec, NodeSpec, RuleSpec, ShardBy};
+use engine::{DomainSpec, Limit, Metadata, NodeSpec, RuleSpec, ShardBy, composite};
 
 use crate::problem::Location;
 
@@ -18,29 +18,40 @@ pub(crate) struct DomainDraft {
     pub documents: Vec<Arc<str>>,
 }
 
-/// One node of the tree of descriptors.
+/// One node of the tree of descriptors. The fields without a comment are those of [`NodeSpec`].
 #[derive(Clone, Debug)]
 pub(crate) struct NodeDraft {
     pub location: Location,
-    /// Without the rule and without the nodes below: both are separate fields.
-    pub spec: NodeSpec,
+    pub key: String,
+    pub value: String,
+    pub share_threshold: bool,
+    pub secret: bool,
+    pub value_to_metric: bool,
+    pub rule: RuleDraft,
+    pub nodes: Vec<NodeDraft>,
     /// Whether the file gives limits here, valid or not.
     pub names_limits: bool,
-    /// The valid limits.
-    pub limits: Vec<LimitDraft>,
-    /// The rule without its limits.
-    pub rule: RuleSpec,
-    pub nodes: Vec<NodeDraft>,
     /// Whether a part of the node was reported and left out.
     pub has_errors: bool,
 }
 
-/// One limit.
+/// The rule of a node. The fields without a comment are those of [`RuleSpec`].
+#[derive(Clone, Debug)]
+pub(crate) struct RuleDraft {
+    /// The valid limits. Without any there is no rule.
+    pub limits: Vec<LimitDraft>,
+    pub shadow: bool,
+    pub quota: bool,
+    pub detailed_metric: bool,
+    pub shard_by: Option<ShardBy>,
+    pub metadata: Option<Metadata>,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct LimitDraft {
     pub location: Location,
     /// With the defaults filled in.
-    pub spec: LimitSpec,
+    pub limit: Limit,
     pub written: WrittenFields,
 }
 
@@ -70,13 +81,35 @@ fn into_specs(nodes: Vec<NodeDraft>) -> Vec<NodeSpec> {
 }
 
 impl NodeDraft {
+    /// The node's name within its level: `key_value`, or the key alone.
+    pub fn composite(&self) -> String {
+        composite(&self.key, &self.value)
+    }
+
     fn into_spec(self) -> NodeSpec {
-        let mut limits: Vec<_> = self.limits.into_iter().map(|limit| limit.spec).collect();
-        limits.shrink_to_fit();
         NodeSpec {
-            rule: (!limits.is_empty()).then_some(RuleSpec { limits, ..self.rule }),
+            key: self.key,
+            value: self.value,
+            share_threshold: self.share_threshold,
+            secret: self.secret,
+            value_to_metric: self.value_to_metric,
+            rule: self.rule.into_spec(),
             descriptors: into_specs(self.nodes),
-            ..self.spec
         }
+    }
+}
+
+impl RuleDraft {
+    fn into_spec(self) -> Option<RuleSpec> {
+        let mut limits: Vec<_> = self.limits.into_iter().map(|draft| draft.limit).collect();
+        limits.shrink_to_fit();
+        (!limits.is_empty()).then_some(RuleSpec {
+            limits,
+            shadow: self.shadow,
+            quota: self.quota,
+            detailed_metric: self.detailed_metric,
+            shard_by: self.shard_by,
+            metadata: self.metadata,
+        })
     }
 }

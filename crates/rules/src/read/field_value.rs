@@ -49,8 +49,8 @@ impl<'n> FieldValue<'n> {
                     "error checking config: '{name}' is {what} YAML reads as a floating-point number; put text in quotes"
                 ))
             }
-            (ValueType::Choice(choices), _) if !choices().contains(&&*scalar.text) => {
-                Err(format!("unknown {name} '{}': it is one of {}", scalar.text, choices().join(", ")))
+            (ValueType::Choice(choices), _) if !choices.contains(&&*scalar.text) => {
+                Err(format!("unknown {name} '{}': it is one of {}", scalar.text, choices.join(", ")))
             }
             (ValueType::Text | ValueType::Unit | ValueType::Choice(_), _) => Ok(Self::Text(&scalar.text)),
             (ValueType::Flag | ValueType::Integer(_), ScalarValue::Float(_)) => {

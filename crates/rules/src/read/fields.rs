@@ -1,5 +1,7 @@
 //! Reads a map of a rule file by the table of keys. Reports unknown keys, misplaced keys and wrong types.
 
+use std::str::FromStr;
+
 use super::field_value::{FieldValue, text_or_type, type_and_text};
 use super::file_report::{FileReport, Position};
 use super::merge_keys::{Entry, EntryReader, MergedValue};
@@ -135,6 +137,11 @@ impl<'n> Fields<'n> {
             FieldValue::Text(text) => Some(text),
             _ => None,
         }
+    }
+
+    /// The value of a text that is one of the names of a `T`; the table of keys has refused all others.
+    pub fn parsed<T: FromStr>(&self, name: &str) -> Option<T> {
+        self.text(name)?.parse().ok()
     }
 
     pub fn integer(&self, name: &str) -> Option<u32> {

@@ -1,19 +1,86 @@
-//! Reads one limit: an element of `rate_limits`, or the map under `rate_limit`.
+//! Reads the limits of a descriptor: the map under `rate_limit`, or the elements of `rate_limits`.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::str::FromStr;
 
-use engine::{
-    Algorithm, Charging, Defaults, FailurePolicy, Limit, LimitError, LimitId, LimitSpec, Pacing, Period,
-    Refill, Unit,
-};
+use engine::{Algorithm, Defaults, Limit, LimitError, LimitSpec, Pacing, Period, Quantity, Refill, Unit};
+use strum::VariantNames as _;
 
+use super::draft::{LimitDraft, WrittenFields};
 use super::fields::Fields;
-use super::file_report::FileReport;
-use crate::keys::{Section, units};
+use super::file_report::{FileReport, Position};
+use super::merge_keys::MergedValue;
+use crate::keys::Section;
+use crate::problem::Problem;
+
+/// Whether a descriptor has limits, valid or not.
+pub(super) fn has_limits(descriptor: &Fields<'_>) -> bool {
+    ["rate_limit", "rate_limits"].into_iter().any(|name| descriptor.has(name) || descriptor.is_invalid(name))
+}
+
+/// The valid limits of a descriptor.
+pub(super) fn read_limits(
+    descriptor: &Fields<'_>,
+    defaults: Defaults,
+    report: &mut FileReport,
+) -> Vec<LimitDraft> {
+    if descriptor.has("rate_limit") && descriptor.has("rate_limits") {
+        report.error(
+            &descriptor.position_of("rate_limits"),
+            "a descriptor cannot have both rate_limit and rate_limits; put every limit into rate_limits",
+        );
+    }
+    let single = descriptor.map("rate_limit").map(|(map, at)| (map.clone(), at));
+    let several: Vec<_> = descriptor.list("rate_limits").map(|(node, at)| (node.into(), at)).collect();
+    if several.is_empty() && descriptor.has("rate_limits") && !descriptor.is_invalid("rate_limits") {
+        report.warn(&descriptor.position_of("rate_limits"), "rate_limits is empty: it limits nothing");
+    }
+    let limits = read_all(single.into_iter().chain(several), defaults, report);
+    check_pairs(&limits, report);
+    limits
+}
+
+fn read_all<'n>(
+    maps: impl Iterator<Item = (MergedValue<'n>, Position)>,
+    defaults: Defaults,
+    report: &mut FileReport,
+) -> Vec<LimitDraft> {
+    let maps: Vec<_> = maps.map(|(map, at)| Fields::from_map(&map, Section::RateLimit, at, report)).collect();
+    let mut name_lines = HashMap::new();
+    for fields in &maps {
+        if let Some(name) = limit_name(fields) {
+            name_lines.entry(name).or_insert(fields.at.line);
+        }
+    }
+    let mut limits = Vec::with_capacity(maps.len());
+    for fields in &maps {
+        let mut reader = LimitReader { fields, name_lines: &name_lines, report };
+        limits.extend(reader.read_limit(defaults));
+    }
+    limits
+}
+
+/// Compares the limits of one descriptor.
+fn check_pairs(drafts: &[LimitDraft], report: &mut FileReport) {
+    for (index, LimitDraft { location, limit, .. }) in drafts.iter().enumerate() {
+        if drafts.len() > 1 && limit.quantity == Quantity::Unlimited {
+            let reason = "unlimited does nothing beside other limits";
+            report.problems.push(Problem::warning(location.clone(), reason));
+            continue;
+        }
+        let earlier = drafts[..index].iter().find(|other| other.limit.fingerprint == limit.fingerprint);
+        if let Some(line) = earlier.and_then(|earlier| earlier.location.line) {
+            let reason = format!(
+                "counts in the same way as the limit on line {line}, so both would share one counter; remove one of them"
+            );
+            report.problems.push(Problem::error(location.clone(), reason));
+        }
+    }
+}
 
 /// The name of a limit, if it has one.
-pub(super) fn limit_name<'n>(fields: &Fields<'n>) -> Option<&'n str> {
+fn limit_name<'n>(fields: &Fields<'n>) -> Option<&'n str> {
     fields.text("name").filter(|name| !name.is_empty())
 }
 
@@ -35,7 +102,7 @@ pub(super) const REPLACES_ITSELF: &str = "replaces should not contain name of sa
 pub(super) const UNIT_OF_UNLIMITED: &str = "should not specify rate limit unit when unlimited";
 
 pub(super) fn invalid_unit(text: &str) -> String {
-    format!("invalid rate limit unit '{text}': it is one of {}", units().join(", "))
+    format!("invalid rate limit unit '{text}': it is one of {}", Unit::VARIANTS.join(", "))
 }
 
 fn replaces_in_same_descriptor(name: &str, line: u32) -> String {
@@ -44,18 +111,43 @@ fn replaces_in_same_descriptor(name: &str, line: u32) -> String {
     )
 }
 
-pub(super) struct LimitReader<'r, 'n> {
-    pub fields: &'r Fields<'n>,
+struct LimitReader<'r, 'n> {
+    fields: &'r Fields<'n>,
     /// The names of all limits of the descriptor, each with its line.
-    pub name_lines: &'r HashMap<&'n str, u32>,
-    pub report: &'r mut FileReport,
+    name_lines: &'r HashMap<&'n str, u32>,
+    report: &'r mut FileReport,
 }
 
 impl<'n> LimitReader<'_, 'n> {
-    /// The limit as written, with the defaults filled in. `None` for an invalid period.
-    pub fn read_spec(&mut self, defaults: Defaults) -> Option<LimitSpec> {
+    /// Reads the fields and builds the limit of the engine, which finds numbers outside the range in which decisions are
+    /// exact.
+    fn read_limit(&mut self, defaults: Defaults) -> Option<LimitDraft> {
+        let spec = self.read_spec(defaults)?;
         let fields = self.fields;
-        let named_algorithm = fields.text("algorithm").and_then(Algorithm::parse);
+        match Limit::new(spec) {
+            Ok(limit) => {
+                let written = WrittenFields {
+                    algorithm: fields.has("algorithm"),
+                    charging: fields.has("charging"),
+                    on_store_failure: fields.has("on_store_failure"),
+                };
+                Some(LimitDraft { location: self.report.location(&fields.at), limit, written })
+            }
+            Err(error) => {
+                let key = match error {
+                    LimitError::LogTooLong { .. } => "requests_per_unit",
+                    LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
+                };
+                self.report.error(&fields.position_of(key), error.to_string());
+                None
+            }
+        }
+    }
+
+    /// The limit as written, with the defaults filled in. `None` for an invalid period.
+    fn read_spec(&mut self, defaults: Defaults) -> Option<LimitSpec> {
+        let fields = self.fields;
+        let named_algorithm = fields.parsed("algorithm");
         let algorithm = named_algorithm.unwrap_or(defaults.algorithm);
         let name = limit_name(fields);
         // Unwrapped last, so that the other problems of the limit are reported too.
@@ -63,11 +155,11 @@ impl<'n> LimitReader<'_, 'n> {
         let source = if named_algorithm.is_some() { "" } else { " (from defaults.algorithm)" };
         let chosen = ChosenAlgorithm { algorithm, source };
         let burst = self.read_burst(chosen);
-        let refill = self.text_only_for(Algorithm::TokenBucket, chosen, "refill");
-        let mode = self.text_only_for(Algorithm::LeakyBucket, chosen, "mode");
+        let refill: Option<Refill> = self.only_for(Algorithm::TokenBucket, chosen, "refill");
+        let pacing: Option<Pacing> = self.only_for(Algorithm::LeakyBucket, chosen, "mode");
         let replaces = self.read_replaces(name);
-        let charging = fields.text("charging").and_then(Charging::parse);
-        let policy = fields.text("on_store_failure").and_then(FailurePolicy::parse);
+        let charging = fields.parsed("charging");
+        let policy = fields.parsed("on_store_failure");
         self.warn_of_mistakes();
         Some(LimitSpec {
             requests_per_unit: fields.integer("requests_per_unit").unwrap_or(0),
@@ -75,8 +167,8 @@ impl<'n> LimitReader<'_, 'n> {
             unlimited: fields.flag("unlimited"),
             algorithm,
             burst,
-            refill: refill.and_then(Refill::parse).unwrap_or_default(),
-            pacing: mode.and_then(Pacing::parse).unwrap_or_default(),
+            refill: refill.unwrap_or_default(),
+            pacing: pacing.unwrap_or_default(),
             charging: charging.unwrap_or_else(|| defaults.charging(named_algorithm.is_some())),
             on_store_failure: policy.unwrap_or(defaults.on_store_failure),
             name: name.map(str::to_owned),
@@ -84,22 +176,9 @@ impl<'n> LimitReader<'_, 'n> {
         })
     }
 
-    /// Builds the engine's limit. Reports numbers outside the range in which decisions are exact.
-    pub fn build_limit(&mut self, spec: &LimitSpec) -> Option<Limit> {
-        Limit::new(LimitId(0), spec.clone(), "")
-            .map_err(|error| {
-                let key = match error {
-                    LimitError::LogTooLong { .. } => "requests_per_unit",
-                    LimitError::ZeroBurst | LimitError::RefillTooLong { .. } => "burst",
-                };
-                self.report.error(&self.fields.position_of(key), error.to_string());
-            })
-            .ok()
-    }
-
     fn read_period(&mut self, unlimited: bool) -> Option<Period> {
         let text = self.fields.text("unit").unwrap_or_default();
-        let unit = Unit::parse(text);
+        let unit = text.parse().ok();
         let at = self.fields.position_of("unit");
         match (unit, unlimited) {
             (Some(_), true) => {
@@ -147,15 +226,15 @@ impl<'n> LimitReader<'_, 'n> {
         Some(burst)
     }
 
-    /// The text of a key that only the algorithm `owner` has.
-    fn text_only_for(&mut self, owner: Algorithm, chosen: ChosenAlgorithm, name: &str) -> Option<&'n str> {
-        let text = self.fields.text(name)?;
+    /// The value of a key that only the algorithm `owner` has.
+    fn only_for<T: FromStr>(&mut self, owner: Algorithm, chosen: ChosenAlgorithm, name: &str) -> Option<T> {
+        let value = self.fields.parsed(name)?;
         if chosen.algorithm != owner && !self.fields.is_invalid("algorithm") {
             let reason = format!("'{name}' needs algorithm {owner}, but this limit uses {chosen}");
             self.report.error(&self.fields.position_of(name), reason);
             return None;
         }
-        Some(text)
+        Some(value)
     }
 
     fn read_replaces(&mut self, own_name: Option<&str>) -> Vec<String> {

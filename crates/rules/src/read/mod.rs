@@ -7,7 +7,6 @@ mod field_value;
 mod fields;
 mod file_report;
 mod limit;
-mod limits;
 mod merge_keys;
 mod metadata;
 mod resource;

@@ -4,12 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::{
-    Defaults, Limit, LimitId, LimitSpec, Metadata, NodeSpec, Pacing, Period, Refill, RuleSpec, Unit,
-};
+use engine::{Defaults, Limit, LimitSpec, Metadata, Period, Unit};
 
 use super::document::{EMPTY_KEY, NO_DOMAIN};
-use super::draft::{DomainDraft, LimitDraft, NodeDraft, WrittenFields};
+use super::draft::{DomainDraft, LimitDraft, NodeDraft, RuleDraft, WrittenFields};
 use super::file_report::{FileReport, Position};
 use super::limit::{EMPTY_REPLACES, REPLACES_ITSELF, UNIT_OF_UNLIMITED, invalid_unit};
 use super::metadata::check_metadata;
@@ -67,8 +65,8 @@ impl ResourceReader<'_> {
             self.report.error(at, EMPTY_KEY);
             return None;
         }
-        let rule = RuleSpec {
-            limits: Vec::new(),
+        let rule = RuleDraft {
+            limits: limit.into_iter().collect(),
             shadow: node.shadow_mode,
             quota: node.quota_mode,
             detailed_metric: node.detailed_metric,
@@ -77,11 +75,14 @@ impl ResourceReader<'_> {
         };
         Some(NodeDraft {
             location: self.report.location(at),
-            spec: NodeSpec { key: node.key, value: node.value, ..NodeSpec::default() },
-            names_limits,
-            limits: limit.into_iter().collect(),
+            key: node.key,
+            value: node.value,
+            share_threshold: false,
+            secret: false,
+            value_to_metric: false,
             rule,
             nodes,
+            names_limits,
             has_errors: false,
         })
     }
@@ -97,23 +98,23 @@ impl ResourceReader<'_> {
             }
         }
         let spec = LimitSpec {
-            requests_per_unit: limit.requests_per_unit,
-            period: period?,
             unlimited: limit.unlimited,
-            algorithm: self.defaults.algorithm,
-            burst: None,
-            refill: Refill::default(),
-            pacing: Pacing::default(),
             charging: self.defaults.charging(false),
             on_store_failure: self.defaults.on_store_failure,
             name: (!limit.name.is_empty()).then_some(limit.name),
             replaces: limit.replaces,
+            ..LimitSpec::new(self.defaults.algorithm, limit.requests_per_unit, period?)
         };
-        if let Err(error) = Limit::new(LimitId(0), spec.clone(), "") {
-            self.report.error(at, error.to_string());
-            return None;
+        match Limit::new(spec) {
+            Ok(limit) => {
+                let location = self.report.location(at);
+                Some(LimitDraft { location, limit, written: WrittenFields::default() })
+            }
+            Err(error) => {
+                self.report.error(at, error.to_string());
+                None
+            }
         }
-        Some(LimitDraft { location: self.report.location(at), spec, written: WrittenFields::default() })
     }
 
     fn read_period(&mut self, limit: &ResourceLimit, at: &Position) -> Option<Period> {

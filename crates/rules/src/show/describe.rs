@@ -100,8 +100,8 @@ fn policies<'r>(
     let mut policies = Vec::new();
     for descriptor in &request.descriptors {
         let found = domain.walk(&descriptor.entries, &mut String::new());
-        let is_shadow = found.end.and_then(|node| node.rule.as_ref()).is_some_and(|rule| rule.shadow);
-        for limit in limits_of(&found).filter(|limit| !is_shadow && replaced.replacer_of(limit).is_none()) {
+        for limit in limits_of(&found).filter(|limit| !limit.shadow && replaced.replacer_of(limit).is_none())
+        {
             let policy = (&*limit.label, limit.spec.on_store_failure);
             let is_counted = matches!(limit.quantity, Quantity::Limited(kernel) if kernel.has_counter());
             if is_counted && !policies.contains(&policy) {

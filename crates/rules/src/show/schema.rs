@@ -1,8 +1,10 @@
 //! The JSON Schema of rule files for editors, generated from the table of keys.
 
+use engine::Unit;
 use serde_json::{Map, Value, json};
+use strum::VariantNames as _;
 
-use crate::keys::{KEYS, Key, Section, ValueType, units};
+use crate::keys::{KEYS, Key, Section, ValueType};
 
 /// The schema (draft 07). `config/rules.schema.json` contains its text.
 #[must_use]
@@ -49,10 +51,12 @@ fn section(section: Section) -> Value {
 fn property(key: &Key) -> Value {
     let mut schema = match key.value_type {
         ValueType::Text => json!({ "type": ["string", "integer", "boolean"] }),
-        ValueType::Unit => json!({ "anyOf": [{ "enum": units() }, { "pattern": any_case(&units()) }] }),
+        ValueType::Unit => {
+            json!({ "anyOf": [{ "enum": Unit::VARIANTS }, { "pattern": any_case(Unit::VARIANTS) }] })
+        }
         ValueType::Integer(least) => json!({ "type": "integer", "minimum": least, "maximum": u32::MAX }),
         ValueType::Flag => json!({ "type": "boolean" }),
-        ValueType::Choice(choices) => json!({ "enum": choices() }),
+        ValueType::Choice(choices) => json!({ "enum": choices }),
         ValueType::List(section) => json!({ "type": "array", "items": reference(section) }),
         ValueType::Map(section) => json!({ "allOf": [reference(section)] }),
         ValueType::FreeMap => json!({ "type": "object" }),

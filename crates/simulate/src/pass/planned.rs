@@ -271,12 +271,14 @@ fn bounded(length: usize) -> u32 {
 mod tests {
     use super::*;
     use engine::{
-        Algorithm, Defaults, Descriptor, DomainSpec, Entry, LimitSpec, NodeSpec, Period, RuleSet, RuleSpec,
-        Unit, ValueHashing,
+        Algorithm, Defaults, Descriptor, DomainSpec, Entry, Limit, LimitSpec, NodeSpec, Period, RuleSet,
+        RuleSpec, Unit, ValueHashing,
     };
 
     fn rules(units: u32) -> RuleSet {
-        let limit = |algorithm| LimitSpec::new(algorithm, units, Period::one(Unit::Minute));
+        let limit = |algorithm| {
+            Limit::new(LimitSpec::new(algorithm, units, Period::one(Unit::Minute))).expect("a valid limit")
+        };
         let limits = vec![limit(Algorithm::FixedWindow), limit(Algorithm::Gcra)];
         let node = |key: &str| NodeSpec {
             key: key.to_owned(),

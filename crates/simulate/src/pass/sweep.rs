@@ -146,7 +146,7 @@ fn kernels(limit: &Limit, in_force: Option<&Limit>) -> Vec<(u32, Kernel)> {
     numbers.dedup();
     let kernel = |units: u32| {
         let spec = LimitSpec { requests_per_unit: units, ..spec.clone() };
-        match Limit::new(limit.id, spec, "").ok()?.quantity {
+        match Limit::new(spec).ok()?.quantity {
             Quantity::Limited(kernel) => Some((units, kernel)),
             Quantity::Unlimited => None,
         }
@@ -157,11 +157,11 @@ fn kernels(limit: &Limit, in_force: Option<&Limit>) -> Vec<(u32, Kernel)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::{LimitId, Period, Unit};
+    use engine::{Period, Unit};
 
     fn limit(algorithm: Algorithm, units: u32, burst: Option<u32>) -> Limit {
         let spec = LimitSpec { burst, ..LimitSpec::new(algorithm, units, Period::one(Unit::Second)) };
-        Limit::new(LimitId(0), spec, "l").expect("a valid limit")
+        Limit::new(spec).expect("a valid limit")
     }
 
     fn numbers(limit: &Limit, in_force: Option<&Limit>) -> Vec<u32> {

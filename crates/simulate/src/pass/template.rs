@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use engine::algorithm::Kernel;
-use engine::{Cost, Decision, Enforcement, Limit, Outcomes, Plan};
+use engine::{Cost, Decision, Enforcement, Limit, Outcomes, Plan, Role};
 use smallvec::SmallVec;
 
 /// A plan of one rule set, prepared for deciding and counting.
@@ -72,7 +72,7 @@ impl Template {
             salts[charged.index] = text_hash(&charged.limit.fingerprint);
             limits[charged.index] = index(charged.limit);
             if plan.charges.last_on_counter(charged.index) == charged.index {
-                let is_shadow = charged.rule.is_some_and(|rule| rule.shadow);
+                let is_shadow = charged.role == Role::Shadow;
                 counted.push(CountedLimit {
                     limit: index(charged.limit),
                     charge: charged.index,

@@ -20,7 +20,11 @@ async fn every_series_has_the_extra_tags() {
 
 /// A limit for each user, counted under the names of the users.
 fn detailed_rules(hashing: ValueHashing) -> RuleSet {
-    let rule = RuleSpec { limits: vec![limit(9, None)], detailed_metric: true, ..RuleSpec::default() };
+    let rule = RuleSpec {
+        limits: vec![Limit::new(limit(9, None)).expect("a valid limit")],
+        detailed_metric: true,
+        ..RuleSpec::default()
+    };
     let node = NodeSpec { key: "user".to_owned(), rule: Some(rule), ..NodeSpec::default() };
     let spec = DomainSpec { domain: "edge".to_owned(), descriptors: vec![node], ..DomainSpec::default() };
     RuleSet::compile(&[spec], Defaults::ENVOY_RATELIMIT, hashing).expect("the rules are valid")

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use engine::{
     Algorithm, Caller, Charging, Code, DecidedBy, Decision, Defaults, Descriptor, DomainSpec, Enforcement,
-    Entry, FailurePolicy, LimitSpec, NodeSpec, Outcomes, Pacing, Period, Refill, Request, RuleSet, RuleSpec,
-    Store, StoreError, Unit, ValueHashing,
+    Entry, FailurePolicy, Limit, LimitSpec, NodeSpec, Outcomes, Pacing, Period, Refill, Request, RuleSet,
+    RuleSpec, Store, StoreError, Unit, ValueHashing,
 };
 use store::breaker::BreakerState;
 use store::clock::ManualClock;
@@ -41,7 +41,11 @@ fn limit(requests_per_unit: u32, name: Option<&str>) -> LimitSpec {
 fn rules(nodes: &[(&str, LimitSpec, bool)]) -> RuleSet {
     let descriptors = nodes.iter().map(|(key, limit, shadow)| NodeSpec {
         key: (*key).to_owned(),
-        rule: Some(RuleSpec { limits: vec![limit.clone()], shadow: *shadow, ..RuleSpec::default() }),
+        rule: Some(RuleSpec {
+            limits: vec![Limit::new(limit.clone()).expect("a valid limit")],
+            shadow: *shadow,
+            ..RuleSpec::default()
+        }),
         ..NodeSpec::default()
     });
     let spec =

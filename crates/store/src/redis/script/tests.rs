@@ -3,8 +3,8 @@
 use engine::StoreError;
 use engine::algorithm::{Attempt, Facts, Kernel, LogFacts, Tat, Verdict, WindowState};
 use engine::{
-    Algorithm, Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, FailurePolicy, Limit, LimitId,
-    LimitSpec, Outcome, Period, Quantity, Refill, Role, Unit,
+    Algorithm, Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, FailurePolicy, Limit, LimitSpec,
+    Outcome, Period, Quantity, Refill, Role, Unit,
 };
 
 use super::layout::{ChargeMode, KernelLayout};
@@ -17,7 +17,7 @@ const MINUTE_US: u64 = 60_000_000;
 /// The kernel of `limit` units per minute.
 fn kernel(algorithm: Algorithm, limit: u32, refill: Refill) -> Kernel {
     let spec = LimitSpec { refill, ..LimitSpec::new(algorithm, limit, Period::one(Unit::Minute)) };
-    match Limit::new(LimitId(0), spec, "rule").expect("a good limit").quantity {
+    match Limit::new(spec).expect("a good limit").quantity {
         Quantity::Limited(kernel) => kernel,
         Quantity::Unlimited => panic!("{algorithm} counts"),
     }
@@ -28,7 +28,8 @@ fn kernels() -> Vec<Kernel> {
     let limits = [60, 7, 0];
     let refills = [Refill::Continuous, Refill::Interval];
     let of_limit = |limit| {
-        let of_refill = move |refill| Algorithm::ALL.map(|algorithm| kernel(algorithm, limit, refill));
+        let of_refill =
+            move |refill| Algorithm::ALL.iter().map(move |&algorithm| kernel(algorithm, limit, refill));
         refills.into_iter().flat_map(of_refill)
     };
     limits.into_iter().flat_map(of_limit).collect()
