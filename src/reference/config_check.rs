@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use rules::{LoadOptions, Problems, load, load_stream};
 
+use super::variables::{LoadedSettings, load_settings};
 use crate::app::load_options;
 use crate::cli::output::{end, print, report};
 use crate::settings::Settings;
@@ -61,10 +62,12 @@ fn check(directory: &str, merge_domains: bool, lines: &mut Vec<String>) -> Resul
     let paths = files(directory).map_err(|error| {
         fail(format!("error opening directory {directory}: open {directory}: {}", text(&error)))
     })?;
-    let settings = Settings::load_with_report(None, Some("ratelimit"));
+    let settings = load_settings(None, Some("ratelimit"));
     // The defaults suffice for the texts; whether the settings are good is told after them.
     let options = match &settings {
-        Ok((settings, _)) => settings.secrets.value_hashing().map(|hashing| load_options(settings, hashing)),
+        Ok(LoadedSettings { settings, .. }) => {
+            settings.secrets.value_hashing().map(|hashing| load_options(settings, hashing))
+        }
         Err(_) => {
             let defaults = Settings::default();
             defaults.secrets.value_hashing().map(|hashing| load_options(&defaults, hashing))

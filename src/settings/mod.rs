@@ -1,34 +1,32 @@
-//! The settings: compiled-in defaults, then a YAML file, then environment variables `RATELIMITD__SECTION__KEY`. The
-//! variables of `envoyproxy/ratelimit` are read as well, where they are meant.
+//! The settings: compiled-in defaults, then a YAML file, then environment variables `RATELIMITD__SECTION__KEY`.
 //!
 //! Holds every key with its default and range, and parses text into the option types of the modules that use them. The
 //! only reader of the environment. Knows the path of the rule files, but not their content.
+//!
+//! From below: `file` and `layers` make one tree of values, `reader` takes settings out of it with the `parsers`, and
+//! each other file has the keys of one section.
 
-pub(crate) mod error;
+mod error;
 mod file;
-pub(crate) mod layers;
+mod layers;
 mod log;
 mod metrics;
 mod parsers;
-pub(crate) mod reader;
+mod reader;
 mod redis;
-mod report;
 mod response;
 mod rows;
 mod rules;
 mod secrets;
 mod server;
 mod server_tls;
-pub(crate) mod service_link;
 mod statsd;
 mod store;
 mod traces;
-mod unread;
 mod upgrades;
 mod xds;
 
 use std::num::NonZeroU32;
-use std::path::Path;
 
 use ::rules::Upgrade;
 use engine::{Algorithm, Charging, Defaults, Enforcement, FailurePolicy, Verdict};
@@ -36,18 +34,20 @@ use engine::{Algorithm, Charging, Defaults, Enforcement, FailurePolicy, Verdict}
 use crate::decide::{HeaderStyle, ResponseOptions};
 use crate::telemetry::traces::TracesOptions;
 
-pub use crate::reference::variables::{EnvironmentUse, ReferenceVariable};
-pub use error::{Fault, Origin, SettingProblem, SettingProblems, SettingsError};
+pub use error::{Fault, SettingProblem, SettingProblems, SettingsError};
+pub use layers::{Setting, Written};
 pub use log::Log;
 pub use metrics::Metrics;
-pub use reader::Setting;
-pub use report::{SettingInForce, SettingsReport};
+pub use reader::{SettingInForce, SettingsReport};
 pub use rules::{RuleDirectory, Rules};
 pub use secrets::{HashKeySource, KeyFileError, Secrets};
 pub use server::{AdminServer, GrpcServer, Server};
 pub use store::{Store, StoreKind};
 
-use crate::reference::variables;
+pub(crate) use error::quoted;
+pub(crate) use layers::{is_service_link, process_variables, variable_origin};
+
+use layers::Merged;
 use reader::Reader;
 
 /// All settings, validated. They do not change while the process runs.
@@ -82,79 +82,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the file, if one is given, and the process environment.
+    /// Merges the layers, and reads every setting.
     ///
     /// # Errors
-    /// [`SettingsError`]: the file that cannot be read, or every key that is unknown or malformed.
-    pub fn load(file: Option<&Path>) -> Result<Self, SettingsError> {
-        Ok(Self::load_with_report(file, None)?.0)
-    }
-
-    /// Like [`load`](Self::load), with the origin of each setting. `called_as`: the name of the program, which decides
-    /// whether the variables of `envoyproxy/ratelimit` are read.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn load_with_report(
-        file: Option<&Path>,
-        called_as: Option<&str>,
-    ) -> Result<(Self, SettingsReport), SettingsError> {
-        let environment = layers::process_environment(variables::is_known)?;
-        Self::read_layers(file, environment, called_as)
-    }
-
-    /// Like [`load`](Self::load), with the given environment variables. Variables that do not start with
-    /// `RATELIMITD__` are ignored, unless only their underscores keep them from being a setting, or they are those of
-    /// `envoyproxy/ratelimit`.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn from_layers(
-        file: Option<&Path>,
-        environment: impl IntoIterator<Item = (String, String)>,
-    ) -> Result<Self, SettingsError> {
-        Ok(Self::read_layers(file, environment, None)?.0)
-    }
-
-    /// Like [`load_with_report`](Self::load_with_report), with the given environment variables.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn read_layers(
-        file: Option<&Path>,
-        environment: impl IntoIterator<Item = (String, String)>,
-        called_as: Option<&str>,
-    ) -> Result<(Self, SettingsReport), SettingsError> {
-        let mut written = file.map(file::read_file).transpose()?.unwrap_or_default();
-        let variables: Vec<(String, String)> = environment.into_iter().collect();
-        written.layer.extend(layers::environment(variables.iter().cloned())?);
-        let environment = EnvironmentUse::decide(called_as, &written.layer, &variables);
-        let (mut warnings, mut read) = (Vec::new(), Vec::new());
-        if environment.is_read() {
-            let texts = variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-            let translation = variables::translate(texts);
-            written.problems.extend(translation.problems);
-            warnings.extend(translation.warnings);
-            read = translation.variables;
-            let catalogue = Self::catalogue();
-            let layer = &mut written.layer;
-            warnings.extend(variables::add_translated(layer, translation.layer, &catalogue));
-        }
-        warnings.extend(unread::unread_variables(&variables).iter().map(ToString::to_string));
-        warnings.extend(unread::take_without_effect(&mut written.layer));
-        let mut reader = Reader::new(written.layer, written.problems);
+    /// [`SettingsError::Invalid`]: every key that is unknown or malformed.
+    pub fn load(written: Written) -> Result<(Self, SettingsReport), SettingsError> {
+        let Merged { config, problems, warnings } = written.merge(&Self::catalogue())?;
+        let mut reader = Reader::new(config, problems);
         let settings = Self::from_reader(&mut reader);
-        variables.iter().for_each(|(name, _)| reader.refuse_misspelled(name));
-        let settings_in_force = reader.take_in_force();
-        let report = SettingsReport { environment, warnings, variables: read, settings: settings_in_force };
-        reader.finish()?;
-        Ok((settings, report))
-    }
-
-    /// Every variable of `envoyproxy/ratelimit`, in the order of the documentation.
-    #[must_use]
-    pub fn reference_variables() -> Vec<ReferenceVariable> {
-        variables::variables()
+        Ok((settings, reader.finish(warnings)?))
     }
 
     /// Every setting, in the order of the documentation.
@@ -166,8 +102,9 @@ impl Settings {
     }
 
     fn from_reader(reader: &mut Reader) -> Self {
-        // `read_layers` has decided by it already; here it is checked, and listed.
-        reader.take(variables::ASKED, "auto", parsers::one_of(variables::asked_values()));
+        // `reference` has decided by it already; here it is checked, and listed.
+        let is_checked = parsers::one_of(["auto", "on", "off"].map(|name| (name, ())));
+        reader.take("envoy_ratelimit_environment", "auto", is_checked);
         let mut settings = Self {
             server: Server::from_reader(reader),
             rules: Rules::from_reader(reader),

@@ -50,7 +50,6 @@ impl Rules {
             ("any_files_and_beside", RuleDirectory::AnyFilesAndBeside),
             ("optional", RuleDirectory::Optional),
         ];
-        let path_origin = reader.origin("rules.path");
         Self {
             path: reader.take("rules.path", "config/rules", path),
             directory: reader.take("rules.directory", "yaml_files", one_of(directories)),
@@ -58,7 +57,7 @@ impl Rules {
             merge_domains: reader.take("rules.merge_domains", "false", flag()),
             watch: reader.take("rules.watch", "true", flag()),
             require_domain: reader.take("rules.require_domain", "false", flag()),
-            xds: xds_from_reader(reader, path_origin),
+            xds: xds_from_reader(reader),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `server.grpc.tls.*`, `server.http.tls.*` and `server.admin.tls.*`: the certificates of the ports.
 
-use super::error::{Fault, Origin, SettingProblem};
+use super::error::Fault;
 use super::parsers::{Parser, optional_path};
 use super::reader::Reader;
 use crate::net::tls::{ClientName, ServerTls};
@@ -34,8 +34,6 @@ pub(super) const ADMIN_TLS: TlsKeys = TlsKeys {
 
 /// The TLS of a port; `None` without a certificate.
 pub(super) fn tls_from_reader(reader: &mut Reader, keys: &TlsKeys) -> Option<ServerTls> {
-    let [cert_origin, key_origin, ca_origin] =
-        [keys.cert_file, keys.key_file, keys.client_ca_file].map(|key| reader.origin(key));
     let certificate = reader.take(keys.cert_file, "", optional_path());
     let key = reader.take(keys.key_file, "", optional_path());
     let client_ca_file = reader.take(keys.client_ca_file, "", optional_path());
@@ -47,38 +45,25 @@ pub(super) fn tls_from_reader(reader: &mut Reader, keys: &TlsKeys) -> Option<Ser
         (None, None) => {
             if client_ca_file.is_some() {
                 let reason = "needs cert_file and key_file: without them the port is clear text";
-                refuse(reader, keys.client_ca_file, ca_origin, reason);
+                reader.refuse(keys.client_ca_file, Fault::Unsupported(reason));
             }
             None
         }
         (certificate, _) => {
             let reason = "cert_file and key_file belong together: set both or none";
-            let written = if certificate.is_some() {
-                (keys.cert_file, cert_origin)
-            } else {
-                (keys.key_file, key_origin)
-            };
-            refuse(reader, written.0, written.1, reason);
+            let written = if certificate.is_some() { keys.cert_file } else { keys.key_file };
+            reader.refuse(written, Fault::Unsupported(reason));
             None
         }
     }
 }
 
-/// A Unix socket is protected by the mode of its file. Call it before [`tls_from_reader`].
+/// A Unix socket is protected by the mode of its file.
 pub(super) fn refuse_tls_on_socket(reader: &mut Reader, keys: &TlsKeys) {
-    let origin = reader.origin(keys.cert_file);
-    if origin != Origin::Default {
-        refuse(
-            reader,
-            keys.cert_file,
-            origin,
-            "a Unix socket has no TLS: leave it out, or use an IP address",
-        );
+    if reader.is_written(keys.cert_file) {
+        let reason = "a Unix socket has no TLS: leave it out, or use an IP address";
+        reader.refuse(keys.cert_file, Fault::Unsupported(reason));
     }
-}
-
-fn refuse(reader: &mut Reader, key: &str, origin: Origin, reason: &'static str) {
-    reader.refuse(SettingProblem { key: key.to_owned(), origin, fault: Fault::Unsupported(reason) });
 }
 
 fn client_names() -> Parser<Vec<ClientName>> {

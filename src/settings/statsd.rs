@@ -59,12 +59,13 @@ fn tags() -> Parser<Vec<(String, String)>> {
 
 #[cfg(test)]
 mod tests {
+    use crate::settings::tests::load_layers;
     use crate::settings::{Settings, SettingsError};
 
     fn load(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
         let variables =
             variables.iter().map(|(key, value)| (format!("RATELIMITD__METRICS__{key}"), (*value).to_owned()));
-        Settings::from_layers(None, variables)
+        load_layers(None, variables)
     }
 
     #[test]

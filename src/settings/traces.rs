@@ -40,13 +40,14 @@ pub(super) fn traces_from_reader(reader: &mut Reader) -> Option<TracesOptions> {
 
 #[cfg(test)]
 mod tests {
+    use crate::settings::tests::load_layers;
     use crate::settings::{Settings, SettingsError};
 
     fn load(key: &str, value: &str) -> Result<Settings, SettingsError> {
         let variables = [("ENDPOINT", "http://collector:4318"), (key, value)];
         let variables =
             variables.map(|(key, value)| (format!("RATELIMITD__TRACES__{key}"), value.to_owned()));
-        Settings::from_layers(None, variables)
+        load_layers(None, variables)
     }
 
     #[test]

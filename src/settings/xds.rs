@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use http::HeaderMap;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::error::{Fault, Origin, SettingProblem};
+use super::error::Fault;
 use super::parsers::{Parser, count, duration, flag, optional_path, optional_text};
 use super::reader::Reader;
 use crate::xds::{BackoffOptions, NodeIdentity, ServerAddress, TlsFiles, XdsOptions, parse_headers};
@@ -14,8 +14,8 @@ const TLS: &str = "rules.xds.tls.enabled";
 const CERT_FILE: &str = "rules.xds.tls.cert_file";
 const MAX_BACKOFF: &str = "rules.xds.backoff.max";
 
-/// The options; `None` without an address. `path`: where `rules.path` was written.
-pub(super) fn xds_from_reader(reader: &mut Reader, path: Origin) -> Option<XdsOptions> {
+/// The options; `None` without an address.
+pub(super) fn xds_from_reader(reader: &mut Reader) -> Option<XdsOptions> {
     let address = reader.take("rules.xds.address", "", address());
     // Every setting is taken, so that a malformed one is a problem also without an address.
     let identity = NodeIdentity {
@@ -30,9 +30,9 @@ pub(super) fn xds_from_reader(reader: &mut Reader, path: Origin) -> Option<XdsOp
     let max_message_bytes = reader.take("rules.xds.max_message_bytes", "33554432", max_message_bytes);
     let start_without_rules = reader.take("rules.xds.start_without_rules", "false", flag());
     let address = address?;
-    if path != Origin::Default {
+    if reader.is_written("rules.path") {
         let reason = "the rules come from rules.xds.address; leave one of the two out";
-        refuse(reader, "rules.path", path, reason);
+        reader.refuse("rules.path", Fault::Unsupported(reason));
     }
     Some(XdsOptions {
         address,
@@ -46,13 +46,7 @@ pub(super) fn xds_from_reader(reader: &mut Reader, path: Origin) -> Option<XdsOp
     })
 }
 
-fn refuse(reader: &mut Reader, key: &str, origin: Origin, reason: &'static str) {
-    reader.refuse(SettingProblem { key: key.to_owned(), origin, fault: Fault::Unsupported(reason) });
-}
-
 fn tls(reader: &mut Reader) -> Option<TlsFiles> {
-    let origins = [TLS, CERT_FILE].map(|key| reader.origin(key));
-    let [enabled_origin, certificate_origin] = origins;
     let enabled = reader.take(TLS, "false", flag());
     let ca = reader.take("rules.xds.tls.ca_file", "", optional_path());
     let certificate = reader.take(CERT_FILE, "", optional_path());
@@ -60,31 +54,26 @@ fn tls(reader: &mut Reader) -> Option<TlsFiles> {
     let server_name = reader.take("rules.xds.tls.server_name", "", server_name());
     if certificate.is_some() != key.is_some() {
         let reason = "cert_file and key_file belong together: set both or none";
-        refuse(reader, CERT_FILE, certificate_origin, reason);
+        reader.refuse(CERT_FILE, Fault::Unsupported(reason));
     }
     let identity = certificate.zip(key);
     let files = TlsFiles { ca, identity, server_name };
     if !enabled && files != (TlsFiles { ca: None, identity: None, server_name: None }) {
         // An operator who sets them does not want clear text.
-        refuse(
-            reader,
-            TLS,
-            enabled_origin,
-            "files or a name for TLS are set: set it to true, or leave them out",
-        );
+        let reason = "files or a name for TLS are set: set it to true, or leave them out";
+        reader.refuse(TLS, Fault::Unsupported(reason));
     }
     enabled.then_some(files)
 }
 
 fn backoff(reader: &mut Reader) -> BackoffOptions {
-    let origin = reader.origin(MAX_BACKOFF);
     let backoff = BackoffOptions {
         initial: reader.take("rules.xds.backoff.initial", "1s", duration("10ms", "1h")),
         max: reader.take(MAX_BACKOFF, "30s", duration("10ms", "1h")),
         jitter: reader.take("rules.xds.backoff.jitter", "true", flag()),
     };
     if backoff.max < backoff.initial {
-        refuse(reader, MAX_BACKOFF, origin, "it is shorter than rules.xds.backoff.initial");
+        reader.refuse(MAX_BACKOFF, Fault::Unsupported("it is shorter than rules.xds.backoff.initial"));
     }
     backoff
 }
@@ -116,11 +105,12 @@ fn headers() -> Parser<HeaderMap> {
 
 #[cfg(test)]
 mod tests {
+    use crate::settings::tests::load_layers;
     use crate::settings::{Settings, SettingsError};
 
     fn with(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
         let owned = |&(name, value): &(&str, &str)| (format!("RATELIMITD__RULES__{name}"), value.to_owned());
-        Settings::from_layers(None, variables.iter().map(owned))
+        load_layers(None, variables.iter().map(owned))
     }
 
     fn problems(variables: &[(&str, &str)]) -> Vec<String> {
