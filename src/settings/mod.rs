@@ -9,45 +9,39 @@
 mod error;
 mod file;
 mod layers;
-mod log;
-mod metrics;
 mod parsers;
 mod reader;
 mod redis;
-mod response;
 mod rows;
 mod rules;
 mod secrets;
 mod server;
-mod server_tls;
-mod statsd;
 mod store;
-mod traces;
+mod telemetry;
 mod upgrades;
-mod xds;
 
 use std::num::NonZeroU32;
 
 use ::rules::Upgrade;
 use engine::{Algorithm, Charging, Defaults, Enforcement, FailurePolicy, Verdict};
 
-use crate::decide::{HeaderStyle, ResponseOptions};
+use crate::decide::{HeaderNames, HeaderStyle, ResponseOptions};
 use crate::telemetry::traces::TracesOptions;
 
 pub use error::{Fault, SettingProblem, SettingProblems, SettingsError};
 pub use layers::{Setting, Written};
-pub use log::Log;
-pub use metrics::Metrics;
 pub use reader::{SettingInForce, SettingsReport};
 pub use rules::{RuleDirectory, Rules};
 pub use secrets::{HashKeySource, KeyFileError, Secrets};
 pub use server::{AdminServer, GrpcServer, Server};
 pub use store::{Store, StoreKind};
+pub use telemetry::{Log, Metrics};
 
 pub(crate) use error::quoted;
 pub(crate) use layers::{is_service_link, process_variables, variable_origin};
 
 use layers::Merged;
+use parsers::{flag, header_name, nonzero_u32, one_of, share};
 use reader::Reader;
 
 /// All settings, validated. They do not change while the process runs.
@@ -103,21 +97,21 @@ impl Settings {
 
     fn from_reader(reader: &mut Reader) -> Self {
         // `reference` has decided by it already; here it is checked, and listed.
-        let is_checked = parsers::one_of(["auto", "on", "off"].map(|name| (name, ())));
+        let is_checked = one_of(["auto", "on", "off"].map(|name| (name, ())));
         reader.take("envoy_ratelimit_environment", "auto", is_checked);
         let mut settings = Self {
             server: Server::from_reader(reader),
             rules: Rules::from_reader(reader),
             secrets: Secrets::from_reader(reader),
             store: Store::from_reader(reader),
-            local_share: reader.take("failure.local_share", "1", parsers::nonzero_u32(1_000)),
+            local_share: reader.take("failure.local_share", "1", nonzero_u32(1_000)),
             defaults: defaults_from_reader(reader),
             upgrades: upgrades::upgrades_from_reader(reader),
-            near_limit_ppm: reader.take("near_limit_ratio", "0.8", parsers::share()),
+            near_limit_ppm: reader.take("near_limit_ratio", "0.8", share()),
             metrics: Metrics::from_reader(reader),
-            traces: traces::traces_from_reader(reader),
+            traces: telemetry::traces_from_reader(reader),
             enforcement: enforcement_from_reader(reader),
-            response: response::response_from_reader(reader),
+            response: response_from_reader(reader),
             log: Log::from_reader(reader),
         };
         if let Some(deny_cache) = &mut settings.store.deny_cache {
@@ -149,20 +143,35 @@ fn defaults_from_reader(reader: &mut Reader) -> Defaults {
     let policies = FailurePolicy::ALL.map(|policy| (policy.name(), policy));
     let used_up_checks = [("over_limit", Verdict::Over), ("ok", Verdict::Fits)];
     Defaults {
-        algorithm: reader.take("defaults.algorithm", "fixed_window", parsers::one_of(algorithms)),
-        charging: reader.take("defaults.charging", "auto", parsers::one_of(chargings)),
-        on_store_failure: reader.take("defaults.on_store_failure", "error", parsers::one_of(policies)),
-        used_up_check: reader.take("defaults.used_up_check", "over_limit", parsers::one_of(used_up_checks)),
-        quota_mode: reader.take("quota_mode", "false", parsers::flag()),
+        algorithm: reader.take("defaults.algorithm", "fixed_window", one_of(algorithms)),
+        charging: reader.take("defaults.charging", "auto", one_of(chargings)),
+        on_store_failure: reader.take("defaults.on_store_failure", "error", one_of(policies)),
+        used_up_check: reader.take("defaults.used_up_check", "over_limit", one_of(used_up_checks)),
+        quota_mode: reader.take("quota_mode", "false", flag()),
+    }
+}
+
+fn response_from_reader(reader: &mut Reader) -> ResponseOptions {
+    let headers = [
+        ("none", HeaderStyle::None),
+        ("envoy_ratelimit", HeaderStyle::EnvoyRatelimit),
+        ("ietf", HeaderStyle::Ietf),
+    ];
+    ResponseOptions {
+        headers: reader.take("response.headers", "none", one_of(headers)),
+        header_names: HeaderNames {
+            limit: reader.take("response.limit_header", "RateLimit-Limit", header_name()),
+            remaining: reader.take("response.remaining_header", "RateLimit-Remaining", header_name()),
+            reset: reader.take("response.reset_header", "RateLimit-Reset", header_name()),
+        },
+        retry_after: reader.take("response.retry_after", "false", flag()),
+        dynamic_metadata: reader.take("response.dynamic_metadata", "false", flag()),
+        exact_durations: reader.take("response.exact_durations", "false", flag()),
     }
 }
 
 fn enforcement_from_reader(reader: &mut Reader) -> Enforcement {
-    if reader.take("shadow_mode", "false", parsers::flag()) {
-        Enforcement::Shadow
-    } else {
-        Enforcement::Enforce
-    }
+    if reader.take("shadow_mode", "false", flag()) { Enforcement::Shadow } else { Enforcement::Enforce }
 }
 
 #[cfg(test)]

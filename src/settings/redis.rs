@@ -213,3 +213,14 @@ fn key_prefix() -> Parser<String> {
         (text.len() <= MAX_PREFIX_BYTES && text.bytes().all(is_plain)).then(|| text.to_owned())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn the_defaults_of_redis_are_those_of_its_options() {
+        assert_eq!(Settings::default().store.redis, RedisOptions::default());
+    }
+}

@@ -2,8 +2,6 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use ::store::redis::RedisOptions;
-
 use super::*;
 
 /// Loads the file, if one is given, and the variables.
@@ -374,11 +372,6 @@ fn every_setting_can_be_set_by_its_variable() {
         let read = with(&[(&setting.variable, setting.default)]);
         assert_eq!(read.expect(setting.key), Settings::default());
     }
-}
-
-#[test]
-fn the_defaults_of_redis_are_those_of_its_options() {
-    assert_eq!(Settings::default().store.redis, RedisOptions::default());
 }
 
 #[test]
