@@ -13,7 +13,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 FROM debian:12.12-slim
 COPY --from=build /out/ratelimitd /usr/local/bin/ratelimitd
 # Under these names it is the programs of envoyproxy/ratelimit, see docs/migrating.md.
-RUN for name in ratelimit ratelimit_config_check ratelimit_client; do ln -s /usr/local/bin/ratelimitd /bin/$name; done
+RUN for name in ratelimit ratelimit_config_check; do ln -s /usr/local/bin/ratelimitd /bin/$name; done
 # The system's certificate authorities, for rediss:// without `ca_file`.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 # The files belong to root: the service only reads settings and rules, and writes no file.

@@ -7,7 +7,7 @@ use std::thread;
 
 use ratelimitd::app::{Addresses, App};
 use ratelimitd::net::ListenAddress;
-use ratelimitd::settings::Settings;
+use ratelimitd::settings::{Settings, Written};
 use tokio::runtime::{Builder, Runtime};
 
 /// A limit of each kind. `alive` is never used up, so that a target can ask whether the service still answers.
@@ -77,7 +77,8 @@ async fn prepare() -> App {
     std::fs::write(&rules, RULES).expect("a rule file");
     let mut variables = SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     variables.push(("RATELIMITD__RULES__PATH".to_owned(), rules.display().to_string()));
-    let settings = Settings::from_layers(None, variables).expect("valid settings");
+    let written = Written::read(None, variables).expect("no file");
+    let (settings, _) = Settings::load(written).expect("valid settings");
     App::prepare(settings, Default::default()).await.expect("the rules are valid and the ports are free")
 }
 

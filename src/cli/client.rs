@@ -7,16 +7,16 @@ use std::io;
 /// The protocol of the HTTP and the admin port in TLS (ALPN).
 pub(super) const HTTP1: &[u8] = b"http/1.1";
 /// The protocol of the gRPC port in TLS (ALPN).
-pub(crate) const HTTP2: &[u8] = b"h2";
+pub(super) const HTTP2: &[u8] = b"h2";
 
 /// Runs a client on this thread.
-pub(crate) fn block_on<T>(client: impl Future<Output = T>) -> io::Result<T> {
+pub(super) fn block_on<T>(client: impl Future<Output = T>) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(client))
 }
 
 /// The innermost cause of an error: `transport error` alone does not help.
-pub(crate) fn root_cause(error: &dyn Error) -> String {
+pub(super) fn root_cause(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
         cause = source;

@@ -19,7 +19,8 @@ use super::http_url::parse_http_url;
 use super::output::{end, print, report};
 use super::service_connection::{ServiceConnector, TlsArgs, TlsSetupError, Trust};
 use crate::net::ListenAddress;
-use crate::settings::{Settings, SettingsError};
+use crate::reference::load_settings;
+use crate::settings::SettingsError;
 
 /// Far above the length of the answer, which is one line.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
@@ -108,7 +109,7 @@ fn server(args: &HealthArgs) -> Result<(Uri, ServiceConnector), HealthError> {
     if let Some(address) = &args.address {
         return Ok((address.clone(), args.tls.connector(address, HTTP1)?));
     }
-    let server = Settings::load(args.config.as_deref())?.server;
+    let server = load_settings(args.config.as_deref(), None)?.settings.server;
     let address = reachable(server.http_address);
     let Some(own) = server.http_tls else {
         let server = url_of("http", &address);

@@ -2,26 +2,27 @@
 
 mod admin_port;
 mod any_certificate;
-pub mod check;
-pub(crate) mod client;
-pub mod counters;
-pub mod descriptor;
-pub mod explain;
-pub mod health;
+mod check;
+mod client;
+mod counters;
+mod descriptor;
+mod explain;
+mod health;
 mod http_url;
 mod limit_arg;
 pub(crate) mod output;
-mod program;
-pub mod replay;
-pub mod rule_options;
+mod replay;
+pub(crate) mod rule_options;
 mod seconds;
-pub mod serve;
-pub(crate) mod service_connection;
-pub mod settings;
-pub mod simulate;
+mod serve;
+mod service_connection;
+mod settings;
+mod simulate;
 mod stop_signals;
-pub mod validate;
+mod validate;
 
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -31,7 +32,6 @@ use check::CheckArgs;
 use counters::CountersArgs;
 use explain::ExplainArgs;
 use health::HealthArgs;
-use program::Program;
 use replay::ReplayArgs;
 use serve::ServeArgs;
 use settings::SettingsArgs;
@@ -85,7 +85,6 @@ pub fn run() -> ExitCode {
     match program {
         Program::Ratelimit => return serve::run_as("ratelimit", line.len() > 1),
         Program::ConfigCheck => return crate::reference::config_check::run(&words()),
-        Program::Client => return crate::reference::client::run(&words()),
         Program::Ratelimitd => {}
     }
     let cli = match Cli::try_parse_from(line) {
@@ -110,6 +109,41 @@ pub fn run() -> ExitCode {
     }
 }
 
+/// What this process was called as: the programs of envoyproxy/ratelimit are in the image, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Program {
+    /// The service of `envoyproxy/ratelimit`.
+    Ratelimit,
+    /// Its checker of rule files.
+    ConfigCheck,
+    /// Any other name.
+    Ratelimitd,
+}
+
+impl Program {
+    /// The program that a command line names, and its arguments. The first argument may name a program, too: some
+    /// deployments have `/bin/ratelimit` as arguments of an image, not as its command.
+    fn of_command_line(mut line: Vec<OsString>) -> (Self, Vec<OsString>) {
+        let named = |word: Option<&OsString>| Self::of_name(Path::new(word?).file_name()?);
+        if let Some(program) = named(line.first()) {
+            (program, line)
+        } else if let Some(program) = named(line.get(1)) {
+            line.remove(0);
+            (program, line)
+        } else {
+            (Self::Ratelimitd, line)
+        }
+    }
+
+    fn of_name(name: &OsStr) -> Option<Self> {
+        match name.to_str()? {
+            "ratelimit" => Some(Self::Ratelimit),
+            "ratelimit_config_check" => Some(Self::ConfigCheck),
+            _ => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -130,6 +164,24 @@ mod tests {
                 _ => cli.serve,
             };
             assert_eq!(args.config.as_deref().and_then(|path| path.to_str()), Some("f"), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_program_is_named_by_its_path_or_by_the_first_argument() {
+        let cases: [(&[&str], Program, usize); 7] = [
+            (&["/bin/ratelimit"], Program::Ratelimit, 1),
+            (&["ratelimit", "--help"], Program::Ratelimit, 2),
+            (&["ratelimitd", "/bin/ratelimit", "x"], Program::Ratelimit, 2),
+            (&["/usr/local/bin/ratelimitd", "serve"], Program::Ratelimitd, 2),
+            (&["ratelimitd"], Program::Ratelimitd, 1),
+            (&["bin/ratelimit_config_check", "-h"], Program::ConfigCheck, 2),
+            (&["ratelimitd", "ratelimit_config_check", "-h"], Program::ConfigCheck, 2),
+        ];
+        for (line, program, words) in cases {
+            let line: Vec<OsString> = line.iter().map(OsString::from).collect();
+            let (found, left) = Program::of_command_line(line.clone());
+            assert_eq!((found, left.len()), (program, words), "{line:?}");
         }
     }
 }

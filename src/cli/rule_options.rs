@@ -7,6 +7,7 @@ use rules::LoadOptions;
 
 use super::client::block_on;
 use crate::app::{ReadRules, ReadRulesError, load_options, read_rules};
+use crate::reference::load_settings;
 use crate::settings::{KeyFileError, Settings, SettingsError};
 
 /// Options of `validate`, `explain` and `replay`.
@@ -44,7 +45,7 @@ impl RuleOptions {
     /// # Errors
     /// [`SettingsError`] if the settings are invalid.
     pub fn settings(&self) -> Result<Settings, SettingsError> {
-        Settings::load(self.config.as_deref())
+        Ok(load_settings(self.config.as_deref(), None)?.settings)
     }
 
     /// The options of `settings`, or those of the command line where it has them.

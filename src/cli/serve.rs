@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::output::report;
 use super::stop_signals::StopSignals;
 use crate::app::{self, App, AppError, LogQueue};
-use crate::settings::{EnvironmentUse, Origin, SettingInForce, Settings, SettingsError, SettingsReport};
+use crate::reference::{EnvironmentUse, LoadedSettings, load_settings};
+use crate::settings::{SettingInForce, Settings, SettingsError, SettingsReport};
 
 /// A reader of the log that has stopped reading must not hold the end of the process.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
@@ -36,16 +37,16 @@ pub struct ServeArgs {
 /// The reason of a failure goes to standard error.
 #[must_use]
 pub fn run(args: &ServeArgs) -> ExitCode {
-    end(Settings::load_with_report(args.config.as_deref(), None), false)
+    end(load_settings(args.config.as_deref(), None), false)
 }
 
 /// Serves as the program `name` of `envoyproxy/ratelimit`, which takes no arguments and passes over any.
 #[must_use]
 pub fn run_as(name: &str, has_arguments: bool) -> ExitCode {
-    end(Settings::load_with_report(None, Some(name)), has_arguments)
+    end(load_settings(None, Some(name)), has_arguments)
 }
 
-fn end(loaded: Result<(Settings, SettingsReport), SettingsError>, ignores_arguments: bool) -> ExitCode {
+fn end(loaded: Result<LoadedSettings, SettingsError>, ignores_arguments: bool) -> ExitCode {
     match serve(loaded, ignores_arguments) {
         Ok(code) => code,
         Err(error) => {
@@ -56,16 +57,16 @@ fn end(loaded: Result<(Settings, SettingsReport), SettingsError>, ignores_argume
 }
 
 fn serve(
-    loaded: Result<(Settings, SettingsReport), SettingsError>,
+    loaded: Result<LoadedSettings, SettingsError>,
     ignores_arguments: bool,
 ) -> Result<ExitCode, Box<dyn Error>> {
-    let (settings, report) = loaded?;
+    let LoadedSettings { settings, report, environment, .. } = loaded?;
     let huge_pages = app::refuse_huge_pages();
     let log = app::start_logging(&settings.log)?;
     if let Err(error) = huge_pages {
         tracing::warn!(%error, "the kernel may back memory with huge pages: the process may need twice the memory");
     }
-    log_settings(&report);
+    log_settings(&environment, &report);
     if ignores_arguments {
         tracing::warn!("the arguments of the command line are not used, as by envoyproxy/ratelimit");
     }
@@ -78,18 +79,18 @@ fn serve(
 }
 
 /// How the environment was read, values without effect, and one line for each setting that is not the default.
-fn log_settings(report: &SettingsReport) {
-    match &report.environment {
+fn log_settings(environment: &EnvironmentUse, report: &SettingsReport) {
+    match environment {
         EnvironmentUse::Absent => {}
-        environment @ EnvironmentUse::Common(_) => tracing::warn!("{environment}"),
-        environment => tracing::info!("{environment}"),
+        EnvironmentUse::Common(_) => tracing::warn!("{environment}"),
+        _ => tracing::info!("{environment}"),
     }
     for warning in &report.warnings {
         tracing::warn!("{warning}");
     }
     for setting in report.settings.iter().filter(|setting| !setting.is_default) {
-        let SettingInForce { key, value, origin, .. } = setting;
-        tracing::info!(value, source = %origin, "setting {key}");
+        let SettingInForce { key, value, .. } = setting;
+        tracing::info!(value, source = %setting.source(), "setting {key}");
     }
 }
 
@@ -140,8 +141,8 @@ async fn serve_until_signal(
 /// operator knows only the variable.
 fn with_origin(error: AppError, report: &SettingsReport) -> Box<dyn Error> {
     let is_at_fault = |setting: &&SettingInForce| Some(setting.key) == error.setting();
-    match report.settings.iter().find(is_at_fault).map(|setting| &setting.origin) {
-        None | Some(Origin::Default) => error.into(),
+    match report.settings.iter().find(is_at_fault).and_then(|setting| setting.origin.as_ref()) {
+        None => error.into(),
         Some(origin) => format!("{error} ({origin})").into(),
     }
 }

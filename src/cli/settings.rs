@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::output::{end, print, report};
-use crate::settings::{Settings, SettingsReport};
+use crate::reference::{LoadedSettings, load_settings};
 
 /// Print the settings in force with the source of each: default, file or environment variable.
 ///
@@ -32,8 +32,8 @@ pub struct SettingsArgs {
 
 #[must_use]
 pub fn run(args: &SettingsArgs) -> ExitCode {
-    match Settings::load_with_report(args.config.as_deref(), None) {
-        Ok((_, found)) => end(print(&text(&found, args.changed)), ExitCode::SUCCESS),
+    match load_settings(args.config.as_deref(), None) {
+        Ok(found) => end(print(&text(&found, args.changed)), ExitCode::SUCCESS),
         Err(error) => {
             report(format_args!("ratelimitd settings: {error}"));
             ExitCode::FAILURE
@@ -41,15 +41,15 @@ pub fn run(args: &SettingsArgs) -> ExitCode {
     }
 }
 
-fn text(found: &SettingsReport, changed: bool) -> String {
+fn text(found: &LoadedSettings, changed: bool) -> String {
     let mut text = String::new();
     let environment = found.environment.to_string();
-    for line in Some(environment).filter(|line| !line.is_empty()).iter().chain(&found.warnings) {
+    for line in Some(environment).filter(|line| !line.is_empty()).iter().chain(&found.report.warnings) {
         let _ = writeln!(text, "# {line}");
     }
-    for setting in found.settings.iter().filter(|setting| !(changed && setting.is_default)) {
+    for setting in found.report.settings.iter().filter(|setting| !(changed && setting.is_default)) {
         let value = if setting.value.is_empty() { "\"\"" } else { &setting.value };
-        let _ = writeln!(text, "{}: {value}  # {}", setting.key, setting.origin);
+        let _ = writeln!(text, "{}: {value}  # {}", setting.key, setting.source());
     }
     text
 }

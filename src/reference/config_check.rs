@@ -1,12 +1,14 @@
 //! `ratelimit_config_check`: checks the rule files of a directory, without the directories below it.
 
+use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rules::{LoadOptions, Problems, load, load_stream};
 
-use super::flags::{Flag, Flags};
+use super::variables::{LoadedSettings, load_settings};
 use crate::app::load_options;
 use crate::cli::output::{end, print, report};
 use crate::settings::Settings;
@@ -31,7 +33,7 @@ struct CheckFailure {
 
 /// Exit code 0: the rules are good. 1: they are not, or cannot be read. 2: the text of a file, or the command line.
 pub(crate) fn run(words: &[String]) -> ExitCode {
-    let flags = match Flags::parse(PROGRAM, &FLAGS, words) {
+    let flags = match Flags::parse(&FLAGS, words) {
         Ok(flags) => flags,
         Err(stop) => return stop.report(),
     };
@@ -60,10 +62,12 @@ fn check(directory: &str, merge_domains: bool, lines: &mut Vec<String>) -> Resul
     let paths = files(directory).map_err(|error| {
         fail(format!("error opening directory {directory}: open {directory}: {}", text(&error)))
     })?;
-    let settings = Settings::load_with_report(None, Some("ratelimit"));
+    let settings = load_settings(None, Some("ratelimit"));
     // The defaults suffice for the texts; whether the settings are good is told after them.
     let options = match &settings {
-        Ok((settings, _)) => settings.secrets.value_hashing().map(|hashing| load_options(settings, hashing)),
+        Ok(LoadedSettings { settings, .. }) => {
+            settings.secrets.value_hashing().map(|hashing| load_options(settings, hashing))
+        }
         Err(_) => {
             let defaults = Settings::default();
             defaults.secrets.value_hashing().map(|hashing| load_options(&defaults, hashing))
@@ -123,4 +127,122 @@ fn check_text(path: &Path, options: LoadOptions) -> Result<(), CheckFailure> {
 
 fn first_error(problems: &Problems) -> String {
     problems.first_error().unwrap_or_default()
+}
+
+/// A flag of the command line, which is read as Go's package `flag` reads it: one dash or two, `-name value` or
+/// `-name=value`.
+#[derive(Clone, Copy, Debug)]
+struct Flag {
+    name: &'static str,
+    /// Whether it needs no value.
+    is_switch: bool,
+    usage: &'static str,
+}
+
+/// The last given value of each flag.
+#[derive(Debug, Default)]
+struct Flags(HashMap<&'static str, String>);
+
+/// The command line cannot be used, or asks for help.
+#[derive(Debug, PartialEq, Eq)]
+struct Stop {
+    text: String,
+    code: u8,
+}
+
+impl Stop {
+    /// The value of a flag is not valid.
+    fn invalid(known: &[Flag], name: &str, value: &str, reason: &str) -> Self {
+        let text = format!("invalid value {value:?} for flag -{name}: {reason}");
+        Self { text: format!("{text}\n{}", usage(known)), code: 2 }
+    }
+
+    /// Prints the text, and returns the exit code.
+    fn report(&self) -> ExitCode {
+        report(self.text.trim_end());
+        ExitCode::from(self.code)
+    }
+}
+
+impl Flags {
+    /// Reads flags until the first word that is none.
+    fn parse(known: &[Flag], words: &[String]) -> Result<Self, Stop> {
+        let stop = |text: String, code| Stop { text: format!("{text}{}", usage(known)), code };
+        let mut flags = Self::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let Some(flag) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else { break };
+            if flag.is_empty() {
+                break;
+            }
+            let (name, value) =
+                flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));
+            let Some(found) = known.iter().find(|known| known.name == name) else {
+                return Err(match name {
+                    "h" | "help" => stop(String::new(), 0),
+                    _ => stop(format!("flag provided but not defined: -{name}\n"), 2),
+                });
+            };
+            let value = match value {
+                Some(value) => value.to_owned(),
+                None if found.is_switch => "true".to_owned(),
+                None => match words.next() {
+                    Some(value) => value.clone(),
+                    None => return Err(stop(format!("flag needs an argument: -{name}\n"), 2)),
+                },
+            };
+            if found.is_switch && !["true", "false"].contains(&value.as_str()) {
+                return Err(Stop::invalid(known, name, &value, "expected true or false"));
+            }
+            flags.0.insert(found.name, value);
+        }
+        Ok(flags)
+    }
+
+    fn text<'f>(&'f self, name: &str, default: &'f str) -> &'f str {
+        self.0.get(name).map_or(default, String::as_str)
+    }
+
+    fn switch(&self, name: &str) -> bool {
+        self.text(name, "false") == "true"
+    }
+}
+
+fn usage(known: &[Flag]) -> String {
+    let mut text = format!("Usage of {PROGRAM}:\n");
+    for Flag { name, is_switch, usage } in known {
+        let value = if *is_switch { "" } else { " value" };
+        let _ = writeln!(text, "  -{name}{value}\n    \t{usage}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [Flag; 2] = [
+        Flag { name: "dir", is_switch: false, usage: "" },
+        Flag { name: "merge", is_switch: true, usage: "" },
+    ];
+
+    fn parse(words: &[&str]) -> Result<Flags, Stop> {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        Flags::parse(&KNOWN, &words)
+    }
+
+    #[test]
+    fn flags_have_one_dash_or_two_and_their_value_beside_or_behind() {
+        for words in
+            [&["-dir", "a", "-merge"][..], &["--dir=a", "--merge=true"], &["-merge", "-dir=a", "-", "-x"]]
+        {
+            let flags = parse(words).expect("flags");
+            assert_eq!((flags.text("dir", ""), flags.switch("merge")), ("a", true), "{words:?}");
+        }
+        let flags = parse(&["-dir", "a", "-dir", "b", "-merge=false", "word", "-nosuch"]).expect("flags");
+        assert_eq!((flags.text("dir", ""), flags.switch("merge")), ("b", false));
+        for (words, code) in [(&["-h"][..], 0), (&["-nosuch"], 2), (&["-dir"], 2), (&["-merge=x"], 2)] {
+            assert_eq!(parse(words).map(|_| ()).map_err(|stop| stop.code), Err(code), "{words:?}");
+        }
+    }
 }

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use clap::Args;
 use rules::Problems;
 
+use super::variables::{LoadedSettings, load_settings, reference_variables};
 use crate::app::{ReadRules, load_options};
 use crate::cli::output::{end, print, report};
 use crate::cli::rule_options::{SettingsRulesError, settings_rules};
-use crate::settings::{Origin, SettingInForce, Settings, SettingsReport};
+use crate::settings::{SettingInForce, Settings};
 
 /// Translate the environment of envoyproxy/ratelimit to a settings file.
 ///
@@ -31,32 +32,31 @@ pub struct MigrateArgs {
 
 #[must_use]
 pub fn run(args: &MigrateArgs) -> ExitCode {
-    let (settings, found) = match Settings::load_with_report(None, Some("ratelimit")) {
+    let loaded = match load_settings(None, Some("ratelimit")) {
         Ok(loaded) => loaded,
         Err(error) => {
             report(format_args!("ratelimitd migrate: {error}"));
             return ExitCode::FAILURE;
         }
     };
-    let mut text = settings_text(&found);
+    let mut text = settings_text(&loaded);
     let is_good = args.settings_only || {
-        let (lines, is_good) = rules_text(&settings);
+        let (lines, is_good) = rules_text(&loaded.settings);
         text.push_str(&lines);
         is_good
     };
     end(print(&text), if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn settings_text(found: &SettingsReport) -> String {
+fn settings_text(found: &LoadedSettings) -> String {
     let mut text =
         "# The settings that the environment means, read as one of envoyproxy/ratelimit.\n".to_owned();
     let is_translated = |setting: &&SettingInForce| {
         // Variables of ours, too: they are used at the start, and beside one of theirs they win.
-        let is_written = matches!(setting.origin, Origin::Variable(_) | Origin::ReferenceDefault(_));
-        is_written && !setting.is_default
+        setting.origin.is_some() && !setting.is_default
     };
     let mut sections: Vec<&str> = Vec::new();
-    for setting in found.settings.iter().filter(is_translated) {
+    for setting in found.report.settings.iter().filter(is_translated) {
         let path: Vec<&str> = setting.key.split('.').collect();
         let (name, outer) = path.split_last().expect("a key has a name");
         let shared = sections.iter().zip(outer).take_while(|(open, section)| open == section).count();
@@ -74,23 +74,22 @@ fn settings_text(found: &SettingsReport) -> String {
 fn setting_line(name: &str, setting: &SettingInForce) -> String {
     if setting.is_masked {
         let variable = format!("RATELIMITD__{}", setting.key.to_uppercase().replace('.', "__"));
-        return format!("# {name}: a secret ({}); set {variable}", setting.origin);
+        return format!("# {name}: a secret ({}); set {variable}", setting.source());
     }
     let quoted = format!("'{}'", setting.value.replace('\'', "''"));
-    format!("{name}: {quoted}  # {}", setting.origin)
+    format!("{name}: {quoted}  # {}", setting.source())
 }
 
 /// What the variables that are set do differently here.
-fn differences(found: &SettingsReport) -> String {
+fn differences(found: &LoadedSettings) -> String {
     let mut text = String::new();
-    for variable in Settings::reference_variables().iter().filter(|variable| !variable.difference.is_empty())
-    {
+    for variable in reference_variables().iter().filter(|variable| !variable.difference.is_empty()) {
         let is_set = found.variables.contains(&variable.name);
         if is_set {
             let _ = writeln!(text, "# {}: {}", variable.name, variable.difference.replace('`', ""));
         }
     }
-    for warning in &found.warnings {
+    for warning in &found.report.warnings {
         let _ = writeln!(text, "# {warning}");
     }
     if text.is_empty() { text } else { format!("\n# What is different:\n{text}") }

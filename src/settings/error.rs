@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use rules::yaml::excerpt;
+
 /// A message lists at most this many problems: a file of another kind has thousands.
 const MAX_LISTED: usize = 100;
 
@@ -17,8 +19,8 @@ pub enum SettingsError {
     /// The file is YAML, but its root is not a map.
     #[error("settings file {}: expected sections with keys at the top, like `server:`", path.display())]
     NotSections { path: PathBuf },
-    #[error("environment: {cause}")]
-    Environment { cause: config::ConfigError },
+    #[error("the settings cannot be merged: {0}")]
+    Merge(#[from] config::ConfigError),
     #[error("environment variable {variable}: its value is not UTF-8")]
     NotText { variable: String },
     /// Every unknown key and every malformed value.
@@ -35,21 +37,9 @@ pub struct SettingProblems(pub Vec<SettingProblem>);
 pub struct SettingProblem {
     /// The key with its sections, `store.redis.timeout`.
     pub key: String,
-    pub origin: Origin,
+    /// The place where the value was written, for people.
+    pub origin: String,
     pub fault: Fault,
-}
-
-/// Where a value was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The compiled-in default.
-    Default,
-    /// The settings file, at the line of the key.
-    File { path: PathBuf, line: u32 },
-    /// The environment variable of that name; for a value that several variables make up, their names with commas.
-    Variable(String),
-    /// What suits an environment of `envoyproxy/ratelimit` in which these variables are not set.
-    ReferenceDefault(String),
 }
 
 /// What is wrong with one key.
@@ -86,17 +76,6 @@ impl fmt::Display for SettingProblem {
     }
 }
 
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("the default"),
-            Self::File { path, line } => write!(f, "file {}:{line}", path.display()),
-            Self::Variable(name) => write!(f, "environment variable {name}"),
-            Self::ReferenceDefault(names) => write!(f, "as envoyproxy/ratelimit without {names}"),
-        }
-    }
-}
-
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -117,4 +96,13 @@ impl fmt::Display for Fault {
             Self::Unsupported(reason) => f.write_str(reason),
         }
     }
+}
+
+/// A value in the wrong place may be a URL with a password.
+pub(crate) fn quoted(text: &str) -> String {
+    if text.contains("://") || text.contains('@') {
+        return "a value that is not shown, because it may contain a password".to_owned();
+    }
+    let (start, more) = excerpt(text);
+    format!("{start:?}{more}")
 }

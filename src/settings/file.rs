@@ -1,24 +1,28 @@
-//! Reads the settings file. A value keeps its spelling: YAML's own types are ignored, so an unquoted password of digits
-//! stays text, and a text means the same in the file and in the environment.
+//! Reads YAML: the settings file, and lists in variables. A value keeps its spelling: YAML's own types are ignored, so
+//! an unquoted password of digits stays text, and a text means the same in the file and in the environment.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use config::{Map, Value, ValueKind};
 use rules::yaml::{self, Content, Node, Scalar, YamlError};
 
-use super::error::{Fault, Origin, SettingProblem, SettingsError};
-use super::layers::{Layer, RawSetting, RawValue};
+use super::error::{Fault, SettingProblem, SettingsError};
 
 /// The size limit of a settings file: far above all settings with comments.
 const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// The values of one layer by dotted key. A text is a string, a key with nothing after the colon is nil, `null`, `~`
+/// and `{}` are an empty table, and a list is an array. The origin of a value is the place as messages name it.
+pub(crate) type Layer = BTreeMap<String, Value>;
 
 /// A file as flat keys.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) layer: Layer,
-    /// Malformed keys: problems that do not depend on the list of settings.
+    /// Keys with dots in them.
     pub(super) problems: Vec<SettingProblem>,
 }
 
@@ -31,15 +35,18 @@ pub(super) fn read_file(path: &Path) -> Result<Contents, SettingsError> {
         let reason = "another YAML document starts here; the settings must be one document".to_owned();
         return Err(unusable(YamlError { line, reason }));
     }
-    let mut flattener = Flattener { path: path.to_owned(), contents: Contents::default() };
+    let mut contents = Contents::default();
     match document.root.map(|root| root.content) {
         None => {}
-        Some(Content::Map(pairs)) => flattener.flatten("", &pairs).map_err(unusable)?,
+        Some(Content::Map(pairs)) => {
+            let origin = |line| format!("file {}:{line}", path.display());
+            contents.flatten("", &pairs, &origin).map_err(unusable)?;
+        }
         Some(Content::Scalar(_) | Content::List(_)) => {
             return Err(SettingsError::NotSections { path: path.to_owned() });
         }
     }
-    Ok(flattener.contents)
+    Ok(contents)
 }
 
 fn read_bounded(path: &Path) -> io::Result<String> {
@@ -51,51 +58,81 @@ fn read_bounded(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
-struct Flattener {
-    path: PathBuf,
-    contents: Contents,
-}
-
-impl Flattener {
+impl Contents {
     /// Adds the keys below `section`. The YAML parser limits the depth of the document, and so of this recursion.
-    fn flatten(&mut self, section: &str, pairs: &[(Node, Node)]) -> Result<(), YamlError> {
-        let mut lines = HashMap::new();
-        for (key, value) in pairs {
-            let line = key.line;
-            let Content::Scalar(Scalar { text: name, .. }) = &key.content else {
-                return Err(YamlError { line, reason: "a key is text, not a list or a map".to_owned() });
-            };
-            if let Some(first) = lines.insert(name, line) {
-                return Err(YamlError {
-                    line,
-                    reason: format!("'{name}' is given here and on line {first}"),
-                });
-            }
-            let key = if section.is_empty() { name.to_string() } else { format!("{section}.{name}") };
-            let origin = Origin::File { path: self.path.clone(), line };
+    fn flatten(
+        &mut self,
+        section: &str,
+        pairs: &[(Node, Node)],
+        origin: &dyn Fn(u32) -> String,
+    ) -> Result<(), YamlError> {
+        for (line, name, node) in named(pairs)? {
+            let key = if section.is_empty() { name.to_owned() } else { format!("{section}.{name}") };
             if name.contains('.') {
-                self.contents.problems.push(SettingProblem { key, origin, fault: Fault::Dotted });
+                self.problems.push(SettingProblem { key, origin: origin(line), fault: Fault::Dotted });
                 continue;
             }
-            let value = match &value.content {
+            let value = match &node.content {
                 Content::Map(pairs) if !pairs.is_empty() => {
-                    self.flatten(&key, pairs)?;
+                    self.flatten(&key, pairs, origin)?;
                     continue;
                 }
-                Content::Map(_) => RawValue::Null,
-                Content::List(nodes) => RawValue::List(nodes.to_vec()),
-                Content::Scalar(scalar) => raw_scalar(scalar),
+                Content::Scalar(scalar) if scalar.is_null() && !is_nothing(scalar) => {
+                    Value::new(Some(&origin(line)), Map::<String, Value>::new())
+                }
+                _ => value(line, node, origin)?,
             };
-            self.contents.layer.insert(key, RawSetting { value, origin });
+            self.layer.insert(key, value);
         }
         Ok(())
     }
 }
 
-fn raw_scalar(scalar: &Scalar) -> RawValue {
-    match &*scalar.text {
-        "" if scalar.is_plain => RawValue::Empty,
-        _ if scalar.is_null() => RawValue::Null,
-        text => RawValue::Text(text.to_owned()),
+/// The pairs of a map with the line and the name of each key.
+fn named(pairs: &[(Node, Node)]) -> Result<Vec<(u32, &str, &Node)>, YamlError> {
+    let mut lines = HashMap::new();
+    let mut all = Vec::with_capacity(pairs.len());
+    for (key, node) in pairs {
+        let line = key.line;
+        let Content::Scalar(Scalar { text: name, .. }) = &key.content else {
+            return Err(YamlError { line, reason: "a key is text, not a list or a map".to_owned() });
+        };
+        if let Some(first) = lines.insert(name, line) {
+            return Err(YamlError { line, reason: format!("'{name}' is given here and on line {first}") });
+        }
+        all.push((line, &**name, node));
+    }
+    Ok(all)
+}
+
+/// A value with those inside it. Null is nil.
+fn value(line: u32, node: &Node, origin: &dyn Fn(u32) -> String) -> Result<Value, YamlError> {
+    let kind = match &node.content {
+        Content::Scalar(scalar) if scalar.is_null() => ValueKind::Nil,
+        Content::Scalar(scalar) => ValueKind::String(scalar.text.to_string()),
+        Content::List(elements) => {
+            let elements = elements.iter().map(|element| value(element.line, element, origin));
+            ValueKind::Array(elements.collect::<Result<_, _>>()?)
+        }
+        Content::Map(pairs) => {
+            let pairs = named(pairs)?.into_iter();
+            let pairs = pairs.map(|(line, name, node)| Ok((name.to_owned(), value(line, node, origin)?)));
+            ValueKind::Table(pairs.collect::<Result<_, YamlError>>()?)
+        }
+    };
+    Ok(Value::new(Some(&origin(line)), kind))
+}
+
+/// Nothing after the colon.
+fn is_nothing(scalar: &Scalar) -> bool {
+    scalar.is_plain && scalar.text.is_empty()
+}
+
+/// The elements of a list in YAML. All of them have the same origin.
+pub(super) fn list_of(text: &str, origin: &str) -> Option<Vec<Value>> {
+    let root = yaml::parse(text).ok()?.root?;
+    match value(root.line, &root, &|_| origin.to_owned()).ok()?.kind {
+        ValueKind::Array(elements) => Some(elements),
+        _ => None,
     }
 }

@@ -1,37 +1,143 @@
-//! A layer of settings: flat dotted keys with the text of each value and its origin. Reads the environment's layer.
+//! The layers of settings: what was written in the file, in the environment, and by other rooms. Each layer is checked
+//! key by key; then `config` merges the layers above the defaults of the catalogue.
 
-use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
+use std::path::Path;
 
-use config::{Environment, Source};
-use rules::yaml::Node;
+use config::{Config, ConfigError, Environment, Map, Source, Value, ValueKind};
 
-use super::{Origin, SettingsError};
+use super::error::{Fault, SettingProblem, SettingsError};
+use super::file::{Contents, Layer, read_file};
 
-/// Every variable of ours starts with this prefix. Two underscores separate levels, one is part of a name.
-pub(super) const PREFIX: &str = "RATELIMITD";
-pub(super) const SEPARATOR: &str = "__";
+/// The start of every variable of ours. Two underscores separate levels, one is part of a name.
+const PREFIX: &str = "RATELIMITD";
+const SEPARATOR: &str = "__";
 
-/// By dotted key. A later layer replaces an earlier one key by key.
-pub(crate) type Layer = BTreeMap<String, RawSetting>;
+/// Settings of earlier versions, each with what holds instead.
+const WITHOUT_EFFECT: [(&str, &str); 1] = [(
+    "metrics.mapping_file",
+    "names and labels of the metrics stay those of the default mapping, and metrics.response_time sets the unit of the \
+     response times",
+)];
 
-#[derive(Clone, Debug)]
-pub(crate) struct RawSetting {
-    pub(crate) value: RawValue,
-    pub(crate) origin: Origin,
+/// One setting, as the documentation lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The key with its sections, `store.redis.timeout`.
+    pub key: &'static str,
+    /// The environment variable that sets it.
+    pub variable: String,
+    /// The default as it would be written.
+    pub default: &'static str,
+    /// The values that it takes.
+    pub expected: String,
+    /// Whether the value must not be shown.
+    pub is_secret: bool,
 }
 
-/// A value before the setting's parser sees it.
+/// Everything that was written, before it is checked. A value may be a password: do not log it.
+#[derive(Debug, Default)]
+pub struct Written {
+    /// The environment variables, with those that are no settings.
+    pub(crate) variables: Vec<(String, String)>,
+    pub(crate) file: Layer,
+    pub(crate) environment: Layer,
+    /// Settings that another room derives from the variables. They replace those of the file and the environment.
+    pub(crate) derived: Layer,
+    pub(crate) problems: Vec<SettingProblem>,
+    /// Values without an effect, one line each.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// The values in force, and what is wrong with the keys that are no settings.
+pub(super) struct Merged {
+    pub(super) config: Config,
+    pub(super) problems: Vec<SettingProblem>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Written {
+    /// Reads the file, if one is given. Variables that do not start with `RATELIMITD__` are ignored, unless only their
+    /// underscores keep them from being settings.
+    ///
+    /// # Errors
+    /// [`SettingsError`]: the file cannot be read, or it is no YAML.
+    pub fn read(
+        file: Option<&Path>,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, SettingsError> {
+        let Contents { layer: file, problems } = file.map(read_file).transpose()?.unwrap_or_default();
+        let variables: Vec<_> = variables.into_iter().collect();
+        let environment = environment(&variables)?;
+        Ok(Self { variables, file, environment, problems, ..Self::default() })
+    }
+
+    /// The value of a setting in the environment or the file.
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+        self.environment.get(key).or_else(|| self.file.get(key))
+    }
+
+    /// Merges the layers above the defaults of the catalogue.
+    pub(super) fn merge(mut self, catalogue: &[Setting]) -> Result<Merged, ConfigError> {
+        self.warnings.extend(unread_variables(&self.variables));
+        self.refuse_misspelled(catalogue);
+        let mut builder = Config::builder();
+        for setting in catalogue {
+            builder = builder.set_default(setting.key, setting.default)?;
+        }
+        let Self { file, environment, derived, mut problems, mut warnings, .. } = self;
+        for mut layer in [file, environment, derived] {
+            warnings.extend(take_without_effect(&mut layer));
+            problems.extend(take_misplaced(&mut layer, catalogue));
+            builder = builder.add_source(KnownKeys(layer));
+        }
+        let problems = problems.into_iter().map(|problem| without_secrets(problem, catalogue)).collect();
+        Ok(Merged { config: builder.build()?, problems, warnings })
+    }
+
+    /// Refuses each variable that only its underscores keep from being a setting.
+    fn refuse_misspelled(&mut self, catalogue: &[Setting]) {
+        for (name, _) in &self.variables {
+            let meant = catalogue.iter().find(|setting| is_misspelled(name, &setting.variable));
+            if let Some(Setting { key, variable, .. }) = meant {
+                let fault = Fault::Underscores { variable: variable.clone() };
+                self.problems.push(SettingProblem {
+                    key: (*key).to_owned(),
+                    origin: variable_origin(name),
+                    fault,
+                });
+                // Its key is not reported as unknown as well.
+                key_of(name).and_then(|key| self.environment.remove(&key));
+            }
+        }
+    }
+}
+
+/// The settings of one layer, as a source of `config`.
 #[derive(Clone, Debug)]
-pub(crate) enum RawValue {
-    /// A scalar as it is spelled: every setting is parsed from text.
-    Text(String),
-    /// A key with nothing after the colon: the empty text, where that is the setting's default.
-    Empty,
-    /// `null`, `~` or `{}`: an error for every setting.
-    Null,
-    /// A list: an error for every setting but the tables.
-    List(Vec<Node>),
+struct KnownKeys(Layer);
+
+impl Source for KnownKeys {
+    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn collect(&self) -> Result<Map<String, Value>, ConfigError> {
+        Ok(self.0.clone().into_iter().collect())
+    }
+}
+
+/// The layer of the variables with our prefix. `config` gives all of them the same origin; here each has its name.
+fn environment(variables: &[(String, String)]) -> Result<Layer, ConfigError> {
+    let source = Environment::with_prefix(PREFIX)
+        .prefix_separator(SEPARATOR)
+        .separator(SEPARATOR)
+        .source(Some(variables.iter().cloned().collect()));
+    let named = |(key, value): (String, Value)| {
+        let origin = variable_origin(&variable(&key));
+        (key, Value::new(Some(&origin), value.kind))
+    };
+    Ok(source.collect()?.into_iter().map(named).collect())
 }
 
 /// The environment variable of a key.
@@ -40,27 +146,20 @@ pub(super) fn variable(key: &str) -> String {
     format!("{PREFIX}{SEPARATOR}{name}")
 }
 
-/// The layer of the given variables. Variables without our prefix are ignored.
-pub(super) fn environment(
-    variables: impl IntoIterator<Item = (String, String)>,
-) -> Result<Layer, SettingsError> {
-    let variables: HashMap<String, String> = variables.into_iter().collect();
-    let source = Environment::with_prefix(PREFIX)
-        .prefix_separator(SEPARATOR)
-        .separator(SEPARATOR)
-        .source(Some(variables));
-    // Cannot fail today, because the variables are text already; an error would name the variable.
-    let values = source.collect().map_err(|cause| SettingsError::Environment { cause })?;
-    let settings = values.into_iter().map(|(key, value)| {
-        let origin = Origin::Variable(variable(&key));
-        let value = RawValue::Text(value.kind.to_string());
-        (key, RawSetting { value, origin })
-    });
-    Ok(settings.collect())
+/// The origin of a value that one or several variables make up.
+pub(crate) fn variable_origin(names: &str) -> String {
+    format!("environment variable {names}")
+}
+
+/// The key that a variable sets, if it has our prefix.
+fn key_of(variable: &str) -> Option<String> {
+    let name = variable.to_lowercase();
+    let prefix = format!("{PREFIX}{SEPARATOR}").to_lowercase();
+    name.strip_prefix(&prefix).map(|key| key.replace(SEPARATOR, "."))
 }
 
 /// Whether only the number of underscores keeps `name` from being `variable`, the variable of a setting.
-pub(super) fn is_misspelled(name: &str, variable: &str) -> bool {
+fn is_misspelled(name: &str, variable: &str) -> bool {
     let words = |name: &str| {
         let words = name.split('_').filter(|word| !word.is_empty());
         words.map(str::to_uppercase).collect::<Vec<_>>()
@@ -68,20 +167,15 @@ pub(super) fn is_misspelled(name: &str, variable: &str) -> bool {
     !name.eq_ignore_ascii_case(variable) && words(name) == words(variable)
 }
 
-/// The key that a variable sets, if it has our prefix.
-pub(super) fn key(variable: &str) -> Option<String> {
-    let name = variable.to_lowercase();
-    let prefix = format!("{PREFIX}{SEPARATOR}").to_lowercase();
-    name.strip_prefix(&prefix).map(|key| key.replace(SEPARATOR, "."))
-}
-
 /// The variables of this process that have our prefix, or part of it, and those that `is_known`.
-pub(super) fn process_environment(
+///
+/// # Errors
+/// [`SettingsError::NotText`]: the value of one of them is not UTF-8.
+pub(crate) fn process_variables(
     is_known: impl Fn(&str) -> bool,
 ) -> Result<Vec<(String, String)>, SettingsError> {
     let prefix = format!("{PREFIX}_");
-    let read =
-        process_variables().filter(|(name, _)| name.to_uppercase().starts_with(&prefix) || is_known(name));
+    let read = all_variables().filter(|(name, _)| name.to_uppercase().starts_with(&prefix) || is_known(name));
     read.map(|(name, value)| match value.into_string() {
         Ok(value) => Ok((name, value)),
         Err(_) => Err(SettingsError::NotText { variable: name }),
@@ -90,8 +184,142 @@ pub(super) fn process_environment(
 }
 
 /// The variables of this process whose names are text.
-fn process_variables() -> impl Iterator<Item = (String, OsString)> {
+fn all_variables() -> impl Iterator<Item = (String, OsString)> {
     #[expect(clippy::disallowed_methods, reason = "the only reader of the environment")]
     let all = std::env::vars_os();
     all.filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+}
+
+/// A warning for each variable without an effect whose name promises one. The value may be a password.
+fn unread_variables(variables: &[(String, String)]) -> Vec<String> {
+    let is_unread = |(name, value): &&(String, String)| {
+        let name = name.to_uppercase();
+        let starts_like_ours = name.starts_with(&format!("{PREFIX}_"));
+        // Variables with two underscores are read, or refused with the other settings.
+        let is_ours = name.starts_with(&format!("{PREFIX}{SEPARATOR}"));
+        starts_like_ours && !is_ours && !is_service_link(&name, value)
+    };
+    let mut unread: Vec<_> = variables.iter().filter(is_unread).map(|(name, _)| name).collect();
+    unread.sort();
+    let warning = |name| {
+        format!(
+            "environment variable {name} is not read: settings are {PREFIX}{SEPARATOR}SECTION{SEPARATOR}KEY"
+        )
+    };
+    unread.into_iter().map(warning).collect()
+}
+
+/// Whether Kubernetes sets the variable for a service, such as `RATELIMITD_PORT=tcp://10.0.0.1:8081`,
+/// `RATELIMITD_SERVICE_HOST` and `RATELIMITD_PORT_8081_TCP_ADDR`; a service named `grpc` sets `GRPC_PORT`.
+pub(crate) fn is_service_link(name: &str, value: &str) -> bool {
+    let has_parts = ["_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|part| name.contains(part));
+    let (_, after_port) = name.rsplit_once("_PORT_").unwrap_or_default();
+    let is_of_port = after_port.starts_with(|first: char| first.is_ascii_digit());
+    has_parts || is_of_port || (name.ends_with("_PORT") && value.contains("://"))
+}
+
+/// Takes the settings without an effect out of a layer, and returns a warning for each.
+fn take_without_effect(layer: &mut Layer) -> Vec<String> {
+    let warn = |(key, instead): &(&str, &str)| {
+        let value = layer.remove(*key)?;
+        Some(format!("{}: {key} has no effect: {instead}", value.origin().unwrap_or_default()))
+    };
+    WITHOUT_EFFECT.iter().filter_map(warn).collect()
+}
+
+/// Takes the keys that are no settings out of a layer, and the settings that are null, which is no text. Each is a
+/// problem, except for a section without keys. This happens before the merge: where one layer has a value for a section
+/// and another one has keys inside the section, `config` would keep one of the two.
+fn take_misplaced(layer: &mut Layer, catalogue: &[Setting]) -> Vec<SettingProblem> {
+    let mut problems = Vec::new();
+    layer.retain(|key, value| {
+        let fault = match catalogue.iter().find(|setting| setting.key == key) {
+            Some(setting) if matches!(value.kind, ValueKind::Table(_)) => Fault::Malformed {
+                expected: setting.expected.clone(),
+                found: Some("null, which is no text unless in quotes".to_owned()),
+            },
+            Some(_) => return true,
+            None => match (names_in(catalogue, key), &value.kind) {
+                (inside, _) if inside.is_empty() => Fault::Unknown { known: names_near(catalogue, key) },
+                // `section:` with all its keys commented out.
+                (_, ValueKind::Nil | ValueKind::Table(_)) => return false,
+                (inside, _) => Fault::Section { known: inside },
+            },
+        };
+        let origin = value.origin().unwrap_or_default().to_owned();
+        problems.push(SettingProblem { key: key.clone(), origin, fault });
+        false
+    });
+    problems
+}
+
+/// `password: {SECRET: x}` makes the secret a part of a key.
+fn without_secrets(problem: SettingProblem, catalogue: &[Setting]) -> SettingProblem {
+    let is_around = |secret: &&Setting| {
+        let rest = problem.key.strip_prefix(secret.key);
+        secret.is_secret && rest.is_some_and(|rest| rest.starts_with('.'))
+    };
+    match catalogue.iter().find(is_around) {
+        Some(secret) => SettingProblem {
+            key: secret.key.to_owned(),
+            origin: problem.origin,
+            fault: Fault::Malformed { expected: "text".to_owned(), found: Some("a section".to_owned()) },
+        },
+        None => problem,
+    }
+}
+
+/// The names in the innermost known section around an unknown key.
+fn names_near(catalogue: &[Setting], key: &str) -> Vec<String> {
+    let sections = std::iter::successors(Some(key), |key| Some(key.rsplit_once('.')?.0));
+    let mut names = sections.skip(1).map(|section| names_in(catalogue, section));
+    names.find(|names| !names.is_empty()).unwrap_or_else(|| names_in(catalogue, ""))
+}
+
+/// The names directly in `section`; `""` is the top. Empty if there is no such section.
+fn names_in(catalogue: &[Setting], section: &str) -> Vec<String> {
+    let prefix = if section.is_empty() { String::new() } else { format!("{section}.") };
+    let inside = catalogue.iter().filter_map(|setting| setting.key.strip_prefix(&prefix));
+    let mut names: Vec<String> =
+        inside.filter_map(|rest| rest.split('.').next()).map(str::to_owned).collect();
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warnings(variables: &[(&str, &str)]) -> Vec<String> {
+        let variables: Vec<_> =
+            variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        unread_variables(&variables)
+    }
+    #[test]
+    fn names_that_start_like_ours_are_told() {
+        let set = [
+            ("RATELIMITD_STORE_KNID", "redis"),
+            ("PATH", "/bin"),
+            ("REDIS_PASSWORD", "hunter2"),
+            ("RATELIMITD__STORE__KIND", "redis"),
+        ];
+        let expected =
+            ["environment variable RATELIMITD_STORE_KNID is not read: settings are RATELIMITD__SECTION__KEY"];
+        assert_eq!(warnings(&set), expected);
+    }
+
+    #[test]
+    fn variables_that_kubernetes_sets_for_services_are_not_told() {
+        let links = [
+            ("RATELIMITD_PORT", "tcp://10.0.0.1:8081"),
+            ("RATELIMITD_SERVICE_HOST", "10.0.0.1"),
+            ("RATELIMITD_SERVICE_PORT", "8081"),
+            ("RATELIMITD_SERVICE_PORT_GRPC", "8081"),
+            ("RATELIMITD_PORT_8081_TCP", "tcp://10.0.0.1:8081"),
+            ("RATELIMITD_PORT_8081_TCP_ADDR", "10.0.0.1"),
+            ("RATELIMITD_ADMIN_PORT", "tcp://10.0.0.2:6070"),
+        ];
+        assert_eq!(warnings(&links), [""; 0]);
+        assert_eq!(warnings(&[("RATELIMITD_PORT", "8081")]).len(), 1);
+    }
 }

@@ -93,7 +93,6 @@ fn servers(
     keys: &ServerKeys,
     default_url: &'static str,
 ) -> (ServerOptions, Vec<SettingProblem>) {
-    let [url_origin, master_origin] = [keys.url, keys.master].map(|key| reader.origin(key));
     let topologies = [
         ("standalone", TopologyName::Standalone),
         ("sentinel", TopologyName::Sentinel),
@@ -103,18 +102,13 @@ fn servers(
     let urls = reader.take(keys.url, default_url, urls(default_url.is_empty()));
     let credentials = credentials(reader, keys.credentials);
     let sentinel = sentinel(reader, keys);
-    let url_conflicts = url_conflicts(topology, &urls).map(|reason| (keys.url, url_origin.clone(), reason));
-    let master_conflict = (topology == TopologyName::Sentinel && sentinel.master.is_empty()).then_some((
-        keys.master,
-        master_origin,
-        "expected the name that the sentinels have for the primary, as topology is sentinel",
-    ));
-    let conflicts = url_conflicts.chain(master_conflict).map(|(key, origin, reason)| SettingProblem {
-        key: key.to_owned(),
-        origin,
-        fault: Fault::Unsupported(reason),
-    });
-    let conflicts = conflicts.collect();
+    let conflict = |key, reason| reader.problem(key, Fault::Unsupported(reason));
+    let mut conflicts: Vec<_> =
+        url_conflicts(topology, &urls).map(|reason| conflict(keys.url, reason)).collect();
+    if topology == TopologyName::Sentinel && sentinel.master.is_empty() {
+        let reason = "expected the name that the sentinels have for the primary, as topology is sentinel";
+        conflicts.push(conflict(keys.master, reason));
+    }
     let topology = match topology {
         TopologyName::Standalone => Topology::Standalone,
         TopologyName::Sentinel => Topology::Sentinel(sentinel),
@@ -154,13 +148,11 @@ fn sentinel(reader: &mut Reader, keys: &ServerKeys) -> SentinelOptions {
 }
 
 fn credentials(reader: &mut Reader, [username, password, file]: [&'static str; 3]) -> Credentials {
-    let origin = reader.origin(file);
     let username = reader.take(username, "", optional_text("an ACL user"));
     let password = reader.take(password, "", optional_text("a password").secret());
     let path = reader.take(file, "", optional_path());
     if password.is_some() && path.is_some() {
-        let fault = Fault::Unsupported("the password is set already; leave one of the two out");
-        reader.refuse(SettingProblem { key: file.to_owned(), origin, fault });
+        reader.refuse(file, Fault::Unsupported("the password is set already; leave one of the two out"));
     }
     let password = match (password, path) {
         (Some(password), _) => Password::Text(password),
@@ -171,13 +163,12 @@ fn credentials(reader: &mut Reader, [username, password, file]: [&'static str; 3
 }
 
 fn tls(reader: &mut Reader) -> TlsOptions {
-    let origin = reader.origin(CERT_FILE);
     let ca_file = reader.take("store.redis.tls.ca_file", "", optional_path());
     let certificate: Option<PathBuf> = reader.take(CERT_FILE, "", optional_path());
     let key = reader.take("store.redis.tls.key_file", "", optional_path());
     if certificate.is_some() != key.is_some() {
-        let fault = Fault::Unsupported("cert_file and key_file belong together: set both or none");
-        reader.refuse(SettingProblem { key: CERT_FILE.to_owned(), origin, fault });
+        let reason = "cert_file and key_file belong together: set both or none";
+        reader.refuse(CERT_FILE, Fault::Unsupported(reason));
     }
     TlsOptions {
         ca_file,
@@ -221,4 +212,15 @@ fn key_prefix() -> Parser<String> {
         let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
         (text.len() <= MAX_PREFIX_BYTES && text.bytes().all(is_plain)).then(|| text.to_owned())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn the_defaults_of_redis_are_those_of_its_options() {
+        assert_eq!(Settings::default().store.redis, RedisOptions::default());
+    }
 }

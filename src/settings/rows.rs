@@ -1,12 +1,10 @@
 //! Settings that are tables: a list of rows, each with the texts of its columns.
 
-use std::collections::BTreeMap;
+use config::{Map, Value, ValueKind};
 
-use rules::yaml::{Content, Node};
-
-use super::error::{Fault, Origin, SettingProblem};
+use super::error::{Fault, SettingProblem, quoted};
 use super::parsers::Parser;
-use super::reader::{Reader, quoted};
+use super::reader::Reader;
 
 /// What a table is.
 #[derive(Clone, Copy, Debug)]
@@ -18,14 +16,11 @@ pub(super) struct Table {
 
 /// One row of a table, and where its problems go.
 pub(super) struct Row<'r> {
-    table: Table,
-    index: usize,
-    line: u32,
-    /// Of the table.
-    origin: &'r Origin,
+    /// The key of the row, `upgrades[0]`.
+    key: String,
+    origin: &'r str,
+    cells: &'r Map<String, Value>,
     reader: &'r mut Reader,
-    /// The texts by their column, each with its line.
-    cells: BTreeMap<String, (String, u32)>,
 }
 
 impl Table {
@@ -36,68 +31,48 @@ impl Table {
         read_row: impl Fn(&mut Row<'_>) -> Option<T>,
     ) -> Vec<T> {
         let expected = format!("a list of rows, each with some of: {}", self.columns.join(", "));
-        let Some((rows, origin)) = reader.take_list(self.key, expected) else {
-            return Vec::new();
-        };
+        let rows = reader.take_list(self.key, &expected);
         if rows.len() > self.max_rows {
             let expected = format!("at most {} rows", self.max_rows);
-            let fault = Fault::Malformed { expected, found: Some(rows.len().to_string()) };
-            reader.refuse(SettingProblem { key: self.key.to_owned(), origin, fault });
+            let found = Some(rows.len().to_string());
+            reader.refuse(self.key, Fault::Malformed { expected, found });
             return Vec::new();
         }
         let mut valid = Vec::new();
-        for (index, node) in rows.iter().enumerate() {
-            let (line, cells) = (node.line, BTreeMap::new());
-            let mut row = Row { table: self, index, line, origin: &origin, reader, cells };
-            if row.read_cells(node) {
-                valid.extend(read_row(&mut row));
-            }
+        for (index, row) in rows.iter().enumerate() {
+            let (key, origin) = (format!("{}[{index}]", self.key), origin(row));
+            let ValueKind::Table(cells) = &row.kind else {
+                let fault = Fault::Malformed { expected: "a row with columns".to_owned(), found: None };
+                reader.add_problem(SettingProblem { key, origin: origin.to_owned(), fault });
+                continue;
+            };
+            let mut row = Row { key, origin, cells, reader };
+            row.refuse_misplaced(self.columns);
+            valid.extend(read_row(&mut row));
         }
         valid
     }
 }
 
 impl Row<'_> {
-    /// Reads the cells that are texts in known columns. False if the row is none.
-    fn read_cells(&mut self, row: &Node) -> bool {
-        let Content::Map(pairs) = &row.content else {
-            self.refuse(Fault::Malformed { expected: "a row with columns".to_owned(), found: None });
-            return false;
-        };
-        for (column, cell) in pairs.iter() {
-            let line = column.line;
-            let Content::Scalar(name) = &column.content else {
-                let expected = "the name of a column".to_owned();
-                self.refuse_at("", line, Fault::Malformed { expected, found: None });
-                continue;
-            };
-            let at = format!(".{}", name.text);
-            if !self.table.columns.contains(&&*name.text) {
-                let known = self.table.columns.iter().map(|&name| name.to_owned()).collect();
-                self.refuse_at(&at, line, Fault::Unknown { known });
-                continue;
-            }
-            let text = match &cell.content {
-                Content::Scalar(text) if !text.is_null() => text.text.to_string(),
-                _ => {
-                    self.refuse_at(
-                        &at,
-                        line,
-                        Fault::Malformed { expected: "a text".to_owned(), found: None },
-                    );
-                    continue;
-                }
-            };
-            if self.cells.insert(name.text.to_string(), (text, line)).is_some() {
-                self.refuse_at(&at, line, Fault::Unsupported("the column is given twice"));
+    /// Refuses cells in unknown columns, and cells that are no texts.
+    fn refuse_misplaced(&mut self, columns: &[&str]) {
+        for (column, cell) in self.cells {
+            if !columns.contains(&column.as_str()) {
+                let known = columns.iter().map(|&name| name.to_owned()).collect();
+                self.refuse_cell(column, Fault::Unknown { known });
+            } else if !matches!(cell.kind, ValueKind::String(_)) {
+                self.refuse_cell(column, Fault::Malformed { expected: "a text".to_owned(), found: None });
             }
         }
-        true
     }
 
     /// The text of a column, if the row has it.
     pub(super) fn text(&self, column: &str) -> Option<&str> {
-        self.cells.get(column).map(|(text, _)| text.as_str())
+        match &self.cells.get(column)?.kind {
+            ValueKind::String(text) => Some(text),
+            _ => None,
+        }
     }
 
     /// The value of a column; `None` if the row does not have it, or after a problem.
@@ -110,23 +85,19 @@ impl Row<'_> {
         value
     }
 
-    /// Adds a problem of the row.
+    /// Records a problem of the row.
     pub(super) fn refuse(&mut self, fault: Fault) {
-        self.refuse_at("", self.line, fault);
+        let (key, origin) = (self.key.clone(), self.origin.to_owned());
+        self.reader.add_problem(SettingProblem { key, origin, fault });
     }
 
-    /// Adds a problem of one column of the row.
+    /// Records a problem of one column of the row.
     pub(super) fn refuse_cell(&mut self, column: &str, fault: Fault) {
-        let line = self.cells.get(column).map_or(self.line, |(_, line)| *line);
-        self.refuse_at(&format!(".{column}"), line, fault);
+        let origin = self.cells.get(column).map_or(self.origin, origin).to_owned();
+        self.reader.add_problem(SettingProblem { key: format!("{}.{column}", self.key), origin, fault });
     }
+}
 
-    fn refuse_at(&mut self, at: &str, line: u32, fault: Fault) {
-        let origin = match self.origin {
-            Origin::File { path, .. } => Origin::File { path: path.clone(), line },
-            other => other.clone(),
-        };
-        let key = format!("{}[{}]{at}", self.table.key, self.index);
-        self.reader.refuse(SettingProblem { key, origin, fault });
-    }
+fn origin(value: &Value) -> &str {
+    value.origin().unwrap_or_default()
 }

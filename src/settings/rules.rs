@@ -1,11 +1,15 @@
-//! `rules.*`: where the rules are and how they are loaded.
+//! `rules.*`: where the rules are, how they are loaded, and how the service reaches an xDS server that has them.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::parsers::{Parser, flag, one_of};
+use http::HeaderMap;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::error::Fault;
+use super::parsers::{Parser, count, duration, flag, one_of, optional_path, optional_text};
 use super::reader::Reader;
-use super::xds::xds_from_reader;
-use crate::xds::XdsOptions;
+use crate::xds::{BackoffOptions, NodeIdentity, ServerAddress, TlsFiles, XdsOptions, parse_headers};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -50,7 +54,6 @@ impl Rules {
             ("any_files_and_beside", RuleDirectory::AnyFilesAndBeside),
             ("optional", RuleDirectory::Optional),
         ];
-        let path_origin = reader.origin("rules.path");
         Self {
             path: reader.take("rules.path", "config/rules", path),
             directory: reader.take("rules.directory", "yaml_files", one_of(directories)),
@@ -58,7 +61,167 @@ impl Rules {
             merge_domains: reader.take("rules.merge_domains", "false", flag()),
             watch: reader.take("rules.watch", "true", flag()),
             require_domain: reader.take("rules.require_domain", "false", flag()),
-            xds: xds_from_reader(reader, path_origin),
+            xds: xds_from_reader(reader),
         }
+    }
+}
+
+const TLS: &str = "rules.xds.tls.enabled";
+const CERT_FILE: &str = "rules.xds.tls.cert_file";
+const MAX_BACKOFF: &str = "rules.xds.backoff.max";
+
+/// The options; `None` without an address.
+fn xds_from_reader(reader: &mut Reader) -> Option<XdsOptions> {
+    let address = reader.take("rules.xds.address", "", address());
+    // Every setting is taken, so that a malformed one is a problem also without an address.
+    let identity = NodeIdentity {
+        id: reader.take("rules.xds.node_id", "default", optional_text("a name")).unwrap_or_default(),
+        metadata: reader.take("rules.xds.node_metadata", "", metadata()),
+    };
+    let headers = reader.take("rules.xds.headers", "", headers());
+    let tls = tls(reader);
+    let connect_timeout = reader.take("rules.xds.connect_timeout", "5s", duration("100ms", "1m"));
+    let backoff = backoff(reader);
+    let max_message_bytes = count(1_024..=1_073_741_824);
+    let max_message_bytes = reader.take("rules.xds.max_message_bytes", "33554432", max_message_bytes);
+    let start_without_rules = reader.take("rules.xds.start_without_rules", "false", flag());
+    let address = address?;
+    if reader.is_written("rules.path") {
+        let reason = "the rules come from rules.xds.address; leave one of the two out";
+        reader.refuse("rules.path", Fault::Unsupported(reason));
+    }
+    Some(XdsOptions {
+        address,
+        identity,
+        headers,
+        tls,
+        connect_timeout,
+        backoff,
+        max_message_bytes,
+        start_without_rules,
+    })
+}
+
+fn tls(reader: &mut Reader) -> Option<TlsFiles> {
+    let enabled = reader.take(TLS, "false", flag());
+    let ca = reader.take("rules.xds.tls.ca_file", "", optional_path());
+    let certificate = reader.take(CERT_FILE, "", optional_path());
+    let key = reader.take("rules.xds.tls.key_file", "", optional_path());
+    let server_name = reader.take("rules.xds.tls.server_name", "", server_name());
+    if certificate.is_some() != key.is_some() {
+        let reason = "cert_file and key_file belong together: set both or none";
+        reader.refuse(CERT_FILE, Fault::Unsupported(reason));
+    }
+    let identity = certificate.zip(key);
+    let files = TlsFiles { ca, identity, server_name };
+    if !enabled && files != (TlsFiles { ca: None, identity: None, server_name: None }) {
+        // An operator who sets them does not want clear text.
+        let reason = "files or a name for TLS are set: set it to true, or leave them out";
+        reader.refuse(TLS, Fault::Unsupported(reason));
+    }
+    enabled.then_some(files)
+}
+
+fn backoff(reader: &mut Reader) -> BackoffOptions {
+    let backoff = BackoffOptions {
+        initial: reader.take("rules.xds.backoff.initial", "1s", duration("10ms", "1h")),
+        max: reader.take(MAX_BACKOFF, "30s", duration("10ms", "1h")),
+        jitter: reader.take("rules.xds.backoff.jitter", "true", flag()),
+    };
+    if backoff.max < backoff.initial {
+        reader.refuse(MAX_BACKOFF, Fault::Unsupported("it is shorter than rules.xds.backoff.initial"));
+    }
+    backoff
+}
+
+fn address() -> Parser<Option<ServerAddress>> {
+    let expected = "a host and port like envoy-gateway:18001 or [::1]:18000, or nothing";
+    Parser::new(expected, |text| match text {
+        "" => Some(None),
+        text => ServerAddress::parse(text).map(Some),
+    })
+}
+
+fn server_name() -> Parser<Option<ServerName<'static>>> {
+    Parser::new("a host name or an IP address, or nothing", |text| match text {
+        "" => Some(None),
+        text => text.to_owned().try_into().ok().map(Some),
+    })
+}
+
+fn metadata() -> Parser<BTreeMap<String, String>> {
+    Parser::new("key=value pairs with commas between them, or nothing", NodeIdentity::parse_metadata)
+}
+
+/// A header may be a credential.
+fn headers() -> Parser<HeaderMap> {
+    let expected = "name:value pairs with commas between them, without headers of gRPC itself, or nothing";
+    Parser::new(expected, parse_headers).secret()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::settings::tests::load_layers;
+    use crate::settings::{Settings, SettingsError};
+
+    fn with(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+        let owned = |&(name, value): &(&str, &str)| (format!("RATELIMITD__RULES__{name}"), value.to_owned());
+        load_layers(None, variables.iter().map(owned))
+    }
+
+    fn problems(variables: &[(&str, &str)]) -> Vec<String> {
+        match with(variables) {
+            Err(SettingsError::Invalid(problems)) => {
+                problems.0.iter().map(|problem| format!("{}: {}", problem.key, problem.fault)).collect()
+            }
+            other => panic!("expected problems, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_address_selects_the_server() {
+        assert_eq!(with(&[]).expect("the defaults").rules.xds, None);
+        let settings = with(&[
+            ("XDS__ADDRESS", "envoy-gateway:18001"),
+            ("XDS__NODE_ID", "envoy-ratelimit"),
+            ("XDS__TLS__ENABLED", "true"),
+            ("XDS__TLS__CA_FILE", "/certs/ca.crt"),
+        ]);
+        let options = settings.expect("valid").rules.xds.expect("an address");
+        assert_eq!(options.address.authority(), "envoy-gateway:18001");
+        assert_eq!(options.identity.id, "envoy-ratelimit");
+        assert_eq!(options.tls.and_then(|tls| tls.ca), Some("/certs/ca.crt".into()));
+    }
+
+    #[test]
+    fn two_sources_of_rules_are_refused() {
+        let told = problems(&[("XDS__ADDRESS", "localhost:18000"), ("PATH", "config/rules")]);
+        let expected = "rules.path: the rules come from rules.xds.address; leave one of the two out";
+        assert_eq!(told, [expected]);
+    }
+
+    #[test]
+    fn what_does_not_belong_together_is_refused() {
+        let told = problems(&[("XDS__TLS__ENABLED", "true"), ("XDS__TLS__KEY_FILE", "/certs/tls.key")]);
+        let expected = "rules.xds.tls.cert_file: cert_file and key_file belong together: set both or none";
+        assert_eq!(told, [expected]);
+        let told = problems(&[("XDS__TLS__CA_FILE", "/certs/ca.crt")]);
+        let expected =
+            "rules.xds.tls.enabled: files or a name for TLS are set: set it to true, or leave them out";
+        assert_eq!(told, [expected]);
+        let told = problems(&[("XDS__BACKOFF__INITIAL", "10s"), ("XDS__BACKOFF__MAX", "5s")]);
+        assert_eq!(told, ["rules.xds.backoff.max: it is shorter than rules.xds.backoff.initial"]);
+    }
+
+    #[test]
+    fn a_bad_value_is_told_and_the_value_of_a_header_is_not() {
+        let told = problems(&[("XDS__ADDRESS", "envoy-gateway"), ("XDS__HEADERS", "authorization")]);
+        let expected = [
+            "rules.xds.address: expected a host and port like envoy-gateway:18001 or [::1]:18000, or nothing, \
+             found \"envoy-gateway\"",
+            "rules.xds.headers: expected name:value pairs with commas between them, without headers of gRPC \
+             itself, or nothing",
+        ];
+        assert_eq!(told, expected);
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use engine::{HashKey, ValueHashing};
 
-use super::error::{Fault, SettingProblem};
+use super::error::Fault;
 use super::parsers::{Parser, flag, optional_path};
 use super::reader::Reader;
 
@@ -50,23 +50,15 @@ pub enum KeyFileError {
 
 impl Secrets {
     pub(super) fn from_reader(reader: &mut Reader) -> Self {
-        let [all_values_origin, file_origin] = [ALL_VALUES, KEY_FILE].map(|key| reader.origin(key));
         let hash_all_values = reader.take(ALL_VALUES, "false", flag());
         let given = reader.take("secrets.key", "", hash_key());
         let file = reader.take(KEY_FILE, "", optional_path());
-        let mut refuse = |key: &str, origin, reason| {
-            let fault = Fault::Unsupported(reason);
-            reader.refuse(SettingProblem { key: key.to_owned(), origin, fault });
-        };
         if given.is_some() && file.is_some() {
-            refuse(KEY_FILE, file_origin, "the key is set already; leave one of the two out");
+            reader.refuse(KEY_FILE, Fault::Unsupported("the key is set already; leave one of the two out"));
         }
         if hash_all_values && given.is_none() && file.is_none() {
-            refuse(
-                ALL_VALUES,
-                all_values_origin,
-                "the hashes need a key: set secrets.key_file or secrets.key",
-            );
+            let reason = "the hashes need a key: set secrets.key_file or secrets.key";
+            reader.refuse(ALL_VALUES, Fault::Unsupported(reason));
         }
         let key = match (given, file) {
             (Some(key), _) => HashKeySource::Given(key),

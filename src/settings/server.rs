@@ -1,19 +1,19 @@
-//! `server.*`: the listening addresses, the threads, the drain, and the bounds of a request.
+//! `server.*`: the listening addresses, their TLS, the threads, the drain, and the bounds of a request.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use engine::wire::Bounds;
 
+use super::error::Fault;
 use super::parsers::{
-    count, duration, duration_or_never, flag, host_names, listen_address, listen_address_or_off, one_of,
-    optional_path, positive, tcp_address,
+    Parser, count, duration, duration_or_never, flag, host_names, listen_address, listen_address_or_off,
+    one_of, optional_path, positive, tcp_address,
 };
 use super::reader::Reader;
-use super::server_tls::{ADMIN_TLS, GRPC_TLS, HTTP_TLS, refuse_tls_on_socket, tls_from_reader};
 use crate::decide::OnInvalid;
 use crate::http::{AdminAccess, TokenFile};
-use crate::net::tls::ServerTls;
+use crate::net::tls::{ClientName, ServerTls};
 use crate::net::{ListenAddress, ListenOptions};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,4 +108,73 @@ fn admin_from_reader(reader: &mut Reader) -> AdminServer {
         refuse_tls_on_socket(reader, &ADMIN_TLS);
     }
     AdminServer { address, access, tls: tls_from_reader(reader, &ADMIN_TLS) }
+}
+
+/// The keys of one port.
+struct TlsKeys {
+    cert_file: &'static str,
+    key_file: &'static str,
+    client_ca_file: &'static str,
+    client_san: &'static str,
+}
+
+const GRPC_TLS: TlsKeys = TlsKeys {
+    cert_file: "server.grpc.tls.cert_file",
+    key_file: "server.grpc.tls.key_file",
+    client_ca_file: "server.grpc.tls.client_ca_file",
+    client_san: "server.grpc.tls.client_san",
+};
+const HTTP_TLS: TlsKeys = TlsKeys {
+    cert_file: "server.http.tls.cert_file",
+    key_file: "server.http.tls.key_file",
+    client_ca_file: "server.http.tls.client_ca_file",
+    client_san: "server.http.tls.client_san",
+};
+const ADMIN_TLS: TlsKeys = TlsKeys {
+    cert_file: "server.admin.tls.cert_file",
+    key_file: "server.admin.tls.key_file",
+    client_ca_file: "server.admin.tls.client_ca_file",
+    client_san: "server.admin.tls.client_san",
+};
+
+/// The TLS of a port; `None` without a certificate.
+fn tls_from_reader(reader: &mut Reader, keys: &TlsKeys) -> Option<ServerTls> {
+    let certificate = reader.take(keys.cert_file, "", optional_path());
+    let key = reader.take(keys.key_file, "", optional_path());
+    let client_ca_file = reader.take(keys.client_ca_file, "", optional_path());
+    let client_names = reader.take(keys.client_san, "", client_names());
+    match (certificate, key) {
+        (Some(cert_file), Some(key_file)) => {
+            Some(ServerTls { cert_file, key_file, client_ca_file, client_names })
+        }
+        (None, None) => {
+            if client_ca_file.is_some() {
+                let reason = "needs cert_file and key_file: without them the port is clear text";
+                reader.refuse(keys.client_ca_file, Fault::Unsupported(reason));
+            }
+            None
+        }
+        (certificate, _) => {
+            let reason = "cert_file and key_file belong together: set both or none";
+            let written = if certificate.is_some() { keys.cert_file } else { keys.key_file };
+            reader.refuse(written, Fault::Unsupported(reason));
+            None
+        }
+    }
+}
+
+/// A Unix socket is protected by the mode of its file.
+fn refuse_tls_on_socket(reader: &mut Reader, keys: &TlsKeys) {
+    if reader.is_written(keys.cert_file) {
+        let reason = "a Unix socket has no TLS: leave it out, or use an IP address";
+        reader.refuse(keys.cert_file, Fault::Unsupported(reason));
+    }
+}
+
+fn client_names() -> Parser<Vec<ClientName>> {
+    let expected = "DNS names, IP addresses or URIs, with commas between them, or nothing";
+    Parser::new(expected, |text| {
+        let names = text.split(',').map(str::trim).filter(|_| !text.is_empty());
+        names.map(ClientName::parse).collect()
+    })
 }

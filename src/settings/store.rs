@@ -48,7 +48,7 @@ impl Store {
         let max_keys = reader.take("store.memory.max_keys", "1000000", positive(1_000_000_000));
         let (redis, conflicts) = redis_from_reader(reader);
         if kind == StoreKind::Redis {
-            conflicts.into_iter().for_each(|conflict| reader.refuse(conflict));
+            conflicts.into_iter().for_each(|conflict| reader.add_problem(conflict));
         }
         Self {
             kind,

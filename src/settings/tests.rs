@@ -1,12 +1,28 @@
 use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
-
-use ::store::redis::RedisOptions;
 
 use super::*;
 
+/// Loads the file, if one is given, and the variables.
+pub(super) fn load_layers(
+    file: Option<&Path>,
+    variables: impl IntoIterator<Item = (String, String)>,
+) -> Result<Settings, SettingsError> {
+    Settings::load(Written::read(file, variables)?).map(|(settings, _)| settings)
+}
+
+/// The line of the file, or the variable, of an origin.
+pub(super) fn short(origin: &str) -> String {
+    match origin.strip_prefix("environment variable ") {
+        Some(name) => name.to_owned(),
+        None if origin == "the default" => "default".to_owned(),
+        None => format!("file:{}", origin.rsplit(':').next().unwrap_or_default()),
+    }
+}
+
 fn with(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
-    Settings::from_layers(None, owned(variables))
+    load_layers(None, owned(variables))
 }
 
 fn owned(variables: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -17,7 +33,7 @@ fn owned(variables: &[(&str, &str)]) -> Vec<(String, String)> {
 fn with_file(yaml: &str, variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
     file.write_all(yaml.as_bytes()).expect("room for a few bytes");
-    Settings::from_layers(Some(file.path()), owned(variables))
+    load_layers(Some(file.path()), owned(variables))
 }
 
 /// The problems without the path of the temporary file.
@@ -25,13 +41,8 @@ fn problems(result: Result<Settings, SettingsError>) -> Vec<String> {
     let Err(SettingsError::Invalid(problems)) = result else {
         panic!("expected problems, got {result:?}");
     };
-    let line = |problem: &SettingProblem| match &problem.origin {
-        Origin::File { line, .. } => format!("file:{line}: {}: {}", problem.key, problem.fault),
-        Origin::Variable(name) => format!("{name}: {}: {}", problem.key, problem.fault),
-        Origin::Default | Origin::ReferenceDefault(_) => {
-            format!("default: {}: {}", problem.key, problem.fault)
-        }
-    };
+    let line =
+        |problem: &SettingProblem| format!("{}: {}: {}", short(&problem.origin), problem.key, problem.fault);
     problems.0.iter().map(line).collect()
 }
 
@@ -142,7 +153,7 @@ fn an_error_reads_as_a_list_of_what_to_put_right() {
 
 #[test]
 fn a_file_that_cannot_be_used_is_named() {
-    let missing = Settings::from_layers(Some(Path::new("/nowhere/settings.yaml")), []);
+    let missing = load_layers(Some(Path::new("/nowhere/settings.yaml")), []);
     let message = missing.expect_err("there is no such file").to_string();
     assert!(message.starts_with("settings file /nowhere/settings.yaml: "), "{message}");
     let message = with_file("a: [", &[]).expect_err("not YAML").to_string();
@@ -361,11 +372,6 @@ fn every_setting_can_be_set_by_its_variable() {
         let read = with(&[(&setting.variable, setting.default)]);
         assert_eq!(read.expect(setting.key), Settings::default());
     }
-}
-
-#[test]
-fn the_defaults_of_redis_are_those_of_its_options() {
-    assert_eq!(Settings::default().store.redis, RedisOptions::default());
 }
 
 #[test]

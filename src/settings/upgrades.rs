@@ -53,26 +53,23 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
-    use crate::settings::{Origin, SettingProblem, Settings, SettingsError};
+    use crate::settings::tests::{load_layers, short};
+    use crate::settings::{SettingProblem, Settings, SettingsError};
 
     fn of_variable(text: &str) -> Result<Settings, SettingsError> {
-        Settings::from_layers(None, [("RATELIMITD__UPGRADES".to_owned(), text.to_owned())])
+        load_layers(None, [("RATELIMITD__UPGRADES".to_owned(), text.to_owned())])
     }
 
     fn of_file(text: &str) -> Result<Settings, SettingsError> {
         let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
         file.write_all(text.as_bytes()).expect("room for a few bytes");
-        Settings::from_layers(Some(file.path()), [])
+        load_layers(Some(file.path()), [])
     }
 
     fn problems(result: Result<Settings, SettingsError>) -> Vec<String> {
         let Err(SettingsError::Invalid(problems)) = result else { panic!("expected problems: {result:?}") };
-        let line = |origin: &Origin| match origin {
-            Origin::File { line, .. } => *line,
-            _ => 0,
-        };
         let text = |problem: &SettingProblem| {
-            format!("{}: {}: {}", line(&problem.origin), problem.key, problem.fault)
+            format!("{}: {}: {}", short(&problem.origin), problem.key, problem.fault)
         };
         problems.0.iter().map(text).collect()
     }
@@ -99,19 +96,19 @@ mod tests {
     fn each_problem_names_row_column_and_line() {
         let file = "upgrades:\n  - domain: a\n  - algoritm: gcra\n    burst: 0\n  - text\n  - algorithm: fixed_window\n    burst: 3\n  - algorithm: tokens\n    charging:\n";
         let expected = [
-            "2: upgrades[0]: the row sets none of the fields of a limit",
-            "3: upgrades[1].algoritm: no such setting; known settings: domain, path, limit_name, algorithm, burst, charging, on_store_failure, shadow_mode",
-            "4: upgrades[1].burst: expected a whole number from 1 to 4294967295, found \"0\"",
-            "5: upgrades[2]: expected a row with columns",
-            "7: upgrades[3].burst: the algorithm of the row has no burst",
-            "8: upgrades[4].algorithm: expected one of fixed_window, sliding_window, sliding_log, gcra, token_bucket, leaky_bucket, found \"tokens\"",
-            "9: upgrades[4].charging: expected a text",
+            "file:2: upgrades[0]: the row sets none of the fields of a limit",
+            "file:3: upgrades[1].algoritm: no such setting; known settings: domain, path, limit_name, algorithm, burst, charging, on_store_failure, shadow_mode",
+            "file:4: upgrades[1].burst: expected a whole number from 1 to 4294967295, found \"0\"",
+            "file:5: upgrades[2]: expected a row with columns",
+            "file:7: upgrades[3].burst: the algorithm of the row has no burst",
+            "file:8: upgrades[4].algorithm: expected one of fixed_window, sliding_window, sliding_log, gcra, token_bucket, leaky_bucket, found \"tokens\"",
+            "file:9: upgrades[4].charging: expected a text",
         ];
         assert_eq!(problems(of_file(file)), expected);
         assert_eq!(
             problems(of_variable("gcra")),
             [
-                "0: upgrades: expected a list of rows, each with some of: domain, path, limit_name, algorithm, burst, charging, on_store_failure, shadow_mode, found \"gcra\""
+                "RATELIMITD__UPGRADES: upgrades: expected a list of rows, each with some of: domain, path, limit_name, algorithm, burst, charging, on_store_failure, shadow_mode, found \"gcra\""
             ]
         );
     }

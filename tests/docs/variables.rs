@@ -1,6 +1,7 @@
 //! The table of the variables of `envoyproxy/ratelimit`.
 
-use ratelimitd::settings::{ReferenceVariable, Settings};
+use ratelimitd::reference::{ReferenceVariable, reference_variables};
+use ratelimitd::settings::Settings;
 
 use crate::compare_or_update;
 
@@ -11,7 +12,7 @@ fn the_table_of_variables_is_that_of_the_program() {
     let head = "| variable, its default | setting | difference |\n|---|---|---|\n";
     let (before, rest) = page.split_once(head).expect("the head of the table");
     let (_, after) = rest.split_once("\n\n").expect("text follows the table");
-    let variables = Settings::reference_variables();
+    let variables = reference_variables();
     let rows: Vec<String> = variables.iter().map(ReferenceVariable::documentation).collect();
     compare_or_update(path, &format!("{before}{head}{}\n\n{after}", rows.join("\n")));
 }
@@ -19,7 +20,7 @@ fn the_table_of_variables_is_that_of_the_program() {
 #[test]
 fn the_table_of_variables_names_settings_that_exist() {
     let keys: Vec<&str> = Settings::catalogue().iter().map(|setting| setting.key).collect();
-    for variable in Settings::reference_variables() {
+    for variable in reference_variables() {
         let row = variable.documentation();
         let second = row.split('|').nth(2).expect("a second column");
         for key in second.split('`').skip(1).step_by(2) {

@@ -1,10 +1,13 @@
 //! A translation in progress.
 
+use std::collections::BTreeMap;
+
+use config::Value;
+
 use super::table;
 use super::values::Values;
 use super::variable::{Effect, ReferenceVariable};
-pub(crate) use crate::settings::error::{Origin, SettingProblem};
-pub(crate) use crate::settings::layers::{Layer, RawSetting, RawValue};
+use crate::settings::{SettingProblem, variable_origin};
 
 /// Variables that estates set and that `envoyproxy/ratelimit` does not read, each with the reason.
 pub(super) const NOT_READ_THERE: [(&str, &str); 3] = [
@@ -18,40 +21,59 @@ pub(super) const NOT_READ_THERE: [(&str, &str); 3] = [
 
 /// The settings that an environment of `envoyproxy/ratelimit` means.
 #[derive(Debug, Default)]
-pub(crate) struct Translation {
-    pub(crate) layer: Layer,
-    pub(crate) problems: Vec<SettingProblem>,
-    pub(crate) warnings: Vec<String>,
+pub(super) struct Translation {
+    /// By the keys of our settings.
+    pub(super) layer: BTreeMap<String, Meant>,
+    pub(super) problems: Vec<SettingProblem>,
+    pub(super) warnings: Vec<String>,
     /// The variables that are set to values that can be used.
-    pub(crate) variables: Vec<&'static str>,
+    pub(super) variables: Vec<&'static str>,
+}
+
+/// The value of a setting of ours that the environment means.
+#[derive(Debug)]
+pub(super) struct Meant {
+    pub(super) text: String,
+    /// The variables that decide the value.
+    pub(super) variables: String,
+    /// Whether at least one of them is set. If not, the value suits a service without them.
+    pub(super) is_set: bool,
+}
+
+impl Meant {
+    pub(super) fn into_value(self) -> Value {
+        let origin = if self.is_set {
+            variable_origin(&self.variables)
+        } else {
+            format!("as envoyproxy/ratelimit without {}", self.variables)
+        };
+        Value::new(Some(&origin), self.text)
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) values: Values,
-    layer: Layer,
+    layer: BTreeMap<String, Meant>,
 }
 
 impl Draft {
     pub(super) fn new(values: Values) -> Self {
-        Self { values, layer: Layer::default() }
+        Self { values, layer: BTreeMap::new() }
     }
 
     /// Sets a setting of ours. `variables`: where the value comes from.
     pub(super) fn set(&mut self, key: &str, text: impl Into<String>, variables: &[&'static str]) {
         let set: Vec<_> = variables.iter().copied().filter(|name| self.values.is_set(name)).collect();
-        let origin = if set.is_empty() {
-            Origin::ReferenceDefault(variables.join(", "))
-        } else {
-            Origin::Variable(set.join(", "))
-        };
-        self.layer.insert(key.to_owned(), RawSetting { value: RawValue::Text(text.into()), origin });
+        let is_set = !set.is_empty();
+        let variables = if is_set { set.join(", ") } else { variables.join(", ") };
+        self.layer.insert(key.to_owned(), Meant { text: text.into(), variables, is_set });
     }
 
-    /// Sets a setting of ours to what suits the environment; `missing` is not there.
+    /// Sets a setting of ours to what suits an environment without `missing`.
     pub(super) fn set_default(&mut self, key: &str, text: &str, missing: &str) {
-        let origin = Origin::ReferenceDefault(missing.to_owned());
-        self.layer.insert(key.to_owned(), RawSetting { value: RawValue::Text(text.to_owned()), origin });
+        let meant = Meant { text: text.to_owned(), variables: missing.to_owned(), is_set: false };
+        self.layer.insert(key.to_owned(), meant);
     }
 
     /// Sets a setting of ours if the variable is set.

@@ -3,7 +3,7 @@
 use super::draft::Draft;
 use super::go_syntax::parse_map;
 use super::listeners::address_text;
-use crate::settings::reader::quoted;
+use crate::settings::quoted;
 
 const TAGS: &str = "EXTRA_TAGS";
 const USE: &str = "USE_PROMETHEUS";
@@ -73,11 +73,12 @@ fn translate_port(draft: &mut Draft, path: String) {
 
 #[cfg(test)]
 mod tests {
-    use crate::settings::{Settings, SettingsError, SettingsReport};
+    use crate::reference::{LoadedSettings, load_with};
+    use crate::settings::{Settings, SettingsError};
 
-    fn load(variables: &[(&str, &str)]) -> Result<(Settings, SettingsReport), SettingsError> {
+    fn load(variables: &[(&str, &str)]) -> Result<LoadedSettings, SettingsError> {
         let owned = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        Settings::read_layers(None, owned, Some("ratelimit"))
+        load_with(None, owned, Some("ratelimit"))
     }
 
     #[test]
@@ -89,14 +90,14 @@ mod tests {
             ("127.0.0.1:80", "127.0.0.1:80"),
             ("metrics.example:9090", "metrics.example:9090"),
         ] {
-            let (settings, _) =
+            let LoadedSettings { settings, .. } =
                 load(&[("USE_PROMETHEUS", "1"), ("PROMETHEUS_ADDR", written)]).expect("valid");
             assert_eq!(
                 settings.metrics.address.map(|address| address.to_string()),
                 Some(expected.to_owned())
             );
         }
-        let address = |variables: &[(&str, &str)]| load(variables).expect("valid").0.metrics.address;
+        let address = |variables: &[(&str, &str)]| load(variables).expect("valid").settings.metrics.address;
         assert_eq!(
             address(&[("USE_PROMETHEUS", "true")]).map(|address| address.to_string()),
             Some("[::]:9090".to_owned())
@@ -119,14 +120,14 @@ mod tests {
     fn tags_that_cannot_be_labels_are_refused_by_the_name_of_the_variable() {
         let error = load(&[("EXTRA_TAGS", "__name__:x")]).expect_err("no label").to_string();
         assert!(error.contains("EXTRA_TAGS"), "{error}");
-        let (settings, _) = load(&[("EXTRA_TAGS", "env:prod,zone:eu")]).expect("valid");
+        let LoadedSettings { settings, .. } = load(&[("EXTRA_TAGS", "env:prod,zone:eu")]).expect("valid");
         assert_ne!(settings.metrics.extra_tags, Settings::default().metrics.extra_tags);
     }
 
     #[test]
     fn a_tag_without_a_value_and_all_but_the_last_value_of_a_tag_are_warnings() {
         let tags = |text: &str| {
-            let (settings, report) = load(&[("EXTRA_TAGS", text)]).expect("valid");
+            let LoadedSettings { settings, report, .. } = load(&[("EXTRA_TAGS", text)]).expect("valid");
             let tags = settings.metrics.extra_tags;
             let pairs: Vec<_> = tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
             (pairs.join(" "), report.warnings)

@@ -1,15 +1,15 @@
 //! The environment variables of `envoyproxy/ratelimit`, translated to settings of ours, so that the service can replace
 //! it without a change of the environment.
 //!
-//! [`table`] lists every variable and what it does here; the other files translate the values. Knows nothing of the
-//! process: the variables are arguments.
+//! [`table`] lists every variable and what it does here; `environment` says whether the variables are read, and which
+//! settings win; the other files translate the values.
 
 mod draft;
+mod environment;
 mod go_syntax;
 mod limits;
 mod listeners;
 mod metrics;
-mod precedence;
 mod redis;
 mod redis_table;
 mod rules;
@@ -17,7 +17,6 @@ mod stats_table;
 mod statsd;
 mod table;
 mod traces;
-mod usage;
 mod values;
 mod variable;
 mod xds;
@@ -26,22 +25,60 @@ mod xds_table;
 #[cfg(test)]
 mod tests;
 
-pub use usage::EnvironmentUse;
+use std::path::Path;
+
+pub use environment::EnvironmentUse;
 pub use variable::ReferenceVariable;
 
-pub(crate) use precedence::add_translated;
-pub(crate) use usage::{ASKED, asked_values};
-
+use crate::settings::{Settings, SettingsError, SettingsReport, Written, process_variables};
 use draft::{Draft, Translation};
 use values::Values;
 
+/// Settings that were read with the variables of `envoyproxy/ratelimit`, where they are meant.
+#[derive(Clone, Debug)]
+pub struct LoadedSettings {
+    pub settings: Settings,
+    pub report: SettingsReport,
+    /// Whether the environment was read as one of `envoyproxy/ratelimit`.
+    pub environment: EnvironmentUse,
+    /// The variables of `envoyproxy/ratelimit` that were read.
+    pub variables: Vec<&'static str>,
+}
+
+/// Loads the settings from the file, if one is given, and the process environment. `called_as`: the name of the
+/// program, which may decide whether the variables of `envoyproxy/ratelimit` are read.
+///
+/// # Errors
+/// [`SettingsError`]: the file that cannot be read, or every key that is unknown or malformed.
+pub fn load_settings(file: Option<&Path>, called_as: Option<&str>) -> Result<LoadedSettings, SettingsError> {
+    load_with(file, process_variables(is_known)?, called_as)
+}
+
+/// Like [`load_settings`], with the given environment variables.
+///
+/// # Errors
+/// As [`load_settings`].
+pub fn load_with(
+    file: Option<&Path>,
+    variables: impl IntoIterator<Item = (String, String)>,
+    called_as: Option<&str>,
+) -> Result<LoadedSettings, SettingsError> {
+    let mut written = Written::read(file, variables)?;
+    let environment = EnvironmentUse::decide(called_as, &written);
+    let variables =
+        if environment.is_read() { environment::add_translated(&mut written) } else { Vec::new() };
+    let (settings, report) = Settings::load(written)?;
+    Ok(LoadedSettings { settings, report, environment, variables })
+}
+
 /// Every variable of `envoyproxy/ratelimit`, in the order of the documentation.
-pub(crate) fn variables() -> Vec<ReferenceVariable> {
+#[must_use]
+pub fn reference_variables() -> Vec<ReferenceVariable> {
     table::all().chain(table::of_libraries()).copied().collect()
 }
 
 /// Whether a variable of this name belongs to `envoyproxy/ratelimit`, or did once.
-pub(crate) fn is_known(name: &str) -> bool {
+fn is_known(name: &str) -> bool {
     table::find(name).is_some()
         || table::find_of_library(name).is_some()
         || name.starts_with(values::MOGRIFIER_PREFIX)
@@ -50,7 +87,7 @@ pub(crate) fn is_known(name: &str) -> bool {
 
 /// Translates the variables. Those that are not set have the defaults of `envoyproxy/ratelimit` where another default
 /// would change which limits are in force.
-pub(crate) fn translate<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)> + Clone) -> Translation {
+fn translate<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)> + Clone) -> Translation {
     let mut draft = Draft::new(Values::new(variables.clone()));
     listeners::translate(&mut draft);
     rules::translate(&mut draft);

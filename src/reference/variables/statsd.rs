@@ -9,8 +9,7 @@ use serde_json::json;
 use super::draft::Draft;
 use super::go_syntax::parse_map;
 use super::values::MOGRIFIER_PREFIX;
-pub(crate) use crate::settings::error::{Fault, Origin, SettingProblem};
-use crate::settings::reader::quoted;
+use crate::settings::{Fault, SettingProblem, quoted, variable_origin};
 
 const DISABLE: &str = "DISABLE_STATS";
 const STATSD: &str = "USE_STATSD";
@@ -172,7 +171,7 @@ fn mogrifier(draft: &mut Draft, name: &str) -> Option<serde_json::Value> {
         let found = if found.is_empty() { "nothing".to_owned() } else { quoted(found) };
         draft.values.problems.push(SettingProblem {
             key: variable(part),
-            origin: Origin::Variable(format!("{MOGRIFIERS}, {}", variable(part))),
+            origin: variable_origin(&format!("{MOGRIFIERS}, {}", variable(part))),
             fault: Fault::Malformed { expected: expected.to_owned(), found: Some(found) },
         });
     }
@@ -181,17 +180,18 @@ fn mogrifier(draft: &mut Draft, name: &str) -> Option<serde_json::Value> {
 
 #[cfg(test)]
 mod tests {
-    use crate::settings::{Settings, SettingsError, SettingsReport};
+    use crate::reference::{LoadedSettings, load_with};
+    use crate::settings::SettingsError;
 
     /// As the environment of `envoyproxy/ratelimit`, whatever the variables.
-    fn read(variables: &[(&str, &str)]) -> Result<(Settings, SettingsReport), SettingsError> {
+    fn read(variables: &[(&str, &str)]) -> Result<LoadedSettings, SettingsError> {
         let owned = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        Settings::read_layers(None, owned, Some("ratelimit"))
+        load_with(None, owned, Some("ratelimit"))
     }
 
     /// The settings of statsd that variables lead to: address, format, interval, tags.
     fn statsd(variables: &[(&str, &str)]) -> [String; 4] {
-        let (_, report) = read(variables).unwrap_or_else(|error| panic!("{error}"));
+        let LoadedSettings { report, .. } = read(variables).unwrap_or_else(|error| panic!("{error}"));
         ["address", "format", "flush_interval", "tags"].map(|key| {
             let key = format!("metrics.statsd.{key}");
             let setting = report.settings.iter().find(|setting| setting.key == key);
@@ -237,7 +237,7 @@ mod tests {
             assert_eq!(statsd(variables), expected, "{variables:?}");
         }
         let variables = [("USE_STATSD", "false"), ("STATSD_PORT", "1"), ("STATSD_PROTOCOL", "udp")];
-        let (_, report) = read(&variables).unwrap_or_else(|error| panic!("{error}"));
+        let LoadedSettings { report, .. } = read(&variables).unwrap_or_else(|error| panic!("{error}"));
         let expected = ["STATSD_PORT", "STATSD_PROTOCOL"]
             .map(|name| format!("{name} has no meaning without statsd or DogStatsD"));
         assert_eq!(report.warnings, expected);
@@ -254,7 +254,7 @@ mod tests {
             ("DOG_STATSD_MOGRIFIER_TWO_PATTERN", "f"),
             ("DOG_STATSD_MOGRIFIER_TWO_NAME", "g\"h"),
         ]);
-        let (settings, _) = loaded.unwrap_or_else(|error| panic!("{error}"));
+        let LoadedSettings { settings, .. } = loaded.unwrap_or_else(|error| panic!("{error}"));
         let mogrifiers = settings.metrics.statsd.expect("an address").mogrifiers.0;
         let found: Vec<_> =
             mogrifiers.iter().map(|one| (one.pattern.as_str(), one.name.as_str(), one.tags.len())).collect();

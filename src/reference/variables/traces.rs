@@ -111,12 +111,13 @@ fn given(draft: &Draft, of_traces: &'static str, of_all: &'static str) -> Option
 
 #[cfg(test)]
 mod tests {
-    use crate::settings::{Settings, SettingsError, SettingsReport};
+    use crate::reference::{LoadedSettings, load_with};
+    use crate::settings::SettingsError;
 
-    fn read(variables: &[(&str, &str)]) -> Result<(Settings, SettingsReport), SettingsError> {
+    fn read(variables: &[(&str, &str)]) -> Result<LoadedSettings, SettingsError> {
         let enabled = [("TRACING_ENABLED", "true")];
         let owned = enabled.iter().chain(variables).map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        Settings::read_layers(None, owned, Some("ratelimit"))
+        load_with(None, owned, Some("ratelimit"))
     }
 
     #[test]
@@ -137,14 +138,14 @@ mod tests {
             ),
         ];
         for (variables, expected) in cases {
-            let (settings, _) = read(variables).unwrap_or_else(|error| panic!("{error}"));
+            let LoadedSettings { settings, .. } = read(variables).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(settings.traces.expect("on").endpoint.to_string(), expected, "{variables:?}");
         }
     }
 
     #[test]
     fn the_other_variables_are_taken_over() {
-        let (settings, report) = read(&[
+        let LoadedSettings { settings, report, .. } = read(&[
             ("TRACING_SAMPLING_RATE", "0.25"),
             ("TRACING_SERVICE_NAMESPACE", "edge"),
             ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret"),
@@ -165,7 +166,7 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "/tls.key"),
             ("OTEL_EXPORTER_OTLP_INSECURE", "true"),
         ];
-        let (_, report) = read(&set).unwrap_or_else(|error| panic!("{error}"));
+        let LoadedSettings { report, .. } = read(&set).unwrap_or_else(|error| panic!("{error}"));
         let expected = [
             "OTEL_EXPORTER_OTLP_COMPRESSION has no meaning here: spans are sent uncompressed, which every collector \
              takes",
@@ -175,7 +176,7 @@ mod tests {
         ];
         assert_eq!(report.warnings, expected);
         let off = set.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let (_, report) = Settings::read_layers(None, off, Some("ratelimit")).expect("off");
+        let LoadedSettings { report, .. } = load_with(None, off, Some("ratelimit")).expect("off");
         assert_eq!(report.warnings, [""; 0]);
     }
 
@@ -190,7 +191,7 @@ mod tests {
             assert!(error.contains(&format!("{name}: expected")), "{error}");
         }
         let owned = [("TRACING_SERVICE_NAME".to_owned(), "x".to_owned())];
-        let (settings, report) = Settings::read_layers(None, owned, Some("ratelimit")).expect("off");
+        let LoadedSettings { settings, report, .. } = load_with(None, owned, Some("ratelimit")).expect("off");
         assert_eq!(settings.traces, None);
         assert_eq!(report.warnings, ["TRACING_SERVICE_NAME has no meaning without TRACING_ENABLED=true"]);
     }

@@ -6,9 +6,7 @@ use std::time::Duration;
 use super::go_syntax::{parse_duration, parse_flag, parse_map, parse_whole};
 use super::table;
 use super::variable::{ReferenceVariable, ValueKind};
-pub(crate) use crate::settings::error::{Fault, Origin, SettingProblem};
-use crate::settings::reader::quoted;
-use crate::settings::service_link::is_service_link;
+use crate::settings::{Fault, SettingProblem, is_service_link, quoted, variable_origin};
 
 /// Each mogrifier has variables that begin so.
 pub(super) const MOGRIFIER_PREFIX: &str = "DOG_STATSD_MOGRIFIER_";
@@ -64,7 +62,7 @@ impl Values {
         let found = (!variable.is_secret).then(|| quoted(text));
         self.problems.push(SettingProblem {
             key: variable.name.to_owned(),
-            origin: Origin::Variable(variable.name.to_owned()),
+            origin: variable_origin(variable.name),
             fault: Fault::Malformed { expected, found },
         });
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ratelimitd::settings::{Setting, Settings};
+use ratelimitd::settings::{Setting, Settings, Written};
 
 fn in_project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -12,7 +12,8 @@ fn in_project(path: &str) -> PathBuf {
 #[test]
 fn the_settings_file_shows_every_setting_with_its_default() {
     let path = in_project("config/ratelimitd.yaml");
-    let settings = Settings::from_layers(Some(&path), []).expect("the file holds known settings only");
+    let written = Written::read(Some(&path), []).expect("the file is YAML");
+    let (settings, _) = Settings::load(written).expect("the file holds known settings only");
     assert_eq!(settings, Settings::default());
     let file =
         config::Config::builder().add_source(config::File::from(path)).build().expect("the file is YAML");

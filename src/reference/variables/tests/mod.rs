@@ -5,10 +5,9 @@ mod redis;
 
 use ::rules::yaml::{self, Content, Node};
 
-use super::super::variables::*;
 use super::variable::{Effect, ValueKind};
-use crate::settings::layers::Layer;
-use crate::settings::{Origin, Settings, SettingsError, SettingsReport};
+use super::*;
+use crate::settings::{Settings, SettingsError, SettingsReport, Written};
 use companions::companions;
 
 const RECORDED: &str = include_str!("../../../../tests/data/operation/settings.yaml");
@@ -91,12 +90,12 @@ fn rows() -> Vec<Row> {
     rows.iter().map(row).collect()
 }
 
-fn load(name: &str, value: &str) -> Result<(Settings, SettingsReport), SettingsError> {
+fn load(name: &str, value: &str) -> Result<LoadedSettings, SettingsError> {
     // Without it nothing looks at the others.
     let switch = name.starts_with("REDIS_PERSECOND_").then_some(("REDIS_PERSECOND", "true"));
     let variables = switch.into_iter().chain([(name, value)]);
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    Settings::read_layers(None, variables, Some("ratelimit"))
+    load_with(None, variables, Some("ratelimit"))
 }
 
 fn is_later(name: &str, is_empty: bool) -> bool {
@@ -152,7 +151,7 @@ fn an_empty_value_is_an_error_only_where_no_default_is_safe() {
         let warns = |report: &SettingsReport| report.warnings.iter().any(|line| line.starts_with(&name));
         if variable.kind.refuses_empty() || EMPTY_IS_THE_DEFAULT.contains(&name.as_str()) {
             assert!(ends, "{name}: {empty}");
-            assert!(warns(&loaded.expect("the default").1), "{name} without a warning");
+            assert!(warns(&loaded.expect("the default").report), "{name} without a warning");
         } else if ["REDIS_URL", "REDIS_PERSECOND_URL"].contains(&name.as_str()) {
             assert!(loaded.expect_err(&name).to_string().contains(&name));
         } else {
@@ -170,7 +169,7 @@ fn every_example_is_taken_over_or_told() {
         let loaded = load(&name, &example);
         match variable.effect {
             Effect::Meaningless(_) => {
-                let (_, report) = loaded.unwrap_or_else(|error| panic!("{name}: {error}"));
+                let LoadedSettings { report, .. } = loaded.unwrap_or_else(|error| panic!("{name}: {error}"));
                 let told =
                     report.warnings.iter().filter(|line| line.starts_with(&format!("{name} has no meaning")));
                 assert_eq!(told.count(), 1, "{name}: {:?}", report.warnings);
@@ -181,28 +180,23 @@ fn every_example_is_taken_over_or_told() {
 }
 
 /// The example decides one of the settings that the table names, alone or beside its companions.
-fn sets_one_of(
-    name: &str,
-    example: &str,
-    keys: &[&str],
-    alone: Result<(Settings, SettingsReport), SettingsError>,
-) {
+fn sets_one_of(name: &str, example: &str, keys: &[&str], alone: Result<LoadedSettings, SettingsError>) {
     let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     let beside = companions(name).into_iter().chain([(name, example)]).map(owned);
-    let beside = Settings::read_layers(None, beside, Some("ratelimit"));
+    let beside = load_with(None, beside, Some("ratelimit"));
     let is_set = |report: &SettingsReport| {
         report.settings.iter().any(|setting| {
-            let Origin::Variable(names) = &setting.origin else { return false };
+            let names = setting.source().strip_prefix("environment variable ").unwrap_or_default();
             keys.contains(&setting.key) && names.split(", ").any(|from| from == name)
         })
     };
     let loaded = [alone, beside].into_iter().flatten();
-    assert!(loaded.into_iter().any(|(_, report)| is_set(&report)), "{name} sets none of {keys:?}");
+    assert!(loaded.into_iter().any(|loaded| is_set(&loaded.report)), "{name} sets none of {keys:?}");
 }
 
-fn read(variables: &[(&str, &str)]) -> (Settings, SettingsReport) {
+fn read(variables: &[(&str, &str)]) -> LoadedSettings {
     let variables = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-    Settings::read_layers(None, variables, None).unwrap_or_else(|error| panic!("{error}"))
+    load_with(None, variables, None).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The values of settings in force, by key.
@@ -217,28 +211,29 @@ fn values<'k>(report: &SettingsReport, keys: &[&'k str]) -> Vec<(&'k str, String
 #[test]
 fn only_names_that_no_other_program_has_switch_it_on() {
     let common = [("HOST", "::"), ("PORT", "80"), ("LOG_LEVEL", "debug"), ("REDIS_URL", "redis:6379")];
-    let (settings, report) = read(&common);
+    let LoadedSettings { settings, environment, .. } = read(&common);
     assert_eq!(settings, Settings::default());
-    assert_eq!(report.environment, EnvironmentUse::Common(vec!["HOST", "LOG_LEVEL", "PORT", "REDIS_URL"]));
+    assert_eq!(environment, EnvironmentUse::Common(vec!["HOST", "LOG_LEVEL", "PORT", "REDIS_URL"]));
     for telling in table::all().filter(|variable| variable.is_telling) {
         let value = if telling.default.is_empty() { "1" } else { telling.default };
-        let decided = EnvironmentUse::decide(None, &Layer::default(), &[(telling.name.into(), value.into())]);
+        let written = Written::read(None, [(telling.name.into(), value.into())]).expect("no file");
+        let decided = EnvironmentUse::decide(None, &written);
         assert_eq!(decided, EnvironmentUse::ReadForVariable(telling.name));
     }
     let on = [("RATELIMITD__ENVOY_RATELIMIT_ENVIRONMENT", "on"), ("PORT", "81")];
-    let line = read(&on).1.environment.to_string();
+    let line = read(&on).environment.to_string();
     assert!(line.contains("envoy_ratelimit_environment is on") && line.contains("RATELIMITD__"), "{line}");
     let off = [("RATELIMITD__ENVOY_RATELIMIT_ENVIRONMENT", "off"), ("RUNTIME_ROOT", "/data")];
-    let (settings, report) = read(&off);
+    let LoadedSettings { settings, environment, .. } = read(&off);
     assert_eq!(settings, Settings::default());
-    assert_eq!(report.environment, EnvironmentUse::Forbidden(vec!["RUNTIME_ROOT"]));
+    assert_eq!(environment, EnvironmentUse::Forbidden(vec!["RUNTIME_ROOT"]));
     let links = [("GRPC_PORT", "tcp://10.0.0.1:9000"), ("REDIS_PERSECOND_PORT_6379_TCP_ADDR", "10.0.0.2")];
-    assert_eq!(read(&links).1.environment, EnvironmentUse::Absent);
+    assert_eq!(read(&links).environment, EnvironmentUse::Absent);
 }
 
 #[test]
 fn the_environment_of_the_example_of_envoyproxy_ratelimit_is_taken_over() {
-    let (_, report) = read(&[
+    let LoadedSettings { report, environment, .. } = read(&[
         ("REDIS_SOCKET_TYPE", "tcp"),
         ("REDIS_URL", "redis:6379"),
         ("RUNTIME_ROOT", "/data"),
@@ -264,7 +259,7 @@ fn the_environment_of_the_example_of_envoyproxy_ratelimit_is_taken_over() {
     ];
     let keys = expected.map(|(key, _)| key);
     assert_eq!(values(&report, &keys), expected.map(|(key, value)| (key, value.to_owned())));
-    assert_eq!(report.environment, EnvironmentUse::ReadForVariable("REDIS_SOCKET_TYPE"));
+    assert_eq!(environment, EnvironmentUse::ReadForVariable("REDIS_SOCKET_TYPE"));
     let link = "GRPC_PORT: Kubernetes sets it for a service of that name, so it is passed over";
     assert_eq!(report.warnings, [link]);
 }
@@ -272,7 +267,8 @@ fn the_environment_of_the_example_of_envoyproxy_ratelimit_is_taken_over() {
 #[test]
 fn a_unix_socket_takes_the_place_of_the_grpc_port() {
     let address = |value| {
-        let (_, report) = read(&[("GRPC_UDS", value), ("GRPC_PORT", "81"), ("REDIS_PIPELINE_LIMIT", "0")]);
+        let LoadedSettings { report, .. } =
+            read(&[("GRPC_UDS", value), ("GRPC_PORT", "81"), ("REDIS_PIPELINE_LIMIT", "0")]);
         values(&report, &["server.grpc.address"])[0].1.clone()
     };
     assert_eq!(address("/run/ratelimit.sock"), "unix:/run/ratelimit.sock");
@@ -286,7 +282,7 @@ fn a_unix_socket_takes_the_place_of_the_grpc_port() {
 
 #[test]
 fn a_setting_of_ours_wins_and_says_so() {
-    let (settings, report) = read(&[
+    let LoadedSettings { settings, report, .. } = read(&[
         ("RUNTIME_ROOT", "/data"),
         ("RATELIMITD__RULES__PATH", "/rules"),
         ("NEAR_LIMIT_RATIO", "0.5"),
@@ -315,18 +311,18 @@ fn files_of_tls_without_tls_are_warned_of() {
         ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "CONFIG_GRPC_XDS_SERVER_USE_TLS"),
     ];
     for (name, switch) in cases {
-        let (_, report) = read(&[("CONFIG_TYPE", "GRPC_XDS_SOTW"), (name, "/certs/a.pem")]);
+        let LoadedSettings { report, .. } = read(&[("CONFIG_TYPE", "GRPC_XDS_SOTW"), (name, "/certs/a.pem")]);
         assert_eq!(report.warnings, [format!("{name} has no meaning without {switch}=true")]);
     }
 }
 
 #[test]
 fn the_warning_about_an_empty_variable_is_true_where_our_default_is_another() {
-    let (settings, report) =
+    let LoadedSettings { settings, report, .. } =
         read(&[("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "")]);
     let expected = "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL is empty, so it is as if it were not set";
     assert_eq!(report.warnings, [expected]);
-    let unset = read(&[("CONFIG_TYPE", "GRPC_XDS_SOTW")]).0;
+    let unset = read(&[("CONFIG_TYPE", "GRPC_XDS_SOTW")]).settings;
     let pause = |settings: &Settings| settings.rules.xds.as_ref().map(|xds| format!("{:?}", xds.backoff));
     assert!(pause(&settings).is_some());
     assert_eq!(pause(&settings), pause(&unset));
@@ -337,8 +333,8 @@ fn a_file_that_only_repeats_defaults_gives_way() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config/ratelimitd.yaml");
     let variables = [("RUNTIME_ROOT", "/data"), ("BACKEND_TYPE", "redis"), ("PORT", "80")];
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let (settings, report) =
-        Settings::read_layers(Some(&path), variables, None).unwrap_or_else(|error| panic!("{error}"));
+    let LoadedSettings { settings, report, .. } =
+        load_with(Some(&path), variables, None).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(settings.store.kind, crate::settings::StoreKind::Redis);
     assert_eq!(settings.server.http_address.to_string(), "[::]:80");
     assert_eq!(report.warnings, [""; 0]);

@@ -1,7 +1,7 @@
 //! Addresses and credentials of the Redis servers.
 
 use super::{read, values};
-use crate::settings::Settings;
+use crate::reference::{LoadedSettings, load_with};
 
 #[test]
 fn addresses_of_redis_are_read_in_all_forms() {
@@ -62,7 +62,7 @@ fn addresses_of_redis_are_read_in_all_forms() {
     ];
     for (variables, expected) in cases {
         let variables: Vec<_> = variables.iter().copied().chain([("REDIS_PIPELINE_LIMIT", "0")]).collect();
-        let (settings, report) = read(&variables);
+        let LoadedSettings { settings, report, .. } = read(&variables);
         let found: Vec<_> = values(&report, &keys).into_iter().map(|(_, value)| value).collect();
         assert_eq!(found, expected, "{variables:?}");
         let shown = format!("{settings:?} {report:?}");
@@ -107,7 +107,7 @@ fn limits_of_one_second_have_servers_of_their_own_when_they_are_asked_for() {
     ];
     for (variables, expected) in cases {
         let variables: Vec<_> = variables.iter().copied().chain([("REDIS_URL", "main:6379")]).collect();
-        let (settings, report) = read(&variables);
+        let LoadedSettings { settings, report, .. } = read(&variables);
         let found: Vec<_> = values(&report, &keys).into_iter().map(|(_, value)| value).collect();
         assert_eq!(found[0], "redis://main:6379");
         assert_eq!(found[1..], expected, "{variables:?}");
@@ -133,7 +133,7 @@ fn addresses_of_redis_that_cannot_work_are_refused() {
     ];
     for variables in cases {
         let variables = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        let error = Settings::read_layers(None, variables.clone(), Some("ratelimit"));
+        let error = load_with(None, variables.clone(), Some("ratelimit"));
         let error = error.expect_err("refused").to_string();
         assert!(error.contains("REDIS_URL: expected "), "{error} for {:?}", variables.collect::<Vec<_>>());
     }
@@ -141,7 +141,7 @@ fn addresses_of_redis_that_cannot_work_are_refused() {
 
 #[test]
 fn a_relative_path_of_a_socket_is_below_the_working_directory() {
-    let (settings, _) = read(&[("REDIS_URL", "redis.sock"), ("REDIS_SOCKET_TYPE", "unix")]);
+    let LoadedSettings { settings, .. } = read(&[("REDIS_URL", "redis.sock"), ("REDIS_SOCKET_TYPE", "unix")]);
     let urls: Vec<_> = settings.store.redis.urls.iter().map(ToString::to_string).collect();
     let directory = std::env::current_dir().expect("a directory");
     assert_eq!(urls, [format!("redis+unix://{}/redis.sock", directory.display())]);

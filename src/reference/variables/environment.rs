@@ -1,0 +1,144 @@
+//! Whether the environment is read as one of `envoyproxy/ratelimit`, why, and which of two settings of one key is used:
+//! ours, or the one that a variable of `envoyproxy/ratelimit` means.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use config::{Value, ValueKind};
+
+use super::draft::{Meant, Translation};
+use super::{table, translate};
+use crate::settings::{Settings, Written, is_service_link};
+
+/// The setting that decides, if it is not `auto`.
+const ASKED: &str = "envoy_ratelimit_environment";
+
+/// The name of the program of `envoyproxy/ratelimit`.
+const PROGRAM: &str = "ratelimit";
+
+/// Rules from a path and rules from a server exclude each other.
+const PATH: &str = "rules.path";
+const XDS: &str = "rules.xds.address";
+
+/// Whether the environment was read as one of `envoyproxy/ratelimit`, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EnvironmentUse {
+    /// No variable of `envoyproxy/ratelimit` is set.
+    Absent,
+    /// The program was called by the name of `envoyproxy/ratelimit`.
+    ReadForName,
+    /// The setting `envoy_ratelimit_environment` says so, in this place.
+    ReadForSetting(String),
+    /// This variable is set, which only `envoyproxy/ratelimit` has.
+    ReadForVariable(&'static str),
+    /// The setting forbids it. These variables are set.
+    Forbidden(Vec<&'static str>),
+    /// Only these variables are set, whose names other programs use, too.
+    Common(Vec<&'static str>),
+}
+
+impl EnvironmentUse {
+    /// `called_as`: the name of this program.
+    pub(super) fn decide(called_as: Option<&str>, written: &Written) -> Self {
+        let mut set: Vec<_> = written
+            .variables
+            .iter()
+            .filter(|(name, value)| !is_service_link(name, value))
+            .filter_map(|(name, _)| table::find(name))
+            .collect();
+        set.sort_by_key(|variable| variable.name);
+        let names = || set.iter().map(|variable| variable.name).collect::<Vec<_>>();
+        let asked = written.get(ASKED);
+        match asked.and_then(text) {
+            Some("on") => Self::ReadForSetting(asked.and_then(Value::origin).unwrap_or_default().to_owned()),
+            Some("off") if set.is_empty() => Self::Absent,
+            Some("off") => Self::Forbidden(names()),
+            _ if called_as == Some(PROGRAM) => Self::ReadForName,
+            _ => match set.iter().find(|variable| variable.is_telling) {
+                Some(variable) => Self::ReadForVariable(variable.name),
+                None if set.is_empty() => Self::Absent,
+                None => Self::Common(names()),
+            },
+        }
+    }
+
+    /// Whether the variables are read.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        matches!(self, Self::ReadForName | Self::ReadForSetting(_) | Self::ReadForVariable(_))
+    }
+}
+
+/// One line for the log; empty if no variable is set.
+impl fmt::Display for EnvironmentUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const READ: &str = "the environment is read as one of envoyproxy/ratelimit";
+        const NOT_READ: &str = "the variables of envoyproxy/ratelimit are not read";
+        match self {
+            Self::Absent => Ok(()),
+            Self::ReadForName => write!(f, "{READ}: this program was called {PROGRAM}"),
+            Self::ReadForSetting(origin) => write!(f, "{READ}: {ASKED} is on ({origin})"),
+            Self::ReadForVariable(name) => {
+                write!(f, "{READ}: {name} is set, which only envoyproxy/ratelimit has")
+            }
+            Self::Forbidden(names) => write!(f, "{NOT_READ}: {ASKED} is off; set are {}", names.join(", ")),
+            Self::Common(names) => write!(
+                f,
+                "{NOT_READ}: other programs use the names {}, too; set {ASKED} to on to read them, or to off",
+                names.join(", ")
+            ),
+        }
+    }
+}
+
+/// Adds the settings that the variables mean to those that were written. Returns the variables that are set to values
+/// that can be used.
+pub(super) fn add_translated(written: &mut Written) -> Vec<&'static str> {
+    let texts = written.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let Translation { layer, problems, warnings, variables } = translate(texts);
+    written.problems.extend(problems);
+    written.warnings.extend(warnings);
+    add_layer(written, layer);
+    variables
+}
+
+/// Adds the translated settings. Ours is used where both are set, and a warning says so. A value of the settings file
+/// that only repeats the default does not count as set: the shipped file contains every setting.
+fn add_layer(written: &mut Written, translated: BTreeMap<String, Meant>) {
+    let catalogue = Settings::catalogue();
+    let defaults: HashMap<&str, &str> =
+        catalogue.iter().map(|setting| (setting.key, setting.default)).collect();
+    let repeats_default = |written: &Written, key: &str| {
+        let value = written.file.get(key).filter(|_| !written.environment.contains_key(key));
+        value.and_then(text) == defaults.get(key).copied()
+    };
+    if translated.contains_key(XDS) && repeats_default(written, PATH) {
+        written.file.remove(PATH);
+    }
+    for (key, theirs) in translated {
+        let ours = written.get(&key).filter(|_| !repeats_default(written, &key));
+        match ours.map(|ours| overruled(&key, ours, &theirs)) {
+            Some(warning) => written.warnings.extend(warning),
+            None => {
+                written.derived.insert(key, theirs.into_value());
+            }
+        }
+    }
+}
+
+/// A text as settings take it. A key without a value is the empty text.
+fn text(value: &Value) -> Option<&str> {
+    match &value.kind {
+        ValueKind::String(text) => Some(text),
+        ValueKind::Nil => Some(""),
+        _ => None,
+    }
+}
+
+/// `None` if theirs is a default, or if both say the same.
+fn overruled(key: &str, ours: &Value, theirs: &Meant) -> Option<String> {
+    let is_same = matches!(&ours.kind, ValueKind::String(text) if *text == theirs.text);
+    let place = ours.origin().unwrap_or_default();
+    let warning = || format!("{}: not used, because {key} is set ({place})", theirs.variables);
+    (theirs.is_set && !is_same).then(warning)
+}
