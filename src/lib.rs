@@ -9,7 +9,6 @@ pub mod decide;
 pub mod grpc;
 pub mod http;
 pub mod net;
-mod protobuf;
 pub mod reference;
 pub mod settings;
 pub mod telemetry;

@@ -1,16 +1,12 @@
 //! One protobuf message to `ShouldRateLimit`, on a connection that stays open.
 //!
 //! Holds: the call is answered, or refused as invalid, as malformed or as too large; no other status comes, and the
-//! connection is not lost. What the decoder of usual requests reads is what prost reads.
+//! connection is not lost.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
-use engine::wire::RawRequest;
-use prost::Message as _;
-use ratelimitd::grpc::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use ratelimitd::grpc::usual_request;
 use tokio::runtime::Runtime;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
@@ -84,10 +80,6 @@ fn caller() -> &'static Caller {
 /// Sends `data` as a message.
 pub fn run(data: &[u8]) {
     panics::watch();
-    if let Some(usual) = usual_request(data) {
-        let by_prost = RateLimitRequest::decode(data).map(RawRequest::from);
-        assert_eq!(by_prost, Ok(usual));
-    }
     let Caller { runtime, channel } = caller();
     let answer = runtime.block_on(async {
         let mut client = tonic::client::Grpc::new(channel.clone());

@@ -31,7 +31,7 @@ pub fn run(data: &[u8]) {
             assert!(read.is_ok(), "answered, but {read:?}");
         }
         400 => {}
-        413 => assert!(data.len() > Settings::default().server.bounds.max_message_bytes(), "{}", data.len()),
+        413 => assert!(data.len() > Settings::default().server.max_message_bytes, "{}", data.len()),
         _ => panic!("status {status}: {}", String::from_utf8_lossy(&body)),
     }
     if let Ok(request) = read {

@@ -4,15 +4,14 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
-use engine::wire::Bounds;
 use store::redis::{RedisOptions, Topology};
 
 use crate::grpc::GrpcOptions;
-use crate::net::UnfinishedBytes;
 use crate::settings::Settings;
 
-/// Requests that have arrived in part, of all ports. Four of the largest requests must fit.
-const MAX_UNFINISHED_BYTES: usize = 64 * 1024 * 1024;
+/// The bytes of the requests of all ports that have arrived in part. Room for 64 of the longest messages that settings
+/// allow.
+pub(super) const MAX_UNFINISHED_BYTES: usize = 64 * 1024 * 1024;
 /// How long a burst lasts at most until all of its calls have started, in timeouts of the store: a little less than the
 /// breaker takes to open when Redis hangs. If calls still wait then, more arrive than can be decided.
 const BURST_IN_TIMEOUTS: u32 = 3;
@@ -44,10 +43,6 @@ fn decisions_at_once(redis: &RedisOptions) -> NonZeroUsize {
     };
     let decisions = redis.max_batch.saturating_mul(redis.connections as usize).saturating_mul(servers);
     NonZeroUsize::new(decisions.min(redis.max_queue)).unwrap_or(NonZeroUsize::MIN)
-}
-
-pub(super) fn unfinished_bytes(bounds: &Bounds) -> UnfinishedBytes {
-    UnfinishedBytes::new(MAX_UNFINISHED_BYTES.max(bounds.max_message_bytes().saturating_mul(4)))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::background::Background;
 use super::endpoints::admin_endpoints;
 use super::open_files::PortBounds;
-use super::options::{FINISH_WITHIN, grpc_options, unfinished_bytes};
+use super::options::{FINISH_WITHIN, MAX_UNFINISHED_BYTES, grpc_options};
 use super::stores::{Remote, WorkerStore};
 use super::{Addresses, App, AppError};
 use crate::decide::counters::CounterService;
@@ -48,7 +48,7 @@ impl App {
         let addresses = self.addresses().map_err(AppError::Addresses)?;
         let store = self.stores.make_store().map_err(AppError::Store)?;
         let (remote, store_failed, store_closed) = (store.remote().cloned(), store.died(), store.close());
-        let unfinished = unfinished_bytes(&self.settings.server.bounds);
+        let unfinished = UnfinishedBytes::new(MAX_UNFINISHED_BYTES);
         let admin = self.http_service(Port::Admin, self.admin_router(remote.clone()), &unfinished);
         let metrics = http::metrics_router(&self.settings.metrics.path, self.metrics.clone());
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
@@ -145,7 +145,9 @@ impl App {
         transport: Transport,
     ) -> impl Fn(WorkerStore) -> Handler<WorkerStore> + Clone + Send + 'static + use<> {
         let rulebook = Arc::clone(&self.rules.active.rulebook);
-        let (enforcement, bounds) = (self.settings.enforcement, self.settings.server.bounds);
+        let enforcement = self.settings.enforcement;
+        let (bounds, max_message_bytes) =
+            (self.settings.server.bounds, self.settings.server.max_message_bytes);
         let response = self.settings.response.clone();
         // A process in shadow mode denies nothing.
         let on_invalid = match enforcement {
@@ -160,6 +162,7 @@ impl App {
             Handler {
                 limiter,
                 bounds,
+                max_message_bytes,
                 response: response.clone(),
                 meter: meter.clone(),
                 tracer: tracer.clone(),
@@ -183,6 +186,7 @@ impl App {
         let counters = CounterEndpoints {
             service: CounterService { rulebook: Arc::clone(&self.rules.active.rulebook), store },
             bounds: self.settings.server.bounds,
+            max_message_bytes: self.settings.server.max_message_bytes,
             key_prefix,
         };
         let endpoints = admin_endpoints(&self.rules, &self.stores, self.tls.statuses());

@@ -1,24 +1,69 @@
-//! The answer to a decision call, in no wire format yet: one status per descriptor, headers, metadata.
+//! What the caller of a decision gets, in no wire format yet: one status per descriptor, headers, metadata; and the
+//! options that select them.
+//!
+//! Envoy copies headers byte for byte, so they contain only printable ASCII.
 
+use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Applied, Code, Decision, Limit, LimitResult, Metadata, Request, Status};
+use engine::{Applied, Code, Decision, Limit, LimitResult, LimitSpec, Metadata, Request, Rule, Status};
 
-use super::headers::{self, Header};
-use super::{HeaderStyle, ResponseOptions, metadata, summary};
+use super::metadata;
 
-/// A decision, its request, and the options that select the parts of the response.
-#[derive(Clone, Copy, Debug)]
-pub struct DecisionAnswer<'d> {
-    pub request: &'d Request,
-    pub decision: &'d Decision,
-    pub options: &'d ResponseOptions,
+const SECOND_US: u64 = 1_000_000;
+
+/// The optional parts of an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResponseOptions {
+    /// Rate-limit headers that Envoy adds to its response to the client.
+    pub headers: HeaderStyle,
+    /// The names of the headers of [`HeaderStyle::EnvoyRatelimit`].
+    pub header_names: HeaderNames,
+    /// Whether a denial has the header `Retry-After`.
+    pub retry_after: bool,
+    /// Facts about the decision for Envoy's access log. The delay of a queue is sent without this option too.
+    pub dynamic_metadata: bool,
+    /// Durations in microseconds instead of whole seconds. Not for Envoy, which rounds fractions down.
+    pub exact_durations: bool,
 }
 
-/// An answer in the caller's format.
-pub trait CallerAnswer: for<'a> From<DecisionAnswer<'a>> {
-    /// OVER_LIMIT, without a status per descriptor.
-    fn denial() -> Self;
+/// The names of the three headers of envoyproxy/ratelimit, in the spelling in which they are sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderNames {
+    pub limit: Arc<str>,
+    pub remaining: Arc<str>,
+    pub reset: Arc<str>,
+}
+
+impl Default for HeaderNames {
+    fn default() -> Self {
+        Self {
+            limit: "RateLimit-Limit".into(),
+            remaining: "RateLimit-Remaining".into(),
+            reset: "RateLimit-Reset".into(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeaderStyle {
+    #[default]
+    None,
+    /// Limit, remaining units and reset of one limit, like envoyproxy/ratelimit sends them.
+    EnvoyRatelimit,
+    /// `RateLimit-Policy` and `RateLimit` of the IETF draft.
+    Ietf,
+}
+
+/// The answer to a decision call.
+#[derive(Clone, Debug)]
+pub struct Answer<'d> {
+    pub overall: Code,
+    /// In the order of the request's descriptors.
+    pub statuses: Vec<DescriptorStatus<'d>>,
+    pub headers: Vec<Header<'d>>,
+    pub metadata: Option<Metadata>,
 }
 
 /// One descriptor's part of the answer.
@@ -33,33 +78,33 @@ pub struct DescriptorStatus<'d> {
     pub until_reset: Option<Duration>,
 }
 
-impl<'d> DecisionAnswer<'d> {
-    /// One status per descriptor, in the request's order.
-    pub fn statuses(&self) -> impl ExactSizeIterator<Item = DescriptorStatus<'d>> {
-        let options = self.options;
-        self.decision.statuses().map(move |status| descriptor_status(status, options))
-    }
+/// A header that Envoy adds to its response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header<'d> {
+    pub name: &'d str,
+    /// Printable ASCII.
+    pub value: String,
+}
 
-    /// Whether the answer has neither headers nor metadata.
-    #[must_use]
-    pub fn is_plain(&self) -> bool {
-        let ResponseOptions { headers, retry_after, dynamic_metadata, .. } = self.options;
-        *headers == HeaderStyle::None && !retry_after && !dynamic_metadata && self.metadata().is_none()
-    }
-
-    #[must_use]
-    pub fn headers(&self) -> Vec<Header<'d>> {
-        headers::for_decision(self.decision, self.options)
-    }
-
-    /// What the options ask for. The delay of a queue in any case.
-    #[must_use]
-    pub fn metadata(&self) -> Option<Metadata> {
-        if self.options.dynamic_metadata {
-            Some(metadata::for_decision(self.request, self.decision))
+impl<'d> Answer<'d> {
+    /// An answer with the parts that the options select. Metadata with the delay of a queue is sent in any case.
+    pub(super) fn new(request: &Request, decision: &'d Decision, options: &'d ResponseOptions) -> Self {
+        let metadata = if options.dynamic_metadata {
+            Some(metadata::for_decision(request, decision))
         } else {
-            metadata::for_queue(self.decision)
+            metadata::for_queue(decision)
+        };
+        Self {
+            overall: decision.overall,
+            statuses: decision.statuses().map(|status| descriptor_status(status, options)).collect(),
+            headers: headers_for(decision, options),
+            metadata,
         }
+    }
+
+    /// OVER_LIMIT and nothing else.
+    pub(super) fn denial() -> Self {
+        Self { overall: Code::OverLimit, statuses: Vec::new(), headers: Vec::new(), metadata: None }
     }
 }
 
@@ -70,7 +115,7 @@ fn descriptor_status<'d>(status: Status<'d>, options: &ResponseOptions) -> Descr
         Applied::Unlimited(_) => DescriptorStatus { remaining: u32::MAX, ..no_limit },
         Applied::Limited(result) => DescriptorStatus {
             limit: Some(result.limit),
-            remaining: summary::remaining(&result),
+            remaining: remaining(&result),
             until_reset: Some(until_reset(&result, status.code, options)),
             ..no_limit
         },
@@ -82,6 +127,168 @@ fn until_reset(result: &LimitResult<'_>, code: Code, options: &ResponseOptions) 
     if options.exact_durations {
         Duration::from_micros(us)
     } else {
-        Duration::from_secs(summary::reset_seconds(us, code))
+        Duration::from_secs(reset_seconds(us, code))
+    }
+}
+
+/// Units left, clamped to the 32 bits of the wire format.
+fn remaining(result: &LimitResult<'_>) -> u32 {
+    u32::try_from(result.outcome.report.remaining).unwrap_or(u32::MAX)
+}
+
+/// Whole seconds, rounded up. At least 1 if over the limit, because after 0 callers would retry at once.
+fn reset_seconds(us: u64, code: Code) -> u64 {
+    match code {
+        Code::OverLimit => us.div_ceil(SECOND_US).max(1),
+        Code::Ok => us.div_ceil(SECOND_US),
+    }
+}
+
+/// The limit that the `RateLimit-*` headers describe, chosen like in envoyproxy/ratelimit: the last limit that is
+/// over, quota descriptors excepted. If none is over, the limit with the least remaining (the first of several).
+fn header_limit(decision: &Decision) -> Option<(LimitResult<'_>, Code)> {
+    let mut chosen: Option<(LimitResult<'_>, Code)> = None;
+    let mut is_over = false;
+    for status in decision.statuses() {
+        let Applied::Limited(result) = status.applied else {
+            continue;
+        };
+        if status.code == Code::OverLimit && !result.is_quota() {
+            (chosen, is_over) = (Some((result, status.code)), true);
+        } else if !is_over && chosen.is_none_or(|(least, _)| remaining(&result) < remaining(&least)) {
+            chosen = Some((result, status.code));
+        }
+    }
+    chosen
+}
+
+/// The limit that metadata names as the rule of the decision: the limit with the longest wait if the request is denied,
+/// else the limit of the headers.
+pub(super) fn binding_limit(decision: &Decision) -> Option<LimitResult<'_>> {
+    if decision.overall == Code::Ok {
+        return header_limit(decision).map(|(result, _)| result);
+    }
+    let over = decision.statuses().filter(|status| status.code == Code::OverLimit);
+    let limits = over.filter_map(|status| match status.applied {
+        Applied::Limited(result) => Some(result),
+        Applied::Nothing | Applied::Unlimited(_) | Applied::Skipped => None,
+    });
+    let wait = |result: &LimitResult<'_>| result.outcome.report.retry_after;
+    limits.reduce(|longest, other| if wait(&other) > wait(&longest) { other } else { longest })
+}
+
+fn headers_for<'o>(decision: &Decision, options: &'o ResponseOptions) -> Vec<Header<'o>> {
+    let mut headers = match options.headers {
+        HeaderStyle::None => Vec::new(),
+        HeaderStyle::EnvoyRatelimit => envoy_ratelimit_headers(decision, &options.header_names),
+        HeaderStyle::Ietf => ietf_headers(decision),
+    };
+    if options.retry_after {
+        headers.extend(retry_after_header(decision));
+    }
+    headers
+}
+
+fn envoy_ratelimit_headers<'o>(decision: &Decision, names: &'o HeaderNames) -> Vec<Header<'o>> {
+    let Some((result, code)) = header_limit(decision) else {
+        return Vec::new();
+    };
+    let header = |name: &'o Arc<str>, value: u64| Header { name, value: value.to_string() };
+    let reset = reset_seconds(result.outcome.report.until_reset_us, code);
+    vec![
+        header(&names.limit, u64::from(result.limit.spec.requests_per_unit)),
+        header(&names.remaining, u64::from(remaining(&result))),
+        header(&names.reset, reset),
+    ]
+}
+
+/// The two structured fields of draft-ietf-httpapi-ratelimit-headers, one item per limit that can deny. Limits of rules
+/// in shadow mode are omitted: clients must not slow down for them.
+fn ietf_headers(decision: &Decision) -> Vec<Header<'static>> {
+    let (mut policies, mut limits) = (String::new(), String::new());
+    for result in decision.limit_results().filter(|result| !result.is_shadow()) {
+        let separator = if policies.is_empty() { "" } else { ", " };
+        let name = policy_name(&result);
+        let (quota, window) = quota_and_window(&result.limit.spec);
+        let report = &result.outcome.report;
+        // The time until more units are available, not until all of them are.
+        let next = report.next_after_us.div_ceil(1_000_000);
+        // Writing to a String cannot fail.
+        let _ = write!(policies, "{separator}\"{name}\";q={quota};w={window}");
+        let _ = write!(limits, "{separator}\"{name}\";r={};t={next}", report.remaining);
+    }
+    if policies.is_empty() {
+        return Vec::new();
+    }
+    let header = |name, value| Header { name, value };
+    vec![header("RateLimit-Policy", policies), header("RateLimit", limits)]
+}
+
+/// Quota, and window in seconds. For a bucket these are the burst and the time in which it drains, so that `r` never
+/// exceeds `q` and `q / w` is the sustained rate.
+fn quota_and_window(spec: &LimitSpec) -> (u32, u64) {
+    let (limit, period) = (u64::from(spec.requests_per_unit), spec.period.seconds());
+    let drain = |burst: u32| u64::from(burst).saturating_mul(period).div_ceil(limit.max(1));
+    match spec.capacity() {
+        burst if spec.algorithm.has_burst() => (burst, drain(burst)),
+        quota => (quota, period),
+    }
+}
+
+/// The name of an item in both fields: the limit's label, followed by its period if the limit has no name of its own
+/// and its rule has several limits.
+fn policy_name(result: &LimitResult<'_>) -> String {
+    let several = |rule: &Rule| rule.limits.len() > 1;
+    let mut name = printable(&result.limit.label);
+    if result.limit.spec.name.is_none() && result.rule.is_some_and(several) {
+        let period = result.limit.spec.period;
+        let _ = write!(name, ".{}{}", period.multiplier(), period.unit().name());
+    }
+    name
+}
+
+/// Replaces every character by `_` that is not allowed in a header, or in a quoted string in a header.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let is_allowed = |c: char| matches!(c, ' '..='~') && c != '"' && c != '\\';
+    text.chars().map(|c| if is_allowed(c) { c } else { '_' }).collect()
+}
+
+/// Whole seconds, rounded up, so that a retry after this time is allowed. `None` if no wait helps.
+fn retry_after_header(decision: &Decision) -> Option<Header<'static>> {
+    if decision.overall == Code::Ok {
+        return None;
+    }
+    let seconds = reset_seconds(decision.retry_after().us()?, decision.overall);
+    Some(Header { name: "Retry-After", value: seconds.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_seconds_are_rounded_up() {
+        // Microseconds, code, seconds.
+        let table = [
+            (0, Code::Ok, 0),
+            (0, Code::OverLimit, 1),
+            (1, Code::Ok, 1),
+            (999_999, Code::OverLimit, 1),
+            (1_000_000, Code::Ok, 1),
+            (1_000_001, Code::OverLimit, 2),
+        ];
+        for (us, code, seconds) in table {
+            assert_eq!(reset_seconds(us, code), seconds, "{us} us, {code:?}");
+        }
+    }
+
+    #[test]
+    fn characters_that_split_a_header_are_replaced() {
+        let hostile = "a\r\nSet-Cookie: x=\"1\\\"\0\x7f\u{e9}";
+        assert_eq!(printable(hostile), "a__Set-Cookie: x=_1_____");
+        assert!(printable(hostile).bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+        assert!(!printable(hostile).contains(['"', '\\']));
+        assert_eq!(printable("per user/10s"), "per user/10s");
     }
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use engine::{
     Cost, Decision, Descriptor, Enforcement, LimitResult, Period, Plan, PlanError, Report, Request, Reset,
-    Store, StoreError,
+    Store,
 };
 
-use crate::decide::limiter::Rulebook;
+use super::NoDecision;
+use super::limiter::Rulebook;
 
 /// Shows and resets the counters of one store, found by the current rules.
 #[derive(Debug)]
@@ -22,12 +23,12 @@ pub struct CounterService<S> {
 pub struct Counter {
     /// The key, without the store's prefix.
     pub key: String,
-    /// The label of the limit, as in metrics.
+    /// The label that metrics give to the limit.
     pub limit: String,
     pub algorithm: &'static str,
     pub requests_per_unit: u32,
     pub period: Period,
-    /// Units of a full counter.
+    /// The units of an unused counter.
     pub capacity: u32,
 }
 
@@ -39,23 +40,12 @@ pub struct CounterStatus {
     pub report: Report,
 }
 
-/// Why counters cannot be shown or reset.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CounterError {
-    /// The request is not valid.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// The store gave no answer.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
 impl<S: Store + Reset> CounterService<S> {
     /// Shows every counter of the request's descriptors. Changes nothing.
     ///
     /// # Errors
-    /// [`CounterError`] if the request is not valid or the store gives no answer.
-    pub async fn show(&self, request: &Request) -> Result<Vec<CounterStatus>, CounterError> {
+    /// [`NoDecision`] if the request is not valid or the store gives no answer.
+    pub async fn show(&self, request: &Request) -> Result<Vec<CounterStatus>, NoDecision> {
         let plan = self.plan(request)?;
         let keys = keys(&plan);
         let outcomes = self.store.decide(&plan.charges).await?;
@@ -65,16 +55,16 @@ impl<S: Store + Reset> CounterService<S> {
         Ok(results.map(|(result, key)| status(&result, key)).collect())
     }
 
-    /// Removes every counter of the request's descriptors. Calls `audit` with each key before. Returns each key with
+    /// Removes every counter of the request's descriptors. Calls `audit` with each key before. Returns each key, and
     /// whether its counter existed.
     ///
     /// # Errors
-    /// [`CounterError`] if the request is not valid or the store gives no answer. Some counters may have been removed.
+    /// [`NoDecision`] if the request is not valid or the store gives no answer. Some counters may have been removed.
     pub async fn reset(
         &self,
         request: &Request,
         audit: impl Fn(&str),
-    ) -> Result<Vec<(String, bool)>, CounterError> {
+    ) -> Result<Vec<(String, bool)>, NoDecision> {
         let plan = self.plan(request)?;
         let keys = keys(&plan);
         keys.iter().for_each(|key| audit(key));
@@ -88,7 +78,7 @@ impl<S: Store + Reset> CounterService<S> {
             |descriptor: &Descriptor| Descriptor { hits: Some(0), is_refund: false, ..descriptor.clone() };
         let descriptors = request.descriptors.iter().map(peek).collect();
         let mut plan = self.rulebook.rules().plan(&Request { descriptors, ..request.clone() })?;
-        // Whatever a caller's check asks, the report is that of a hit. Peeks on one counter are one charge.
+        // The report is the one of a hit, whatever a caller's check asks for. Peeks on one counter are one charge.
         plan.charges.values_mut().for_each(|charge| charge.cost = Cost::PEEK);
         Ok(plan)
     }

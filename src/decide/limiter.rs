@@ -1,13 +1,82 @@
-//! The use case: one request in, one decision out. Awaits the store and nothing else.
+//! The use case: one request in, one decision out. Awaits the store and nothing else, and knows no wire format.
 
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use engine::{Decision, Enforcement, Outcomes, Plan, PlanError, Request, RuleSet, Store, StoreError};
+use engine::wire::{Bounds, RawRequest};
+use engine::{Caller, Decision, Enforcement, Outcomes, Plan, Request, RuleSet, Store};
 
-use crate::telemetry::metrics::{LimitMeters, Metrics};
+use super::{Answer, Failures, NoDecision, ResponseOptions};
+use crate::telemetry::metrics::{LimitMeters, Metrics, RequestFailure, RequestMeter};
+use crate::telemetry::traces::{CallSpan, Tracer};
+
+/// The handler of both decision calls, `ShouldRateLimit` and `/json`: validates a request, decides it, counts the call.
+#[derive(Debug)]
+pub struct Handler<S> {
+    pub limiter: Limiter<S>,
+    pub bounds: Bounds,
+    /// The longest message of gRPC and the longest body of `/json`.
+    pub max_message_bytes: usize,
+    pub response: ResponseOptions,
+    pub meter: RequestMeter,
+    pub tracer: Tracer,
+    pub failures: Failures,
+    pub on_invalid: OnInvalid,
+}
+
+/// The answer to a request that cannot be decided because it is not valid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnInvalid {
+    /// An error. Envoy admits the request unless `failure_mode_deny` is set.
+    #[default]
+    Error,
+    /// OVER_LIMIT.
+    Deny,
+}
+
+impl<S: Store> Handler<S> {
+    /// Decides the request in `message` and converts the answer to `A`, the caller's format. The measured duration of
+    /// the call includes both conversions. `span` gets the request and the decision.
+    pub(crate) async fn decide<A>(
+        &self,
+        message: impl TryInto<RawRequest, Error: Into<NoDecision>>,
+        caller: Caller,
+        span: &mut CallSpan,
+    ) -> Result<A, NoDecision>
+    where
+        A: for<'a> From<Answer<'a>>,
+    {
+        let _timer = self.meter.start();
+        let raw = message.try_into().map_err(Into::into);
+        let request = match raw.and_then(|raw| Ok(raw.validate(&self.bounds)?)) {
+            Ok(request) => Request { caller, ..request },
+            Err(error) => return self.refuse(error, span),
+        };
+        span.add_request(&request.domain, request.descriptors.len());
+        match self.limiter.decide(&request).await {
+            Ok(decision) => {
+                span.add_decision(&decision);
+                Ok(A::from(Answer::new(&request, &decision, &self.response)))
+            }
+            Err(error) => self.refuse(error, span),
+        }
+    }
+
+    /// Counts and logs a call without a decision. If the settings say so, the answer to an invalid request is a denial.
+    pub(crate) fn refuse<A>(&self, error: NoDecision, span: &mut CallSpan) -> Result<A, NoDecision>
+    where
+        A: for<'a> From<Answer<'a>>,
+    {
+        let error = self.failures.record(error);
+        span.add_failure(error.failure());
+        match (error.failure(), self.on_invalid) {
+            (RequestFailure::Invalid, OnInvalid::Deny) => Ok(A::from(Answer::denial())),
+            _ => Err(error),
+        }
+    }
+}
 
 /// The current rules and their metrics, replaced together. Shared by every limiter of the process.
 #[derive(Debug)]
@@ -20,7 +89,7 @@ pub struct Rulebook {
 struct RulesInForce {
     rules: Arc<RuleSet>,
     meters: LimitMeters,
-    /// False until the first rules are loaded: then there is no rule that could say what to decide.
+    /// False until the first rules are loaded. Until then no request can be decided.
     are_loaded: bool,
 }
 
@@ -44,7 +113,7 @@ impl Rulebook {
     }
 
     /// Replaces the rules. Requests in progress are still decided by the old rules. Takes milliseconds for thousands of
-    /// rules, so call it where no request waits, from one thread at a time.
+    /// rules, so call it from a thread that serves no requests, and from one thread at a time.
     pub fn replace(&self, rules: RuleSet) -> OldRules {
         let meters = self.metrics.limit_meters(&rules);
         let rules = RulesInForce { meters, rules: Arc::new(rules), are_loaded: true };
@@ -71,23 +140,10 @@ pub struct Limiter<S> {
     pub enforcement: Enforcement,
 }
 
-/// Why a request was not decided.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecideError {
-    /// The request is not valid.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// The store gave no answer, and a limit has the failure policy `error`.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// No rules were loaded yet.
-    #[error("no rate limit configuration loaded")]
-    NoRules,
-}
-
 impl OldRules {
-    /// Waits until no request uses the rules, for a second at most, then frees them on this thread. The last request
-    /// that uses thousands of rules would free them on the thread that decides, and others would wait for it.
+    /// Waits until no request uses the rules, for at most a second, then frees them on this thread. Without this the
+    /// last request that uses the rules would free them, and other requests of its worker would wait for thousands of
+    /// rules to be freed.
     pub fn free_when_unused(self) {
         for _ in 0..100 {
             if Arc::strong_count(&self.0) == 1 {
@@ -128,14 +184,14 @@ impl<S: Store> Limiter<S> {
     /// Decides one request.
     ///
     /// # Errors
-    /// [`DecideError`] when the request is not valid or the store gave no answer.
-    pub async fn decide(&self, request: &Request) -> Result<Decision, DecideError> {
+    /// [`NoDecision`] when the request is not valid or the store gave no answer.
+    pub async fn decide(&self, request: &Request) -> Result<Decision, NoDecision> {
         let current = self.rulebook.current.load_full();
         let plan = current.rules.plan(request)?;
         if plan.charges.is_empty() {
             // Rules that are not loaded plan no charges.
             if !current.are_loaded {
-                return Err(DecideError::NoRules);
+                return Err(NoDecision::NoRules);
             }
             self.count_unknown_domain(&current.rules, request);
             return Ok(Decision::merge(plan, Outcomes::default(), self.enforcement));

@@ -11,7 +11,7 @@ use engine::{
     Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata, Pacing, Request,
 };
 
-use super::summary;
+use super::answer::binding_limit;
 
 const DELAY: &str = "delay_ms";
 
@@ -25,7 +25,7 @@ pub(super) fn for_decision(request: &Request, decision: &Decision) -> Metadata {
     if request.hits_addend != 0 {
         set("hitsAddend", Metadata::Number(f64::from(request.hits_addend)));
     }
-    if let Some(result) = summary::binding_limit(decision) {
+    if let Some(result) = binding_limit(decision) {
         set("rule", Metadata::Text(result.limit.label.to_string()));
     }
     if let Some(now_us) = decided_at_us(decision) {
@@ -82,7 +82,7 @@ fn queue_delay_us(decision: &Decision) -> Option<u64> {
     decision.limit_results().filter(is_queue).map(|result| result.outcome.report.delay_us).max()
 }
 
-/// The store's time of the decision, for logs that are simulated; `None` if no counter was asked. It is a text: Envoy
+/// The store's time of the decision, for logs that are simulated; `None` if no counter was read. It is a text: Envoy
 /// may write a number of this size in scientific notation.
 fn decided_at_us(decision: &Decision) -> Option<u64> {
     let times = decision.limit_results().filter_map(|result| match result.outcome.decided_by {
@@ -103,7 +103,7 @@ fn failure_policies(decision: &Decision) -> BTreeMap<String, Metadata> {
     policies.collect()
 }
 
-/// A secret value is not shown, but the hash that also stands in the key of its counter.
+/// Instead of a secret value, metadata has the hash that is also in the key of its counter.
 fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decision) -> Metadata {
     let entry = |(place, Entry { key, value }): (usize, &Entry)| {
         let shown = decision.hidden_value(index, place).unwrap_or(value);
@@ -121,7 +121,7 @@ fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decisio
     Metadata::Map(fields)
 }
 
-/// The protobuf text format, as envoyproxy/ratelimit writes it: without zeros.
+/// The protobuf text format, like envoyproxy/ratelimit writes it: without zeros.
 fn limit_text(limit: LimitOverride) -> String {
     let unit = WireUnit::from(limit.period.unit()).name;
     let text = match limit.requests_per_unit {
@@ -134,7 +134,7 @@ fn limit_text(limit: LimitOverride) -> String {
     }
 }
 
-/// Rounded up, so that a retry after this time is allowed.
+/// Whole milliseconds, rounded up, so that a retry after this time is allowed.
 fn milliseconds(us: u64) -> Metadata {
     number_metadata(us.div_ceil(1_000))
 }

@@ -5,20 +5,11 @@
 pub(crate) mod answer;
 pub mod counters;
 mod error;
-mod failures;
-mod handler;
-pub(crate) mod headers;
 pub mod limiter;
-mod message_error;
 mod metadata;
-mod options;
 pub(crate) mod readiness;
-mod summary;
 
-pub use answer::{CallerAnswer, DecisionAnswer};
-pub use error::{DecisionCallError, ErrorKind};
-pub use failures::Failures;
-pub use handler::Handler;
-pub use message_error::MessageError;
-pub use options::{HeaderNames, HeaderStyle, OnInvalid, ResponseOptions};
+pub use answer::{Answer, HeaderNames, HeaderStyle, ResponseOptions};
+pub use error::{Failures, NoDecision};
+pub use limiter::{Handler, OnInvalid};
 pub use readiness::{NotReadyReason, Readiness};

@@ -88,7 +88,7 @@ pub struct Readiness(Arc<Reasons>);
 #[derive(Debug)]
 struct Reasons {
     current: watch::Sender<NotReadyReasons>,
-    /// What is known about a reason besides its text.
+    /// Details of a reason, besides its text.
     details: Mutex<Vec<(NotReadyReason, String)>>,
 }
 
@@ -105,7 +105,7 @@ impl Readiness {
         self.0.current.send_modify(|reasons| reasons.0 |= reason.bit());
     }
 
-    /// `detail`: for [`describe`](Self::describe). It is shown on the HTTP port, so it must hold no address or secret.
+    /// `detail` is shown by [`describe`](Self::describe), on the HTTP port, so it must hold no address or secret.
     pub fn set_with_detail(&self, reason: NotReadyReason, detail: String) {
         {
             let mut details = self.0.details.lock();
@@ -136,7 +136,7 @@ impl Readiness {
         *self.0.current.borrow()
     }
 
-    /// For waiting until a reason is set or cleared.
+    /// Tells the receiver when a reason is set or cleared.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<NotReadyReasons> {
         self.0.current.subscribe()

@@ -2,7 +2,7 @@
 //! would leave cores idle for hours.
 //!
 //! TLS handshakes are not done in a worker: an RSA signature takes a millisecond, and a thousand clients that connect
-//! at once must not delay the calls of the others. The sessions come to their workers from the thread of the
+//! at once must not delay the calls of other clients. The sessions come to their workers from the thread of the
 //! handshakes.
 
 use std::net::IpAddr;
@@ -19,8 +19,8 @@ use crate::net::socket::DetachedSession;
 use crate::net::tls::{Handshake, PortTls};
 use crate::telemetry::metrics::CloseReason;
 
-/// Connections that may wait for one worker, as when all callers connect anew. A longer queue means that the worker no
-/// longer runs.
+/// The most connections that may wait for one worker: all callers may connect anew at once. A longer queue means that
+/// the worker no longer runs.
 const HANDOFF_QUEUE: usize = 1_024;
 
 #[derive(Debug, Default)]

@@ -1,32 +1,44 @@
-//! What the head of a call must be, whatever service it asks (gRPC over HTTP/2, "Requests"): POST, the content type of
-//! gRPC, no more bytes than allowed, and not from a web page. A browser sends a page's POST with another content type
-//! without asking first, and asks with OPTIONS before it sends `application/grpc`.
+//! Reads the head of a call, and the time that its client gives to it (`grpc-timeout`). What the head must be, for
+//! every service (gRPC over HTTP/2, "Requests"): POST, the content type of gRPC, no more bytes than allowed, and no web
+//! page. A browser sends the POST of a page with another content type without a preflight request, and sends OPTIONS
+//! before it sends `application/grpc`.
 //!
 //! All headers are read in one pass: with a lookup for each, a call would take 500 instructions more (callgrind).
 
+use std::time::Duration;
+
 use http::{HeaderName, HeaderValue, Method, Request, header};
 
-use super::http2::calls::CallHead;
-use super::http2::deadline::time_limit;
-use crate::decide::MessageError;
-pub(crate) use crate::net::sending_page::{SEC_FETCH_SITE, SendingPage};
+use super::http2::CALL_TIMEOUT;
+use crate::decide::NoDecision;
+use crate::net::sending_page::{SEC_FETCH_SITE, SendingPage};
 
-/// Of a header list, as HTTP/2 counts it: names, values, and 32 bytes for each header. A client of Envoy may choose
-/// `tracestate`, which Envoy's tracers pass on: 60 KiB by default, all headers together.
+/// The longest header list, as HTTP/2 counts it: names, values, and 32 bytes for each header. A client of Envoy may
+/// choose `tracestate`, which Envoy's tracers pass on: 60 KiB by default, all headers together.
 pub(super) const MAX_HEADER_LIST_BYTES: usize = 128 * 1024;
-/// Longer lists than this are unusual: callers send few headers.
+/// A call with a longer list is not held. Callers send few headers.
 const LONG_HEADER_LIST_BYTES: usize = 16 * 1024;
-/// Of each header, besides its name and value (RFC 9113, section 6.5.2).
+/// HTTP/2 counts this for each header, besides its name and value (RFC 9113, section 6.5.2).
 const HEADER_OVERHEAD_BYTES: usize = 32;
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+/// The most digits that the protocol allows in a timeout.
+const MAX_TIMEOUT_DIGITS: usize = 8;
 const CONTENT_TYPE: &[u8] = b"application/grpc";
+
+/// What the head of a call says.
+pub(super) struct CallHead {
+    /// How long the decision may take.
+    pub(super) time_limit: Duration,
+    /// The headers take too much memory for the call to be held.
+    pub(super) is_long: bool,
+}
 
 /// Reads the head of a call.
 ///
 /// # Errors
 /// If the port does not serve such a call.
-pub(super) fn read_head<B>(request: &Request<B>) -> Result<CallHead, MessageError> {
+pub(super) fn read_head<B>(request: &Request<B>) -> Result<CallHead, NoDecision> {
     let (mut bytes, mut timeout, mut is_grpc, mut may_be_of_page) = (uri_bytes(request), None, false, false);
     for (name, value) in request.headers() {
         bytes += name.as_str().len() + value.len() + HEADER_OVERHEAD_BYTES;
@@ -39,21 +51,21 @@ pub(super) fn read_head<B>(request: &Request<B>) -> Result<CallHead, MessageErro
         }
     }
     if request.method() != Method::POST {
-        return Err(MessageError::Method);
+        return Err(NoDecision::Method);
     }
     if !is_grpc {
-        return Err(MessageError::ContentType);
+        return Err(NoDecision::ContentType);
     }
     if may_be_of_page && SendingPage::of_request(request.headers(), None) != SendingPage::None {
-        return Err(MessageError::WebPage);
+        return Err(NoDecision::WebPage);
     }
     if bytes > MAX_HEADER_LIST_BYTES {
-        return Err(MessageError::LongHeaders { bytes, max: MAX_HEADER_LIST_BYTES });
+        return Err(NoDecision::LongHeaders { bytes, max: MAX_HEADER_LIST_BYTES });
     }
     Ok(CallHead { time_limit: time_limit(timeout), is_long: bytes > LONG_HEADER_LIST_BYTES })
 }
 
-/// Of path and authority, which are headers in HTTP/2.
+/// The bytes of path and authority, which are headers in HTTP/2.
 fn uri_bytes<B>(request: &Request<B>) -> usize {
     let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
     path + request.uri().authority().map_or(0, |authority| authority.as_str().len())
@@ -62,15 +74,37 @@ fn uri_bytes<B>(request: &Request<B>) -> usize {
 /// `application/grpc`, alone or with a suffix or parameters; `application/grpc-web` is another protocol.
 fn is_grpc_type(value: &HeaderValue) -> bool {
     let Some((kind, rest)) = value.as_bytes().split_at_checked(CONTENT_TYPE.len()) else { return false };
-    // Nearly every client writes it in lower case, and equality costs 40 instructions less.
+    // Nearly every client writes the type in lower case, and equality costs 40 instructions less.
     let is_grpc = kind == CONTENT_TYPE || kind.eq_ignore_ascii_case(CONTENT_TYPE);
     is_grpc && matches!(rest.first(), None | Some(b'+' | b';'))
 }
 
+/// How long the decision of a call may take from now on: the time that its client gives, at most [`CALL_TIMEOUT`].
+/// `given` is the header. A header that is not valid does not count.
+fn time_limit(given: Option<&HeaderValue>) -> Duration {
+    let given = given.and_then(|value| parse_timeout(value.as_bytes()));
+    given.map_or(CALL_TIMEOUT, |given| given.min(CALL_TIMEOUT))
+}
+
+fn parse_timeout(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    if digits.is_empty() || digits.len() > MAX_TIMEOUT_DIGITS || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let number = digits.iter().fold(0, |number, digit| 10 * number + u64::from(digit - b'0'));
+    Some(match unit {
+        b'H' => Duration::from_secs(3_600 * number),
+        b'M' => Duration::from_secs(60 * number),
+        b'S' => Duration::from_secs(number),
+        b'm' => Duration::from_millis(number),
+        b'u' => Duration::from_micros(number),
+        b'n' => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn request(headers: &[(&str, &str)]) -> Request<()> {
@@ -97,12 +131,12 @@ mod tests {
         for (value, is_grpc) in table {
             let read = read_head(&request(&[("content-type", value)]));
             assert_eq!(
-                read.map_err(|error| assert_eq!(error, MessageError::ContentType)).is_ok(),
+                read.map_err(|error| assert_eq!(error, NoDecision::ContentType)).is_ok(),
                 is_grpc,
                 "{value}"
             );
         }
-        assert_eq!(read_head(&request(&[])).err(), Some(MessageError::ContentType));
+        assert_eq!(read_head(&request(&[])).err(), Some(NoDecision::ContentType));
     }
 
     #[test]
@@ -118,7 +152,7 @@ mod tests {
         for (name, value, is_served) in table {
             let read = read_head(&request(&[("content-type", "application/grpc"), (name, value)]));
             assert_eq!(
-                read.map_err(|error| assert_eq!(error, MessageError::WebPage)).is_ok(),
+                read.map_err(|error| assert_eq!(error, NoDecision::WebPage)).is_ok(),
                 is_served,
                 "{name}: {value}"
             );
@@ -138,12 +172,40 @@ mod tests {
         assert_eq!(read(LONG_HEADER_LIST_BYTES + 1), Ok(true));
         assert_eq!(read(MAX_HEADER_LIST_BYTES), Ok(true));
         let (bytes, max) = (MAX_HEADER_LIST_BYTES + 1, MAX_HEADER_LIST_BYTES);
-        assert_eq!(read(bytes), Err(MessageError::LongHeaders { bytes, max }));
+        assert_eq!(read(bytes), Err(NoDecision::LongHeaders { bytes, max }));
     }
 
     #[test]
     fn the_first_time_limit_counts() {
         let headers = [("content-type", "application/grpc"), ("grpc-timeout", "20m"), ("grpc-timeout", "1m")];
         assert_eq!(read_head(&request(&headers)).map(|head| head.time_limit), Ok(Duration::from_millis(20)));
+    }
+
+    #[test]
+    fn each_unit_is_read() {
+        let times =
+            ["2H", "2M", "2S", "20m", "20u", "20n", "99999999H"].map(|text| parse_timeout(text.as_bytes()));
+        let seconds = [7_200, 120, 2].map(Duration::from_secs);
+        assert_eq!(times[..3], seconds.map(Some));
+        assert_eq!(times[3], Some(Duration::from_millis(20)));
+        assert_eq!(times[4], Some(Duration::from_micros(20)));
+        assert_eq!(times[5], Some(Duration::from_nanos(20)));
+        assert_eq!(times[6], Some(Duration::from_secs(99_999_999 * 3_600)));
+    }
+
+    #[test]
+    fn what_the_protocol_does_not_allow_is_no_time() {
+        for text in ["", "S", "20", "123456789m", "-1S", "1.5S", "1 S", "1s", "\u{e9}S"] {
+            assert_eq!(parse_timeout(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_call_has_at_most_its_longest_time() {
+        let limit = |value| time_limit(Some(&HeaderValue::from_static(value)));
+        assert_eq!(limit("20m"), Duration::from_millis(20));
+        assert_eq!(limit("1H"), CALL_TIMEOUT);
+        assert_eq!(limit("soon"), CALL_TIMEOUT);
+        assert_eq!(time_limit(None), CALL_TIMEOUT);
     }
 }

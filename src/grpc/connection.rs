@@ -1,5 +1,5 @@
 //! A client's connection: counted while it is open, closed if the client does not send the HTTP/2 preface in time.
-//! Reads in turns, so that the calls of one connection do not delay those of the others.
+//! Reads in turns, so that the calls of one connection do not delay those of other connections.
 
 use std::io;
 use std::pin::Pin;
@@ -14,7 +14,6 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use super::turn::Turn;
 use crate::net::admission::Admitted;
 use crate::net::socket::{ClientSocket, DetachedSession, MovableSocket};
 
@@ -57,7 +56,7 @@ pub(super) struct AcceptedConnection {
 pub(super) enum AcceptedStream {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
-    /// After the handshake.
+    /// A session after its handshake.
     Tls(DetachedSession),
 }
 
@@ -69,7 +68,7 @@ pub(super) struct Connection<S> {
     permit: ConnectionPermit,
 }
 
-/// A connection of each kind. They are types of their own, so that clear text does not pay for TLS.
+/// A connection on each kind of socket. The kinds are types, so that clear text does not pay for TLS.
 pub(super) enum WorkerConnection {
     Tcp(Connection<ClientSocket<TcpStream>>),
     Unix(Connection<ClientSocket<UnixStream>>),
@@ -87,9 +86,9 @@ enum Preface {
     TimedOut,
 }
 
-/// Length of the preface (RFC 9113, section 3.4).
+/// The length of the preface (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
-/// Clients send the preface as soon as they are connected.
+/// The time for the preface. Clients send it as soon as they are connected.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl AcceptedConnection {
@@ -148,7 +147,7 @@ impl<S> Connection<S> {
         self.turn.clone()
     }
 
-    /// The place of the connection on its port.
+    /// The connection's share of the bound of its port.
     pub(super) fn place(&self) -> Arc<Admitted> {
         Arc::clone(&self.permit.place)
     }
@@ -203,6 +202,37 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+/// A connection reads at most this many bytes in one turn, some 30 requests. Without turns, all calls that a client has
+/// sent at once would start before a call of another client.
+const TURN_BYTES: usize = 2 * 1024;
+
+/// The bytes that a connection may still read before the tasks of other connections run. Clones share them.
+///
+/// A turn is one poll of the connection's task: h2 reads again for each call that it accepts, so a read that is
+/// pending once would not end the turn.
+#[derive(Clone, Debug)]
+pub(super) struct Turn(Arc<AtomicUsize>);
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self(Arc::new(AtomicUsize::new(TURN_BYTES)))
+    }
+}
+
+impl Turn {
+    pub(super) fn begin(&self) {
+        self.0.store(TURN_BYTES, Ordering::Relaxed);
+    }
+
+    pub(super) fn bytes_left(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn record_read(&self, bytes: usize) {
+        self.0.store(self.bytes_left().saturating_sub(bytes), Ordering::Relaxed);
     }
 }
 

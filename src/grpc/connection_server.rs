@@ -1,4 +1,4 @@
-//! Serves one connection: the end of the connection by age, at the stop, or in favour of others.
+//! Serves one connection, and ends it by age, at the stop, or because a new connection needs its place.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -11,27 +11,26 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
-use super::call::DecisionCalls;
-use super::dispatch::Dispatch;
+use super::call::{CallStarter, DecisionCalls};
+use super::connection::Turn;
 use super::http2::connection::{ConnectionEnd, Http2Connection};
-use super::idle_watch::IdleWatch;
 use super::open_calls::{ConnectionCalls, WorkerCalls};
-use super::open_streams::OpenStreams;
-use super::service::GrpcOptions;
-use super::turn::Turn;
+use super::other_services::OpenStreams;
+use super::server::GrpcOptions;
+use super::silence::IdleWatch;
 use crate::net::admission::Admitted;
 use crate::telemetry::metrics::CloseReason;
 
-/// Time for a client without undecided calls to take its answers and to acknowledge the GOAWAY.
+/// How long a client whose calls are all decided may take to read its answers and to acknowledge the GOAWAY.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the connections of one worker share.
 pub(super) struct ConnectionServer<S> {
     pub(super) decisions: Arc<DecisionCalls<S>>,
     pub(super) routes: Routes,
-    pub(super) calls: WorkerCalls,
-    /// Shared with the other workers.
-    pub(super) streams: OpenStreams,
+    pub(super) calls: Arc<WorkerCalls>,
+    /// Shared by all workers.
+    pub(super) streams: Arc<OpenStreams>,
     pub(super) options: GrpcOptions,
     pub(super) stop: CancellationToken,
 }
@@ -45,7 +44,7 @@ impl<S: Store + 'static> ConnectionServer<S> {
     {
         let calls = self.calls.connect();
         let closing = self.stop.child_token();
-        let dispatch = Dispatch {
+        let starter = CallStarter {
             decisions: Arc::clone(&self.decisions),
             routes: self.routes.clone(),
             calls: Arc::clone(&calls),
@@ -54,7 +53,7 @@ impl<S: Store + 'static> ConnectionServer<S> {
         };
         let idle = IdleWatch::new(Arc::clone(&place), closing.clone());
         let unfinished = self.decisions.bounds.unfinished.clone();
-        let mut connection = pin!(Http2Connection::new(io, dispatch, Arc::clone(&calls), idle, unfinished));
+        let mut connection = pin!(Http2Connection::new(io, starter, Arc::clone(&calls), idle, unfinished));
         let closes = pin!(self.age_or_closing(&closing));
         let ended = match select(in_turns(connection.as_mut(), &turn), closes).await {
             Either::Left((ended, _)) => Some(ended),
@@ -97,7 +96,8 @@ where
     })
 }
 
-/// Waits for the calls in flight and for the client to close. A client that only delays the end is not waited for.
+/// Waits for the calls in flight and for the client to close the connection, but not for a client that only delays the
+/// end.
 async fn finish<C>(
     mut connection: C,
     calls: &ConnectionCalls,
@@ -114,7 +114,7 @@ where
             ended = &mut connection => return ended,
             () = patience.as_mut() => return Ok(()),
             () = tokio::time::sleep(ACKNOWLEDGE_WITHIN) => {
-                if !calls.has_undecided() {
+                if !calls.has_pending_decisions() {
                     return Ok(());
                 }
             }

@@ -1,18 +1,23 @@
-//! Converts the types generated from `proto/` to the types of the transport and the engine, and back. Strings and lists
-//! are moved, not cloned.
+//! Where protobuf and gRPC end: converts the generated types to those of the engine and of `decide`, and back, and
+//! errors to statuses. Strings and lists are moved, not cloned.
 
-use engine::wire::RawLimit;
-use engine::wire::WireUnit;
-use engine::wire::{RawDescriptor, RawRequest};
+use engine::wire::{RawDescriptor, RawLimit, RawRequest, WireUnit};
 use engine::{Code, Entry, Limit, Metadata, text_of_bytes};
+use http::StatusCode;
+use hyper::body::Bytes;
+use prost::Message as _;
+use prost::bytes::{BufMut as _, BytesMut};
+use tonic::Status;
+use tonic::metadata::MetadataValue;
 
+use super::message::PREFIX_BYTES;
 use super::pb::envoy::config::core::v3::HeaderValue;
 use super::pb::envoy::extensions::common::ratelimit::v3 as common;
 use super::pb::envoy::service::ratelimit::v3::rate_limit_response as wire;
 use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::decide::answer::DescriptorStatus;
-use crate::decide::headers::{Header, printable};
-use crate::decide::{CallerAnswer, DecisionAnswer};
+use crate::decide::answer::{DescriptorStatus, Header, printable};
+use crate::decide::{Answer, NoDecision};
+use crate::telemetry::metrics::RequestFailure;
 
 impl From<RateLimitRequest> for RawRequest {
     fn from(message: RateLimitRequest) -> Self {
@@ -58,22 +63,28 @@ fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| text_of_bytes(error.as_bytes()))
 }
 
-impl From<DecisionAnswer<'_>> for RateLimitResponse {
-    fn from(answer: DecisionAnswer<'_>) -> Self {
+impl From<Answer<'_>> for RateLimitResponse {
+    fn from(answer: Answer<'_>) -> Self {
         Self {
-            overall_code: code(answer.decision.overall).into(),
-            statuses: answer.statuses().map(wire::DescriptorStatus::from).collect(),
-            response_headers_to_add: answer.headers().into_iter().map(HeaderValue::from).collect(),
-            dynamic_metadata: answer.metadata().and_then(to_struct),
+            overall_code: code(answer.overall).into(),
+            statuses: answer.statuses.into_iter().map(wire::DescriptorStatus::from).collect(),
+            response_headers_to_add: answer.headers.into_iter().map(HeaderValue::from).collect(),
+            dynamic_metadata: answer.metadata.and_then(to_struct),
             ..Self::default()
         }
     }
 }
 
-impl CallerAnswer for RateLimitResponse {
-    fn denial() -> Self {
-        Self { overall_code: wire::Code::OverLimit.into(), ..Self::default() }
-    }
+/// The message of an answer with its prefix.
+pub(super) fn encode(answer: &RateLimitResponse) -> Bytes {
+    let length = answer.encoded_len();
+    let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
+    // Not compressed.
+    bytes.put_u8(0);
+    // An answer has some hundred bytes for each descriptor, so it is far below 4 GiB.
+    bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    answer.encode_raw(&mut bytes);
+    bytes.freeze()
 }
 
 impl From<DescriptorStatus<'_>> for wire::DescriptorStatus {
@@ -141,4 +152,54 @@ fn to_value(metadata: Metadata) -> prost_types::Value {
         map @ Metadata::Map(_) => to_struct(map).map_or(Kind::NullValue(0), Kind::StructValue),
     };
     prost_types::Value { kind: Some(kind) }
+}
+
+/// The only place where an error becomes a status of gRPC.
+impl From<NoDecision> for Status {
+    fn from(error: NoDecision) -> Self {
+        let text = error.for_caller();
+        match (&error, error.failure()) {
+            (NoDecision::Compressed, _) => uncompressed_only(text),
+            (NoDecision::Method, _) => post_only(text),
+            (
+                NoDecision::LongMessage { .. }
+                | NoDecision::LongBody { .. }
+                | NoDecision::LongHeaders { .. }
+                | NoDecision::UnreadHeaders,
+                _,
+            ) => Self::out_of_range(text),
+            (_, RequestFailure::Invalid) => Self::invalid_argument(text),
+            (_, RequestFailure::Store | RequestFailure::Overloaded | RequestFailure::NoRules) => {
+                Self::unavailable(text)
+            }
+            (_, RequestFailure::Incomplete | RequestFailure::Deadline | RequestFailure::Untaken) => {
+                Self::deadline_exceeded(text)
+            }
+            (_, RequestFailure::Panic) => Self::internal(text),
+        }
+    }
+}
+
+/// The status of HTTP for a call that is not a gRPC call.
+pub(super) fn http_status(error: &NoDecision) -> Option<StatusCode> {
+    match error {
+        NoDecision::Method => Some(StatusCode::METHOD_NOT_ALLOWED),
+        NoDecision::ContentType => Some(StatusCode::UNSUPPORTED_MEDIA_TYPE),
+        NoDecision::WebPage => Some(StatusCode::FORBIDDEN),
+        _ => None,
+    }
+}
+
+/// Tells the client the method that it may use, as HTTP demands.
+fn post_only(text: String) -> Status {
+    let mut status = Status::invalid_argument(text);
+    status.metadata_mut().insert("allow", MetadataValue::from_static("POST"));
+    status
+}
+
+/// Tells the client the encodings that it may use, as the protocol demands.
+fn uncompressed_only(text: String) -> Status {
+    let mut status = Status::unimplemented(text);
+    status.metadata_mut().insert("grpc-accept-encoding", MetadataValue::from_static("identity"));
+    status
 }

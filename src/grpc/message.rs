@@ -1,14 +1,18 @@
 //! Reads the message of a unary call: a flag, four bytes of length, the message (gRPC over HTTP/2). Bounded in length,
 //! in time, and in the bytes of all unfinished requests together.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
 use futures_util::FutureExt as _;
+use h2::{Reason, RecvStream};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Bytes, Frame};
 
-use crate::decide::MessageError;
+use crate::decide::NoDecision;
 use crate::net::unfinished::{ARRIVES_WITHIN, HeldBytes, UnfinishedBytes};
 
-/// The flag for compression, and the length.
+/// The prefix of a message: the flag for compression, and the length.
 pub(super) const PREFIX_BYTES: usize = 5;
 /// The first allocation for a message that arrives in pieces.
 const FIRST_BUFFER_BYTES: usize = 512;
@@ -22,8 +26,8 @@ pub(super) struct MessageBounds {
 
 /// The only message of a call as far as it has arrived.
 pub(super) enum Arrival<B: Body> {
-    /// Without its prefix, or what is wrong with it.
-    Whole(Result<Bytes, MessageError>),
+    /// The message without its prefix, or what is wrong with it.
+    Whole(Result<Bytes, NoDecision>),
     Part(PartialBody<B>),
 }
 
@@ -36,7 +40,7 @@ pub(super) struct PartialBody<B: Body> {
 impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
     /// Takes what has arrived of `body`. Nearly every message arrives with its headers, in one frame, and some clients
     /// end the call with an empty second frame: such a message needs no timer and no copy.
-    pub(super) fn of_body(mut body: B, bounds: &MessageBounds) -> Self {
+    pub(super) fn take(mut body: B, bounds: &MessageBounds) -> Self {
         let first = body.frame().now_or_never();
         if !matches!(&first, Some(Some(Ok(frame))) if frame.is_data()) {
             return Self::Part(PartialBody { body, polled: [first, None] });
@@ -55,9 +59,9 @@ impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
 
 impl<B: Body<Data = Bytes> + Unpin> PartialBody<B> {
     /// Waits for the rest of the message.
-    pub(super) async fn complete(self, bounds: &MessageBounds) -> Result<Bytes, MessageError> {
+    pub(super) async fn complete(self, bounds: &MessageBounds) -> Result<Bytes, NoDecision> {
         let collected = tokio::time::timeout(ARRIVES_WITHIN, collect(self.body, self.polled, bounds)).await;
-        collected.unwrap_or(Err(MessageError::Late(ARRIVES_WITHIN)))
+        collected.unwrap_or(Err(NoDecision::Late(ARRIVES_WITHIN)))
     }
 }
 
@@ -65,30 +69,30 @@ fn is_empty(frame: &Frame<Bytes>) -> bool {
     frame.data_ref().is_none_or(Bytes::is_empty)
 }
 
-fn whole_message(frame: Frame<Bytes>, max_bytes: usize) -> Result<Bytes, MessageError> {
+fn whole_message(frame: Frame<Bytes>, max_bytes: usize) -> Result<Bytes, NoDecision> {
     without_prefix(frame.into_data().unwrap_or_default(), max_bytes)
 }
 
-fn without_prefix(mut data: Bytes, max_bytes: usize) -> Result<Bytes, MessageError> {
+fn without_prefix(mut data: Bytes, max_bytes: usize) -> Result<Bytes, NoDecision> {
     match end_of_message(&data, max_bytes)? {
-        None => Err(if data.is_empty() { MessageError::Missing } else { MessageError::Truncated }),
-        Some(end) if data.len() < end => Err(MessageError::Truncated),
-        Some(end) if data.len() > end => Err(MessageError::Several),
+        None => Err(if data.is_empty() { NoDecision::Missing } else { NoDecision::Truncated }),
+        Some(end) if data.len() < end => Err(NoDecision::Truncated),
+        Some(end) if data.len() > end => Err(NoDecision::Several),
         Some(_) => Ok(data.split_off(PREFIX_BYTES)),
     }
 }
 
 /// The length of prefix and message; `None` if the prefix is incomplete.
-fn end_of_message(data: &[u8], max_bytes: usize) -> Result<Option<usize>, MessageError> {
+fn end_of_message(data: &[u8], max_bytes: usize) -> Result<Option<usize>, NoDecision> {
     let Some(([flag, length @ ..], _)) = data.split_first_chunk::<PREFIX_BYTES>() else {
         return Ok(None);
     };
     if *flag != 0 {
-        return Err(MessageError::Compressed);
+        return Err(NoDecision::Compressed);
     }
     let bytes = u32::from_be_bytes(*length) as usize;
     if bytes > max_bytes {
-        return Err(MessageError::TooLarge { bytes, max: max_bytes });
+        return Err(NoDecision::LongMessage { bytes, max: max_bytes });
     }
     Ok(Some(PREFIX_BYTES + bytes))
 }
@@ -100,7 +104,7 @@ async fn collect<B>(
     mut body: B,
     polled: [PolledFrame<B::Error>; 2],
     bounds: &MessageBounds,
-) -> Result<Bytes, MessageError>
+) -> Result<Bytes, NoDecision>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -116,8 +120,8 @@ where
             None => body.frame().await,
         };
         let Some(frame) = frame else { break };
-        // A frame that is not data has trailers, which say nothing here.
-        if let Ok(data) = frame.map_err(|_| MessageError::Aborted)?.into_data() {
+        // A frame without data has trailers, which a request of gRPC does not use.
+        if let Ok(data) = frame.map_err(|_| NoDecision::Aborted)?.into_data() {
             partial.push(&data)?;
         }
     }
@@ -133,25 +137,73 @@ struct PartialMessage {
 }
 
 impl PartialMessage {
-    fn push(&mut self, data: &[u8]) -> Result<(), MessageError> {
+    fn push(&mut self, data: &[u8]) -> Result<(), NoDecision> {
         let length = self.bytes.len() + data.len();
         let start: Vec<u8> = self.bytes.iter().chain(data).take(PREFIX_BYTES).copied().collect();
-        // A length or a flag that is refused is refused before the rest arrives.
+        // A wrong length or flag is refused before the rest arrives.
         let end = end_of_message(&start, self.max_bytes)?.unwrap_or(PREFIX_BYTES);
         if length > end {
-            return Err(MessageError::Several);
+            return Err(NoDecision::Several);
         }
         if length > self.bytes.capacity() {
             let doubled = (2 * self.bytes.capacity()).max(FIRST_BUFFER_BYTES);
             let capacity = doubled.min(end).max(length);
             if !self.held.grow_to(capacity) {
-                return Err(MessageError::ManyBytes);
+                return Err(NoDecision::ManyBytes);
             }
             self.bytes.reserve_exact(capacity - self.bytes.len());
         }
         self.bytes.extend_from_slice(data);
         Ok(())
     }
+}
+
+/// The body of a call, as the client sends it. Each part of the body that is read opens the client's window again by
+/// its length.
+#[derive(Debug)]
+pub(super) struct RequestBody {
+    stream: RecvStream,
+    has_all_data: bool,
+}
+
+impl From<RecvStream> for RequestBody {
+    fn from(stream: RecvStream) -> Self {
+        Self { stream, has_all_data: false }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = h2::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        if !self.has_all_data {
+            match ready!(self.stream.poll_data(cx)) {
+                Some(Ok(data)) => {
+                    self.stream.flow_control().release_capacity(data.len())?;
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Some(Err(error)) => return Poll::Ready(unless_complete(error)),
+                None => self.has_all_data = true,
+            }
+        }
+        Poll::Ready(match ready!(self.stream.poll_trailers(cx)) {
+            Ok(trailers) => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
+            Err(error) => unless_complete(error),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.stream.is_end_stream()
+    }
+}
+
+/// A client that resets its call without an error has sent all that it wants to send.
+fn unless_complete<T>(error: h2::Error) -> Option<Result<T, h2::Error>> {
+    (error.reason() != Some(Reason::NO_ERROR)).then_some(Err(error))
 }
 
 #[cfg(test)]
@@ -167,11 +219,11 @@ mod tests {
 
     const MAX: usize = 8;
 
-    async fn read_message<B>(body: B, bounds: &MessageBounds) -> Result<Bytes, MessageError>
+    async fn read_message<B>(body: B, bounds: &MessageBounds) -> Result<Bytes, NoDecision>
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        match Arrival::of_body(body, bounds) {
+        match Arrival::take(body, bounds) {
             Arrival::Whole(message) => message,
             Arrival::Part(part) => part.complete(bounds).await,
         }
@@ -208,15 +260,15 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_wrong_with_a_message_is_named() {
-        let too_large = MessageError::TooLarge { bytes: 9, max: MAX };
+        let too_large = NoDecision::LongMessage { bytes: 9, max: MAX };
         // Frames, whether the body ends after them, the error.
-        let table: [(&[&[u8]], bool, MessageError); 7] = [
-            (&[], true, MessageError::Missing),
-            (&[b"\0\0\0\0"], true, MessageError::Truncated),
-            (&[b"\0\0\0\0\x02a"], true, MessageError::Truncated),
-            (&[b"\0\0\0\0\x01a", b"\0\0\0\0\0"], true, MessageError::Several),
+        let table: [(&[&[u8]], bool, NoDecision); 7] = [
+            (&[], true, NoDecision::Missing),
+            (&[b"\0\0\0\0"], true, NoDecision::Truncated),
+            (&[b"\0\0\0\0\x02a"], true, NoDecision::Truncated),
+            (&[b"\0\0\0\0\x01a", b"\0\0\0\0\0"], true, NoDecision::Several),
             // Refused before the rest arrives.
-            (&[b"\x01\0\0\0\x01"], false, MessageError::Compressed),
+            (&[b"\x01\0\0\0\x01"], false, NoDecision::Compressed),
             (&[b"\0\0\0", b"\0\x09"], false, too_large.clone()),
             (&[b"\0\0\0\0\x09a"], false, too_large),
         ];
@@ -230,7 +282,7 @@ mod tests {
     async fn a_message_that_does_not_arrive_in_time_is_refused() {
         let start = Instant::now();
         let read = read_message(body(&[b"\0\0\0\0\x02a"], false), &bounds(1_000)).await;
-        assert_eq!(read, Err(MessageError::Late(ARRIVES_WITHIN)));
+        assert_eq!(read, Err(NoDecision::Late(ARRIVES_WITHIN)));
         assert_eq!(start.elapsed(), ARRIVES_WITHIN);
     }
 
@@ -241,7 +293,7 @@ mod tests {
         let (mut first, mut second) =
             (Box::pin(read_message(half(), &bounds)), Box::pin(read_message(half(), &bounds)));
         assert_eq!(first.as_mut().now_or_never(), None, "waits for the rest");
-        assert_eq!(second.as_mut().now_or_never(), Some(Err(MessageError::ManyBytes)));
+        assert_eq!(second.as_mut().now_or_never(), Some(Err(NoDecision::ManyBytes)));
         drop(first);
         assert_eq!(Box::pin(read_message(half(), &bounds)).as_mut().now_or_never(), None);
     }

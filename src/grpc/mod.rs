@@ -1,8 +1,9 @@
 //! gRPC: the contract with Envoy, served by one single-threaded runtime per core.
 //!
-//! The path of a call: `http2`, which serves the connection -> `call_head` -> `dispatch` -> `call`, which reads the
-//! `message` and makes a request of it (`usual_request`, else `field_count` and `convert`) -> `Handler::decide` ->
-//! `encoded_answer` -> `http2`. Outside this module only the client of the `check` command uses generated types.
+//! A connection: `acceptor` -> `worker` -> `connection_server`, which serves the `connection` with `http2` and ends it.
+//! A call: `http2` -> `call_head` -> `call`, which reads the `message` and decodes it (`convert`) -> `Handler::decide`
+//! -> `convert` -> `http2`. `open_calls` counts the calls. Outside this module only the commands that are clients use
+//! generated types.
 
 mod acceptor;
 mod call;
@@ -10,27 +11,23 @@ mod call_head;
 mod connection;
 mod connection_server;
 mod convert;
-mod dispatch;
-mod encoded_answer;
-mod field_count;
-mod health;
 mod http2;
-mod idle_watch;
 mod message;
 mod open_calls;
-mod open_streams;
-pub mod pb;
+mod other_services;
 mod server;
-mod service;
-mod status;
-mod stream_body;
+mod silence;
 #[cfg(test)]
 mod tests;
-mod turn;
-mod usual_request;
 mod worker;
-mod worker_pool;
 
-pub use server::serve;
-pub use service::{BoxError, GrpcError, GrpcOptions, GrpcService, WorkerContext};
-pub use usual_request::usual_request;
+pub mod pb {
+    //! The wire contract as generated from `proto/`, one module per package.
+
+    include!(concat!(env!("OUT_DIR"), "/contract.rs"));
+
+    /// For reflection: an encoded `FileDescriptorSet`.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/contract.bin"));
+}
+
+pub use server::{BoxError, GrpcError, GrpcOptions, GrpcService, WorkerContext, serve};

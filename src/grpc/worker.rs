@@ -1,35 +1,134 @@
-//! One worker: a thread with a single-threaded runtime that serves the connections assigned to it. A worker has its own
-//! limiter and its own Redis store. Workers share the rules, the metrics, the memory store and the deny cache.
+//! Workers: threads with a single-threaded runtime each, which serve the connections assigned to them. A worker has its
+//! own limiter and its own Redis store. Workers share the rules, the metrics, the memory store and the deny cache. They
+//! are started together, watched, stopped together, and joined.
 
 use std::io;
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
 use engine::Store;
+use futures_util::future::select_all;
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
-use tokio_util::sync::CancellationToken;
-use tonic::service::Routes;
-use tonic_health::pb::health_server::HealthServer;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::acceptor::Acceptor;
 use super::call::DecisionCalls;
 use super::connection::{AcceptedConnection, WorkerConnection};
 use super::connection_server::ConnectionServer;
-use super::health::HealthService;
 use super::message::MessageBounds;
 use super::open_calls::WorkerCalls;
-use super::open_streams::OpenStreams;
-use super::pb::FILE_DESCRIPTOR_SET;
-use super::service::{BoxError, GrpcOptions, WorkerContext};
+use super::other_services::{OpenStreams, other_services};
+use super::server::{BoxError, GrpcError, GrpcOptions, GrpcService, WorkerContext};
 use crate::decide::Readiness;
 use crate::net::UnfinishedBytes;
 
-/// Of the requests for health and reflection.
-const MAX_OTHER_MESSAGE_BYTES: usize = 4 * 1024;
+/// A worker's result; `Err` if the worker panicked before it could report one.
+type WorkerResult = Result<Result<(), WorkerError>, oneshot::error::RecvError>;
+
+/// Tells the workers to stop when it is dropped.
+#[derive(Debug)]
+pub(super) struct WorkerPool {
+    workers: Vec<WorkerHandle>,
+    stop: DropGuard,
+}
+
+#[derive(Debug)]
+struct WorkerHandle {
+    index: usize,
+    result: oneshot::Receiver<Result<(), WorkerError>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl WorkerPool {
+    /// Starts every worker. The returned acceptor gives them connections.
+    pub(super) fn start<M, S>(service: &GrpcService<M>) -> Result<(Self, Acceptor), GrpcError>
+    where
+        M: Fn() -> Result<WorkerContext<S>, BoxError> + Clone + Send + 'static,
+        S: Store + 'static,
+    {
+        let stop = CancellationToken::new();
+        let (mut acceptor, streams) = (Acceptor::default(), Arc::<OpenStreams>::default());
+        let start = |index| {
+            let worker = Worker {
+                make_context: service.make_context.clone(),
+                options: service.options,
+                readiness: service.readiness.clone(),
+                unfinished: service.unfinished.clone(),
+                streams: Arc::clone(&streams),
+                connections: acceptor.add_worker(),
+                stop: stop.clone(),
+            };
+            WorkerHandle::start(index, worker)
+        };
+        let workers = (0..service.options.workers.get()).map(start).collect::<Result<_, _>>()?;
+        let stop = stop.drop_guard();
+        Ok((Self { workers, stop }, acceptor))
+    }
+
+    /// Waits until a worker ends by itself.
+    pub(super) async fn first_to_end(&mut self) -> GrpcError {
+        let results = self.workers.iter_mut().map(|worker| &mut worker.result);
+        let (result, index, _) = select_all(results).await;
+        self.workers[index].error(result)
+    }
+
+    /// Stops and joins all workers.
+    pub(super) async fn finish(self) -> Result<(), GrpcError> {
+        drop(self.stop);
+        for mut worker in self.workers {
+            let result = (&mut worker.result).await;
+            if !matches!(result, Ok(Ok(()))) {
+                return Err(worker.error(result));
+            }
+            worker.join();
+        }
+        Ok(())
+    }
+}
+
+impl WorkerHandle {
+    fn start<M, S>(index: usize, worker: Worker<M>) -> Result<Self, GrpcError>
+    where
+        M: Fn() -> Result<WorkerContext<S>, BoxError> + Send + 'static,
+        S: Store + 'static,
+    {
+        let (report, result) = oneshot::channel();
+        let run = move || {
+            // Fails only if the server, which holds the receiver, was dropped.
+            let _ = report.send(worker.run());
+        };
+        let thread = thread::Builder::new()
+            .name(format!("grpc-{index}"))
+            .spawn(run)
+            .map_err(|cause| GrpcError::Thread { index, cause })?;
+        Ok(Self { index, result, thread: Some(thread) })
+    }
+
+    /// Why the worker ended too early.
+    fn error(&mut self, result: WorkerResult) -> GrpcError {
+        let cause: BoxError = match result {
+            Ok(Ok(())) => "it was not told to stop".into(),
+            Ok(Err(error)) => error.into(),
+            Err(_) => "it panicked".into(),
+        };
+        self.join();
+        GrpcError::Worker { index: self.index, cause }
+    }
+
+    /// Does not block: the thread ends with its report.
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // A panic is known already: the report is missing.
+            let _ = thread.join();
+        }
+    }
+}
 
 /// Why a worker ended before it was told to stop.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum WorkerError {
+enum WorkerError {
     #[error("its runtime cannot be built: {0}")]
     Runtime(#[source] io::Error),
     #[error("its store cannot be set up: {0}")]
@@ -40,8 +139,8 @@ pub(super) enum WorkerError {
     StoreTask(#[source] BoxError),
 }
 
-/// After so many polls of tasks a worker looks for what has arrived on its sockets. A poll of a busy connection takes
-/// up to 200 µs; with tokio's default, 61 polls, a call of another connection would not be seen for 10 ms.
+/// A worker polls its sockets after this many polls of tasks. A poll of a busy connection takes up to 200 µs: with
+/// tokio's default of 61 polls, a call of another connection could wait for 10 ms before the worker sees it.
 const EVENT_INTERVAL: u32 = 16;
 
 /// The runtime of a worker.
@@ -49,14 +148,15 @@ pub(super) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build()
 }
 
-pub(super) struct Worker<M> {
-    pub(super) make_context: M,
-    pub(super) options: GrpcOptions,
-    pub(super) readiness: Readiness,
-    pub(super) unfinished: UnfinishedBytes,
-    pub(super) streams: OpenStreams,
-    pub(super) connections: mpsc::Receiver<AcceptedConnection>,
-    pub(super) stop: CancellationToken,
+/// One worker, before its thread starts.
+struct Worker<M> {
+    make_context: M,
+    options: GrpcOptions,
+    readiness: Readiness,
+    unfinished: UnfinishedBytes,
+    streams: Arc<OpenStreams>,
+    connections: mpsc::Receiver<AcceptedConnection>,
+    stop: CancellationToken,
 }
 
 impl<M, S> Worker<M>
@@ -65,7 +165,7 @@ where
     S: Store + 'static,
 {
     /// Serves on this thread until told to stop, then finishes the calls in flight.
-    pub(super) fn run(self) -> Result<(), WorkerError> {
+    fn run(self) -> Result<(), WorkerError> {
         let runtime = runtime().map_err(WorkerError::Runtime)?;
         let served = runtime.block_on(self.serve());
         // Does not wait for the runtime's blocking threads, where a DNS lookup may hang.
@@ -76,19 +176,13 @@ where
     async fn serve(mut self) -> Result<(), WorkerError> {
         let WorkerContext { handler, close, died } =
             (self.make_context)().map_err(WorkerError::StoreSetup)?;
-        let bounds = MessageBounds {
-            max_bytes: handler.bounds.max_message_bytes(),
-            unfinished: self.unfinished.clone(),
-        };
+        let bounds =
+            MessageBounds { max_bytes: handler.max_message_bytes, unfinished: self.unfinished.clone() };
         let server = Arc::new(ConnectionServer {
-            calls: WorkerCalls::new(
-                self.options.call_bounds(),
-                handler.failures.clone(),
-                handler.meter.clone(),
-            ),
-            streams: self.streams.clone(),
+            calls: Arc::new(WorkerCalls::new(&self.options, handler.failures.clone(), handler.meter.clone())),
+            streams: Arc::clone(&self.streams),
             decisions: Arc::new(DecisionCalls { handler, bounds }),
-            routes: other_services(self.readiness.clone())?,
+            routes: other_services(self.readiness.clone()).map_err(WorkerError::Reflection)?,
             options: self.options,
             stop: self.stop.clone(),
         });
@@ -150,24 +244,4 @@ fn log_panic(ended: &Result<(), JoinError>) {
     if let Err(error) = ended {
         tracing::error!(%error, "a connection ended by a panic");
     }
-}
-
-/// Health, and reflection for tools without a copy of the contract.
-pub(super) fn other_services(readiness: Readiness) -> Result<Routes, WorkerError> {
-    let reflection = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-    };
-    let health = HealthServer::new(HealthService(readiness));
-    let health = health.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES);
-    let v1 = reflection().build_v1().map_err(WorkerError::Reflection)?;
-    let v1alpha = reflection().build_v1alpha().map_err(WorkerError::Reflection)?;
-    let mut routes = Routes::builder();
-    routes
-        .add_service(health)
-        .add_service(v1.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES))
-        .add_service(v1alpha.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES));
-    // Prepared once here, not once per connection.
-    Ok(routes.routes().prepare())
 }

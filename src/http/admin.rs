@@ -1,19 +1,24 @@
-//! The endpoints of the admin port. The application provides the endpoints that show its state; the two endpoints for
-//! counters are built here.
+//! The endpoints of the admin port: pages of the application's state, which the application provides, and the two
+//! endpoints that show and reset counters.
 
 use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use engine::{Reset, Store};
-use http::header;
+use engine::wire::json::Object;
+use engine::wire::{Bounds, RawRequest};
+use engine::{Request, Reset, Store};
+use http::{StatusCode, header};
+use serde_json::{Value, json};
 
 use super::admin_access::{AccessCheck, AdminAccess, TokenFileLines, check_access};
-use super::counters::{self, CounterEndpoints};
+use crate::decide::NoDecision;
+use crate::decide::counters::{CounterService, CounterStatus};
 
 const COUNTERS: &str = "\
 /counters/show   POST a request as for /json: the state of its counters
@@ -25,7 +30,7 @@ const COUNTERS: &str = "\
 pub struct Endpoint {
     /// Begins with `/`.
     pub path: &'static str,
-    /// For the index at `/`.
+    /// Shown in the index at `/`.
     pub summary: &'static str,
     pub content_type: &'static str,
     /// Called for each request.
@@ -46,10 +51,10 @@ pub fn admin_router<S: Store + Reset + 'static>(
 ) -> Router {
     let lines = endpoints.iter().map(|endpoint| format!("{:<16} {}\n", endpoint.path, endpoint.summary));
     let index: String = lines.chain([COUNTERS.to_owned()]).collect();
-    let max_body_bytes = counters.bounds.max_message_bytes();
+    let max_body_bytes = counters.max_message_bytes;
     let counters = Router::new()
-        .route("/counters/show", post(counters::show::<S>))
-        .route("/counters/reset", post(counters::reset::<S>))
+        .route("/counters/show", post(show::<S>))
+        .route("/counters/reset", post(reset::<S>))
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .with_state(Arc::new(counters));
     let index = move || async move { index };
@@ -66,4 +71,105 @@ impl IntoResponse for Endpoint {
     fn into_response(self) -> Response {
         ([(header::CONTENT_TYPE, self.content_type)], (self.render)()).into_response()
     }
+}
+
+/// `/counters/show` and `/counters/reset`: the counters that the descriptors of a request match. The body of a call has
+/// the format of `/json`.
+#[derive(Debug)]
+pub struct CounterEndpoints<S> {
+    pub service: CounterService<S>,
+    pub bounds: Bounds,
+    pub max_message_bytes: usize,
+    /// The prefix of every key in the store.
+    pub key_prefix: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum CounterCallError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    NoDecision(#[from] NoDecision),
+    #[error("no rule of domain {0:?} has a counter for this request")]
+    NoCounter(String),
+}
+
+impl IntoResponse for CounterCallError {
+    fn into_response(self) -> Response {
+        let status = match &self {
+            Self::NoDecision(NoDecision::Store(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Json(_) | Self::NoDecision(_) => StatusCode::BAD_REQUEST,
+            Self::NoCounter(_) => StatusCode::NOT_FOUND,
+        };
+        (status, format!("{self}\n")).into_response()
+    }
+}
+
+async fn show<S: Store + Reset + 'static>(
+    State(counters): State<Arc<CounterEndpoints<S>>>,
+    body: Bytes,
+) -> Result<Response, CounterCallError> {
+    counters.show(&body).await.map(counters_json)
+}
+
+async fn reset<S: Store + Reset + 'static>(
+    State(counters): State<Arc<CounterEndpoints<S>>>,
+    body: Bytes,
+) -> Result<Response, CounterCallError> {
+    counters.reset(&body).await.map(counters_json)
+}
+
+fn counters_json(counters: Vec<Value>) -> Response {
+    let text = format!("{:#}\n", json!({ "counters": counters }));
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+impl<S: Store + Reset> CounterEndpoints<S> {
+    async fn show(&self, body: &[u8]) -> Result<Vec<Value>, CounterCallError> {
+        let request = self.request(body)?;
+        let counters = self.service.show(&request).await?;
+        unless_empty(counters.iter().map(|counter| self.counter_json(counter)).collect(), &request)
+    }
+
+    async fn reset(&self, body: &[u8]) -> Result<Vec<Value>, CounterCallError> {
+        let request = self.request(body)?;
+        let audit = |key: &str| {
+            let key = format!("{}{key}", self.key_prefix);
+            tracing::info!(%key, "resetting a counter through the admin port");
+        };
+        let reset = self.service.reset(&request, audit).await.inspect_err(|error| {
+            tracing::warn!(%error, "the reset failed; whether it took effect is not known");
+        })?;
+        let counters = reset.into_iter().map(|(key, had_units)| {
+            let key = format!("{}{key}", self.key_prefix);
+            tracing::info!(%key, had_units, "counter reset through the admin port");
+            json!({ "key": key, "had_units": had_units })
+        });
+        unless_empty(counters.collect(), &request)
+    }
+
+    fn request(&self, body: &[u8]) -> Result<Request, CounterCallError> {
+        let Object(raw): Object<RawRequest> = serde_json::from_slice(body)?;
+        Ok(raw.validate(&self.bounds).map_err(NoDecision::from)?)
+    }
+
+    fn counter_json(&self, status: &CounterStatus) -> Value {
+        let (counter, report) = (&status.counter, &status.report);
+        json!({
+            "key": format!("{}{}", self.key_prefix, counter.key),
+            "limit": counter.limit,
+            "algorithm": counter.algorithm,
+            "requests_per_unit": counter.requests_per_unit,
+            "unit": counter.period.unit().name(),
+            "unit_multiplier": counter.period.multiplier(),
+            "max_cost": counter.capacity,
+            "remaining": report.remaining,
+            "retry_after_us": report.retry_after.us(),
+            "reset_after_us": report.reset_after_us,
+        })
+    }
+}
+
+fn unless_empty(counters: Vec<Value>, request: &Request) -> Result<Vec<Value>, CounterCallError> {
+    if counters.is_empty() { Err(CounterCallError::NoCounter(request.domain.clone())) } else { Ok(counters) }
 }

@@ -1,5 +1,5 @@
-//! Which requests the admin port answers: none of foreign web pages, none whose host name is not its own, and none
-//! without the token, if there is one.
+//! Which requests the admin port answers: it refuses foreign web pages, host names that are not its own, and, if the
+//! settings have a token, requests without it.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub struct AdminAccess {
     pub hosts: Vec<String>,
     /// The token that every request must present.
     pub token_file: Option<TokenFile>,
-    /// Whether requests that change nothing are answered under any host name, as envoyproxy/ratelimit answers them.
-    /// The port is then reachable for many, so all other requests need a token.
+    /// Whether requests that change nothing are answered under any host name, like in envoyproxy/ratelimit. The
+    /// port is then reachable for many clients, so all other requests need a token.
     pub read_by_any_host: bool,
 }
 

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use crate::net::admission::{Admission, Admitted, network};
 use crate::telemetry::metrics::CloseReason;
 
-/// Since when a connection has no whole request: since its last answer, or since the head of a request whose body is
-/// not complete. `None` while a whole request has no answer.
+/// The time from which on a connection is idle: its last answer, or the head of a request whose body is not complete.
+/// `None` while a whole request has no answer.
 #[derive(Clone, Debug)]
 pub(super) struct IdleSince(Arc<Mutex<Option<Instant>>>);
 

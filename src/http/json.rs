@@ -11,18 +11,19 @@ use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse, Response};
-use engine::wire::WireUnit;
 use engine::wire::json::{Object, whole_number};
-use engine::wire::{Bounds, RawRequest};
+use engine::wire::{RawRequest, WireUnit};
 use engine::{Caller, Code, Limit, Metadata, Store};
 use http::request::Parts;
 use http::{StatusCode, header};
 use serde_json::{Map, Value, json};
 
-use crate::decide::answer::DescriptorStatus;
-use crate::decide::headers::printable;
-use crate::decide::{CallerAnswer, DecisionAnswer, DecisionCallError, ErrorKind, Handler, MessageError};
+use crate::decide::answer::{DescriptorStatus, printable};
+use crate::decide::{Answer, Handler, NoDecision};
+use crate::telemetry::metrics::RequestFailure;
 use crate::telemetry::traces::{CallSpan, SpannedCall};
+
+const NO_WEB_PAGES: &str = "/json does not answer web pages (Origin or Sec-Fetch-Site header)\n";
 
 /// 200 for OK, 429 for over the limit, 400 for an invalid request, 413 for a body that is too long, 408 for one that
 /// does not arrive, 503 for too many of these, 500 when the store does not answer.
@@ -30,13 +31,10 @@ pub(super) async fn decide<S: Store + 'static>(
     State(handler): State<Arc<Handler<S>>>,
     mut span: CallSpan,
     body: Result<Bytes, BytesRejection>,
-) -> Result<Response, DecisionCallError> {
+) -> Result<Response, NoDecision> {
     match body {
-        Ok(body) => {
-            let body = JsonBody { body, max_fields: handler.bounds.max_fields() };
-            handler.decide(body, Caller::default(), &mut span).await
-        }
-        Err(rejection) => handler.refuse(unread_body(&rejection, &handler.bounds).into(), &mut span),
+        Ok(body) => handler.decide(JsonBody(body), Caller::default(), &mut span).await,
+        Err(rejection) => handler.refuse(unread_body(&rejection, handler.max_message_bytes), &mut span),
     }
 }
 
@@ -52,104 +50,69 @@ impl<S: Store + 'static> FromRequestParts<Arc<Handler<S>>> for CallSpan {
     }
 }
 
-fn unread_body(rejection: &BytesRejection, bounds: &Bounds) -> MessageError {
-    match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => MessageError::LongBody { max: bounds.max_message_bytes() },
-        _ => {
-            let causes = successors(Some(rejection as &dyn Error), |&error| error.source());
-            let mut errors = causes.filter_map(|error| error.downcast_ref::<MessageError>());
-            errors.next().cloned().unwrap_or(MessageError::Aborted)
-        }
+fn unread_body(rejection: &BytesRejection, max: usize) -> NoDecision {
+    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        return NoDecision::LongBody { max };
     }
+    let causes = successors(Some(rejection as &dyn Error), |&error| error.source());
+    let mut errors = causes.filter_map(|error| error.downcast_ref::<NoDecision>());
+    errors.next().cloned().unwrap_or(NoDecision::Aborted)
 }
 
 /// A request in the protobuf JSON mapping.
-struct JsonBody {
-    body: Bytes,
-    max_fields: usize,
-}
+struct JsonBody(Bytes);
 
 impl TryFrom<JsonBody> for RawRequest {
-    type Error = DecisionCallError;
+    type Error = NoDecision;
 
-    fn try_from(JsonBody { body, max_fields: max }: JsonBody) -> Result<Self, DecisionCallError> {
-        // Before the body is read: a list of empty objects takes fifty times as much memory as text.
-        if has_more_commas(&body, max) {
-            return Err(MessageError::ManyFields { max }.into());
-        }
+    fn try_from(JsonBody(body): JsonBody) -> Result<Self, NoDecision> {
         let Object(request) = serde_json::from_slice(&body)?;
         Ok(request)
     }
 }
 
-/// Whether a text in JSON has more commas than `max` outside of strings. Every field of an object and every element of
-/// a list has one, except for the first.
-fn has_more_commas(json: &[u8], max: usize) -> bool {
-    if json.len() <= max {
-        return false;
-    }
-    let (mut commas, mut is_in_string, mut is_escaped) = (0, false, false);
-    for &byte in json {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' => is_escaped = is_in_string,
-            b'"' => is_in_string = !is_in_string,
-            b',' if !is_in_string => commas += 1,
-            _ => {}
-        }
-        if commas > max {
-            return true;
-        }
-    }
-    false
-}
-
-impl IntoResponse for DecisionCallError {
+/// The only place where an error becomes a status of HTTP.
+impl IntoResponse for NoDecision {
     fn into_response(self) -> Response {
         let reason = self.for_caller();
-        let status = match (self.kind(), &self) {
-            (_, Self::Message(MessageError::LongBody { .. })) => StatusCode::PAYLOAD_TOO_LARGE,
-            (ErrorKind::InvalidRequest, _) => {
+        let status = match (&self, self.failure()) {
+            (Self::WebPage, _) => return (StatusCode::FORBIDDEN, NO_WEB_PAGES).into_response(),
+            (Self::LongBody { .. }, _) => StatusCode::PAYLOAD_TOO_LARGE,
+            (_, RequestFailure::Invalid) => {
                 return (StatusCode::BAD_REQUEST, format!("Bad Request: {reason}\n")).into_response();
             }
-            (ErrorKind::IncompleteRequest, _) => StatusCode::REQUEST_TIMEOUT,
-            (ErrorKind::Overloaded | ErrorKind::NoRules, _) => StatusCode::SERVICE_UNAVAILABLE,
-            (ErrorKind::StoreUnavailable, _) => StatusCode::INTERNAL_SERVER_ERROR,
+            (_, RequestFailure::Incomplete | RequestFailure::Deadline | RequestFailure::Untaken) => {
+                StatusCode::REQUEST_TIMEOUT
+            }
+            (_, RequestFailure::Overloaded | RequestFailure::NoRules) => StatusCode::SERVICE_UNAVAILABLE,
+            (_, RequestFailure::Store | RequestFailure::Panic) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         (status, format!("{reason}\n")).into_response()
     }
 }
 
-impl CallerAnswer for Response {
-    fn denial() -> Self {
-        json_response(StatusCode::TOO_MANY_REQUESTS, &json!({ "overallCode": Code::OverLimit.name() }))
-    }
-}
-
-impl From<DecisionAnswer<'_>> for Response {
-    fn from(answer: DecisionAnswer<'_>) -> Self {
-        let status = match answer.decision.overall {
+impl From<Answer<'_>> for Response {
+    fn from(answer: Answer<'_>) -> Self {
+        let status = match answer.overall {
             Code::Ok => StatusCode::OK,
             Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
         };
-        json_response(status, &answer_json(&answer))
+        let body = answer_json(answer).to_string();
+        (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
     }
 }
 
-fn json_response(status: StatusCode, body: &Value) -> Response {
-    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
-}
-
-fn answer_json(answer: &DecisionAnswer<'_>) -> Value {
+fn answer_json(answer: Answer<'_>) -> Value {
     let mut fields = Map::new();
-    fields.insert("overallCode".to_owned(), answer.decision.overall.name().into());
-    fields.insert("statuses".to_owned(), answer.statuses().map(status_json).collect());
-    let headers = answer.headers();
-    if !headers.is_empty() {
-        let headers = headers.iter().map(|header| json!({"key": header.name, "value": header.value}));
+    fields.insert("overallCode".to_owned(), answer.overall.name().into());
+    if !answer.statuses.is_empty() {
+        fields.insert("statuses".to_owned(), answer.statuses.into_iter().map(status_json).collect());
+    }
+    if !answer.headers.is_empty() {
+        let headers = answer.headers.iter().map(|header| json!({"key": header.name, "value": header.value}));
         fields.insert("responseHeadersToAdd".to_owned(), headers.collect());
     }
-    if let Some(metadata) = answer.metadata() {
+    if let Some(metadata) = answer.metadata {
         fields.insert("dynamicMetadata".to_owned(), metadata_json(metadata));
     }
     Value::Object(fields)
@@ -224,22 +187,6 @@ mod tests {
         ];
         for (us, text) in table {
             assert_eq!(duration_text(Duration::from_micros(us)), text);
-        }
-    }
-
-    #[test]
-    fn commas_are_counted_outside_of_strings() {
-        // (text, whether it has more than two commas)
-        let table = [
-            (r#"[1,2,3]"#, false),
-            (r#"[1,2,3,4]"#, true),
-            (r#"{"a,b":",,,\",,,","c":1,"d":2}"#, false),
-            (r#"{"a,b":",,,\\","c":1,"d":2,"e":3}"#, true),
-            (r#"[],[],{},\"#, true),
-            (r#"[[[[[[["#, false),
-        ];
-        for (text, has_more) in table {
-            assert_eq!(has_more_commas(text.as_bytes(), 2), has_more, "{text}");
         }
     }
 

@@ -1,19 +1,19 @@
-//! The endpoints of the HTTP port, and of the port for metrics alone.
+//! The endpoints of the HTTP port, and of the port for metrics alone: `/json`, metrics, `/livez`, `/readyz`, and the
+//! `/healthcheck` of envoyproxy/ratelimit.
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
-use axum::middleware::from_fn_with_state;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use engine::Store;
 use http::{StatusCode, header};
 
-use super::health::{healthcheck, livez, readyz};
 use super::json;
-use super::web_page::refuse_web_pages;
-use crate::decide::{Handler, Readiness};
+use crate::decide::{Handler, NoDecision, Readiness};
+use crate::net::sending_page::SendingPage;
 use crate::telemetry::metrics::Metrics;
 
 /// The content type of the Prometheus text format.
@@ -25,7 +25,7 @@ pub fn public_router<S: Store + 'static>(
     readiness: Readiness,
     metrics: Metrics,
 ) -> Router {
-    let max_body_bytes = handler.bounds.max_message_bytes();
+    let max_body_bytes = handler.max_message_bytes;
     let handler = Arc::new(handler);
     let decisions = Router::new()
         .route("/json", post(json::decide::<S>))
@@ -33,7 +33,7 @@ pub fn public_router<S: Store + 'static>(
         .layer(from_fn_with_state(Arc::clone(&handler), refuse_web_pages::<S>))
         .with_state(handler);
     let health = Router::new()
-        // As envoyproxy/ratelimit: load balancers may POST.
+        // Like in envoyproxy/ratelimit: load balancers may POST.
         .route("/healthcheck", any(healthcheck))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -46,7 +46,7 @@ pub fn metrics_router(path: &str, metrics: Metrics) -> Router {
     Router::new().route(path, get(render_metrics)).with_state(metrics)
 }
 
-/// The answer to an unknown path, with status 404: that of envoyproxy/ratelimit.
+/// The answer to an unknown path, with status 404, like in envoyproxy/ratelimit.
 pub const PAGE_NOT_FOUND: &str = "404 page not found\n";
 
 async fn not_found() -> (StatusCode, &'static str) {
@@ -60,5 +60,43 @@ async fn render_metrics(State(metrics): State<Metrics>) -> Response {
             tracing::error!(%error, "the metrics cannot be rendered");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
+    }
+}
+
+/// The layer around `/json` that refuses web pages. It refuses pages of this host too: the service has no pages, and
+/// after DNS rebinding a foreign page has the host of the request as its origin.
+async fn refuse_web_pages<S: Store + 'static>(
+    State(handler): State<Arc<Handler<S>>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match SendingPage::of_request(request.headers(), None) {
+        SendingPage::None => next.run(request).await,
+        SendingPage::Own | SendingPage::Foreign => {
+            handler.failures.record(NoDecision::WebPage).into_response()
+        }
+    }
+}
+
+/// 200 from every process that runs, ready or not.
+async fn livez() -> &'static str {
+    "ok\n"
+}
+
+/// 200, or 503 with every reason not to send traffic here.
+async fn readyz(State(readiness): State<Readiness>) -> Response {
+    let reasons = readiness.reasons();
+    if reasons.is_empty() {
+        return "ready\n".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", readiness.describe())).into_response()
+}
+
+/// Status and body are those of envoyproxy/ratelimit.
+async fn healthcheck(State(readiness): State<Readiness>) -> Response {
+    if readiness.reasons().is_empty() {
+        "OK".into_response()
+    } else {
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
 }

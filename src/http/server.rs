@@ -1,10 +1,14 @@
-//! Serves an HTTP port: a limited number of connections, each with timeouts, so that idle or slow clients
-//! cannot occupy all connections.
+//! Serves an HTTP port: a limited number of connections, each with timeouts, so that idle or slow clients cannot occupy
+//! all connections, and bodies that must arrive in time.
 
 use std::convert::Infallible;
+use std::error::Error as _;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -12,20 +16,22 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use futures_util::future::{Either, select};
 use http::{Request, StatusCode};
-use hyper::body::Incoming;
+use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either as ClearOrTls;
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, service_fn};
 
-use super::body::BoundedBody;
 use super::connections::{HttpConnections, IdleSince};
+use crate::decide::NoDecision;
 use crate::net::listener::PortStream;
 use crate::net::socket::{ClientSocket, MovableSocket};
 use crate::net::tls::PortTls;
+use crate::net::unfinished::{ARRIVES_WITHIN, HeldBytes};
 use crate::net::{Admission, PortListener, UnfinishedBytes};
 
 /// The time limit for the request line and the headers, and for a keep-alive connection without a request.
@@ -135,9 +141,77 @@ async fn answer(router: Router, request: Request<Body>) -> Result<Response, Infa
     }
 }
 
+/// A request body that must arrive in time, and whose bytes count as unfinished while it arrives. Its connection counts
+/// as idle until the body is whole.
+struct BoundedBody {
+    body: Incoming,
+    connection: IdleSince,
+    received: usize,
+    held: HeldBytes,
+    /// Starts when the reader waits for the body for the first time.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl BoundedBody {
+    /// The body of a request whose head has arrived on `connection`.
+    fn new(body: Incoming, connection: IdleSince, unfinished: &UnfinishedBytes) -> Self {
+        if body.is_end_stream() {
+            connection.request_arrived();
+        } else {
+            connection.head_arrived();
+        }
+        Self { body, connection, received: 0, held: unfinished.hold_none(), timer: None }
+    }
+}
+
+impl HttpBody for BoundedBody {
+    type Data = Bytes;
+    type Error = NoDecision;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, NoDecision>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(ARRIVES_WITHIN)));
+            return timer.as_mut().poll(cx).map(|()| Some(Err(NoDecision::Late(ARRIVES_WITHIN))));
+        };
+        let frame = match frame {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => return Poll::Ready(Some(Err(unread(&error)))),
+            None => {
+                self.connection.request_arrived();
+                return Poll::Ready(None);
+            }
+        };
+        self.received += frame.data_ref().map_or(0, Bytes::len);
+        let received = self.received;
+        let is_held = self.held.grow_to(received);
+        Poll::Ready(Some(if is_held { Ok(frame) } else { Err(NoDecision::ManyBytes) }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Why hyper cannot read the rest. Its errors about the encoding of a body contain an I/O error of one of two kinds.
+fn unread(error: &hyper::Error) -> NoDecision {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    match cause.map(io::Error::kind) {
+        Some(ErrorKind::InvalidInput | ErrorKind::InvalidData) => {
+            NoDecision::Malformed { cause: "the chunks of the body are not as HTTP/1.1 requires".to_owned() }
+        }
+        _ => NoDecision::Aborted,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use axum::body::Bytes;
     use axum::routing::post;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};

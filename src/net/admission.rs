@@ -16,7 +16,7 @@ use crate::telemetry::metrics::{CloseReason, ConnectionMeter, Port};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionBounds {
     pub total: usize,
-    /// From one IPv4 address or one IPv6 network of 64 bits.
+    /// The most connections from one IPv4 address or one IPv6 network of 64 bits.
     pub per_address: usize,
 }
 
@@ -48,7 +48,7 @@ const FREE_PART: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Admitted {
     admission: Admission,
-    /// The network of the client, if it has IPv6.
+    /// The client's IPv4 address, or its IPv6 network.
     pub(crate) address: IpAddr,
 }
 
@@ -71,7 +71,7 @@ impl Admission {
         let ConnectionBounds { total, per_address } = self.0.bounds;
         let open = &mut *self.0.open.lock();
         let from_address = open.by_address.get(&address).copied().unwrap_or(0);
-        // First the bound whose reason names the client.
+        // The bound of the address comes first, because its reason names the client.
         if from_address >= per_address {
             return Err(CloseReason::Address);
         }
@@ -83,7 +83,7 @@ impl Admission {
         Ok(Admitted { admission: self.clone(), address })
     }
 
-    /// Closes idle connections as long as there are some and too few places are free.
+    /// Closes idle connections until enough places are free, or no connection is idle.
     fn keep_places_free(&self) {
         let total = self.0.bounds.total;
         let next_to_close = || {
@@ -136,7 +136,7 @@ impl Admitted {
         self.admission.record(reason, None);
     }
 
-    /// The connection may be closed when the port is nearly full. Returns its number among those that may.
+    /// Says that the connection may be closed when the port is nearly full. Returns its number among idle connections.
     pub(crate) fn become_idle(&self, connection: IdleConnection) -> u64 {
         let ticket = self.admission.0.open.lock().idle.insert(self.address, connection);
         self.admission.keep_places_free();
@@ -161,7 +161,7 @@ impl Drop for Admitted {
     }
 }
 
-/// The address as far as it identifies a client: a host usually has a whole IPv6 network of 64 bits.
+/// The part of the address that identifies a client: a host usually has a whole IPv6 network of 64 bits.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),

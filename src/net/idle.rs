@@ -17,7 +17,7 @@ pub(super) struct IdleConnections {
     by_address: HashMap<IpAddr, BTreeMap<Ticket, IdleConnection>>,
     /// The same addresses, each with its number of idle connections.
     by_number: BTreeSet<(usize, IpAddr)>,
-    /// Those that are told to close, and are still open.
+    /// Connections that are told to close, and are still open.
     closing: HashSet<Ticket>,
     next: Ticket,
 }
@@ -66,8 +66,7 @@ impl IdleConnections {
         self.closing.len()
     }
 
-    /// The connection to close: of the address with the most idle connections the one that is idle for the longest
-    /// time.
+    /// The connection to close: the longest idle one of the address with the most idle connections.
     pub(super) fn next_to_close(&mut self) -> Option<CancellationToken> {
         loop {
             let &(_, address) = self.by_number.last()?;
@@ -106,7 +105,7 @@ mod tests {
             let new = (0..entries.len()).find(is_new).expect("one of them");
             closed.push(new);
         }
-        // Of two addresses with as many the greater one comes first.
+        // Among addresses with equally many connections, the greatest address comes first.
         assert_eq!(closed, [4, 1, 5, 2, 0]);
         assert_eq!(idle.closing(), 5);
         for (address, ticket) in addresses.into_iter().zip(tickets) {

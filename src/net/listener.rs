@@ -1,23 +1,26 @@
-//! The listener of a port: on a TCP address or a host name, or on a Unix socket.
+//! The listener of a port, on a TCP address, a host name or a Unix socket: binds it, and accepts its connections. Goes
+//! on after errors.
 
 use std::fmt;
-use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream, lookup_host};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, lookup_host};
 use tokio::time::timeout;
 use tokio_util::either::Either;
 
 use super::Admission;
-use super::accept::{BACKLOG, ListenOptions, listen, next_connection, next_unix_connection};
+use super::unix_socket::{SocketFile, bind_unix};
+use crate::telemetry::metrics::CloseReason;
 
-/// Read and write for the user of the process, nothing for others.
-const SOCKET_MODE: u32 = 0o600;
-/// For the addresses of a host name.
+/// The pause after an error that an immediate retry would meet again, such as a lack of file descriptors.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// Connections that wait to be accepted. The system has a limit of its own (`net.core.somaxconn`).
+pub(super) const BACKLOG: u32 = 1_024;
+
+/// The time limit for the addresses of a host name.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 const SOCKET_SCHEME: &str = "unix:";
 
@@ -26,7 +29,7 @@ const SOCKET_SCHEME: &str = "unix:";
 pub enum SocketAccess {
     /// The user of the process.
     OwnUser,
-    /// Whoever the umask of the process lets write to its files.
+    /// Every user whom the umask of the process lets write to its files.
     Umask,
 }
 
@@ -167,80 +170,107 @@ impl PortListener {
     }
 }
 
-/// The mode is set before the socket listens, so no connection is made under the mode of the umask.
-async fn bind_unix(path: &Path, access: SocketAccess) -> io::Result<(UnixListener, SocketFile)> {
-    remove_stale_socket(path).await?;
-    let socket = UnixSocket::new_stream()?;
-    socket.bind(path)?;
-    let file = SocketFile::at(path)?;
-    if access == SocketAccess::OwnUser {
-        fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
-    }
-    Ok((socket.listen(BACKLOG)?, file))
+/// How the TCP ports are bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListenOptions {
+    /// Whether another process of the same user may bind the same address, if it asks for the same (`SO_REUSEPORT`).
+    pub reuse_port: bool,
 }
 
-/// Removes the file of a socket on which no process listens: it was left by a process that was killed.
-async fn remove_stale_socket(path: &Path) -> io::Result<()> {
-    let found = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        found => found?,
-    };
-    if !found.file_type().is_socket() {
-        return Err(io::Error::new(ErrorKind::AlreadyExists, "a file that is not a socket is there"));
-    }
-    // Does not wait: a Unix socket accepts or refuses at once.
-    match UnixStream::connect(path).await {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
-        Err(error) => Err(error),
-        Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "address in use: another process listens on it")),
-    }
-}
-
-/// The file of a bound socket, removed when dropped.
-#[derive(Debug)]
-struct SocketFile {
-    path: PathBuf,
-    device: u64,
-    inode: u64,
-}
-
-impl SocketFile {
-    fn at(path: &Path) -> io::Result<Self> {
-        let file = fs::symlink_metadata(path)?;
-        Ok(Self { path: path.to_owned(), device: file.dev(), inode: file.ino() })
-    }
-
-    /// Whether the path still leads to this socket, not to one of a later process.
-    fn is_there(&self) -> bool {
-        fs::symlink_metadata(&self.path)
-            .is_ok_and(|file| (file.dev(), file.ino()) == (self.device, self.inode))
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if !self.is_there() {
-            return;
+/// Listens on a TCP address.
+///
+/// # Errors
+/// When the address is in use, or the system refuses it.
+fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<TcpListener> {
+    match bind(address, options) {
+        // A system without IPv6 has no `[::]`, which stands for every address.
+        Err(error) if is_without_ipv6(&error) && address.ip() == IpAddr::from(Ipv6Addr::UNSPECIFIED) => {
+            bind(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port()), options)
         }
-        if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "the Unix socket cannot be removed");
-        }
+        bound => bound,
     }
+}
+
+fn is_without_ipv6(error: &io::Error) -> bool {
+    let codes = [rustix::io::Errno::AFNOSUPPORT, rustix::io::Errno::ADDRNOTAVAIL];
+    codes.iter().any(|code| error.raw_os_error() == Some(code.raw_os_error()))
+}
+
+fn bind(address: SocketAddr, options: ListenOptions) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A port whose last connections are in TIME_WAIT can be bound: a restart does not wait for them.
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(options.reuse_port)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Returns the next connection and the address of its client. Sets TCP_NODELAY: an answer is small and must not wait
+/// for more data.
+async fn next_connection(listener: &TcpListener, admission: &Admission) -> (TcpStream, IpAddr) {
+    until_accepted(admission, async || {
+        let (stream, client) = listener.accept().await?;
+        // Fails when the client has disconnected already.
+        stream.set_nodelay(true).map_err(|_| ErrorKind::ConnectionAborted)?;
+        Ok((stream, client.ip()))
+    })
+    .await
+}
+
+/// Returns the next connection of a Unix socket. Its clients count as one address.
+async fn next_unix_connection(listener: &UnixListener, admission: &Admission) -> (UnixStream, IpAddr) {
+    let accept = async || listener.accept().await.map(|(stream, _)| (stream, Ipv4Addr::LOCALHOST.into()));
+    until_accepted(admission, accept).await
+}
+
+async fn until_accepted<S>(admission: &Admission, accept: impl AsyncFn() -> io::Result<S>) -> S {
+    loop {
+        let error = match accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => error,
+        };
+        if is_error_of_one_client(error.kind()) {
+            continue;
+        }
+        admission.record(CloseReason::Accept, Some(&error));
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+fn is_error_of_one_client(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::Interrupted)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixListener as StdListener;
-
     use super::*;
 
-    fn socket_in(folder: &tempfile::TempDir) -> (PathBuf, ListenAddress) {
-        let path = folder.path().join("admin.sock");
-        (path.clone(), ListenAddress::Unix(path))
+    const ALONE: ListenOptions = ListenOptions { reuse_port: false };
+    const SHARED: ListenOptions = ListenOptions { reuse_port: true };
+
+    fn on_free_port(options: ListenOptions) -> (TcpListener, SocketAddr) {
+        let listener = listen("127.0.0.1:0".parse().expect("an address"), options).expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        (listener, address)
     }
 
-    async fn bind(address: &ListenAddress) -> io::Result<PortListener> {
-        PortListener::bind(address, ListenOptions::default(), SocketAccess::OwnUser).await
+    #[tokio::test]
+    async fn an_address_is_shared_only_if_both_listeners_ask_for_it() {
+        let (_alone, address) = on_free_port(ALONE);
+        let (_shared, shared_address) = on_free_port(SHARED);
+        for (address, options) in [(address, ALONE), (address, SHARED), (shared_address, ALONE)] {
+            let error = listen(address, options).expect_err("the port is taken");
+            assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        }
+        listen(shared_address, SHARED).expect("both ask for it");
+    }
+
+    #[tokio::test]
+    async fn hundreds_of_connections_wait_to_be_accepted() {
+        let (_listener, address) = on_free_port(ALONE);
+        let connect = |_| std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1));
+        let waiting: Vec<_> = (0..300).map(connect).collect();
+        assert_eq!(waiting.iter().position(Result::is_err), None, "of 300");
     }
 
     #[test]
@@ -253,47 +283,5 @@ mod tests {
         {
             assert_eq!(ListenAddress::parse(text), None, "{text}");
         }
-    }
-
-    #[tokio::test]
-    async fn the_socket_of_a_killed_process_is_replaced() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (path, address) = socket_in(&folder);
-        // The standard library leaves the file, as a killed process does.
-        drop(StdListener::bind(&path).expect("a socket"));
-        let listener = bind(&address).await.expect("a stale socket is replaced");
-        assert_eq!(listener.address().expect("an address"), address);
-        assert_eq!(fs::metadata(&path).expect("a file").permissions().mode() & 0o777, SOCKET_MODE);
-        drop(listener);
-        assert!(!path.exists(), "the socket is removed at the end");
-    }
-
-    #[tokio::test]
-    async fn a_socket_in_use_and_other_files_stay() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (path, address) = socket_in(&folder);
-        let other = StdListener::bind(&path).expect("a socket");
-        let error = bind(&address).await.expect_err("the socket is in use");
-        assert_eq!(error.kind(), ErrorKind::AddrInUse);
-        drop(other);
-        fs::remove_file(&path).expect("a socket");
-        fs::write(&path, "precious").expect("a file");
-        let error = bind(&address).await.expect_err("a file is there");
-        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
-        assert_eq!(fs::read_to_string(&path).expect("a file"), "precious");
-    }
-
-    #[tokio::test]
-    async fn the_socket_of_a_later_process_stays() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (path, address) = socket_in(&folder);
-        let first = bind(&address).await.expect("a socket");
-        let moved = folder.path().join("moved.sock");
-        fs::rename(&path, &moved).expect("a socket");
-        let second = bind(&address).await.expect("another socket");
-        drop(first);
-        assert!(path.exists() && moved.exists());
-        drop(second);
-        assert!(!path.exists());
     }
 }

@@ -1,8 +1,7 @@
 //! Sockets: listening, accepting, TLS of a port, and the bounds on connections and on bytes of unfinished requests.
 //!
-//! Knows nothing of what is said on a connection.
+//! Knows nothing of the protocols on a connection.
 
-mod accept;
 pub(crate) mod admission;
 pub(crate) mod idle;
 pub(crate) mod listener;
@@ -10,8 +9,8 @@ pub(crate) mod sending_page;
 pub(crate) mod socket;
 pub mod tls;
 pub(crate) mod unfinished;
+mod unix_socket;
 
-pub use accept::{ListenOptions, listen};
 pub use admission::{Admission, ConnectionBounds};
-pub use listener::{ListenAddress, PortListener, SocketAccess};
+pub use listener::{ListenAddress, ListenOptions, PortListener, SocketAccess};
 pub use unfinished::UnfinishedBytes;

@@ -13,7 +13,7 @@ use tokio_util::either::Either;
 
 use super::listener::PortStream;
 
-/// For a client that does not read from its socket.
+/// How long a write may wait for a client that does not read from its socket.
 pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A socket on the current runtime.
@@ -25,7 +25,7 @@ pub(crate) struct ClientSocket<S> {
 }
 
 impl<S> ClientSocket<S> {
-    /// Replaces a write that has been pending for too long by an error.
+    /// Turns a write that has been pending for too long into an error.
     fn unless_blocked(
         &mut self,
         cx: &mut Context<'_>,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// From the headers of a request to its last byte. Callers send a request at once; Envoy by default waits 20 ms for its
-/// answer.
+/// The time limit from the headers of a request to its last byte. Callers send a request at once; Envoy by default
+/// waits 20 ms for its answer.
 pub(crate) const ARRIVES_WITHIN: Duration = Duration::from_secs(2);
 
 /// The bytes of all unfinished requests of the process, and their bound. Clones share both.

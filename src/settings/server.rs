@@ -16,6 +16,12 @@ use crate::http::{AdminAccess, TokenFile};
 use crate::net::tls::{ClientName, ServerTls};
 use crate::net::{ListenAddress, ListenOptions};
 
+/// A request with one short descriptor has some 100 bytes.
+const MIN_MESSAGE_BYTES: usize = 4 * 1024;
+/// A descriptor without entries has two bytes in a message and 64 in memory, and a list grows by doubling: a worker
+/// takes up to 50 times the bytes of a message while it decodes it.
+const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// `server.grpc.*`
@@ -34,6 +40,8 @@ pub struct Server {
     pub workers: Option<NonZeroUsize>,
     /// `server.max_descriptors`, `.max_entries` and `.max_value_bytes`
     pub bounds: Bounds,
+    /// `server.max_message_bytes`: the longest message of gRPC and the longest body of `/json`.
+    pub max_message_bytes: usize,
     /// `server.on_invalid`
     pub on_invalid: OnInvalid,
     /// `server.max_connections_per_address`, for each port; `None` is half of the port's connections.
@@ -83,6 +91,11 @@ impl Server {
                 max_entries: reader.take("server.max_entries", "32", positive(256)),
                 max_value_bytes: reader.take("server.max_value_bytes", "65536", positive(8_388_608)),
             },
+            max_message_bytes: reader.take(
+                "server.max_message_bytes",
+                "262144",
+                count(MIN_MESSAGE_BYTES..=MAX_MESSAGE_BYTES),
+            ),
             on_invalid: reader.take(
                 "server.on_invalid",
                 "error",

@@ -8,7 +8,6 @@ use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
 
 use super::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use crate::protobuf::Fields;
 
 /// The most resources and descriptors of an answer, together. Each takes up to a kilobyte while rules are loaded.
 const MAX_NODES: usize = 250_000;
@@ -51,7 +50,7 @@ impl Decoder for AnswerDecoder {
 fn decode(message: Bytes) -> Result<DiscoveryResponse, Status> {
     let mut count = AnswerCount::default();
     count.add(&message, Kind::Answer, 0);
-    // The code of a message above `max_message_bytes`.
+    // tonic refuses a message above `max_message_bytes` with the same code.
     if count.nodes > MAX_NODES {
         return Err(Status::out_of_range(format!(
             "the answer has more than {MAX_NODES} resources and descriptors"
@@ -63,7 +62,7 @@ fn decode(message: Bytes) -> Result<DiscoveryResponse, Status> {
     DiscoveryResponse::decode(message).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// The messages of an answer, as far as they contain others.
+/// The messages of an answer that contain other messages.
 #[derive(Clone, Copy)]
 enum Kind {
     Answer,
@@ -119,6 +118,87 @@ impl AnswerCount {
             self.nodes += usize::from(matches!(inner, Kind::Resource | Kind::Descriptor));
             self.add(field.content, inner, depth + 1);
         }
+    }
+}
+
+/// The bytes are no protobuf encoding.
+struct UncountableFields;
+
+/// One field of a message.
+struct Field<'m> {
+    /// 0 for a field within a group: the messages of this service have no groups.
+    number: u64,
+    /// Empty unless the field has a length.
+    content: &'m [u8],
+}
+
+/// Walks over the fields of an encoded message without decoding it. Knows of the encoding what the walk needs, and
+/// allocates nothing.
+struct Fields<'m> {
+    rest: &'m [u8],
+    open_groups: usize,
+}
+
+impl<'m> Fields<'m> {
+    /// The fields of an encoded message.
+    fn of_message(message: &'m [u8]) -> Self {
+        Self { rest: message, open_groups: 0 }
+    }
+
+    /// The next field; `None` at the end.
+    ///
+    /// # Errors
+    /// [`UncountableFields`] if the rest is no protobuf encoding.
+    fn next_field(&mut self) -> Result<Option<Field<'m>>, UncountableFields> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        self.field().map(Some).ok_or(UncountableFields)
+    }
+
+    fn field(&mut self) -> Option<Field<'m>> {
+        let tag = self.varint()?;
+        let mut content = &[][..];
+        match tag & 7 {
+            0 => {
+                self.varint()?;
+            }
+            1 => {
+                self.take(8)?;
+            }
+            2 => {
+                let length = self.varint()?;
+                content = self.take(length)?;
+            }
+            3 => self.open_groups += 1,
+            4 => self.open_groups = self.open_groups.checked_sub(1)?,
+            5 => {
+                self.take(4)?;
+            }
+            _ => return None,
+        }
+        let number = if self.open_groups == 0 { tag >> 3 } else { 0 };
+        Some(Field { number, content })
+    }
+
+    /// A number in groups of seven bits, the lowest first.
+    fn varint(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let (&byte, rest) = self.rest.split_first()?;
+            self.rest = rest;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn take(&mut self, length: u64) -> Option<&'m [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(usize::try_from(length).ok()?)?;
+        self.rest = rest;
+        Some(taken)
     }
 }
 

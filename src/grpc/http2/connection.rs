@@ -1,41 +1,41 @@
-//! One connection: accepts its calls, and answers those that need not wait.
+//! One connection: accepts its calls, and answers the calls that need not wait.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use engine::Store;
 use h2::server::{Builder, Connection, Handshake, SendResponse};
 use h2::{Reason, RecvStream};
 use http::Request;
 use hyper::body::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, ReusableBoxFuture};
+use tokio_util::sync::CancellationToken;
 
-use super::answering::send_answer;
-use super::call_task::{late, spawn_decision, spawn_rest, spawn_routed};
-use super::calls::{Answer, CallHead, CallStarter, StartedCall};
+use super::answering::{late, send, spawn_decision, spawn_routed};
 use super::header_blocks::{HeaderBlocks, MAX_READ_HEADER_BYTES};
 use super::held_calls::{HeldCall, HeldCalls};
-use super::keep_alive::{KEEPALIVE_TIMEOUT, KeepAlive};
-use super::leaked_streams::LeakedStreams;
-use super::request_body::RequestBody;
-use crate::grpc::idle_watch::IdleWatch;
+use crate::grpc::call::{CallStarter, StartedCall};
+use crate::grpc::call_head::CallHead;
+use crate::grpc::message::RequestBody;
 use crate::grpc::open_calls::ConnectionCalls;
+use crate::grpc::silence::{IdleWatch, KEEPALIVE_TIMEOUT, KeepAlive};
 use crate::net::UnfinishedBytes;
 
 /// Envoy opens one connection per worker thread and allows 1,024 calls at once on each.
 pub(in crate::grpc) const MAX_CONCURRENT_STREAMS: u32 = 1_024;
-/// Of a stream and of a connection: no client has to wait for it, and a message needs no frame that opens it again.
+/// The window of a stream and of a connection: no client has to wait for it, and a message needs no frame that opens it
+/// again.
 const WINDOW_BYTES: u32 = 1024 * 1024;
 const MAX_FRAME_BYTES: u32 = 16 * 1024;
-/// Of the data that one stream holds for its client.
+/// The most data that one stream holds for its client.
 const MAX_SEND_BUFFER_BYTES: usize = 16 * 1024;
-/// So many held calls start in one poll: about as many as arrive in the turn of a connection. Other tasks of the worker
-/// run before more calls start.
+/// At most this many held calls start in one poll, about as many as one turn of a connection reads. Other tasks of the
+/// worker run before more calls start.
 const STARTS_AT_ONCE: usize = 32;
-/// Accepted at once. Room for more calls is given back.
+/// Room for this many accepted calls is kept; the room for more is given back.
 const USUAL_CALLS: usize = 64;
 /// Streams that the server resets because of the client's errors, before it closes the connection.
 const MAX_ERROR_RESETS: usize = 1_024;
@@ -53,9 +53,9 @@ pub(in crate::grpc) enum ConnectionEnd {
 
 /// Serves a connection until it ends. Each poll reads and accepts what has arrived, then starts the calls that may be
 /// decided.
-pub(in crate::grpc) struct Http2Connection<I, C> {
+pub(in crate::grpc) struct Http2Connection<I, S> {
     state: State<HeaderBlocks<I>>,
-    calls: AcceptedCalls<C>,
+    calls: AcceptedCalls<S>,
     leaked: LeakedStreams,
     closing: CancellationToken,
     is_closing: bool,
@@ -75,26 +75,24 @@ struct AcceptingConnection<I> {
 }
 
 /// The calls of a connection that are accepted and not started.
-struct AcceptedCalls<C> {
-    starter: C,
+struct AcceptedCalls<S> {
+    starter: CallStarter<S>,
     counts: Arc<ConnectionCalls>,
-    /// In this poll.
+    /// Accepted in this poll.
     accepted: Vec<(Request<RecvStream>, SendResponse<Bytes>)>,
-    /// In earlier polls.
+    /// Accepted in earlier polls.
     held: HeldCalls,
-    /// The box of the last decision that did not have to wait; the next decision is made in it.
-    decision: Option<ReusableBoxFuture<'static, Answer>>,
 }
 
-impl<I, C> Http2Connection<I, C>
+impl<I, S> Http2Connection<I, S>
 where
     I: AsyncRead + AsyncWrite + Unpin,
-    C: CallStarter + Unpin,
+    S: Store + 'static,
 {
     /// The token of `idle` is cancelled when a new connection is better than this one.
     pub(in crate::grpc) fn new(
         io: I,
-        starter: C,
+        starter: CallStarter<S>,
         counts: Arc<ConnectionCalls>,
         idle: IdleWatch,
         unfinished: UnfinishedBytes,
@@ -102,7 +100,7 @@ where
         let io = HeaderBlocks::new(io, unfinished, Arc::clone(&counts));
         let closing = idle.closing();
         let held = HeldCalls::new(counts.hold_at_most());
-        let calls = AcceptedCalls { starter, counts, accepted: Vec::new(), held, decision: None };
+        let calls = AcceptedCalls { starter, counts, accepted: Vec::new(), held };
         let state = State::Handshake(builder().handshake(io), Some(idle));
         Self { state, calls, leaked: LeakedStreams::default(), closing, is_closing: false }
     }
@@ -144,10 +142,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin> State<I> {
     }
 }
 
-impl<I, C> Future for Http2Connection<I, C>
+impl<I, S> Future for Http2Connection<I, S>
 where
     I: AsyncRead + AsyncWrite + Unpin,
-    C: CallStarter + Unpin,
+    S: Store + 'static,
 {
     type Output = Result<(), ConnectionEnd>;
 
@@ -192,15 +190,15 @@ where
     }
 }
 
-impl<C: CallStarter> AcceptedCalls<C> {
+impl<S: Store + 'static> AcceptedCalls<S> {
     /// How many calls are open or about to be.
     fn open(&self) -> usize {
         self.counts.open_calls() + self.accepted.len()
     }
 
-    /// Starts calls in the order of their arrival, and holds those that may not be decided yet.
+    /// Starts calls in the order of their arrival, and holds the calls that may not be decided yet.
     fn start(&mut self, cx: &mut Context<'_>) {
-        self.held.note_load(self.counts.store_has_room());
+        self.held.record_load(self.counts.store_has_room());
         let mut started = 0;
         while started < STARTS_AT_ONCE
             && self.may_start()
@@ -211,15 +209,15 @@ impl<C: CallStarter> AcceptedCalls<C> {
         }
         let mut accepted = std::mem::take(&mut self.accepted);
         for (request, respond) in accepted.drain(..) {
-            let CallHead { time_limit, is_long } = match self.starter.read_head(&request) {
+            let CallHead { time_limit, is_long } = match self.starter.read_call_head(&request) {
                 Ok(head) => head,
                 Err(refusal) => {
-                    answer_call(&self.counts, respond, refusal);
+                    send(respond, refusal, || self.counts.open());
                     continue;
                 }
             };
             let starts = self.held.is_empty() && self.may_start();
-            // Without room it is refused at its start.
+            // `start_call` refuses a call for which there is no room.
             if starts || is_long || !self.counts.has_room() {
                 self.start_call(cx, request, respond, time_limit);
             } else {
@@ -252,10 +250,16 @@ impl<C: CallStarter> AcceptedCalls<C> {
                 drop(open);
                 self.start_call(cx, request, respond, left);
             }
-            None => answer_call(&self.counts, respond, late(&open)),
+            None => {
+                let reply = late(&open);
+                send(respond, reply, || open);
+            }
         }
     }
 
+    /// Starts a call. A decision is polled once here, whatever its store: with counters in memory, without a limit, or
+    /// denied by the deny cache it is ready, and its answer needs no task. With Redis this poll puts the request into
+    /// the queue of its server, and the task that then waits for the reply polls a second time only to be woken.
     fn start_call(
         &mut self,
         cx: &mut Context<'_>,
@@ -263,29 +267,17 @@ impl<C: CallStarter> AcceptedCalls<C> {
         respond: SendResponse<Bytes>,
         time_limit: Duration,
     ) {
-        let Self { starter, counts, decision, .. } = self;
-        match starter.start(request.map(RequestBody::from)) {
-            StartedCall::Answered(answer) => answer_call(counts, respond, answer),
-            StartedCall::Deciding(deciding) => {
-                let mut boxed = match decision.take() {
-                    Some(mut boxed) => {
-                        boxed.set(deciding);
-                        boxed
-                    }
-                    None => ReusableBoxFuture::new(deciding),
-                };
-                match boxed.poll(cx) {
-                    Poll::Ready(answer) => {
-                        *decision = Some(boxed);
-                        answer_call(counts, respond, answer);
-                    }
-                    Poll::Pending => {
-                        spawn_decision(respond, boxed, time_limit, counts.decide(true), counts.open());
-                    }
+        let counts = &self.counts;
+        match self.starter.start(request.map(RequestBody::from)) {
+            StartedCall::Answered(reply) => send(respond, reply, || counts.open()),
+            StartedCall::Deciding(mut deciding) => match deciding.as_mut().poll(cx) {
+                Poll::Ready(reply) => send(respond, reply, || counts.open()),
+                Poll::Pending => {
+                    spawn_decision(respond, deciding, time_limit, counts.decide(true), counts.open());
                 }
-            }
-            StartedCall::Reading(answer) => {
-                spawn_decision(respond, answer, time_limit, counts.decide(false), counts.open());
+            },
+            StartedCall::Reading(reading) => {
+                spawn_decision(respond, reading, time_limit, counts.decide(false), counts.open());
             }
             StartedCall::Routed { response, is_stream } => {
                 spawn_routed(respond, response, is_stream, counts.open());
@@ -294,9 +286,45 @@ impl<C: CallStarter> AcceptedCalls<C> {
     }
 }
 
-fn answer_call(counts: &Arc<ConnectionCalls>, mut respond: SendResponse<Bytes>, answer: Answer) {
-    if let Some(untaken) = send_answer(&mut respond, answer) {
-        spawn_rest(untaken, counts.open());
+/// The number of leaked streams is computed once for this many calls: h2 takes a lock to tell how many streams it has.
+const CALLS_PER_LOOK: usize = 64;
+/// More than the 50 streams that h2 keeps for a second after it has reset them. With the calls of one look they take
+/// some 40 KB.
+const MAX_LEAKED: usize = 64;
+/// A client that goes on after GOAWAY may leak this many, more than the 1,024 answers that may wait for a client that
+/// does not read.
+const MAX_LEAKED_AFTER_GOAWAY: usize = 2 * 1_024;
+
+/// Counts the streams of one connection that h2 has leaked.
+///
+/// When the client's window of the connection is used up, h2 puts a stream that has data to send into a queue. If the
+/// client resets the stream meanwhile, h2 leaves it there, and does not release it when it leaves the queue: it takes
+/// some 300 bytes until the connection ends (0.4.20; `grpc/tests/h2_leak.rs` shows it). Without a bound, one client
+/// that takes no answers could fill the memory in seconds.
+#[derive(Default)]
+struct LeakedStreams {
+    calls: usize,
+    leaked: usize,
+}
+
+impl LeakedStreams {
+    /// Records accepted calls. `leaked` computes how many streams h2 holds for no call.
+    fn record_calls(&mut self, accepted: usize, leaked: impl FnOnce() -> usize) {
+        self.calls += accepted;
+        if self.calls >= CALLS_PER_LOOK {
+            self.calls = 0;
+            self.leaked = leaked();
+        }
+    }
+
+    /// Whether a new connection is better than this one.
+    fn are_many(&self) -> bool {
+        self.leaked > MAX_LEAKED
+    }
+
+    /// Whether the client has gone on for too long.
+    fn are_too_many(&self) -> bool {
+        self.leaked > MAX_LEAKED_AFTER_GOAWAY
     }
 }
 

@@ -1,8 +1,9 @@
-//! What h2 reads of a connection. A header block that comes in several frames is passed on when it has arrived as a
-//! whole: h2 decodes each frame of it at once, and HPACK can make a hundred bytes in memory of one byte that is sent.
-//! So an unfinished block holds the bytes that its client has sent, they count with those of unfinished messages, and
-//! the block must arrive within the same time.
-//! Trailers, of which h2 keeps any number until they are read, are few: calls of gRPC have none.
+//! What h2 reads of a connection. A header block in several frames is passed on when it has arrived as a whole: h2
+//! decodes each frame at once, and HPACK can make a hundred bytes in memory of one byte that is sent. So an unfinished
+//! block takes only the bytes that its client has sent; they count as bytes of unfinished requests, and the block must
+//! arrive within the same time as a message.
+//!
+//! h2 keeps trailers of any length until they are read. Calls of gRPC have none, so long ones end the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -12,27 +13,38 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use super::sent_frames::{FRAME_HEAD_BYTES, SentFrames};
+use crate::decide::NoDecision;
 use crate::grpc::open_calls::ConnectionCalls;
 use crate::net::unfinished::{ARRIVES_WITHIN, HeldBytes, UnfinishedBytes};
 
-/// Of a list of headers, as h2 counts it. Far above what a call may have, so that a call between the two is refused,
-/// counted and answered as other invalid calls are: h2 itself answers a longer list with 431, unseen.
+pub(in crate::grpc) const PREFACE_BYTES: usize = 24;
+pub(in crate::grpc) const FRAME_HEAD_BYTES: usize = 9;
+pub(in crate::grpc) const HEADERS: u8 = 1;
+pub(in crate::grpc) const CONTINUATION: u8 = 9;
+pub(in crate::grpc) const END_HEADERS: u8 = 4;
+/// The first bit of the number is reserved.
+const STREAM_BITS: u32 = 0x7fff_ffff;
+/// The longest trailers of one call. A longer block ends the connection.
+pub(in crate::grpc) const MAX_TRAILER_BYTES: usize = 256;
+/// The longest list of headers that h2 reads, as h2 counts it. It is far above what a call may have, so that a call
+/// between the two is refused, counted and answered like other invalid calls: h2 itself answers a longer list with 431,
+/// and this service does not see it.
 pub(in crate::grpc) const MAX_READ_HEADER_BYTES: u32 = 1024 * 1024;
-/// Of a block. With this many, a block has more CONTINUATION frames than h2 takes for a list of that length (80), each
-/// of 16 KiB at most with its head: h2 ends the connection, and keeps nothing of the block.
+/// The longest block that is held. With this many bytes, a block has more CONTINUATION frames than h2 takes for a list
+/// of that length (80), each of 16 KiB at most with its head: h2 ends the connection, and keeps nothing of the block.
 const MAX_HELD_BYTES: usize = 84 * (16 * 1024 + FRAME_HEAD_BYTES);
-/// Of a block, read at once.
+/// The bytes of a block that are read at once.
 const READ_BYTES: usize = 2 * 1024;
 
-/// A connection whose header blocks come as a whole.
-pub(super) struct HeaderBlocks<I> {
+/// A connection whose header blocks arrive as a whole.
+pub(in crate::grpc) struct HeaderBlocks<I> {
     io: I,
     frames: SentFrames,
-    /// From the first frame of an unfinished block on.
+    /// The bytes that have arrived from the first frame of an unfinished block on.
     held: Vec<u8>,
-    /// The bytes of `held` that may be passed on, and those that are.
+    /// How many bytes of `held` may be passed on.
     ready: usize,
+    /// How many bytes of `held` are passed on.
     passed: usize,
     share: Option<HeldBytes>,
     /// Ends the connection if the block does not arrive in time.
@@ -42,7 +54,7 @@ pub(super) struct HeaderBlocks<I> {
 }
 
 impl<I> HeaderBlocks<I> {
-    pub(super) fn new(io: I, unfinished: UnfinishedBytes, counts: Arc<ConnectionCalls>) -> Self {
+    pub(in crate::grpc) fn new(io: I, unfinished: UnfinishedBytes, counts: Arc<ConnectionCalls>) -> Self {
         Self {
             io,
             frames: SentFrames::default(),
@@ -67,7 +79,7 @@ impl<I> HeaderBlocks<I> {
             self.ready = place;
         }
         if self.frames.has_long_trailers {
-            return Err(self.counts.record_long_trailers());
+            return Err(self.refuse(NoDecision::LongTrailers));
         }
         if !self.frames.in_block {
             self.ready = self.held.len();
@@ -77,14 +89,19 @@ impl<I> HeaderBlocks<I> {
         } else {
             let share = self.share.get_or_insert_with(|| self.unfinished.hold_none());
             if !share.grow_to(self.held.len()) {
-                return Err(self.counts.record_many_bytes());
+                return Err(self.refuse(NoDecision::ManyBytes));
             }
         }
         if self.ready > MAX_READ_HEADER_BYTES as usize {
             // h2 refuses it.
-            self.counts.record_long_headers();
+            self.counts.record(NoDecision::UnreadHeaders);
         }
         Ok(())
+    }
+
+    /// Counts a call without a decision; the connection cannot go on.
+    fn refuse(&self, error: NoDecision) -> io::Error {
+        io::Error::other(self.counts.record(error))
     }
 
     /// Passes on what is ready.
@@ -113,7 +130,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for HeaderBlocks<I> {
             if arrived.is_pending() {
                 let late = this.late.get_or_insert_with(|| Box::pin(sleep(ARRIVES_WITHIN)));
                 ready!(late.as_mut().poll(cx));
-                return Poll::Ready(Err(this.counts.record_late_headers()));
+                return Poll::Ready(Err(this.refuse(NoDecision::Late(ARRIVES_WITHIN))));
             }
             if read.filled().is_empty() {
                 // The client has left.
@@ -130,7 +147,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for HeaderBlocks<I> {
         let read = &buf.filled()[before..];
         let begin = this.frames.advance(read);
         if this.frames.has_long_trailers {
-            return Poll::Ready(Err(this.counts.record_long_trailers()));
+            return Poll::Ready(Err(this.refuse(NoDecision::LongTrailers)));
         }
         if let Some(at) = begin {
             // A block begins after the head of its first frame, which is passed on.
@@ -167,169 +184,98 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for HeaderBlocks<I> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::VecDeque;
-    use std::time::Duration;
+/// The sequence of frames that a client sends, up to the byte that has arrived: where header blocks of several frames
+/// begin and end, and which blocks are trailers. Reads the heads of frames only.
+struct SentFrames {
+    head: [u8; FRAME_HEAD_BYTES],
+    head_bytes: usize,
+    /// The bytes of the current frame that are missing.
+    bytes_left: usize,
+    /// Whether the next frame belongs to a header block of several frames.
+    in_block: bool,
+    /// Whether the current frame is the last of its block.
+    is_last: bool,
+    /// The number of the last call.
+    stream: u32,
+    has_long_trailers: bool,
+}
 
-    use futures_util::FutureExt as _;
-    use proptest::prelude::*;
-    use tokio::io::AsyncReadExt as _;
-
-    use super::super::sent_frames::{CONTINUATION, END_HEADERS, HEADERS, MAX_TRAILER_BYTES, PREFACE_BYTES};
-    use super::*;
-    use crate::decide::Failures;
-    use crate::grpc::open_calls::{CallBounds, WorkerCalls};
-    use crate::telemetry::metrics::{Metrics, Transport};
-
-    const DATA: u8 = 0;
-
-    /// What arrives in each read; then nothing more arrives.
-    struct Arriving(VecDeque<Vec<u8>>);
-
-    impl AsyncRead for Arriving {
-        fn poll_read(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-            buf: &mut ReadBuf<'_>,
-        ) -> Poll<io::Result<()>> {
-            let Some(mut bytes) = self.0.pop_front() else { return Poll::Pending };
-            let later = bytes.split_off(bytes.len().min(buf.remaining()));
-            buf.put_slice(&bytes);
-            if !later.is_empty() {
-                self.0.push_front(later);
-            }
-            Poll::Ready(Ok(()))
+impl Default for SentFrames {
+    fn default() -> Self {
+        Self {
+            head: [0; FRAME_HEAD_BYTES],
+            head_bytes: 0,
+            bytes_left: PREFACE_BYTES,
+            in_block: false,
+            is_last: false,
+            stream: 0,
+            has_long_trailers: false,
         }
     }
+}
 
-    fn counts(metrics: &Metrics) -> Arc<ConnectionCalls> {
-        let meter = metrics.requests(Transport::Grpc);
-        let bounds = CallBounds { open: 1, decisions_at_once: 1, hold_at_most: Duration::ZERO };
-        WorkerCalls::new(bounds, Failures::new(meter.clone()), meter).connect()
-    }
-
-    /// All that h2 reads of what arrives, in reads of at most `at_once` bytes.
-    fn passed_on(chunks: Vec<Vec<u8>>, at_once: usize, all: &UnfinishedBytes) -> io::Result<Vec<u8>> {
-        let metrics = Metrics::new(800_000).expect("different names");
-        let chunks = chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect();
-        // For the time limit of a block.
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-        let _entered = runtime.enter();
-        let mut blocks = HeaderBlocks::new(Arriving(chunks), all.clone(), counts(&metrics));
-        let (mut passed, mut bytes) = (Vec::new(), vec![0; at_once]);
-        while let Some(read) = blocks.read(&mut bytes).now_or_never() {
-            passed.extend_from_slice(&bytes[..read?]);
-        }
-        Ok(passed)
-    }
-
-    fn frame((kind, flags, stream): (u8, u8, u32), payload: usize) -> Vec<u8> {
-        let length = u32::try_from(payload).expect("short").to_be_bytes();
-        [&length[1..], &[kind, flags], &stream.to_be_bytes(), &vec![b'x'; payload]].concat()
-    }
-
-    fn block(stream: u32, payloads: &[usize]) -> Vec<u8> {
-        let last = payloads.len() - 1;
-        let frame_of = |(index, payload): (usize, &usize)| {
-            let kind = if index == 0 { HEADERS } else { CONTINUATION };
-            frame((kind, if index == last { END_HEADERS } else { 0 }, stream), *payload)
-        };
-        payloads.iter().enumerate().flat_map(frame_of).collect()
-    }
-
-    #[derive(Clone, Debug)]
-    enum Sent {
-        Data(usize),
-        Block(Vec<usize>),
-    }
-
-    fn any_sent() -> impl Strategy<Value = Vec<Sent>> {
-        let one = prop_oneof![
-            (0..40_usize).prop_map(Sent::Data),
-            prop::collection::vec(0..40_usize, 1..4).prop_map(Sent::Block),
-        ];
-        prop::collection::vec(one, 0..6)
-    }
-
-    proptest! {
-        #[test]
-        fn all_but_an_unfinished_block_is_passed_on(
-            sent in any_sent(),
-            cut in any::<prop::sample::Index>(),
-            sizes in prop::collection::vec(1..60_usize, 1..8),
-            at_once in 1..100_usize,
-        ) {
-            let mut bytes = vec![b'P'; PREFACE_BYTES];
-            let mut blocks = Vec::new();
-            for (stream, sent) in (1..).step_by(2).zip(&sent) {
-                match sent {
-                    Sent::Data(payload) => bytes.extend(frame((DATA, 1, stream), *payload)),
-                    Sent::Block(payloads) => {
-                        let start = bytes.len();
-                        bytes.extend(block(stream, payloads));
-                        if payloads.len() > 1 {
-                            blocks.push(start + FRAME_HEAD_BYTES..bytes.len());
-                        }
-                    }
-                }
+impl SentFrames {
+    /// Advances to the next place where a block of several frames begins or ends, and returns its place in `bytes`;
+    /// `None`, and advances to the end, if there is none.
+    fn advance(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut rest = bytes;
+        loop {
+            let payload = self.bytes_left.min(rest.len());
+            rest = &rest[payload..];
+            self.bytes_left -= payload;
+            if self.bytes_left == 0 && self.is_last {
+                (self.is_last, self.in_block) = (false, false);
+                return Some(bytes.len() - rest.len());
             }
-            let arrived = cut.index(bytes.len() + 1);
-            let expected = blocks.iter().find(|block| block.contains(&arrived)).map_or(arrived, |block| block.start);
-            let mut rest = &bytes[..arrived];
-            let mut chunks = Vec::new();
-            for size in sizes.iter().cycle() {
-                if rest.is_empty() {
-                    break;
-                }
-                let (chunk, later) = rest.split_at(rest.len().min(*size));
-                chunks.push(chunk.to_vec());
-                rest = later;
-            }
-            let all = UnfinishedBytes::new(10_000);
-            let passed = passed_on(chunks, at_once, &all).expect("few bytes");
-            prop_assert_eq!(passed, &bytes[..expected]);
-            prop_assert!(all.hold_none().grow_to(10_000), "nothing is held any more");
-        }
-    }
-
-    #[test]
-    fn unfinished_blocks_share_a_bound_with_messages() {
-        let unfinished = [vec![b'P'; PREFACE_BYTES], frame((HEADERS, 0, 1), 600)].concat();
-        let all = UnfinishedBytes::new(1_000);
-        let mut other = all.hold_none();
-        assert!(other.grow_to(400));
-        assert!(passed_on(vec![unfinished.clone()], 100, &all).is_ok());
-        assert!(other.grow_to(401));
-        let error = passed_on(vec![unfinished], 100, &all).expect_err("401 and 600 bytes");
-        assert_eq!(error.to_string(), "unfinished requests hold too many bytes");
-    }
-
-    #[test]
-    fn a_block_that_is_too_long_or_broken_is_left_to_h2() {
-        let preface = vec![b'P'; PREFACE_BYTES];
-        let all = UnfinishedBytes::new(usize::MAX);
-        let long = [preface.clone(), frame((HEADERS, 0, 1), 16_384)].concat();
-        let long = [long, frame((CONTINUATION, 0, 1), 16_384).repeat(84)].concat();
-        assert_eq!(passed_on(vec![long.clone()], 50_000, &all).expect("no error"), long);
-        let broken = [preface, frame((HEADERS, 0, 1), 10), frame((DATA, 0, 1), 10)].concat();
-        assert_eq!(passed_on(vec![broken.clone()], 50_000, &all).expect("no error"), broken);
-    }
-
-    #[test]
-    fn trailers_that_are_long_end_the_connection() {
-        let headers = |stream, bytes| frame((HEADERS, END_HEADERS, stream), bytes);
-        let start = [vec![b'P'; PREFACE_BYTES], headers(1, 1_000), headers(3, 1_000)].concat();
-        let all = UnfinishedBytes::new(10_000);
-        let short = [start.clone(), headers(1, MAX_TRAILER_BYTES), headers(3, 0), headers(5, 1_000)].concat();
-        assert_eq!(passed_on(vec![short.clone()], 50_000, &all).expect("no error"), short);
-        for trailers in [headers(1, MAX_TRAILER_BYTES + 1), block(3, &[1, 1])] {
-            // At once, and behind a block that is held.
-            for before in [vec![], block(5, &[1, 1])] {
-                let sent = [&start[..], &before, &trailers].concat();
-                let error = passed_on(vec![sent], 50_000, &all).expect_err("long trailers");
-                assert_eq!(error.to_string(), "the trailers of a call are too long");
+            let head = self.take_head(&mut rest)?;
+            if self.begins_or_ends_block(head) {
+                return Some(bytes.len() - rest.len());
             }
         }
+    }
+
+    /// The head of the next frame, once it has arrived. Most heads arrive as a whole.
+    fn take_head(&mut self, bytes: &mut &[u8]) -> Option<[u8; FRAME_HEAD_BYTES]> {
+        if bytes.is_empty() {
+            return None;
+        }
+        if self.head_bytes == 0
+            && let Some((head, rest)) = bytes.split_first_chunk()
+        {
+            *bytes = rest;
+            return Some(*head);
+        }
+        while self.head_bytes < FRAME_HEAD_BYTES {
+            let (&byte, rest) = bytes.split_first()?;
+            self.head[self.head_bytes] = byte;
+            (self.head_bytes, *bytes) = (self.head_bytes + 1, rest);
+        }
+        self.head_bytes = 0;
+        Some(self.head)
+    }
+
+    /// Records the head of a frame. Returns whether a block of several frames begins or breaks off behind it.
+    fn begins_or_ends_block(&mut self, head: [u8; FRAME_HEAD_BYTES]) -> bool {
+        let [high, middle, low, kind, flags, stream @ ..] = head;
+        self.bytes_left = u32::from_be_bytes([0, high, middle, low]) as usize;
+        let ends = flags & END_HEADERS != 0;
+        if kind == HEADERS {
+            let stream = u32::from_be_bytes(stream) & STREAM_BITS;
+            // The number of each call is greater than the number of the call before.
+            let is_trailers = stream <= self.stream;
+            self.has_long_trailers |= is_trailers && (self.bytes_left > MAX_TRAILER_BYTES || !ends);
+            self.stream = self.stream.max(stream);
+        }
+        match kind {
+            HEADERS if !self.in_block => self.in_block = !ends,
+            CONTINUATION if self.in_block => self.is_last = ends,
+            // h2 answers this error.
+            _ if self.in_block => {
+                self.in_block = false;
+                return true;
+            }
+            _ => {}
+        }
+        kind == HEADERS && self.in_block
     }
 }

@@ -13,18 +13,18 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::grpc::open_calls::OpenCall;
 
-/// Room that is kept.
-const USUAL_CALLS: usize = 64;
+/// Room for this many held calls is kept.
+const USUAL_HELD_CALLS: usize = 64;
 
-/// In the order of their arrival. A connection holds its calls while as many decisions wait for the store as it takes
-/// at once: a call that starts later has its whole time for the store, and if its client gives it up before, nothing is
-/// charged for it.
+/// The held calls of a connection, in the order of their arrival. A connection holds its calls while the store
+/// has enough decisions: a call that starts later has its whole time for the store, and if its client resets it before,
+/// nothing is charged for it.
 pub(super) struct HeldCalls {
     calls: VecDeque<HeldCall>,
     at_most: Duration,
     /// Wakes the connection when the oldest call must start.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Whether more calls arrive than can be decided: none is held.
+    /// Whether more calls arrive than can be decided. Then no call is held.
     is_overloaded: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct HeldCall {
 }
 
 impl HeldCalls {
-    /// Of a connection that holds each call at most for this time.
+    /// No calls of a connection that holds each call for at most this time.
     pub(super) fn new(at_most: Duration) -> Self {
         Self { calls: VecDeque::new(), at_most, timer: None, is_overloaded: false }
     }
@@ -47,15 +47,15 @@ impl HeldCalls {
         self.calls.is_empty()
     }
 
-    /// Notes whether the store has room. If it has none, and the oldest call has been held for as long as it may be,
-    /// this is no burst: more calls arrive than can be decided, and to hold them would only delay them. The queue of
-    /// the store then refuses the surplus.
-    pub(super) fn note_load(&mut self, store_has_room: bool) {
+    /// Records whether the store has room. If it has none, and the oldest call has been held for the longest time
+    /// allowed, this is no burst: more calls arrive than can be decided, and holding them would only delay them. The
+    /// queue of the store then refuses the surplus.
+    pub(super) fn record_load(&mut self, store_has_room: bool) {
         let is_due = || self.calls.front().is_some_and(|oldest| oldest.waited() >= self.at_most);
         self.is_overloaded = !store_has_room && (self.is_overloaded || is_due());
     }
 
-    /// Whether no call is held, until the store has room again.
+    /// Whether calls are not held, until the store has room again.
     pub(super) fn is_overloaded(&self) -> bool {
         self.is_overloaded
     }
@@ -73,8 +73,8 @@ impl HeldCalls {
         }
     }
 
-    /// Holds a call. `most`: how many the client may have. The others are calls that the client has reset; when there
-    /// are as many of them, they are removed together, so that a reset costs little.
+    /// Holds a call. A client may have at most `most` calls; the client has reset the rest. Reset calls are removed
+    /// together, when there are `most` of them, so that a reset costs little.
     pub(super) fn push(&mut self, cx: &mut Context<'_>, most: usize, call: HeldCall) {
         if self.calls.len() >= 2 * most {
             self.calls.retain_mut(|call| !call.is_reset(cx));
@@ -89,7 +89,7 @@ impl HeldCalls {
                 return Some(call);
             }
         }
-        self.calls.shrink_to(USUAL_CALLS);
+        self.calls.shrink_to(USUAL_HELD_CALLS);
         self.timer = None;
         None
     }

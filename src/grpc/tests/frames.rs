@@ -7,7 +7,8 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use super::super::tests::*;
 use crate::grpc::call_head::MAX_HEADER_LIST_BYTES;
 use crate::grpc::http2::connection::MAX_CONCURRENT_STREAMS;
-use crate::grpc::http2::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_READ_HEADER_BYTES};
+use crate::grpc::http2::header_blocks::MAX_READ_HEADER_BYTES;
+use crate::grpc::silence::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 use crate::net::socket::WRITE_TIMEOUT;
 use crate::net::unfinished::ARRIVES_WITHIN;
 
@@ -101,7 +102,7 @@ async fn a_call_whose_headers_are_too_long_is_refused_and_counted_and_the_next_c
     assert_eq!(session.failures("invalid"), 3, "a block that is longer than h2 reads");
 }
 
-/// A request for the list of services, of so many bytes.
+/// A request for the list of services that has `bytes` bytes.
 fn reflection_request(bytes: usize) -> Bytes {
     let host = "h".repeat(bytes - 5);
     let list = MessageRequest::ListServices(String::new());
@@ -211,7 +212,7 @@ async fn a_header_block_that_does_not_end_in_time_ends_the_connection() {
     assert_eq!(value(&metrics, late), 1);
 }
 
-/// Of many connections: a block of one-byte fields, each of which h2 would keep in a hundred bytes.
+/// Many connections send a block of one-byte fields, each of which h2 would keep in a hundred bytes.
 #[tokio::test(start_paused = true)]
 async fn a_header_block_that_does_not_end_is_not_decoded_and_is_bounded() {
     const BLOCKS: usize = UNFINISHED_BYTES / 16_000;

@@ -84,7 +84,7 @@ impl Peers {
         streams
     }
 
-    /// Sends an answer of so many bytes.
+    /// Sends an answer of `bytes` bytes.
     async fn use_window(&mut self, bytes: usize) {
         self.send_requests(1).await;
         for mut stream in self.answer(bytes).await {

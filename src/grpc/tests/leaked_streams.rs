@@ -108,7 +108,7 @@ struct Attacker {
     next: u32,
     /// Bytes of the answers.
     taken: usize,
-    /// Of each GOAWAY.
+    /// The reason of each GOAWAY.
     reasons: Vec<Reason>,
 }
 

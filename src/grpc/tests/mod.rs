@@ -3,6 +3,7 @@
 mod callers;
 mod frames;
 mod h2_leak;
+mod header_blocks;
 mod held_calls;
 mod idle;
 mod leaked_streams;
@@ -29,19 +30,20 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::call::{self, DecisionCalls};
-use super::connection::{AcceptedConnection, AcceptedStream, Connection, OpenConnections, WorkerConnection};
+use super::connection::{
+    AcceptedConnection, AcceptedStream, Connection, OpenConnections, Turn, WorkerConnection,
+};
 use super::connection_server::ConnectionServer;
 use super::http2::CALL_TIMEOUT;
 use super::http2::connection::MAX_CONCURRENT_STREAMS;
 use super::message::MessageBounds;
-use super::open_calls::{CallBounds, WorkerCalls};
-use super::open_streams::OpenStreams;
+use super::open_calls::WorkerCalls;
+use super::other_services::{OpenStreams, other_services};
 use super::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use super::service::GrpcOptions;
-use super::turn::Turn;
-use super::worker::{other_services, runtime};
+use super::server::GrpcOptions;
+use super::worker::runtime;
 use crate::decide::limiter::{Limiter, Rulebook};
 use crate::decide::{Failures, Handler, OnInvalid, Readiness, ResponseOptions};
 use crate::net::admission::Admitted;
@@ -56,6 +58,7 @@ const AGE: Duration = Duration::from_secs(3_600);
 const MAX_OPEN: usize = 4;
 /// More than a header block may have.
 const UNFINISHED_BYTES: usize = 2 * 1024 * 1024;
+const MAX_MESSAGE_BYTES: usize = 1_000;
 const DECISIONS_AT_ONCE: usize = 256;
 const HOLD_AT_MOST: Duration = Duration::from_secs(1);
 /// For the tasks of client and server to run until all of them wait.
@@ -75,6 +78,7 @@ fn handler<S>(rules: RuleSet, store: S, metrics: &Metrics) -> Handler<S> {
     Handler {
         limiter: Limiter { rulebook, store, enforcement: Enforcement::Enforce },
         bounds: Bounds { max_descriptors: 4, max_entries: 4, max_value_bytes: 100 },
+        max_message_bytes: MAX_MESSAGE_BYTES,
         response: ResponseOptions::default(),
         failures: Failures::new(meter.clone()),
         on_invalid: OnInvalid::default(),
@@ -93,26 +97,29 @@ fn server(
     server_of(handler(RuleSet::empty(), store, metrics), max_open, stop)
 }
 
-fn server_of<S: Store + 'static>(
-    handler: Handler<S>,
-    max_open: usize,
-    stop: &CancellationToken,
-) -> Arc<ConnectionServer<S>> {
-    let options = GrpcOptions {
+fn options() -> GrpcOptions {
+    GrpcOptions {
         workers: NonZeroUsize::MIN,
         decisions_at_once: NonZeroUsize::new(DECISIONS_AT_ONCE).expect("not 0"),
         hold_at_most: HOLD_AT_MOST,
         max_connection_age: Some(AGE),
         finish_within: FINISH_WITHIN,
-    };
-    let bounds = MessageBounds { max_bytes: 1_000, unfinished: UnfinishedBytes::new(UNFINISHED_BYTES) };
+    }
+}
+
+fn server_of<S: Store + 'static>(
+    handler: Handler<S>,
+    max_open: usize,
+    stop: &CancellationToken,
+) -> Arc<ConnectionServer<S>> {
+    let options = options();
+    let bounds =
+        MessageBounds { max_bytes: MAX_MESSAGE_BYTES, unfinished: UnfinishedBytes::new(UNFINISHED_BYTES) };
+    let mut calls = WorkerCalls::new(&options, handler.failures.clone(), handler.meter.clone());
+    calls.max_open = max_open;
     Arc::new(ConnectionServer {
-        calls: WorkerCalls::new(
-            CallBounds { open: max_open, ..options.call_bounds() },
-            handler.failures.clone(),
-            handler.meter.clone(),
-        ),
-        streams: OpenStreams::default(),
+        calls: Arc::new(calls),
+        streams: Arc::<OpenStreams>::default(),
         decisions: Arc::new(DecisionCalls { handler, bounds }),
         routes: other_services(Readiness::not_ready(&[])).expect("a valid description of the services"),
         options,
@@ -121,7 +128,7 @@ fn server_of<S: Store + 'static>(
 }
 
 impl Session {
-    /// `window`: the client takes so many bytes of each answer.
+    /// The client takes `window` bytes of each answer.
     async fn start(window: u32) -> Self {
         let metrics = Metrics::new(800_000).expect("different names");
         let stop = CancellationToken::new();
@@ -335,7 +342,7 @@ async fn connect() -> (TcpStream, Connection<ClientSocket<TcpStream>>) {
     (client.expect("a connection"), served)
 }
 
-/// Sends the same call so many times. Without data the calls stay open.
+/// Sends the same call `calls` times. Without data the calls stay open.
 async fn send_calls(stream: TcpStream, calls: usize, path: &str, data: &Bytes) -> Vec<OpenedCall> {
     let handshake = h2::client::Builder::new().initial_max_send_streams(calls).handshake(stream);
     let (client, connection) = handshake.await.expect("the preface is sent");

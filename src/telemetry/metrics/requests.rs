@@ -1,5 +1,5 @@
 //! Durations and errors of requests, by transport; the duration of health checks, which envoyproxy/ratelimit counts
-//! too.
+//! as well.
 
 use std::time::Instant;
 
@@ -64,7 +64,7 @@ impl RequestFailure {
         Self::Panic,
     ];
 
-    /// As metrics and traces name it.
+    /// The name in metrics and traces.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use super::unit;
 use crate::{Entry, text_of_bytes};
 
-/// Reads null as the default of the type.
+/// Reads a value; null is the default of the type.
 pub fn default_if_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     from: D,
 ) -> Result<T, D::Error> {
@@ -30,7 +30,7 @@ pub fn unsigned_number<'de, D: Deserializer<'de>, T: TryFrom<u64> + Default>(fro
     Ok(optional_number(from)?.unwrap_or_default())
 }
 
-/// As [`unsigned_number`], but null is `None`: a wrapper such as `google.protobuf.UInt64Value`.
+/// Like [`unsigned_number`], but null is `None`: a wrapper such as `google.protobuf.UInt64Value`.
 pub fn optional_number<'de, D: Deserializer<'de>, T: TryFrom<u64>>(from: D) -> Result<Option<T>, D::Error> {
     let number: Option<Number<T>> = Option::deserialize(from)?;
     Ok(number.map(|Number(number)| number))
@@ -59,8 +59,8 @@ pub(super) fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     Ok(object.map(|Object(message)| message))
 }
 
-/// A message, written as an object. serde reads a struct from a list of its fields, too, which the mapping does not
-/// know.
+/// A message, written as an object. serde would also read a struct from a list of its fields, which the mapping
+/// does not allow.
 #[derive(Clone, Copy, Debug)]
 pub struct Object<T>(pub T);
 
@@ -91,7 +91,8 @@ pub(super) fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> 
     Ok(unit)
 }
 
-/// Numbers of a protobuf `Struct` are doubles; the whole number of one, to write it without a fraction.
+/// The whole number that equals a double. Numbers of a protobuf `Struct` are doubles, and whole ones are written
+/// without a fraction.
 #[must_use]
 pub fn whole_number(number: f64) -> Option<i64> {
     const EXACT_UP_TO: f64 = 9_007_199_254_740_992.0;

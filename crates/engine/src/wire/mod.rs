@@ -2,11 +2,9 @@
 //! the readers of recorded requests make a [`RawRequest`]; [`RawRequest::validate`] is the only way to a
 //! [`Request`](crate::Request).
 
-mod error;
 pub mod json;
 mod raw_request;
 mod unit;
 
-pub use error::{DescriptorError, RequestError};
-pub use raw_request::{Bounds, RawDescriptor, RawLimit, RawRequest};
+pub use raw_request::{Bounds, RawDescriptor, RawLimit, RawRequest, RequestError};
 pub use unit::{WireUnit, request_unit, request_units};

@@ -1,22 +1,49 @@
-//! A request as it arrives, by gRPC or as JSON, and its validation: the only place that checks a request before the
-//! limiter gets it.
+//! A request as it arrives, by gRPC or as JSON, and its validation: the only place that checks a request before it is
+//! decided.
 
 use serde::Deserialize;
 
 use super::json::{
     default_if_null, entries, objects, optional_number, optional_object, text, unit, unsigned_number,
 };
-use super::{DescriptorError, RequestError, request_unit};
+use super::request_unit;
 use crate::{Caller, Descriptor, Entry, LimitOverride, Period, Request};
 
 /// How large a request may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     pub max_descriptors: usize,
-    /// Per descriptor.
+    /// The most entries of one descriptor.
     pub max_entries: usize,
-    /// Of the domain, of each key and of each value.
+    /// The longest domain, key or value.
     pub max_value_bytes: usize,
+}
+
+/// Why a request cannot be decided. The texts name the place of the mistake, never a value of the request. `descriptor`
+/// and `entry` count from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    #[error("rate limit domain must not be empty")]
+    EmptyDomain,
+    #[error("rate limit domain has {bytes} bytes, more than the {max} allowed")]
+    LongDomain { bytes: usize, max: usize },
+    #[error("rate limit descriptor list must not be empty")]
+    NoDescriptors,
+    #[error("{count} descriptors, more than the {max} allowed")]
+    ManyDescriptors { count: usize, max: usize },
+    #[error("descriptor {descriptor}: {count} entries, more than the {max} allowed")]
+    ManyEntries { descriptor: usize, count: usize, max: usize },
+    /// `part` is `key` or `value`.
+    #[error(
+        "descriptor {descriptor}: entry {entry}: {bytes} bytes in the {part}, more than the {max} allowed"
+    )]
+    LongText { descriptor: usize, entry: usize, part: &'static str, bytes: usize, max: usize },
+    #[error("descriptor {descriptor}: the limit's unit {unit} is not defined")]
+    UndefinedUnit { descriptor: usize, unit: i32 },
+    #[error("descriptor {descriptor}: the limit's unit_multiplier must not be 0")]
+    ZeroMultiplier { descriptor: usize },
+    #[error("descriptor {descriptor}: the limit's period is longer than 366 days")]
+    LongPeriod { descriptor: usize },
 }
 
 /// `envoy.service.ratelimit.v3.RateLimitRequest`.
@@ -67,11 +94,12 @@ impl RawRequest {
     /// [`RequestError`] for the first mistake.
     pub fn validate(self, bounds: &Bounds) -> Result<Request, RequestError> {
         // Before the conversion: a message may hold a hundred thousand empty descriptors.
-        bounds.check_count(self.descriptors.len())?;
+        let (count, max) = (self.descriptors.len(), bounds.max_descriptors);
+        if count > max {
+            return Err(RequestError::ManyDescriptors { count, max });
+        }
         let indexed = self.descriptors.into_iter().enumerate();
-        let descriptors = indexed
-            .map(|(index, raw)| Descriptor::try_from(raw).map_err(|cause| cause.at(index)))
-            .collect::<Result<_, _>>()?;
+        let descriptors = indexed.map(|(index, raw)| raw.convert(index)).collect::<Result<_, _>>()?;
         let (domain, hits_addend, caller) = (self.domain, self.hits_addend, Caller::default());
         let request = Request { domain, hits_addend, descriptors, caller };
         bounds.check(&request)?;
@@ -79,54 +107,33 @@ impl RawRequest {
     }
 }
 
-impl TryFrom<RawDescriptor> for Descriptor {
-    type Error = DescriptorError;
-
-    fn try_from(raw: RawDescriptor) -> Result<Self, DescriptorError> {
-        Ok(Self {
-            entries: raw.entries,
-            limit: raw.limit.map(LimitOverride::try_from).transpose()?,
-            hits: raw.hits_addend,
-            is_refund: raw.is_negative_hits,
+impl RawDescriptor {
+    fn convert(self, index: usize) -> Result<Descriptor, RequestError> {
+        Ok(Descriptor {
+            entries: self.entries,
+            limit: self.limit.map(|limit| limit.convert(index)).transpose()?,
+            hits: self.hits_addend,
+            is_refund: self.is_negative_hits,
         })
     }
 }
 
-impl TryFrom<RawLimit> for LimitOverride {
-    type Error = DescriptorError;
-
-    fn try_from(raw: RawLimit) -> Result<Self, DescriptorError> {
-        let unit = request_unit(raw.unit).ok_or(DescriptorError::UndefinedUnit(raw.unit))?;
-        let multiplier = raw.unit_multiplier.unwrap_or(1);
+impl RawLimit {
+    fn convert(self, descriptor: usize) -> Result<LimitOverride, RequestError> {
+        let unit = request_unit(self.unit);
+        let unit = unit.ok_or(RequestError::UndefinedUnit { descriptor, unit: self.unit })?;
+        let multiplier = self.unit_multiplier.unwrap_or(1);
         if multiplier == 0 {
-            return Err(DescriptorError::ZeroMultiplier);
+            return Err(RequestError::ZeroMultiplier { descriptor });
         }
-        Ok(Self {
-            requests_per_unit: raw.requests_per_unit,
-            period: Period::new(unit, multiplier).ok_or(DescriptorError::LongPeriod)?,
+        Ok(LimitOverride {
+            requests_per_unit: self.requests_per_unit,
+            period: Period::new(unit, multiplier).ok_or(RequestError::LongPeriod { descriptor })?,
         })
     }
 }
 
 impl Bounds {
-    /// The size limit of a message in any wire format: 64 values of 64 KiB, as much as envoyproxy/ratelimit takes. A
-    /// client may choose the value of a header (in Envoy 60 KiB, all headers together), and a request may repeat it.
-    #[must_use]
-    pub fn max_message_bytes(&self) -> usize {
-        self.max_value_bytes.saturating_mul(4).max(4 * 1024 * 1024)
-    }
-
-    /// The most fields of a message in any wire format, list elements included: twice what a request within the other
-    /// bounds has, so that a later version of the protocol may add some.
-    #[must_use]
-    pub fn max_fields(&self) -> usize {
-        // Key, value and the entry itself.
-        let entries = 3 * self.max_entries;
-        // The descriptor itself, its hits as a number in a message, and a limit with three numbers, one in a message.
-        let descriptor = 1 + 1 + 2 + 5;
-        2 * (2 + self.max_descriptors * (descriptor + entries))
-    }
-
     fn check(&self, request: &Request) -> Result<(), RequestError> {
         let (bytes, max) = (request.domain.len(), self.max_value_bytes);
         if bytes == 0 {
@@ -138,35 +145,24 @@ impl Bounds {
         if request.descriptors.is_empty() {
             return Err(RequestError::NoDescriptors);
         }
-        for (index, descriptor) in request.descriptors.iter().enumerate() {
-            self.check_descriptor(descriptor).map_err(|cause| cause.at(index))?;
-        }
-        Ok(())
+        let mut indexed = request.descriptors.iter().enumerate();
+        indexed.try_for_each(|(index, descriptor)| self.check_descriptor(index, descriptor))
     }
 
-    fn check_count(&self, count: usize) -> Result<(), RequestError> {
-        let max = self.max_descriptors;
-        if count > max { Err(RequestError::ManyDescriptors { count, max }) } else { Ok(()) }
-    }
-
-    fn check_descriptor(&self, descriptor: &Descriptor) -> Result<(), DescriptorError> {
+    fn check_descriptor(&self, index: usize, descriptor: &Descriptor) -> Result<(), RequestError> {
         let (count, max) = (descriptor.entries.len(), self.max_entries);
         if count > max {
-            return Err(DescriptorError::ManyEntries { count, max });
+            return Err(RequestError::ManyEntries { descriptor: index, count, max });
         }
-        for (index, entry) in descriptor.entries.iter().enumerate() {
-            self.check_text(index, "key", &entry.key)?;
-            self.check_text(index, "value", &entry.value)?;
+        for (entry, Entry { key, value }) in descriptor.entries.iter().enumerate() {
+            for (part, text) in [("key", key), ("value", value)] {
+                let (bytes, max) = (text.len(), self.max_value_bytes);
+                if bytes > max {
+                    return Err(RequestError::LongText { descriptor: index, entry, part, bytes, max });
+                }
+            }
         }
         Ok(())
-    }
-
-    fn check_text(&self, index: usize, part: &'static str, text: &str) -> Result<(), DescriptorError> {
-        let (bytes, max) = (text.len(), self.max_value_bytes);
-        if bytes <= max {
-            return Ok(());
-        }
-        Err(DescriptorError::LongText { index, part, bytes, max })
     }
 }
 
@@ -245,17 +241,18 @@ mod tests {
     #[test]
     fn a_limit_in_a_request_needs_a_period() {
         let raw = |unit, unit_multiplier| RawLimit { requests_per_unit: 0, unit, unit_multiplier };
-        let period = |raw| LimitOverride::try_from(raw).map(|limit| limit.period.seconds());
+        let period = |raw| RawLimit::convert(raw, 3).map(|limit| limit.period.seconds());
+        let undefined = |unit| Err(RequestError::UndefinedUnit { descriptor: 3, unit });
         // Unit, multiplier, seconds or the reason.
         assert_eq!(period(raw(1, None)), Ok(1));
         assert_eq!(period(raw(2, Some(10))), Ok(600));
         assert_eq!(period(raw(6, Some(1))), Ok(365 * 86_400));
-        assert_eq!(period(raw(0, None)), Err(DescriptorError::UndefinedUnit(0)));
+        assert_eq!(period(raw(0, None)), undefined(0));
         assert_eq!(period(raw(7, None)), Ok(7 * 86_400));
-        assert_eq!(period(raw(8, None)), Err(DescriptorError::UndefinedUnit(8)));
-        assert_eq!(period(raw(-1, None)), Err(DescriptorError::UndefinedUnit(-1)));
-        assert_eq!(period(raw(1, Some(0))), Err(DescriptorError::ZeroMultiplier));
-        assert_eq!(period(raw(6, Some(2))), Err(DescriptorError::LongPeriod));
-        assert_eq!(period(raw(6, Some(u32::MAX))), Err(DescriptorError::LongPeriod));
+        assert_eq!(period(raw(8, None)), undefined(8));
+        assert_eq!(period(raw(-1, None)), undefined(-1));
+        assert_eq!(period(raw(1, Some(0))), Err(RequestError::ZeroMultiplier { descriptor: 3 }));
+        assert_eq!(period(raw(6, Some(2))), Err(RequestError::LongPeriod { descriptor: 3 }));
+        assert_eq!(period(raw(6, Some(u32::MAX))), Err(RequestError::LongPeriod { descriptor: 3 }));
     }
 }

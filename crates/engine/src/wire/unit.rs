@@ -37,7 +37,8 @@ impl From<Unit> for WireUnit {
     }
 }
 
-/// The unit with this number in a request. The week has the number that it has in answers, as in envoyproxy/ratelimit.
+/// The unit with this number in a request. Like in envoyproxy/ratelimit, the week has the
+/// number that it has in answers.
 #[must_use]
 pub fn request_unit(number: i32) -> Option<Unit> {
     Unit::ALL.iter().copied().find(|&unit| WireUnit::from(unit).number == number)

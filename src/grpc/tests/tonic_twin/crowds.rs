@@ -13,7 +13,7 @@ async fn send(client: &SendRequest<Bytes>, path: &str, data: Bytes) -> h2::clien
     response
 }
 
-/// What so many equal calls, sent at once, see: each outcome once.
+/// The outcomes of equal calls that are sent at once, each outcome once.
 async fn outcomes(client: &SendRequest<Bytes>, calls: usize, data: &Bytes) -> Vec<String> {
     let mut responses = Vec::new();
     for _ in 0..calls {

@@ -22,13 +22,11 @@ use tonic::Status;
 
 use super::super::tests::*;
 use crate::grpc::call_head::MAX_HEADER_LIST_BYTES;
-use crate::grpc::encoded_answer::EncodedAnswer;
-use crate::grpc::http2::MAX_READ_HEADER_BYTES;
 use crate::grpc::http2::connection::MAX_CONCURRENT_STREAMS;
-use crate::grpc::message::PREFIX_BYTES;
+use crate::grpc::http2::header_blocks::MAX_READ_HEADER_BYTES;
+use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::telemetry::traces::SpannedCall;
 
-const MAX_MESSAGE_BYTES: usize = 1_000;
 const PIPE_BYTES: usize = 1 << 20;
 const WINDOW_BYTES: u32 = 1 << 20;
 /// More calls at once than any caller makes.
@@ -77,8 +75,8 @@ impl RateLimitService for TonicService {
         let message = request.into_inner().encode_to_vec();
         let request = RateLimitRequest::decode(&message[..]).expect("the same contract");
         let mut span = self.0.tracer.start_call(SpannedCall::ShouldRateLimit, &HeaderMap::new());
-        let EncodedAnswer(answer) = self.0.decide(request, Caller(0), &mut span).await?;
-        let answer = TonicResponse::decode(answer.slice(PREFIX_BYTES..)).expect("the same contract");
+        let answer: RateLimitResponse = self.0.decide(request, Caller(0), &mut span).await?;
+        let answer = TonicResponse::decode(&answer.encode_to_vec()[..]).expect("the same contract");
         Ok(tonic::Response::new(answer))
     }
 }

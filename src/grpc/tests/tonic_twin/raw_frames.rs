@@ -44,7 +44,7 @@ fn call_frames(block: &[u8]) -> Vec<u8> {
     [frame(HEADERS, END_HEADERS, 1, block), frame(DATA, END_STREAM, 1, &valid_request())].concat()
 }
 
-/// A call whose header block is sent in so many frames.
+/// A call whose header block is sent in `frames` frames.
 fn continued(frames: usize) -> Vec<u8> {
     let block = block(Some("server"), &[]);
     let pieces: Vec<&[u8]> = block.chunks(block.len().div_ceil(frames)).collect();

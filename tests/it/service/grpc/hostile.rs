@@ -131,18 +131,22 @@ async fn the_error_names_what_is_incomplete_or_too_large() {
     assert_eq!(rls.send(at_the_bounds).await.expect("within bounds").statuses.len(), 64);
     assert_eq!(decide_one(&mut rls, descriptor(&[("user", &longest)])).await, (Code::Ok, 2));
 
-    let several = request_for(vec![descriptor(&[("k", &longest), ("k", &longest)]); 16]);
-    assert_eq!(rls.send(several).await.expect("a message of 2 MiB").statuses.len(), 16);
-    let huge = request_for(vec![descriptor(&[("k", &longest)]); 65]);
+    let several = request_for(vec![descriptor(&[("k", &longest)]); 3]);
+    assert_eq!(rls.send(several).await.expect("a message of 192 KiB").statuses.len(), 3);
+    let huge = request_for(vec![descriptor(&[("k", &longest)]); 4]);
     let error = rls.send(huge).await.expect_err("more bytes than a message may have");
-    assert!(matches!(error.code(), Failure::OutOfRange | Failure::ResourceExhausted), "{error:?}");
+    assert_eq!(error.code(), Failure::OutOfRange, "{error:?}");
+    assert!(error.message().ends_with(" bytes in the message, more than the 262144 allowed"), "{error:?}");
     assert_eq!(decide_one(&mut rls, descriptor(&[("user", "after")])).await, (Code::Ok, 2));
 }
 
 #[tokio::test]
 async fn the_bounds_are_settings() {
-    let plan =
-        plan().set("server.max_descriptors", 1).set("server.max_entries", 1).set("server.max_value_bytes", 4);
+    let plan = plan()
+        .set("server.max_descriptors", 1)
+        .set("server.max_entries", 1)
+        .set("server.max_value_bytes", 4)
+        .set("server.max_message_bytes", 4_096);
     let service = plan.start();
     let mut rls = Rls::connect(service.grpc_port()).await;
     for request in [
@@ -153,7 +157,11 @@ async fn the_bounds_are_settings() {
         let error = rls.send(request).await.expect_err("over a bound");
         assert_eq!(error.code(), Failure::InvalidArgument, "{error:?}");
     }
+    let error = rls.send(request(&"x".repeat(4_096), vec![])).await.expect_err("over a bound");
+    assert_eq!(error.code(), Failure::OutOfRange, "{error:?}");
     assert_eq!(decide_one(&mut rls, descriptor(&[("user", "1234")])).await, (Code::Ok, 2));
+    let (status, ..) = post(&service, " ".repeat(4_097)).await;
+    assert_eq!(status.as_u16(), 413);
 }
 
 #[tokio::test]
@@ -180,8 +188,8 @@ async fn every_refused_request_is_counted_and_one_in_a_minute_is_logged() {
     for message in [&b"\x0f"[..], b"\x0a\x7fabc", b"\x0a\x00"] {
         send_raw(&channel, CALL, message).await.expect_err("malformed, malformed, without a domain");
     }
-    let too_large = vec![b'x'; 5 << 20];
-    let error = send_raw(&channel, CALL, &too_large).await.expect_err("more than 4 MiB");
+    let too_large = vec![b'x'; 257 << 10];
+    let error = send_raw(&channel, CALL, &too_large).await.expect_err("more than 256 KiB");
     assert_eq!(error.code(), Failure::OutOfRange);
 
     let metrics = http::get(service.http_port(), "/metrics", &[]).expect("an answer").body;
@@ -223,18 +231,31 @@ async fn an_invalid_request_is_denied_if_the_settings_say_so() {
     assert_eq!(error.code(), Failure::InvalidArgument);
 }
 
+/// The longest message that settings allow, and the most memory that one takes.
+const LONGEST_MESSAGE: usize = 1 << 20;
+const MOST_KIB: u64 = 60 << 10;
+
 #[tokio::test]
-async fn a_message_of_the_smallest_fields_is_refused_and_takes_no_memory() {
-    let service = service();
+async fn a_message_of_the_smallest_fields_takes_a_bounded_amount_of_memory() {
+    let service = plan().set("server.max_message_bytes", LONGEST_MESSAGE).start();
     let channel = channel(&service).await;
-    let (before, empty) = (service.peak_memory_kib(), b"\x0a\x00".repeat(2_000_000));
-    // 4,000,000 bytes as a varint.
-    let entries = [&b"\x12\x80\x92\xf4\x01"[..], &empty].concat();
-    for message in [b"\x12\x00".repeat(2_000_000), entries, empty] {
-        let error = send_raw(&channel, CALL, &message).await.expect_err("too many fields");
-        assert_eq!(error.code(), Failure::InvalidArgument, "{error:?}");
-        assert_eq!(error.message(), "more than 13444 fields in the message");
+    let before = service.peak_memory_kib();
+    let fields = |field: &[u8], bytes: usize| field.repeat(bytes / field.len());
+    // The length of the entries as a varint.
+    let entries = [&b"\x12\xfa\xff\x3f"[..], &fields(b"\x0a\x00", LONGEST_MESSAGE - 6)].concat();
+    let table = [
+        (fields(b"\x12\x00", LONGEST_MESSAGE), "524288 descriptors, more than the 64 allowed"),
+        (entries, "rate limit domain must not be empty"),
+        (fields(b"\x0a\x00", LONGEST_MESSAGE), "rate limit domain must not be empty"),
+        (fields(b"\x78\x01", LONGEST_MESSAGE), "rate limit domain must not be empty"),
+    ];
+    for (message, reason) in table {
+        let error = send_raw(&channel, CALL, &message).await.expect_err(reason);
+        assert_eq!((error.code(), error.message()), (Failure::InvalidArgument, reason));
+        let grown = service.peak_memory_kib() - before;
+        assert!(grown < MOST_KIB, "{grown} KiB for a message of 1 MiB: {reason}");
     }
-    let grown = service.peak_memory_kib() - before;
-    assert!(grown < 40 << 10, "{grown} KiB for messages of 4 MB");
+    let above = vec![0; LONGEST_MESSAGE + 1];
+    let error = send_raw(&channel, CALL, &above).await.expect_err("more than a message may have");
+    assert_eq!(error.code(), Failure::OutOfRange, "{error:?}");
 }

@@ -1,28 +1,93 @@
-//! Watches whether a connection is idle, and then offers its place to others.
+//! A connection without calls: the server sends a PING to find clients that are gone, and offers the places of idle
+//! connections to new ones.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use h2::{Ping, PingPong};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::net::admission::Admitted;
 use crate::net::idle::IdleConnection;
 
+/// After this time without a call, and at most a third more, the server sends a PING. It closes the connection if no
+/// answer comes in time.
+pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Silence is counted in parts of the interval, so that a call need not read the clock.
+const PARTS: u32 = 3;
+
+/// Sends the PINGs of one connection.
+pub(super) struct KeepAlive {
+    has_calls: Arc<AtomicBool>,
+    unanswered: BoxFuture<'static, ()>,
+}
+
+impl KeepAlive {
+    /// h2 returns `ping_pong` once for each connection.
+    pub(super) fn new(ping_pong: Option<PingPong>, idle: Option<IdleWatch>) -> Self {
+        let has_calls = idle.as_ref().map(IdleWatch::has_calls).unwrap_or_default();
+        let unanswered: BoxFuture<'static, ()> = match ping_pong.zip(idle) {
+            Some((ping_pong, idle)) => Box::pin(wait_until_unanswered(ping_pong, idle)),
+            None => Box::pin(pending()),
+        };
+        Self { has_calls, unanswered }
+    }
+
+    pub(super) fn record_call(&self) {
+        self.has_calls.store(true, Ordering::Relaxed);
+    }
+
+    /// Ready when the client has not answered a PING in time.
+    pub(super) fn poll_unanswered(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.unanswered.poll_unpin(cx)
+    }
+}
+
+async fn wait_until_unanswered(mut ping_pong: PingPong, mut idle: IdleWatch) {
+    loop {
+        wait_for_silence(&mut idle).await;
+        match timeout(KEEPALIVE_TIMEOUT, ping_pong.ping(Ping::opaque())).await {
+            Ok(Ok(_pong)) => {}
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "no PING can be sent: the connection ends");
+                return pending().await;
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+async fn wait_for_silence(idle: &mut IdleWatch) {
+    let part = KEEPALIVE_INTERVAL / PARTS;
+    let mut parts = interval_at(Instant::now() + part, part);
+    parts.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut silent_parts = 0;
+    while silent_parts < PARTS {
+        parts.tick().await;
+        silent_parts = if idle.end_part(part) { 0 } else { silent_parts + 1 };
+    }
+}
+
 /// A connection is idle after this time without a call.
 const IDLE_AFTER: Duration = Duration::from_secs(60);
-/// If its client has never sent a call: clients connect because they have one.
+/// A connection that never had a call is idle earlier: clients connect because they have one.
 const UNUSED_AFTER: Duration = Duration::from_secs(30);
 
-/// Watches whether one connection is idle.
+/// Watches whether one connection is idle, and then offers its place to new connections.
 #[derive(Debug)]
 pub(super) struct IdleWatch {
     place: Arc<Admitted>,
     connection: IdleConnection,
     idle_after: Duration,
-    /// The time without a call.
     silence: Duration,
-    /// While the connection is idle.
+    /// Set while the connection is idle.
     ticket: Option<u64>,
 }
 
@@ -33,7 +98,7 @@ impl IdleWatch {
         Self { place, connection, idle_after: UNUSED_AFTER, silence: Duration::ZERO, ticket: None }
     }
 
-    /// Is to be set by each call.
+    /// A flag that each call sets.
     pub(super) fn has_calls(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.connection.has_calls)
     }
@@ -43,12 +108,12 @@ impl IdleWatch {
         self.connection.closing.clone()
     }
 
-    /// Ends a part of the time. Returns whether there was a call in it.
+    /// Ends a part of the interval. Returns whether it had a call.
     pub(super) fn end_part(&mut self, part: Duration) -> bool {
         let had_calls = self.connection.has_calls.swap(false, Ordering::Relaxed);
         if had_calls {
             (self.silence, self.idle_after) = (Duration::ZERO, IDLE_AFTER);
-            // A connection that is being closed gives its place all the same.
+            // A connection that is told to close keeps its ticket: it gives its place away in any case.
             if !self.connection.closing.is_cancelled() {
                 self.end_idleness();
             }
