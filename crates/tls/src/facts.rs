@@ -1,28 +1,14 @@
-//! The contents of a certificate that rustls does not report: its names and its period of validity.
+//! The facts about a certificate that rustls does not report: its names and its period of validity.
 //!
-//! The names are not left to webpki, which ignores names such as `*.gateway`, and Envoy Gateway's certificates have no
-//! other ones: webpki asks for two labels after the star.
+//! The names are not left to webpki, which ignores names such as `*.gateway`: it wants two labels after the star. The
+//! certificates of Envoy Gateway have no other names.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 
 use tokio_rustls::rustls::pki_types::CertificateDer;
-
-use super::der::{Elements, GENERALIZED_TIME, INTEGER, OBJECT_ID, OCTET_STRING, SEQUENCE, UTC_TIME};
-
-/// 2.5.29.17, subjectAltName.
-const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
-/// The version, an element of its own.
-const VERSION: u8 = 0xa0;
-const EXTENSIONS: u8 = 0xa3;
-// The kinds of alternative names.
-const DNS_NAME: u8 = 0x82;
-const URI: u8 = 0x86;
-const IP_ADDRESS: u8 = 0x87;
-
-/// The attributes of names that are shown under their names: 2.5.4 and this number.
-const ATTRIBUTES: [(u8, &str); 7] =
-    [(3, "CN"), (5, "serialNumber"), (6, "C"), (7, "L"), (8, "ST"), (10, "O"), (11, "OU")];
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer as _;
 
 /// The names and the period of validity of one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +34,26 @@ impl CertificateFacts {
     /// # Errors
     /// When `certificate` is not the DER of an X.509 certificate.
     pub fn of_der(certificate: &CertificateDer<'_>) -> Result<Self, UnreadableCertificate> {
-        facts_of(certificate).ok_or(UnreadableCertificate)
+        let (_, certificate) = X509Certificate::from_der(certificate).map_err(|_| UnreadableCertificate)?;
+        let names = certificate.subject_alternative_name().map_err(|_| UnreadableCertificate)?;
+        let validity = certificate.validity();
+        let mut facts = Self {
+            subject: certificate.subject().to_string().escape_debug().to_string(),
+            not_before_s: validity.not_before.timestamp(),
+            not_after_s: validity.not_after.timestamp(),
+            dns_names: Vec::new(),
+            ip_addresses: Vec::new(),
+            uris: Vec::new(),
+        };
+        for name in names.iter().flat_map(|extension| &extension.value.general_names) {
+            match *name {
+                GeneralName::DNSName(name) => facts.dns_names.push(name.to_owned()),
+                GeneralName::URI(uri) => facts.uris.push(uri.to_owned()),
+                GeneralName::IPAddress(bytes) => facts.ip_addresses.extend(ip_address(bytes)),
+                _ => {}
+            }
+        }
+        Ok(facts)
     }
 
     /// Whether it is valid at `now_s`, seconds since the Unix epoch.
@@ -73,89 +78,6 @@ impl CertificateFacts {
         let names: Vec<String> = dns.chain(ip).chain(uris).collect();
         if names.is_empty() { "no names".to_owned() } else { names.join(", ") }
     }
-}
-
-/// Reads the certificate up to its extensions (RFC 5280, section 4.1).
-fn facts_of(certificate: &[u8]) -> Option<CertificateFacts> {
-    let mut signed = Elements(certificate).inside(SEQUENCE)?;
-    let mut fields = signed.inside(SEQUENCE)?;
-    fields.content_of(VERSION);
-    fields.content_of(INTEGER)?;
-    let _signature = fields.content_of(SEQUENCE)?;
-    let _issuer = fields.content_of(SEQUENCE)?;
-    let mut validity = fields.inside(SEQUENCE)?;
-    let subject = fields.inside(SEQUENCE)?;
-    let mut facts = CertificateFacts {
-        subject: subject.filter_map(|part| attribute(part.content)).collect::<Vec<_>>().join(", "),
-        not_before_s: seconds_of(&mut validity)?,
-        not_after_s: seconds_of(&mut validity)?,
-        dns_names: Vec::new(),
-        ip_addresses: Vec::new(),
-        uris: Vec::new(),
-    };
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
-    for name in alternative_names(fields).into_iter().flatten() {
-        match name.tag {
-            DNS_NAME => facts.dns_names.extend(text(name.content)),
-            URI => facts.uris.extend(text(name.content)),
-            IP_ADDRESS => facts.ip_addresses.extend(ip_address(name.content)),
-            _ => {}
-        }
-    }
-    Some(facts)
-}
-
-/// `fields`: those after the subject.
-fn alternative_names(mut fields: Elements<'_>) -> Option<Elements<'_>> {
-    let extensions = fields.find(|field| field.tag == EXTENSIONS)?;
-    let mut extensions = Elements(extensions.content).inside(SEQUENCE)?;
-    extensions.find_map(|extension| {
-        let mut parts = Elements(extension.content);
-        let is_wanted = parts.content_of(OBJECT_ID)? == ALTERNATIVE_NAMES;
-        let value = parts.find(|part| part.tag == OCTET_STRING)?;
-        if is_wanted { Elements(value.content).inside(SEQUENCE) } else { None }
-    })
-}
-
-/// `CN=envoy` of a relative distinguished name, which has one attribute in practice.
-fn attribute(name: &[u8]) -> Option<String> {
-    let mut attribute = Elements(name).inside(SEQUENCE)?;
-    let kind = attribute.content_of(OBJECT_ID)?;
-    let value: Cow<'_, str> = String::from_utf8_lossy(attribute.next()?.content);
-    let number = kind.strip_prefix(&[0x55, 0x04])?.first()?;
-    let known = ATTRIBUTES.iter().find(|(known, _)| known == number)?;
-    Some(format!("{}={}", known.1, value.escape_debug()))
-}
-
-/// The next element as seconds since the Unix epoch: `YYMMDDHHMMSSZ` or, from 2050 on, `YYYYMMDDHHMMSSZ`.
-fn seconds_of(times: &mut Elements<'_>) -> Option<i64> {
-    let time = times.next()?;
-    let digits = time.content.strip_suffix(b"Z").filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
-    let (year_digits, rest) = match (time.tag, digits.len()) {
-        (UTC_TIME, 12) => digits.split_at(2),
-        (GENERALIZED_TIME, 14) => digits.split_at(4),
-        _ => return None,
-    };
-    let number = |digits: &[u8]| digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0'));
-    let year = match (time.tag, number(year_digits)) {
-        (UTC_TIME, year @ ..50) => 2000 + year,
-        (UTC_TIME, year) => 1900 + year,
-        (_, year) => year,
-    };
-    let mut parts = rest.chunks(2).map(number);
-    let [month, day, hour, minute, second] = [(); 5].map(|()| parts.next().unwrap_or_default());
-    let is_a_time =
-        (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60 && second < 61;
-    is_a_time.then(|| days_since_epoch(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second)
-}
-
-/// In the Gregorian calendar. Years begin in March here, so that the leap day is the last day of a year.
-fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let month_from_march = (month + 9) % 12;
-    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
-    // 719,468 days from 0000-03-01 to 1970-01-01.
-    year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - 719_468
 }
 
 /// The address, unless its length is wrong.
@@ -202,25 +124,37 @@ mod tests {
 
     #[test]
     fn times_are_read_in_both_formats() {
-        // The first year of the short format is 1950, the last 2049.
-        let table = [
-            (UTC_TIME, "700101000000Z", Some(0)),
-            (UTC_TIME, "500101000000Z", Some(-631_152_000)),
-            (UTC_TIME, "491231235959Z", Some(2_524_607_999)),
-            (GENERALIZED_TIME, "20500101000000Z", Some(2_524_608_000)),
-            (GENERALIZED_TIME, "20240229120000Z", Some(1_709_208_000)),
-            (GENERALIZED_TIME, "99991231235959Z", Some(253_402_300_799)),
-            (UTC_TIME, "20500101000000Z", None),
-            (UTC_TIME, "700101000000", None),
-            (UTC_TIME, "701301000000Z", None),
-            (UTC_TIME, "7001010000+0Z", None),
-            (INTEGER, "700101000000Z", None),
-        ];
-        for (tag, text, seconds) in table {
-            let length = u8::try_from(text.len()).expect("short");
-            let bytes = [&[tag, length], text.as_bytes()].concat();
-            assert_eq!(seconds_of(&mut Elements(&bytes)), seconds, "{text}");
+        // A certificate has two digits for the years from 1950 to 2049, and four digits for all others.
+        let table = [(1950, -631_152_000), (1970, 0), (2049, 2_493_072_000), (2050, 2_524_608_000)];
+        for (year, seconds) in table {
+            let mut parameters = CertificateParams::default();
+            parameters.not_before = date_time_ymd(year, 1, 1);
+            let key = KeyPair::generate().expect("a key");
+            let certificate = parameters.self_signed(&key).expect("a certificate");
+            let facts = CertificateFacts::of_der(certificate.der()).expect("a certificate");
+            assert_eq!(facts.not_before_s, seconds, "{year}");
         }
+    }
+
+    #[test]
+    fn a_subject_is_shown_with_the_usual_names_of_its_parts() {
+        let mut parameters = CertificateParams::default();
+        let parts = [
+            (DnType::CommonName, "envoy"),
+            (DnType::CustomDnType(vec![2, 5, 4, 5]), "7"),
+            (DnType::CountryName, "CH"),
+            (DnType::LocalityName, "Bern"),
+            (DnType::StateOrProvinceName, "BE"),
+            (DnType::OrganizationName, "a\nb"),
+            (DnType::OrganizationalUnitName, "limits"),
+        ];
+        parameters.distinguished_name = rcgen::DistinguishedName::new();
+        for (kind, value) in parts {
+            parameters.distinguished_name.push(kind, value);
+        }
+        let certificate = parameters.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate");
+        let subject = CertificateFacts::of_der(certificate.der()).expect("a certificate").subject;
+        assert_eq!(subject, "CN=envoy, serialNumber=7, C=CH, L=Bern, ST=BE, O=a\\nb, OU=limits");
     }
 
     #[test]

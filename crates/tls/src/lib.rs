@@ -5,7 +5,6 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod authorities;
-mod der;
 mod facts;
 mod noted_alert;
 mod pem_file;
