@@ -36,13 +36,13 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use self::node::CallMode;
-use self::per_second::PerSecondStore;
-use self::script::{Answer, Encoded};
-use self::servers::Servers;
 use crate::breaker::BreakerState;
 use crate::clock::Clock;
 use crate::remote::{GroupStatus, ProbeFailure};
+use self::node::CallMode;
+use self::per_second::PerSecondStore;
+use self::script::{Answer, EncodedRequest};
+use self::servers::Servers;
 
 pub use error::OptionsError;
 pub use observer::{BreakerTransition, NoopObserver, RedisObserver};
@@ -212,7 +212,7 @@ impl RedisStore {
     }
 
     /// Submits a request about the counter of `charge`, and waits for its answer.
-    async fn submit(&self, charge: &Charge, request: Encoded) -> Result<Answer, StoreError> {
+    async fn submit(&self, charge: &Charge, request: EncodedRequest) -> Result<Answer, StoreError> {
         let deadline = self.deadline();
         match &self.handle.servers {
             AllServers::Same(servers) => servers.submit(request, deadline).await,
@@ -229,7 +229,7 @@ impl Reset for RedisStore {
     async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
         let mut had_units = Vec::with_capacity(charges.len());
         for (key, charge) in charges.iter() {
-            let request = Encoded::reset(key, &self.handle.options.key_prefix);
+            let request = EncodedRequest::reset(key, &self.handle.options.key_prefix);
             had_units.push(self.submit(charge, request).await?.was_reset()?);
         }
         Ok(had_units)
@@ -238,7 +238,7 @@ impl Reset for RedisStore {
 
 impl Store for RedisStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
-        let request = Encoded::new(charges, &self.handle.options.key_prefix);
+        let request = EncodedRequest::new(charges, &self.handle.options.key_prefix);
         // The futures of the last two are five times as large as that of the first. Without boxes the future of every
         // decision would be as large as theirs.
         match &self.handle.servers {

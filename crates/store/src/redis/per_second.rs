@@ -10,17 +10,17 @@ use futures_util::FutureExt;
 use futures_util::future::{join_all, select};
 use tokio::time::Instant;
 
+use crate::breaker::BreakerState;
+use crate::remote::{GroupStatus, ProbeFailure};
 use super::connect::{ConnectBudget, Target};
 use super::error::OptionsError;
 use super::observer::{BreakerTransition, RedisObserver};
 use super::options::RedisOptions;
 use super::reserve::{self, Places, RouteError};
-use super::script::{Answer, Encoded};
+use super::script::{Answer, EncodedRequest};
 use super::servers::Servers;
 use super::slot::slot_of_key;
 use super::tasks::{TaskError, Tasks};
-use crate::breaker::BreakerState;
-use crate::remote::{GroupStatus, ProbeFailure};
 
 /// The period of the limits whose counters are on servers of their own.
 const PERIOD_US: u64 = 1_000_000;
@@ -89,7 +89,7 @@ impl PerSecondStore {
     pub(super) async fn decide(
         &self,
         charges: &Charges,
-        request: Encoded,
+        request: EncodedRequest,
         deadline: Instant,
     ) -> Result<Outcomes, StoreError> {
         reserve::decide(&self.groups, &self.requests, (charges, request), deadline).await
@@ -99,7 +99,7 @@ impl PerSecondStore {
     pub(super) async fn submit(
         &self,
         charge: &Charge,
-        request: Encoded,
+        request: EncodedRequest,
         deadline: Instant,
     ) -> Result<Answer, StoreError> {
         let servers = self.groups.servers(is_per_second(charge));
@@ -187,7 +187,7 @@ impl Places for Groups {
 
     async fn call(
         &self,
-        request: Encoded,
+        request: EncodedRequest,
         place: Option<GroupPlace>,
         deadline: Instant,
     ) -> Result<Answer, RouteError> {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::connect::{Connection, Target};
 use super::error::OptionsError;
 use super::options::RedisOptions;
-use super::script::{self, CallOrder, Encoded, ScriptRef, When};
+use super::script::{self, BatchLayout, EncodedRequest, ScriptRef, When};
 
 /// Long, because no caller's request waits for the reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -65,10 +65,10 @@ impl ReplayClient {
             // A pipeline without commands is an error of the client.
             return Ok(Vec::new());
         }
-        let encode = |batch: &TimedBatch<'_>| -> (Vec<Encoded>, CallOrder) {
+        let encode = |batch: &TimedBatch<'_>| -> (Vec<EncodedRequest>, BatchLayout) {
             let requests: Vec<_> =
-                batch.requests.iter().map(|charges| Encoded::new(charges, &self.key_prefix)).collect();
-            let order = CallOrder::new(requests.iter());
+                batch.requests.iter().map(|charges| EncodedRequest::new(charges, &self.key_prefix)).collect();
+            let order = BatchLayout::new(requests.iter());
             (requests, order)
         };
         let encoded: Vec<_> = batches.iter().map(encode).collect();
@@ -104,12 +104,13 @@ impl ReplayClient {
     ) -> Result<Outcomes, StoreError> {
         let mut outcomes = Outcomes::default();
         for ((key, charge), before) in charges.iter().zip(&granted.by_charge) {
-            let undo = before.and_then(|before| Encoded::undo((key, charge), &before, &self.key_prefix));
+            let undo =
+                before.and_then(|before| EncodedRequest::undo((key, charge), &before, &self.key_prefix));
             let Some(undo) = undo else {
                 outcomes.by_charge.push(*before);
                 continue;
             };
-            let order = CallOrder::default();
+            let order = BatchLayout::default();
             let call = order.command(std::iter::once(&undo), When::At(now_us), ScriptRef::Sha1);
             let deadline = Instant::now() + REPLY_TIMEOUT;
             let numbers: Vec<i64> = self.connection.query(&call, deadline).await.map_err(StoreError::from)?;

@@ -7,6 +7,7 @@ use engine::StoreError;
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
+use crate::breaker::BreakerState;
 use super::cluster::Cluster;
 use super::connect::Target;
 use super::error::OptionsError;
@@ -14,9 +15,8 @@ use super::node::{CallMode, Node, check_writes};
 use super::observer::{QueueDepth, RedisObserver};
 use super::options::{RedisOptions, Topology};
 use super::reserve::RouteError;
-use super::script::{Answer, Encoded};
+use super::script::{Answer, EncodedRequest};
 use super::tasks::{TaskError, Tasks};
-use crate::breaker::BreakerState;
 
 pub(super) enum Servers {
     One(Node, Tasks),
@@ -57,7 +57,7 @@ impl Servers {
     /// Sends a request whose keys are in this slot; a single server has no slots.
     pub(super) async fn call(
         &self,
-        request: Encoded,
+        request: EncodedRequest,
         slot: Option<u16>,
         deadline: Instant,
     ) -> Result<Answer, RouteError> {
@@ -71,7 +71,11 @@ impl Servers {
     }
 
     /// Sends a request with at most one key.
-    pub(super) async fn submit(&self, request: Encoded, deadline: Instant) -> Result<Answer, StoreError> {
+    pub(super) async fn submit(
+        &self,
+        request: EncodedRequest,
+        deadline: Instant,
+    ) -> Result<Answer, StoreError> {
         match self {
             Self::One(node, _) => Ok(node.call(request, CallMode::Batched(None), deadline).await?),
             Self::Cluster(cluster) => cluster.submit(request, deadline).await,

@@ -19,8 +19,6 @@ use engine::{Charges, Outcomes, StoreError};
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use self::endpoints::Endpoints;
-use self::router::Router;
 use crate::breaker::BreakerState;
 use crate::redis::address::Address;
 use crate::redis::connect::{Target, endpoints};
@@ -29,9 +27,11 @@ use crate::redis::node::check_writes;
 use crate::redis::observer::{QueueDepth, RedisObserver};
 use crate::redis::options::RedisOptions;
 use crate::redis::reserve::{self, Places, RouteError};
-use crate::redis::script::{Answer, Encoded};
+use crate::redis::script::{Answer, EncodedRequest};
 use crate::redis::slot::slot_of_key;
 use crate::redis::tasks::{TaskError, Tasks};
+use self::endpoints::Endpoints;
+use self::router::Router;
 
 /// All nodes of a cluster as one store.
 pub(super) struct Cluster {
@@ -110,7 +110,11 @@ impl Cluster {
     }
 
     /// Sends a request with at most one key.
-    pub(super) async fn submit(&self, request: Encoded, deadline: Instant) -> Result<Answer, StoreError> {
+    pub(super) async fn submit(
+        &self,
+        request: EncodedRequest,
+        deadline: Instant,
+    ) -> Result<Answer, StoreError> {
         let slot = request.keys().next().map(slot_of_key);
         Ok(self.call(request, slot, deadline).await?)
     }
@@ -118,7 +122,7 @@ impl Cluster {
     /// Sends a request whose keys share this slot.
     pub(super) async fn call(
         &self,
-        request: Encoded,
+        request: EncodedRequest,
         slot: Option<u16>,
         deadline: Instant,
     ) -> Result<Answer, RouteError> {
@@ -129,7 +133,7 @@ impl Cluster {
     pub(super) async fn decide(
         &self,
         charges: &Charges,
-        request: Encoded,
+        request: EncodedRequest,
         deadline: Instant,
     ) -> Result<Outcomes, StoreError> {
         reserve::decide(&self.router, &self.requests, (charges, request), deadline).await

@@ -6,10 +6,10 @@ use redis::{Cmd, Pipeline};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::job::{CallMode, Job, answer_all};
 use crate::redis::connect::Connection;
 use crate::redis::error::CommandError;
-use crate::redis::script::{Answer, CallOrder, Encoded, ScriptRef, When};
+use crate::redis::script::{Answer, BatchLayout, EncodedRequest, ScriptRef, When};
+use super::job::{CallMode, Job, answer_all};
 
 /// The counters of a batch are hot if it has at least this many requests for each group that is sent, on average.
 const REQUESTS_FOR_HOT_COUNTER: usize = 4;
@@ -19,7 +19,7 @@ struct Call {
     /// In the order of arrival.
     jobs: Vec<Job>,
     /// In which order they are sent.
-    order: CallOrder,
+    order: BatchLayout,
 }
 
 /// A call and its result.
@@ -39,16 +39,16 @@ type Numbers = Result<Vec<i64>, CommandError>;
 
 impl Call {
     fn new(jobs: Vec<Job>) -> Self {
-        let order = CallOrder::new(jobs.iter().map(|job| &job.request));
+        let order = BatchLayout::new(jobs.iter().map(|job| &job.request));
         Self { jobs, order }
     }
 
     /// Whether the script needs the list commands for it.
     fn has_log(&self) -> bool {
-        self.requests().any(Encoded::has_log)
+        self.requests().any(EncodedRequest::has_log)
     }
 
-    fn requests(&self) -> impl Iterator<Item = &Encoded> + Clone {
+    fn requests(&self) -> impl Iterator<Item = &EncodedRequest> + Clone {
         self.jobs.iter().map(|job| &job.request)
     }
 

@@ -6,12 +6,12 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::redis::error::{CommandError, Redirect};
-use crate::redis::script::{Answer, Encoded};
+use crate::redis::script::{Answer, EncodedRequest};
 
 /// A request that waits for its answer.
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) request: Encoded,
+    pub(super) request: EncodedRequest,
     pub(super) mode: CallMode,
     /// The caller stops waiting at this time.
     pub(super) deadline: Instant,
@@ -41,7 +41,7 @@ pub(crate) enum CallError {
 /// A request that was not decided.
 #[derive(Debug)]
 pub(crate) struct NotExecuted {
-    pub(crate) request: Encoded,
+    pub(crate) request: EncodedRequest,
     pub(crate) cause: Cause,
 }
 
@@ -104,7 +104,7 @@ pub(super) fn fail_unsent(jobs: Vec<Job>, failure: &StoreError) {
 }
 
 impl CallError {
-    pub(super) fn not_sent(request: Encoded, failure: StoreError) -> Self {
+    pub(super) fn not_sent(request: EncodedRequest, failure: StoreError) -> Self {
         Self::NotExecuted(Box::new(NotExecuted { request, cause: Cause::NotSent(failure) }))
     }
 }

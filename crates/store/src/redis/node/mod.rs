@@ -33,7 +33,7 @@ use crate::redis::connect::{Target, connection_pool};
 use crate::redis::error::ended_without_answer;
 use crate::redis::observer::QueueDepth;
 use crate::redis::options::{RedisOptions, Topology};
-use crate::redis::script::{Answer, Encoded};
+use crate::redis::script::{Answer, EncodedRequest};
 use crate::redis::tasks::Tasks;
 use engine::StoreError;
 
@@ -98,7 +98,7 @@ impl Node {
     }
 
     /// Submits a request, and waits for its answer until `deadline`.
-    pub(crate) async fn call(&self, request: Encoded, mode: CallMode, deadline: Instant) -> Decided {
+    pub(crate) async fn call(&self, request: EncodedRequest, mode: CallMode, deadline: Instant) -> Decided {
         if let Err(open) = self.state.breaker.admit() {
             return Err(CallError::not_sent(request, open));
         }

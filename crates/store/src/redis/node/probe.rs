@@ -8,12 +8,12 @@ use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::redis::connect::{checkout, checkout_timeout};
+use crate::redis::script::{Answer, EncodedRequest};
+use crate::redis::slot::tag_for_slot;
 use super::calls;
 use super::job::Job;
 use super::state::NodeState;
-use crate::redis::connect::{checkout, checkout_timeout};
-use crate::redis::script::{Answer, Encoded};
-use crate::redis::slot::tag_for_slot;
 
 /// Long enough for several round trips. Redis keeps the counter of a probe for a second or two longer.
 const PROBE_WINDOW_US: u64 = 10_000_000;
@@ -59,7 +59,7 @@ async fn probe(node: &NodeState) -> Result<(), StoreError> {
 /// still answers reads, and the script creates a counter with another command than it changes one with: the server may
 /// allow one and not the other. In a cluster the key is in a slot of the node, because a redirect would count as
 /// success.
-pub(super) fn probe_request(key_prefix: &str, slot: Option<u16>) -> Encoded {
+pub(super) fn probe_request(key_prefix: &str, slot: Option<u16>) -> EncodedRequest {
     let window = FixedWindow::new(u64::from(u32::MAX), PROBE_WINDOW_US);
     encoded(key_prefix, &probe_key(slot), Kernel::FixedWindow(window), Cost::take(1))
 }
@@ -70,15 +70,15 @@ fn probe_key(slot: Option<u16>) -> String {
     format!("probe{tag}/{:016x}", fastrand::u64(..))
 }
 
-fn encoded(key_prefix: &str, key: &str, kernel: Kernel, cost: Cost) -> Encoded {
+fn encoded(key_prefix: &str, key: &str, kernel: Kernel, cost: Cost) -> EncodedRequest {
     let (charging, role, on_store_failure) = (Charging::Postpaid, Role::NonBinding, FailurePolicy::Error);
     let mut charges = Charges::default();
     charges.push(Charge { kernel, cost, charging, role, on_store_failure }, |text| text.push_str(key));
-    Encoded::new(&charges, key_prefix)
+    EncodedRequest::new(&charges, key_prefix)
 }
 
 /// Requests that make a new sliding log, add to it and remove from it.
-fn log_requests(key_prefix: &str, slot: Option<u16>) -> [Encoded; 3] {
+fn log_requests(key_prefix: &str, slot: Option<u16>) -> [EncodedRequest; 3] {
     let (key, log) = (probe_key(slot), Kernel::SlidingLog(SlidingLog::new(PROBE_LOG_LIMIT, PROBE_WINDOW_US)));
     [Cost::take(2), Cost::take(1), Cost::refund(2)].map(|cost| encoded(key_prefix, &key, log, cost))
 }
@@ -92,7 +92,7 @@ pub(crate) async fn check_writes<F: Future<Output = Result<Answer, StoreError>>>
     key_prefix: &str,
     slot: Option<u16>,
     needs_log: bool,
-    call: impl Fn(Encoded) -> F,
+    call: impl Fn(EncodedRequest) -> F,
 ) -> Result<(), StoreError> {
     let request = probe_request(key_prefix, slot);
     let mut last_window = None;

@@ -16,7 +16,7 @@ use self::part::RequestPart;
 use self::places::RequestPlaces;
 use self::request::SplitRequest;
 use super::error::ended_without_answer;
-use super::script::Encoded;
+use super::script::EncodedRequest;
 use super::tasks::Tasks;
 
 pub(super) use self::places::{Places, RouteError};
@@ -26,7 +26,7 @@ pub(super) use self::places::{Places, RouteError};
 pub(super) async fn decide<P: Places>(
     places: &Arc<P>,
     tasks: &Tasks,
-    (charges, request): (&Charges, Encoded),
+    (charges, request): (&Charges, EncodedRequest),
     deadline: Instant,
 ) -> Result<Outcomes, StoreError> {
     let parts = match RequestPlaces::of_counters(&**places, charges, &request) {

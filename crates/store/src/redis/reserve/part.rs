@@ -3,8 +3,8 @@
 use engine::{Charge, Charges, Charging, Cost, Role};
 use smallvec::SmallVec;
 
+use crate::redis::script::EncodedRequest;
 use super::places::Places;
-use crate::redis::script::Encoded;
 
 /// Some charges of a request, which are decided together.
 pub(super) struct RequestPart {
@@ -16,7 +16,7 @@ pub(super) struct RequestPart {
 impl RequestPart {
     /// One part for each place. Charges without a key, and so without a place, go with the first part. `request` is the
     /// encoding of `charges`.
-    pub(super) fn by_place<P: Places>(places: &P, charges: &Charges, request: &Encoded) -> Vec<Self> {
+    pub(super) fn by_place<P: Places>(places: &P, charges: &Charges, request: &EncodedRequest) -> Vec<Self> {
         let mut keys = request.keys();
         let mut known: SmallVec<[P::Place; 4]> = SmallVec::new();
         let mut parts: Vec<Self> = Vec::new();
@@ -131,7 +131,7 @@ mod tests {
 
         async fn call(
             &self,
-            _request: Encoded,
+            _request: EncodedRequest,
             _place: Option<u16>,
             _deadline: Instant,
         ) -> Result<Answer, RouteError> {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     fn places(charges: &Charges) -> RequestPlaces<u16> {
-        RequestPlaces::of_counters(&Slots, charges, &Encoded::new(charges, "p:"))
+        RequestPlaces::of_counters(&Slots, charges, &EncodedRequest::new(charges, "p:"))
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn charges_of_a_slot_stay_together() {
         let charges = taken(&["", "1{a}", "2{b}", "3{a}", "4{c}"]);
-        let parts = RequestPart::by_place(&Slots, &charges, &Encoded::new(&charges, "p:"));
+        let parts = RequestPart::by_place(&Slots, &charges, &EncodedRequest::new(&charges, "p:"));
         assert_eq!(indices(&parts), [vec![0, 1, 3], vec![2], vec![4]]);
         let keys: Vec<_> = parts[0].charges.keys().collect();
         assert_eq!(keys, ["", "1{a}", "3{a}"]);
@@ -187,7 +187,7 @@ mod tests {
     fn a_part_has_the_caller_of_the_request() {
         let mut charges = taken(&["1{a}", "2{b}"]);
         charges.set_caller(Caller(7));
-        let parts = RequestPart::by_place(&Slots, &charges, &Encoded::new(&charges, "p:"));
+        let parts = RequestPart::by_place(&Slots, &charges, &EncodedRequest::new(&charges, "p:"));
         let again = parts[0].split_further(&charges);
         assert!(parts.iter().chain(&again).all(|part| part.charges.caller() == Caller(7)));
     }
@@ -200,7 +200,7 @@ mod tests {
             let all =
                 [("1{a}", one.0, one.1, ENFORCE), (key, cost, one.1, role), ("3{c}", one.0, one.1, ENFORCE)];
             let whole = charges(&all);
-            let parts = RequestPart::by_place(&Slots, &whole, &Encoded::new(&whole, ""));
+            let parts = RequestPart::by_place(&Slots, &whole, &EncodedRequest::new(&whole, ""));
             let again = parts[0].split_further(&whole);
             let denied: Vec<_> =
                 parts.iter().chain(&again).map(|part| part.charges.is_known_denied()).collect();
@@ -223,7 +223,7 @@ mod tests {
             ("3{a}", Cost::refund(2), Charging::Postpaid, ENFORCE),
             ("4{a}", Cost::take(2), Charging::Prepaid, Role::NonBinding),
         ]);
-        let parts = RequestPart::by_place(&Slots, &whole, &Encoded::new(&whole, ""));
+        let parts = RequestPart::by_place(&Slots, &whole, &EncodedRequest::new(&whole, ""));
         let sent: Vec<_> = parts[0].charges.values().map(|charge| (charge.cost, charge.role)).collect();
         let expected = [
             (Cost::take(2), Role::NonBinding), // a quota group counts over the whole request

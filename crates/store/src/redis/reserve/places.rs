@@ -7,7 +7,7 @@ use engine::{Charge, Charges, StoreError};
 use tokio::time::Instant;
 
 use crate::redis::error::Redirect;
-use crate::redis::script::{Answer, Encoded};
+use crate::redis::script::{Answer, EncodedRequest};
 
 /// Why a request has no answer.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(in crate::redis) trait Places: Send + Sync + 'static {
     /// any server can answer.
     fn call(
         &self,
-        request: Encoded,
+        request: EncodedRequest,
         place: Option<Self::Place>,
         deadline: Instant,
     ) -> impl Future<Output = Result<Answer, RouteError>> + Send;
@@ -58,7 +58,7 @@ impl<T: Copy + Eq> RequestPlaces<T> {
     pub(super) fn of_counters<P: Places<Place = T>>(
         places: &P,
         charges: &Charges,
-        request: &Encoded,
+        request: &EncodedRequest,
     ) -> Self {
         let mut all = places_of(places, charges.values(), request);
         let first = all.next();
@@ -69,7 +69,7 @@ impl<T: Copy + Eq> RequestPlaces<T> {
 fn places_of<'r, P: Places>(
     places: &'r P,
     charges: impl Iterator<Item = &'r Charge>,
-    request: &'r Encoded,
+    request: &'r EncodedRequest,
 ) -> impl Iterator<Item = P::Place> {
     let with_counter = charges.filter(|charge| charge.kernel.has_counter());
     with_counter.zip(request.keys()).map(|(charge, key)| places.place(charge, key))
@@ -79,7 +79,7 @@ fn places_of<'r, P: Places>(
 pub(super) fn first_place<'r, P: Places>(
     places: &'r P,
     charges: impl Iterator<Item = &'r Charge>,
-    request: &'r Encoded,
+    request: &'r EncodedRequest,
 ) -> Option<P::Place> {
     places_of(places, charges, request).next()
 }

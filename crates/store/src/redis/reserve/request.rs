@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
+use crate::redis::script::{self, EncodedRequest};
 use super::part::{RequestPart, is_deferred};
 use super::places::{Places, RouteError, first_place};
-use crate::redis::script::{self, Encoded};
 
 /// The least time for an undo. It may exceed the deadline of the request, because no caller waits for it.
 const LEAST_UNDO_TIME: Duration = Duration::from_millis(250);
@@ -114,7 +114,7 @@ impl<P: Places> SplitRequest<P> {
 
     /// Decides charges whose counters are in one place.
     async fn decide_place(&self, charges: &Charges) -> Result<Outcomes, RouteError> {
-        let request = Encoded::new(charges, self.places.key_prefix());
+        let request = EncodedRequest::new(charges, self.places.key_prefix());
         let place = first_place(&*self.places, charges.values(), &request);
         let answer = self.places.call(request, place, self.deadline).await?;
         Ok(answer.outcomes(charges)?)
@@ -164,14 +164,14 @@ impl<P: Places> SplitRequest<P> {
         let undos = self.charges.iter().enumerate().filter_map(|(index, charge)| {
             let sent = sent.0.get(index).filter(|sent| sent.is_recorded)?;
             let granted = sent.result.as_ref()?.as_ref().ok()?;
-            let undo = Encoded::undo(charge, granted, self.places.key_prefix())?;
+            let undo = EncodedRequest::undo(charge, granted, self.places.key_prefix())?;
             Some(self.undo_charge(index, undo))
         });
         undos.collect()
     }
 
     /// Undoes one charge. Returns its index and the outcome after the undo, or `None` if the undo failed.
-    async fn undo_charge(&self, index: usize, undo: Encoded) -> (usize, Option<Outcome>) {
+    async fn undo_charge(&self, index: usize, undo: EncodedRequest) -> (usize, Option<Outcome>) {
         let (_, charge) = self.charges.get(index);
         let place = first_place(&*self.places, std::iter::once(charge), &undo);
         let deadline =

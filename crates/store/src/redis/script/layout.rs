@@ -1,56 +1,131 @@
-//! The numbers that Rust and Lua share: kernels, modes and roles in a request, and the width of a reply. The unit test
-//! below compares this file with the Lua text. lua/decide.lua describes how a request is laid out.
+//! The facts that Rust and Lua share: one row for each kernel, and the marks, modes and roles in a request. text.rs
+//! writes all of them into the text of the script. lua/decide.lua describes how a request is laid out.
 
 use engine::algorithm::Kernel;
 
-/// A kernel of the script. The engine's `Kernel::Gcra` is two of these: fractions cost extra.
+/// A kernel of the script. The engine's `Kernel::Gcra` is two of these, because fractions cost extra.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KernelLayout {
-    /// Name of the Lua function; in capitals, name of the Lua constant with its number.
+    /// The name of the Lua function; in capitals, the name of the Lua constant with the number.
     pub(super) name: &'static str,
     /// The kernel in a request, from 1.
     pub(super) number: u8,
+    /// The text of the file that defines the function.
+    pub(super) lua: &'static str,
     /// How many doubles follow the mode in a request.
-    parameters: usize,
-    /// How many integers the script returns for a charge. The kernel's state in Redis has as many numbers, except that
-    /// a log is a list, of which four facts are returned, and a blocked limit has no state.
-    pub(super) reply_width: usize,
-    /// What an equal charge adds to the counter; `None` if equal charges are sent one by one.
-    pub(super) step: Option<StepOf>,
+    pub(super) parameters: usize,
+    pub(super) counter: CounterFormat,
+    /// `None` if equal charges are sent one by one.
+    pub(super) repeat: Option<RepeatRule>,
+}
+
+/// What Redis stores for a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CounterFormat {
+    /// One string of this many doubles, which the script returns as integers.
+    Numbers(usize),
+    /// A list, about which the script returns four integers.
+    Log,
+    /// No counter: the script returns the integer 0.
+    Nothing,
 }
 
 /// What each of several equal charges adds to the numbers of a counter, by the parameters of the charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StepOf {
-    /// The first parameter, to the second number.
+pub(super) enum RepeatRule {
+    /// The first parameter is added to the second number.
     Units,
-    /// The same, subtracted.
+    /// The first parameter is subtracted from the second number.
     Tokens,
-    /// The first parameter, to the first number.
+    /// The first parameter is added to the first number.
     Time,
-    /// The first two parameters, to the first two numbers. The second number is a fraction, below the fifth parameter.
+    /// The first two parameters are added to the first two numbers. The second number is a fraction, below the fifth
+    /// parameter.
     TimeAndFraction,
 }
 
-/// All kernels, in the order of their numbers.
-const KERNELS: [KernelLayout; 7] = [
-    KernelLayout::new("fixed_window", 1, 3, 2, Some(StepOf::Units)),
-    KernelLayout::new("sliding_window", 2, 3, 3, Some(StepOf::Units)),
-    KernelLayout::new("sliding_log", 3, 3, 4, None),
-    KernelLayout::new("gcra_whole", 4, 2, 1, Some(StepOf::Time)),
-    KernelLayout::new("gcra", 5, 5, 2, Some(StepOf::TimeAndFraction)),
-    KernelLayout::new("interval_bucket", 6, 4, 2, Some(StepOf::Tokens)),
-    KernelLayout::new("blocked", 7, 0, 1, None),
+/// All kernels in the order of their numbers, which is the order in which the script looks for the kernel of a charge:
+/// the most common one is first.
+pub(super) const KERNELS: [KernelLayout; 7] = [
+    KernelLayout {
+        name: "gcra_whole",
+        number: 1,
+        lua: include_str!("lua/gcra_whole.lua"),
+        parameters: 2,
+        counter: CounterFormat::Numbers(1),
+        repeat: Some(RepeatRule::Time),
+    },
+    KernelLayout {
+        name: "fixed_window",
+        number: 2,
+        lua: include_str!("lua/fixed_window.lua"),
+        parameters: 3,
+        counter: CounterFormat::Numbers(2),
+        repeat: Some(RepeatRule::Units),
+    },
+    KernelLayout {
+        name: "gcra",
+        number: 3,
+        lua: include_str!("lua/gcra.lua"),
+        parameters: 5,
+        counter: CounterFormat::Numbers(2),
+        repeat: Some(RepeatRule::TimeAndFraction),
+    },
+    KernelLayout {
+        name: "sliding_window",
+        number: 4,
+        lua: include_str!("lua/sliding_window.lua"),
+        parameters: 3,
+        counter: CounterFormat::Numbers(3),
+        repeat: Some(RepeatRule::Units),
+    },
+    KernelLayout {
+        name: "interval_bucket",
+        number: 5,
+        lua: include_str!("lua/interval_bucket.lua"),
+        parameters: 4,
+        counter: CounterFormat::Numbers(2),
+        repeat: Some(RepeatRule::Tokens),
+    },
+    KernelLayout {
+        name: "sliding_log",
+        number: 6,
+        lua: include_str!("lua/sliding_log.lua"),
+        parameters: 3,
+        counter: CounterFormat::Log,
+        repeat: None,
+    },
+    KernelLayout {
+        name: "blocked",
+        number: 7,
+        lua: "",
+        parameters: 0,
+        counter: CounterFormat::Nothing,
+        repeat: None,
+    },
 ];
 
 // Other code uses the rows by these names only, so a kernel without a row does not compile.
-const FIXED_WINDOW: &KernelLayout = &KERNELS[0];
-const SLIDING_WINDOW: &KernelLayout = &KERNELS[1];
-const SLIDING_LOG: &KernelLayout = &KERNELS[2];
-const GCRA_WHOLE: &KernelLayout = &KERNELS[3];
-const GCRA: &KernelLayout = &KERNELS[4];
-const INTERVAL_BUCKET: &KernelLayout = &KERNELS[5];
+const GCRA_WHOLE: &KernelLayout = &KERNELS[0];
+const FIXED_WINDOW: &KernelLayout = &KERNELS[1];
+const GCRA: &KernelLayout = &KERNELS[2];
+const SLIDING_WINDOW: &KernelLayout = &KERNELS[3];
+const INTERVAL_BUCKET: &KernelLayout = &KERNELS[4];
+const SLIDING_LOG: &KernelLayout = &KERNELS[5];
 const BLOCKED: &KernelLayout = &KERNELS[6];
+
+const _: () = {
+    let mut index = 0;
+    while index < KERNELS.len() {
+        let KernelLayout { number, counter, repeat, .. } = &KERNELS[index];
+        assert!(*number as usize == index + 1, "Lua uses the numbers as indices");
+        let is_text = matches!(counter, CounterFormat::Numbers(_));
+        assert!(is_text == repeat.is_some(), "a kernel whose counter is text has a function of its room");
+        index += 1;
+    }
+    assert!(KERNELS.len() < RESET as usize, "the number of a kernel is taken");
+    assert!(KERNELS.len() + 5 <= u16::BITS as usize, "no feature bit is left for a kernel");
+};
 
 /// In place of a kernel: several charges that are decided together.
 pub(super) const SEVERAL: u8 = 0;
@@ -58,10 +133,9 @@ pub(super) const SEVERAL: u8 = 0;
 pub(super) const RESET: u8 = 100;
 /// Before a charge to undo: the id of its grant follows.
 pub(super) const GRANT: u8 = 101;
-/// Before a charge that several requests make: their number follows.
+/// Before a charge that several requests make: the number of the requests follows.
 pub(super) const EQUAL: u8 = 102;
-
-/// Before requests that differ in their keys only. The number of the requests follows, then how many keys each has, and
+/// Before requests that differ in their keys only: the number of the requests follows, then how many keys each has, and
 /// how many integers the reply to each has.
 pub(super) const ALIKE: u8 = 103;
 
@@ -77,16 +151,6 @@ pub(super) const FEATURE_KEYS_REPEAT: u16 = FEATURE_EQUAL << 1;
 pub(super) const FEATURE_ONE_BY_ONE: u16 = FEATURE_KEYS_REPEAT << 1;
 /// In the features of a request: it has a charge to a sliding log.
 pub(super) const FEATURE_SLIDING_LOG: u16 = SLIDING_LOG.feature();
-
-const _: () = {
-    let mut index = 0;
-    while index < KERNELS.len() {
-        assert!(KERNELS[index].number as usize == index + 1, "Lua uses the numbers as indices");
-        index += 1;
-    }
-    assert!(KERNELS.len() < RESET as usize, "the number of a kernel is taken");
-    assert!(KERNELS.len() + 5 <= u16::BITS as usize, "no feature bit is left for a kernel");
-};
 
 /// What a charge does to its counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,21 +178,6 @@ pub(super) const ROLE_NON_BINDING: u16 = 1;
 pub(super) const ROLE_QUOTA: u16 = 2;
 
 impl KernelLayout {
-    const fn new(
-        name: &'static str,
-        number: u8,
-        parameters: usize,
-        reply_width: usize,
-        step: Option<StepOf>,
-    ) -> Self {
-        Self { name, number, parameters, reply_width, step }
-    }
-
-    /// The kernel of this number in a request.
-    pub(super) fn by_number(number: u8) -> Option<&'static Self> {
-        KERNELS.get(usize::from(number).checked_sub(1)?)
-    }
-
     pub(super) fn for_kernel(kernel: &Kernel) -> &'static Self {
         match kernel {
             Kernel::FixedWindow(_) => FIXED_WINDOW,
@@ -141,9 +190,9 @@ impl KernelLayout {
         }
     }
 
-    /// All kernels, in the order of their numbers.
-    pub(super) fn all() -> &'static [Self] {
-        &KERNELS
+    /// The kernel of this number in a request.
+    pub(super) fn by_number(number: u8) -> Option<&'static Self> {
+        KERNELS.get(usize::from(number).checked_sub(1)?)
     }
 
     /// Whether the script decides this charge of an alike request without the kernel's function.
@@ -156,6 +205,15 @@ impl KernelLayout {
         8 * self.parameters
     }
 
+    /// How many integers the script returns for a charge.
+    pub(super) const fn reply_width(&self) -> usize {
+        match self.counter {
+            CounterFormat::Numbers(numbers) => numbers,
+            CounterFormat::Log => 4,
+            CounterFormat::Nothing => 1,
+        }
+    }
+
     /// The bit of the kernel in the features of a request.
     pub(super) const fn feature(&self) -> u16 {
         FEATURE_RESET << self.number
@@ -165,79 +223,24 @@ impl KernelLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redis::script::TEXT;
-
-    fn assert_in_lua(expected: &str) {
-        let lua = TEXT.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(lua.contains(expected), "the Lua text must have: {expected}");
-    }
-
-    fn list<T: ToString>(values: impl Iterator<Item = T>) -> String {
-        values.map(|value| value.to_string()).collect::<Vec<_>>().join(", ")
-    }
-
-    fn doubles(number: usize) -> String {
-        format!("'{}{}'", if number == 0 { "" } else { "<" }, "d".repeat(number))
-    }
-
-    /// The kernels with a counter that is one string.
-    fn kernels_with_text() -> impl Iterator<Item = &'static KernelLayout> {
-        KERNELS.iter().filter(|&kernel| kernel.parameters > 0 && kernel != SLIDING_LOG)
-    }
+    use crate::redis::script::text::TEXT;
 
     #[test]
-    fn lua_has_the_same_kernels_for_requests_one_by_one() {
-        // A kernel without parameters is always defined.
-        let function = |kernel: &KernelLayout| {
-            [kernel.name, if kernel.parameters > 0 { " or false" } else { "" }].concat()
+    fn lua_defines_the_functions_of_each_kernel_under_its_feature() {
+        let sections: Vec<_> = TEXT.split("if (FEATURES % ").skip(1).collect();
+        let defining = |condition: &str, function: String| {
+            let defines = |section: &&&str| section.starts_with(condition) && section.contains(&function);
+            sections.iter().filter(defines).count()
         };
-        assert_in_lua(&format!("local KERNELS = {{ {}, }} ", list(KERNELS.iter().map(function))));
-        let formats = list(KERNELS.iter().map(|kernel| doubles(kernel.parameters)));
-        assert_in_lua(&format!("local FORMATS = {{ {formats} }} "));
-        let sizes = list(KERNELS.iter().map(KernelLayout::parameters_size));
-        assert_in_lua(&format!("local SIZES = {{ {sizes} }} "));
-        let widths = list(KERNELS.iter().map(|kernel| kernel.reply_width));
-        assert_in_lua(&format!("local WIDTHS = {{ {widths} }} "));
-        let state = |kernel: &KernelLayout| {
-            let has_text = kernels_with_text().any(|with_text| with_text == kernel);
-            if has_text { doubles(kernel.reply_width) } else { "false".to_owned() }
-        };
-        assert_in_lua(&format!("local STATES = {{ {} }} ", list(KERNELS.iter().map(state))));
-    }
-
-    #[test]
-    fn lua_has_the_same_kernels_for_equal_and_alike_requests() {
-        let variables = "decide, room, parameters, size, own_width, state";
-        for kernel in kernels_with_text() {
-            let KernelLayout { name, number, parameters, reply_width, .. } = kernel;
-            let (formats, size) = (doubles(*parameters), kernel.parameters_size());
-            assert_in_lua(&format!(
-                "if kernel == {number} then {variables} = {name}, {name}_room, {formats}, {size}, \
-                 {reply_width}, {} ",
-                doubles(*reply_width)
-            ));
-            assert!(kernel.step.is_some(), "{kernel:?} has a function of its room");
-        }
-        assert_in_lua(&format!(
-            "elseif kernel == {} then parameters, size, own_width = '', 0, {} else error(",
-            BLOCKED.number, BLOCKED.reply_width
-        ));
-    }
-
-    #[test]
-    fn lua_defines_each_kernel_under_its_feature() {
-        let text = TEXT.as_str();
-        let sections: Vec<_> = text.split("if (FEATURES % ").skip(1).collect();
         for kernel in KERNELS.iter().filter(|kernel| kernel.parameters > 0) {
             let bit = kernel.feature();
             let condition = format!("{} >= {bit}) then", u32::from(bit) * 2);
-            let function = format!(" function {}(", kernel.name);
-            let is_defined = |section: &&str| section.starts_with(&condition) && section.contains(&function);
-            assert_eq!(
-                sections.iter().filter(|section| is_defined(section)).count(),
-                1,
-                "{kernel:?}: {condition}"
-            );
+            assert_eq!(defining(&condition, format!(" function {}(", kernel.name)), 1, "{kernel:?}");
+            if kernel.repeat.is_some() {
+                let room = format!(" function {}_room(", kernel.name);
+                assert_eq!(TEXT.matches(&room).count(), 1, "{kernel:?}");
+                assert!(kernel.lua.contains(&room), "{kernel:?}");
+            }
         }
     }
 }

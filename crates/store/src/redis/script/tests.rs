@@ -7,7 +7,8 @@ use engine::{
     Outcome, Period, Quantity, Refill, Role, Unit,
 };
 
-use super::layout::{ChargeMode, KernelLayout};
+use super::layout::{ChargeMode, KERNELS, KernelLayout};
+use super::text::TEXT;
 use super::*;
 
 /// A minute boundary.
@@ -63,29 +64,18 @@ fn record(marks: &[u8], numbers: &[f64]) -> Vec<u8> {
 }
 
 #[test]
-fn every_lua_file_is_part_of_the_script() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/redis/script/lua");
-    for entry in std::fs::read_dir(folder).expect("the folder is there") {
-        let path = entry.expect("an entry").path();
-        let text = std::fs::read_to_string(&path).expect("a Lua file is text");
-        let is_part = TEXT.contains(&constants::with_constants(&text));
-        assert!(is_part, "{} is not in the script", path.display());
-    }
-}
-
-#[test]
 fn every_kernel_is_encoded_as_its_layout_says() {
     let mut seen = 0;
     for kernel in kernels() {
         let layout = KernelLayout::for_kernel(&kernel);
-        let encoded = Encoded::new(&charges([taken(kernel)]), "p:");
+        let encoded = EncodedRequest::new(&charges([taken(kernel)]), "p:");
         assert_eq!(encoded.record()[..2], [layout.number, ChargeMode::Take as u8], "{kernel:?}");
         assert_eq!(encoded.record().len(), 2 + layout.parameters_size(), "{kernel:?}");
         assert_eq!(encoded.key_count(), usize::from(layout.parameters_size() > 0), "{kernel:?}");
-        assert_eq!((encoded.reply_width(), encoded.features()), (layout.reply_width, layout.feature()));
+        assert_eq!((encoded.reply_width(), encoded.features()), (layout.reply_width(), layout.feature()));
         seen |= layout.feature();
     }
-    let all = KernelLayout::all().iter().fold(0, |bits, layout| bits | layout.feature());
+    let all = KERNELS.iter().fold(0, |bits, layout| bits | layout.feature());
     assert_eq!(seen, all, "a row of KERNELS that no kernel uses");
 }
 
@@ -101,13 +91,13 @@ fn a_single_charge_is_its_kernel_its_mode_and_its_parameters() {
         (Cost::refund(0), Charging::Prepaid, 0, 0.0),
     ];
     for (cost, charging, mode, units) in cases {
-        let encoded = Encoded::new(&charges([charge(window(), cost, charging, Role::Enforce)]), "p:");
-        assert_eq!(encoded.record(), record(&[1, mode], &[units, 60.0, 60e6]), "{cost:?} {charging:?}");
+        let encoded = EncodedRequest::new(&charges([charge(window(), cost, charging, Role::Enforce)]), "p:");
+        assert_eq!(encoded.record(), record(&[2, mode], &[units, 60.0, 60e6]), "{cost:?} {charging:?}");
         assert_eq!(encoded.keys().collect::<Vec<_>>(), ["p:k0"]);
     }
-    let gcra = Encoded::new(&charges([taken(kernel(Algorithm::Gcra, 7, Refill::Continuous))]), "");
+    let gcra = EncodedRequest::new(&charges([taken(kernel(Algorithm::Gcra, 7, Refill::Continuous))]), "");
     // 60 s / 7 = 8571428 4/7 us a unit, 7 of which fill the bucket.
-    assert_eq!(gcra.record(), record(&[5, 1], &[8_571_428.0, 4.0, 60e6, 0.0, 7.0]));
+    assert_eq!(gcra.record(), record(&[3, 1], &[8_571_428.0, 4.0, 60e6, 0.0, 7.0]));
 }
 
 #[test]
@@ -121,8 +111,8 @@ fn prepaid_charges_of_a_request_that_is_known_to_be_denied_are_only_asked() {
     for (cost, charging, mode, units) in cases {
         let mut denied = charges([charge(window(), cost, charging, Role::Enforce)]);
         denied.set_denied();
-        let encoded = Encoded::new(&denied, "");
-        assert_eq!(encoded.record(), record(&[1, mode], &[units, 60.0, 60e6]), "{cost:?} {charging:?}");
+        let encoded = EncodedRequest::new(&denied, "");
+        assert_eq!(encoded.record(), record(&[2, mode], &[units, 60.0, 60e6]), "{cost:?} {charging:?}");
     }
 }
 
@@ -135,22 +125,22 @@ fn several_charges_have_roles() {
         charge(window(), Cost::take(2), Charging::Prepaid, Role::Quota(1)),
         charge(window(), Cost::refund(0), Charging::Prepaid, Role::Enforce),
     ]);
-    let encoded = Encoded::new(&several, "");
+    let encoded = EncodedRequest::new(&several, "");
     let parts = [
         vec![0, 4, 0, 2, 0], // several: 4 charges, 2 quota groups
-        record(&[1, 1, 0, 0], &[1.0, 60.0, 60e6]),
+        record(&[2, 1, 0, 0], &[1.0, 60.0, 60e6]),
         vec![7, 1, 1, 0],
-        record(&[1, 1, 3, 0], &[2.0, 60.0, 60e6]),
-        record(&[1, 0, 1, 0], &[0.0, 60.0, 60e6]), // changes nothing, denies nothing
+        record(&[2, 1, 3, 0], &[2.0, 60.0, 60e6]),
+        record(&[2, 0, 1, 0], &[0.0, 60.0, 60e6]), // changes nothing, denies nothing
     ];
     assert_eq!(encoded.record(), parts.concat());
     assert_eq!(encoded.keys().collect::<Vec<_>>(), ["k0", "k2", "k3"], "a blocked limit has no key");
-    assert_eq!((encoded.reply_width(), encoded.features()), (2 + 1 + 2 + 2, 1 | 4 | 256));
+    assert_eq!((encoded.reply_width(), encoded.features()), (2 + 1 + 2 + 2, 1 | 8 | 256));
 }
 
 #[test]
 fn a_reset_is_a_mark_and_a_key() {
-    let encoded = Encoded::reset("k", "p:");
+    let encoded = EncodedRequest::reset("k", "p:");
     assert_eq!((encoded.record(), encoded.features(), encoded.reply_width()), ([100].as_slice(), 2, 1));
     assert_eq!(encoded.keys().collect::<Vec<_>>(), ["p:k"]);
     let answers = [(vec![0], Some(true)), (vec![-1], Some(false)), (vec![1], None), (vec![], None)];
@@ -171,15 +161,15 @@ fn an_undo_names_its_grant() {
     ];
     for (algorithm, numbers, grant_id) in cases {
         let charge = taken(kernel(algorithm, 60, Refill::Continuous));
-        let undo = Encoded::undo(("k", &charge), &granted(&numbers, &charge), "").expect("a grant");
+        let undo = EncodedRequest::undo(("k", &charge), &granted(&numbers, &charge), "").expect("a grant");
         let layout = KernelLayout::for_kernel(&charge.kernel);
-        let whole = Encoded::new(&charges([charge.clone()]), "");
+        let whole = EncodedRequest::new(&charges([charge.clone()]), "");
         let expected =
             [record(&[101], &[grant_id]), vec![layout.number, 5], whole.record()[2..].to_vec()].concat();
         assert_eq!(undo.record(), expected, "{algorithm}");
         assert_eq!(
             (undo.features(), undo.reply_width()),
-            (layout.feature(), layout.reply_width),
+            (layout.feature(), layout.reply_width()),
             "{algorithm}"
         );
     }
@@ -199,9 +189,9 @@ fn only_a_prepaid_grant_can_be_undone() {
         (Charge { cost: Cost::refund(1), ..prepaid.clone() }, grant),
     ];
     for (charge, granted) in cases {
-        assert!(Encoded::undo(("k", &charge), &granted, "").is_none(), "{charge:?} {granted:?}");
+        assert!(EncodedRequest::undo(("k", &charge), &granted, "").is_none(), "{charge:?} {granted:?}");
     }
-    assert!(Encoded::undo(("k", &prepaid), &grant, "").is_some());
+    assert!(EncodedRequest::undo(("k", &prepaid), &grant, "").is_some());
 }
 
 /// The numbers that the script returns for a counter.
@@ -228,7 +218,7 @@ fn a_reply_gives_the_outcome_that_the_engine_reports() {
             let state = (verdict == Verdict::Fits).then(|| kernel.recorded(None, attempt)).flatten();
             let facts = kernel.facts(state.as_ref(), attempt);
             let mut numbers = numbers(&facts);
-            numbers.truncate(KernelLayout::for_kernel(&kernel).reply_width);
+            numbers.truncate(KernelLayout::for_kernel(&kernel).reply_width());
             if verdict == Verdict::Over {
                 numbers[0] = -1 - numbers[0];
             }
@@ -280,8 +270,8 @@ fn numbers_out_of_range_are_malformed() {
 
 #[test]
 fn a_reply_of_another_length_is_malformed() {
-    let requests = [Encoded::new(&charges([taken(window())]), ""), Encoded::reset("k", "")];
-    let order = CallOrder::new(requests.iter());
+    let requests = [EncodedRequest::new(&charges([taken(window())]), ""), EncodedRequest::reset("k", "")];
+    let order = BatchLayout::new(requests.iter());
     let answers = order.split_reply(requests.iter(), &[-7, 1, 2, 0]).expect("a good reply");
     let split: Vec<_> = answers.into_iter().map(|answer| (answer.now_us, answer.numbers.to_vec())).collect();
     assert_eq!(split, [(0, vec![1, 2]), (0, vec![0])], "a clock before 1970 counts as 1970");
@@ -298,9 +288,9 @@ fn a_reply_of_another_length_is_malformed() {
 
 #[test]
 fn a_batch_is_one_command() {
-    let requests = [Encoded::new(&charges([taken(window())]), "p:"), Encoded::reset("r", "p:")];
+    let requests = [EncodedRequest::new(&charges([taken(window())]), "p:"), EncodedRequest::reset("r", "p:")];
     let words = |when, script| {
-        let command = CallOrder::new(requests.iter()).command(requests.iter(), when, script);
+        let command = BatchLayout::new(requests.iter()).command(requests.iter(), when, script);
         let words = command.args_iter().map(|word| match word {
             redis::Arg::Simple(word) => word.to_vec(),
             redis::Arg::Cursor => panic!("no cursor"),
@@ -311,7 +301,7 @@ fn a_batch_is_one_command() {
     let record = [&[103, 1, 0, 1, 0, 2, 0], requests[0].record(), requests[1].record()].concat();
     let start = [b"EVALSHA".as_slice(), script_sha1().as_bytes(), b"2", b"p:k0", b"p:r"];
     let records = |time: f64, grace_ms: f64| {
-        let features = (4_u16 | 2 | 2_048).to_le_bytes();
+        let features = (8_u16 | 2 | 2_048).to_le_bytes();
         [&time.to_le_bytes()[..], &grace_ms.to_le_bytes(), &features, &record].concat()
     };
     assert_eq!(words(When::Now, ScriptRef::Sha1), [start.as_slice(), &[&records(-1.0, 1e3)]].concat());

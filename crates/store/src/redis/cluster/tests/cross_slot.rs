@@ -2,9 +2,9 @@
 
 use engine::PartialOutcomes;
 
-use super::*;
 use crate::redis::error::{ended_without_answer, shut_down};
 use crate::redis::testing::PanickingObserver;
+use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_request_over_several_slots_is_one_call_per_slot() {
@@ -60,7 +60,7 @@ async fn an_undo_on_a_far_node_has_the_time_of_its_round_trips() {
     case.cluster = Arc::new(cluster.expect("good options"));
     let charges = charges(&[(LOW, Cost::take(1)), (HIGH, Cost::take(1))]);
     let started = Instant::now();
-    let decided = case.cluster.decide(&charges, Encoded::new(&charges, ""), started + TIMEOUT).await;
+    let decided = case.cluster.decide(&charges, EncodedRequest::new(&charges, ""), started + TIMEOUT).await;
     assert_eq!(verdicts(&decided.expect("an answer")), [Verdict::Fits, Verdict::Over]);
     assert_eq!(started.elapsed(), TIMEOUT, "the caller waits for the undo until the deadline");
     sleep(2 * TIMEOUT).await;

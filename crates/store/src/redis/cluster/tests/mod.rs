@@ -12,11 +12,11 @@ use engine::{Charge, Charging, Cost, FailurePolicy, Role};
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
-use super::*;
 use crate::redis::observer::{BreakerTransition, NoopObserver};
 use crate::redis::options::Topology;
 use crate::redis::slot::{SLOTS, tag_for_slot};
 use crate::redis::testing::{FakeServer, Reply};
+use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -142,7 +142,7 @@ fn charges(all: &[(u16, Cost)]) -> Charges {
 impl TestCluster {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         let deadline = Instant::now() + 15 * MS;
-        self.cluster.decide(charges, Encoded::new(charges, ""), deadline).await
+        self.cluster.decide(charges, EncodedRequest::new(charges, ""), deadline).await
     }
 
     /// One unit on a counter of this slot.

@@ -36,7 +36,7 @@ async fn requests_of_tasks_that_are_ready_together_share_a_call() {
 
 /// Asks for one request more each time before the batcher runs, until it sends a call. Returns how many requests that
 /// call has.
-async fn size_of_call_in_a_stream(case: &Case, sizes: &Sizes, request: impl Fn() -> Encoded) -> usize {
+async fn size_of_call_in_a_stream(case: &Case, sizes: &Sizes, request: impl Fn() -> EncodedRequest) -> usize {
     let (mut asked, mut requests, calls) = (FuturesUnordered::new(), 0, sizes.all().len());
     while sizes.all().len() == calls {
         assert!(requests < STREAM, "no call is sent");

@@ -6,8 +6,8 @@ use engine::algorithm::{FixedWindow, Kernel};
 use engine::{Charge, Charging, Cost, FailurePolicy, Role};
 use tokio::task::JoinSet;
 
-use super::*;
 use crate::redis::script;
+use super::*;
 
 /// How long a call of the server takes. It then decides 128 requests a millisecond: 1,920 within a deadline.
 const CALL: Duration = MS;
@@ -161,7 +161,7 @@ async fn a_full_queue_refuses_further_requests() {
 }
 
 /// The undo of a hit.
-fn undo_request() -> Encoded {
+fn undo_request() -> EncodedRequest {
     let charge = Charge {
         kernel: Kernel::FixedWindow(FixedWindow::new(5, 1_000_000)),
         cost: Cost::take(1),
@@ -170,7 +170,7 @@ fn undo_request() -> Encoded {
         on_store_failure: FailurePolicy::Error,
     };
     let granted = script::outcome(&charge, &[0, 1], 1).expect("the numbers of a fixed window");
-    Encoded::undo(("key", &charge), &granted, "test:").expect("a recorded charge")
+    EncodedRequest::undo(("key", &charge), &granted, "test:").expect("a recorded charge")
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ const QUIET_REQUESTS: usize = 50;
 const QUIET_EVERY: Duration = Duration::from_millis(7);
 
 /// A request for one counter, which no other request uses.
-fn request_of(caller: Caller) -> Encoded {
+fn request_of(caller: Caller) -> EncodedRequest {
     let mut charges = Charges::default();
     charges.set_caller(caller);
     let hit = Charge {
@@ -28,7 +28,7 @@ fn request_of(caller: Caller) -> Encoded {
         on_store_failure: FailurePolicy::Error,
     };
     charges.push(hit, |text| text.push_str(&format!("{:x}", fastrand::u64(..))));
-    Encoded::new(&charges, "test:")
+    EncodedRequest::new(&charges, "test:")
 }
 
 fn server_with_calls_of(time: Duration) -> FakeServer {

@@ -1,4 +1,4 @@
--- Decides requests one by one. ARGV[1] has, for each request, one of:
+-- Decides one request: the plain way, which can decide every request. ARGV[1] has, for each request, one of:
 --   a charge              u8 kernel, u8 mode, then the kernel's parameters as doubles
 --   several charges       u8 SEVERAL, u16 charges, u16 quota groups; then the charges, with u16 role after the mode
 --   a charge to undo      u8 GRANT, the id of the grant as a double; then the charge with mode UNDO
@@ -7,7 +7,7 @@
 --   alike requests        u8 ALIKE, u16 requests, u16 keys and u16 integers of the reply of each; then what one of them
 --                         is, a charge or several: the other requests have the same record and other keys. No key of
 --                         the call occurs twice, and none of the charges is to a log. One request may be alike, too
--- The last two are in batch.lua, which most requests need alone.
+-- The last two are decided by equal.lua and alike.lua.
 --
 -- PEEK never writes. REFUND, REFUND_RECORDED and UNDO, the greatest modes, give units back, and always fit.
 --
@@ -18,7 +18,7 @@
 -- a log the time of its entry, of GCRA the theoretical arrival time before the grant or the time of the grant,
 -- whichever is later.
 local REPLY, REPLY_SIZE, KEYS_USED = { NOW }, 1, 0
-local decide_some
+local decide_one, decide_several, reset
 if NEEDS_ONE_BY_ONE then
   local function blocked(_, mode)
     return mode >= REFUND
@@ -26,14 +26,8 @@ if NEEDS_ONE_BY_ONE then
 
   -- By kernel: the function, the format and the size in bytes of its parameters, the number of integers in a reply, and
   -- the format of its state.
-  local KERNELS = {
-    fixed_window or false, sliding_window or false, sliding_log or false, gcra_whole or false, gcra or false,
-    interval_bucket or false, blocked,
-  }
-  local FORMATS = { '<ddd', '<ddd', '<ddd', '<dd', '<ddddd', '<dddd', '' }
-  local SIZES = { 24, 24, 24, 16, 40, 32, 0 }
-  local WIDTHS = { 2, 3, 4, 1, 2, 2, 1 }
-  local STATES = { '<dd', '<ddd', false, '<d', '<dd', '<dd', false }
+  local KERNELS, FORMATS, SIZES, WIDTHS, STATES =
+    KERNEL_FUNCTIONS, KERNEL_FORMATS, KERNEL_SIZES, KERNEL_WIDTHS, KERNEL_STATES
 
   -- Replies, from REPLY[n] on, for a charge that does not change A, B and C. Records a charge of a log.
   local function reply_unchanged(n, counter, kernel, mode, at, fits, is_recorded)
@@ -54,8 +48,33 @@ if NEEDS_ONE_BY_ONE then
     REPLY[n] = fits and first or -1 - first
   end
 
+  -- Decides the plain request: a single charge, which no other charge can deny. Returns where the next request starts.
+  function decide_one(at)
+    local kernel, mode = byte(REQUESTS, at, at + 1)
+    local counter = 0
+    if kernel ~= BLOCKED then
+      KEYS_USED = KEYS_USED + 1
+      counter = KEYS_REPEAT and first_position(KEYS_USED) or KEYS_USED
+    end
+    local fits, unused_from, a, b, c = KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at + 2))
+    local n = REPLY_SIZE + 1
+    REPLY_SIZE = REPLY_SIZE + WIDTHS[kernel]
+    if a then
+      FORMAT_OF[counter], UNUSED_FROM[counter], A[counter] = STATES[kernel], unused_from, a
+      REPLY[n] = fits and a or -1 - a
+      if b then
+        B[counter], REPLY[n + 1] = b, b
+        if c then
+          C[counter], REPLY[n + 2] = c, c
+        end
+      end
+    else -- nothing to record, or a log
+      reply_unchanged(n, counter, kernel, mode, at + 2, fits, unused_from)
+    end
+    return at + 2 + SIZES[kernel]
+  end
+
   -- Removes a counter. Replies 0 if the counter existed, in Redis or to be written, else -1.
-  local reset
   if NEEDS_RESET then
     function reset()
       KEYS_USED, REPLY_SIZE = KEYS_USED + 1, REPLY_SIZE + 1
@@ -67,9 +86,8 @@ if NEEDS_ONE_BY_ONE then
     end
   end
 
-  local decide_several
   if NEEDS_SEVERAL then
-    -- Of the current request: the number of quota groups, those that are over, and the verdict.
+    -- About the current request: the number of its quota groups, those that are over, and the verdict.
     local GROUPS, IS_GROUP_OVER, GROUPS_OVER, IS_DENIED
 
     -- Notes that a charge with this role does not fit.
@@ -122,54 +140,12 @@ if NEEDS_ONE_BY_ONE then
       return next_at
     end
 
+    -- Decides a request with several charges. Returns where the next request starts.
     function decide_several(at)
       local count
-      count, GROUPS = unpack_from('<I2I2', REQUESTS, at)
+      count, GROUPS = unpack_from('<I2I2', REQUESTS, at + 1)
       IS_GROUP_OVER, GROUPS_OVER, IS_DENIED = GROUPS > 0 and {}, 0, false
-      return count > 0 and decide_charges(count, at + 4) or at + 4
+      return count > 0 and decide_charges(count, at + 5) or at + 5
     end
-  end
-
-  -- Decides the requests from `at` on up to the first equal or alike ones, and returns where these start.
-  function decide_some(at)
-    while at <= #REQUESTS do
-      local kernel, mode = byte(REQUESTS, at, at + 1)
-      if kernel == SEVERAL then
-        at = decide_several(at + 1)
-      elseif kernel < RESET then
-        -- A single charge: no other charge can deny it. The code of decide_charges is repeated in a shorter form.
-        at = at + 2
-        local counter = 0
-        if kernel ~= BLOCKED then
-          KEYS_USED = KEYS_USED + 1
-          counter = KEYS_REPEAT and first_position(KEYS_USED) or KEYS_USED
-        end
-        local fits, unused_from, a, b, c = KERNELS[kernel](counter, mode, unpack_from(FORMATS[kernel], REQUESTS, at))
-        local n = REPLY_SIZE + 1
-        REPLY_SIZE = REPLY_SIZE + WIDTHS[kernel]
-        if a then
-          FORMAT_OF[counter], UNUSED_FROM[counter], A[counter] = STATES[kernel], unused_from, a
-          REPLY[n] = fits and a or -1 - a
-          if b then
-            B[counter], REPLY[n + 1] = b, b
-            if c then
-              C[counter], REPLY[n + 2] = c, c
-            end
-          end
-        else -- nothing to record, or a log
-          reply_unchanged(n, counter, kernel, mode, at, fits, unused_from)
-        end
-        at = at + SIZES[kernel]
-      elseif kernel == RESET then
-        reset()
-        at = at + 1
-      elseif kernel == GRANT then
-        GRANT_ID = unpack_from('<d', REQUESTS, at + 1)
-        at = at + 9
-      else
-        break
-      end
-    end
-    return at
   end
 end

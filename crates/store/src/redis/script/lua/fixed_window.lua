@@ -2,7 +2,7 @@
 -- State    A index of the window, B units in it; stored as two doubles. More than twice the limit counts as twice the
 --          limit; the exact number tells how many units of the last charge were over the limit
 -- units, limit in units; window in us
--- Returns  as counters.lua says of kernels
+-- Returns  what counters.lua says about kernels
 local fixed_window, fixed_window_room
 if NEEDS_FIXED_WINDOW then
   function fixed_window(counter, mode, units, limit, window)
@@ -47,7 +47,7 @@ if NEEDS_FIXED_WINDOW then
   end
 
   if NEEDS_EQUAL then
-    -- See batch.lua.
+    -- equal.lua says what the room of a counter is.
     function fixed_window_room(counter, units, limit)
       local count = B[counter]
       return floor((limit - count) / units), floor((2 * limit + units - count) / units)

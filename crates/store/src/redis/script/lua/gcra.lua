@@ -1,64 +1,9 @@
--- GCRA with emission intervals of whole us (gcra_whole) and with fractions (gcra).
--- State    A us of the theoretical arrival time, B its fraction in units of 1/denominator us; stored as one double
---          (gcra_whole) or two (gcra)
+-- GCRA with emission intervals that have a fraction.
+-- State    A us of the theoretical arrival time, B its fraction in units of 1/denominator us; stored as two doubles
 -- cost     time in us in which the units drain; cost_part its fraction
 -- burst    time in us in which a full burst drains; burst_part its fraction
--- Returns  as counters.lua says of kernels
-local gcra_whole, gcra, gcra_whole_room, gcra_room
-
-if NEEDS_GCRA_WHOLE then
-  -- batch.lua repeats this code for a prepaid charge.
-  function gcra_whole(counter, mode, cost, burst)
-    local arrival = A[counter]
-    if not arrival then
-      local text = TEXT[counter]
-      arrival = text and #text == 8 and unpack_from('<d', text) or 0
-      if arrival > 0 and arrival < EXACT and arrival % 1 == 0 then
-        STORED_UNUSED_FROM[counter] = arrival
-      else
-        arrival = 0
-      end
-      A[counter] = arrival
-    end
-    if mode >= REFUND then
-      if mode == UNDO then
-        -- GRANT_ID is the arrival time before the grant: without the grant the bucket may be full since then.
-        cost = NOW > GRANT_ID and cost - (NOW - GRANT_ID) or cost
-        if cost <= 0 then
-          return true
-        end
-      end
-      local after = arrival - cost
-      after = after > NOW and after or NOW
-      return true, after, after
-    end
-    local base = arrival > NOW and arrival or NOW
-    local after = base + cost
-    if after <= NOW + burst then
-      if mode == PEEK then
-        return true
-      end
-      return true, after, after
-    elseif mode ~= RECORD then
-      return false
-    end
-    -- Postpaid units may exceed the burst by one more burst.
-    local latest = NOW + 2 * burst
-    if after > latest then
-      after = latest > base and latest or base
-    end
-    return false, after, after
-  end
-
-  if NEEDS_EQUAL then
-    -- See batch.lua.
-    function gcra_whole_room(counter, cost, burst)
-      local backlog = A[counter] - NOW
-      return floor((burst - backlog) / cost), floor((2 * burst - backlog) / cost)
-    end
-  end
-end
-
+-- Returns  what counters.lua says about kernels
+local gcra, gcra_room
 if NEEDS_GCRA then
   local function load_gcra(counter, denominator)
     local whole, fraction
@@ -142,7 +87,8 @@ if NEEDS_GCRA then
       return number
     end
 
-    -- See batch.lua. At most 65,535 charges are equal, so the fractions add up to less than 2^49.
+    -- equal.lua says what the room of a counter is. At most 65,535 charges are equal, so the fractions add up to less
+    -- than 2^49.
     function gcra_room(counter, cost, cost_part, burst, burst_part, denominator)
       local whole, part = A[counter], B[counter]
       local latest, latest_part = NOW + 2 * burst, 2 * burst_part

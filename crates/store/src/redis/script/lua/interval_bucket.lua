@@ -1,7 +1,7 @@
 -- Token bucket that is refilled once per interval.
 -- State    A time of the last refill in us, B tokens after it (negative after postpaid units); stored as two doubles
 -- units, capacity, refill in tokens; interval in us
--- Returns  as counters.lua says of kernels
+-- Returns  what counters.lua says about kernels
 local interval_bucket, interval_bucket_room
 if NEEDS_INTERVAL_BUCKET then
   local function ceil_div(a, b)
@@ -67,7 +67,7 @@ if NEEDS_INTERVAL_BUCKET then
   end
 
   if NEEDS_EQUAL then
-    -- See batch.lua.
+    -- equal.lua says what the room of a counter is.
     function interval_bucket_room(counter, units, capacity)
       local tokens = B[counter]
       return floor(tokens / units), floor((tokens + capacity) / units)

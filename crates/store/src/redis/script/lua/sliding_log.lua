@@ -4,8 +4,8 @@
 --          open_log. The units of several grants are a difference of two totals, and searches are binary, so a decision
 --          reads few pairs
 -- units, limit in units; window in us
--- Returns  as counters.lua says of kernels
-local sliding_log, record_log, log_facts
+-- Returns  what counters.lua says about kernels
+local sliding_log, record_log, log_facts, expire_log
 if NEEDS_SLIDING_LOG then
   local try, format = redis.pcall, string.format
 
@@ -267,5 +267,14 @@ if NEEDS_SLIDING_LOG then
     local next_one = used <= limit and log.first_at or grant_that_frees(1)
     local same_cost = units <= limit and used + units > limit and grant_that_frees(units) or 0
     return used, log.newest, next_one, same_cost
+  end
+
+  -- Lets a log that was recorded expire when it is unused, unless its key expires in that second already.
+  function expire_log(counter, unused_from)
+    local stored, expires = STORED_UNUSED_FROM[counter], unused_from + -unused_from % EXPIRY_STEP
+    if A[counter].stored and not (stored and stored <= expires and stored > expires - EXPIRY_STEP) then
+      local ttl_ms = (expires - NOW + (NOW - expires) % 1000) / 1000 + GRACE_MS
+      call('PEXPIRE', KEYS[counter], format(ttl_ms < 2147483648 and '%d' or '%.0f', ttl_ms))
+    end
   end
 end

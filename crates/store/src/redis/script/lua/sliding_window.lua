@@ -1,7 +1,7 @@
 -- Sliding window.
 -- State    A index of the current window, B units in it, C units in the window before; stored as three doubles
 -- units, limit in units; window in us
--- Returns  as counters.lua says of kernels
+-- Returns  what counters.lua says about kernels
 local sliding_window, sliding_window_room
 if NEEDS_SLIDING_WINDOW then
   -- The product of two numbers below 2^48, one of them below 2^35, as a multiple of 2^48 and the rest.
@@ -87,7 +87,8 @@ if NEEDS_SLIDING_WINDOW then
   end
 
   if NEEDS_EQUAL then
-    -- See batch.lua. An estimate, which rounding makes wrong by one at most, is corrected.
+    -- equal.lua says what the room of a counter is. An estimate, which rounding makes wrong by at most one, is
+    -- corrected.
     function sliding_window_room(counter, units, limit, window)
       local index, current, previous = A[counter], B[counter], C[counter]
       local remaining = (index + 1) * window - NOW

@@ -10,27 +10,27 @@ fn window(limit: u64) -> Kernel {
 }
 
 /// A request with these charges.
-fn request(charges: &[(&str, Kernel, Cost, Charging)]) -> Encoded {
+fn request(charges: &[(&str, Kernel, Cost, Charging)]) -> EncodedRequest {
     let mut all = Charges::default();
     for &(key, kernel, cost, charging) in charges {
         let on_store_failure = FailurePolicy::Error;
         let charge = Charge { kernel, cost, charging, role: Role::Enforce, on_store_failure };
         all.push(charge, |text| text.push_str(key));
     }
-    Encoded::new(&all, "")
+    EncodedRequest::new(&all, "")
 }
 
-fn hit(key: &str) -> Encoded {
+fn hit(key: &str) -> EncodedRequest {
     cost(key, Cost::take(1))
 }
 
-fn cost(key: &str, cost: Cost) -> Encoded {
+fn cost(key: &str, cost: Cost) -> EncodedRequest {
     request(&[(key, window(60), cost, Charging::Prepaid)])
 }
 
 /// The groups in the order in which they are sent, each with the indices of its requests.
-fn groups(requests: &[Encoded]) -> Vec<Vec<usize>> {
-    let Some(RequestGroups { groups, group_of }) = CallOrder::new(requests.iter()).groups else {
+fn groups(requests: &[EncodedRequest]) -> Vec<Vec<usize>> {
+    let Some(RequestGroups { groups, group_of }) = BatchLayout::new(requests.iter()).groups else {
         return (0..requests.len()).map(|index| vec![index]).collect();
     };
     let members = |group| (0..requests.len()).filter(|&index| group_of[index] == group).collect();
@@ -50,7 +50,7 @@ fn equal_charges_on_one_counter_are_sent_once_where_the_first_was() {
 #[test]
 fn groups_are_counted() {
     let groups =
-        |keys: &[&str]| CallOrder::new(keys.iter().map(|key| hit(key)).collect::<Vec<_>>().iter()).groups();
+        |keys: &[&str]| BatchLayout::new(keys.iter().map(|key| hit(key)).collect::<Vec<_>>().iter()).groups();
     assert_eq!(groups(&["a", "b", "a", "a", "b"]), Some(2));
     assert_eq!((groups(&["a", "b", "c"]), groups(&["a"])), (None, None));
 }
@@ -58,7 +58,7 @@ fn groups_are_counted() {
 #[test]
 fn requests_without_a_repetition_keep_their_order() {
     for requests in [vec![], vec![hit("a")], vec![hit("a"), hit("b"), cost("a", Cost::take(2))]] {
-        assert!(CallOrder::new(requests.iter()).groups.is_none(), "{requests:?}");
+        assert!(BatchLayout::new(requests.iter()).groups.is_none(), "{requests:?}");
     }
 }
 
@@ -79,12 +79,12 @@ fn the_script_learns_whether_it_gets_a_key_twice() {
         (vec![hit("b"), both("b")], true),
         (vec![both("b"), both("b")], true),
         (vec![hit("a"), cost("a", Cost::take(2))], true),
-        (vec![hit("a"), Encoded::reset("a", "")], true),
-        (vec![Encoded::reset("a", ""), Encoded::reset("a", "")], true),
+        (vec![hit("a"), EncodedRequest::reset("a", "")], true),
+        (vec![EncodedRequest::reset("a", ""), EncodedRequest::reset("a", "")], true),
         (vec![hit("a"), hit("a"), cost("b", Cost::refund(1)), cost("b", Cost::refund(1))], true),
     ];
     for (requests, expected) in cases {
-        assert_eq!(CallOrder::new(requests.iter()).keys_repeat, expected, "{requests:?}");
+        assert_eq!(BatchLayout::new(requests.iter()).keys_repeat, expected, "{requests:?}");
     }
 }
 
@@ -103,7 +103,7 @@ fn another_request_on_the_counter_ends_its_group() {
             on_store_failure: FailurePolicy::Error,
         };
         let granted = crate::redis::script::outcome(&charge, &[0, 1], 1).expect("a good reply");
-        Encoded::undo(("a", &charge), &granted, "").expect("a grant")
+        EncodedRequest::undo(("a", &charge), &granted, "").expect("a grant")
     };
     let between = [
         cost("a", Cost::take(2)),
@@ -113,7 +113,7 @@ fn another_request_on_the_counter_ends_its_group() {
         request(&[("a", window(61), Cost::take(1), Charging::Prepaid)]),
         two,
         undone,
-        Encoded::reset("a", ""),
+        EncodedRequest::reset("a", ""),
     ];
     for between in between {
         let requests = [hit("a"), hit("a"), between.clone(), hit("a"), hit("a")];
@@ -128,7 +128,7 @@ fn charges_that_cannot_be_counted_in_steps_are_sent_one_by_one() {
         request(&[("a", log, Cost::take(1), Charging::Prepaid)]),
         cost("a", Cost::refund(1)),
         request(&[("a", window(60), Cost::refund(1), Charging::Postpaid)]),
-        Encoded::reset("a", ""),
+        EncodedRequest::reset("a", ""),
     ];
     for request in one_by_one {
         assert_eq!(groups(&[request.clone(), request.clone()]), [[0], [1]], "{request:?}");
@@ -145,7 +145,7 @@ fn a_group_has_no_more_requests_than_its_number_holds() {
 #[test]
 fn a_group_is_one_key_and_one_record_with_its_number() {
     let requests = [hit("a"), hit("b"), hit("a"), hit("a")];
-    let command = CallOrder::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
+    let command = BatchLayout::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
     let words = command.args_iter().map(|word| match word {
         redis::Arg::Simple(word) => word.to_vec(),
         _ => panic!("an argument of another kind"),
@@ -153,7 +153,7 @@ fn a_group_is_one_key_and_one_record_with_its_number() {
     let words: Vec<_> = words.collect();
     let record =
         [&[102, 3, 0], requests[0].record(), &[103, 1, 0, 1, 0, 2, 0], requests[1].record()].concat();
-    let records = [header(-1.0, 1e3, 4 + 512), record].concat();
+    let records = [header(-1.0, 1e3, 8 + 512), record].concat();
     assert_eq!(words[2..], [b"2".as_slice(), b"a", b"b", &records]);
 }
 
@@ -171,14 +171,14 @@ fn the_script_defines_only_the_functions_that_a_call_needs() {
     let cases = [
         (vec![], 0),
         (vec![taken.clone()], 0),
-        (vec![hit("a")], 4),
-        (vec![gcra(Cost::take(1), Charging::Postpaid)], 32),
-        (vec![gcra(Cost::PEEK, Charging::Prepaid)], 32),
-        (vec![taken.clone(), taken.clone()], 32 | 512),
-        (vec![taken.clone(), cost("a", Cost::take(2))], 32 | 4 | 1_024 | 2_048),
-        (vec![taken, Encoded::reset("b", "")], 2 | 2_048),
-        (vec![pair("a", "b")], 4),
-        (vec![request(&[("a", window(60), Cost::take(1), Charging::Postpaid); 2])], 1 | 4 | 1_024 | 2_048),
+        (vec![hit("a")], 8),
+        (vec![gcra(Cost::take(1), Charging::Postpaid)], 4),
+        (vec![gcra(Cost::PEEK, Charging::Prepaid)], 4),
+        (vec![taken.clone(), taken.clone()], 4 | 512),
+        (vec![taken.clone(), cost("a", Cost::take(2))], 4 | 8 | 1_024 | 2_048),
+        (vec![taken, EncodedRequest::reset("b", "")], 2 | 2_048),
+        (vec![pair("a", "b")], 8),
+        (vec![request(&[("a", window(60), Cost::take(1), Charging::Postpaid); 2])], 1 | 8 | 1_024 | 2_048),
     ];
     for (requests, expected) in cases {
         let features = &records(&requests)[16..18];
@@ -187,13 +187,13 @@ fn the_script_defines_only_the_functions_that_a_call_needs() {
 }
 
 /// What the command for these requests has of them beside their keys, without the header.
-fn sent_records(requests: &[Encoded]) -> Vec<u8> {
+fn sent_records(requests: &[EncodedRequest]) -> Vec<u8> {
     records(requests)[18..].to_vec()
 }
 
 /// The last word of the command for these requests.
-fn records(requests: &[Encoded]) -> Vec<u8> {
-    let command = CallOrder::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
+fn records(requests: &[EncodedRequest]) -> Vec<u8> {
+    let command = BatchLayout::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
     let words: Vec<_> = command.args_iter().collect();
     match words[words.len() - 1] {
         redis::Arg::Simple(records) => records.to_vec(),
@@ -202,7 +202,7 @@ fn records(requests: &[Encoded]) -> Vec<u8> {
 }
 
 /// A request with two charges.
-fn pair(first: &str, second: &str) -> Encoded {
+fn pair(first: &str, second: &str) -> EncodedRequest {
     let charge = |key| (key, window(60), Cost::take(1), Charging::Prepaid);
     request(&[charge(first), charge(second)])
 }
@@ -240,12 +240,12 @@ fn requests_that_differ_in_their_keys_only_are_one_record_with_their_number() {
 fn requests_are_sent_one_by_one_if_the_script_cannot_decide_them_as_alike() {
     let log = Kernel::SlidingLog(SlidingLog::new(5, 60_000_000));
     let logs = ["a", "b", "c", "d"].map(|key| request(&[(key, log, Cost::take(1), Charging::Prepaid)]));
-    let resets = ["a", "b", "c", "d"].map(|key| Encoded::reset(key, ""));
+    let resets = ["a", "b", "c", "d"].map(|key| EncodedRequest::reset(key, ""));
     let key_twice = [pair("a", "b"), pair("c", "d"), pair("e", "f"), pair("a", "g")];
     for requests in [logs, resets, key_twice] {
         assert_eq!(
             sent_records(&requests),
-            requests.each_ref().map(Encoded::record).concat(),
+            requests.each_ref().map(EncodedRequest::record).concat(),
             "{requests:?}"
         );
     }
@@ -271,7 +271,8 @@ fn alike_requests_are_sent_next_to_each_other_and_each_has_its_answer() {
         [vec![0], vec![3], vec![7], vec![1], vec![2], vec![8], vec![4, 5], vec![6]]
     );
     let reply = [9, 1, 10, 1, 13, 1, 17, 11, 0, 0, 0, 1, 12, 1, 18, 2, 1, 14, 16, 0, 0, 0];
-    let answers = CallOrder::new(requests.iter()).split_reply(requests.iter(), &reply).expect("a good reply");
+    let answers =
+        BatchLayout::new(requests.iter()).split_reply(requests.iter(), &reply).expect("a good reply");
     let numbers: Vec<_> = answers.iter().map(|answer| answer.numbers.to_vec()).collect();
     let expected: [&[i64]; 9] = [
         &[1, 10],
@@ -306,7 +307,8 @@ fn each_request_has_the_answer_of_its_place_among_equal_ones() {
     let requests = [hit("a"), hit("b"), hit("a"), hit("a"), hit("a"), hit("a")];
     // Two fit, from a count of 59 on; a third would be counted, and two more change nothing.
     let reply = [7, 2, 4, 59, 1, -5, 61, -2, -5, 62, 9, 1];
-    let answers = CallOrder::new(requests.iter()).split_reply(requests.iter(), &reply).expect("a good reply");
+    let answers =
+        BatchLayout::new(requests.iter()).split_reply(requests.iter(), &reply).expect("a good reply");
     let expected = [[4, 59], [9, 1], [4, 60], [-5, 61], [-5, 62], [-5, 62]];
     assert_eq!(answers, expected.map(|numbers| Answer { now_us: 7, numbers: numbers.as_slice().into() }));
 }
@@ -317,7 +319,8 @@ fn fractions_carry() {
     let kernel = Kernel::Gcra(Gcra::new(7, 60_000_000, 7, Pacing::Meter));
     let gcra = request(&[("a", kernel, Cost::take(1), Charging::Prepaid)]);
     let requests = [gcra.clone(), gcra.clone(), gcra];
-    let answers = CallOrder::new(requests.iter()).split_reply(requests.iter(), &[0, 3, 10, 2]).expect("good");
+    let answers =
+        BatchLayout::new(requests.iter()).split_reply(requests.iter(), &[0, 3, 10, 2]).expect("good");
     let numbers = answers.into_iter().map(|answer| answer.numbers.to_vec()).collect::<Vec<_>>();
     assert_eq!(numbers, [[10, 2], [8_571_438, 6], [17_142_867, 3]]);
 }
@@ -325,7 +328,7 @@ fn fractions_carry() {
 #[test]
 fn a_reply_of_another_shape_is_malformed() {
     let requests = [hit("a"), hit("a"), hit("b")];
-    let order = CallOrder::new(requests.iter());
+    let order = BatchLayout::new(requests.iter());
     let good = [0, 2, 4, 1, 4, 1];
     order.split_reply(requests.iter(), &good).expect("a good reply");
     let (one_run_of, missing, more): (fn(i64) -> Vec<i64>, _, _) =

@@ -1,0 +1,335 @@
+//! Requests that are sent once. Requests with an equal single charge on one counter are sent once, with their number,
+//! unless a request between them uses the counter in another way. Requests that differ in their keys only are sent next
+//! to each other if no key is sent twice, and what is the same in them is sent once. No answer depends on this: a call
+//! is decided at one instant, where the order of requests matters only if they use the same counter.
+//!
+//! The reply to equal charges has runs: some charges that each add the same to the counter, then some that leave it the
+//! same. lua/equal.lua describes the numbers. They become an answer for each request here, so the reply is as short for
+//! a thousand requests as for two.
+
+use std::hash::BuildHasher as _;
+
+use hashbrown::hash_table::Entry;
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use smallvec::SmallVec;
+
+use super::layout::RepeatRule;
+use super::wire::{Answer, EncodedRequest};
+
+#[derive(Debug)]
+pub(super) struct RequestGroups {
+    /// In the order in which they are sent.
+    pub(super) groups: Vec<RequestGroup>,
+    /// For each request, the index of its group.
+    pub(super) group_of: Vec<usize>,
+}
+
+/// Requests with an equal charge, or any one request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestGroup {
+    /// The index of its first request.
+    pub(super) first: usize,
+    pub(super) size: u16,
+}
+
+impl RequestGroups {
+    /// The groups of these requests, which are given in the order of arrival, and whether a key is sent more than once.
+    /// `None` if each request is sent for itself, in the order of arrival.
+    pub(super) fn find<'a>(
+        requests: impl ExactSizeIterator<Item = &'a EncodedRequest> + Clone,
+    ) -> (Option<Self>, bool) {
+        let keys: usize = requests.clone().map(EncodedRequest::key_count).sum();
+        if keys < 2 {
+            return (None, false);
+        }
+        let mut counters = UsedCounters::with_capacity(keys);
+        let mut groups: Option<Self> = None;
+        for (index, request) in requests.clone().enumerate() {
+            let next_group = groups.as_ref().map_or(index, Self::count);
+            if let Some(group) = counters.join_or_open(request, next_group) {
+                groups.get_or_insert_with(|| Self::one_for_each(index)).join(group);
+            } else if let Some(groups) = &mut groups {
+                groups.open(index);
+            }
+        }
+        if !counters.keys_repeat && (groups.is_some() || are_mixed(requests.clone())) {
+            let requests: Vec<&EncodedRequest> = requests.collect();
+            groups.get_or_insert_with(|| Self::one_for_each(requests.len())).gather_alike(&requests);
+        }
+        (groups, counters.keys_repeat)
+    }
+
+    /// How many groups are sent.
+    pub(super) fn count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The first request of each group with the number of its requests, in the order in which they are sent.
+    pub(super) fn sent<'a>(
+        &self,
+        requests: &[&'a EncodedRequest],
+    ) -> impl Iterator<Item = (&'a EncodedRequest, u16)> + Clone {
+        self.groups.iter().map(|group| (requests[group.first], group.size))
+    }
+
+    fn one_for_each(requests: usize) -> Self {
+        let groups = (0..requests).map(|first| RequestGroup { first, size: 1 }).collect();
+        Self { groups, group_of: (0..requests).collect() }
+    }
+
+    /// Adds the next request, to this group.
+    fn join(&mut self, group: usize) {
+        self.groups[group].size += 1;
+        self.group_of.push(group);
+    }
+
+    /// Adds the next request, which has this index, as a group.
+    fn open(&mut self, request: usize) {
+        self.group_of.push(self.groups.len());
+        self.groups.push(RequestGroup { first: request, size: 1 });
+    }
+
+    /// Puts the groups of one request that differ in their keys only next to each other, where the first of them was.
+    fn gather_alike(&mut self, requests: &[&EncodedRequest]) {
+        let mut place_of = HashMap::with_capacity(self.groups.len());
+        let places = self.groups.iter().enumerate().map(|(index, group)| {
+            let request = requests[group.first];
+            let is_gathered = group.size == 1 && request.may_be_alike();
+            if is_gathered { *place_of.entry(request.record()).or_insert(index) } else { index }
+        });
+        let places: Vec<usize> = places.collect();
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        order.sort_by_key(|&group| places[group]);
+        let mut moved_to = vec![0; order.len()];
+        for (index, &group) in order.iter().enumerate() {
+            moved_to[group] = index;
+        }
+        self.groups = order.iter().map(|&group| self.groups[group]).collect();
+        for group in &mut self.group_of {
+            *group = moved_to[*group];
+        }
+    }
+
+    /// Splits the reply to the groups into the answers to their requests, in the order of arrival. `numbers` are those
+    /// after the time. `None` if the script cannot have returned them.
+    pub(super) fn split(
+        &self,
+        requests: &[&EncodedRequest],
+        now_us: u64,
+        numbers: &[i64],
+    ) -> Option<Vec<Answer>> {
+        let mut rest = numbers;
+        let mut replies = Vec::with_capacity(self.groups.len());
+        for group in &self.groups {
+            replies.push(GroupReply::split_off(&mut rest, requests[group.first], group.size)?);
+        }
+        let answers =
+            self.group_of.iter().map(|&group| Answer { now_us, numbers: replies[group].next_answer() });
+        rest.is_empty().then(|| answers.collect())
+    }
+}
+
+/// Whether requests with the same record may be apart.
+fn are_mixed<'a>(requests: impl Iterator<Item = &'a EncodedRequest> + Clone) -> bool {
+    let mut records = requests.clone().map(EncodedRequest::record);
+    let first = records.next();
+    records.any(|record| Some(record) != first)
+        && requests.filter(|request| request.may_be_alike()).nth(1).is_some()
+}
+
+/// The counters that the requests so far use.
+struct UsedCounters<'a> {
+    by_key: HashTable<UsedCounter<'a>>,
+    hasher: DefaultHashBuilder,
+    /// Whether a key is sent more than once.
+    keys_repeat: bool,
+}
+
+struct UsedCounter<'a> {
+    key: &'a str,
+    /// The group that used the counter last, if further requests may join it.
+    open: Option<OpenGroup<'a>>,
+}
+
+/// A group that requests equal to its first one may join, while no other request uses their counter.
+struct OpenGroup<'a> {
+    first: &'a EncodedRequest,
+    /// Its index in [`RequestGroups::groups`].
+    index: usize,
+    size: u16,
+}
+
+impl<'a> UsedCounters<'a> {
+    fn with_capacity(keys: usize) -> Self {
+        let by_key = HashTable::with_capacity(keys);
+        Self { by_key, hasher: DefaultHashBuilder::default(), keys_repeat: false }
+    }
+
+    /// Returns the index of the group that the request joins. If there is none, the request's own group has the index
+    /// `next`.
+    fn join_or_open(&mut self, request: &'a EncodedRequest, next: usize) -> Option<usize> {
+        let may_repeat = request.repeat_rule().is_some();
+        for key in request.keys() {
+            let open = may_repeat.then_some(OpenGroup { first: request, index: next, size: 1 });
+            let hash = self.hasher.hash_one(key);
+            match self.by_key.entry(hash, |used| used.key == key, |used| self.hasher.hash_one(used.key)) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert(UsedCounter { key, open });
+                }
+                Entry::Occupied(mut used) => {
+                    if let Some(group) = &mut used.get_mut().open
+                        && group.accepts(request)
+                    {
+                        group.size += 1;
+                        return Some(group.index);
+                    }
+                    used.get_mut().open = open;
+                    self.keys_repeat = true;
+                }
+            }
+        }
+        None
+    }
+}
+
+impl OpenGroup<'_> {
+    /// Whether a request with the same key is equal, and there is room for it.
+    fn accepts(&self, request: &EncodedRequest) -> bool {
+        self.first.record() == request.record() && self.size < u16::MAX
+    }
+}
+
+/// The part of a reply for one group of requests.
+#[derive(Debug)]
+enum GroupReply<'n> {
+    /// The answer to the only request.
+    One(&'n [i64]),
+    /// The answers to equal charges.
+    Equal(Runs<'n>),
+}
+
+/// What is left of the reply to equal charges.
+#[derive(Debug)]
+struct Runs<'n> {
+    step: Step,
+    /// How many numbers an answer has.
+    width: usize,
+    run: Run,
+    /// The runs after it.
+    later: &'n [i64],
+}
+
+/// A run of charges with the same verdict.
+#[derive(Debug, Default)]
+struct Run {
+    /// How many of its charges have no answer yet.
+    left: u64,
+    is_over: bool,
+    /// Whether each charge is counted. If not, they all have the same answer.
+    is_counted: bool,
+    /// The counter after the next charge.
+    counter: SmallVec<[i64; 4]>,
+}
+
+/// What each charge adds to the first two numbers of a counter.
+#[derive(Debug)]
+struct Step {
+    added: [i64; 2],
+    /// The second number is a fraction of the first, in parts of this size.
+    denominator: Option<i64>,
+}
+
+impl<'n> GroupReply<'n> {
+    /// Takes the reply to `size` requests like this one from the front of the numbers. `None` if the numbers are no
+    /// such reply.
+    fn split_off(numbers: &mut &'n [i64], request: &EncodedRequest, size: u16) -> Option<Self> {
+        let width = request.reply_width();
+        let Some(step) = request.repeat_rule().filter(|_| size > 1) else {
+            let answer;
+            (answer, *numbers) = numbers.split_at_checked(width)?;
+            return Some(Self::One(answer));
+        };
+        let all = *numbers;
+        let mut missing = u64::from(size);
+        while missing > 0 {
+            let (run, after) = numbers.split_at_checked(1 + width)?;
+            let charges = run[0].unsigned_abs();
+            if charges == 0 {
+                return None;
+            }
+            missing = missing.checked_sub(charges)?;
+            *numbers = after;
+        }
+        let later = &all[..all.len() - numbers.len()];
+        Some(Self::Equal(Runs { step: Step::new(step, request), width, run: Run::default(), later }))
+    }
+
+    /// The numbers of the answer to the next request of the group, as if it had been sent for itself. The group has no
+    /// more answers than requests.
+    fn next_answer(&mut self) -> SmallVec<[i64; 4]> {
+        match self {
+            Self::One(answer) => SmallVec::from_slice(answer),
+            Self::Equal(runs) => runs.next_answer(),
+        }
+    }
+}
+
+impl Runs<'_> {
+    fn next_answer(&mut self) -> SmallVec<[i64; 4]> {
+        let mut run = std::mem::take(&mut self.run);
+        if run.left == 0 {
+            let (first, later) = self.later.split_at(1 + self.width);
+            self.later = later;
+            run = Run::starting(first);
+        }
+        let mut answer = run.counter.clone();
+        if run.is_over {
+            answer[0] = -1 - answer[0];
+        }
+        run.left -= 1;
+        if run.is_counted {
+            self.step.add_to(&mut run.counter);
+        }
+        self.run = run;
+        answer
+    }
+}
+
+impl Run {
+    /// The run with these numbers: at least two.
+    fn starting(numbers: &[i64]) -> Self {
+        let mut counter: SmallVec<[i64; 4]> = numbers[1..].into();
+        let is_over = counter[0] < 0;
+        if is_over {
+            counter[0] = -1 - counter[0];
+        }
+        Self { left: numbers[0].unsigned_abs(), is_over, is_counted: numbers[0] > 0, counter }
+    }
+}
+
+impl Step {
+    fn new(kind: RepeatRule, request: &EncodedRequest) -> Self {
+        let (added, denominator) = match kind {
+            RepeatRule::Units => ([0, request.parameter(0)], None),
+            RepeatRule::Tokens => ([0, -request.parameter(0)], None),
+            RepeatRule::Time => ([request.parameter(0), 0], None),
+            RepeatRule::TimeAndFraction => {
+                ([request.parameter(0), request.parameter(1)], Some(request.parameter(4)))
+            }
+        };
+        Self { added, denominator }
+    }
+
+    /// Saturates: what a server sends may be any number, and is checked where the outcome is made.
+    fn add_to(&self, counter: &mut [i64]) {
+        for (number, added) in counter.iter_mut().zip(self.added) {
+            *number = number.saturating_add(added);
+        }
+        if let (Some(denominator), [whole, part]) = (self.denominator, counter)
+            && *part >= denominator
+        {
+            *part -= denominator;
+            *whole = whole.saturating_add(1);
+        }
+    }
+}
