@@ -6,9 +6,9 @@ use super::algorithm::{Attempt, RetryAfter, Verdict};
 use super::charge::{Charge, Role};
 use super::cost::Cost;
 use super::limit::Limit;
-use super::outcome::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
 use super::plan::{ChargedLimit, Plan, Planned};
 use super::rule::Rule;
+use super::store::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
 
 /// Whether a request, or the part of it in one descriptor, may proceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

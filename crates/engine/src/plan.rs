@@ -12,9 +12,9 @@ use super::limit::{Charging, Limit, LimitError, LimitSpec, Quantity};
 use super::matcher::Walk;
 use super::request::{Descriptor, Entry, LimitOverride, Request};
 use super::rule::Rule;
+use super::rule::stat_path;
 use super::rule_set::{Defaults, DomainRules, RuleSet};
 use super::secret::HiddenValues;
-use super::stat_path::stat_path;
 
 /// Bytes of a `key_value` text that is matched without a second allocation: most are shorter.
 const MATCH_TEXT_CAPACITY: usize = 64;

@@ -1,46 +1,187 @@
-//! A rule: the limits of descriptors that end at one node of the tree.
+//! Rules: as their source describes them ([`DomainSpec`], [`NodeSpec`], [`RuleSpec`]), and as a rule set has them
+//! ([`Rule`]).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::key::ShardBy;
 use super::limit::Limit;
-use super::metadata::Metadata;
-use super::shard::ShardBy;
+use super::matcher::Walk;
+
+/// All rules of one domain.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DomainSpec {
+    /// Not empty.
+    pub domain: String,
+    /// For rules that do not set it, and for limits that come with a request.
+    pub shard_by: ShardBy,
+    /// The first level of the tree.
+    pub descriptors: Vec<NodeSpec>,
+}
+
+/// One node of the tree.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeSpec {
+    /// Not empty.
+    pub key: String,
+    /// Empty: any value, each with its own counter. May contain `*`.
+    pub value: String,
+    /// Whether all values that match the wildcard share one counter.
+    pub share_threshold: bool,
+    /// Whether the values of the entries that match are secret, and all other values of the key in this domain.
+    pub secret: bool,
+    /// Whether the value of the request takes the place of this level in [`StatPath::PerLevel`].
+    pub value_to_metric: bool,
+    /// The rule of descriptors that end here.
+    pub rule: Option<RuleSpec>,
+    /// The next level of the tree.
+    pub descriptors: Vec<NodeSpec>,
+}
+
+/// The rule of a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RuleSpec {
+    /// Not empty. All of them apply.
+    pub limits: Vec<Limit>,
+    pub shadow: bool,
+    pub quota: bool,
+    /// Whether every level of the stat path takes the value of the request: [`StatPath::Detailed`].
+    pub detailed_metric: bool,
+    /// `None`: that of the domain.
+    pub shard_by: Option<ShardBy>,
+    pub metadata: Option<Metadata>,
+}
+
+impl NodeSpec {
+    /// Whether requests with different values, each with its own counter, match the node.
+    pub(super) fn has_open_value(&self) -> bool {
+        !self.share_threshold && (self.value.is_empty() || self.composite().contains('*'))
+    }
+
+    /// The node's name within its level: [`composite`].
+    #[must_use]
+    pub fn composite(&self) -> String {
+        composite(&self.key, &self.value)
+    }
+}
+
+/// The name of a node within its level: `key_value`, or the key alone. As in `envoyproxy/ratelimit`, key `a` with value
+/// `b_c` and key `a_b` with value `c` are the same node.
+#[must_use]
+pub fn composite(key: &str, value: &str) -> String {
+    if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") }
+}
+
+/// Why specs cannot be compiled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    #[error("duplicate domain '{0}' in config file")]
+    DuplicateDomain(String),
+    /// Two nodes with the same name at one level.
+    #[error("duplicate descriptor composite key '{0}'")]
+    DuplicateComposite(String),
+    /// Values are secret, but there is no [`HashKey`](super::HashKey).
+    #[error("secret values need a key for their hashes")]
+    NoHashKey,
+}
 
 /// Position of a rule in its [`RuleSet`](super::RuleSet), dense from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RuleId(pub u32);
 
-/// Whether the path under which a rule's hits are counted has values of requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatPath {
-    /// It is the path of the rule.
-    OfRule,
-    /// The levels with `value_to_metric` have the value of the request.
-    PerLevel,
-    /// Every level has the value of the request (`detailed_metric`).
-    Detailed,
-}
-
 /// The limits at one node, and their effect on the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// Its position in the rule set.
     pub id: RuleId,
-    /// The domain it belongs to.
     pub domain: Arc<str>,
     /// The domain and the nodes down to this one, `domain.key_value.key`: the stat key of `envoyproxy/ratelimit`. Built
     /// from the rule file alone, never from values of requests.
     pub path: Arc<str>,
     /// All of them apply to each descriptor that ends here, each with its own counter. Not empty.
     pub limits: Vec<Arc<Limit>>,
-    /// Whether the path under which its hits are counted has values of requests.
     pub stat_path: StatPath,
-    /// The limits count, but never deny.
+    /// Whether the rule is in shadow mode: its limits count, but never deny ([`Limit::shadow`]).
     pub shadow: bool,
-    /// The rule denies only if every quota rule of the request is over its limit.
+    /// Whether the rule denies only if every quota rule of the request is over its limit.
     pub quota: bool,
-    /// Which counters share a slot of a Redis Cluster.
     pub shard_by: ShardBy,
     /// Sent back with the answer.
     pub metadata: Option<Metadata>,
+}
+
+/// A value of a rule's `metadata`, with the shapes that a protobuf `Struct` can hold.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Metadata {
+    Null,
+    Bool(bool),
+    /// A double, as in a protobuf `Struct`. Never used in a decision.
+    Number(f64),
+    Text(String),
+    List(Vec<Metadata>),
+    Map(BTreeMap<String, Metadata>),
+}
+
+impl Metadata {
+    /// Adds the values of `other` that `self` lacks. Where both have a value, that of `self` stays; two maps are
+    /// merged.
+    pub fn merge(&mut self, other: &Self) {
+        let (Self::Map(ours), Self::Map(theirs)) = (self, other) else {
+            return;
+        };
+        for (name, value) in theirs {
+            match ours.get_mut(name) {
+                Some(kept) => kept.merge(value),
+                None => {
+                    ours.insert(name.clone(), value.clone());
+                }
+            }
+        }
+    }
+}
+
+/// How the stat path of a request is made: the name under which the hits of a rule are counted in the metrics of
+/// `envoyproxy/ratelimit`. It is the path of the rule, unless the rule file asks for values of requests in it. No
+/// decision and no other metric depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatPath {
+    /// It is the path of the rule.
+    OfRule,
+    /// The levels with `value_to_metric` have the value of the request ([`Node::takes_value`](super::Node)).
+    PerLevel,
+    /// Every level has the value of the request (`detailed_metric`).
+    Detailed,
+}
+
+/// The stat path of a descriptor with these keys and values; `None` if it is the path of the rule. The hash of a secret
+/// value takes the place of the value.
+pub(super) fn stat_path<'e>(
+    rule: &Rule,
+    walk: &Walk<'_>,
+    entries: impl Iterator<Item = (&'e str, &'e str)>,
+) -> Option<Box<str>> {
+    if rule.stat_path == StatPath::OfRule {
+        return None;
+    }
+    let nodes = || walk.steps.iter().map(|step| step.node());
+    let has_shared = nodes().any(|node| node.shares_counter);
+    let mut path = String::from(&*rule.domain);
+    for (node, (key, value)) in nodes().zip(entries) {
+        path.push('.');
+        match rule.stat_path {
+            // Without a shared level, an empty value leaves its separator.
+            StatPath::Detailed if !has_shared => path.extend([key, "_", value]),
+            StatPath::Detailed if node.shares_counter => path.push_str(&node.composite),
+            StatPath::Detailed => push_value(&mut path, key, value),
+            StatPath::PerLevel if node.takes_value => push_value(&mut path, key, value),
+            StatPath::PerLevel | StatPath::OfRule => path.push_str(&node.composite),
+        }
+    }
+    Some(path.into())
+}
+
+fn push_value(path: &mut String, key: &str, value: &str) {
+    path.push_str(key);
+    if !value.is_empty() {
+        path.extend(["_", value]);
+    }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::algorithm::{Kernel, Verdict};
+use super::key::ShardBy;
 use super::limit::{Algorithm, Charging, FailurePolicy, Limit, LimitId, Quantity};
-use super::pattern::Pattern;
 use super::request::{Entry, Request};
+use super::rule::{CompileError, DomainSpec, NodeSpec, RuleSpec};
 use super::rule::{Rule, RuleId, StatPath};
 use super::secret::{HiddenValues, SecretValues, ValueHashing};
-use super::shard::ShardBy;
-use super::spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
+use super::wildcards::Pattern;
 use super::wildcards::Wildcards;
 
 /// Values for limits that do not set them, such as limits that come with a request, and options for all limits.

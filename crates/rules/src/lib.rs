@@ -8,19 +8,16 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod credentials;
-mod encoding;
 mod keys;
-mod likeness;
 mod lint;
 mod load;
-mod nested_pieces;
 mod problem;
 mod read;
 mod reload;
-mod resource;
 mod show;
 mod source;
 mod status;
+mod text;
 mod upgrade;
 pub mod yaml;
 
@@ -29,8 +26,8 @@ pub use load::{
     AppliedUpgrades, DomainDocuments, LoadOptions, LoadedRules, load, load_resources, load_stream,
 };
 pub use problem::{Problem, Problems, escaped};
+pub use read::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 pub use reload::{CHECK_EVERY, Change, Reloader, watch};
-pub use resource::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
 pub use show::{Description, describe, rlconfig, schema};
 pub use source::DirectoryOptions;
 pub use status::{RulesStatus, UpgradeUse};

@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use engine::Pattern;
 
 use super::credentials::{is_like_credential, without_value};
-use super::nested_pieces::{MAX_NESTED_PIECES, too_deep};
 use super::problem::{Location, Problem, ProblemCollector};
 use super::read::{DomainDraft, LimitDraft, NodeDraft};
 
@@ -16,6 +15,11 @@ const MAX_WILDCARDS_COMPARED: usize = 256;
 /// The paths of a domain's descriptors together. Each rule keeps its path as its name, and every path repeats the
 /// domain and the levels above it, so that a file of a few MiB could have gigabytes of names.
 const MAX_PATH_BYTES: usize = 32 << 20;
+
+/// A piece is the text between two stars of a wildcard. Where a text has the piece of `*/v1*` it has that of `*1*` too,
+/// and matching looks at each, so the time for a value would grow with the number of pieces that end with each other. So
+/// few pieces of one level may. Different words never do.
+const MAX_NESTED_PIECES: usize = 16;
 
 const CREDENTIAL_REASON: &str = "the value looks like a credential, and values of rules are public: in metrics, on the \
     admin pages and in counter keys; let the caller send the name of the client instead, or set secret: true";
@@ -56,7 +60,7 @@ struct LongPaths;
 impl LevelCheck<'_, '_> {
     fn check_level(&mut self, nodes: &[NodeDraft], path: &str) -> Result<(), LongPaths> {
         let mut firsts: HashMap<String, &Location> = HashMap::new();
-        let wildcards = Wildcards::of_level(nodes);
+        let wildcards = wildcards_of(nodes);
         for (index, node) in nodes.iter().enumerate() {
             let composite = node.composite();
             self.add_path(path.len() + composite.len(), &node.location)?;
@@ -64,7 +68,7 @@ impl LevelCheck<'_, '_> {
             if let Some(first) = firsts.get(&composite) {
                 let reason = format!("duplicate descriptor composite key '{path}', first on {first}");
                 self.problems.push(Problem::error(node.location.clone(), reason));
-            } else if let Some(reason) = wildcards.unreachable_reason(index, node, &composite) {
+            } else if let Some(reason) = unreachable_reason(nodes, index, &composite, &wildcards) {
                 self.problems.push(Problem::warning(node.location.clone(), reason));
             }
             if has_no_effect(node, &composite) {
@@ -81,7 +85,7 @@ impl LevelCheck<'_, '_> {
             firsts.entry(composite).or_insert(&node.location);
             self.check_level(&node.nodes, &path)?;
         }
-        self.check_pieces(nodes);
+        self.check_pieces(nodes, &wildcards);
         Ok(())
     }
 
@@ -91,11 +95,8 @@ impl LevelCheck<'_, '_> {
         if is_secret { without_value(&node.key) } else { node.composite() }
     }
 
-    fn check_pieces(&mut self, nodes: &[NodeDraft]) {
-        let patterns = nodes.iter().enumerate();
-        let patterns = patterns.filter_map(|(index, node)| Some((index, Pattern::new(&node.composite())?)));
-        let patterns: Vec<_> = patterns.collect();
-        if let Some(index) = too_deep(patterns.iter().map(|(index, pattern)| (*index, pattern))) {
+    fn check_pieces(&mut self, nodes: &[NodeDraft], wildcards: &[(usize, Pattern)]) {
+        if let Some(index) = too_deep(wildcards) {
             let reason = format!(
                 "a part of this wildcard between two stars ends with {MAX_NESTED_PIECES} or more such parts of this \
                  wildcard and of others beside it: matching would take too long"
@@ -138,46 +139,34 @@ fn same_label(limits: &[LimitDraft]) -> Option<Problem> {
     Some(Problem::warning(second.location.clone(), reason))
 }
 
-/// The wildcards of one level, in order.
-struct Wildcards<'n>(Vec<Wildcard<'n>>);
-
-struct Wildcard<'n> {
-    /// The index of its node in the level.
-    index: usize,
-    pattern: Pattern,
-    location: &'n Location,
+/// The wildcards of one level in order, each with the index of its node.
+fn wildcards_of(nodes: &[NodeDraft]) -> Vec<(usize, Pattern)> {
+    let pattern = |(index, node): (usize, &NodeDraft)| Some((index, Pattern::new(&node.composite())?));
+    nodes.iter().enumerate().filter_map(pattern).collect()
 }
 
-impl<'n> Wildcards<'n> {
-    fn of_level(nodes: &'n [NodeDraft]) -> Self {
-        let wildcards = nodes.iter().enumerate().filter_map(|(index, node)| {
-            let pattern = Pattern::new(&node.composite())?;
-            Some(Wildcard { index, pattern, location: &node.location })
-        });
-        Self(wildcards.take(MAX_WILDCARDS_COMPARED).collect())
-    }
-
-    /// Why no entry can reach the node. An exact node is always reachable. A wildcard is unreachable if an earlier one
-    /// covers it; a key without a value is unreachable if any wildcard covers all its values.
-    fn unreachable_reason(&self, index: usize, node: &NodeDraft, composite: &str) -> Option<String> {
-        let (all_texts, before) = if composite.contains('*') {
-            (composite.replace('*', ANY_TEXT), index)
-        } else if node.value.is_empty() {
-            (format!("{}_{ANY_TEXT}", node.key), usize::MAX)
-        } else {
-            return None;
-        };
-        let covering = self
-            .0
-            .iter()
-            .take_while(|wildcard| wildcard.index < before)
-            .find(|wildcard| wildcard.pattern.matches(&all_texts))?;
-        Some(format!(
-            "never matches: wildcard '{}' on {} is tried before it and covers it",
-            covering.pattern.text(),
-            covering.location
-        ))
-    }
+/// Why no entry can reach the node at `index`. An exact node is always reachable. A wildcard is unreachable if an
+/// earlier one covers it; a key without a value is unreachable if any wildcard covers all its values.
+fn unreachable_reason(
+    nodes: &[NodeDraft],
+    index: usize,
+    composite: &str,
+    wildcards: &[(usize, Pattern)],
+) -> Option<String> {
+    let (all_texts, before) = if composite.contains('*') {
+        (composite.replace('*', ANY_TEXT), index)
+    } else if nodes[index].value.is_empty() {
+        (format!("{}_{ANY_TEXT}", nodes[index].key), usize::MAX)
+    } else {
+        return None;
+    };
+    let mut compared = wildcards.iter().take(MAX_WILDCARDS_COMPARED).take_while(|(index, _)| *index < before);
+    let (covering, pattern) = compared.find(|(_, pattern)| pattern.matches(&all_texts))?;
+    let location = &nodes[*covering].location;
+    Some(format!(
+        "never matches: wildcard '{}' on {location} is tried before it and covers it",
+        pattern.text()
+    ))
 }
 
 fn check_names(domain: &DomainDraft, problems: &mut ProblemCollector) {
@@ -211,6 +200,29 @@ fn collect_limits<'n>(nodes: &'n [NodeDraft], limits: &mut Vec<&'n LimitDraft>) 
     }
 }
 
+/// The index of a pattern with a piece that ends with too many other pieces of the level; `None` if there is none.
+fn too_deep(patterns: &[(usize, Pattern)]) -> Option<usize> {
+    let reversed = |piece: &str| piece.bytes().rev().collect::<Vec<u8>>();
+    let mut pieces: Vec<(Vec<u8>, usize)> = patterns
+        .iter()
+        .flat_map(|(index, pattern)| pattern.pieces().map(move |piece| (reversed(piece), *index)))
+        .collect();
+    // Read backwards, a piece starts with the pieces that it ends with, and comes after them.
+    pieces.sort_unstable();
+    pieces.dedup_by(|later, earlier| later.0 == earlier.0);
+    let mut nested: Vec<&[u8]> = Vec::new();
+    for (piece, index) in &pieces {
+        while nested.last().is_some_and(|outer| !piece.starts_with(outer)) {
+            nested.pop();
+        }
+        nested.push(piece);
+        if nested.len() > MAX_NESTED_PIECES {
+            return Some(*index);
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,5 +245,25 @@ mod tests {
             let compiled = Pattern::new(pattern).expect("has a star");
             assert_eq!(compiled.matches(&other.replace('*', ANY_TEXT)), covers, "{pattern} over {other}");
         }
+    }
+
+    fn too_deep_in(texts: &[String]) -> Option<usize> {
+        let patterns: Vec<_> =
+            texts.iter().map(|text| Pattern::new(text).expect("has a star")).enumerate().collect();
+        too_deep(&patterns)
+    }
+
+    #[test]
+    fn sixteen_pieces_may_end_with_each_other() {
+        let nested = |count: usize| (1..=count).map(|length| format!("k_*{}*", "a".repeat(length)));
+        let (at_bound, above): (Vec<_>, Vec<_>) = (nested(16).collect(), nested(17).collect());
+        assert_eq!(too_deep_in(&at_bound), None);
+        assert_eq!(too_deep_in(&above), Some(16));
+        // The same pieces in several patterns, or in one.
+        assert_eq!(too_deep_in(&[at_bound.clone(), at_bound.clone()].concat()), None);
+        assert!(too_deep_in(&[above.concat()]).is_some());
+        // Pieces that begin with each other do not end together.
+        let prefixes: Vec<_> = (1..100).map(|length| format!("k_*b{}*", "a".repeat(length))).collect();
+        assert_eq!(too_deep_in(&prefixes), None);
     }
 }

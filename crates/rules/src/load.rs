@@ -9,13 +9,11 @@ use std::thread;
 
 use engine::{Defaults, DomainSpec, LimitId, RuleSet, ValueHashing};
 
-use super::encoding::{NotText, decode};
-use super::likeness::looks_like_rules;
 use super::lint;
 use super::problem::{Location, Problem, ProblemCollector, Problems};
-use super::read::{DomainDraft, ReadContext, read_document, read_resource};
-use super::resource::RuleResource;
+use super::read::{DomainDraft, ReadContext, RuleResource, read_document, read_resource};
 use super::source::{DirectoryOptions, Source, SourceFile, SourceFiles};
+use super::text::{NotText, decode, looks_like_rules};
 use super::upgrade::{Upgrade, UpgradedLimit, apply};
 use crate::yaml;
 

@@ -10,9 +10,9 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
 use super::key::push_hex;
-use super::pattern::Pattern;
 use super::request::{Descriptor, Entry, Request};
-use super::spec::{CompileError, NodeSpec};
+use super::rule::{CompileError, NodeSpec};
+use super::wildcards::Pattern;
 use super::wildcards::Wildcards;
 
 /// Stands before a hash. Keys of counters escape `%` in clear texts, so no clear value produces it there.

@@ -6,9 +6,9 @@ use engine::{Defaults, ValueHashing, composite};
 
 use super::draft::{DomainDraft, NodeDraft, RuleDraft};
 use super::fields::Fields;
-use super::file_report::{FileReport, Position};
 use super::limit::{has_limits, read_limits};
 use super::metadata::read_metadata;
+use super::{FileReport, Position};
 use crate::credentials::without_value;
 use crate::keys::Section;
 use crate::problem::ProblemCollector;

@@ -9,8 +9,8 @@ use strum::VariantNames as _;
 
 use super::draft::{LimitDraft, WrittenFields};
 use super::fields::Fields;
-use super::file_report::{FileReport, Position};
 use super::merge_keys::MergedValue;
+use super::{FileReport, Position};
 use crate::keys::Section;
 use crate::problem::Problem;
 

@@ -7,8 +7,8 @@
 
 use std::collections::HashMap;
 
-use super::file_report::{FileReport, Position};
 use super::yaml11::ScalarValue;
+use super::{FileReport, Position};
 use crate::yaml::{Content, Node};
 
 /// A key that counts, with its value.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use engine::Metadata;
 
-use super::file_report::{FileReport, Position};
 use super::merge_keys::{EntryReader, MergedValue};
 use super::yaml11::ScalarValue;
+use super::{FileReport, Position};
 use crate::yaml::{Content, Node, Scalar};
 
 /// Levels of maps and lists in metadata. A level takes up to three nested messages in an answer, and the decoders of

@@ -3,15 +3,84 @@
 
 mod document;
 mod draft;
-mod field_value;
 mod fields;
-mod file_report;
 mod limit;
 mod merge_keys;
 mod metadata;
 mod resource;
 mod yaml11;
 
+use std::sync::Arc;
+
 pub(super) use document::{ReadContext, read_document};
 pub(super) use draft::{DomainDraft, LimitDraft, NodeDraft, WrittenFields};
 pub(super) use resource::read_resource;
+pub use resource::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
+
+use crate::problem::{Location, Problem, ProblemCollector};
+use crate::yaml::excerpt;
+
+/// Collects the problems of one file while it is read.
+#[derive(Debug)]
+pub(super) struct FileReport {
+    file: Arc<str>,
+    pub problems: ProblemCollector,
+}
+
+impl FileReport {
+    pub fn new(file: &Arc<str>) -> Self {
+        Self { file: Arc::clone(file), problems: ProblemCollector::default() }
+    }
+
+    pub fn location(&self, at: &Position) -> Location {
+        Location {
+            file: Arc::clone(&self.file),
+            line: (at.line > 0).then_some(at.line),
+            path: at.path.clone(),
+        }
+    }
+
+    pub fn error(&mut self, at: &Position, reason: impl Into<String>) {
+        self.problems.push(Problem::error(self.location(at), reason));
+    }
+
+    pub fn warn(&mut self, at: &Position, reason: impl Into<String>) {
+        self.problems.push(Problem::warning(self.location(at), reason));
+    }
+}
+
+/// A line, and the path of the node on it: `descriptors[0].rate_limit`, empty for the document.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Position {
+    /// From 1; 0 for a document without lines.
+    pub line: u32,
+    pub path: String,
+}
+
+impl Position {
+    /// The document as a whole, which starts on `line`.
+    pub fn document(line: u32) -> Self {
+        Self { line, path: String::new() }
+    }
+
+    /// The value under a key of the map at this position. A long name is shortened: every path below repeats it.
+    pub fn key(&self, name: &str, line: u32) -> Self {
+        let (name, more) = excerpt(name);
+        let path = match self.path.as_str() {
+            "" => format!("{name}{more}"),
+            path => format!("{path}.{name}{more}"),
+        };
+        Self { line, path }
+    }
+
+    /// An element of the list at this position.
+    pub fn element(&self, index: usize, line: u32) -> Self {
+        let path = format!("{}[{index}]", self.path);
+        Self { line, path }
+    }
+
+    /// The same path on another line.
+    pub fn on_line(&self, line: u32) -> Self {
+        Self { line, path: self.path.clone() }
+    }
+}

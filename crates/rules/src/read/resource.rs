@@ -8,11 +8,51 @@ use engine::{Defaults, Limit, LimitSpec, Metadata, Period, Unit};
 
 use super::document::{EMPTY_KEY, NO_DOMAIN};
 use super::draft::{DomainDraft, LimitDraft, NodeDraft, RuleDraft, WrittenFields};
-use super::file_report::{FileReport, Position};
 use super::limit::{EMPTY_REPLACES, REPLACES_ITSELF, UNIT_OF_UNLIMITED, invalid_unit};
 use super::metadata::check_metadata;
+use super::{FileReport, Position};
 use crate::problem::ProblemCollector;
-use crate::resource::{ResourceDescriptor, ResourceLimit, RuleResource};
+
+/// A message with the rules of one domain. It can say less than a file: the keys of envoyproxy/ratelimit only.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RuleResource {
+    /// For messages.
+    pub name: Arc<str>,
+    /// The reason if the message cannot be decoded.
+    pub rules: Result<ResourceRules, String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResourceRules {
+    pub domain: String,
+    pub descriptors: Vec<ResourceDescriptor>,
+}
+
+/// A node of the tree. The fields are those of a rule file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResourceDescriptor {
+    pub key: String,
+    /// Empty: every value.
+    pub value: String,
+    pub rate_limit: Option<ResourceLimit>,
+    pub descriptors: Vec<ResourceDescriptor>,
+    pub shadow_mode: bool,
+    pub quota_mode: bool,
+    pub detailed_metric: bool,
+    pub metadata: Option<Metadata>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceLimit {
+    /// What the message says instead, if it names no unit.
+    pub unit: Result<Unit, String>,
+    pub requests_per_unit: u32,
+    pub unlimited: bool,
+    /// Empty: no name.
+    pub name: String,
+    /// The names of limits.
+    pub replaces: Vec<String>,
+}
 
 /// The draft of `resource`; `None` without a domain. Every problem is returned in both cases.
 pub(crate) fn read_resource(

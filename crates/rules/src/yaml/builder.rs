@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Span};
 
-use super::error::YamlError;
-use super::tree::{Node, start_line};
+use super::tree::{Node, YamlError, start_line};
 
 /// The deepest nesting of lists and maps. A level of descriptors takes two of these levels.
 const MAX_DEPTH: usize = 100;

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::str::Chars;
 
-use super::error::YamlError;
+use super::tree::YamlError;
 
 /// A token has at least one indicator of weight 2, or two quotes of weight 1: about 200,000 tokens, or a rule file of
 /// 10,000 rules as JSON.

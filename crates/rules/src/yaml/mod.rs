@@ -3,19 +3,16 @@
 //! Only the first document is read, as in envoyproxy/ratelimit. Depth, size and alias expansion are bounded, and so is
 //! the memory of the parser: a file of the wrong kind must not take the process down.
 
-mod binary;
 mod builder;
-mod error;
 mod input;
 mod tree;
 
 use saphyr_parser::{BufferedInput, Event, Parser, Span};
 
 use builder::TreeBuilder;
-pub use error::{YamlError, excerpt};
 use input::{BoundedChars, ReadAhead};
 use tree::start_line;
-pub use tree::{Content, Document, Node, Scalar};
+pub use tree::{Content, Document, Node, Scalar, YamlError, excerpt};
 
 /// Reads the first document of `text`.
 pub fn parse(text: &str) -> Result<Document, YamlError> {

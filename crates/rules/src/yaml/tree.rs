@@ -1,10 +1,10 @@
-//! The tree: nodes with the line on which they start, scalars with the text as written.
+//! The tree: nodes with the line on which they start, scalars with the text as written; and why a text has no tree.
 
 use std::rc::Rc;
 
-use saphyr_parser::{ScalarStyle, Span, Tag};
-
-use super::binary;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use saphyr_parser::{ScalarStyle, ScanError, Span, Tag};
 
 /// This many bytes of a scalar count as one node, so that aliases of long texts are bounded too.
 const TEXT_BYTES_PER_NODE: usize = 64;
@@ -67,7 +67,7 @@ impl Node {
         tag: Option<&Tag>,
     ) -> Result<Self, &'static str> {
         let tag = tag.filter(|tag| tag.is_yaml_core_schema()).map(|tag| &*tag.suffix);
-        let decoded = (tag == Some("binary")).then(|| binary::decode(text)).transpose()?;
+        let decoded = (tag == Some("binary")).then(|| decode_binary(text)).transpose()?;
         let text = decoded.as_deref().unwrap_or(text);
         let is_plain = tag.map_or(style == ScalarStyle::Plain, |tag| !matches!(tag, "str" | "binary"));
         Ok(Self {
@@ -88,6 +88,16 @@ impl Node {
     }
 }
 
+/// The text of a value with the tag `!!binary`, which is in base64 and may have line breaks.
+///
+/// # Errors
+/// Why there is no text.
+fn decode_binary(value: &str) -> Result<String, &'static str> {
+    let digits: String = value.split_ascii_whitespace().collect();
+    let bytes = STANDARD.decode(digits).map_err(|_| "the value of !!binary is not base64")?;
+    String::from_utf8(bytes).map_err(|_| "the value of !!binary is not UTF-8")
+}
+
 /// The parser reports the keys and values of a map in turn.
 fn into_pairs(nodes: Vec<Node>) -> Vec<(Node, Node)> {
     let mut pairs = Vec::with_capacity(nodes.len() / 2);
@@ -106,4 +116,49 @@ pub(super) fn start_line(span: Span) -> u32 {
 pub(super) fn line_number(line: usize) -> u32 {
     // Reached by no rule file: `rules` bounds their size. A larger settings file only gets wrong lines in messages.
     u32::try_from(line).unwrap_or(u32::MAX)
+}
+
+/// A message quotes at most this many characters of a value.
+const MAX_EXCERPT_CHARS: usize = 60;
+
+/// The beginning of `text` for a message, and `...` if the text is longer.
+pub fn excerpt(text: &str) -> (&str, &'static str) {
+    match text.char_indices().nth(MAX_EXCERPT_CHARS) {
+        Some((end, _)) => (&text[..end], "..."),
+        None => (text, ""),
+    }
+}
+
+/// Why a text cannot be parsed, or exceeds a bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct YamlError {
+    pub line: u32,
+    pub reason: String,
+}
+
+const TAB_AFTER_COLON: &str = "a tab follows ':'; write a space instead";
+const STAR: &str = "; a value that begins with '*' must be in quotes";
+const INDENTATION: &str =
+    "; lines inside brackets or quotes must be indented deeper than the key that they belong to";
+
+impl YamlError {
+    /// The parser's `error` about `text`.
+    pub(super) fn from_scan(error: &ScanError, text: &str) -> Self {
+        let line = error.marker().line();
+        let starts_with_star = || {
+            let written = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+            written.chars().nth(error.marker().col()) == Some('*')
+        };
+        let reason = match error.info() {
+            "':' must be followed by a valid YAML whitespace" => TAB_AFTER_COLON.to_owned(),
+            info @ ("invalid indentation"
+            | "invalid indentation in flow construct"
+            | "invalid indentation in quoted scalar") => format!("{info}{INDENTATION}"),
+            info if (info.contains("anchor") || info.contains("alias")) && starts_with_star() => {
+                format!("{info}{STAR}")
+            }
+            info => info.to_owned(),
+        };
+        Self { line: line_number(line), reason }
+    }
 }

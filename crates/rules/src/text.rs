@@ -1,4 +1,5 @@
-//! The text of a rule file: UTF-8, or UTF-16 with a byte order mark, as the parser of `envoyproxy/ratelimit` reads it.
+//! The text of a rule file: UTF-8, or UTF-16 with a byte order mark, as the parser of `envoyproxy/ratelimit` reads it;
+//! and whether a text looks like rules.
 
 use std::borrow::Cow;
 
@@ -49,6 +50,23 @@ fn line_after(newlines: usize) -> u32 {
     u32::try_from(newlines + 1).unwrap_or(u32::MAX)
 }
 
+/// Whether a text of a file without the name of a rule file looks like rules. Mistakes in such a file are errors, not a
+/// reason to pass over its limits.
+///
+/// A line has one of the keys of a rule file before a colon, at its start or after an opening brace, quoted or not.
+/// Prose has none, and YAML of another kind seldom.
+pub(super) fn looks_like_rules(bytes: &[u8]) -> bool {
+    let text = decode(bytes).unwrap_or_else(|_| String::from_utf8_lossy(bytes));
+    text.trim_start_matches('\u{feff}').lines().any(|line| {
+        let Some((key, _)) = line.split_once(':') else { return false };
+        let is_top = !line.starts_with([' ', '\t']) || line.contains('{');
+        let key = key.trim_start_matches(['{', ' ', '\t']).trim_end();
+        let unquoted = |quote| key.strip_prefix(quote)?.strip_suffix(quote);
+        let key = unquoted('"').or_else(|| unquoted('\'')).unwrap_or(key);
+        is_top && matches!(key, "domain" | "descriptors")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +100,41 @@ mod tests {
             let error = decode(&bytes).expect_err("no text");
             assert!(error.line == line && error.reason.ends_with(reason), "{error:?}");
         }
+    }
+
+    #[test]
+    fn rules_are_known_by_a_key_at_the_top() {
+        let rules = [
+            "domain: a\n",
+            "# a comment\ndescriptors:\n- key: k\ndomain: a\n",
+            "domain : a",
+            "\"domain\": a",
+            "{\"domain\": \"a\"}",
+            "{ domain: a, descriptors: [] }",
+            "  { 'descriptors': [] }",
+            "domain: a\ndescriptors: [",
+            "\u{feff}domain: a",
+            "domain:",
+        ];
+        for text in rules {
+            assert!(looks_like_rules(text.as_bytes()), "{text:?}");
+        }
+        let others = [
+            "",
+            "hello",
+            "# domain: a",
+            "These are the rules of the domain: edge",
+            "a: {b: c}",
+            "  domain: nested",
+            "domains: [a]",
+            "domain",
+            "\"domain: a",
+        ];
+        for text in others {
+            assert!(!looks_like_rules(text.as_bytes()), "{text:?}");
+        }
+        assert!(!looks_like_rules(b"\xff\xfe\x00"));
+        let utf16: Vec<u8> = "\u{feff}domain: a".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert!(looks_like_rules(&utf16));
     }
 }
