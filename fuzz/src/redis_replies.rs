@@ -13,7 +13,8 @@ use engine::algorithm::{
 };
 use engine::{Charge, Charges, Charging, Cost, DecidedBy, FailurePolicy, Outcomes, Pacing, Role, Store};
 use store::clock::{SystemClock, monotonic};
-use store::redis::{NoopObserver, RedisOptions, RedisStore, script_sha1};
+use store::observer::NoopObserver;
+use store::redis::{RedisOptions, RedisStore, script_sha1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 

@@ -4,7 +4,8 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use crate::telemetry::log_throttle::LogThrottle;
+use store::log_throttle::LogThrottle;
+
 use crate::telemetry::metrics::{RequestFailure, RequestMeter};
 
 /// The failures of one port. Clones share the numbers and the interval between log lines.
