@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::algorithm::{Facts, Report, Verdict};
+use super::algorithm::{CounterReading, Report, Verdict};
 use super::limit::FailurePolicy;
 
 /// Who made a decision: the store, a cache of its denials, or a failure policy.
@@ -22,7 +22,7 @@ pub struct CounterSnapshot {
     /// The store's time, microseconds since the epoch.
     pub now_us: u64,
     /// The counter.
-    pub facts: Facts,
+    pub reading: CounterReading,
 }
 
 /// The decision about one charge.
