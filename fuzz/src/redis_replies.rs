@@ -13,7 +13,8 @@ use engine::algorithm::{
 };
 use engine::{Charge, Charges, Charging, Cost, DecidedBy, FailurePolicy, Outcomes, Pacing, Role, Store};
 use store::clock::{SystemClock, monotonic};
-use store::redis::{NoopObserver, RedisOptions, RedisStore, script_sha1};
+use store::observer::NoopObserver;
+use store::redis::{RedisOptions, RedisStore, script_sha1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -119,9 +120,10 @@ fn check(charges: &Charges, outcomes: &Outcomes) {
         let attempt = Attempt { now_us: snapshot.now_us, cost: charge.cost };
         // Answers of the deny cache are computed at later times.
         for later_us in [0, US, 100 * US] {
-            if let Some(facts) = charge.kernel.facts_later(&snapshot.facts, snapshot.now_us + later_us) {
-                let wait = charge.kernel.wait(&facts, attempt);
-                let report = charge.kernel.report(&facts, attempt, outcome.verdict);
+            if let Some(reading) = charge.kernel.reading_later(&snapshot.reading, snapshot.now_us + later_us)
+            {
+                let wait = charge.kernel.wait(&reading, attempt);
+                let report = charge.kernel.report(&reading, attempt, outcome.verdict);
                 assert!(report.remaining <= outcome_bound(charge), "{wait:?} {report:?}");
             }
         }

@@ -1,16 +1,16 @@
-//! The background work: applies changes of the rules and of the certificates, waits for the remote store, removes
+//! The background work: applies changes of the rules and of the certificates, waits for Redis, removes
 //! expired counters and denials.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::StoreError;
-use store::remote::{ProbeFailure, RemoteStore, ServerReport};
+use store::redis::{ProbeFailure, RedisStore, ServerReport};
 use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::rules::RuleWatcher;
-use super::stores::{Remote, Restart, Stores};
+use super::stores::{Restart, Stores};
 use super::tls::TlsPorts;
 use crate::decide::limiter::Rulebook;
 use crate::decide::{NotReadyReason, Readiness};
@@ -18,10 +18,10 @@ use crate::decide::{NotReadyReason, Readiness};
 /// One sweep removes a fraction of the expired entries; at this interval all are removed within half a minute.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time between two probes, until the remote store decides for the first time.
+/// The time between two probes, until Redis decides for the first time.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The time between two looks at the breakers and the connections of the remote store.
+/// The time between two looks at the breakers and the connections of Redis.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often servers that do not describe themselves are asked again, once for each interval.
 const MOST_UNANSWERED: u32 = 30;
@@ -30,26 +30,26 @@ pub(super) struct Background {
     pub(super) rules: RuleWatcher,
     pub(super) tls: TlsPorts,
     pub(super) stores: Arc<Stores>,
-    pub(super) remote: Option<Remote>,
+    pub(super) redis: Option<RedisStore>,
     pub(super) readiness: Readiness,
-    /// Whether the process stays ready while the remote store does not answer.
+    /// Whether the process stays ready while Redis does not answer.
     pub(super) ready_in_outage: bool,
 }
 
 impl Background {
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: &CancellationToken) {
-        let Self { rules, tls, stores, remote, readiness, ready_in_outage } = self;
+        let Self { rules, tls, stores, redis, readiness, ready_in_outage } = self;
         let (denials, rulebook) = (Arc::clone(&stores), Arc::clone(&rules.active.rulebook));
         let watch_rules = rules.watch(move || denials.purge_denials(), stop.cancelled());
         let watch_store = async {
-            if let Some(remote) = &remote {
-                let kept_log = wait_for_store(remote, &readiness, &stores, &rulebook).await;
+            if let Some(redis) = &redis {
+                let kept_log = wait_for_store(redis, &readiness, &stores, &rulebook).await;
                 let follow = (!ready_in_outage).then_some(&readiness);
                 tokio::join!(
-                    wait_for_logs(kept_log, remote, &readiness, &rulebook),
+                    wait_for_logs(kept_log, redis, &readiness, &rulebook),
                     watch_outages(&stores, follow),
-                    watch_restarts(remote, &stores)
+                    watch_restarts(redis, &stores)
                 );
             }
         };
@@ -72,53 +72,47 @@ async fn sweep_forever(stores: &Stores) {
     }
 }
 
-/// Waits until the remote store decides, then reports ready and describes its servers. Returns whether the store has
+/// Waits until Redis decides, then reports ready and describes its servers. Returns whether the store has
 /// kept a sliding log.
-async fn wait_for_store<R: RemoteStore>(
-    remote: &R,
+async fn wait_for_store(
+    redis: &RedisStore,
     readiness: &Readiness,
     stores: &Stores,
     rulebook: &Rulebook,
 ) -> bool {
-    let kept_log = wait_for_probe(remote, readiness, rulebook).await;
-    tracing::info!("{} answers", R::PRODUCT);
-    let servers = remote.servers().await;
-    servers.iter().for_each(|report| log_server(R::PRODUCT, report));
+    let kept_log = wait_for_probe(redis, readiness, rulebook).await;
+    tracing::info!("Redis answers");
+    let servers = redis.describe_servers().await;
+    servers.iter().for_each(|report| log_server(report));
     stores.update_servers(servers);
     kept_log
 }
 
 /// Once the first rules are in force, waits until the store does what they need. `kept_log`: whether it has kept a
 /// sliding log before.
-async fn wait_for_logs<R: RemoteStore>(
-    kept_log: bool,
-    remote: &R,
-    readiness: &Readiness,
-    rulebook: &Rulebook,
-) {
+async fn wait_for_logs(kept_log: bool, redis: &RedisStore, readiness: &Readiness, rulebook: &Rulebook) {
     // It fails only when the process ends.
     drop(readiness.subscribe().wait_for(|reasons| !reasons.contains(NotReadyReason::NoRules)).await);
     if !kept_log && rulebook.rules().has_sliding_log() {
-        wait_for_probe(remote, readiness, rulebook).await;
+        wait_for_probe(redis, readiness, rulebook).await;
     }
 }
 
-/// Probes the remote store until it decides, and meanwhile reports not ready. Returns whether it has kept a sliding
+/// Probes Redis until it decides, and meanwhile reports not ready. Returns whether it has kept a sliding
 /// log, which it must if a rule in force has one.
-async fn wait_for_probe<R: RemoteStore>(remote: &R, readiness: &Readiness, rulebook: &Rulebook) -> bool {
-    let product = R::PRODUCT;
+async fn wait_for_probe(redis: &RedisStore, readiness: &Readiness, rulebook: &Rulebook) -> bool {
     let mut known = None;
     let kept_log = loop {
         let needs_log = rulebook.rules().has_sliding_log();
-        let Err(failure) = remote.probe(needs_log).await else { break needs_log };
+        let Err(failure) = redis.probe_groups(needs_log).await else { break needs_log };
         let ProbeFailure { groups, error } = &failure;
-        tracing::debug!(%error, groups, "{product} does not decide yet");
+        tracing::debug!(%error, groups, "Redis does not decide yet");
         readiness.set_with_detail(NotReadyReason::StoreNotReached, shown(&failure));
         let obstacle = obstacle(error.root());
         if obstacle != known {
             known.into_iter().for_each(|reason| readiness.clear(reason));
             if let Some(reason) = obstacle {
-                log_obstacle(product, reason, error.root());
+                log_obstacle(reason, error.root());
                 report_obstacle(readiness, reason, error.root());
             }
             known = obstacle;
@@ -150,16 +144,16 @@ async fn watch_outages(stores: &Stores, readiness: Option<&Readiness>) {
 
 /// Asks the servers for their descriptions again when there are new connections to them, and logs which ones were
 /// restarted or have given their place to a replica. Never returns.
-async fn watch_restarts<R: RemoteStore>(remote: &R, stores: &Stores) {
+async fn watch_restarts(redis: &RedisStore, stores: &Stores) {
     let mut ticks = looks();
-    let (mut known, mut unanswered) = (remote.connections_opened(), 0);
+    let (mut known, mut unanswered) = (redis.connections_opened(), 0);
     loop {
         ticks.tick().await;
-        let opened = remote.connections_opened();
+        let opened = redis.connections_opened();
         if known == opened {
             continue;
         }
-        let servers = remote.servers().await;
+        let servers = redis.describe_servers().await;
         // A server that is still loading its data does not describe itself yet, and is asked again.
         let is_later = |report: &ServerReport| {
             report.description.as_ref().is_err_and(|error| !matches!(error.root(), StoreError::Forbidden(_)))
@@ -173,8 +167,7 @@ async fn watch_restarts<R: RemoteStore>(remote: &R, stores: &Stores) {
             tracing::warn!(
                 node,
                 keys,
-                "{} is another process than before: counters that it had not saved are lost",
-                R::PRODUCT
+                "Redis is another process than before: counters that it had not saved are lost"
             );
         }
     }
@@ -210,21 +203,21 @@ fn report_obstacle(readiness: &Readiness, reason: NotReadyReason, error: &StoreE
     }
 }
 
-fn log_obstacle(product: &str, reason: NotReadyReason, error: &StoreError) {
+fn log_obstacle(reason: NotReadyReason, error: &StoreError) {
     let problem = match reason {
         NotReadyReason::StoreReadOnly => "is a replica, which accepts no writes",
         NotReadyReason::StoreTls => "and this process do not agree about certificates",
         _ => "rejects the credentials, permissions or database of this process",
     };
-    tracing::error!(%error, "{product} {problem}: not ready");
+    tracing::error!(%error, "Redis {problem}: not ready");
 }
 
-fn log_server(product: &str, report: &ServerReport) {
+fn log_server(report: &ServerReport) {
     let address = &report.address;
     let description = match &report.description {
         Ok(description) => description,
         Err(error) => {
-            tracing::warn!(%error, address, "the {product} server did not describe itself");
+            tracing::warn!(%error, address, "the Redis server did not describe itself");
             return;
         }
     };
@@ -233,9 +226,9 @@ fn log_server(product: &str, report: &ServerReport) {
         server = description.server,
         eviction = description.eviction,
         clock = description.clock,
-        "{product} server"
+        "Redis server"
     );
     for concern in &description.concerns {
-        tracing::warn!(address, "{product}: {concern}");
+        tracing::warn!(address, "Redis: {concern}");
     }
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use axum::Router;
 use engine::Enforcement;
 use futures_util::future::OptionFuture;
-use store::any::AuthoritativeStore;
+use store::redis::RedisStore;
+use store::worker_store::{AuthoritativeStore, WorkerStore};
 use tokio_util::sync::CancellationToken;
 
 use super::background::Background;
 use super::endpoints::admin_endpoints;
 use super::open_files::PortBounds;
 use super::options::{FINISH_WITHIN, MAX_UNFINISHED_BYTES, grpc_options};
-use super::stores::{Remote, WorkerStore};
 use super::{Addresses, App, AppError};
 use crate::decide::counters::CounterService;
 use crate::decide::limiter::Limiter;
@@ -47,9 +47,9 @@ impl App {
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), AppError> {
         let addresses = self.addresses().map_err(AppError::Addresses)?;
         let store = self.stores.make_store().map_err(AppError::Store)?;
-        let (remote, store_failed, store_closed) = (store.remote().cloned(), store.died(), store.close());
+        let (redis, store_failed, store_closed) = (store.redis().cloned(), store.died(), store.close());
         let unfinished = UnfinishedBytes::new(MAX_UNFINISHED_BYTES);
-        let admin = self.http_service(Port::Admin, self.admin_router(remote.clone()), &unfinished);
+        let admin = self.http_service(Port::Admin, self.admin_router(redis.clone()), &unfinished);
         let metrics = http::metrics_router(&self.settings.metrics.path, self.metrics.clone());
         let metrics = self.http_service(Port::Metrics, metrics, &unfinished);
         let public = self.http_service(Port::Http, self.public_router(store), &unfinished);
@@ -58,7 +58,7 @@ impl App {
         let ready_in_outage = settings.store.ready_in_outage;
         let handshakes = tls.handshakes.take();
         let background =
-            Background { rules, tls, stores, remote, readiness: readiness.clone(), ready_in_outage };
+            Background { rules, tls, stores, redis, readiness: readiness.clone(), ready_in_outage };
         let shutdown = Shutdown::default();
 
         let serve_grpc = async {
@@ -177,12 +177,12 @@ impl App {
         http::public_router(handler, self.readiness.clone(), self.metrics.clone())
     }
 
-    fn admin_router(&self, remote: Option<Remote>) -> Router {
-        let key_prefix = match &remote {
+    fn admin_router(&self, redis: Option<RedisStore>) -> Router {
+        let key_prefix = match &redis {
             Some(_) => self.settings.store.redis.key_prefix.clone(),
             None => String::new(),
         };
-        let store: AuthoritativeStore<Remote> = self.stores.authoritative(remote);
+        let store: AuthoritativeStore = self.stores.authoritative(redis);
         let counters = CounterEndpoints {
             service: CounterService { rulebook: Arc::clone(&self.rules.active.rulebook), store },
             bounds: self.settings.server.bounds,
@@ -241,8 +241,9 @@ async fn fail_with_task(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::redis::{BreakerTransition, RedisObserver, RedisOptions};
-    use store::remote::RemoteStore;
+    use futures_util::FutureExt;
+    use store::observer::Observer;
+    use store::redis::RedisOptions;
 
     #[tokio::test]
     async fn a_failed_task_of_the_store_is_an_error_with_its_reason() {
@@ -253,15 +254,13 @@ mod tests {
     }
 
     /// Panics in the task that sends the batches.
+    #[derive(Debug)]
     struct PanickingObserver;
 
-    impl RedisObserver for PanickingObserver {
-        fn batch(&self, _requests: usize) {}
+    impl Observer for PanickingObserver {
         fn queue_depth(&self, requests: usize) {
             assert_eq!(requests, usize::MAX, "as if by mistake");
         }
-        fn lost_undo(&self) {}
-        fn breaker(&self, _transition: BreakerTransition<'_>) {}
     }
 
     #[tokio::test]
@@ -269,9 +268,9 @@ mod tests {
         // Nothing listens there: the task panics before it connects.
         let urls = vec!["redis://127.0.0.1:1".parse().expect("a valid URL")];
         let options = RedisOptions { urls, connections: 1, ..RedisOptions::default() };
-        let store = Remote::new(&options, Arc::new(PanickingObserver)).expect("valid options");
-        let failed = RemoteStore::died(&store);
-        RemoteStore::probe(&store, false).await.expect_err("no task answers");
+        let store = RedisStore::new(&options, Arc::new(PanickingObserver)).expect("valid options");
+        let failed = store.died().map(Into::into);
+        store.probe().await.expect_err("no task answers");
         let ended = fail_with_task(failed, &CancellationToken::new()).await;
         let reason = ended.expect_err("the task failed").to_string();
         assert!(reason.contains("panicked") && reason.contains("as if by mistake"), "{reason}");

@@ -5,12 +5,12 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rules::{DomainDocuments, RulesStatus};
 use serde_json::{Value, json};
+use store::availability::Outage;
 use store::breaker::BreakerState;
 use store::deny_cache::DenyCacheStats;
 use store::memory::MemoryStats;
-use store::remote::ServerReport;
+use store::redis::ServerReport;
 
-use crate::telemetry::availability::Outage;
 use crate::xds::XdsStatus;
 
 /// The stores of the process at one moment. Contains nothing secret.
@@ -159,7 +159,7 @@ pub(super) fn timestamp(us: u64) -> String {
 mod tests {
     use super::*;
     use engine::StoreError;
-    use store::remote::ServerDescription;
+    use store::redis::ServerDescription;
 
     const MEMORY: MemoryStats = MemoryStats { keys: 3, evictions: 1 };
 

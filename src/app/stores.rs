@@ -1,29 +1,27 @@
-//! Makes the stores of the process and their layers, and holds what the workers share. The only file that names a
-//! remote store's type.
+//! Makes the stores of the process and their layers, and holds what the workers share.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use store::any::{AnyStore, AuthoritativeStore};
+use store::availability::Availability;
 use store::breaker::BreakerState;
 use store::clock::{Clock, MonotonicClock, SystemClock};
 use store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
 use store::fallback::{Fallback, Local};
 use store::memory::MemoryStore;
-use store::observed::Observed;
-use store::redis::{OptionsError, RedisOptions, RedisStore, RedisUrl, Topology, script_sha1};
-use store::remote::{GroupStatus, ProbeFailure, RemoteStore, ServerReport};
+use store::observer::Observed;
+use store::redis::{
+    GroupStatus, OptionsError, ProbeFailure, RedisOptions, RedisStore, RedisUrl, ServerReport, Topology,
+    script_sha1,
+};
+use store::worker_store::{AuthoritativeStore, WorkerStore};
 
 use super::status::{RedisGroupView, RedisView, StoreView};
 use crate::grpc::BoxError;
 use crate::settings::{Settings, StoreKind};
-use crate::telemetry::availability::Availability;
-use crate::telemetry::metrics::{Metrics, StoreMeter};
-
-pub(super) type Remote = RedisStore;
-pub(super) type WorkerStore = AnyStore<Remote, (StoreMeter, Arc<Availability>)>;
+use crate::telemetry::metrics::Metrics;
 
 #[derive(Debug)]
 pub(super) struct Stores {
@@ -31,13 +29,13 @@ pub(super) struct Stores {
     redis: RedisOptions,
     local_share: NonZeroU32,
     metrics: Metrics,
-    /// All counters; beside a remote store, only the counters of the failure policy `local`.
+    /// All counters; beside Redis, only the counters of the failure policy `local`.
     memory: Arc<MemoryStore<SystemClock>>,
     /// `None` if the deny cache is disabled.
     denials: Option<Denials>,
     availability: Arc<Availability>,
     /// One store per worker, and one for the HTTP port.
-    workers: Mutex<Vec<Remote>>,
+    workers: Mutex<Vec<RedisStore>>,
     /// Empty until Redis has answered once.
     servers: Mutex<Vec<ServerReport>>,
     /// Restarts of the servers that were noticed.
@@ -90,37 +88,37 @@ impl Stores {
     /// A store for the current runtime.
     pub(super) fn make_store(&self) -> Result<WorkerStore, BoxError> {
         match self.kind {
-            StoreKind::Memory => Ok(AnyStore::Memory(Arc::clone(&self.memory))),
+            StoreKind::Memory => Ok(WorkerStore::Memory(Arc::clone(&self.memory))),
             StoreKind::Redis => {
-                let remote = self.make_remote()?;
-                self.workers.lock().push(remote.clone());
-                Ok(self.with_layers(remote))
+                let redis = self.make_redis()?;
+                self.workers.lock().push(redis.clone());
+                Ok(self.with_layers(redis))
             }
         }
     }
 
-    fn make_remote(&self) -> Result<Remote, OptionsError> {
-        let observer = Arc::new((self.metrics.batches(), Arc::clone(&self.availability)));
+    fn make_redis(&self) -> Result<RedisStore, OptionsError> {
+        let observer = self.availability.watching(self.metrics.batches());
         if self.redis.per_second.is_none() {
             return RedisStore::new(&self.redis, observer);
         }
-        let per_second = Arc::new((self.metrics.per_second_batches(), Arc::clone(&self.availability)));
+        let per_second = self.availability.watching(self.metrics.per_second_batches());
         RedisStore::with_observers(&self.redis, [observer, per_second])
     }
 
-    fn with_layers(&self, remote: Remote) -> WorkerStore {
-        let observer = (self.metrics.store("redis"), Arc::clone(&self.availability));
-        let observed = Observed::new(remote.clone(), observer);
+    fn with_layers(&self, redis: RedisStore) -> WorkerStore {
+        let observer = self.availability.watching(self.metrics.store("redis"));
+        let observed = Observed::new(redis.clone(), observer);
         let denials = self.denials.as_ref().map(|denials| (Arc::clone(&denials.cache), denials.clock));
         let local = Local { store: Arc::clone(&self.memory), instances: self.local_share };
         let layered = Fallback::new(DenyCached::new(observed, denials), local);
-        AnyStore::Remote { layered, remote }
+        WorkerStore::Redis { layered, redis }
     }
 
     /// The counters themselves, for the admin port.
-    pub(super) fn authoritative(&self, remote: Option<Remote>) -> AuthoritativeStore<Remote> {
+    pub(super) fn authoritative(&self, redis: Option<RedisStore>) -> AuthoritativeStore {
         let denials = self.denials.as_ref().map(|denials| (Arc::clone(&denials.cache), denials.clock));
-        AuthoritativeStore { remote, memory: Arc::clone(&self.memory), denials }
+        AuthoritativeStore { redis, memory: Arc::clone(&self.memory), denials }
     }
 
     /// Removes a fraction of the expired counters, and all expired denials.
@@ -147,7 +145,7 @@ impl Stores {
     /// Why no worker sends a call to any server of a group; `None` while for each group one worker does.
     pub(super) fn failure(&self) -> Option<ProbeFailure> {
         let workers = self.workers.lock();
-        let groups = workers.iter().map(RemoteStore::groups).reduce(|some, others| {
+        let groups = workers.iter().map(RedisStore::groups).reduce(|some, others| {
             let both = some.into_iter().zip(others);
             both.map(|(one, other)| GroupStatus { failure: one.failure.and(other.failure), ..one }).collect()
         });
@@ -171,7 +169,7 @@ impl Stores {
 
     /// The nodes of every worker.
     fn nodes(&self) -> Vec<(String, BreakerState)> {
-        self.workers.lock().iter().flat_map(RemoteStore::nodes).collect()
+        self.workers.lock().iter().flat_map(RedisStore::nodes).collect()
     }
 
     pub(super) fn view(&self) -> StoreView {
@@ -220,7 +218,7 @@ fn deny_cache(options: DenyCacheOptions, metrics: &Metrics) -> Result<Denials, p
 mod tests {
     use super::*;
     use engine::StoreError;
-    use store::remote::ServerDescription;
+    use store::redis::ServerDescription;
 
     fn report(address: &str, run_id: Option<&str>) -> ServerReport {
         let description = run_id.map(|run_id| ServerDescription {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use engine::wire::RequestError;
 use engine::{PlanError, StoreError};
+use store::log_throttle::LogThrottle;
 
-use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::{RequestFailure, RequestMeter};
 
 /// Why a call ends without a decision, or without a caller that takes it. The text is for the log and contains no value

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::token_file::{TokenFile, TokenFileError};
 pub(crate) use crate::net::sending_page::SendingPage;
-use crate::telemetry::log_throttle::LogThrottle;
+use store::log_throttle::LogThrottle;
 
 /// Which callers the admin port answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use store::log_throttle::LogThrottle;
 
 use super::idle::{IdleConnection, IdleConnections};
-use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::{CloseReason, ConnectionMeter, Port};
 
 /// The most connections of a port.

@@ -1,11 +1,10 @@
 //! Warnings of the HTTP/2 library: a client causes one with a frame that costs it nothing, so only one line a minute is
 //! written. Lines below a warning are for debugging, and all of them are written.
 
+use store::log_throttle::LogThrottle;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
-
-use super::log_throttle::LogThrottle;
 
 /// The targets of the library's lines start so.
 const LIBRARY: &str = "h2::";

@@ -3,6 +3,7 @@
 use std::future::{Future, pending};
 
 use store::clock::{Clock as _, SystemClock};
+use store::log_throttle::LogThrottle;
 
 use super::backoff::Backoff;
 use super::connect::{NotedFarewell, connect};
@@ -10,7 +11,6 @@ use super::options::XdsOptions;
 use super::state::XdsState;
 use super::stream::{Session, StreamEnd};
 use super::tls::{CertificateWatch, ClientTls, LoadedTls};
-use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::{XdsFailure, XdsMeter};
 
 pub use super::stream::ResourceSink;

@@ -213,11 +213,11 @@ impl Decision {
 /// than its `retry_after`.
 fn wait_for_next(charge: &Charge, outcome: &Outcome) -> RetryAfter {
     match outcome.decided_by {
-        DecidedBy::Store(CounterSnapshot { now_us, facts })
-        | DecidedBy::DenyCache(CounterSnapshot { now_us, facts })
+        DecidedBy::Store(CounterSnapshot { now_us, reading })
+        | DecidedBy::DenyCache(CounterSnapshot { now_us, reading })
             if charge.is_recorded(outcome.verdict, true) =>
         {
-            charge.kernel.wait(&facts, Attempt { now_us, cost: charge.cost })
+            charge.kernel.wait(&reading, Attempt { now_us, cost: charge.cost })
         }
         DecidedBy::Store(_) | DecidedBy::DenyCache(_) | DecidedBy::Policy(_) => outcome.report.retry_after,
     }

@@ -4,7 +4,7 @@
 //! A store keeps one counter per key and decides with the kernel of each charge
 //! ([`Kernel`](super::algorithm::Kernel)). The memory store runs the kernels. A store that decides elsewhere (the Redis
 //! store: in Lua) must give the same answers: it returns the raw numbers of each counter, builds the kernel's
-//! [`Facts`](super::algorithm::Facts) from them, and computes the report with
+//! [`CounterReading`](super::algorithm::CounterReading) from them, and computes the report with
 //! [`Kernel::report`](super::algorithm::Kernel::report).
 
 use std::fmt;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::algorithm::{Facts, Report, Verdict};
+use super::algorithm::{CounterReading, Report, Verdict};
 use super::charge::Charges;
 use super::limit::FailurePolicy;
 
@@ -32,7 +32,7 @@ pub trait Store: Send + Sync {
     ///   [`Charge::is_recorded`](super::Charge::is_recorded). Either no other request is decided on these counters in
     ///   between; or, where a store cannot decide all charges in one step, it records first and undoes the charges of
     ///   a denied request. Then no limit is exceeded, but a request decided in between may be denied.
-    /// * Outcomes: one per charge, in order. Each has the verdict, and the time and the facts of the counter after
+    /// * Outcomes: one per charge, in order. Each has the verdict, and the time and the reading of the counter after
     ///   this charge ([`CounterSnapshot`](super::CounterSnapshot)). Only a layer that answers without the store skips
     ///   charges.
     /// * Expiry: a counter may be removed once it equals an unused one
@@ -69,7 +69,7 @@ pub struct CounterSnapshot {
     /// The store's time, microseconds since the epoch.
     pub now_us: u64,
     /// The counter.
-    pub facts: Facts,
+    pub reading: CounterReading,
 }
 
 /// The decision about one charge.

@@ -3,12 +3,13 @@
 //! Every store implements [`engine::Store`] and knows nothing of requests, rules, transports or telemetry.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-pub mod any;
+pub mod availability;
 pub mod breaker;
 pub mod clock;
 pub mod deny_cache;
 pub mod fallback;
+pub mod log_throttle;
 pub mod memory;
-pub mod observed;
+pub mod observer;
 pub mod redis;
-pub mod remote;
+pub mod worker_store;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use store::log_throttle::LogThrottle;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -20,7 +21,6 @@ use super::handshakes::{HandshakeBounds, HandshakePlace, Handshakes};
 use super::server_certificate::LoadedTls;
 use crate::net::listener::PortStream;
 use crate::net::socket::{DetachedSession, DetachedSocket, MovableSocket};
-use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::{HandshakeResult, TlsMeter};
 
 /// From the accepted connection to the end of the handshake.

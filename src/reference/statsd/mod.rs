@@ -10,10 +10,10 @@ mod target;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use store::log_throttle::LogThrottle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::{Metrics, Stat, StatKind, Timing, Timings};
 use connection::Connection;
 use lines::{Lines, Packet};

@@ -10,8 +10,7 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterV
 use store::breaker::BreakerState;
 use store::deny_cache::DenyCacheStats;
 use store::memory::MemoryStats;
-use store::observed::Observer;
-use store::redis;
+use store::observer::{BreakerTransition, Observer};
 
 use super::family::{Reading, STORE_DURATIONS, counter, counters, durations, pulled, sizes};
 use crate::reference::metrics::Stats;
@@ -175,7 +174,7 @@ impl Observer for StoreMeter {
     }
 }
 
-impl redis::RedisObserver for BatchMeter {
+impl Observer for BatchMeter {
     fn batch(&self, requests: usize) {
         // A batch holds at most 1,024.
         self.sizes.observe(requests as f64);
@@ -185,7 +184,7 @@ impl redis::RedisObserver for BatchMeter {
         self.gauges.queued.store(requests, Ordering::Relaxed);
     }
 
-    fn breaker(&self, transition: redis::BreakerTransition<'_>) {
+    fn breaker(&self, transition: BreakerTransition<'_>) {
         for (state, counter) in BreakerState::ALL.iter().zip(&self.transitions) {
             if *state == transition.to {
                 counter.inc();

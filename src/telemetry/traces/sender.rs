@@ -13,6 +13,7 @@ use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanData, SpanLimits};
+use store::log_throttle::LogThrottle;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -24,7 +25,6 @@ use super::grpc_exporter::GrpcExporter;
 use super::http_exporter::HttpExporter;
 use super::options::{OtlpProtocol, ServiceIdentity, TracesOptions};
 use super::queue::SpanQueue;
-use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::TraceMeter;
 
 /// Spans of one request to the collector, at most.

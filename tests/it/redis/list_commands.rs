@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ::store::breaker::BreakerState;
-use ::store::redis::{NoopObserver, RedisStore};
+use ::store::observer::NoopObserver;
+use ::store::redis::RedisStore;
 use engine::{Cost, StoreError};
 use futures_util::future::join_all;
 

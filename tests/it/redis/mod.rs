@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::store::redis::{NoopObserver, RedisOptions, RedisStore};
+use ::store::observer::NoopObserver;
+use ::store::redis::{RedisOptions, RedisStore};
 use engine::algorithm::{FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
 use engine::{
     Charge, Charges, Charging, Cost, FailurePolicy, Outcome, Pacing, Role, Store, StoreError, Verdict,

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ::store::redis::{Credentials, NoopObserver, Password, RedisOptions, RedisStore, TlsOptions};
+use ::store::observer::NoopObserver;
+use ::store::redis::{Credentials, Password, RedisOptions, RedisStore, TlsOptions};
 use engine::{Cost, Outcome, StoreError};
 
 use crate::redis::{decide_one, kernels, patient_options, store};

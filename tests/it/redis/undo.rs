@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 
 use ::store::redis::{RedisOptions, ReplayClient, TimedBatch};
-use engine::algorithm::{Facts, Gcra, IntervalBucket, Kernel};
+use engine::algorithm::{CounterReading, Gcra, IntervalBucket, Kernel};
 use engine::{Cost, DecidedBy, Outcome, Outcomes, Pacing, RetryAfter, Verdict};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -236,8 +236,8 @@ impl Counters<'_> {
         let (undone, never) = self.peeks();
         let Kernel::IntervalBucket(bucket) = self.undone.kernel else { return false };
         let last = |outcome: &Outcome| match outcome.decided_by {
-            DecidedBy::Store(snapshot) => match snapshot.facts {
-                Facts::Tokens(state) => state.start_us,
+            DecidedBy::Store(snapshot) => match snapshot.reading {
+                CounterReading::Tokens(state) => state.start_us,
                 _ => panic!("no interval bucket: {snapshot:?}"),
             },
             _ => panic!("not from the store: {outcome:?}"),

@@ -1,6 +1,6 @@
 //! Which grants of a sliding log an undo removes, when refunds have removed others, and when it cannot remove any.
 
-use engine::algorithm::{Facts, Kernel, LogFacts, SlidingLog};
+use engine::algorithm::{CounterReading, Kernel, LogReading, SlidingLog};
 use engine::{Cost, CounterSnapshot, DecidedBy, Outcome, Verdict};
 
 use crate::redis::undo::Fixture;
@@ -86,10 +86,10 @@ fn an_undo_after_many_grants_is_dropped_and_reported() {
         let DecidedBy::Store(snapshot) = granted.decided_by else {
             panic!("not from the store: {granted:?}")
         };
-        let Facts::Log(log) = snapshot.facts else { panic!("not a log: {granted:?}") };
-        let earlier = Facts::Log(LogFacts { newest_us: START_US - 1, ..log });
+        let CounterReading::Log(log) = snapshot.reading else { panic!("not a log: {granted:?}") };
+        let earlier = CounterReading::Log(LogReading { newest_us: START_US - 1, ..log });
         let gone = Outcome {
-            decided_by: DecidedBy::Store(CounterSnapshot { facts: earlier, ..snapshot }),
+            decided_by: DecidedBy::Store(CounterSnapshot { reading: earlier, ..snapshot }),
             ..granted
         };
         assert_eq!(counter.undo(START_US + others, Cost::take(1), gone).verdict, Verdict::Fits);

@@ -60,9 +60,9 @@ impl Store for MapStore {
                 let after = charge.kernel.recorded(before, attempt(charge));
                 states.extend(after.map(|after| (counter(key), after)));
             }
-            let facts = charge.kernel.facts(states.get(&counter(key)), attempt(charge));
-            let report = charge.kernel.report(&facts, attempt(charge), verdict);
-            let decided_by = DecidedBy::Store(CounterSnapshot { now_us, facts });
+            let reading = charge.kernel.reading(states.get(&counter(key)), attempt(charge));
+            let report = charge.kernel.report(&reading, attempt(charge), verdict);
+            let decided_by = DecidedBy::Store(CounterSnapshot { now_us, reading });
             Some(Outcome { verdict, report, decided_by })
         };
         let mut verdicts = Vec::new();

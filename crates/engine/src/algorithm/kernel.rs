@@ -13,7 +13,7 @@ use super::interval_bucket::IntervalBucket;
 use super::report::{Report, RetryAfter, Verdict};
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SlidingWindow;
-use super::state::{Facts, State};
+use super::state::{CounterReading, State};
 use crate::cost::Cost;
 
 /// Reports a counter of another kernel than its limit's, which never occurs.
@@ -83,58 +83,68 @@ impl Kernel {
 
     /// What a report needs of the state.
     #[must_use]
-    pub fn facts(&self, state: Option<&State>, attempt: Attempt) -> Facts {
+    pub fn reading(&self, state: Option<&State>, attempt: Attempt) -> CounterReading {
         let now_us = attempt.now_us;
         match self {
-            Self::FixedWindow(k) => Facts::Window(k.advanced_to(state.and_then(State::window), now_us)),
-            Self::SlidingWindow(k) => Facts::Buckets(k.advanced_to(state.and_then(State::buckets), now_us)),
-            Self::SlidingLog(k) => Facts::Log(k.facts(state.and_then(State::log), attempt)),
-            Self::Gcra(_) => Facts::Tat(state.and_then(State::tat).unwrap_or_default()),
-            Self::IntervalBucket(k) => Facts::Tokens(k.advanced_to(state.and_then(State::tokens), now_us)),
-            Self::Blocked(_) => Facts::Nothing,
+            Self::FixedWindow(k) => {
+                CounterReading::Window(k.advanced_to(state.and_then(State::window), now_us))
+            }
+            Self::SlidingWindow(k) => {
+                CounterReading::Buckets(k.advanced_to(state.and_then(State::buckets), now_us))
+            }
+            Self::SlidingLog(k) => CounterReading::Log(k.reading(state.and_then(State::log), attempt)),
+            Self::Gcra(_) => CounterReading::Tat(state.and_then(State::tat).unwrap_or_default()),
+            Self::IntervalBucket(k) => {
+                CounterReading::Tokens(k.advanced_to(state.and_then(State::tokens), now_us))
+            }
+            Self::Blocked(_) => CounterReading::Nothing,
         }
     }
 
-    /// The report of a decision. `facts` are this kernel's, after the decision; those of another kernel report as
-    /// blocked.
+    /// The report of a decision. `reading` is of the counter after the decision; a reading by another kernel is reported
+    /// as blocked.
     #[must_use]
-    pub fn report(&self, facts: &Facts, attempt: Attempt, verdict: Verdict) -> Report {
+    pub fn report(&self, reading: &CounterReading, attempt: Attempt, verdict: Verdict) -> Report {
         let blocked = || UNKNOWN.report(attempt, verdict);
         match self {
-            Self::FixedWindow(k) => facts.window().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
-            Self::SlidingWindow(k) => facts.buckets().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
-            Self::SlidingLog(k) => facts.log().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
-            Self::Gcra(k) => facts.tat().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
-            Self::IntervalBucket(k) => facts.tokens().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::FixedWindow(k) => reading.window().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::SlidingWindow(k) => {
+                reading.buckets().map_or_else(blocked, |s| k.report(s, attempt, verdict))
+            }
+            Self::SlidingLog(k) => reading.log().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::Gcra(k) => reading.tat().map_or_else(blocked, |s| k.report(s, attempt, verdict)),
+            Self::IntervalBucket(k) => {
+                reading.tokens().map_or_else(blocked, |s| k.report(s, attempt, verdict))
+            }
             Self::Blocked(k) => k.report(attempt, verdict),
         }
     }
 
-    /// The facts at a later time if the counter is not used until then; `None` if the facts do not determine it. The
-    /// facts of a log stay those of the cost that they were made for ([`Kernel::facts_depend_on_cost`]).
+    /// The reading at a later time if the counter is not used until then; `None` if `reading` does not determine it. The
+    /// reading of a log stays the one for the cost that it was made for ([`Kernel::reading_depends_on_cost`]).
     #[must_use]
-    pub fn facts_later(&self, facts: &Facts, now_us: u64) -> Option<Facts> {
+    pub fn reading_later(&self, reading: &CounterReading, now_us: u64) -> Option<CounterReading> {
         match self {
             Self::FixedWindow(k) => {
-                facts.window().map(|state| Facts::Window(k.advanced_to(Some(state), now_us)))
+                reading.window().map(|state| CounterReading::Window(k.advanced_to(Some(state), now_us)))
             }
             Self::SlidingWindow(k) => {
-                facts.buckets().map(|state| Facts::Buckets(k.advanced_to(Some(state), now_us)))
+                reading.buckets().map(|state| CounterReading::Buckets(k.advanced_to(Some(state), now_us)))
             }
             Self::SlidingLog(k) => {
-                facts.log().filter(|log| k.is_unchanged_until(*log, now_us)).map(Facts::Log)
+                reading.log().filter(|log| k.is_unchanged_until(*log, now_us)).map(CounterReading::Log)
             }
-            Self::Gcra(_) => facts.tat().map(Facts::Tat),
+            Self::Gcra(_) => reading.tat().map(CounterReading::Tat),
             Self::IntervalBucket(k) => {
-                facts.tokens().map(|state| Facts::Tokens(k.advanced_to(Some(state), now_us)))
+                reading.tokens().map(|state| CounterReading::Tokens(k.advanced_to(Some(state), now_us)))
             }
-            Self::Blocked(_) => (*facts == Facts::Nothing).then_some(Facts::Nothing),
+            Self::Blocked(_) => (*reading == CounterReading::Nothing).then_some(CounterReading::Nothing),
         }
     }
 
-    /// Whether facts made for one cost say nothing about another cost.
+    /// Whether a reading made for one cost says nothing about another cost.
     #[must_use]
-    pub fn facts_depend_on_cost(&self) -> bool {
+    pub fn reading_depends_on_cost(&self) -> bool {
         match self {
             Self::SlidingLog(_) => true,
             Self::FixedWindow(_)
@@ -148,9 +158,9 @@ impl Kernel {
     /// Whether a cost that is denied, and recorded, changes no later decision, also if units are given back. Only a
     /// fixed window can be so: its end discards the debt.
     #[must_use]
-    pub fn is_unchanged_by(&self, facts: &Facts, cost: Cost) -> bool {
+    pub fn is_unchanged_by(&self, reading: &CounterReading, cost: Cost) -> bool {
         match self {
-            Self::FixedWindow(k) => facts.window().is_some_and(|state| k.is_unchanged_by(state, cost)),
+            Self::FixedWindow(k) => reading.window().is_some_and(|state| k.is_unchanged_by(state, cost)),
             Self::SlidingWindow(_)
             | Self::SlidingLog(_)
             | Self::Gcra(_)
@@ -159,16 +169,16 @@ impl Kernel {
         }
     }
 
-    /// How long to wait until the cost fits, by these facts.
+    /// How long to wait until the cost fits, by this reading.
     #[must_use]
-    pub fn wait(&self, facts: &Facts, attempt: Attempt) -> RetryAfter {
-        let report = self.report(facts, attempt, Verdict::Fits);
+    pub fn wait(&self, reading: &CounterReading, attempt: Attempt) -> RetryAfter {
+        let report = self.report(reading, attempt, Verdict::Fits);
         // Of the costs that need no free unit, only a refund fits a counter with debt.
         let is_in_debt = report.over_by > 0 && !attempt.cost.is_refund();
         if attempt.cost.needed() <= report.remaining && !is_in_debt {
             return RetryAfter::Now;
         }
-        self.report(facts, attempt, Verdict::Over).retry_after
+        self.report(reading, attempt, Verdict::Over).retry_after
     }
 
     /// The instant (microseconds since the epoch) from which on the counter equals an unused one: not after now if

@@ -91,14 +91,14 @@ proptest! {
     }
 
     #[test]
-    fn facts_predict_the_report_at_a_later_time((counter, now) in counter_with_past(any_kernel(), any_charging()), units in 1..30_u64, pass in 0..90_u64) {
+    fn readings_predict_the_report_at_a_later_time((counter, now) in counter_with_past(any_kernel(), any_charging()), units in 1..30_u64, pass in 0..90_u64) {
         let kernel = counter.kernel;
         let (before, after) = (now, now + pass);
         let [asked, asks] = [before, after].map(|now_us| Attempt { now_us, cost: Cost::take(units) });
-        let facts = kernel.facts(counter.state.as_ref(), asked);
+        let reading = kernel.reading(counter.state.as_ref(), asked);
         let verdict = kernel.verdict(counter.state.as_ref(), asks);
-        if let Some(later) = kernel.facts_later(&facts, after) {
-            let then = kernel.facts(counter.state.as_ref(), asks);
+        if let Some(later) = kernel.reading_later(&reading, after) {
+            let then = kernel.reading(counter.state.as_ref(), asks);
             prop_assert_eq!(kernel.wait(&later, asks) == RetryAfter::Now, verdict == Verdict::Fits);
             prop_assert_eq!(kernel.report(&later, asks, verdict), kernel.report(&then, asks, verdict));
         }

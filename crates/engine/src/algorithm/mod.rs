@@ -29,6 +29,6 @@ pub use gcra::{Gcra, Pacing, Tat};
 pub use interval_bucket::{IntervalBucket, TokenState};
 pub use kernel::Kernel;
 pub use report::{Report, RetryAfter, Verdict};
-pub use sliding_log::{Log, LogFacts, MAX_LOG_LIMIT, SlidingLog};
+pub use sliding_log::{Log, LogReading, MAX_LOG_LIMIT, SlidingLog};
 pub use sliding_window::{BucketState, SlidingWindow};
-pub use state::{Facts, State};
+pub use state::{CounterReading, State};

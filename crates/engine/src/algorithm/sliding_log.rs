@@ -35,7 +35,7 @@ pub struct Log {
 
 /// The numbers of a log that a report needs. Times are microseconds since the epoch, 0 for no such entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogFacts {
+pub struct LogReading {
     /// Units in the window.
     pub used: u64,
     /// Time of the newest entry.
@@ -147,16 +147,16 @@ impl SlidingLog {
         log
     }
 
-    pub(super) fn facts(&self, log: Option<&Log>, attempt: Attempt) -> LogFacts {
+    pub(super) fn reading(&self, log: Option<&Log>, attempt: Attempt) -> LogReading {
         let Some(log) = log else {
-            return LogFacts::default();
+            return LogReading::default();
         };
         let first = self.first_in_window(log, attempt.now_us);
         let used = log.total() - log.total_before(first);
         if used == 0 {
-            return LogFacts::default();
+            return LogReading::default();
         }
-        LogFacts {
+        LogReading {
             used,
             newest_us: log.newest_us(),
             next_us: self.makes_room_us(log, first, self.limit.saturating_sub(used) + 1),
@@ -175,22 +175,22 @@ impl SlidingLog {
 
     /// Whether no entry expires until `now_us`. `false` for a log in debt, where this is unknown: `next_us` is then not
     /// the time of the oldest entry.
-    pub(super) fn is_unchanged_until(&self, facts: LogFacts, now_us: u64) -> bool {
-        facts.used <= self.limit && (facts.used == 0 || now_us < facts.next_us + self.window_us)
+    pub(super) fn is_unchanged_until(&self, reading: LogReading, now_us: u64) -> bool {
+        reading.used <= self.limit && (reading.used == 0 || now_us < reading.next_us + self.window_us)
     }
 
     pub(super) fn unused_from_us(&self, log: &Log) -> u64 {
         if log.entries.is_empty() { 0 } else { log.newest_us() + self.window_us }
     }
 
-    pub(super) fn report(&self, facts: LogFacts, attempt: Attempt, verdict: Verdict) -> Report {
-        SlidingLogView { kernel: *self, facts, now_us: attempt.now_us }.report(attempt.cost, verdict)
+    pub(super) fn report(&self, reading: LogReading, attempt: Attempt, verdict: Verdict) -> Report {
+        SlidingLogView { kernel: *self, reading, now_us: attempt.now_us }.report(attempt.cost, verdict)
     }
 }
 
 struct SlidingLogView {
     kernel: SlidingLog,
-    facts: LogFacts,
+    reading: LogReading,
     now_us: u64,
 }
 
@@ -205,14 +205,14 @@ impl CounterView for SlidingLogView {
         self.kernel.limit
     }
     fn remaining(&self) -> u64 {
-        self.kernel.limit.saturating_sub(self.facts.used)
+        self.kernel.limit.saturating_sub(self.reading.used)
     }
     fn wait_us(&self, units: u64) -> u64 {
         let is_next = units == self.remaining() + 1;
-        self.expires_after_us(if is_next { self.facts.next_us } else { self.facts.retry_us })
+        self.expires_after_us(if is_next { self.reading.next_us } else { self.reading.retry_us })
     }
     fn reset_after_us(&self) -> u64 {
-        if self.facts.used == 0 { 0 } else { self.expires_after_us(self.facts.newest_us) }
+        if self.reading.used == 0 { 0 } else { self.expires_after_us(self.reading.newest_us) }
     }
     fn longest_wait_us(&self) -> u64 {
         self.kernel.window_us

@@ -3,7 +3,7 @@
 use super::fixed_window::WindowState;
 use super::gcra::Tat;
 use super::interval_bucket::TokenState;
-use super::sliding_log::{Log, LogFacts};
+use super::sliding_log::{Log, LogReading};
 use super::sliding_window::BucketState;
 
 /// This many grants of a sliding log take as much memory as a counter with its key.
@@ -12,33 +12,23 @@ const GRANTS_PER_COUNTER: usize = 16;
 /// The state of one counter, as its kernel left it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Of a fixed window.
     Window(WindowState),
-    /// Of a sliding window.
     Buckets(BucketState),
-    /// Of a sliding log.
     Log(Log),
-    /// Of GCRA.
     Tat(Tat),
-    /// Of an interval bucket.
     Tokens(TokenState),
 }
 
 /// The numbers of a counter from which a report is computed: the whole state, or four numbers of a log, which is too
 /// large to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Facts {
-    /// Of a fixed window.
+pub enum CounterReading {
     Window(WindowState),
-    /// Of a sliding window.
     Buckets(BucketState),
-    /// Of a sliding log.
-    Log(LogFacts),
-    /// Of GCRA.
+    Log(LogReading),
     Tat(Tat),
-    /// Of an interval bucket.
     Tokens(TokenState),
-    /// Of a kernel without a counter.
+    /// A kernel without a counter has nothing to read.
     Nothing,
 }
 
@@ -82,7 +72,7 @@ impl State {
     }
 }
 
-impl Facts {
+impl CounterReading {
     pub(super) fn window(&self) -> Option<WindowState> {
         if let Self::Window(state) = self { Some(*state) } else { None }
     }
@@ -91,8 +81,8 @@ impl Facts {
         if let Self::Buckets(state) = self { Some(*state) } else { None }
     }
 
-    pub(super) fn log(&self) -> Option<LogFacts> {
-        if let Self::Log(facts) = self { Some(*facts) } else { None }
+    pub(super) fn log(&self) -> Option<LogReading> {
+        if let Self::Log(reading) = self { Some(*reading) } else { None }
     }
 
     pub(super) fn tat(&self) -> Option<Tat> {

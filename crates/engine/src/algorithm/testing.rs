@@ -28,8 +28,8 @@ impl Counter {
         if is_recorded && cost.changes_counter() {
             self.state = self.kernel.recorded(self.state.take(), attempt);
         }
-        let facts = self.kernel.facts(self.state.as_ref(), attempt);
-        (verdict, self.kernel.report(&facts, attempt, verdict))
+        let reading = self.kernel.reading(self.state.as_ref(), attempt);
+        (verdict, self.kernel.report(&reading, attempt, verdict))
     }
 
     pub fn take(&mut self, now_us: u64, units: u64) -> (Verdict, Report) {
@@ -39,7 +39,7 @@ impl Counter {
     /// When the same cost would fit again.
     pub fn wait_again(&self, now_us: u64, cost: Cost) -> RetryAfter {
         let attempt = Attempt { now_us, cost };
-        self.kernel.wait(&self.kernel.facts(self.state.as_ref(), attempt), attempt)
+        self.kernel.wait(&self.kernel.reading(self.state.as_ref(), attempt), attempt)
     }
 
     pub fn peek(&self, now_us: u64) -> Report {

@@ -108,9 +108,10 @@ impl Lane {
         let outcome = |(index, verdict): (usize, &Verdict)| {
             let kernel = &plan.template.kernels[index];
             let attempt = Attempt { now_us, cost: plan.keys[index].cost };
-            let facts = self.counters.with_state(plan.counter(index), |state| kernel.facts(state, attempt));
-            let report = kernel.report(&facts, attempt, *verdict);
-            let decided_by = DecidedBy::Store(CounterSnapshot { now_us, facts });
+            let reading =
+                self.counters.with_state(plan.counter(index), |state| kernel.reading(state, attempt));
+            let report = kernel.report(&reading, attempt, *verdict);
+            let decided_by = DecidedBy::Store(CounterSnapshot { now_us, reading });
             Outcome { verdict: *verdict, report, decided_by }
         };
         let outcomes: Outcomes = decided.verdicts.iter().enumerate().map(outcome).collect();

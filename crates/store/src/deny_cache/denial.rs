@@ -1,6 +1,6 @@
 //! One denial: what it says about later charges to its counter, and for how long.
 
-use engine::algorithm::{Attempt, Facts};
+use engine::algorithm::{Attempt, CounterReading};
 use engine::{Charge, Charging, CounterSnapshot, DecidedBy, Outcome, RetryAfter, Verdict};
 
 /// A denial by the store.
@@ -29,7 +29,7 @@ impl Denial {
     /// What is known of a later charge; `None` if the store has to decide it.
     pub(super) fn repeat(&self, charge: &Charge, now_us: u64) -> Option<Repeated> {
         let (kernel, cost) = (&charge.kernel, charge.cost);
-        if kernel.facts_depend_on_cost() && cost.needed() != self.needed {
+        if kernel.reading_depends_on_cost() && cost.needed() != self.needed {
             return None;
         }
         // The store decided between `sent_us` and `received_us`: its time now is between these two.
@@ -38,21 +38,21 @@ impl Denial {
             Attempt { now_us: self.snapshot.now_us + passed_us, cost }
         };
         let latest = attempt_at(self.sent_us);
-        let facts = kernel.facts_later(&self.snapshot.facts, latest.now_us)?;
-        if kernel.wait(&facts, latest) == RetryAfter::Now {
+        let reading = kernel.reading_later(&self.snapshot.reading, latest.now_us)?;
+        if kernel.wait(&reading, latest) == RetryAfter::Now {
             return None;
         }
         // The report uses the earliest time, so that waits are too long rather than too short.
         let attempt = attempt_at(self.received_us);
-        let facts = kernel.facts_later(&self.snapshot.facts, attempt.now_us)?;
-        let mut report = kernel.report(&facts, attempt, Verdict::Over);
-        if !is_repeatable(charge, &facts) {
+        let reading = kernel.reading_later(&self.snapshot.reading, attempt.now_us)?;
+        let mut report = kernel.report(&reading, attempt, Verdict::Over);
+        if !is_repeatable(charge, &reading) {
             return charge.cost.changes_counter().then_some(Repeated::Recorded);
         }
         if charge.charging == Charging::Postpaid {
             report.over_by = report.over_by.max(cost.taken());
         }
-        let snapshot = CounterSnapshot { now_us: attempt.now_us, facts };
+        let snapshot = CounterSnapshot { now_us: attempt.now_us, reading };
         let decided_by = DecidedBy::DenyCache(snapshot);
         Some(Repeated::Whole(Outcome { verdict: Verdict::Over, report, decided_by }))
     }
@@ -69,9 +69,9 @@ impl Repeated {
 
 /// Whether a denied charge to this counter changes nothing that matters, so that the next one need not reach the store.
 /// A denied postpaid hit is recorded, and a refund then frees fewer units.
-pub(super) fn is_repeatable(charge: &Charge, facts: &Facts) -> bool {
+pub(super) fn is_repeatable(charge: &Charge, reading: &CounterReading) -> bool {
     match charge.charging {
         Charging::Prepaid => true,
-        Charging::Postpaid => charge.kernel.is_unchanged_by(facts, charge.cost),
+        Charging::Postpaid => charge.kernel.is_unchanged_by(reading, charge.cost),
     }
 }

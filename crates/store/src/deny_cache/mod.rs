@@ -223,7 +223,7 @@ impl DenyCache {
             let is_of_use = charge.kernel.has_counter() || !self.require_all_limits;
             if let (Verdict::Over, DecidedBy::Store(snapshot)) = (outcome.verdict, outcome.decided_by)
                 && is_of_use
-                && (self.store_reserves || denial::is_repeatable(charge, &snapshot.facts))
+                && (self.store_reserves || denial::is_repeatable(charge, &snapshot.reading))
             {
                 let (needed, received_us) = (charge.cost.needed(), clock.now_us());
                 self.insert(key, Denial { snapshot, needed, sent_us, received_us, first_sent_us: sent_us });

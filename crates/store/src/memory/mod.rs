@@ -172,12 +172,12 @@ impl<'c> PendingCharge<'c> {
         let before = self.entry.filter(|_| is_recorded).and_then(|entry| shard.take(entry));
         let after = if is_recorded { kernel.recorded(before, self.attempt) } else { None };
         let state = after.as_ref().or_else(|| self.entry.and_then(|entry| shard.state(entry)));
-        let facts = kernel.facts(state, self.attempt);
-        let report = kernel.report(&facts, self.attempt, self.verdict);
+        let reading = kernel.reading(state, self.attempt);
+        let report = kernel.report(&reading, self.attempt, self.verdict);
         if let Some(after) = after {
             self.keep(after, report.remaining, shard);
         }
-        let snapshot = CounterSnapshot { now_us: self.attempt.now_us, facts };
+        let snapshot = CounterSnapshot { now_us: self.attempt.now_us, reading };
         Outcome { verdict: self.verdict, report, decided_by: DecidedBy::Store(snapshot) }
     }
 

@@ -3,7 +3,7 @@
 //! A request is encoded (`script`) and queued at the node that has its keys; a batcher sends all queued requests as one
 //! call and answers each from its part of the reply (`node`), over pooled connections (`connect`). The engine's own
 //! functions then report on the numbers in the reply. A standalone server is one node, a cluster has a node for each
-//! primary (`cluster`). Counters of limits of one second may have servers of their own (`per_second`). A request over
+//! primary (`cluster`). Counters of limits of one second may have servers of their own (`groups`). A request over
 //! several slots or servers is decided in parts (`reserve`). [`ReplayClient`] decides at times that the caller chooses.
 //! Types of redis-rs stay in this module.
 
@@ -11,47 +11,42 @@ mod address;
 mod cluster;
 mod connect;
 mod error;
+mod groups;
 mod node;
-mod observer;
 mod options;
-mod per_second;
-mod remote;
 mod replay;
 mod reserve;
 mod script;
 mod server_info;
 mod servers;
 mod slot;
+mod status;
 mod tasks;
 #[cfg(test)]
 mod testing;
 mod url;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 
-use engine::{Charge, Charges, Outcomes, Reset, Store, StoreError};
-use futures_util::FutureExt;
+use engine::{Charges, Outcomes, Reset, Store, StoreError};
 use futures_util::future::join_all;
-use tokio::time::Instant;
 
+use self::groups::Groups;
+use self::script::EncodedRequest;
+use self::tasks::Tasks;
 use crate::breaker::BreakerState;
-use crate::clock::Clock;
-use crate::remote::{GroupStatus, ProbeFailure};
-use self::node::CallMode;
-use self::per_second::PerSecondStore;
-use self::script::{Answer, EncodedRequest};
-use self::servers::Servers;
+use crate::clock::{Clock, SystemClock};
+use crate::observer::Observer;
 
 pub use error::OptionsError;
-pub use observer::{BreakerTransition, NoopObserver, RedisObserver};
 pub use options::{
     Credentials, Password, RedisOptions, SentinelOptions, ServerOptions, TlsOptions, Topology,
 };
 pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
 pub use script::script_sha1;
 pub use server_info::{Concern, ServerInfo, ServerVersion, Skew};
+pub use status::{GroupStatus, ProbeFailure, ServerDescription, ServerReport};
 pub use tasks::TaskError;
 pub use url::{RedisUrl, RedisUrlError};
 
@@ -65,29 +60,21 @@ pub struct RedisStore {
 }
 
 struct Handle {
-    options: RedisOptions,
-    servers: AllServers,
-}
-
-enum AllServers {
-    /// All counters are on the same servers.
-    Same(Servers),
-    /// Counters of limits of one second are on servers of their own.
-    PerSecond(PerSecondStore),
+    groups: Arc<Groups>,
+    /// Requests over both groups, or over several slots of one. They finish even if the caller is gone, so that no
+    /// charge stays recorded by mistake.
+    requests: Tasks,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        match &self.servers {
-            AllServers::Same(servers) => servers.close(),
-            AllServers::PerSecond(store) => store.close(),
-        }
+        self.groups.close();
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore").field("options", &self.handle.options).finish_non_exhaustive()
+        f.debug_struct("RedisStore").field("options", self.handle.groups.options()).finish_non_exhaustive()
     }
 }
 
@@ -99,32 +86,24 @@ impl RedisStore {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub fn new(options: &RedisOptions, observer: Arc<dyn RedisObserver>) -> Result<Self, OptionsError> {
+    pub fn new(options: &RedisOptions, observer: Arc<dyn Observer>) -> Result<Self, OptionsError> {
         Self::with_observers(options, [Arc::clone(&observer), observer])
     }
 
     /// Like [`new`](Self::new). The second observer gets the events of the servers for limits of one second.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The same as those of [`new`](Self::new).
     ///
     /// # Panics
-    /// As [`new`](Self::new).
+    /// Outside a tokio runtime.
     pub fn with_observers(
         options: &RedisOptions,
-        observers: [Arc<dyn RedisObserver>; 2],
+        observers: [Arc<dyn Observer>; 2],
     ) -> Result<Self, OptionsError> {
         options.check()?;
-        let servers = match options.of_per_second() {
-            Some(per_second) => {
-                AllServers::PerSecond(PerSecondStore::start(options, &per_second, observers)?)
-            }
-            None => {
-                let [observer, _] = observers;
-                AllServers::Same(Servers::start(options, observer)?)
-            }
-        };
-        Ok(Self { handle: Arc::new(Handle { options: options.clone(), servers }) })
+        let groups = Arc::new(Groups::start(options, observers)?);
+        Ok(Self { handle: Arc::new(Handle { groups, requests: Tasks::new() }) })
     }
 
     /// Has Redis decide on a counter of its own, `<prefix>probe...`, which it keeps for some seconds. So an error shows
@@ -137,25 +116,32 @@ impl RedisStore {
         self.probe_groups(false).await.map_err(|failure| failure.error)
     }
 
-    async fn probe_groups(&self, needs_log: bool) -> Result<(), ProbeFailure> {
-        match &self.handle.servers {
-            AllServers::Same(servers) => Ok(servers.probe(&self.handle.options, needs_log).await?),
-            AllServers::PerSecond(store) => store.probe(needs_log).await,
-        }
+    /// Like [`probe`](Self::probe). `needs_log`: whether the servers must also keep a sliding log, for which they may
+    /// need further permissions.
+    ///
+    /// # Errors
+    /// The groups of servers that do not decide, with the error that a decision would return.
+    pub async fn probe_groups(&self, needs_log: bool) -> Result<(), ProbeFailure> {
+        self.handle.groups.probe(needs_log).await
     }
 
     /// What the servers report about themselves, each over a connection of its own. The address is empty for a
     /// standalone server; in a cluster there is an entry for each known primary. Servers for limits of one second have
     /// `per_second` before the address.
     pub async fn servers(&self, clock: &impl Clock) -> Vec<(String, Result<ServerInfo, StoreError>)> {
-        let targets = match &self.handle.servers {
-            AllServers::Same(servers) => servers.targets(),
-            AllServers::PerSecond(store) => store.targets(),
-        };
-        let infos = targets
+        let infos = self
+            .handle
+            .groups
+            .targets()
             .into_iter()
             .map(async |(address, target)| (address, server_info::server_info(&target, clock).await));
         join_all(infos).await
+    }
+
+    /// What [`servers`](Self::servers) returns, as text for operators.
+    pub async fn describe_servers(&self) -> Vec<ServerReport> {
+        let infos = self.servers(&SystemClock).await.into_iter();
+        infos.map(|(address, info)| ServerReport { address, description: info.map(Into::into) }).collect()
     }
 
     /// Refuses further decisions, answers waiting requests, and returns when the tasks have ended.
@@ -163,74 +149,44 @@ impl RedisStore {
     /// # Errors
     /// The first [`TaskError`], if any.
     pub async fn shutdown(&self) -> Result<(), TaskError> {
-        match &self.handle.servers {
-            AllServers::Same(servers) => servers.shutdown().await,
-            AllServers::PerSecond(store) => store.shutdown().await,
-        }
+        let finished = self.handle.requests.join().await;
+        self.handle.groups.shutdown().await.and(finished)
     }
 
     /// Resolves when a background task has panicked, or has ended before the store was closed: the store has then lost
     /// a part of its work, and the process should end. Pending for ever otherwise. Does not keep the store alive.
     pub fn died(&self) -> impl Future<Output = TaskError> + Send + use<> {
-        match &self.handle.servers {
-            AllServers::Same(servers) => servers.died().left_future(),
-            AllServers::PerSecond(store) => store.died().right_future(),
-        }
+        self.handle.groups.died()
     }
 
     /// The servers that decide, as known at present, with the states of their breakers. The names are those of
     /// [`servers`](Self::servers).
     #[must_use]
     pub fn nodes(&self) -> Vec<(String, BreakerState)> {
-        match &self.handle.servers {
-            AllServers::Same(servers) => servers.nodes(),
-            AllServers::PerSecond(store) => store.nodes(),
-        }
+        self.handle.groups.nodes()
     }
 
-    /// The groups of servers, and why the breakers of all servers of a group are open.
-    fn groups(&self) -> Vec<GroupStatus> {
-        let status = |name, servers: &Servers| GroupStatus {
-            name,
-            failure: servers.breaker_cause().map(Arc::unwrap_or_clone),
-        };
-        match &self.handle.servers {
-            AllServers::Same(servers) => vec![status(None, servers)],
-            AllServers::PerSecond(store) => {
-                store.groups().map(|(name, servers)| status(Some(name), servers)).to_vec()
-            }
-        }
+    /// Whether the store sends calls, as its breakers say: one entry for each group of servers.
+    #[must_use]
+    pub fn groups(&self) -> Vec<GroupStatus> {
+        self.handle.groups.status()
     }
 
-    fn connections_opened(&self) -> u64 {
-        match &self.handle.servers {
-            AllServers::Same(servers) => servers.connections_opened(),
-            AllServers::PerSecond(store) => {
-                store.groups().iter().map(|(_, servers)| servers.connections_opened()).sum()
-            }
-        }
-    }
-
-    /// Submits a request about the counter of `charge`, and waits for its answer.
-    async fn submit(&self, charge: &Charge, request: EncodedRequest) -> Result<Answer, StoreError> {
-        let deadline = self.deadline();
-        match &self.handle.servers {
-            AllServers::Same(servers) => servers.submit(request, deadline).await,
-            AllServers::PerSecond(store) => store.submit(charge, request, deadline).await,
-        }
-    }
-
-    fn deadline(&self) -> Instant {
-        Instant::now() + self.handle.options.timeout
+    /// The connections for decisions that were opened since the start. A new connection may reach a server that was
+    /// restarted.
+    #[must_use]
+    pub fn connections_opened(&self) -> u64 {
+        self.handle.groups.connections_opened()
     }
 }
 
 impl Reset for RedisStore {
     async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
+        let groups = &self.handle.groups;
         let mut had_units = Vec::with_capacity(charges.len());
         for (key, charge) in charges.iter() {
-            let request = EncodedRequest::reset(key, &self.handle.options.key_prefix);
-            had_units.push(self.submit(charge, request).await?.was_reset()?);
+            let request = EncodedRequest::reset(key, &groups.options().key_prefix);
+            had_units.push(groups.submit(charge, request).await?.was_reset()?);
         }
         Ok(had_units)
     }
@@ -238,18 +194,9 @@ impl Reset for RedisStore {
 
 impl Store for RedisStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
-        let request = EncodedRequest::new(charges, &self.handle.options.key_prefix);
-        // The futures of the last two are five times as large as that of the first. Without boxes the future of every
-        // decision would be as large as theirs.
-        match &self.handle.servers {
-            AllServers::Same(Servers::One(node, _)) => {
-                node.call(request, CallMode::Batched(None), self.deadline()).await?.outcomes(charges)
-            }
-            AllServers::Same(Servers::Cluster(cluster)) => {
-                Box::pin(cluster.decide(charges, request, self.deadline())).await
-            }
-            AllServers::PerSecond(store) => Box::pin(store.decide(charges, request, self.deadline())).await,
-        }
+        let Handle { groups, requests } = &*self.handle;
+        let request = EncodedRequest::new(charges, &groups.options().key_prefix);
+        groups.decide(requests, charges, request).await
     }
 }
 
@@ -257,12 +204,13 @@ impl Store for RedisStore {
 mod tests {
     use std::time::Duration;
 
-    use tokio::time::timeout;
+    use tokio::time::{Instant, timeout};
 
     use super::testing::{FakeServer, PanickingObserver, Reply};
     use super::*;
+    use crate::observer::NoopObserver;
 
-    fn store(observer: impl RedisObserver) -> RedisStore {
+    fn store(observer: impl Observer) -> RedisStore {
         FakeServer::listen("redis.test", 6_379, |_| None);
         let urls = vec!["redis://redis.test:6379".parse().expect("a Redis URL")];
         let options = RedisOptions { urls, ..RedisOptions::default() };

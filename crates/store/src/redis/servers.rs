@@ -7,16 +7,17 @@ use engine::StoreError;
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
-use crate::breaker::BreakerState;
 use super::cluster::Cluster;
 use super::connect::Target;
 use super::error::OptionsError;
 use super::node::{CallMode, Node, check_writes};
-use super::observer::{QueueDepth, RedisObserver};
 use super::options::{RedisOptions, Topology};
 use super::reserve::RouteError;
 use super::script::{Answer, EncodedRequest};
 use super::tasks::{TaskError, Tasks};
+use crate::breaker::BreakerState;
+use crate::observer::Observer;
+use crate::redis::node::QueueDepth;
 
 pub(super) enum Servers {
     One(Node, Tasks),
@@ -25,10 +26,7 @@ pub(super) enum Servers {
 
 impl Servers {
     /// Starts the batchers on the current runtime. The servers need not run yet.
-    pub(super) fn start(
-        options: &RedisOptions,
-        observer: Arc<dyn RedisObserver>,
-    ) -> Result<Self, OptionsError> {
+    pub(super) fn start(options: &RedisOptions, observer: Arc<dyn Observer>) -> Result<Self, OptionsError> {
         Ok(match options.topology {
             Topology::Standalone | Topology::Sentinel(_) => {
                 let tasks = Tasks::new();

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::redis::observer::{BreakerTransition, RedisObserver};
+use crate::observer::Observer;
 
 /// The words of a command, `["PING"]`. Bytes that are not UTF-8 are replaced.
 pub(crate) type Words = Vec<String>;
@@ -215,19 +215,17 @@ fn take_header(bytes: &[u8], at: &mut usize, sign: u8) -> Option<usize> {
 }
 
 /// Panics at one event, in the task that reports it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PanickingObserver {
     AtBatch,
     AtLostUndo,
 }
 
-impl RedisObserver for PanickingObserver {
+impl Observer for PanickingObserver {
     fn batch(&self, requests: usize) {
         assert!(*self != Self::AtBatch, "a batch of {requests}");
     }
-    fn queue_depth(&self, _requests: usize) {}
     fn lost_undo(&self) {
         assert!(*self != Self::AtLostUndo, "a lost undo");
     }
-    fn breaker(&self, _transition: BreakerTransition<'_>) {}
 }

@@ -10,9 +10,7 @@ use engine::{
 use store::breaker::BreakerState;
 use store::clock::ManualClock;
 use store::memory::{MemoryOptions, MemoryStats, MemoryStore};
-use store::observed::Observer;
-use store::redis::BreakerTransition;
-use store::redis::RedisObserver as _;
+use store::observer::{BreakerTransition, Observer as _};
 
 use super::*;
 use crate::decide::limiter::{Limiter, Rulebook};

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ::store::clock::monotonic;
-use ::store::redis::{BreakerTransition, RedisObserver, RedisOptions, RedisStore, Topology};
+use ::store::observer::Observer;
+use ::store::redis::{RedisOptions, RedisStore, Topology};
 use engine::algorithm::Kernel;
 use engine::{Charges, Cost, Reset, Store, StoreError};
 
@@ -169,13 +170,10 @@ async fn decisions_fail_without_a_seed_and_the_error_changes_when_it_starts() {
 }
 
 /// Counts lost undos.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct LostUndos(AtomicUsize);
 
-impl RedisObserver for LostUndos {
-    fn batch(&self, _requests: usize) {}
-    fn queue_depth(&self, _requests: usize) {}
-    fn breaker(&self, _transition: BreakerTransition<'_>) {}
+impl Observer for LostUndos {
     fn lost_undo(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -189,7 +187,7 @@ async fn a_hung_node_delays_only_its_own_callers_and_a_lost_undo_is_counted() {
     let (_, kernel) = kernels(u64::from(u32::MAX))[0];
     let lost = Arc::new(LostUndos::default());
     let options = RedisOptions { timeout: TIMEOUT, ..cluster_options(&cluster) };
-    let store = RedisStore::new(&options, Arc::clone(&lost) as Arc<dyn RedisObserver>).expect("good options");
+    let store = RedisStore::new(&options, Arc::clone(&lost) as Arc<dyn Observer>).expect("good options");
     for key in [&first, &hung, &healthy] {
         assert_eq!(remaining(&store, kernel, key).await, u64::from(u32::MAX));
     }

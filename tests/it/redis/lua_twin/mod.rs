@@ -66,9 +66,9 @@ impl Model {
                 self.states.insert(key.to_owned(), after);
             }
         }
-        let facts = charge.kernel.facts(self.states.get(key), attempt);
-        let report = charge.kernel.report(&facts, attempt, verdict);
-        Outcome { verdict, report, decided_by: DecidedBy::Store(CounterSnapshot { now_us, facts }) }
+        let reading = charge.kernel.reading(self.states.get(key), attempt);
+        let report = charge.kernel.report(&reading, attempt, verdict);
+        Outcome { verdict, report, decided_by: DecidedBy::Store(CounterSnapshot { now_us, reading }) }
     }
 }
 

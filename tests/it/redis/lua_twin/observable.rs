@@ -7,10 +7,10 @@ use engine::{Charges, CounterSnapshot, DecidedBy, Outcomes, Report, RetryAfter, 
 pub(super) fn observable(charges: &Charges, outcomes: &Outcomes) -> Vec<(Verdict, Report, RetryAfter)> {
     let each = charges.values().zip(outcomes.decided());
     each.map(|(charge, outcome)| {
-        let DecidedBy::Store(CounterSnapshot { now_us, facts }) = outcome.decided_by else {
+        let DecidedBy::Store(CounterSnapshot { now_us, reading }) = outcome.decided_by else {
             panic!("not from a store")
         };
-        let retry_after = charge.kernel.wait(&facts, Attempt { now_us, cost: charge.cost });
+        let retry_after = charge.kernel.wait(&reading, Attempt { now_us, cost: charge.cost });
         (outcome.verdict, outcome.report, retry_after)
     })
     .collect()

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::store::redis::{NoopObserver, RedisOptions, RedisStore};
+use ::store::observer::NoopObserver;
+use ::store::redis::{RedisOptions, RedisStore};
 use engine::algorithm::{FixedWindow, Kernel};
 use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, Store};
 use futures_util::future::join_all;

@@ -19,19 +19,20 @@ use engine::{Charges, Outcomes, StoreError};
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
+use self::endpoints::Endpoints;
+use self::router::Router;
 use crate::breaker::BreakerState;
+use crate::observer::Observer;
 use crate::redis::address::Address;
 use crate::redis::connect::{Target, endpoints};
 use crate::redis::error::OptionsError;
+use crate::redis::node::QueueDepth;
 use crate::redis::node::check_writes;
-use crate::redis::observer::{QueueDepth, RedisObserver};
 use crate::redis::options::RedisOptions;
 use crate::redis::reserve::{self, Places, RouteError};
 use crate::redis::script::{Answer, EncodedRequest};
 use crate::redis::slot::slot_of_key;
 use crate::redis::tasks::{TaskError, Tasks};
-use self::endpoints::Endpoints;
-use self::router::Router;
 
 /// All nodes of a cluster as one store.
 pub(super) struct Cluster {
@@ -45,10 +46,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// Starts to load the slot map. The nodes need not run yet.
-    pub(super) fn start(
-        options: &RedisOptions,
-        observer: Arc<dyn RedisObserver>,
-    ) -> Result<Self, OptionsError> {
+    pub(super) fn start(options: &RedisOptions, observer: Arc<dyn Observer>) -> Result<Self, OptionsError> {
         let seeds = endpoints(options, &options.credentials)?;
         let endpoints = Endpoints::new(seeds).ok_or(OptionsError::NoUrl)?;
         let tasks = Arc::new(Tasks::new());
@@ -136,6 +134,6 @@ impl Cluster {
         request: EncodedRequest,
         deadline: Instant,
     ) -> Result<Outcomes, StoreError> {
-        reserve::decide(&self.router, &self.requests, (charges, request), deadline).await
+        reserve::decide(&self.router, &self.requests, charges, request, deadline).await
     }
 }

@@ -10,20 +10,20 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::endpoints::Endpoints;
+use super::refresh_signal::RefreshSignal;
+use super::slot_map::{Primary, SlotMap};
+use super::slot_ranges::SlotRange;
 use crate::redis::address::Address;
 use crate::redis::connect::{ConnectBudget, Target};
 use crate::redis::error::Redirect;
+use crate::redis::node::QueueDepth;
 use crate::redis::node::{CallError, CallMode, Cause, Node, NotExecuted};
-use crate::redis::observer::QueueDepth;
 use crate::redis::options::RedisOptions;
 use crate::redis::reserve::{Places, RouteError};
 use crate::redis::script::{Answer, EncodedRequest};
 use crate::redis::slot::slot_of_key;
 use crate::redis::tasks::Tasks;
-use super::endpoints::Endpoints;
-use super::refresh_signal::RefreshSignal;
-use super::slot_map::{Primary, SlotMap};
-use super::slot_ranges::SlotRange;
 
 /// How many times a request is sent at most. Each redirect comes from a node that knows the slots better, so more than
 /// a few mean that the nodes disagree.

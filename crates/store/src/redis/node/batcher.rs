@@ -15,7 +15,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::calls::{self, FinishedCalls};
-use super::job::{Job, fail_unsent};
+use super::queued_request::{QueuedRequest, fail_unsent};
 use super::state::NodeState;
 use crate::redis::connect::{Connection, checkout, checkout_timeout};
 
@@ -124,23 +124,27 @@ async fn gather(node: &NodeState) {
 
 async fn send_batch(node: &NodeState, connection: &mut Connection) {
     gather(node).await;
-    let jobs = node.take_batch();
-    if !jobs.is_empty() {
-        node.queue_depth.observer().batch(jobs.len());
-        let calls = measured_send(node, connection, jobs).await;
+    let requests = node.take_batch();
+    if !requests.is_empty() {
+        node.queue_depth.observer().batch(requests.len());
+        let calls = measured_send(node, connection, requests).await;
         calls::answer_calls(calls);
     }
 }
 
 /// Sends a batch, and records how long it took and whether it failed.
-async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<Job>) -> FinishedCalls {
+async fn measured_send(
+    node: &NodeState,
+    connection: &mut Connection,
+    requests: Vec<QueuedRequest>,
+) -> FinishedCalls {
     let sent = Instant::now();
-    let deadlines = jobs.iter().map(|job| job.deadline);
+    let deadlines = requests.iter().map(|request| request.deadline);
     let (first, deadline) = (deadlines.clone().min().unwrap_or(sent), deadlines.max().unwrap_or(sent));
     // Reads a late reply although no caller waits for it: this costs less than a new connection, which would be more
     // work for a slow server.
     let logs_apart = node.logs_apart.load(Ordering::Relaxed);
-    let mut sending = pin!(calls::send(connection, jobs, deadline + node.timeout, logs_apart));
+    let mut sending = pin!(calls::send(connection, requests, deadline + node.timeout, logs_apart));
     let calls = if let Ok(calls) = timeout_at(deadline, &mut sending).await {
         if let Some(health) = calls::health(&calls) {
             node.record_result(sent, health);
@@ -158,11 +162,11 @@ async fn measured_send(node: &NodeState, connection: &mut Connection, jobs: Vec<
         node.last_batch_was_hot.store(was_hot, Ordering::Relaxed);
     }
     let answered = Instant::now();
-    let mut admission = node.admission.lock();
-    admission.record_call(answered - sent);
+    let mut control = node.queue_control.lock();
+    control.record_call(answered - sent);
     if answered > first {
-        admission.record_late_answer(sent, answered);
+        control.record_late_answer(sent, answered);
     }
-    drop(admission);
+    drop(control);
     calls
 }

@@ -6,10 +6,10 @@ use redis::{Cmd, Pipeline};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use super::queued_request::{CallMode, QueuedRequest, answer_all};
 use crate::redis::connect::Connection;
 use crate::redis::error::CommandError;
 use crate::redis::script::{Answer, BatchLayout, EncodedRequest, ScriptRef, When};
-use super::job::{CallMode, Job, answer_all};
 
 /// The counters of a batch are hot if it has at least this many requests for each group that is sent, on average.
 const REQUESTS_FOR_HOT_COUNTER: usize = 4;
@@ -17,7 +17,7 @@ const REQUESTS_FOR_HOT_COUNTER: usize = 4;
 /// Requests that share one script call.
 struct Call {
     /// In the order of arrival.
-    jobs: Vec<Job>,
+    requests: Vec<QueuedRequest>,
     /// In which order they are sent.
     order: BatchLayout,
 }
@@ -38,33 +38,33 @@ pub(super) type FinishedCalls = SmallVec<[FinishedCall; 1]>;
 type Numbers = Result<Vec<i64>, CommandError>;
 
 impl Call {
-    fn new(jobs: Vec<Job>) -> Self {
-        let order = BatchLayout::new(jobs.iter().map(|job| &job.request));
-        Self { jobs, order }
+    fn new(requests: Vec<QueuedRequest>) -> Self {
+        let order = BatchLayout::new(requests.iter().map(|request| &request.encoded));
+        Self { requests, order }
     }
 
     /// Whether the script needs the list commands for it.
     fn has_log(&self) -> bool {
-        self.requests().any(EncodedRequest::has_log)
+        self.encoded().any(EncodedRequest::has_log)
     }
 
-    fn requests(&self) -> impl Iterator<Item = &EncodedRequest> + Clone {
-        self.jobs.iter().map(|job| &job.request)
+    fn encoded(&self) -> impl Iterator<Item = &EncodedRequest> + Clone {
+        self.requests.iter().map(|request| &request.encoded)
     }
 
     /// Requests of the same slot share a call; a request in another mode has a call of its own.
     fn mode(&self) -> CallMode {
-        self.jobs[0].mode
+        self.requests[0].mode
     }
 
     fn command(&self, script: ScriptRef) -> Cmd {
-        self.order.command(self.requests(), When::Now, script)
+        self.order.command(self.encoded(), When::Now, script)
     }
 
     /// Splits the numbers into answers. A reply of the wrong shape breaks the connection: the next reply may belong to
     /// another call.
     fn result(&self, numbers: Numbers, connection: &mut Connection) -> CallResult {
-        self.order.split_reply(self.requests(), &numbers?).map_err(|malformed| {
+        self.order.split_reply(self.encoded(), &numbers?).map_err(|malformed| {
             connection.mark_broken();
             CommandError::Failed(malformed)
         })
@@ -87,11 +87,11 @@ impl FinishedCall {
 /// logs have calls of their own, see [`are_logs_apart`].
 pub(super) async fn send(
     connection: &mut Connection,
-    jobs: Vec<Job>,
+    requests: Vec<QueuedRequest>,
     deadline: Instant,
     logs_apart: bool,
 ) -> FinishedCalls {
-    let calls = group_by_slot(jobs, logs_apart);
+    let calls = group_by_slot(requests, logs_apart);
     let results = {
         let sent: SmallVec<[&Call; 1]> = calls.iter().collect();
         round_trip(connection, &sent, ScriptRef::Sha1, deadline).await
@@ -144,7 +144,7 @@ pub(super) fn are_logs_apart(calls: &[FinishedCall], before: bool) -> bool {
 
 /// Whether the counters of a batch are hot. `None` for a batch that is too small to tell.
 pub(super) fn are_hot(calls: &[FinishedCall]) -> Option<bool> {
-    let sizes = calls.iter().map(|FinishedCall { call, .. }| (call.jobs.len(), call.order.groups()));
+    let sizes = calls.iter().map(|FinishedCall { call, .. }| (call.requests.len(), call.order.groups()));
     let (requests, groups) = sizes.fold((0, 0), |(requests, groups), (of_call, sent)| {
         (requests + of_call, groups + sent.unwrap_or(of_call))
     });
@@ -154,30 +154,32 @@ pub(super) fn are_hot(calls: &[FinishedCall]) -> Option<bool> {
 /// Answers all requests.
 pub(super) fn answer_calls(calls: FinishedCalls) {
     for FinishedCall { call, result } in calls {
-        answer_all(call.jobs, result);
+        answer_all(call.requests, result);
     }
 }
 
 /// Requests of a slot share a call and keep their order. With `logs_apart` those to logs have another call.
-fn group_by_slot(jobs: Vec<Job>, logs_apart: bool) -> SmallVec<[Call; 1]> {
-    let is_batched = |job: &Job| matches!(job.mode, CallMode::Batched(_));
-    let is_apart = |job: &Job| logs_apart && job.request.has_log();
-    let share_call = |one: &Job, other: &Job| one.mode == other.mode && is_apart(one) == is_apart(other);
+fn group_by_slot(requests: Vec<QueuedRequest>, logs_apart: bool) -> SmallVec<[Call; 1]> {
+    let is_batched = |request: &QueuedRequest| matches!(request.mode, CallMode::Batched(_));
+    let is_apart = |request: &QueuedRequest| logs_apart && request.encoded.has_log();
+    let share_call = |one: &QueuedRequest, other: &QueuedRequest| {
+        one.mode == other.mode && is_apart(one) == is_apart(other)
+    };
     // The usual case, and of a standalone server nearly the only one: one call.
-    if jobs.iter().all(|job| is_batched(job) && share_call(job, &jobs[0])) {
-        return SmallVec::from_iter([Call::new(jobs)]);
+    if requests.iter().all(|request| is_batched(request) && share_call(request, &requests[0])) {
+        return SmallVec::from_iter([Call::new(requests)]);
     }
-    let (mut batched, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_batched);
-    let slot = |job: &Job| if let CallMode::Batched(slot) = job.mode { slot } else { None };
-    batched.sort_by_key(|job| (slot(job), is_apart(job)));
-    let mut calls: Vec<Vec<Job>> = Vec::new();
-    for job in batched {
+    let (mut batched, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(is_batched);
+    let slot = |request: &QueuedRequest| if let CallMode::Batched(slot) = request.mode { slot } else { None };
+    batched.sort_by_key(|request| (slot(request), is_apart(request)));
+    let mut calls: Vec<Vec<QueuedRequest>> = Vec::new();
+    for request in batched {
         match calls.last_mut() {
-            Some(jobs) if share_call(&jobs[0], &job) => jobs.push(job),
-            _ => calls.push(vec![job]),
+            Some(requests) if share_call(&requests[0], &request) => requests.push(request),
+            _ => calls.push(vec![request]),
         }
     }
-    calls.extend(others.into_iter().map(|job| vec![job]));
+    calls.extend(others.into_iter().map(|request| vec![request]));
     calls.into_iter().map(Call::new).collect()
 }
 

@@ -1,12 +1,13 @@
-//! Requests to one server: a bounded queue, the batchers that empty it, a breaker with its probe, and admission
-//! control. The nodes of a cluster do not wait for each other; a worker bounds the decisions of all its nodes together.
+//! Requests to one server: a bounded queue, the batchers that empty it, a breaker with its probe, and the
+//! control of the queue under overload. The nodes of a cluster do not wait for each other; a worker bounds the decisions of all its nodes together.
 
-mod admission;
 mod batcher;
 mod calls;
-mod job;
 mod probe;
 mod queue;
+mod queue_control;
+mod queue_depth;
+mod queued_request;
 mod shared_breaker;
 mod state;
 #[cfg(test)]
@@ -21,17 +22,18 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use self::admission::Admission;
-use self::job::Job;
-pub(crate) use self::job::{CallError, CallMode, Cause, NotExecuted};
 pub(crate) use self::probe::check_writes;
 use self::queue::Queue;
+use self::queue_control::QueueControl;
+pub(crate) use self::queue_depth::QueueDepth;
+use self::queued_request::QueuedRequest;
+pub(crate) use self::queued_request::{CallError, CallMode, Cause, NotExecuted};
 use self::shared_breaker::SharedBreaker;
 use self::state::NodeState;
 use crate::breaker::BreakerState;
 use crate::redis::connect::{Target, connection_pool};
 use crate::redis::error::ended_without_answer;
-use crate::redis::observer::QueueDepth;
+
 use crate::redis::options::{RedisOptions, Topology};
 use crate::redis::script::{Answer, EncodedRequest};
 use crate::redis::tasks::Tasks;
@@ -68,7 +70,7 @@ impl Node {
             target,
             queue: Queue::new(options.max_queue),
             breaker: SharedBreaker::new(name, options.breaker, Arc::clone(queue_depth.observer())),
-            admission: Mutex::new(Admission::new(options.timeout)),
+            queue_control: Mutex::new(QueueControl::new(options.timeout)),
             last_batch_was_hot: AtomicBool::new(false),
             logs_apart: AtomicBool::new(false),
             key_prefix: options.key_prefix.clone(),
@@ -103,11 +105,11 @@ impl Node {
             return Err(CallError::not_sent(request, open));
         }
         let (reply, mut answer) = oneshot::channel();
-        let job = Job { request, mode, deadline, reply };
-        self.state.push(job)?;
+        let queued = QueuedRequest { encoded: request, mode, deadline, reply };
+        self.state.push(queued)?;
         match timeout_at(deadline, &mut answer).await {
             Ok(Ok(answer)) => answer,
-            // A job is dropped without an answer after its deadline, or when its batcher panics.
+            // A queued request is dropped without an answer after its deadline, or when its batcher panics.
             Ok(Err(_)) if Instant::now() < deadline => Err(CallError::Failed(ended_without_answer())),
             Ok(Err(_)) => Err(CallError::Failed(StoreError::Timeout)),
             Err(_) => unread_answer(&mut answer).await.unwrap_or(Err(CallError::Failed(StoreError::Timeout))),

@@ -8,12 +8,12 @@ use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Role, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::calls;
+use super::queued_request::QueuedRequest;
+use super::state::NodeState;
 use crate::redis::connect::{checkout, checkout_timeout};
 use crate::redis::script::{Answer, EncodedRequest};
 use crate::redis::slot::tag_for_slot;
-use super::calls;
-use super::job::Job;
-use super::state::NodeState;
 
 /// Long enough for several round trips. Redis keeps the counter of a probe for a second or two longer.
 const PROBE_WINDOW_US: u64 = 10_000_000;
@@ -47,8 +47,8 @@ async fn probe(node: &NodeState) -> Result<(), StoreError> {
             let deadline = Instant::now() + node.timeout;
             // Only the result counts, so the answer has no receiver.
             let (reply, _) = oneshot::channel();
-            let job = Job { request: request.clone(), mode: node.probe_mode, deadline, reply };
-            let calls = calls::send(connection, vec![job], deadline, false).await;
+            let queued = QueuedRequest { encoded: request.clone(), mode: node.probe_mode, deadline, reply };
+            let calls = calls::send(connection, vec![queued], deadline, false).await;
             calls::health(&calls).unwrap_or(Ok(())).map_err(Clone::clone)?;
         }
         return Ok(());

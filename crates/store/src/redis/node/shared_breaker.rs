@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::breaker::{Breaker, BreakerOptions, BreakerState};
-use crate::redis::observer::{BreakerTransition, RedisObserver};
+use crate::observer::{BreakerTransition, Observer};
 
 /// Lets calls through, or says why not.
 pub(super) struct SharedBreaker {
@@ -23,16 +23,12 @@ pub(super) struct SharedBreaker {
     /// The node left the cluster: late results change nothing.
     is_retired: AtomicBool,
     opened: Notify,
-    observer: Arc<dyn RedisObserver>,
+    observer: Arc<dyn Observer>,
 }
 
 impl SharedBreaker {
     /// `options`: `None` where the breaker is switched off.
-    pub(super) fn new(
-        node: String,
-        options: Option<BreakerOptions>,
-        observer: Arc<dyn RedisObserver>,
-    ) -> Self {
+    pub(super) fn new(node: String, options: Option<BreakerOptions>, observer: Arc<dyn Observer>) -> Self {
         Self {
             node,
             breaker: Mutex::new(Breaker::new(options.unwrap_or_default(), fastrand::Rng::new())),
@@ -137,7 +133,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::redis::observer::NoopObserver;
+    use crate::observer::NoopObserver;
 
     const MS: Duration = Duration::from_millis(1);
 

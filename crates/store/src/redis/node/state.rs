@@ -8,13 +8,13 @@ use engine::StoreError;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::admission::Admission;
-use super::job::{CallError, CallMode, Job, fail_unsent};
 use super::queue::{Queue, Refusal};
+use super::queue_control::QueueControl;
+use super::queue_depth::QueueDepth;
+use super::queued_request::{CallError, CallMode, QueuedRequest, fail_unsent};
 use super::shared_breaker::SharedBreaker;
 use crate::redis::connect::{ConnectionPool, Target};
 use crate::redis::error::shut_down;
-use crate::redis::observer::QueueDepth;
 
 /// The state of one node.
 pub(super) struct NodeState {
@@ -22,9 +22,9 @@ pub(super) struct NodeState {
     pub(super) pool: ConnectionPool,
     /// The connections that the pool has opened.
     pub(super) connections_opened: Arc<AtomicU64>,
-    pub(super) queue: Queue<Job>,
+    pub(super) queue: Queue<QueuedRequest>,
     pub(super) breaker: SharedBreaker,
-    pub(super) admission: Mutex<Admission>,
+    pub(super) queue_control: Mutex<QueueControl>,
     /// Whether the last batch had several requests for each counter. A batch of a few requests changes nothing.
     pub(super) last_batch_was_hot: AtomicBool,
     /// Whether requests to sliding logs have calls of their own.
@@ -43,14 +43,14 @@ pub(super) struct NodeState {
 
 impl NodeState {
     /// Adds a request to the queue. It may take the place of another caller's request, which then fails.
-    pub(super) fn push(&self, job: Job) -> Result<(), CallError> {
+    pub(super) fn push(&self, request: QueuedRequest) -> Result<(), CallError> {
         // An undo is not refused because of too many requests: its charge would stay recorded, and deny further
         // requests. Undos may fill another `max_queue`. They go first, because the charge denies requests meanwhile;
         // there are no more of them than requests that were decided.
-        let queued = if job.request.is_undo() {
-            self.queue.push_first(self.max_queue.saturating_mul(2), job).map(|()| None)
+        let queued = if request.encoded.is_undo() {
+            self.queue.push_first(self.max_queue.saturating_mul(2), request).map(|()| None)
         } else {
-            self.queue.push(job.request.caller(), job)
+            self.queue.push(request.encoded.caller(), request)
         };
         match queued {
             Ok(None) => Ok(()),
@@ -59,30 +59,30 @@ impl NodeState {
                 Ok(())
             }
             Err((Refusal::Full, _)) => Err(CallError::Failed(StoreError::Overloaded)),
-            Err((Refusal::Closed, job)) => Err(CallError::not_sent(job.request, shut_down())),
+            Err((Refusal::Closed, request)) => Err(CallError::not_sent(request.encoded, shut_down())),
         }
     }
 
     /// Takes requests for up to `max_batch` counters from the queue: the cost of a call grows with its counters, not
     /// its requests. Under overload, requests whose answer would come too late fail now.
-    pub(super) fn take_batch(&self) -> Vec<Job> {
-        let mut admission = self.admission.lock();
+    pub(super) fn take_batch(&self) -> Vec<QueuedRequest> {
+        let mut control = self.queue_control.lock();
         let now = Instant::now();
-        let answered_at = now + admission.service_time(now);
-        let weight = |job: &Job| {
-            let is_in_time = !job.is_abandoned() && job.deadline > answered_at;
-            is_in_time.then(|| job.request.key_count().max(1))
+        let answered_at = now + control.service_time(now);
+        let weight = |request: &QueuedRequest| {
+            let is_in_time = !request.is_abandoned() && request.deadline > answered_at;
+            is_in_time.then(|| request.encoded.key_count().max(1))
         };
         let taken = self.queue.take(self.max_batch, weight);
-        admission.record_dequeue(now, &taken);
-        let capacity = admission.queue_capacity(now);
-        drop(admission);
+        control.record_dequeue(now, &taken);
+        let capacity = control.queue_capacity(now);
+        drop(control);
         // Under overload at least a full batch may wait.
         let bound = capacity.map_or(self.max_queue, |capacity| capacity.max(self.max_batch));
         self.queue.set_bound(bound.min(self.max_queue));
         self.queue_depth.set(taken.left);
-        for job in taken.stale.into_iter().filter(|job| job.deadline > now) {
-            job.answer(Err(CallError::Failed(StoreError::Overloaded)));
+        for request in taken.stale.into_iter().filter(|request| request.deadline > now) {
+            request.answer(Err(CallError::Failed(StoreError::Overloaded)));
         }
         taken.items
     }
@@ -97,13 +97,13 @@ impl NodeState {
     /// Drops the oldest requests whose deadline has passed: nothing was sent for a while.
     pub(super) fn drop_late(&self) {
         let now = Instant::now();
-        let left = self.queue.drop_stale(|job| job.deadline <= now);
+        let left = self.queue.drop_stale(|request| request.deadline <= now);
         self.queue_depth.set(left);
         self.forget_load();
     }
 
     /// Empties the queue without deciding the requests.
-    pub(super) fn drain(&self) -> Vec<Job> {
+    pub(super) fn drain(&self) -> Vec<QueuedRequest> {
         let waiting = self.queue.take(usize::MAX, |_| Some(0)).items;
         self.queue_depth.set(0);
         self.forget_load();
@@ -112,7 +112,7 @@ impl NodeState {
 
     /// Forgets the load so far: no request waits, or the server was not asked for a while.
     pub(super) fn forget_load(&self) {
-        self.admission.lock().forget();
+        self.queue_control.lock().forget();
         self.queue.set_bound(self.max_queue);
     }
 }

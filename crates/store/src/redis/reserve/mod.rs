@@ -26,7 +26,8 @@ pub(super) use self::places::{Places, RouteError};
 pub(super) async fn decide<P: Places>(
     places: &Arc<P>,
     tasks: &Tasks,
-    (charges, request): (&Charges, EncodedRequest),
+    charges: &Charges,
+    request: EncodedRequest,
     deadline: Instant,
 ) -> Result<Outcomes, StoreError> {
     let parts = match RequestPlaces::of_counters(&**places, charges, &request) {

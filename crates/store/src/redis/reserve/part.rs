@@ -3,8 +3,8 @@
 use engine::{Charge, Charges, Charging, Cost, Role};
 use smallvec::SmallVec;
 
-use crate::redis::script::EncodedRequest;
 use super::places::Places;
+use crate::redis::script::EncodedRequest;
 
 /// Some charges of a request, which are decided together.
 pub(super) struct RequestPart {

@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use crate::redis::script::{self, EncodedRequest};
 use super::part::{RequestPart, is_deferred};
 use super::places::{Places, RouteError, first_place};
+use crate::redis::script::{self, EncodedRequest};
 
 /// The least time for an undo. It may exceed the deadline of the request, because no caller waits for it.
 const LEAST_UNDO_TIME: Duration = Duration::from_millis(250);

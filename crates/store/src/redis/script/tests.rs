@@ -1,7 +1,7 @@
 //! Requests and replies without a server.
 
 use engine::StoreError;
-use engine::algorithm::{Attempt, Facts, Kernel, LogFacts, Tat, Verdict, WindowState};
+use engine::algorithm::{Attempt, CounterReading, Kernel, LogReading, Tat, Verdict, WindowState};
 use engine::{
     Algorithm, Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, FailurePolicy, Limit, LimitSpec,
     Outcome, Period, Quantity, Refill, Role, Unit,
@@ -195,16 +195,16 @@ fn only_a_prepaid_grant_can_be_undone() {
 }
 
 /// The numbers that the script returns for a counter.
-fn numbers(facts: &Facts) -> Vec<i64> {
-    let numbers = match *facts {
-        Facts::Window(WindowState { index, count }) => vec![index, count],
-        Facts::Buckets(state) => vec![state.index, state.current, state.previous],
-        Facts::Log(LogFacts { used, newest_us, next_us, retry_us }) => {
+fn numbers(reading: &CounterReading) -> Vec<i64> {
+    let numbers = match *reading {
+        CounterReading::Window(WindowState { index, count }) => vec![index, count],
+        CounterReading::Buckets(state) => vec![state.index, state.current, state.previous],
+        CounterReading::Log(LogReading { used, newest_us, next_us, retry_us }) => {
             vec![used, newest_us, next_us, retry_us]
         }
-        Facts::Tat(Tat { whole_us, fraction }) => vec![whole_us, fraction],
-        Facts::Tokens(state) => return vec![state.start_us.cast_signed(), state.tokens],
-        Facts::Nothing => vec![0],
+        CounterReading::Tat(Tat { whole_us, fraction }) => vec![whole_us, fraction],
+        CounterReading::Tokens(state) => return vec![state.start_us.cast_signed(), state.tokens],
+        CounterReading::Nothing => vec![0],
     };
     numbers.into_iter().map(u64::cast_signed).collect()
 }
@@ -216,16 +216,16 @@ fn a_reply_gives_the_outcome_that_the_engine_reports() {
             let attempt = Attempt { now_us: T0, cost: Cost::take(units) };
             let verdict = kernel.verdict(None, attempt);
             let state = (verdict == Verdict::Fits).then(|| kernel.recorded(None, attempt)).flatten();
-            let facts = kernel.facts(state.as_ref(), attempt);
-            let mut numbers = numbers(&facts);
+            let reading = kernel.reading(state.as_ref(), attempt);
+            let mut numbers = numbers(&reading);
             numbers.truncate(KernelLayout::for_kernel(&kernel).reply_width());
             if verdict == Verdict::Over {
                 numbers[0] = -1 - numbers[0];
             }
             let expected = Outcome {
                 verdict,
-                report: kernel.report(&facts, attempt, verdict),
-                decided_by: DecidedBy::Store(CounterSnapshot { now_us: T0, facts }),
+                report: kernel.report(&reading, attempt, verdict),
+                decided_by: DecidedBy::Store(CounterSnapshot { now_us: T0, reading }),
             };
             let charge = Charge { cost: Cost::take(units), ..taken(kernel) };
             assert_eq!(outcome(&charge, &numbers, T0), Ok(expected), "{kernel:?} {units}");

@@ -2,8 +2,8 @@
 //! describes how a request is laid out, lua/counters.lua lists the integers. Knows nothing of connections.
 
 use engine::algorithm::{
-    Attempt, BucketState, Facts, FixedWindow, Gcra, IntervalBucket, Kernel, LogFacts, SlidingWindow, Tat,
-    TokenState, Verdict, WindowState,
+    Attempt, BucketState, CounterReading, FixedWindow, Gcra, IntervalBucket, Kernel, LogReading,
+    SlidingWindow, Tat, TokenState, Verdict, WindowState,
 };
 use engine::{
     Caller, Charge, Charges, Charging, Cost, CounterSnapshot, DecidedBy, Outcome, Outcomes, Role, StoreError,
@@ -211,13 +211,15 @@ fn reply_width(charges: &Charges) -> usize {
 
 /// What the script calls the grant of this charge that left the counter like this.
 fn grant_id(charge: &Charge, granted: &CounterSnapshot) -> Option<u64> {
-    match (granted.facts, charge.kernel) {
-        (Facts::Window(state), _) => Some(state.index),
-        (Facts::Buckets(state), _) => Some(state.index),
-        (Facts::Log(log), _) => Some(log.newest_us),
-        (Facts::Tat(tat), Kernel::Gcra(kernel)) => Some(kernel.grant_base_us(tat, charge.cost.taken())),
-        (Facts::Tokens(state), _) => Some(state.start_us),
-        (Facts::Tat(_) | Facts::Nothing, _) => None,
+    match (granted.reading, charge.kernel) {
+        (CounterReading::Window(state), _) => Some(state.index),
+        (CounterReading::Buckets(state), _) => Some(state.index),
+        (CounterReading::Log(log), _) => Some(log.newest_us),
+        (CounterReading::Tat(tat), Kernel::Gcra(kernel)) => {
+            Some(kernel.grant_base_us(tat, charge.cost.taken()))
+        }
+        (CounterReading::Tokens(state), _) => Some(state.start_us),
+        (CounterReading::Tat(_) | CounterReading::Nothing, _) => None,
     }
 }
 
@@ -295,10 +297,11 @@ pub(crate) fn outcome(charge: &Charge, numbers: &[i64], now_us: u64) -> Result<O
         *first = -1 - *first;
         verdict = if charge.cost.is_refund() { Verdict::Fits } else { Verdict::Over };
     }
-    let facts = facts(&charge.kernel, &numbers, now_us).ok_or_else(|| malformed("a number out of range"))?;
+    let reading =
+        reading(&charge.kernel, &numbers, now_us).ok_or_else(|| malformed("a number out of range"))?;
     let attempt = Attempt { now_us, cost: charge.cost };
-    let report = charge.kernel.report(&facts, attempt, verdict);
-    Ok(Outcome { verdict, report, decided_by: DecidedBy::Store(CounterSnapshot { now_us, facts }) })
+    let report = charge.kernel.report(&reading, attempt, verdict);
+    Ok(Outcome { verdict, report, decided_by: DecidedBy::Store(CounterSnapshot { now_us, reading }) })
 }
 
 /// The outcome of a charge after its undo.
@@ -315,14 +318,14 @@ pub(crate) fn undone(charge: &Charge, answer: &Answer) -> Result<Outcome, StoreE
 }
 
 /// The counter that the numbers describe; `None` where they leave the range of the kernel.
-fn facts(kernel: &Kernel, numbers: &[i64], now_us: u64) -> Option<Facts> {
+fn reading(kernel: &Kernel, numbers: &[i64], now_us: u64) -> Option<CounterReading> {
     match kernel {
-        Kernel::FixedWindow(kernel) => window_state(kernel, numbers).map(Facts::Window),
-        Kernel::SlidingWindow(kernel) => bucket_state(kernel, numbers, now_us).map(Facts::Buckets),
-        Kernel::SlidingLog(_) => log_facts(numbers).map(Facts::Log),
-        Kernel::Gcra(kernel) => tat(kernel, numbers).map(Facts::Tat),
-        Kernel::IntervalBucket(kernel) => token_state(kernel, numbers).map(Facts::Tokens),
-        Kernel::Blocked(_) => (*numbers == [0]).then_some(Facts::Nothing),
+        Kernel::FixedWindow(kernel) => window_state(kernel, numbers).map(CounterReading::Window),
+        Kernel::SlidingWindow(kernel) => bucket_state(kernel, numbers, now_us).map(CounterReading::Buckets),
+        Kernel::SlidingLog(_) => log_reading(numbers).map(CounterReading::Log),
+        Kernel::Gcra(kernel) => tat(kernel, numbers).map(CounterReading::Tat),
+        Kernel::IntervalBucket(kernel) => token_state(kernel, numbers).map(CounterReading::Tokens),
+        Kernel::Blocked(_) => (*numbers == [0]).then_some(CounterReading::Nothing),
     }
 }
 
@@ -339,9 +342,9 @@ fn bucket_state(kernel: &SlidingWindow, numbers: &[i64], now_us: u64) -> Option<
     Some(BucketState { index, current: exact(current)?, previous: exact(previous)? })
 }
 
-fn log_facts(numbers: &[i64]) -> Option<LogFacts> {
+fn log_reading(numbers: &[i64]) -> Option<LogReading> {
     let &[used, newest_us, next_us, retry_us] = numbers else { return None };
-    Some(LogFacts {
+    Some(LogReading {
         used: exact(used)?,
         newest_us: exact(newest_us)?,
         next_us: exact(next_us)?,

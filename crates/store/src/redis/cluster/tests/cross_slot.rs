@@ -2,9 +2,9 @@
 
 use engine::PartialOutcomes;
 
+use super::*;
 use crate::redis::error::{ended_without_answer, shut_down};
 use crate::redis::testing::PanickingObserver;
-use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_request_over_several_slots_is_one_call_per_slot() {

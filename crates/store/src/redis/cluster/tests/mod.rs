@@ -12,11 +12,11 @@ use engine::{Charge, Charging, Cost, FailurePolicy, Role};
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
-use crate::redis::observer::{BreakerTransition, NoopObserver};
+use super::*;
+use crate::observer::NoopObserver;
 use crate::redis::options::Topology;
 use crate::redis::slot::{SLOTS, tag_for_slot};
 use crate::redis::testing::{FakeServer, Reply};
-use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -79,15 +79,13 @@ struct TestCluster {
     lost_undos: Arc<AtomicUsize>,
 }
 
+#[derive(Debug)]
 struct LostUndos(Arc<AtomicUsize>);
 
-impl RedisObserver for LostUndos {
-    fn batch(&self, _requests: usize) {}
-    fn queue_depth(&self, _requests: usize) {}
+impl Observer for LostUndos {
     fn lost_undo(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
-    fn breaker(&self, _transition: BreakerTransition<'_>) {}
 }
 
 fn options() -> RedisOptions {

@@ -55,7 +55,7 @@ async fn size_of_call_in_a_stream(case: &Case, sizes: &Sizes, request: impl Fn()
 }
 
 /// How many requests each call had.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Sizes(Arc<Mutex<Vec<usize>>>);
 
 impl Sizes {
@@ -64,13 +64,10 @@ impl Sizes {
     }
 }
 
-impl RedisObserver for Sizes {
+impl Observer for Sizes {
     fn batch(&self, requests: usize) {
         self.0.lock().push(requests);
     }
-    fn queue_depth(&self, _requests: usize) {}
-    fn lost_undo(&self) {}
-    fn breaker(&self, _transition: BreakerTransition<'_>) {}
 }
 
 #[tokio::test(start_paused = true)]

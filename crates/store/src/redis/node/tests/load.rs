@@ -6,8 +6,8 @@ use engine::algorithm::{FixedWindow, Kernel};
 use engine::{Charge, Charging, Cost, FailurePolicy, Role};
 use tokio::task::JoinSet;
 
-use crate::redis::script;
 use super::*;
+use crate::redis::script;
 
 /// How long a call of the server takes. It then decides 128 requests a millisecond: 1,920 within a deadline.
 const CALL: Duration = MS;

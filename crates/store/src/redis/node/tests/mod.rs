@@ -18,9 +18,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::probe::probe_request;
 use super::*;
+use crate::observer::{BreakerTransition, NoopObserver, Observer};
 use crate::redis::address::Address;
 use crate::redis::error::Redirect;
-use crate::redis::observer::{BreakerTransition, NoopObserver, RedisObserver};
 use crate::redis::tasks::TaskError;
 use crate::redis::testing::{FakeServer, PanickingObserver, Reply};
 
@@ -37,7 +37,7 @@ fn options() -> RedisOptions {
     RedisOptions { urls, connections: 1, ..RedisOptions::default() }
 }
 
-fn case(options: &RedisOptions, observer: impl RedisObserver) -> Case {
+fn case(options: &RedisOptions, observer: impl Observer) -> Case {
     let tasks = Tasks::new();
     let target = Target::new(options).expect("good options");
     let node = Node::start((String::new(), target), options, QueueDepth::new(Arc::new(observer)), &tasks);
@@ -96,18 +96,16 @@ async fn of_several_calls_only_those_with_noscript_are_sent_again() {
 }
 
 /// The events that a node reported.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Events {
     queue_depths: Arc<Mutex<Vec<usize>>>,
     breaker_states: Arc<Mutex<Vec<BreakerState>>>,
 }
 
-impl RedisObserver for Events {
-    fn batch(&self, _requests: usize) {}
+impl Observer for Events {
     fn queue_depth(&self, requests: usize) {
         self.queue_depths.lock().push(requests);
     }
-    fn lost_undo(&self) {}
     fn breaker(&self, transition: BreakerTransition<'_>) {
         self.breaker_states.lock().push(transition.to);
     }

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use store::clock::monotonic;
+
+use crate::clock::monotonic;
 
 /// The shortest time between two lines.
 const INTERVAL: Duration = Duration::from_secs(60);

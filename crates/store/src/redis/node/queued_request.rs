@@ -10,8 +10,8 @@ use crate::redis::script::{Answer, EncodedRequest};
 
 /// A request that waits for its answer.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) request: EncodedRequest,
+pub(super) struct QueuedRequest {
+    pub(super) encoded: EncodedRequest,
     pub(super) mode: CallMode,
     /// The caller stops waiting at this time.
     pub(super) deadline: Instant,
@@ -54,7 +54,7 @@ pub(crate) enum Cause {
     Redirected(Redirect),
 }
 
-impl Job {
+impl QueuedRequest {
     /// Whether the caller stopped waiting before the deadline.
     pub(super) fn is_abandoned(&self) -> bool {
         self.reply.is_closed()
@@ -68,38 +68,38 @@ impl Job {
 
     /// Tells the caller that the request was not executed.
     fn not_executed(self, cause: Cause) {
-        let not_executed = NotExecuted { request: self.request, cause };
+        let not_executed = NotExecuted { request: self.encoded, cause };
         // It fails only when the caller is gone.
         drop(self.reply.send(Err(CallError::NotExecuted(Box::new(not_executed)))));
     }
 }
 
 /// Answers the requests of one script call.
-pub(super) fn answer_all(jobs: Vec<Job>, result: Result<Vec<Answer>, CommandError>) {
+pub(super) fn answer_all(requests: Vec<QueuedRequest>, result: Result<Vec<Answer>, CommandError>) {
     match result {
         Ok(answers) => {
-            for (job, answer) in jobs.into_iter().zip(answers) {
-                job.answer(Ok(answer));
+            for (request, answer) in requests.into_iter().zip(answers) {
+                request.answer(Ok(answer));
             }
         }
         Err(CommandError::Redirected { redirect, .. }) => {
-            for job in jobs {
-                job.not_executed(Cause::Redirected(redirect.clone()));
+            for request in requests {
+                request.not_executed(Cause::Redirected(redirect.clone()));
             }
         }
         Err(error) => {
             let failure = StoreError::from(error);
-            for job in jobs {
-                job.answer(Err(CallError::Failed(failure.clone())));
+            for request in requests {
+                request.answer(Err(CallError::Failed(failure.clone())));
             }
         }
     }
 }
 
 /// Tells callers that their requests were not sent.
-pub(super) fn fail_unsent(jobs: Vec<Job>, failure: &StoreError) {
-    for job in jobs {
-        job.not_executed(Cause::NotSent(failure.clone()));
+pub(super) fn fail_unsent(requests: Vec<QueuedRequest>, failure: &StoreError) {
+    for request in requests {
+        request.not_executed(Cause::NotSent(failure.clone()));
     }
 }
 

@@ -1,18 +1,18 @@
-//! Which servers of the remote store are in an outage, as the breakers of all workers see it. Logs the start and the
+//! Which servers of the Redis store are in an outage, as the breakers of all workers see it. Logs the start and the
 //! end of each outage, with the reason, and the calls that it touched.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::StoreError;
 use parking_lot::Mutex;
-use store::breaker::BreakerState;
-use store::clock::{Clock, SystemClock, monotonic};
-use store::observed::Observer;
-use store::redis::{BreakerTransition, RedisObserver};
 
-use super::log_throttle::LogThrottle;
+use crate::breaker::BreakerState;
+use crate::clock::{Clock, SystemClock, monotonic};
+use crate::log_throttle::LogThrottle;
+use crate::observer::{BreakerTransition, Observer};
 
 /// An outage ends only after this time without an open breaker. A server that answers only some calls opens and closes
 /// the breakers many times a second, and each change would be a log line.
@@ -21,13 +21,13 @@ const QUIET: Duration = Duration::from_secs(1);
 /// Overload can last, so its log line is repeated at this interval at most.
 const OVERLOAD_LOG_INTERVAL_US: u64 = 10_000_000;
 
-/// The outages of the remote store. Shared by all workers.
+/// The outages of the Redis store. Shared by all workers.
 #[derive(Debug, Default)]
 pub struct Availability {
-    /// Calls without a decision since the start, except of overload.
+    /// Calls without a decision since the start, except because of overload.
     failed_calls: AtomicU64,
     last_overload_us: AtomicU64,
-    /// Of one failed call since the last look.
+    /// The error of one failed call since the last look.
     failure: Mutex<Option<StoreError>>,
     outages: Mutex<Outages>,
 }
@@ -37,7 +37,7 @@ pub struct Availability {
 pub struct Outage {
     /// Its start, microseconds since the epoch.
     pub at_us: u64,
-    /// The server, by its name in [`RemoteStore::nodes`](store::remote::RemoteStore::nodes).
+    /// The server, by its name in [`RedisStore::nodes`](crate::redis::RedisStore::nodes).
     pub node: String,
     /// The error that opened the first breaker.
     pub error: String,
@@ -67,31 +67,53 @@ struct CurrentOutage {
     failed_before: u64,
 }
 
-impl Observer for Availability {
-    fn decided(&self, _took: Duration, result: Result<(), &StoreError>) {
+/// An observer that records failures and breakers in the availability, and passes all events on.
+#[derive(Debug)]
+struct WatchedBy {
+    availability: Arc<Availability>,
+    meter: Arc<dyn Observer>,
+}
+
+impl Observer for WatchedBy {
+    fn decided(&self, took: Duration, result: Result<(), &StoreError>) {
+        self.meter.decided(took, result);
         if let Err(error) = result {
-            self.record_failure(error);
+            self.availability.record_failure(error);
         }
     }
 
-    /// The caller cancelled the call before there was a result.
-    fn abandoned(&self, _after: Duration) {}
-}
+    /// The caller cancelled the call before there was a result, so this is no failure.
+    fn abandoned(&self, after: Duration) {
+        self.meter.abandoned(after);
+    }
 
-impl RedisObserver for Availability {
-    fn batch(&self, _requests: usize) {}
+    fn batch(&self, requests: usize) {
+        self.meter.batch(requests);
+    }
 
-    fn queue_depth(&self, _requests: usize) {}
+    fn queue_depth(&self, requests: usize) {
+        self.meter.queue_depth(requests);
+    }
 
-    fn lost_undo(&self) {}
+    fn lost_undo(&self) {
+        self.meter.lost_undo();
+    }
 
     fn breaker(&self, transition: BreakerTransition<'_>) {
-        self.record_transition(transition, monotonic());
+        self.meter.breaker(transition);
+        self.availability.record_transition(transition, monotonic());
     }
 }
 
 impl Availability {
+    /// An observer that records failures and breakers here, and passes all events on to `meter`.
+    #[must_use]
+    pub fn watching(self: &Arc<Self>, meter: impl Observer) -> Arc<dyn Observer> {
+        Arc::new(WatchedBy { availability: Arc::clone(self), meter: Arc::new(meter) })
+    }
+
     /// A current outage, or the last one.
+    #[must_use]
     pub fn last_outage(&self) -> Option<Outage> {
         let outages = self.outages.lock();
         let current =

@@ -1,4 +1,4 @@
-//! Admission control: which requests a server still decides in time, from the duration of its last calls, and how many
+//! Control of the queue under overload: which requests a server still decides in time, from the duration of its last calls, and how many
 //! may wait for it, from its throughput, the quotient of two sums that decay alike. Pure: time is an argument.
 //!
 //! Deciding a request after its deadline is wasted work, at the cost of requests that are still in time. So under
@@ -31,7 +31,7 @@ const CAREFUL_TIMEOUTS: u32 = 8;
 
 /// The estimate of one server, and the bound on the queue that follows from it.
 #[derive(Debug)]
-pub(super) struct Admission {
+pub(super) struct QueueControl {
     /// The longest that a decision may take.
     timeout: Duration,
     /// The durations of the last calls, in microseconds.
@@ -54,7 +54,7 @@ struct BusyPeriod {
     dequeued: u64,
 }
 
-impl Admission {
+impl QueueControl {
     pub(super) fn new(timeout: Duration) -> Self {
         Self {
             timeout,
@@ -184,35 +184,35 @@ mod tests {
 
     /// An estimate for a timeout of 15 ms, and the time of its last dequeue.
     struct Case {
-        admission: Admission,
+        control: QueueControl,
         now: Instant,
     }
 
     impl Case {
         fn new() -> Self {
-            let (mut admission, now) = (Admission::new(15 * MS), Instant::now());
-            admission.record_dequeue(now, &taken(100, true));
-            Self { admission, now }
+            let (mut control, now) = (QueueControl::new(15 * MS), Instant::now());
+            control.record_dequeue(now, &taken(100, true));
+            Self { control, now }
         }
 
         /// A call that took `service`, and a full batch of 100 requests `pause` after the last one.
         fn measure(&mut self, service: Duration, pause: Duration) {
             self.now += pause;
-            self.admission.record_call(service);
-            self.admission.record_dequeue(self.now, &taken(100, true));
+            self.control.record_call(service);
+            self.control.record_dequeue(self.now, &taken(100, true));
         }
 
         fn service_time(&self) -> Duration {
-            self.admission.service_time(self.now)
+            self.control.service_time(self.now)
         }
 
         fn queue_capacity(&self) -> Option<usize> {
-            self.admission.queue_capacity(self.now)
+            self.control.queue_capacity(self.now)
         }
 
         /// An answer to a call that was sent now is late.
         fn answers_late(&mut self) {
-            self.admission.record_late_answer(self.now, self.now);
+            self.control.record_late_answer(self.now, self.now);
         }
 
         /// An overload of 100 ms: the queue holds 450.
@@ -226,8 +226,8 @@ mod tests {
 
     #[test]
     fn without_measurements_every_request_is_admitted() {
-        let (admission, now) = (Admission::new(15 * MS), Instant::now());
-        assert_eq!((admission.service_time(now), admission.queue_capacity(now)), (Duration::ZERO, None));
+        let (control, now) = (QueueControl::new(15 * MS), Instant::now());
+        assert_eq!((control.service_time(now), control.queue_capacity(now)), (Duration::ZERO, None));
     }
 
     #[test]
@@ -262,10 +262,10 @@ mod tests {
     fn a_late_answer_is_no_overload_if_its_call_was_sent_before_every_batch_was_full() {
         let mut case = Case::new();
         case.measure(9 * MS, MS);
-        case.admission.record_late_answer(case.now - 2 * MS, case.now);
+        case.control.record_late_answer(case.now - 2 * MS, case.now);
         case.measure(2 * MS, MS);
         assert_eq!(case.service_time(), 2 * MS, "the first full batch is 1 ms old");
-        case.admission.record_dequeue(case.now, &taken(99, false));
+        case.control.record_dequeue(case.now, &taken(99, false));
         case.answers_late();
         assert_eq!(case.service_time(), Duration::ZERO, "no batch is full");
         case.measure(2 * MS, MS);
@@ -313,7 +313,7 @@ mod tests {
     fn the_slow_first_calls_of_a_burst_say_nothing_of_the_next_ones() {
         let mut case = Case::new();
         case.measure(MS, MS);
-        case.admission.forget();
+        case.control.forget();
         case.measure(8 * MS, MS);
         assert_eq!(case.service_time(), MS);
         case.answers_late();
@@ -350,11 +350,11 @@ mod tests {
     fn a_batch_with_room_to_spare_ends_the_overload() {
         let mut case = Case::new();
         case.overload();
-        case.admission.record_dequeue(case.now, &taken(99, false));
+        case.control.record_dequeue(case.now, &taken(99, false));
         assert_eq!(case.queue_capacity(), None);
         // The next burst comes a second later. The pause does not count towards the throughput.
         case.now += 1_000 * MS;
-        case.admission.record_dequeue(case.now, &taken(100, true));
+        case.control.record_dequeue(case.now, &taken(100, true));
         assert_eq!(case.queue_capacity(), None);
         case.overload();
     }
@@ -373,7 +373,7 @@ mod tests {
         for _ in 0..50 {
             case.measure(100 * MS, 14 * MS);
         }
-        case.admission.forget();
+        case.control.forget();
         assert_eq!((case.service_time(), case.queue_capacity()), (Duration::ZERO, None));
     }
 }

@@ -4,92 +4,97 @@ use std::error::Error;
 use std::sync::Arc;
 
 use engine::{Charges, Outcomes, Reset, Store, StoreError};
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::deny_cache::{DenyCache, DenyCached};
-use super::fallback::Fallback;
-use super::memory::MemoryStore;
-use super::observed::{Observed, Observer};
-use super::remote::RemoteStore;
 use crate::clock::{Clock, MonotonicClock, SystemClock};
+use crate::deny_cache::{DenyCache, DenyCached};
+use crate::fallback::Fallback;
+use crate::memory::MemoryStore;
+use crate::observer::Observed;
+use crate::redis::RedisStore;
 
-/// A remote store below its layers. The deny cache is above the observer, so that only calls to the store are measured.
-pub type Layered<R, O> = Fallback<DenyCached<Observed<R, O>, MonotonicClock>, SystemClock>;
+/// Redis below its layers. The deny cache is above the observer, so that only calls to the store are measured.
+pub type Layered = Fallback<DenyCached<Observed<RedisStore>, MonotonicClock>, SystemClock>;
 
 /// The store with which one worker decides.
 #[derive(Debug)]
-pub enum AnyStore<R, O> {
+pub enum WorkerStore {
     /// Shared by all workers. Not measured: reading the clock would take longer than the decision.
     Memory(Arc<MemoryStore<SystemClock>>),
     /// The worker's own.
-    Remote {
+    Redis {
         /// Decides.
-        layered: Layered<R, O>,
+        layered: Layered,
         /// The same store without its layers.
-        remote: R,
+        redis: RedisStore,
     },
 }
 
-impl<R: RemoteStore, O> AnyStore<R, O> {
-    /// The remote store without its layers.
-    pub fn remote(&self) -> Option<&R> {
+impl WorkerStore {
+    /// The Redis store without its layers.
+    #[must_use]
+    pub fn redis(&self) -> Option<&RedisStore> {
         match self {
             Self::Memory(_) => None,
-            Self::Remote { remote, .. } => Some(remote),
+            Self::Redis { redis, .. } => Some(redis),
         }
     }
 
-    /// Resolves with the reason when a task of the remote store dies; otherwise pending.
+    /// Resolves with the reason when a task of the Redis store dies; otherwise pending.
+    #[must_use]
     pub fn died(&self) -> BoxFuture<'static, Box<dyn Error + Send + Sync>> {
-        match self.remote() {
-            Some(remote) => Box::pin(remote.died()),
-            None => Box::pin(std::future::pending()),
+        match self.redis() {
+            Some(redis) => redis.died().map(Into::into).boxed(),
+            None => std::future::pending().boxed(),
         }
     }
 
-    /// Closes the remote store, if this is one.
+    /// Closes the Redis store, if this is one.
+    #[must_use]
     pub fn close(&self) -> BoxFuture<'static, ()> {
-        let Some(closed) = self.remote().map(RemoteStore::close) else {
-            return Box::pin(async {});
+        let Some(redis) = self.redis().cloned() else {
+            return std::future::ready(()).boxed();
         };
-        Box::pin(async move {
-            if let Err(error) = closed.await {
+        let close = async move {
+            if let Err(error) = redis.shutdown().await {
                 tracing::error!(%error, "a task of the store had died");
             }
-        })
+        };
+        close.boxed()
     }
 }
 
-impl<R: Store, O: Observer> Store for AnyStore<R, O> {
+impl Store for WorkerStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         match self {
             Self::Memory(store) => store.decide(charges).await,
-            Self::Remote { layered, .. } => layered.decide(charges).await,
+            Self::Redis { layered, .. } => layered.decide(charges).await,
         }
     }
 }
 
 /// The counters themselves, without the layers that answer in their place. For operators.
 #[derive(Debug)]
-pub struct AuthoritativeStore<R> {
+pub struct AuthoritativeStore {
     /// `None` where the counters are in `memory`.
-    pub remote: Option<R>,
-    /// All counters; beside a remote store, only the counters of the failure policy `local`.
+    pub redis: Option<RedisStore>,
+    /// All counters; beside Redis, only the counters of the failure policy `local`.
     pub memory: Arc<MemoryStore<SystemClock>>,
-    /// Denials of a reset counter are removed from here. With the clock of the layers over this cache.
+    /// Denials of a reset counter are removed from here. The clock is that of the layers over this cache.
     pub denials: Option<(Arc<DenyCache>, MonotonicClock)>,
 }
 
-impl<R: Store> Store for AuthoritativeStore<R> {
+impl Store for AuthoritativeStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
-        match &self.remote {
-            Some(remote) if !charges.need_no_store() => remote.decide(charges).await,
+        match &self.redis {
+            Some(redis) if !charges.need_no_store() => redis.decide(charges).await,
             Some(_) | None => self.memory.decide(charges).await,
         }
     }
 }
 
-impl<R> AuthoritativeStore<R> {
+impl AuthoritativeStore {
     fn forget_denials(&self, charges: &Charges) {
         if let Some((denials, clock)) = &self.denials {
             let now_us = clock.now_us();
@@ -98,14 +103,14 @@ impl<R> AuthoritativeStore<R> {
     }
 }
 
-impl<R: RemoteStore> Reset for AuthoritativeStore<R> {
+impl Reset for AuthoritativeStore {
     async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
         let had_units = self.memory.reset(charges).await?;
-        let Some(remote) = &self.remote else {
+        let Some(redis) = &self.redis else {
             return Ok(had_units);
         };
         self.forget_denials(charges);
-        let had_units = remote.reset(charges).await;
+        let had_units = redis.reset(charges).await;
         self.forget_denials(charges);
         had_units
     }

@@ -1,0 +1,92 @@
+//! What a store reports for metrics and logs, and the layer that reports how long each decision of the store below took
+//! and how it ended. Knows nothing of metrics.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::{Charges, Outcomes, Store, StoreError};
+
+use crate::breaker::BreakerState;
+use crate::clock::monotonic;
+
+/// Receives the events of a store; ignores those that it does not implement. It is called on the decision path, so it
+/// must be quick.
+pub trait Observer: Debug + Send + Sync + 'static {
+    /// A decision finished.
+    fn decided(&self, _took: Duration, _result: Result<(), &StoreError>) {}
+    /// The caller dropped the request before an answer.
+    fn abandoned(&self, _after: Duration) {}
+    /// A batch of this many requests is sent.
+    fn batch(&self, _requests: usize) {}
+    /// This many requests wait in the queues of all nodes, after requests left one of the queues.
+    fn queue_depth(&self, _requests: usize) {}
+    /// The undo of a recorded charge failed, so the charge may stay until the counter expires. Until then its limit
+    /// denies early.
+    fn lost_undo(&self) {}
+    /// A breaker changed its state.
+    fn breaker(&self, _transition: BreakerTransition<'_>) {}
+}
+
+/// A change of a breaker's state.
+#[derive(Clone, Copy, Debug)]
+pub struct BreakerTransition<'e> {
+    /// The server, by its name in [`RedisStore::nodes`](crate::redis::RedisStore::nodes).
+    pub node: &'e str,
+    pub from: BreakerState,
+    pub to: BreakerState,
+    /// The failure that opened the breaker or keeps it open.
+    pub cause: Option<&'e StoreError>,
+}
+
+/// Ignores all events.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoopObserver;
+
+impl Observer for NoopObserver {}
+
+/// Reports the call as abandoned when dropped before it is finished.
+struct CallGuard<'o> {
+    observer: &'o dyn Observer,
+    started: Instant,
+    is_finished: bool,
+}
+
+impl CallGuard<'_> {
+    fn finish(mut self, result: Result<(), &StoreError>) {
+        self.is_finished = true;
+        self.observer.decided(self.started.elapsed(), result);
+    }
+}
+
+impl Drop for CallGuard<'_> {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.observer.abandoned(self.started.elapsed());
+        }
+    }
+}
+
+/// Puts an observer over a store.
+#[derive(Debug)]
+pub struct Observed<S> {
+    below: S,
+    observer: Arc<dyn Observer>,
+}
+
+impl<S> Observed<S> {
+    /// Puts the layer over `below`.
+    #[must_use]
+    pub fn new(below: S, observer: Arc<dyn Observer>) -> Self {
+        Self { below, observer }
+    }
+}
+
+impl<S: Store> Store for Observed<S> {
+    async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
+        let guard = CallGuard { observer: &*self.observer, started: monotonic(), is_finished: false };
+        let result = self.below.decide(charges).await;
+        guard.finish(result.as_ref().map(|_| ()));
+        result
+    }
+}

@@ -1,0 +1,281 @@
+//! The servers of a store, in one group or two: counters of limits of one second may have servers of their own. A request
+//! that meets such limits and others is then decided in parts (`reserve`), like a request over several slots of a
+//! cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Charge, Charges, Outcomes, StoreError};
+use futures_util::FutureExt;
+use futures_util::future::{join_all, select_all};
+use tokio::time::Instant;
+
+use super::connect::{ConnectBudget, Target};
+use super::error::OptionsError;
+use super::node::CallMode;
+use super::options::RedisOptions;
+use super::reserve::{self, Places, RouteError};
+use super::script::{Answer, EncodedRequest};
+use super::servers::Servers;
+use super::slot::slot_of_key;
+use super::status::{GroupStatus, ProbeFailure};
+use super::tasks::{TaskError, Tasks};
+use crate::breaker::BreakerState;
+use crate::observer::{BreakerTransition, Observer};
+
+/// The period of the limits whose counters may be on servers of their own.
+const PERIOD_US: u64 = 1_000_000;
+
+/// The name of the second group, and in front of the names of its servers.
+const PER_SECOND: &str = "per_second";
+const MAIN: &str = "main";
+
+/// The servers of a store.
+pub(super) struct Groups {
+    options: RedisOptions,
+    main: Servers,
+    /// The servers of the counters of limits of one second; `None` where these counters are on the main servers.
+    per_second: Option<Servers>,
+    /// The observers of the main servers, and of the servers for limits of one second.
+    observers: [Arc<dyn Observer>; 2],
+}
+
+/// Counters that one script call can decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GroupPlace {
+    is_per_second: bool,
+    /// `None` for a single server.
+    slot: Option<u16>,
+}
+
+impl Groups {
+    pub(super) fn start(
+        options: &RedisOptions,
+        observers: [Arc<dyn Observer>; 2],
+    ) -> Result<Self, OptionsError> {
+        let [main_observer, per_second_observer] = observers.clone();
+        let main = Servers::start(options, main_observer)?;
+        let per_second = options
+            .of_per_second()
+            .map(|options| Servers::start(&options, Arc::new(PerSecondObserver(per_second_observer))));
+        Ok(Self { options: options.clone(), main, per_second: per_second.transpose()?, observers })
+    }
+
+    pub(super) fn options(&self) -> &RedisOptions {
+        &self.options
+    }
+
+    /// The groups with their names; one group has no name.
+    fn all(&self) -> impl Iterator<Item = (Option<&'static str>, &Servers)> {
+        let main = self.per_second.as_ref().map(|_| MAIN);
+        let per_second = self.per_second.iter().map(|servers| (Some(PER_SECOND), servers));
+        std::iter::once((main, &self.main)).chain(per_second)
+    }
+
+    /// Has every server decide on a counter of its own, and on a sliding log if one is needed.
+    pub(super) async fn probe(&self, needs_log: bool) -> Result<(), ProbeFailure> {
+        let probes = self.all().map(async |(name, servers)| {
+            let failure = servers.probe(&self.options, needs_log).await.err();
+            GroupStatus { name, failure }
+        });
+        ProbeFailure::of_groups(&join_all(probes).await).map_or(Ok(()), Err)
+    }
+
+    /// Why the breakers of all servers of a group are open.
+    pub(super) fn status(&self) -> Vec<GroupStatus> {
+        let status = |(name, servers): (_, &Servers)| {
+            let failure = servers.breaker_cause().map(Arc::unwrap_or_clone);
+            GroupStatus { name, failure }
+        };
+        self.all().map(status).collect()
+    }
+
+    /// Decides a request; `request` is the encoding of `charges`. `requests`: the tasks of requests over both groups.
+    pub(super) async fn decide(
+        self: &Arc<Self>,
+        requests: &Tasks,
+        charges: &Charges,
+        request: EncodedRequest,
+    ) -> Result<Outcomes, StoreError> {
+        let deadline = self.deadline();
+        // The futures of the last two are five times as large as the first one. Without boxes the future of every
+        // decision would be as large as theirs.
+        match (&self.main, &self.per_second) {
+            (Servers::One(node, _), None) => {
+                node.call(request, CallMode::Batched(None), deadline).await?.outcomes(charges)
+            }
+            (Servers::Cluster(cluster), None) => Box::pin(cluster.decide(charges, request, deadline)).await,
+            (_, Some(_)) => Box::pin(reserve::decide(self, requests, charges, request, deadline)).await,
+        }
+    }
+
+    /// Sends a request about the counter of `charge`, and waits for its answer.
+    pub(super) async fn submit(
+        &self,
+        charge: &Charge,
+        request: EncodedRequest,
+    ) -> Result<Answer, StoreError> {
+        self.servers(is_per_second(charge)).submit(request, self.deadline()).await
+    }
+
+    /// The servers known at present, and how to connect to them.
+    pub(super) fn targets(&self) -> Vec<(String, Target)> {
+        let targets = |(group, servers): (Option<&str>, &Servers)| {
+            let targets = servers.targets().into_iter();
+            targets.map(|(address, target)| (node_name(group, address), target)).collect::<Vec<_>>()
+        };
+        self.all().flat_map(targets).collect()
+    }
+
+    /// The servers known at present, and the states of their breakers.
+    pub(super) fn nodes(&self) -> Vec<(String, BreakerState)> {
+        let nodes = |(group, servers): (Option<&str>, &Servers)| {
+            let nodes = servers.nodes().into_iter();
+            nodes.map(|(address, state)| (node_name(group, address), state)).collect::<Vec<_>>()
+        };
+        self.all().flat_map(nodes).collect()
+    }
+
+    /// The connections for decisions that were opened since the start, to the servers known at present.
+    pub(super) fn connections_opened(&self) -> u64 {
+        self.all().map(|(_, servers)| servers.connections_opened()).sum()
+    }
+
+    /// Refuses further requests, and answers those that wait.
+    pub(super) fn close(&self) {
+        self.all().for_each(|(_, servers)| servers.close());
+    }
+
+    /// Closes the servers, and returns when their tasks have ended.
+    pub(super) async fn shutdown(&self) -> Result<(), TaskError> {
+        let mut result = Ok(());
+        for (_, servers) in self.all() {
+            result = result.and(servers.shutdown().await);
+        }
+        result
+    }
+
+    /// Resolves when a background task has died; pending for ever otherwise.
+    pub(super) fn died(&self) -> impl Future<Output = TaskError> + Send + use<> {
+        let died: Vec<_> = self.all().map(|(_, servers)| servers.died().boxed()).collect();
+        select_all(died).map(|(first, ..)| first)
+    }
+
+    fn servers(&self, is_per_second: bool) -> &Servers {
+        self.per_second.as_ref().filter(|_| is_per_second).unwrap_or(&self.main)
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.options.timeout
+    }
+}
+
+impl Places for Groups {
+    type Place = GroupPlace;
+
+    fn place(&self, charge: &Charge, key: &str) -> GroupPlace {
+        let is_per_second = is_per_second(charge);
+        let slot = match self.servers(is_per_second) {
+            Servers::One(..) => None,
+            Servers::Cluster(_) => Some(slot_of_key(key)),
+        };
+        GroupPlace { is_per_second, slot }
+    }
+
+    async fn call(
+        &self,
+        request: EncodedRequest,
+        place: Option<GroupPlace>,
+        deadline: Instant,
+    ) -> Result<Answer, RouteError> {
+        let place = place.unwrap_or(GroupPlace { is_per_second: false, slot: None });
+        self.servers(place.is_per_second).call(request, place.slot, deadline).await
+    }
+
+    fn key_prefix(&self) -> &str {
+        &self.options.key_prefix
+    }
+
+    fn time_for(&self, round_trips: u32, least: Duration) -> Duration {
+        ConnectBudget::new(self.options.timeout).at_least(least, round_trips)
+    }
+
+    fn lost_undo(&self, place: Option<GroupPlace>) {
+        let is_per_second = place.is_some_and(|place| place.is_per_second);
+        self.observers[usize::from(is_per_second)].lost_undo();
+    }
+}
+
+/// Reports the servers for limits of one second by their names in the store.
+#[derive(Debug)]
+struct PerSecondObserver(Arc<dyn Observer>);
+
+impl Observer for PerSecondObserver {
+    fn batch(&self, requests: usize) {
+        self.0.batch(requests);
+    }
+
+    fn queue_depth(&self, requests: usize) {
+        self.0.queue_depth(requests);
+    }
+
+    fn lost_undo(&self) {
+        self.0.lost_undo();
+    }
+
+    fn breaker(&self, transition: BreakerTransition<'_>) {
+        self.0.breaker(BreakerTransition {
+            node: &node_name(Some(PER_SECOND), transition.node.to_owned()),
+            ..transition
+        });
+    }
+}
+
+/// The name of a server in the store.
+fn node_name(group: Option<&str>, address: String) -> String {
+    match group {
+        Some(PER_SECOND) if address.is_empty() => PER_SECOND.to_owned(),
+        Some(PER_SECOND) => format!("{PER_SECOND} {address}"),
+        _ => address,
+    }
+}
+
+fn is_per_second(charge: &Charge) -> bool {
+    charge.kernel.period_us() == Some(PERIOD_US)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::algorithm::{Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow};
+    use engine::{Charging, Cost, FailurePolicy, Pacing, Role};
+
+    #[test]
+    fn limits_of_every_algorithm_belong_to_the_group_of_their_period() {
+        let is_here = |kernel| {
+            let (cost, charging, role) = (Cost::take(1), Charging::Postpaid, Role::Enforce);
+            is_per_second(&Charge { kernel, cost, charging, role, on_store_failure: FailurePolicy::Error })
+        };
+        for period_us in [999_999, PERIOD_US, PERIOD_US + 1, 60 * PERIOD_US] {
+            let kernels = [
+                Kernel::FixedWindow(FixedWindow::new(5, period_us)),
+                Kernel::SlidingWindow(SlidingWindow::new(5, period_us)),
+                Kernel::SlidingLog(SlidingLog::new(5, period_us)),
+                Kernel::Gcra(Gcra::new(5, period_us, 9, Pacing::Meter)),
+                Kernel::IntervalBucket(IntervalBucket::new(9, 5, period_us)),
+            ];
+            for kernel in kernels {
+                assert_eq!(is_here(kernel), period_us == PERIOD_US, "{kernel}");
+            }
+        }
+        assert!(!is_here(Kernel::Blocked(Blocked::new(PERIOD_US))), "it has no counter");
+    }
+
+    #[test]
+    fn the_servers_of_the_second_group_have_its_name() {
+        let named = |group| ["", "a:1"].map(|address| node_name(group, address.to_owned()));
+        assert_eq!(named(Some(PER_SECOND)), ["per_second", "per_second a:1"]);
+        assert_eq!(named(Some(MAIN)), ["", "a:1"]);
+        assert_eq!(named(None), ["", "a:1"]);
+    }
+}
