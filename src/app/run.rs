@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::background::Background;
 use super::endpoints::admin_endpoints;
-use super::open_files::PortBounds;
 use super::options::{FINISH_WITHIN, grpc_options, unfinished_bytes};
+use super::process::PortBounds;
 use super::stores::{Remote, WorkerStore};
 use super::{Addresses, App, AppError};
 use crate::decide::counters::CounterService;

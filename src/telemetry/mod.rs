@@ -1,7 +1,6 @@
 //! What operators see of the process: metrics, logs, and whether the remote store decides.
 
 pub mod availability;
-mod library_lines;
 mod log_queue;
 pub mod log_throttle;
 pub mod logging;
