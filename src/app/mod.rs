@@ -120,7 +120,7 @@ struct Ports {
 /// The addresses of the listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// `ShouldRateLimit`.
+    /// The port of `ShouldRateLimit`.
     pub grpc: ListenAddress,
     /// `/json`, health, metrics.
     pub http: ListenAddress,

@@ -110,7 +110,7 @@ fn tls(reader: &mut Reader) -> Option<TlsFiles> {
     let identity = certificate.zip(key);
     let files = TlsFiles { ca, identity, server_name };
     if !enabled && files != (TlsFiles { ca: None, identity: None, server_name: None }) {
-        // An operator who sets them does not want clear text.
+        // An operator that sets them does not want clear text.
         let reason = "files or a name for TLS are set: set it to true, or leave them out";
         reader.refuse(TLS, Fault::Unsupported(reason));
     }

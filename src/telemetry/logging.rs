@@ -24,7 +24,7 @@ pub struct Filter(String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Format {
-    /// For people.
+    /// Lines for people.
     Text,
     /// One JSON object per line.
     Json,

@@ -1,8 +1,8 @@
 //! The metrics of envoyproxy/ratelimit under its names and with its arithmetic, so that dashboards made for it continue
 //! to work.
 //!
-//! Like in envoyproxy/ratelimit, a metric has a dotted name first, which is what statsd gets. Prometheus gets the families and labels to
-//! which the default mapping of envoyproxy/ratelimit translates the dotted names.
+//! Like in envoyproxy/ratelimit, a metric has a dotted name first, which is what statsd gets. Prometheus gets the
+//! families and labels to which the default mapping of envoyproxy/ratelimit translates the dotted names.
 
 mod hits;
 mod mapping;

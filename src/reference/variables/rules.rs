@@ -30,7 +30,7 @@ pub(super) fn translate(draft: &mut Draft) {
 fn translate_directory(draft: &mut Draft) {
     let mut path = PathBuf::new();
     for name in DIRECTORY {
-        // A slash at the start of a part does not make it absolute, as there.
+        // Like in `envoyproxy/ratelimit`, a slash at the start of a part does not make it absolute.
         let part = draft.values.text(name);
         path.push(if path.as_os_str().is_empty() { part } else { part.trim_start_matches('/') });
     }
@@ -107,7 +107,7 @@ fn translate_xds(draft: &mut Draft) {
     }
 }
 
-/// As there, a pair without a `=` is dropped.
+/// Like in `envoyproxy/ratelimit`, a pair without a `=` is dropped.
 fn metadata(draft: &mut Draft) -> String {
     let text = draft.values.text(METADATA).to_owned();
     let is_pair = |pair: &&str| pair.trim().split_once('=').is_some_and(|(key, _)| !key.is_empty());
@@ -206,7 +206,7 @@ mod tests {
             ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "1m30s"),
             ("XDS_CLIENT_BACKOFF_JITTER", "0"),
             ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "10_485_760"),
-            // Without TLS nobody looks at it.
+            // Without TLS the file is not used.
             ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/certs/ca.crt"),
         ]);
         let options = options.expect("valid").rules.xds.expect("an address");

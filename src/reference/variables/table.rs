@@ -42,7 +42,7 @@ pub(super) fn find(name: &str) -> Option<&'static ReferenceVariable> {
     all().find(|variable| variable.name == name)
 }
 
-const EVERY_ADDRESS: &str = "`0.0.0.0`, `::` and nothing are every address of IPv4 and IPv6, as there";
+const EVERY_ADDRESS: &str = "`0.0.0.0`, `::` and nothing are every address of IPv4 and IPv6, like there";
 
 static LISTENERS: [ReferenceVariable; 9] = [
     ReferenceVariable::common("HOST", Text, "0.0.0.0", Sets(HTTP)).but(EVERY_ADDRESS),
@@ -121,7 +121,7 @@ static RULES: [ReferenceVariable; 10] = [
         .but("names that start with two dots (ConfigMaps) are never read; a file with several names is read once"),
     ReferenceVariable::own("RUNTIME_WATCH_ROOT", Flag, "true", Sets(PATH)).but(
         "every kind of change takes effect within a second, in place and by links, whether true or false; if true, \
-         files `RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY.*` are read as well, as there",
+         files `RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY.*` are read as well, like there",
     ),
     ReferenceVariable::own(
         "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
@@ -246,4 +246,4 @@ static XDS: [ReferenceVariable; 15] = [
     .but("32 MiB unless set, not 4 MiB"),
 ];
 
-const FILES: &str = "one of the two alone is not used, as there; read again when it changes";
+const FILES: &str = "one of the two alone is not used, like there; read again when it changes";

@@ -14,7 +14,7 @@ use super::series::labels;
 pub struct MetricsOptions {
     /// The share of a limit, in millionths, above which a hit counts as near it.
     pub near_limit_ppm: u32,
-    /// On every metric.
+    /// The tags of every metric.
     pub extra_tags: ExtraTags,
     /// The unit of envoyproxy/ratelimit's histogram.
     pub response_time: ResponseTimeUnit,

@@ -115,7 +115,7 @@ pub enum HandshakeResult {
     Disconnected,
     /// The client closed the connection after our certificate and signature, which are the cost of a handshake.
     Abandoned,
-    /// Not finished in time.
+    /// The handshake was not finished in time.
     Timeout,
     /// An old handshake gave its place to a new one.
     Displaced,
