@@ -78,6 +78,7 @@ fn pretty(value: &Value) -> String {
 mod tests {
     use super::*;
     use crate::app::rules::load_options;
+    use crate::app::stores::LocalCounters;
     use crate::decide::Readiness;
     use crate::settings::Settings;
     use crate::telemetry::metrics::Metrics;
@@ -91,7 +92,7 @@ mod tests {
         let rules =
             RuleWatcher::start(&settings, load_options(&settings, ValueHashing::NONE), &metrics, &readiness);
         let rules = rules.expect("the shipped rules");
-        let stores = Arc::new(Stores::new(&settings, &metrics).expect("different names"));
+        let stores = Arc::new(Stores::new(&settings, LocalCounters::new(&settings.store), &metrics));
         let endpoints = admin_endpoints(&rules, &stores, Vec::new());
         let listed: Vec<_> = endpoints.iter().map(|endpoint| (endpoint.path, endpoint.summary)).collect();
         let expected = [

@@ -6,9 +6,8 @@
 mod active_rules;
 mod background;
 mod endpoints;
-mod huge_pages;
-mod open_files;
 mod options;
+mod process;
 mod read_rules;
 mod rules;
 mod run;
@@ -29,17 +28,17 @@ use crate::net::{ListenAddress, ListenOptions, PortListener, SocketAccess};
 use crate::reference::statsd::Statsd;
 use crate::settings::{KeyFileError, Log, Settings, StoreKind};
 use crate::telemetry::logging::{self, LoggingError};
-use crate::telemetry::metrics::{Metrics, MetricsOptions};
+use crate::telemetry::metrics::{MeteredParts, Metrics, MetricsOptions, RulesOrigin, timing_queue};
 use crate::telemetry::traces::{CollectorTlsError, Tracer, Traces};
 
 pub use crate::telemetry::LogQueue;
-pub use huge_pages::refuse_huge_pages;
+pub use process::refuse_huge_pages;
 pub use read_rules::{ReadRules, ReadRulesError, read_rules};
 pub use rules::{RuleStartError, load_options};
 
-use open_files::PortBounds;
+use process::PortBounds;
 use rules::RuleWatcher;
-use stores::Stores;
+use stores::{LocalCounters, Stores};
 use tls::{TlsPorts, TlsStartError};
 
 /// Why the process cannot start, or must end.
@@ -121,7 +120,7 @@ struct Ports {
 /// The addresses of the listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// `ShouldRateLimit`.
+    /// The port of `ShouldRateLimit`.
     pub grpc: ListenAddress,
     /// `/json`, health, metrics.
     pub http: ListenAddress,
@@ -149,23 +148,29 @@ impl App {
     /// # Errors
     /// [`AppError`] when the rules or the certificates cannot be used, or a port cannot be bound.
     pub async fn prepare(settings: Settings, log: LogQueue) -> Result<Self, AppError> {
-        let bounds = PortBounds::within(open_files::raise_limit(), settings.server.connections_per_address);
-        let metrics_options = metrics_options(&settings);
-        let (metrics, statsd) = match settings.metrics.statsd.clone() {
-            Some(statsd) => {
-                let (metrics, timings) = Metrics::with_timings(&metrics_options)?;
-                (metrics.clone(), Some(Statsd::new(statsd, metrics, timings)))
-            }
-            None => (Metrics::with_options(&metrics_options)?, None),
+        let bounds = PortBounds::within(process::raise_open_files(), settings.server.connections_per_address);
+        let counters = LocalCounters::new(&settings.store);
+        let (queue, timings) = timing_queue();
+        let parts = MeteredParts {
+            rules: Some(if settings.rules.xds.is_some() { RulesOrigin::Xds } else { RulesOrigin::Files }),
+            lost_log_lines: Some(Arc::new(move || log.lost())),
+            memory: Some(counters.memory_stats()),
+            deny_cache: counters.deny_cache_stats(),
+            has_per_second: settings.store.kind == StoreKind::Redis
+                && settings.store.redis.per_second.is_some(),
+            has_traces: settings.traces.is_some(),
+            timings: settings.metrics.statsd.is_some().then_some(queue),
         };
+        let metrics = Metrics::with_options(metrics_options(&settings, parts))?;
+        let statsd = settings.metrics.statsd.clone();
+        let statsd = statsd.map(|options| Statsd::new(options, metrics.clone(), timings));
         let (tracer, traces) = match settings.traces.clone() {
             Some(options) => {
-                let (tracer, traces) = Traces::new(options, metrics.traces()?)?;
+                let (tracer, traces) = Traces::new(options, metrics.traces())?;
                 (tracer, Some(traces))
             }
             None => Default::default(),
         };
-        metrics.watch_log(move || log.lost())?;
         let reasons: &[_] = match settings.store.kind {
             StoreKind::Memory => &[NotReadyReason::Starting],
             StoreKind::Redis => &[NotReadyReason::Starting, NotReadyReason::StoreNotReached],
@@ -173,7 +178,7 @@ impl App {
         let readiness = Readiness::not_ready(reasons);
         let options = load_options(&settings, settings.secrets.value_hashing()?);
         let rules = RuleWatcher::start(&settings, options, &metrics, &readiness)?;
-        let stores = Arc::new(Stores::new(&settings, &metrics)?);
+        let stores = Arc::new(Stores::new(&settings, counters, &metrics));
         let server = &settings.server;
         if server.admin.address.is_some()
             && let Some(file) = &server.admin.access.token_file
@@ -183,7 +188,8 @@ impl App {
         }
         let tls = TlsPorts::load(server, &bounds, &metrics)?;
         let ports = Ports {
-            // As there, the umask decides who may call a Unix socket: proxies run as users of their own.
+            // Like for envoyproxy/ratelimit, the umask decides who may call a Unix socket: proxies run as users of
+            // their own.
             grpc: bind("server.grpc.address", &server.grpc.address, server.listen, SocketAccess::Umask)
                 .await?,
             http: bind_own("server.http.address", &server.http_address, server.listen).await?,
@@ -213,13 +219,14 @@ impl App {
     }
 }
 
-fn metrics_options(settings: &Settings) -> MetricsOptions {
+fn metrics_options(settings: &Settings, parts: MeteredParts) -> MetricsOptions {
     let written = &settings.metrics;
     MetricsOptions {
         near_limit_ppm: settings.near_limit_ppm,
         extra_tags: written.extra_tags.clone(),
         response_time: written.response_time,
         values_per_rule: written.values_per_rule,
+        parts,
     }
 }
 

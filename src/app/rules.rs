@@ -17,8 +17,6 @@ use crate::telemetry::metrics::Metrics;
 pub enum RuleStartError {
     #[error("rules.path: the rules at {} cannot be used:\n{problems}", path.display())]
     Unusable { path: PathBuf, problems: Problems },
-    #[error("the metrics cannot be set up: {0}")]
-    Metrics(#[from] prometheus::Error),
 }
 
 /// How the settings say that rule files are loaded.
@@ -71,11 +69,10 @@ impl RuleWatcher {
         let settings = &settings.rules;
         let active = ActiveRules::without_rules(metrics, readiness, settings.require_domain);
         if let Some(xds) = &settings.xds {
-            metrics.rules_source("xds")?;
             if !xds.start_without_rules {
                 readiness.set(NotReadyReason::NoRules);
             }
-            let source = RuleSource::Xds(Box::new(XdsSource::new(xds.clone(), options, metrics)?));
+            let source = RuleSource::Xds(Box::new(XdsSource::new(xds.clone(), options, metrics)));
             return Ok(Self { active, source });
         }
         metrics.rules_source("file")?;

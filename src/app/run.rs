@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::background::Background;
 use super::endpoints::admin_endpoints;
-use super::open_files::PortBounds;
+use super::process::PortBounds;
 use super::options::{FINISH_WITHIN, MAX_UNFINISHED_BYTES, grpc_options};
 use super::{Addresses, App, AppError};
 use crate::decide::counters::CounterService;

@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use store::availability::Availability;
 use store::breaker::BreakerState;
 use store::clock::{Clock, MonotonicClock, SystemClock};
-use store::deny_cache::{DenyCache, DenyCacheOptions, DenyCached};
+use store::deny_cache::{DenyCache, DenyCacheStats, DenyCached};
 use store::fallback::{Fallback, Local};
-use store::memory::MemoryStore;
+use store::memory::{MemoryStats, MemoryStore};
 use store::observer::Observed;
 use store::redis::{
     GroupStatus, OptionsError, ProbeFailure, RedisOptions, RedisStore, RedisUrl, ServerReport, Topology,
@@ -20,8 +20,8 @@ use store::worker_store::{AuthoritativeStore, WorkerStore};
 
 use super::status::{RedisGroupView, RedisView, StoreView};
 use crate::grpc::BoxError;
-use crate::settings::{Settings, StoreKind};
-use crate::telemetry::metrics::Metrics;
+use crate::settings::{self, Settings, StoreKind};
+use crate::telemetry::metrics::{Metrics, PulledStats};
 
 #[derive(Debug)]
 pub(super) struct Stores {
@@ -50,28 +50,45 @@ pub(super) struct Restart {
     pub(super) keys: Option<u64>,
 }
 
+/// The counters and denials that this process keeps itself. Their numbers are metrics.
+#[derive(Debug)]
+pub(super) struct LocalCounters {
+    memory: Arc<MemoryStore<SystemClock>>,
+    denials: Option<Denials>,
+}
+
 #[derive(Debug)]
 struct Denials {
     cache: Arc<DenyCache>,
     clock: MonotonicClock,
 }
 
+impl LocalCounters {
+    pub(super) fn new(settings: &settings::Store) -> Self {
+        let has_denials = settings.kind == StoreKind::Redis;
+        let denials = settings.deny_cache.filter(|_| has_denials).map(|options| Denials {
+            cache: Arc::new(DenyCache::new(options)),
+            clock: MonotonicClock::default(),
+        });
+        Self { memory: Arc::new(MemoryStore::new(settings.memory, SystemClock)), denials }
+    }
+
+    pub(super) fn memory_stats(&self) -> PulledStats<MemoryStats> {
+        let memory = Arc::clone(&self.memory);
+        Arc::new(move || memory.stats())
+    }
+
+    pub(super) fn deny_cache_stats(&self) -> Option<PulledStats<DenyCacheStats>> {
+        let cache = Arc::clone(&self.denials.as_ref()?.cache);
+        Some(Arc::new(move || cache.stats()))
+    }
+}
+
 impl Stores {
-    pub(super) fn new(settings: &Settings, metrics: &Metrics) -> Result<Self, prometheus::Error> {
+    pub(super) fn new(settings: &Settings, counters: LocalCounters, metrics: &Metrics) -> Self {
         let Settings { store: settings, local_share, .. } = settings;
-        let memory = Arc::new(MemoryStore::new(settings.memory, SystemClock));
-        let watched = Arc::clone(&memory);
-        metrics.watch_memory(move || watched.stats())?;
-        if settings.kind == StoreKind::Redis && settings.redis.per_second.is_some() {
-            metrics.watch_per_second()?;
-        }
-        let denials = match settings.kind {
-            StoreKind::Redis => {
-                settings.deny_cache.map(|options| deny_cache(options, metrics)).transpose()?
-            }
-            StoreKind::Memory => None,
-        };
-        Ok(Self {
+        let LocalCounters { memory, denials } = counters;
+        Self {
             kind: settings.kind,
             redis: settings.redis.clone(),
             local_share: *local_share,
@@ -82,7 +99,7 @@ impl Stores {
             workers: Mutex::default(),
             servers: Mutex::default(),
             restarts: AtomicU64::default(),
-        })
+        }
     }
 
     /// A store for the current runtime.
@@ -205,13 +222,6 @@ fn restarts(before: &[ServerReport], now: &[ServerReport]) -> Vec<Restart> {
         keys: report.description.as_ref().ok().and_then(|description| description.keys),
     };
     restarted.map(restart).collect()
-}
-
-fn deny_cache(options: DenyCacheOptions, metrics: &Metrics) -> Result<Denials, prometheus::Error> {
-    let cache = Arc::new(DenyCache::new(options));
-    let watched = Arc::clone(&cache);
-    metrics.watch_deny_cache(move || watched.stats())?;
-    Ok(Denials { cache, clock: MonotonicClock::default() })
 }
 
 #[cfg(test)]

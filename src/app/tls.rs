@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::open_files::PortBounds;
+use super::process::PortBounds;
 use crate::net::ConnectionBounds;
 use crate::net::tls::{
     HandshakeBounds, HandshakeThread, HandshakeThreadError, LoadedTls, PortTls, Protocol, ServerTls,

@@ -28,12 +28,8 @@ pub(super) struct XdsRules<F> {
 }
 
 impl XdsSource {
-    pub(super) fn new(
-        options: XdsOptions,
-        load_options: LoadOptions,
-        metrics: &Metrics,
-    ) -> Result<Self, prometheus::Error> {
-        Ok(Self { options, load_options, meter: metrics.xds()?, state: XdsState::default() })
+    pub(super) fn new(options: XdsOptions, load_options: LoadOptions, metrics: &Metrics) -> Self {
+        Self { options, load_options, meter: metrics.xds(), state: XdsState::default() }
     }
 
     pub(super) async fn run<F: Fn() + Send + 'static>(

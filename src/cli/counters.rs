@@ -14,8 +14,7 @@ use super::admin_port::{AdminPort, parse_admin_port};
 use super::client::{block_on, root_cause};
 use super::descriptor::DescriptorArg;
 use super::limit_arg::LimitArg;
-use super::output::{end, print, report};
-use super::seconds::readable_duration;
+use super::output::{end, print, readable_duration, report};
 use super::service_connection::{TlsArgs, TlsSetupError};
 use crate::http::{PAGE_NOT_FOUND, TokenFile, TokenFileError};
 

@@ -13,7 +13,6 @@ mod limit_arg;
 pub(crate) mod output;
 mod replay;
 pub(crate) mod rule_options;
-mod seconds;
 mod serve;
 mod service_connection;
 mod settings;

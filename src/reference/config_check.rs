@@ -21,7 +21,7 @@ const FLAGS: [Flag; 2] = [
 
 /// The text of a file is at fault: not YAML, a wrong type, an unknown key.
 const BAD_TEXT: u8 = 2;
-/// How errors of the text begin; all others are errors of what it says.
+/// The starts of errors of the text. Every other error is one of the rules that the text says.
 const OF_THE_TEXT: [&str; 3] = ["error loading config file", "config error", "error checking config"];
 
 /// Why the check fails.

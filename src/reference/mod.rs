@@ -2,12 +2,13 @@
 //! rule files, and the command `migrate`. A user of the service's own settings meets none of it.
 
 pub(crate) mod config_check;
-pub(crate) mod log_format;
-pub mod metrics;
+mod log_format;
+pub(crate) mod metrics;
 pub(crate) mod migrate;
 pub mod statsd;
 mod variables;
 
+pub(crate) use log_format::EnvoyRatelimitLines;
 pub use variables::{
     EnvironmentUse, LoadedSettings, ReferenceVariable, load_settings, load_with, reference_variables,
 };

@@ -123,7 +123,7 @@ fn value(line: u32, node: &Node, origin: &dyn Fn(u32) -> String) -> Result<Value
     Ok(Value::new(Some(&origin(line)), kind))
 }
 
-/// Nothing after the colon.
+/// Whether there is nothing after the colon.
 fn is_nothing(scalar: &Scalar) -> bool {
     scalar.is_plain && scalar.text.is_empty()
 }

@@ -8,6 +8,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use strum::VariantNames;
+use tokio_rustls::rustls::pki_types::ServerName;
+
 use crate::net::ListenAddress;
 
 /// What is shown of a secret.
@@ -100,6 +103,11 @@ pub(super) fn flag() -> Parser<bool> {
     })
 }
 
+/// The names of an enum.
+pub(super) fn named<T: FromStr + VariantNames>() -> Parser<T> {
+    Parser::new(format!("one of {}", T::VARIANTS.join(", ")), |text| text.parse().ok())
+}
+
 pub(super) fn one_of<T: Copy + 'static>(values: impl IntoIterator<Item = (&'static str, T)>) -> Parser<T> {
     let values: Vec<_> = values.into_iter().collect();
     let names: Vec<_> = values.iter().map(|(name, _)| *name).collect();
@@ -183,5 +191,13 @@ pub(super) fn optional_text(noun: &'static str) -> Parser<Option<String>> {
 pub(super) fn optional_path() -> Parser<Option<PathBuf>> {
     Parser::new("the path of a file, or nothing", |text| {
         Some((!text.is_empty()).then(|| PathBuf::from(text)))
+    })
+}
+
+/// The name by which a server is checked in TLS; empty is `None`.
+pub(super) fn server_name() -> Parser<Option<ServerName<'static>>> {
+    Parser::new("a host name or an IP address, or nothing", |text| match text {
+        "" => Some(None),
+        text => text.to_owned().try_into().ok().map(Some),
     })
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use http::HeaderMap;
-use tokio_rustls::rustls::pki_types::ServerName;
+use strum::{EnumString, VariantNames};
 
 use super::error::Fault;
-use super::parsers::{Parser, count, duration, flag, one_of, optional_path, optional_text};
+use super::parsers::{Parser, count, duration, flag, named, optional_path, optional_text, server_name};
 use super::reader::Reader;
 use crate::xds::{BackoffOptions, NodeIdentity, ServerAddress, TlsFiles, XdsOptions, parse_headers};
 
@@ -30,7 +30,8 @@ pub struct Rules {
 }
 
 /// Which files of a directory are read, and what follows from a directory without usable rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum RuleDirectory {
     /// `*.yaml` and `*.yml`. The process ends if the first rules are not valid, or if there are none.
     YamlFiles,
@@ -48,15 +49,9 @@ impl Rules {
         let path = Parser::new("the path of a file or directory", |text| {
             (!text.is_empty()).then(|| PathBuf::from(text))
         });
-        let directories = [
-            ("yaml_files", RuleDirectory::YamlFiles),
-            ("any_files", RuleDirectory::AnyFiles),
-            ("any_files_and_beside", RuleDirectory::AnyFilesAndBeside),
-            ("optional", RuleDirectory::Optional),
-        ];
         Self {
             path: reader.take("rules.path", "config/rules", path),
-            directory: reader.take("rules.directory", "yaml_files", one_of(directories)),
+            directory: reader.take("rules.directory", "yaml_files", named()),
             dot_files: reader.take("rules.dot_files", "false", flag()),
             merge_domains: reader.take("rules.merge_domains", "false", flag()),
             watch: reader.take("rules.watch", "true", flag()),
@@ -115,7 +110,7 @@ fn tls(reader: &mut Reader) -> Option<TlsFiles> {
     let identity = certificate.zip(key);
     let files = TlsFiles { ca, identity, server_name };
     if !enabled && files != (TlsFiles { ca: None, identity: None, server_name: None }) {
-        // An operator who sets them does not want clear text.
+        // An operator that sets them does not want clear text.
         let reason = "files or a name for TLS are set: set it to true, or leave them out";
         reader.refuse(TLS, Fault::Unsupported(reason));
     }
@@ -139,13 +134,6 @@ fn address() -> Parser<Option<ServerAddress>> {
     Parser::new(expected, |text| match text {
         "" => Some(None),
         text => ServerAddress::parse(text).map(Some),
-    })
-}
-
-fn server_name() -> Parser<Option<ServerName<'static>>> {
-    Parser::new("a host name or an IP address, or nothing", |text| match text {
-        "" => Some(None),
-        text => text.to_owned().try_into().ok().map(Some),
     })
 }
 

@@ -3,8 +3,9 @@
 use store::deny_cache::DenyCacheOptions;
 use store::memory::MemoryOptions;
 use store::redis::{RedisOptions, Topology};
+use strum::{EnumString, IntoStaticStr, VariantNames};
 
-use super::parsers::{duration, flag, one_of, positive};
+use super::parsers::{duration, flag, named, positive};
 use super::reader::Reader;
 use super::redis::redis_from_reader;
 
@@ -22,7 +23,8 @@ pub struct Store {
     pub deny_cache: Option<DenyCacheOptions>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum StoreKind {
     /// In this process.
     Memory,
@@ -34,17 +36,13 @@ impl StoreKind {
     /// The name in the settings.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Redis => "redis",
-        }
+        self.into()
     }
 }
 
 impl Store {
     pub(super) fn from_reader(reader: &mut Reader) -> Self {
-        let kinds = [StoreKind::Memory, StoreKind::Redis].map(|kind| (kind.name(), kind));
-        let kind = reader.take("store.kind", "memory", one_of(kinds));
+        let kind = reader.take("store.kind", "memory", named());
         let max_keys = reader.take("store.memory.max_keys", "1000000", positive(1_000_000_000));
         let (redis, conflicts) = redis_from_reader(reader);
         if kind == StoreKind::Redis {

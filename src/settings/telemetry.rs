@@ -4,12 +4,12 @@ use regex::Regex;
 
 use super::error::Fault;
 use super::parsers::{
-    Parser, count, duration, listen_address_or_off, one_of, optional_path, optional_text, share,
+    Parser, count, duration, listen_address_or_off, named, one_of, optional_path, optional_text, share,
 };
 use super::reader::Reader;
 use super::rows::{Row, Table};
 use crate::net::ListenAddress;
-use crate::reference::statsd::{Mogrifier, Mogrifiers, StatsdFormat, StatsdOptions, StatsdTarget};
+use crate::reference::statsd::{Mogrifier, Mogrifiers, StatsdOptions, StatsdTarget};
 use crate::telemetry::logging::{Filter, Format};
 use crate::telemetry::metrics::{ExtraTags, ResponseTimeUnit};
 use crate::telemetry::traces::{OtlpEndpoint, OtlpHeaders, OtlpProtocol, ServiceIdentity, TracesOptions};
@@ -38,14 +38,12 @@ impl Metrics {
             (text.starts_with('/') && is_plain).then(|| text.to_owned())
         });
         let tags = "name:value pairs with commas between them, or nothing";
-        let units =
-            [("seconds", ResponseTimeUnit::Seconds), ("milliseconds", ResponseTimeUnit::Milliseconds)];
         let extra_tags = reader.take("metrics.extra_tags", "", Parser::new(tags, ExtraTags::parse));
         Self {
             address: reader.take("metrics.address", "off", listen_address_or_off()),
             path: reader.take("metrics.path", "/metrics", path),
             values_per_rule: reader.take("metrics.values_per_rule", "1000", count(0..=100_000)),
-            response_time: reader.take("metrics.response_time", "seconds", one_of(units)),
+            response_time: reader.take("metrics.response_time", "seconds", named()),
             statsd: statsd_from_reader(reader, &extra_tags),
             extra_tags,
         }
@@ -64,9 +62,8 @@ fn statsd_from_reader(reader: &mut Reader, extra_tags: &ExtraTags) -> Option<Sta
     let address = Parser::new("tcp://host:port, udp://host:port, unix:///path/to/socket, or off", |text| {
         if text == "off" { Some(None) } else { StatsdTarget::parse(text).map(Some) }
     });
-    let formats = [("statsd", StatsdFormat::Statsd), ("dogstatsd", StatsdFormat::DogStatsd)];
     let target = reader.take("metrics.statsd.address", "off", address);
-    let format = reader.take("metrics.statsd.format", "statsd", one_of(formats));
+    let format = reader.take("metrics.statsd.format", "statsd", named());
     let flush_interval = reader.take("metrics.statsd.flush_interval", "10s", duration("100ms", "1h"));
     let own_tags = reader.take("metrics.statsd.tags", "", tags());
     let mogrifiers = Mogrifiers(MOGRIFIERS.read_rows(reader, mogrifier));
@@ -148,11 +145,9 @@ impl Log {
             "one of off, error, warn, info, debug, trace, or levels by module like info,ratelimitd=debug",
             Filter::parse,
         );
-        let formats =
-            [("text", Format::Text), ("json", Format::Json), ("envoy_ratelimit", Format::EnvoyRatelimit)];
         Self {
             level: reader.take("log.level", "info", level),
-            format: reader.take("log.format", "text", one_of(formats)),
+            format: reader.take("log.format", "text", named()),
         }
     }
 }

@@ -6,23 +6,25 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::thread;
 
+use strum::{EnumString, VariantNames};
 use tracing::subscriber::SetGlobalDefaultError;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use super::library_lines::LibraryLines;
 use super::log_queue::LogQueue;
-use crate::reference::log_format::EnvoyRatelimitLines;
+use super::log_throttle::LibraryLines;
+use crate::reference::EnvoyRatelimitLines;
 
 /// The lines to write: a level for the process, levels by module, or both, separated by commas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(String);
 
 /// The format of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Format {
-    /// For people.
+    /// Lines for people.
     Text,
     /// One JSON object per line.
     Json,

@@ -9,7 +9,7 @@ use rules::is_like_credential;
 use serde_json::{Value, json};
 
 use crate::cli::descriptor::DescriptorArg;
-use crate::cli::seconds::{decimal_seconds, readable_duration};
+use crate::cli::output::{decimal_seconds, readable_duration};
 use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::stats::{Stat, StatKind};
-use crate::telemetry::metrics::exposition::{Exposition, labels};
+use crate::telemetry::metrics::series::{Exposition, labels};
 
 /// The families with fixed names: name, kind, help.
 const FAMILIES: [(&str, StatKind, &str); 17] = [

@@ -1,8 +1,8 @@
 //! The metrics of envoyproxy/ratelimit under its names and with its arithmetic, so that dashboards made for it continue
 //! to work.
 //!
-//! As there, a metric has a dotted name first, which is what statsd gets. Prometheus gets the families and labels to
-//! which the default mapping of envoyproxy/ratelimit translates the dotted names.
+//! Like in envoyproxy/ratelimit, a metric has a dotted name first, which is what statsd gets. Prometheus gets the
+//! families and labels to which the default mapping of envoyproxy/ratelimit translates the dotted names.
 
 mod hits;
 mod mapping;
@@ -11,5 +11,5 @@ mod stats;
 
 pub(crate) use mapping::write;
 pub(crate) use rule_hits::{HitBounds, RuleHits, RuleHitsBinding, RuleHitsTable};
-pub(crate) use stats::Stats;
+pub(crate) use stats::{Readings, stats};
 pub use stats::{Stat, StatKind};

@@ -48,7 +48,7 @@ impl RuleHitsTable {
         self.values_per_rule
     }
 
-    pub(crate) fn add_to(&self, stats: &mut Stats) {
+    pub(super) fn add_to(&self, stats: &mut Stats) {
         for (path, hits) in self.rules.in_force().iter() {
             hits.own.add_to(stats, || stat_name(path));
             for (path, counts) in hits.by_path.lock().iter() {

@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpStream, UdpSocket, UnixDatagram, lookup_host};
 use tokio::time::Instant;
 
-use super::target::StatsdTarget;
+use super::options::StatsdTarget;
 
 /// The pause after the first error. What is to be sent meanwhile is lost.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

@@ -5,7 +5,6 @@ mod connection;
 mod lines;
 mod mogrifier;
 mod options;
-mod target;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,19 +13,19 @@ use store::log_throttle::LogThrottle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::telemetry::metrics::{Metrics, Stat, StatKind, Timing, Timings};
+use crate::reference::metrics::{Stat, StatKind};
+use crate::telemetry::metrics::{Metrics, Timing, Timings};
 use connection::Connection;
 use lines::{Lines, Packet};
 
 pub use mogrifier::{Mogrifier, Mogrifiers};
-pub use options::{StatsdFormat, StatsdOptions};
-pub use target::StatsdTarget;
+pub use options::{StatsdFormat, StatsdOptions, StatsdTarget};
 
 /// Durations that are sent together, at most.
 const TIMINGS_AT_ONCE: usize = 8_192;
-/// Durations wait so long for further ones. Without it, every call would wake the thread that sends.
+/// A duration waits this long for further ones. Without the wait, every call would wake the thread that sends.
 const GATHER_FOR: Duration = Duration::from_millis(10);
-/// For the packets of one flush. Longer, and durations would be lost from the queue.
+/// The time for the packets of one flush. If it were longer, durations would be lost from the queue.
 const SEND_WITHIN: Duration = Duration::from_secs(1);
 
 /// Sends the metrics of a process.
@@ -89,7 +88,7 @@ impl Statsd {
     }
 
     fn write_stats(&mut self) {
-        let stats = self.metrics.envoy_ratelimit_stats();
+        let stats = self.metrics.reference_stats();
         for Stat { name, kind, value } in &stats {
             match kind {
                 StatKind::Gauge => self.lines.gauge(name, *value),

@@ -30,8 +30,8 @@ pub(super) fn translate(draft: &mut Draft) {
     }
 }
 
-/// Of a tag that is given twice the last value counts, as there. A tag without a value is not used: for Prometheus, a
-/// label without a value is no label.
+/// Like in `envoyproxy/ratelimit`, the last value of a tag that is given twice counts. A tag without a value is not
+/// used: for Prometheus, a label without a value is no label.
 fn translate_tags(draft: &mut Draft) {
     let written = parse_map(draft.values.text(TAGS)).unwrap_or_default();
     let mut tags: Vec<(String, String)> = Vec::new();

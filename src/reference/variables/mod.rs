@@ -19,8 +19,6 @@ mod table;
 mod traces;
 mod values;
 mod variable;
-mod xds;
-mod xds_table;
 
 #[cfg(test)]
 mod tests;

@@ -45,7 +45,7 @@ const AUTHORITIES: &str = "REDIS_TLS_CACERT";
 const SKIP_NAME: &str = "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION";
 
 /// `envoyproxy/ratelimit` waits for Redis as long as its caller does. The default of `store.redis.timeout`, 15 ms,
-/// would fail calls to a distant Redis that succeed there.
+/// would fail calls to a distant Redis that succeed with `envoyproxy/ratelimit`.
 const TIMEOUT: &str = "100ms";
 
 /// What Go connects to where an address has no host.
@@ -176,7 +176,8 @@ fn network(draft: &mut Draft, names: &ServerNames) -> Result<Option<Network>, ()
     }
 }
 
-/// A password in the URL of a sentinel is for the sentinel, as there; in a URL of ours it is for the servers.
+/// Like in `envoyproxy/ratelimit`, a password in the URL of a sentinel is for the sentinel; in a URL of ours it is for
+/// the servers.
 fn set_urls(draft: &mut Draft, names: &ServerNames, topology: Topology, urls: &[RedisUrl]) {
     let variables = names.of_addresses();
     let mut texts: Vec<String> = urls.iter().map(RedisUrl::with_credentials).collect();
@@ -201,7 +202,7 @@ enum Network {
 /// How an address is to be read.
 #[derive(Clone, Copy)]
 struct Form<'n> {
-    /// `None`: as it looks.
+    /// `None`: the form of the address decides.
     network: Option<Network>,
     is_tls: bool,
     names: &'n ServerNames,

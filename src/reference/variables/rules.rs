@@ -1,9 +1,9 @@
-//! Where the rules are.
+//! Where the rules are: files, or the xDS server that has them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::draft::Draft;
-use super::xds;
 
 const DIRECTORY: [&str; 3] = ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"];
 const WATCH_ROOT: &str = "RUNTIME_WATCH_ROOT";
@@ -11,12 +11,12 @@ const WATCH_ROOT: &str = "RUNTIME_WATCH_ROOT";
 pub(super) fn translate(draft: &mut Draft) {
     match draft.values.text("CONFIG_TYPE") {
         "FILE" => translate_directory(draft),
-        xds::CONFIG_TYPE => xds::translate(draft),
+        XDS => translate_xds(draft),
         "" => {
             draft.values.warn("CONFIG_TYPE is empty, so rules are read from files");
             translate_directory(draft);
         }
-        _ => draft.values.refuse("CONFIG_TYPE", format!("FILE or {}, in capitals", xds::CONFIG_TYPE)),
+        _ => draft.values.refuse("CONFIG_TYPE", format!("FILE or {}, in capitals", XDS)),
     }
     for (variable, key) in [
         ("MERGE_DOMAIN_CONFIG", "rules.merge_domains"),
@@ -30,7 +30,7 @@ pub(super) fn translate(draft: &mut Draft) {
 fn translate_directory(draft: &mut Draft) {
     let mut path = PathBuf::new();
     for name in DIRECTORY {
-        // A slash at the start of a part does not make it absolute, as there.
+        // Like in `envoyproxy/ratelimit`, a slash at the start of a part does not make it absolute.
         let part = draft.values.text(name);
         path.push(if path.as_os_str().is_empty() { part } else { part.trim_start_matches('/') });
     }
@@ -53,5 +53,175 @@ fn directory(draft: &Draft) -> &'static str {
         (true, "") => "optional",
         (true, _) => "any_files_and_beside",
         (false, _) => "any_files",
+    }
+}
+
+/// The value of `CONFIG_TYPE` that selects rules by xDS.
+const XDS: &str = "GRPC_XDS_SOTW";
+
+const URL: &str = "CONFIG_GRPC_XDS_SERVER_URL";
+const METADATA: &str = "CONFIG_GRPC_XDS_NODE_METADATA";
+const USE_TLS: &str = "CONFIG_GRPC_XDS_SERVER_USE_TLS";
+const AUTHORITIES: &str = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT";
+const SERVER_NAME: &str = "CONFIG_GRPC_XDS_SERVER_TLS_SAN";
+const IDENTITY: [&str; 2] = ["CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY"];
+const BACKOFF: [&str; 2] = ["XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"];
+
+/// What the settings take for `rules.xds.backoff`.
+const BACKOFF_BOUNDS: [Duration; 2] = [Duration::from_millis(10), Duration::from_hours(1)];
+/// The default of `rules.xds.backoff.initial`.
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
+
+fn translate_xds(draft: &mut Draft) {
+    // A resolver of gRPC may be named before the address.
+    let url = draft.values.text(URL);
+    let address = url.strip_prefix("dns:///").unwrap_or(url).to_owned();
+    draft.set("rules.xds.address", address, &["CONFIG_TYPE", URL]);
+    for (variable, key) in [
+        ("CONFIG_GRPC_XDS_NODE_ID", "rules.xds.node_id"),
+        ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "rules.xds.headers"),
+    ] {
+        let text = draft.values.text(variable).to_owned();
+        draft.set_if_given(key, text, variable);
+    }
+    let metadata = metadata(draft);
+    draft.set_if_given("rules.xds.node_metadata", metadata, METADATA);
+    if draft.values.flag(USE_TLS) {
+        translate_tls(draft);
+    } else {
+        for name in IDENTITY.into_iter().chain([AUTHORITIES, SERVER_NAME]) {
+            if draft.values.is_set(name) {
+                draft.values.warn(format!("{name} has no meaning without {USE_TLS}=true"));
+            }
+        }
+    }
+    translate_backoff(draft);
+    let max_message_bytes = draft.values.whole("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES").to_string();
+    draft.set_if_given("rules.xds.max_message_bytes", max_message_bytes, "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES");
+    for (variable, key) in [
+        ("XDS_CLIENT_BACKOFF_JITTER", "rules.xds.backoff.jitter"),
+        ("FORCE_START_WITHOUT_INITIAL_CONFIG", "rules.xds.start_without_rules"),
+    ] {
+        let text = draft.values.flag(variable).to_string();
+        draft.set_if_given(key, text, variable);
+    }
+}
+
+/// Like in `envoyproxy/ratelimit`, a pair without a `=` is dropped.
+fn metadata(draft: &mut Draft) -> String {
+    let text = draft.values.text(METADATA).to_owned();
+    let is_pair = |pair: &&str| pair.trim().split_once('=').is_some_and(|(key, _)| !key.is_empty());
+    let (pairs, others): (Vec<&str>, Vec<&str>) = text.split(',').partition(is_pair);
+    if others.iter().any(|other| !other.is_empty()) {
+        draft.values.warn(format!("{METADATA}: what is not key=value is dropped"));
+    }
+    pairs.join(",")
+}
+
+fn translate_tls(draft: &mut Draft) {
+    draft.set("rules.xds.tls.enabled", "true", &[USE_TLS]);
+    let [certificate, key] = IDENTITY.map(|name| draft.values.text(name).to_owned());
+    if certificate.is_empty() != key.is_empty() {
+        let [certificate, key] = IDENTITY;
+        draft.values.warn(format!("{certificate} and {key}: one alone is not used"));
+    } else {
+        draft.set_if_given("rules.xds.tls.cert_file", certificate, IDENTITY[0]);
+        draft.set_if_given("rules.xds.tls.key_file", key, IDENTITY[1]);
+    }
+    for (variable, key) in
+        [(AUTHORITIES, "rules.xds.tls.ca_file"), (SERVER_NAME, "rules.xds.tls.server_name")]
+    {
+        let text = draft.values.text(variable).to_owned();
+        draft.set_if_given(key, text, variable);
+    }
+}
+
+/// The pauses of ours, unless the environment chooses some: they double, which those there never do.
+fn translate_backoff(draft: &mut Draft) {
+    let [initial_given, max_given] = BACKOFF.map(|name| draft.values.is_set(name));
+    if !initial_given && !max_given {
+        return;
+    }
+    let [least, most] = BACKOFF_BOUNDS;
+    let [initial, max] = BACKOFF.map(|name| draft.values.duration(name).clamp(least, most));
+    let initial = if initial_given { initial } else { INITIAL_BACKOFF.min(max) };
+    for (key, pause) in [("rules.xds.backoff.initial", initial), ("rules.xds.backoff.max", max.max(initial))]
+    {
+        draft.set(key, humantime::format_duration(pause).to_string(), &BACKOFF);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::reference::load_with;
+    use crate::settings::{Settings, SettingsError};
+
+    fn load(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+        let owned = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        let both = [("CONFIG_TYPE".to_owned(), "GRPC_XDS_SOTW".to_owned())].into_iter().chain(owned);
+        load_with(None, both, Some("ratelimit")).map(|loaded| loaded.settings)
+    }
+
+    /// What Envoy Gateway sets, as far as its rules are concerned.
+    const ENVOY_GATEWAY: [(&str, &str); 11] = [
+        ("RUNTIME_ROOT", "/data"),
+        ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+        ("RUNTIME_IGNOREDOTFILES", "true"),
+        ("RUNTIME_WATCH_ROOT", "false"),
+        ("CONFIG_GRPC_XDS_SERVER_URL", "envoy-gateway:18001"),
+        ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
+        ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/certs/tls.crt"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "/certs/tls.key"),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/certs/ca.crt"),
+        ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
+    ];
+
+    #[test]
+    fn the_environment_of_envoy_gateway_selects_its_server() {
+        let options = load(&ENVOY_GATEWAY).expect("valid").rules.xds.expect("an address");
+        assert_eq!(options.address.authority(), "envoy-gateway:18001");
+        assert_eq!(options.identity.id, "envoy-ratelimit");
+        let tls = options.tls.expect("TLS");
+        assert_eq!(tls.ca, Some("/certs/ca.crt".into()));
+        assert_eq!(tls.identity, Some(("/certs/tls.crt".into(), "/certs/tls.key".into())));
+        assert!(options.start_without_rules);
+    }
+
+    #[test]
+    fn without_further_variables_the_defaults_there_apply() {
+        let options = load(&[]).expect("valid").rules.xds.expect("an address");
+        assert_eq!(
+            (options.address.authority().as_str(), options.identity.id.as_str()),
+            ("localhost:18000", "default")
+        );
+        assert_eq!((options.tls, options.start_without_rules), (None, false));
+    }
+
+    #[test]
+    fn pauses_metadata_and_headers_are_taken_over() {
+        let options = load(&[
+            ("CONFIG_GRPC_XDS_NODE_METADATA", "key1=val1,key2=a=b,k3=,dropped"),
+            ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "X-One:1,x-two:two words"),
+            ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "1m30s"),
+            ("XDS_CLIENT_BACKOFF_JITTER", "0"),
+            ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "10_485_760"),
+            // Without TLS the file is not used.
+            ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/certs/ca.crt"),
+        ]);
+        let options = options.expect("valid").rules.xds.expect("an address");
+        let metadata: Vec<_> = options.identity.metadata.into_iter().collect();
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(metadata, [pair("k3", ""), pair("key1", "val1"), pair("key2", "a=b")]);
+        assert_eq!(options.headers.len(), 2);
+        assert_eq!((options.backoff.initial.as_secs(), options.backoff.max.as_secs()), (90, 90));
+        assert!(!options.backoff.jitter);
+        assert_eq!((options.max_message_bytes, options.tls), (10_485_760, None));
+    }
+
+    #[test]
+    fn an_address_without_a_port_is_an_error_that_names_the_variable() {
+        let error = load(&[("CONFIG_GRPC_XDS_SERVER_URL", "nonsense")]).expect_err("no port").to_string();
+        assert!(error.contains("environment variable CONFIG_TYPE, CONFIG_GRPC_XDS_SERVER_URL"), "{error}");
     }
 }

@@ -33,7 +33,7 @@ pub(super) static STATS: [ReferenceVariable; 13] = [
         Sets(&["metrics.statsd.format", "metrics.statsd.address"]),
     ),
     ReferenceVariable::own("USE_DOG_STATSD_MOGRIFIERS", List, "", Sets(&["metrics.statsd.mogrifiers"]))
-        .but("`DOG_STATSD_MOGRIFIER_NAME_PATTERN`, `_NAME` and `_TAGS` are read for each name, as there"),
+        .but("`DOG_STATSD_MOGRIFIER_NAME_PATTERN`, `_NAME` and `_TAGS` are read for each name, like there"),
     ReferenceVariable::own("USE_STATSD", Flag, "true", Sets(STATSD_ADDRESS))
         .but("beside `USE_PROMETHEUS` or `USE_DOG_STATSD` it need not be set to false"),
     ReferenceVariable::common("STATSD_HOST", Text, "localhost", Sets(STATSD_ADDRESS)),
@@ -94,12 +94,13 @@ const SCHEME_DECIDES: Effect = Meaningless("the scheme of the endpoint decides")
 /// Read by the libraries of envoyproxy/ratelimit.
 pub(super) static LIBRARIES: [ReferenceVariable; 21] = [
     ReferenceVariable::common("STATSD_PROTOCOL", Text, "tcp", Sets(STATSD_ADDRESS)),
-    ReferenceVariable::common("DD_ENTITY_ID", Text, "", STATSD_TAGS).but("with `USE_DOG_STATSD`, as there"),
+    ReferenceVariable::common("DD_ENTITY_ID", Text, "", STATSD_TAGS).but("with `USE_DOG_STATSD`, like there"),
     ReferenceVariable::common("DD_ENV", Text, "", STATSD_TAGS).but("the same"),
     ReferenceVariable::common("DD_SERVICE", Text, "", STATSD_TAGS).but("the same"),
     ReferenceVariable::common("DD_VERSION", Text, "", STATSD_TAGS).but("the same"),
-    ReferenceVariable::common("OTEL_EXPORTER_OTLP_ENDPOINT", Text, "", TRACES_ENDPOINT)
-        .but("with `TRACING_ENABLED`; unless set, `https://localhost:4318` or, with gRPC, `:4317`, as there"),
+    ReferenceVariable::common("OTEL_EXPORTER_OTLP_ENDPOINT", Text, "", TRACES_ENDPOINT).but(
+        "with `TRACING_ENABLED`; unless set, `https://localhost:4318` or, with gRPC, `:4317`, like there",
+    ),
     ReferenceVariable::common("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", Text, "", TRACES_ENDPOINT),
     ReferenceVariable::common("OTEL_EXPORTER_OTLP_HEADERS", Text, "", TRACES_HEADERS).secret(),
     ReferenceVariable::common("OTEL_EXPORTER_OTLP_TRACES_HEADERS", Text, "", TRACES_HEADERS).secret(),

@@ -156,7 +156,7 @@ fn translate_mogrifiers(draft: &mut Draft) {
 
 /// A row of the table; `None` after a problem.
 fn mogrifier(draft: &mut Draft, name: &str) -> Option<serde_json::Value> {
-    // In capitals, as there.
+    // Like in `envoyproxy/ratelimit`, the name is in capitals.
     let variable = |part: &str| format!("{MOGRIFIER_PREFIX}{}_{part}", name.to_uppercase());
     let text = |draft: &Draft, part: &str| draft.values.mogrifier_text(&variable(part)).to_owned();
     let [pattern, new_name, tags] = ["PATTERN", "NAME", "TAGS"].map(|part| text(draft, part));

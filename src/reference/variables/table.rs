@@ -1,11 +1,10 @@
-//! The variables of listeners, log, rules, health, answers and limits. [`all`] has the whole table.
+//! The variables of listeners, log, rules, xDS, health, answers and limits. [`all`] has the whole table.
 
 use super::redis_table::{REDIS, REDIS_PER_SECOND};
 use super::stats_table::{LIBRARIES, MEMCACHED, STATS, TRACES};
 use super::variable::Effect::{Meaningless, Sets};
 use super::variable::ReferenceVariable;
-use super::variable::ValueKind::{Decimal, Duration, Flag, Text, Whole};
-use super::xds_table::XDS;
+use super::variable::ValueKind::{Decimal, Duration, Flag, Map, Text, Whole};
 
 const GRPC: &[&str] = &["server.grpc.address"];
 const HTTP: &[&str] = &["server.http.address"];
@@ -43,7 +42,7 @@ pub(super) fn find(name: &str) -> Option<&'static ReferenceVariable> {
     all().find(|variable| variable.name == name)
 }
 
-const EVERY_ADDRESS: &str = "`0.0.0.0`, `::` and nothing are every address of IPv4 and IPv6, as there";
+const EVERY_ADDRESS: &str = "`0.0.0.0`, `::` and nothing are every address of IPv4 and IPv6, like there";
 
 static LISTENERS: [ReferenceVariable; 9] = [
     ReferenceVariable::common("HOST", Text, "0.0.0.0", Sets(HTTP)).but(EVERY_ADDRESS),
@@ -122,7 +121,7 @@ static RULES: [ReferenceVariable; 10] = [
         .but("names that start with two dots (ConfigMaps) are never read; a file with several names is read once"),
     ReferenceVariable::own("RUNTIME_WATCH_ROOT", Flag, "true", Sets(PATH)).but(
         "every kind of change takes effect within a second, in place and by links, whether true or false; if true, \
-         files `RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY.*` are read as well, as there",
+         files `RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY.*` are read as well, like there",
     ),
     ReferenceVariable::own(
         "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
@@ -183,3 +182,68 @@ static ANSWERS: [ReferenceVariable; 13] = [
     ReferenceVariable::common("SHADOW_MODE", Flag, "false", Sets(&["shadow_mode"])),
     ReferenceVariable::common("QUOTA_MODE", Flag, "false", Sets(&["quota_mode"])),
 ];
+
+/// The variables of rules by xDS. They are read only with `CONFIG_TYPE=GRPC_XDS_SOTW`.
+static XDS: [ReferenceVariable; 15] = [
+    ReferenceVariable::own("CONFIG_GRPC_XDS_NODE_ID", Text, "default", Sets(&["rules.xds.node_id"])),
+    ReferenceVariable::own("CONFIG_GRPC_XDS_NODE_METADATA", Text, "", Sets(&["rules.xds.node_metadata"])),
+    ReferenceVariable::own(
+        "CONFIG_GRPC_XDS_SERVER_URL",
+        Text,
+        "localhost:18000",
+        Sets(&["rules.xds.address"]),
+    )
+    .but("a value without a port ends the start"),
+    ReferenceVariable::own(
+        "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
+        Duration,
+        "3s",
+        Meaningless("it has no effect there either"),
+    ),
+    ReferenceVariable::own(
+        "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
+        Map,
+        "",
+        Sets(&["rules.xds.headers"]),
+    )
+    .but("headers that gRPC sets itself are refused")
+    .secret(),
+    ReferenceVariable::own("CONFIG_GRPC_XDS_SERVER_USE_TLS", Flag, "false", Sets(&["rules.xds.tls.enabled"])),
+    ReferenceVariable::own("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", Text, "", Sets(&["rules.xds.tls.cert_file"]))
+        .but(FILES),
+    ReferenceVariable::own("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", Text, "", Sets(&["rules.xds.tls.key_file"]))
+        .but(FILES),
+    ReferenceVariable::own("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", Text, "", Sets(&["rules.xds.tls.ca_file"]))
+        .but("only this file is trusted, not the system's authorities as well; read again when it changes"),
+    ReferenceVariable::own("CONFIG_GRPC_XDS_SERVER_TLS_SAN", Text, "", Sets(&["rules.xds.tls.server_name"])),
+    ReferenceVariable::own(
+        "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
+        Duration,
+        "10s",
+        Sets(&["rules.xds.backoff.initial"]),
+    )
+    .but("`1s` unless set"),
+    ReferenceVariable::own(
+        "XDS_CLIENT_BACKOFF_MAX_INTERVAL",
+        Duration,
+        "60s",
+        Sets(&["rules.xds.backoff.max"]),
+    )
+    .but("`30s` unless this or the initial interval is set"),
+    ReferenceVariable::own(
+        "XDS_CLIENT_BACKOFF_RANDOM_FACTOR",
+        Decimal,
+        "0.5",
+        Meaningless("pauses double; there they never grow with the default"),
+    ),
+    ReferenceVariable::own("XDS_CLIENT_BACKOFF_JITTER", Flag, "true", Sets(&["rules.xds.backoff.jitter"])),
+    ReferenceVariable::own(
+        "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
+        Whole,
+        "",
+        Sets(&["rules.xds.max_message_bytes"]),
+    )
+    .but("32 MiB unless set, not 4 MiB"),
+];
+
+const FILES: &str = "one of the two alone is not used, like there; read again when it changes";

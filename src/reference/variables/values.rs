@@ -42,7 +42,7 @@ impl Values {
             let reason = "Kubernetes sets it for a service of that name, so it is passed over";
             self.warnings.push(format!("{name}: {reason}"));
         } else if text.is_empty() && variable.kind.refuses_empty() {
-            // Not "it has its default": some defaults here are not those there.
+            // Not "it has its default": some of our defaults are not those of `envoyproxy/ratelimit`.
             self.warnings.push(format!("{name} is empty, so it is as if it were not set"));
         } else if is_well_formed(variable.kind, text) {
             self.set.insert(name, text.to_owned());

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug)]
 pub struct ReferenceVariable {
     pub name: &'static str,
-    /// Its default there, as it would be written.
+    /// Its default in `envoyproxy/ratelimit`, as it would be written.
     pub default: &'static str,
     /// What is different here; empty if nothing is.
     pub difference: &'static str,

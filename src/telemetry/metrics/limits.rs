@@ -10,10 +10,9 @@ use engine::{
 };
 use prometheus::{IntCounter, Registry, Result};
 
-use super::exposition::{Exposition, labels};
 use super::family::counter;
-use super::series::{Count, SeriesBinding, SeriesTable};
-use crate::reference::metrics::{HitBounds, RuleHits, RuleHitsBinding, RuleHitsTable, Stats};
+use super::series::{Count, Exposition, SeriesBinding, SeriesTable, labels};
+use crate::reference::metrics::{HitBounds, RuleHits, RuleHitsBinding, RuleHitsTable};
 
 /// The domain and rule label of limits that a request overrides.
 const OVERRIDE: &str = "override";
@@ -133,9 +132,13 @@ impl LimitFamilies {
         }
     }
 
-    pub(super) fn add_to(&self, stats: &mut Stats) {
-        self.hits.add_to(stats);
-        stats.counter("ratelimit.service.global_shadow_mode", self.shadowed.get());
+    pub(super) fn hits(&self) -> &RuleHitsTable {
+        &self.hits
+    }
+
+    /// The number of requests that were admitted only because of `shadow_mode`.
+    pub(super) fn shadowed(&self) -> u64 {
+        self.shadowed.get()
     }
 }
 

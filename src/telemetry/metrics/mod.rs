@@ -3,12 +3,11 @@
 //! of requests, where a rule asks for them, and a bounded number. A meter holds handles that were looked up beforehand:
 //! counting is a few atomic additions. The series of limits are kept apart from the registry, see `series.rs`.
 
-mod connections;
-pub(crate) mod exposition;
-mod extra_tags;
+mod exports;
 mod family;
 mod limits;
 mod options;
+mod ports;
 mod requests;
 mod response_times;
 mod rules;
@@ -16,43 +15,32 @@ pub(crate) mod series;
 mod stores;
 #[cfg(test)]
 mod tests;
-mod timings;
-mod tls;
-mod traces;
-mod xds;
 
 use std::fmt;
 use std::sync::Arc;
 
 use engine::RuleSet;
-use parking_lot::Mutex;
 use prometheus::{IntCounter, Opts, Registry, Result, TextEncoder};
+use store::deny_cache::DenyCacheStats;
 
-use crate::reference::metrics::Stats;
-use connections::ConnectionFamilies;
-use exposition::Exposition;
+use crate::reference::metrics::{self as reference, Readings, Stat};
+use exports::lost_lines;
 use family::{Reading, counter, pulled};
 use limits::LimitFamilies;
+use ports::{ConnectionFamilies, TlsFamilies};
 use requests::RequestFamilies;
 use rules::RuleFamilies;
-use series::Count;
+use series::{Count, Exposition};
 use stores::StoreFamilies;
-use timings::timing_queue;
-use tls::TlsFamilies;
 
-pub use crate::reference::metrics::{Stat, StatKind};
-pub use connections::{CloseReason, ConnectionMeter, Port};
-pub use extra_tags::ExtraTags;
+pub use exports::{Timing, TimingQueue, Timings, TraceMeter, timing_queue};
 pub use limits::LimitMeters;
-pub use options::MetricsOptions;
+pub use options::{ExtraTags, MeteredParts, MetricsOptions, PulledStats, RulesOrigin};
+pub use ports::{CertificateExpiry, CloseReason, ConnectionMeter, HandshakeResult, Port, TlsMeter};
 pub use requests::{RequestFailure, RequestMeter, Timer, Transport};
 pub use response_times::ResponseTimeUnit;
-pub use rules::Loaded;
+pub use rules::{Loaded, XdsAnswer, XdsFailure, XdsMeter};
 pub use stores::{BatchMeter, StoreMeter};
-pub use timings::{Timing, Timings};
-pub use tls::{CertificateExpiry, HandshakeResult, TlsMeter};
-pub use traces::TraceMeter;
-pub use xds::{XdsAnswer, XdsFailure, XdsMeter};
 
 /// All metrics of one process. Clones share the same numbers.
 #[derive(Clone)]
@@ -71,11 +59,10 @@ struct Families {
     stores: StoreFamilies,
     rules: RuleFamilies,
     tls: TlsFamilies,
-    deny_cache: Mutex<Option<DenyCacheReader>>,
+    xds: XdsMeter,
+    traces: TraceMeter,
+    deny_cache: Option<PulledStats<DenyCacheStats>>,
 }
-
-/// Reads the numbers of the deny cache.
-type DenyCacheReader = Box<dyn Fn() -> store::deny_cache::DenyCacheStats + Send + Sync>;
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,59 +77,45 @@ impl Metrics {
     /// # Errors
     /// When two metrics have the same name.
     pub fn new(near_limit_ppm: u32) -> Result<Self> {
-        Self::with_options(&MetricsOptions { near_limit_ppm, ..MetricsOptions::default() })
+        Self::with_options(MetricsOptions { near_limit_ppm, ..MetricsOptions::default() })
     }
 
     /// Registers all metrics.
     ///
     /// # Errors
     /// When two metrics have the same name.
-    pub fn with_options(options: &MetricsOptions) -> Result<Self> {
-        Self::build(options, false).map(|(metrics, _)| metrics)
-    }
-
-    /// As [`Metrics::with_options`], with a queue of the durations for statsd.
-    ///
-    /// # Errors
-    /// As [`Metrics::with_options`].
-    pub fn with_timings(options: &MetricsOptions) -> Result<(Self, Timings)> {
-        Self::build(options, true)
-    }
-
-    fn build(options: &MetricsOptions, has_statsd: bool) -> Result<(Self, Timings)> {
-        let registry =
-            Registry::new_custom(None, Some(options.extra_tags.label_pairs().into_iter().collect()))?;
-        let build = Opts::new("ratelimitd_build_info", "Always 1; the label is the version")
-            .const_label("version", env!("CARGO_PKG_VERSION"));
-        pulled(&registry, build, || Reading::Gauge(1))?;
-        // CPU, memory, open files and threads under the names of the Prometheus clients. Only Linux has /proc.
-        #[cfg(target_os = "linux")]
-        registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
-        let lost = counter(
-            &registry,
-            "ratelimitd_statsd_lost_lines_total",
-            "Lines for statsd that were not sent: it is not reached, or it is too slow",
-        )?;
-        let (queue, timings) = timing_queue(&lost);
-        let queue = has_statsd.then_some(queue);
+    pub fn with_options(options: MetricsOptions) -> Result<Self> {
+        let labels = options.extra_tags.label_pairs().into_iter().collect();
+        let registry = Registry::new_custom(None, Some(labels))?;
+        register_process(&registry)?;
+        let MetricsOptions { near_limit_ppm, extra_tags, response_time, values_per_rule, parts } = options;
+        let lost = parts.timings.as_ref().map_or_else(lost_lines, |queue| queue.lost.clone());
+        registry.register(Box::new(lost))?;
+        let stores = StoreFamilies::new(&registry)?;
+        register_parts(&registry, &parts, &stores)?;
+        // The numbers of parts that are missing.
+        let hidden = Registry::new();
+        let shown = |is_there| if is_there { &registry } else { &hidden };
         let families = Families {
-            extra_labels: options.extra_tags.exposed(),
-            limits: LimitFamilies::new(&registry, options.near_limit_ppm, options.values_per_rule)?,
+            extra_labels: extra_tags.exposed(),
+            limits: LimitFamilies::new(&registry, near_limit_ppm, values_per_rule)?,
             unknown_domains: counter(
                 &registry,
                 "ratelimitd_unknown_domain_total",
                 "Requests for a domain that no rule file names",
             )?,
             unknown_descriptors: Count::default(),
-            requests: RequestFamilies::new(&registry, options, queue)?,
+            requests: RequestFamilies::new(&registry, response_time, parts.timings)?,
             connections: ConnectionFamilies::new(&registry)?,
-            stores: StoreFamilies::new(&registry)?,
+            stores,
             rules: RuleFamilies::new(&registry)?,
             tls: TlsFamilies::new(&registry)?,
-            deny_cache: Mutex::default(),
+            xds: XdsMeter::new(shown(parts.rules == Some(RulesOrigin::Xds)))?,
+            traces: TraceMeter::new(shown(parts.has_traces))?,
+            deny_cache: parts.deny_cache,
             registry,
         };
-        Ok((Self(Arc::new(families)), timings))
+        Ok(Self(Arc::new(families)))
     }
 
     /// The text exposition format.
@@ -154,24 +127,24 @@ impl Metrics {
         let mut exposition = Exposition::new(text, &self.0.extra_labels);
         self.0.limits.write(&mut exposition);
         self.0.requests.write(&mut exposition);
-        crate::reference::metrics::write(&self.envoy_ratelimit_stats(), &mut exposition);
+        reference::write(&self.reference_stats(), &mut exposition);
         Ok(exposition.into_text())
     }
 
     /// The metrics of envoyproxy/ratelimit, but for the durations, under their dotted names.
     #[must_use]
-    pub fn envoy_ratelimit_stats(&self) -> Vec<Stat> {
-        let mut stats = Stats::default();
+    pub fn reference_stats(&self) -> Vec<Stat> {
         let families = &self.0;
-        families.limits.add_to(&mut stats);
-        families.requests.add_to(&mut stats);
-        families.rules.add_to(&mut stats);
-        let name = "ratelimit.service.rate_limit.domain_not_found";
-        stats.counter(name, families.unknown_descriptors.get());
-        if let Some(read) = families.deny_cache.lock().as_ref() {
-            stores::add_deny_cache(&read(), &mut stats);
-        }
-        stats.into_vec()
+        reference::stats(&Readings {
+            hits: families.limits.hits(),
+            shadowed: families.limits.shadowed(),
+            failures: RequestFailure::ALL.map(|failure| (failure, families.requests.failures(failure))),
+            calls: families.requests.calls(),
+            loads: families.rules.loads(),
+            files: families.rules.files(),
+            unknown_descriptors: families.unknown_descriptors.get(),
+            deny_cache: families.deny_cache.as_ref().map(|read| read()),
+        })
     }
 
     /// Counts a request with this many descriptors for a domain without rules.
@@ -216,81 +189,22 @@ impl Metrics {
         self.0.stores.batches()
     }
 
-    /// Registers the metrics of Redis servers that have the counters of limits of one second. Call it once.
-    ///
-    /// # Errors
-    /// When it was called before.
-    pub fn watch_per_second(&self) -> Result<()> {
-        self.0.stores.watch_per_second(&self.0.registry)
-    }
-
     /// Like [`batches`](Self::batches), of the servers for limits of one second.
     #[must_use]
     pub fn per_second_batches(&self) -> BatchMeter {
         self.0.stores.per_second_batches()
     }
 
-    /// Registers the keys and evictions of the memory store. Call it once.
-    ///
-    /// # Errors
-    /// When it was called before.
-    pub fn watch_memory(
-        &self,
-        stats: impl Fn() -> store::memory::MemoryStats + Send + Sync + 'static,
-    ) -> Result<()> {
-        stores::watch_memory(&self.0.registry, stats)
+    /// The meter of the client of an xDS server.
+    #[must_use]
+    pub fn xds(&self) -> XdsMeter {
+        self.0.xds.clone()
     }
 
-    /// Registers the keys and hits of the deny cache. Call it once.
-    ///
-    /// # Errors
-    /// When it was called before.
-    pub fn watch_deny_cache(
-        &self,
-        stats: impl Fn() -> store::deny_cache::DenyCacheStats + Clone + Send + Sync + 'static,
-    ) -> Result<()> {
-        stores::watch_deny_cache(&self.0.registry, stats.clone())?;
-        *self.0.deny_cache.lock() = Some(Box::new(stats));
-        Ok(())
-    }
-
-    /// Registers the number of lost log lines. Call it once.
-    ///
-    /// # Errors
-    /// When it was called before.
-    pub fn watch_log(&self, lost: impl Fn() -> u64 + Send + Sync + 'static) -> Result<()> {
-        let options = Opts::new(
-            "ratelimitd_log_lines_lost_total",
-            "Log lines that were not written: the log is full, its reader is gone or too slow",
-        );
-        pulled(&self.0.registry, options, move || Reading::Counter(lost()))
-    }
-
-    /// Registers the metrics of the client of an xDS server. Call it once.
-    ///
-    /// # Errors
-    /// When it was called before.
-    pub fn xds(&self) -> Result<XdsMeter> {
-        XdsMeter::new(&self.0.registry)
-    }
-
-    /// Registers the numbers of spans. Call it once.
-    ///
-    /// # Errors
-    /// When it was called before.
-    pub fn traces(&self) -> Result<TraceMeter> {
-        TraceMeter::new(&self.0.registry)
-    }
-
-    /// Registers the source of the rules. Call it once.
-    ///
-    /// # Errors
-    /// When it was called before.
-    pub fn rules_source(&self, source: &'static str) -> Result<()> {
-        let options =
-            Opts::new("ratelimitd_rules_source_info", "Always 1; the label is where the rules come from")
-                .const_label("source", source);
-        pulled(&self.0.registry, options, || Reading::Gauge(1))
+    /// The meter of the spans.
+    #[must_use]
+    pub fn traces(&self) -> TraceMeter {
+        self.0.traces.clone()
     }
 
     /// Counts a successful load of rules.
@@ -302,4 +216,46 @@ impl Metrics {
     pub fn rules_failed(&self) {
         self.0.rules.failed();
     }
+}
+
+/// The version, and what the system knows of the process.
+fn register_process(registry: &Registry) -> Result<()> {
+    let build = Opts::new("ratelimitd_build_info", "Always 1; the label is the version")
+        .const_label("version", env!("CARGO_PKG_VERSION"));
+    pulled(registry, build, || Reading::Gauge(1))?;
+    // CPU, memory, open files and threads under the names of the Prometheus clients. Only Linux has /proc.
+    #[cfg(target_os = "linux")]
+    registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
+    Ok(())
+}
+
+/// The numbers that are read from parts at each scrape.
+fn register_parts(registry: &Registry, parts: &MeteredParts, stores: &StoreFamilies) -> Result<()> {
+    if let Some(origin) = parts.rules {
+        let source = match origin {
+            RulesOrigin::Files => "file",
+            RulesOrigin::Xds => "xds",
+        };
+        let options =
+            Opts::new("ratelimitd_rules_source_info", "Always 1; the label is where the rules come from")
+                .const_label("source", source);
+        pulled(registry, options, || Reading::Gauge(1))?;
+    }
+    if let Some(lost) = parts.lost_log_lines.clone() {
+        let options = Opts::new(
+            "ratelimitd_log_lines_lost_total",
+            "Log lines that were not written: the log is full, its reader is gone or too slow",
+        );
+        pulled(registry, options, move || Reading::Counter(lost()))?;
+    }
+    if let Some(stats) = parts.memory.clone() {
+        stores::watch_memory(registry, move || stats())?;
+    }
+    if let Some(stats) = parts.deny_cache.clone() {
+        stores::watch_deny_cache(registry, move || stats())?;
+    }
+    if parts.has_per_second {
+        stores.watch_per_second(registry)?;
+    }
+    Ok(())
 }

@@ -1,18 +1,57 @@
-//! The parameters of the metrics.
+//! What the metrics depend on: the settings, and the parts that the process has.
 
-use super::extra_tags::ExtraTags;
+use std::fmt;
+use std::sync::Arc;
+
+use store::deny_cache::DenyCacheStats;
+use store::memory::MemoryStats;
+
+use super::exports::TimingQueue;
 use super::response_times::ResponseTimeUnit;
+use super::series::labels;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct MetricsOptions {
     /// The share of a limit, in millionths, above which a hit counts as near it.
     pub near_limit_ppm: u32,
-    /// On every metric.
+    /// The tags of every metric.
     pub extra_tags: ExtraTags,
     /// The unit of envoyproxy/ratelimit's histogram.
     pub response_time: ResponseTimeUnit,
     /// At most this many series with values of requests for each rule.
     pub values_per_rule: usize,
+    pub parts: MeteredParts,
+}
+
+/// The parts that not every process has. Metrics of a missing part are not shown.
+#[derive(Default)]
+pub struct MeteredParts {
+    pub rules: Option<RulesOrigin>,
+    /// Reads the number of lost log lines.
+    pub lost_log_lines: Option<PulledStats<u64>>,
+    pub memory: Option<PulledStats<MemoryStats>>,
+    pub deny_cache: Option<PulledStats<DenyCacheStats>>,
+    /// Whether limits of one second have their own Redis servers.
+    pub has_per_second: bool,
+    pub has_traces: bool,
+    /// Takes the durations of calls for statsd.
+    pub timings: Option<TimingQueue>,
+}
+
+/// Reads numbers at each scrape.
+pub type PulledStats<S> = Arc<dyn Fn() -> S + Send + Sync>;
+
+/// Where the rules come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RulesOrigin {
+    Files,
+    Xds,
+}
+
+impl fmt::Debug for MeteredParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MeteredParts").field("rules", &self.rules).finish_non_exhaustive()
+    }
 }
 
 impl Default for MetricsOptions {
@@ -22,6 +61,113 @@ impl Default for MetricsOptions {
             extra_tags: ExtraTags::default(),
             response_time: ResponseTimeUnit::default(),
             values_per_rule: 1_000,
+            parts: MeteredParts::default(),
+        }
+    }
+}
+
+/// Tags that the operator puts on every metric: labels for Prometheus, tags for statsd. They are names and values, in
+/// the order of the settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtraTags(Vec<(String, String)>);
+
+/// The labels that metrics have of their own.
+const TAKEN: [&str; 20] = [
+    "domain",
+    "key1",
+    "key2",
+    "grpc_method",
+    "err_type",
+    "le",
+    "quantile",
+    "rule",
+    "outcome",
+    "policy",
+    "transport",
+    "kind",
+    "store",
+    "state",
+    "port",
+    "reason",
+    "result",
+    "version",
+    "file",
+    "source",
+];
+
+impl ExtraTags {
+    /// Parses `name:value,name:value`, as `EXTRA_TAGS` of envoyproxy/ratelimit is spelt. `None` for a name that is
+    /// given twice or that Prometheus keeps for itself, and for a name or value that statsd cannot transport.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut tags: Vec<(String, String)> = Vec::new();
+        for tag in text.split(',').filter(|_| !text.is_empty()) {
+            let (name, value) = tag.split_once(':')?;
+            let is_plain =
+                |text: &str| !text.is_empty() && !text.contains(|c: char| c.is_control() || c == '|');
+            let is_free = !label_name(name).starts_with("__");
+            let is_new = tags.iter().all(|(known, _)| label_name(known) != label_name(name));
+            if !(is_plain(name) && is_plain(value) && is_free && is_new) {
+                return None;
+            }
+            tags.push((name.to_owned(), value.to_owned()));
+        }
+        Some(Self(tags))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// As labels of Prometheus.
+    pub(super) fn label_pairs(&self) -> Vec<(String, String)> {
+        self.iter().map(|(name, value)| (label_name(name), value.to_owned())).collect()
+    }
+
+    /// As they stand between the braces of the text exposition format.
+    pub(super) fn exposed(&self) -> String {
+        let pairs = self.label_pairs();
+        let pairs: Vec<_> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        labels(&pairs)
+    }
+}
+
+/// A tag's name as the name of a label. A name that a metric has already gets the prefix that Prometheus itself gives
+/// to such a label of a target.
+fn label_name(tag: &str) -> String {
+    let name = tag.replace(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_', "_");
+    match name.chars().next() {
+        _ if TAKEN.contains(&name.as_str()) => format!("exported_{name}"),
+        Some(first) if first.is_ascii_digit() => format!("_{name}"),
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_read_as_envoyproxy_ratelimit_spells_them() {
+        let tags = |text| Some(ExtraTags::parse(text)?.exposed());
+        let cases = [
+            ("", Some("")),
+            ("env:prod,region:eu", Some(r#"env="prod",region="eu""#)),
+            ("kube-cluster:a:b,1st:x", Some(r#"kube_cluster="a:b",_1st="x""#)),
+            ("a", None),
+            ("a:", None),
+            (":a", None),
+            ("a:1,", None),
+            ("a:1,a:2", None),
+            ("a-b:1,a.b:2", None),
+            ("version:v1,domain:d", Some(r#"exported_version="v1",exported_domain="d""#)),
+            ("source:a,exported_source:b", None),
+            ("__name__:x", None),
+            ("a:x|y", None),
+            ("a:x\ny", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(tags(text).as_deref(), expected, "{text}");
         }
     }
 }

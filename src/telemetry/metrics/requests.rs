@@ -6,12 +6,10 @@ use std::time::Instant;
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Registry, Result};
 use store::clock::monotonic;
 
-use super::exposition::Exposition;
+use super::exports::TimingQueue;
 use super::family::{REQUEST_DURATIONS, counters, durations};
-use super::options::MetricsOptions;
-use super::response_times::{DurationMeter, GrpcMethod, ResponseTimes};
-use super::timings::TimingQueue;
-use crate::reference::metrics::Stats;
+use super::response_times::{DurationMeter, GrpcMethod, ResponseTimeUnit, ResponseTimes};
+use super::series::Exposition;
 
 /// The port that a request came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,20 +76,6 @@ impl RequestFailure {
             Self::Panic => "panic",
         }
     }
-
-    /// The name of the error in envoyproxy/ratelimit.
-    fn error_type(self) -> &'static str {
-        match self {
-            Self::Store => "redis_error",
-            Self::Invalid
-            | Self::Incomplete
-            | Self::Overloaded
-            | Self::Untaken
-            | Self::NoRules
-            | Self::Deadline
-            | Self::Panic => "service_error",
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -122,7 +106,7 @@ pub struct Timer<'m> {
 impl RequestFamilies {
     pub(super) fn new(
         registry: &Registry,
-        options: &MetricsOptions,
+        unit: ResponseTimeUnit,
         timings: Option<TimingQueue>,
     ) -> Result<Self> {
         let histogram = HistogramOpts::new(
@@ -138,7 +122,7 @@ impl RequestFamilies {
         registry.register(Box::new(held.clone()))?;
         let families = Self {
             held,
-            response_times: ResponseTimes::new(decisions, options.response_time, timings)?,
+            response_times: ResponseTimes::new(decisions, unit, timings)?,
             durations,
             errors: counters(
                 registry,
@@ -174,18 +158,14 @@ impl RequestFamilies {
         self.errors.with_label_values(&[transport.name(), failure.name()])
     }
 
-    pub(super) fn add_to(&self, stats: &mut Stats) {
-        for error in ["service_error", "redis_error"] {
-            let kinds = RequestFailure::ALL.into_iter().filter(|kind| kind.error_type() == error);
-            let of_kind = |kind| {
-                let counts =
-                    [Transport::Grpc, Transport::Http].map(|port| self.error_counter(port, kind).get());
-                counts.iter().sum::<u64>()
-            };
-            let name = format!("ratelimit.service.call.should_rate_limit.{error}");
-            stats.counter(name, kinds.map(of_kind).sum());
-        }
-        self.response_times.add_to(stats);
+    /// The number of requests that failed so, of all transports.
+    pub(super) fn failures(&self, failure: RequestFailure) -> u64 {
+        [Transport::Grpc, Transport::Http].map(|port| self.error_counter(port, failure).get()).iter().sum()
+    }
+
+    /// The number of calls of each gRPC method.
+    pub(super) fn calls(&self) -> [(&'static str, u64); 2] {
+        self.response_times.calls()
     }
 
     pub(super) fn write(&self, exposition: &mut Exposition<'_>) {

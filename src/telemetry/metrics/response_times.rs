@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use prometheus::core::Metric as _;
 use prometheus::{Histogram, HistogramOpts, Result, proto};
+use strum::{EnumString, VariantNames};
 
-use super::exposition::{Exposition, labels};
-use super::timings::{Timing, TimingQueue};
-use crate::reference::metrics::Stats;
+use super::exports::{Timing, TimingQueue};
+use super::series::{Exposition, labels};
 
 const NAME: &str = "ratelimit_service_response_time_seconds";
 const HELP: &str = "Duration of calls by gRPC method; in milliseconds if metrics.response_time says so";
@@ -18,7 +18,8 @@ const HELP: &str = "Duration of calls by gRPC method; in milliseconds if metrics
 const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// The unit of the histogram. Its name is the same for both.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum ResponseTimeUnit {
     #[default]
     Seconds,
@@ -30,7 +31,7 @@ pub enum ResponseTimeUnit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GrpcMethod {
     ShouldRateLimit,
-    /// Of the health service.
+    /// The method of the health service.
     Check,
 }
 
@@ -89,12 +90,9 @@ impl ResponseTimes {
         self.by_method[method as usize].clone()
     }
 
-    /// Adds the number of calls.
-    pub(super) fn add_to(&self, stats: &mut Stats) {
-        for (method, meter) in GrpcMethod::ALL.iter().zip(&self.by_method) {
-            let name = format!("ratelimit_server.{}.total_requests", method.name());
-            stats.counter(name, meter.seconds.get_sample_count());
-        }
+    /// The number of calls of each method.
+    pub(super) fn calls(&self) -> [(&'static str, u64); GrpcMethod::ALL.len()] {
+        GrpcMethod::ALL.map(|method| (method.name(), self.meter(method).seconds.get_sample_count()))
     }
 
     /// Writes the histograms of the methods that were called.
@@ -129,7 +127,7 @@ fn write_histogram(histogram: &proto::Histogram, method: &str, exposition: &mut 
 }
 
 impl DurationMeter {
-    /// Of calls that envoyproxy/ratelimit does not time.
+    /// Takes the durations of calls that envoyproxy/ratelimit does not time.
     pub(super) fn new(seconds: Histogram) -> Self {
         Self { seconds, others: None }
     }

@@ -1,9 +1,12 @@
-//! The rules in force (rules, files, time of loading), and the results of loads of rules.
+//! The rules in force (rules, files, time of loading), the results of loads of rules, and the client of an xDS server:
+//! its stream, the answers, failures and certificates.
+
+use std::array;
 
 use prometheus::{IntCounter, IntGauge, Registry, Result};
+use strum::{IntoStaticStr, VariantArray};
 
-use super::family::{counters, gauge};
-use crate::reference::metrics::Stats;
+use super::family::{counter, counters, gauge};
 
 /// A successful load of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,11 +67,134 @@ impl RuleFamilies {
         self.failed.inc();
     }
 
-    pub(super) fn add_to(&self, stats: &mut Stats) {
-        let (succeeded, failed) = (self.succeeded.get(), self.failed.get());
-        stats.counter("ratelimit.service.config_load_success", succeeded);
-        stats.counter("ratelimit.service.config_load_error", failed);
-        stats.counter("runtime.load_attempts", succeeded + failed);
-        stats.gauge("runtime.num_values", self.files.get().unsigned_abs());
+    /// The numbers of successful and of failed loads.
+    pub(super) fn loads(&self) -> [u64; 2] {
+        [self.succeeded.get(), self.failed.get()]
+    }
+
+    /// The number of files of the rules in force.
+    pub(super) fn files(&self) -> u64 {
+        self.files.get().unsigned_abs()
+    }
+}
+
+/// What became of an answer of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum XdsAnswer {
+    /// Its rules were put in force.
+    Accepted,
+    /// Its rules are those in force already.
+    Unchanged,
+    /// It has errors: the rules before it stay in force.
+    Refused,
+}
+
+/// Why there is no stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum XdsFailure {
+    /// The server's name has no address.
+    Resolve,
+    /// No TCP or HTTP/2 connection.
+    Connect,
+    /// The certificates of this client cannot be used, or the TLS handshake failed.
+    Tls,
+    /// The attempt took too long.
+    Timeout,
+    /// The stream ended.
+    Stream,
+    /// An answer was too large.
+    TooLarge,
+}
+
+impl XdsAnswer {
+    const ALL: &'static [Self] = Self::VARIANTS;
+
+    fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+impl XdsFailure {
+    const ALL: &'static [Self] = Self::VARIANTS;
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// The meter of the client of an xDS server. Clones share the same numbers.
+#[derive(Clone, Debug)]
+pub struct XdsMeter {
+    connected: IntGauge,
+    /// In the order of [`XdsAnswer::ALL`].
+    answers: [IntCounter; XdsAnswer::ALL.len()],
+    /// In the order of [`XdsFailure::ALL`].
+    failures: [IntCounter; XdsFailure::ALL.len()],
+    nacks: IntCounter,
+    certificates_changed: IntCounter,
+    certificates_unusable: IntCounter,
+    last_answer: IntGauge,
+}
+
+impl XdsMeter {
+    /// Registers the metrics. Every series exists from the start, so that the first count is an increase.
+    pub(super) fn new(registry: &Registry) -> Result<Self> {
+        let answers = counters(
+            registry,
+            "ratelimitd_xds_answers_total",
+            "Answers of the xDS server by result: accepted, unchanged, refused",
+            &["result"],
+        )?;
+        let failures = counters(
+            registry,
+            "ratelimitd_xds_failures_total",
+            "Attempts and streams that ended, by reason: resolve, connect, tls, timeout, stream, too_large",
+            &["reason"],
+        )?;
+        let certificates = counters(
+            registry,
+            "ratelimitd_xds_certificate_changes_total",
+            "Changes of the client's certificate files by result; after a failure the stream stays as it is",
+            &["result"],
+        )?;
+        let connected = "1 while a stream to the xDS server is open";
+        let last_answer = "When the xDS server last answered, seconds since the epoch; 0 before";
+        Ok(Self {
+            connected: gauge(registry, "ratelimitd_xds_connected", connected)?,
+            answers: array::from_fn(|index| answers.with_label_values(&[XdsAnswer::ALL[index].name()])),
+            failures: array::from_fn(|index| failures.with_label_values(&[XdsFailure::ALL[index].name()])),
+            nacks: counter(registry, "ratelimitd_xds_nacks_total", "Refusals sent to the xDS server")?,
+            certificates_changed: certificates.with_label_values(&["success"]),
+            certificates_unusable: certificates.with_label_values(&["failure"]),
+            last_answer: gauge(registry, "ratelimitd_xds_last_answer_timestamp_seconds", last_answer)?,
+        })
+    }
+
+    pub fn set_connected(&self, is_connected: bool) {
+        self.connected.set(i64::from(is_connected));
+    }
+
+    pub fn failed(&self, failure: XdsFailure) {
+        // The discriminant is the position in ALL.
+        self.failures[failure as usize].inc();
+    }
+
+    /// An answer came at `now_us`, microseconds since the epoch.
+    pub fn answered(&self, answer: XdsAnswer, now_us: u64) {
+        // The discriminant is the position in ALL.
+        self.answers[answer as usize].inc();
+        self.last_answer.set((now_us / 1_000_000).cast_signed());
+    }
+
+    pub fn nack_sent(&self) {
+        self.nacks.inc();
+    }
+
+    pub fn certificates_changed(&self, is_usable: bool) {
+        let changes = if is_usable { &self.certificates_changed } else { &self.certificates_unusable };
+        changes.inc();
     }
 }

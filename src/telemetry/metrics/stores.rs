@@ -13,7 +13,6 @@ use store::memory::MemoryStats;
 use store::observer::{BreakerTransition, Observer};
 
 use super::family::{Reading, STORE_DURATIONS, counter, counters, durations, pulled, sizes};
-use crate::reference::metrics::Stats;
 
 /// Every value of [`StoreError::kind`].
 const KINDS: [&str; 7] =
@@ -229,14 +228,6 @@ pub(super) fn watch_deny_cache(
         "Requests denied from the deny cache, without a call to Redis",
     );
     pulled(registry, options, move || Reading::Counter(stats().hits))
-}
-
-/// The deny cache as the local cache of envoyproxy/ratelimit.
-pub(super) fn add_deny_cache(cache: &DenyCacheStats, stats: &mut Stats) {
-    stats.gauge("ratelimit.localcache.entryCount", cache.keys);
-    stats.gauge("ratelimit.localcache.lookupCount", cache.lookups);
-    stats.gauge("ratelimit.localcache.hitCount", cache.found);
-    stats.gauge("ratelimit.localcache.missCount", cache.lookups.saturating_sub(cache.found));
 }
 
 #[cfg(test)]

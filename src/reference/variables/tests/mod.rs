@@ -12,8 +12,8 @@ use companions::companions;
 
 const RECORDED: &str = include_str!("../../../../tests/data/operation/settings.yaml");
 
-/// Values that end the start there, and here later or not at all: the variable, whether the value is the empty one, and
-/// what happens instead.
+/// Values that end the start of `envoyproxy/ratelimit`, and of this service later or not at all: the variable, whether
+/// the value is the empty one, and what happens instead.
 const LATER: [(&str, bool, &str); 25] = [
     ("TRACING_EXPORTER_PROTOCOL", false, "it is not looked at without TRACING_ENABLED"),
     ("USE_DOG_STATSD_MOGRIFIERS", false, "it is not looked at without USE_DOG_STATSD"),
@@ -41,7 +41,7 @@ const LATER: [(&str, bool, &str); 25] = [
     ("REDIS_TLS_CACERT", false, "the same"),
     ("REDIS_TLS_CACERT", true, "the same"),
 ];
-/// Where the empty value ends the start there, and is passed over with a warning here.
+/// Where the empty value ends the start of `envoyproxy/ratelimit`, and is passed over with a warning here.
 const EMPTY_IS_THE_DEFAULT: [&str; 6] = [
     "LOG_LEVEL",
     "CONFIG_TYPE",
@@ -91,7 +91,7 @@ fn rows() -> Vec<Row> {
 }
 
 fn load(name: &str, value: &str) -> Result<LoadedSettings, SettingsError> {
-    // Without it nothing looks at the others.
+    // Without this variable the other ones of the second group have no meaning.
     let switch = name.starts_with("REDIS_PERSECOND_").then_some(("REDIS_PERSECOND", "true"));
     let variables = switch.into_iter().chain([(name, value)]);
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -128,7 +128,7 @@ fn a_value_that_ends_the_start_there_is_an_error_that_names_variable_and_value()
         let variable = table::find(&name).expect("in the table");
         let loaded = load(&name, &value);
         let ends = then.starts_with("exit") || then.starts_with("does not serve");
-        // Without the variable that makes it matter, a text is not looked at, here as there.
+        // Neither service looks at a text without the variable that makes it matter.
         let is_text = matches!(variable.kind, ValueKind::Text | ValueKind::List);
         let is_unused = is_text && matches!(variable.effect, Effect::Meaningless(_));
         if ends && !is_unused && !is_later(&name, false) {
@@ -273,7 +273,7 @@ fn a_unix_socket_takes_the_place_of_the_grpc_port() {
     };
     assert_eq!(address("/run/ratelimit.sock"), "unix:/run/ratelimit.sock");
     assert_eq!(address(""), "[::]:81");
-    // As there, a path may be relative to the working directory.
+    // Like in `envoyproxy/ratelimit`, a path may be relative to the working directory.
     let here = std::env::current_dir().expect("a working directory");
     assert_eq!(address("r.sock"), format!("unix:{}", here.join("r.sock").display()));
     let error = load("GRPC_UDS", "@abstract").expect_err("no file").to_string();

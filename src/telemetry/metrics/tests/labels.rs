@@ -8,7 +8,7 @@ use super::*;
 async fn every_series_has_the_extra_tags() {
     let extra_tags = ExtraTags::parse("env:prod").expect("a tag");
     let options = MetricsOptions { extra_tags, ..MetricsOptions::default() };
-    let metrics = Metrics::with_options(&options).expect("names are unique");
+    let metrics = Metrics::with_options(options).expect("names are unique");
     let limiter = limiter(&metrics, rules(&[("tenant", limit(2, None), false)]), memory());
     limiter.decide(&request("tenant", 1)).await.expect("memory answers");
     drop(metrics.requests(Transport::Grpc).start());
@@ -44,7 +44,7 @@ async fn a_secret_value_is_hashed_in_the_path_of_its_series() {
 #[tokio::test]
 async fn values_of_requests_have_series_up_to_a_number() {
     let options = MetricsOptions { values_per_rule: 2, ..MetricsOptions::default() };
-    let metrics = Metrics::with_options(&options).expect("names are unique");
+    let metrics = Metrics::with_options(options).expect("names are unique");
     let set = detailed_rules(ValueHashing::NONE);
     let limiter = limiter(&metrics, set.clone(), memory());
     let send = async |value: &str| {

@@ -1,12 +1,102 @@
-//! TLS on the ports: handshakes, reloads of certificates, and when certificates expire.
+//! The ports: connections that the process refuses or closes, TLS handshakes, reloads of certificates, and when
+//! certificates expire.
+
+use std::array;
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, Result};
+use strum::{IntoStaticStr, VariantArray};
 
-use super::connections::Port;
 use super::family::counters;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum Port {
+    Grpc,
+    Http,
+    Admin,
+    /// The port for metrics alone.
+    Metrics,
+}
+
+impl Port {
+    const ALL: &'static [Self] = Self::VARIANTS;
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// Why the process closes a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum CloseReason {
+    /// The port has as many connections as it may have.
+    Full,
+    /// The client's address has as many connections as it may have.
+    Address,
+    /// The connection was idle for the longest time, and a new one needed its place.
+    Idle,
+    /// The client resets calls whose answers wait for it, which takes memory.
+    LeakedStreams,
+    /// The gRPC worker does not take connections.
+    Handoff,
+    /// The system gives no connection: usually too few file descriptors.
+    Accept,
+}
+
+impl CloseReason {
+    pub const ALL: &'static [Self] = Self::VARIANTS;
+
+    fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct ConnectionFamilies {
+    closed: IntCounterVec,
+}
+
+/// The meter of one port. Clones share the same numbers.
+#[derive(Clone, Debug)]
+pub struct ConnectionMeter {
+    /// In the order of [`CloseReason::ALL`].
+    closed: [IntCounter; CloseReason::ALL.len()],
+}
+
+impl ConnectionFamilies {
+    pub(super) fn new(registry: &Registry) -> Result<Self> {
+        let closed = counters(
+            registry,
+            "ratelimitd_closed_connections_total",
+            "Connections refused or closed to protect the process, by port and reason",
+            &["port", "reason"],
+        )?;
+        let families = Self { closed };
+        // Every series exists from the start, so that the first closed connection is an increase.
+        for &port in Port::ALL {
+            families.meter(port);
+        }
+        Ok(families)
+    }
+
+    pub(super) fn meter(&self, port: Port) -> ConnectionMeter {
+        let counter =
+            |index: usize| self.closed.with_label_values(&[port.name(), CloseReason::ALL[index].name()]);
+        ConnectionMeter { closed: array::from_fn(counter) }
+    }
+}
+
+impl ConnectionMeter {
+    pub fn closed(&self, reason: CloseReason) {
+        self.closed[reason as usize].inc();
+    }
+}
+
 /// How a handshake ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum HandshakeResult {
     Ok,
     /// The client showed no certificate, which the port requires.
@@ -25,7 +115,7 @@ pub enum HandshakeResult {
     Disconnected,
     /// The client closed the connection after our certificate and signature, which are the cost of a handshake.
     Abandoned,
-    /// Not finished in time.
+    /// The handshake was not finished in time.
     Timeout,
     /// An old handshake gave its place to a new one.
     Displaced,
@@ -36,38 +126,10 @@ pub enum HandshakeResult {
 }
 
 impl HandshakeResult {
-    pub const ALL: [Self; 13] = [
-        Self::Ok,
-        Self::NoCertificate,
-        Self::CertificateInvalid,
-        Self::CertificateName,
-        Self::RefusedByClient,
-        Self::Incompatible,
-        Self::NotTls,
-        Self::Disconnected,
-        Self::Abandoned,
-        Self::Timeout,
-        Self::Displaced,
-        Self::Refused,
-        Self::Failed,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::NoCertificate => "no_certificate",
-            Self::CertificateInvalid => "certificate_invalid",
-            Self::CertificateName => "certificate_name",
-            Self::RefusedByClient => "refused_by_client",
-            Self::Incompatible => "incompatible",
-            Self::NotTls => "not_tls",
-            Self::Disconnected => "disconnected",
-            Self::Abandoned => "abandoned",
-            Self::Timeout => "timeout",
-            Self::Displaced => "displaced",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-        }
+        self.into()
     }
 }
 
@@ -126,12 +188,13 @@ impl TlsFamilies {
 
     /// The series of a port begin here, so that the first handshake of each kind is an increase.
     pub(super) fn meter(&self, port: Port) -> TlsMeter {
-        let handshakes =
-            |result: HandshakeResult| self.handshakes.with_label_values(&[port.name(), result.name()]);
+        let handshakes = |index: usize| {
+            self.handshakes.with_label_values(&[port.name(), HandshakeResult::ALL[index].name()])
+        };
         let reloads = |result: &str| self.reloads.with_label_values(&[port.name(), result]);
         TlsMeter {
             port,
-            handshakes: HandshakeResult::ALL.map(handshakes),
+            handshakes: array::from_fn(handshakes),
             reloaded: reloads("success"),
             reload_failed: reloads("failure"),
             expiry: self.expiry.clone(),

@@ -1,0 +1,105 @@
+//! What leaves the process by itself: spans on their way to a collector, durations of calls on their way to statsd, and
+//! the count of what was lost.
+
+use prometheus::{IntCounter, Registry, Result};
+use tokio::sync::mpsc::{self, Receiver, Sender};
+
+use super::family::counter;
+
+/// Counts spans.
+#[derive(Clone, Debug)]
+pub struct TraceMeter {
+    sent: IntCounter,
+    lost: IntCounter,
+}
+
+impl TraceMeter {
+    pub(super) fn new(registry: &Registry) -> Result<Self> {
+        let lost = "Spans that were not sent: the collector is not reached, too slow, or refused them";
+        Ok(Self {
+            sent: counter(registry, "ratelimitd_trace_spans_sent_total", "Spans that the collector took")?,
+            lost: counter(registry, "ratelimitd_trace_spans_lost_total", lost)?,
+        })
+    }
+
+    pub fn sent(&self, spans: u64) {
+        self.sent.inc_by(spans);
+    }
+
+    pub fn lost(&self, spans: u64) {
+        self.lost.inc_by(spans);
+    }
+}
+
+/// Durations that may wait. At 100,000 requests per second the queue is full after 80 ms.
+const CAPACITY: usize = 8_192;
+
+/// How long a call took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// The gRPC method.
+    pub method: &'static str,
+    /// Whole milliseconds, cut off.
+    pub took_ms: u64,
+}
+
+/// Takes durations and never waits: a full queue loses them. Clones share the queue.
+#[derive(Clone, Debug)]
+pub struct TimingQueue {
+    sender: Sender<Timing>,
+    pub(super) lost: IntCounter,
+}
+
+/// The other end of the queue of durations.
+#[derive(Debug)]
+pub struct Timings {
+    pub receiver: Receiver<Timing>,
+    lost: IntCounter,
+}
+
+/// A queue of durations, and its other end.
+#[must_use]
+pub fn timing_queue() -> (TimingQueue, Timings) {
+    let (lost, (sender, receiver)) = (lost_lines(), mpsc::channel(CAPACITY));
+    (TimingQueue { sender, lost: lost.clone() }, Timings { receiver, lost })
+}
+
+/// Counts what does not reach statsd.
+pub(super) fn lost_lines() -> IntCounter {
+    let counter = IntCounter::new(
+        "ratelimitd_statsd_lost_lines_total",
+        "Lines for statsd that were not sent: it is not reached, or it is too slow",
+    );
+    counter.expect("the name and the help are constants")
+}
+
+impl TimingQueue {
+    pub(super) fn push(&self, timing: Timing) {
+        if self.sender.try_send(timing).is_err() {
+            self.lost.inc();
+        }
+    }
+}
+
+impl Timings {
+    /// Counts lines that could not be sent.
+    pub fn count_lost(&self, lines: u64) {
+        self.lost.inc_by(lines);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_loses_durations_and_counts_them() {
+        let (queue, timings) = timing_queue();
+        for took_ms in 0..CAPACITY as u64 + 3 {
+            queue.push(Timing { method: "Check", took_ms });
+        }
+        assert_eq!((timings.receiver.len(), queue.lost.get()), (CAPACITY, 3));
+        timings.count_lost(4);
+        assert_eq!(queue.lost.get(), 7);
+    }
+}
