@@ -1,21 +1,33 @@
-//! A client's connection: counted while it is open, closed if the client does not send the HTTP/2 preface in time.
-//! Reads in turns, so that the calls of one connection do not delay those of other connections.
+//! One connection of a worker: counted while it is open, and closed if the client does not send the HTTP/2 preface in
+//! time. Reads in turns, so that the calls of one connection do not delay those of other connections. Ends by age, at the
+//! stop, or because a new connection needs its place.
 
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use engine::Store;
+use futures_util::future::{BoxFuture, Either, select};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 
+use super::call::{CallStarter, DecisionCalls};
+use super::http2::connection::{ConnectionEnd, Http2Connection};
+use super::http2::header_blocks::PREFACE_BYTES;
+use super::open_calls::{ConnectionCalls, WorkerCalls};
+use super::other_services::OpenStreams;
+use super::server::GrpcOptions;
+use super::silence::IdleWatch;
 use crate::net::admission::Admitted;
 use crate::net::socket::{ClientSocket, DetachedSession, MovableSocket};
+use crate::telemetry::metrics::CloseReason;
 
 /// The number of open connections of one worker. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -86,10 +98,10 @@ enum Preface {
     TimedOut,
 }
 
-/// The length of the preface (RFC 9113, section 3.4).
-const PREFACE_BYTES: usize = 24;
+/// How long a client whose calls are all decided may take to read its answers and to acknowledge the GOAWAY.
+const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
 /// The time for the preface. Clients send it as soon as they are connected.
-const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl AcceptedConnection {
     /// Registers the connection with the current runtime. `stop` ends the wait for the preface.
@@ -132,7 +144,7 @@ impl Preface {
 }
 
 impl<S> Connection<S> {
-    fn new(stream: S, permit: ConnectionPermit, stop: CancellationToken) -> Self {
+    pub(super) fn new(stream: S, permit: ConnectionPermit, stop: CancellationToken) -> Self {
         let timeout = Box::pin(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
@@ -236,120 +248,100 @@ impl Turn {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use futures_util::FutureExt as _;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpListener;
-    use tokio::time::Instant;
+/// What the connections of one worker share.
+pub(super) struct ConnectionServer<S> {
+    pub(super) decisions: Arc<DecisionCalls<S>>,
+    pub(super) routes: Routes,
+    pub(super) calls: Arc<WorkerCalls>,
+    /// Shared by all workers.
+    pub(super) streams: Arc<OpenStreams>,
+    pub(super) options: GrpcOptions,
+    pub(super) stop: CancellationToken,
+}
 
-    use super::*;
-    use crate::net::listener::PortStream;
-    use crate::net::socket::WRITE_TIMEOUT;
-    use crate::net::tls::HandshakeBounds;
-    use crate::net::tls::testing::TestPort;
-    use crate::net::{Admission, ConnectionBounds};
-    use crate::telemetry::metrics::{Metrics, Port};
-
-    const PREFACE: &[u8; PREFACE_BYTES] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-    fn admitted() -> Admitted {
-        let metrics = Metrics::new(800_000).expect("different names");
-        let bounds = ConnectionBounds { total: 1, per_address: 1 };
-        let admission = Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc));
-        admission.admit([127, 0, 0, 1].into()).expect("the first connection")
-    }
-
-    /// Both ends of a connection that was just accepted.
-    async fn connect(stop: CancellationToken) -> (TcpStream, Connection<ClientSocket<TcpStream>>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-        let (stream, _) = accepted.expect("a connection");
-        let permit = OpenConnections::default().acquire(admitted());
-        (client.expect("a connection"), Connection::new(ClientSocket::from(stream), permit, stop))
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_without_a_whole_preface_is_closed_after_the_timeout() {
-        let (mut client, mut server) = connect(CancellationToken::new()).await;
-        client.write_all(&PREFACE[..PREFACE_BYTES - 1]).await.expect("an open connection");
-        let start = Instant::now();
-        let mut received = Vec::new();
-        server.read_to_end(&mut received).await.expect("an end, not an error");
-        assert_eq!(received, PREFACE[..PREFACE_BYTES - 1]);
-        assert_eq!(start.elapsed(), PREFACE_TIMEOUT);
-        assert_eq!(server.read(&mut [0; 8]).await.expect("still closed"), 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_without_a_preface_is_closed_when_the_server_stops() {
-        let stop = CancellationToken::new();
-        let (_client, mut server) = connect(stop.clone()).await;
-        stop.cancel();
-        let start = Instant::now();
-        assert_eq!(server.read(&mut [0; 8]).await.expect("an end, not an error"), 0);
-        assert_eq!(start.elapsed(), Duration::ZERO);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_sent_its_preface_may_be_silent() {
-        let stop = CancellationToken::new();
-        let (mut client, mut server) = connect(stop.clone()).await;
-        client.write_all(PREFACE).await.expect("an open connection");
-        server.read_exact(&mut [0; PREFACE_BYTES]).await.expect("the preface");
-        stop.cancel();
-        let silence = tokio::time::timeout(10 * PREFACE_TIMEOUT, server.read(&mut [0; 8])).await;
-        assert!(silence.is_err(), "{silence:?}");
-    }
-
-    /// The write timeout is below TLS: a session takes some data of its own before the socket blocks.
-    #[tokio::test(start_paused = true)]
-    async fn a_client_of_tls_that_does_not_read_is_closed() {
-        let port = TestPort::new(HandshakeBounds { total: 1, per_address: 1 });
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-        let (client, (socket, _)) = (client.expect("a connection"), accepted.expect("a connection"));
-        let handshake = port.tls.begin(address.ip()).expect("a place").run(PortStream::Left(socket));
-        let (session, client) = tokio::join!(handshake, port.connect(client));
-        let client = client.expect("a handshake");
-        let permit = OpenConnections::default().acquire(admitted());
-        let stream = AcceptedStream::Tls(session.expect("a handshake"));
-        let accepted = AcceptedConnection { stream, permit };
-        let WorkerConnection::Tls(mut server) =
-            accepted.into_connection(CancellationToken::new()).expect("a socket")
-        else {
-            unreachable!("the stream is TLS");
+impl<S: Store + 'static> ConnectionServer<S> {
+    /// Serves `io` until the client closes it, or until it is too old, its place is needed, or the server stops; then
+    /// finishes its calls.
+    pub(super) async fn serve<I>(self: Arc<Self>, io: I, turn: Turn, place: Arc<Admitted>)
+    where
+        I: AsyncRead + AsyncWrite + Unpin,
+    {
+        let calls = self.calls.connect();
+        let closing = self.stop.child_token();
+        let starter = CallStarter {
+            decisions: Arc::clone(&self.decisions),
+            routes: self.routes.clone(),
+            calls: Arc::clone(&calls),
+            streams: self.streams.connect(),
+            closing: closing.clone(),
         };
-        let start = Instant::now();
-        let error = server.write_all(&vec![0; 64 << 20]).await.expect_err("more than the sockets hold");
-        assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, WRITE_TIMEOUT));
-        drop(client);
+        let idle = IdleWatch::new(Arc::clone(&place), closing.clone());
+        let unfinished = self.decisions.bounds.unfinished.clone();
+        let mut connection = pin!(Http2Connection::new(io, starter, Arc::clone(&calls), idle, unfinished));
+        let closes = pin!(self.age_or_closing(&closing));
+        let ended = match select(in_turns(connection.as_mut(), &turn), closes).await {
+            Either::Left((ended, _)) => Some(ended),
+            Either::Right(_) => None,
+        };
+        let ended = match ended {
+            Some(ended) => ended,
+            None => {
+                closing.cancel();
+                if connection.has_leaked_many_streams() {
+                    place.record_close(CloseReason::LeakedStreams);
+                }
+                connection.close_gracefully();
+                finish(in_turns(connection, &turn), &calls, self.options.finish_within).await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended early");
+        }
     }
 
-    #[tokio::test]
-    async fn a_turn_ends_after_some_bytes() {
-        let (mut client, mut server) = connect(CancellationToken::new()).await;
-        let turn_bytes = server.turn().bytes_left();
-        client.write_all(&vec![0; 3 * turn_bytes]).await.expect("an open connection");
-        let mut buf = vec![0; 3 * turn_bytes];
-        server.read_exact(&mut buf[..turn_bytes]).await.expect("an open connection");
-        let next = server.read(&mut buf).now_or_never();
-        assert!(next.is_none(), "the turn is over");
-        server.turn().begin();
-        let next = server.read(&mut buf).now_or_never();
-        assert_eq!(next.expect("ready").expect("an open connection"), turn_bytes);
+    async fn age_or_closing(&self, closing: &CancellationToken) {
+        match self.options.max_connection_age {
+            Some(age) => {
+                closing.run_until_cancelled(tokio::time::sleep(age)).await;
+            }
+            None => closing.cancelled().await,
+        }
     }
+}
 
-    #[tokio::test]
-    async fn a_connection_is_counted_until_it_is_dropped() {
-        let open = OpenConnections::default();
-        let (first, second) = (open.acquire(admitted()), open.clone().acquire(admitted()));
-        assert_eq!(open.count(), 2);
-        drop(first);
-        assert_eq!(open.count(), 1);
-        drop(second);
-        assert_eq!(open.count(), 0);
+/// Polls `connection` so that each poll is a turn.
+fn in_turns<C>(mut connection: Pin<&mut C>, turn: &Turn) -> impl Future<Output = C::Output> + Unpin
+where
+    C: Future,
+{
+    poll_fn(move |cx| {
+        turn.begin();
+        connection.as_mut().poll(cx)
+    })
+}
+
+/// Waits for the calls in flight and for the client to close the connection, but not for a client that only delays the
+/// end.
+async fn finish<C>(
+    mut connection: C,
+    calls: &ConnectionCalls,
+    finish_within: Duration,
+) -> Result<(), ConnectionEnd>
+where
+    C: Future<Output = Result<(), ConnectionEnd>> + Unpin,
+{
+    let mut patience = pin!(tokio::time::sleep(finish_within));
+    loop {
+        tokio::select! {
+            // The connection first: an answer that is decided when the pause ends is still written.
+            biased;
+            ended = &mut connection => return ended,
+            () = patience.as_mut() => return Ok(()),
+            () = tokio::time::sleep(ACKNOWLEDGE_WITHIN) => {
+                if !calls.has_pending_decisions() {
+                    return Ok(());
+                }
+            }
+        }
     }
 }

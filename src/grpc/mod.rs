@@ -1,6 +1,6 @@
 //! gRPC: the contract with Envoy, served by one single-threaded runtime per core.
 //!
-//! A connection: `acceptor` -> `worker` -> `connection_server`, which serves the `connection` with `http2` and ends it.
+//! A connection: `acceptor` -> `worker` -> `connection`, which is served by `http2`.
 //! A call: `http2` -> `call_head` -> `call`, which reads the `message` and decodes it (`convert`) -> `Handler::decide`
 //! -> `convert` -> `http2`. `open_calls` counts the calls. Outside this module only the commands that are clients use
 //! generated types.
@@ -9,7 +9,6 @@ mod acceptor;
 mod call;
 mod call_head;
 mod connection;
-mod connection_server;
 mod convert;
 mod http2;
 mod message;

@@ -15,8 +15,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::acceptor::Acceptor;
 use super::call::DecisionCalls;
-use super::connection::{AcceptedConnection, WorkerConnection};
-use super::connection_server::ConnectionServer;
+use super::connection::{AcceptedConnection, ConnectionServer, WorkerConnection};
 use super::message::MessageBounds;
 use super::open_calls::WorkerCalls;
 use super::other_services::{OpenStreams, other_services};

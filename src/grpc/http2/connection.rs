@@ -126,18 +126,17 @@ impl<I: AsyncRead + AsyncWrite + Unpin> State<I> {
         is_closing: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<&mut AcceptingConnection<I>, ConnectionEnd>> {
-        if let Self::Handshake(handshake, idle) = self {
-            let mut connection = ready!(Pin::new(handshake).poll(cx))?;
-            if is_closing {
-                connection.graceful_shutdown();
-            }
-            let keep_alive = KeepAlive::new(connection.ping_pong(), idle.take());
-            *self = Self::Open(AcceptingConnection { connection, keep_alive, end: None });
-        }
         match self {
             Self::Open(open) => Poll::Ready(Ok(open)),
-            // Does not occur: the handshake is over.
-            Self::Handshake(..) => Poll::Pending,
+            Self::Handshake(handshake, idle) => {
+                let mut connection = ready!(Pin::new(handshake).poll(cx))?;
+                if is_closing {
+                    connection.graceful_shutdown();
+                }
+                let keep_alive = KeepAlive::new(connection.ping_pong(), idle.take());
+                *self = Self::Open(AcceptingConnection { connection, keep_alive, end: None });
+                self.poll_open(is_closing, cx)
+            }
         }
     }
 }

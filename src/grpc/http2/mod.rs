@@ -13,8 +13,9 @@
 //! - `answering.rs`: answers go out as far as the client's window admits, and the rest waits in a task; the end of a
 //!   call by its time limit, or because its client resets it
 //! - `held_calls.rs`: calls that start later, because the store has enough to decide
-//! - and beside this module: the windows are opened again as data is read (`message.rs`), the time that the client gives
-//!   to a call (`call_head.rs`), a PING after silence (`silence.rs`)
+//!
+//! Beside this module are the windows that are opened again as data is read (`message.rs`), the time that the client
+//! gives to a call (`call_head.rs`), and the PING after silence (`silence.rs`).
 
 mod answering;
 pub(super) mod connection;

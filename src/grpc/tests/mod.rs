@@ -1,6 +1,7 @@
 //! An HTTP/2 client on a pipe, on a paused clock: what becomes of clients that send or take only a part.
 
 mod callers;
+mod connection;
 mod frames;
 mod h2_leak;
 mod header_blocks;
@@ -31,9 +32,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::call::{self, DecisionCalls};
 use super::connection::{
-    AcceptedConnection, AcceptedStream, Connection, OpenConnections, Turn, WorkerConnection,
+    AcceptedConnection, AcceptedStream, Connection, ConnectionServer, OpenConnections, Turn, WorkerConnection,
 };
-use super::connection_server::ConnectionServer;
 use super::http2::CALL_TIMEOUT;
 use super::http2::connection::MAX_CONCURRENT_STREAMS;
 use super::message::MessageBounds;

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Client {
     calls: SendRequest<Bytes>,
     pings: PingPong,
-    /// The task of its connection, which ends with the client.
+    /// The task of the connection, which ends with the client.
     _connections: JoinSet<()>,
 }
 
