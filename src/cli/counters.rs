@@ -17,7 +17,7 @@ use super::limit_arg::LimitArg;
 use super::output::{end, print, report};
 use super::seconds::readable_duration;
 use super::service_connection::{TlsArgs, TlsSetupError};
-use crate::http::{PAGE_NOT_FOUND, TokenFile, TokenFileError};
+use crate::http::{PAGE_NOT_FOUND, TokenFile};
 
 const FAILED: u8 = 2;
 /// Far above the size of an answer about one request's counters.
@@ -94,7 +94,7 @@ enum CountersError {
     #[error("{0}")]
     Tls(#[from] TlsSetupError),
     #[error("--token-file {0}")]
-    Token(#[from] TokenFileError),
+    Token(#[from] tls::FileError),
     #[error("no answer from the admin port in time")]
     Timeout,
     #[error("the answer cannot be read: {0}")]

@@ -1,7 +1,6 @@
 //! The command line: the sub-commands.
 
 mod admin_port;
-mod any_certificate;
 pub mod check;
 pub(crate) mod client;
 pub mod counters;

@@ -17,4 +17,4 @@ pub use admin_access::AdminAccess;
 pub use counters::CounterEndpoints;
 pub use public::{PAGE_NOT_FOUND, metrics_router, public_router};
 pub use server::{HttpService, serve};
-pub use token_file::{Token, TokenFile, TokenFileError};
+pub use token_file::{Token, TokenFile};

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use engine::Entry;
 use http::Uri;
+use tls::Protocol;
 use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 use tower::service_fn;
 
 use super::flags::{Flag, Flags, Stop};
 use super::text_format::answer_text;
-use crate::cli::client::{HTTP2, block_on, root_cause};
+use crate::cli::client::{block_on, root_cause};
 use crate::cli::output::{end, print, report};
 pub(crate) use crate::cli::service_connection::{ServiceConnector, TlsArgs, TlsSetupError};
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -162,7 +163,7 @@ fn connection(flags: &Flags, address: &str) -> Result<Connection, ConnectionErro
     } else {
         TlsArgs::default()
     };
-    let connector = tls.connector(&address, HTTP2)?;
+    let connector = tls.connector(&address, Protocol::Http2)?;
     let endpoint = Endpoint::from(address).connect_timeout(DEADLINE).timeout(DEADLINE);
     Ok(Connection { endpoint, connector })
 }

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use store::breaker::BreakerOptions;
-use store::redis::{
-    Credentials, Password, RedisOptions, RedisUrl, SentinelOptions, ServerOptions, TlsOptions, Topology,
-};
+use store::redis::{Credentials, Password, RedisOptions, RedisUrl, SentinelOptions, ServerOptions, Topology};
+use tls::{ClientTls, ServerCheck};
 
 use super::error::{Fault, SettingProblem};
 use super::parsers::{Parser, duration, flag, one_of, optional_path, optional_text, positive};
 use super::reader::Reader;
+use super::xds::server_name;
 
 /// The settings of one group of servers.
 struct ServerKeys {
@@ -170,7 +170,7 @@ fn credentials(reader: &mut Reader, [username, password, file]: [&'static str; 3
     Credentials { username, password }
 }
 
-fn tls(reader: &mut Reader) -> TlsOptions {
+fn tls(reader: &mut Reader) -> ClientTls {
     let origin = reader.origin(CERT_FILE);
     let ca_file = reader.take("store.redis.tls.ca_file", "", optional_path());
     let certificate: Option<PathBuf> = reader.take(CERT_FILE, "", optional_path());
@@ -179,12 +179,13 @@ fn tls(reader: &mut Reader) -> TlsOptions {
         let fault = Fault::Unsupported("cert_file and key_file belong together: set both or none");
         reader.refuse(SettingProblem { key: CERT_FILE.to_owned(), origin, fault });
     }
-    TlsOptions {
+    let check_name = reader.take("store.redis.tls.verify_name", "true", flag());
+    ClientTls {
         ca_file,
         trust_system: reader.take("store.redis.tls.system_authorities", "false", flag()),
         identity: certificate.zip(key),
-        server_name: reader.take("store.redis.tls.server_name", "", optional_text("a host name")),
-        skip_name: !reader.take("store.redis.tls.verify_name", "true", flag()),
+        server_name: reader.take("store.redis.tls.server_name", "", server_name()),
+        check: if check_name { ServerCheck::ChainAndName } else { ServerCheck::Chain },
     }
 }
 

@@ -13,8 +13,8 @@ use super::reader::Reader;
 use super::server_tls::{ADMIN_TLS, GRPC_TLS, HTTP_TLS, refuse_tls_on_socket, tls_from_reader};
 use crate::decide::OnInvalid;
 use crate::http::{AdminAccess, TokenFile};
-use crate::net::tls::ServerTls;
 use crate::net::{ListenAddress, ListenOptions};
+use tls::ServerTls;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {

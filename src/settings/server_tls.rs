@@ -3,7 +3,7 @@
 use super::error::{Fault, Origin, SettingProblem};
 use super::parsers::{Parser, optional_path};
 use super::reader::Reader;
-use crate::net::tls::{ClientName, ServerTls};
+use tls::{ClientName, ServerTls};
 
 /// The keys of one port.
 pub(super) struct TlsKeys {

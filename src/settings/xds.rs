@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use http::HeaderMap;
+use tls::ClientTls;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::error::{Fault, Origin, SettingProblem};
 use super::parsers::{Parser, count, duration, flag, optional_path, optional_text};
 use super::reader::Reader;
-use crate::xds::{BackoffOptions, NodeIdentity, ServerAddress, TlsFiles, XdsOptions, parse_headers};
+use crate::xds::{BackoffOptions, NodeIdentity, ServerAddress, XdsOptions, parse_headers};
 
 const TLS: &str = "rules.xds.tls.enabled";
 const CERT_FILE: &str = "rules.xds.tls.cert_file";
@@ -50,11 +51,11 @@ fn refuse(reader: &mut Reader, key: &str, origin: Origin, reason: &'static str) 
     reader.refuse(SettingProblem { key: key.to_owned(), origin, fault: Fault::Unsupported(reason) });
 }
 
-fn tls(reader: &mut Reader) -> Option<TlsFiles> {
+fn tls(reader: &mut Reader) -> Option<ClientTls> {
     let origins = [TLS, CERT_FILE].map(|key| reader.origin(key));
     let [enabled_origin, certificate_origin] = origins;
     let enabled = reader.take(TLS, "false", flag());
-    let ca = reader.take("rules.xds.tls.ca_file", "", optional_path());
+    let ca_file = reader.take("rules.xds.tls.ca_file", "", optional_path());
     let certificate = reader.take(CERT_FILE, "", optional_path());
     let key = reader.take("rules.xds.tls.key_file", "", optional_path());
     let server_name = reader.take("rules.xds.tls.server_name", "", server_name());
@@ -63,8 +64,8 @@ fn tls(reader: &mut Reader) -> Option<TlsFiles> {
         refuse(reader, CERT_FILE, certificate_origin, reason);
     }
     let identity = certificate.zip(key);
-    let files = TlsFiles { ca, identity, server_name };
-    if !enabled && files != (TlsFiles { ca: None, identity: None, server_name: None }) {
+    let tls = ClientTls { ca_file, identity, server_name, ..ClientTls::default() };
+    if !enabled && tls != ClientTls::default() {
         // An operator who sets them does not want clear text.
         refuse(
             reader,
@@ -73,7 +74,7 @@ fn tls(reader: &mut Reader) -> Option<TlsFiles> {
             "files or a name for TLS are set: set it to true, or leave them out",
         );
     }
-    enabled.then_some(files)
+    enabled.then_some(tls)
 }
 
 fn backoff(reader: &mut Reader) -> BackoffOptions {
@@ -97,7 +98,7 @@ fn address() -> Parser<Option<ServerAddress>> {
     })
 }
 
-fn server_name() -> Parser<Option<ServerName<'static>>> {
+pub(super) fn server_name() -> Parser<Option<ServerName<'static>>> {
     Parser::new("a host name or an IP address, or nothing", |text| match text {
         "" => Some(None),
         text => text.to_owned().try_into().ok().map(Some),
@@ -144,7 +145,7 @@ mod tests {
         let options = settings.expect("valid").rules.xds.expect("an address");
         assert_eq!(options.address.authority(), "envoy-gateway:18001");
         assert_eq!(options.identity.id, "envoy-ratelimit");
-        assert_eq!(options.tls.and_then(|tls| tls.ca), Some("/certs/ca.crt".into()));
+        assert_eq!(options.tls.and_then(|tls| tls.ca_file), Some("/certs/ca.crt".into()));
     }
 
     #[test]

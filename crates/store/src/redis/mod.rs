@@ -46,13 +46,12 @@ use crate::remote::{GroupStatus, ProbeFailure};
 
 pub use error::OptionsError;
 pub use observer::{BreakerTransition, NoopObserver, RedisObserver};
-pub use options::{
-    Credentials, Password, RedisOptions, SentinelOptions, ServerOptions, TlsOptions, Topology,
-};
+pub use options::{Credentials, Password, RedisOptions, SentinelOptions, ServerOptions, Topology};
 pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
 pub use script::script_sha1;
 pub use server_info::{Concern, ServerInfo, ServerVersion, Skew};
 pub use tasks::TaskError;
+pub use tls::ClientTls;
 pub use url::{RedisUrl, RedisUrlError};
 
 /// The Redis store of one worker. Clones share its queues, batchers and connections.
