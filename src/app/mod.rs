@@ -22,14 +22,13 @@ use std::sync::Arc;
 
 use crate::decide::{NotReadyReason, Readiness};
 use crate::grpc::{BoxError, GrpcError};
-use crate::http::TokenFileError;
 use crate::net::tls::HandshakeThreadError;
 use crate::net::{ListenAddress, ListenOptions, PortListener, SocketAccess};
 use crate::reference::statsd::Statsd;
 use crate::settings::{KeyFileError, Log, Settings, StoreKind};
 use crate::telemetry::logging::{self, LoggingError};
 use crate::telemetry::metrics::{MeteredParts, Metrics, MetricsOptions, RulesOrigin, timing_queue};
-use crate::telemetry::traces::{CollectorTlsError, Tracer, Traces};
+use crate::telemetry::traces::{Tracer, Traces};
 
 pub use crate::telemetry::LogQueue;
 pub use process::refuse_huge_pages;
@@ -61,9 +60,9 @@ pub enum AppError {
     #[error(transparent)]
     Tls(#[from] TlsStartError),
     #[error("traces.ca_file: {0}")]
-    Traces(#[from] CollectorTlsError),
+    Traces(#[from] ::tls::ClientTlsError),
     #[error("server.admin.token_file: {0}")]
-    AdminToken(#[from] TokenFileError),
+    AdminToken(#[from] ::tls::FileError),
     #[error("the bound ports are not known: {0}")]
     Addresses(#[source] io::Error),
     #[error("the store cannot be set up: {0}")]

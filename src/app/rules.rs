@@ -75,7 +75,6 @@ impl RuleWatcher {
             let source = RuleSource::Xds(Box::new(XdsSource::new(xds.clone(), options, metrics)));
             return Ok(Self { active, source });
         }
-        metrics.rules_source("file")?;
         let (reloader, loaded) = Reloader::start(std::slice::from_ref(&settings.path), options);
         match loaded {
             // No request has met the rules before.

@@ -1,34 +1,31 @@
 //! TLS of the ports: loads the certificates, puts changed files in force while the process runs, and records the result
 //! of each attempt.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use store::clock::{Clock, SystemClock};
-use tls::{CertificateFacts, PemError, PemFault, WatchedFiles};
+use tls::{
+    CertificateFacts, FileError, LoadedTls, Protocol, ServerTls, TlsFileError, TlsFileSetting, WatchedFiles,
+    poll_blocking,
+};
 use tokio::runtime::Handle;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::process::PortBounds;
 use crate::net::ConnectionBounds;
-use crate::net::tls::{
-    HandshakeBounds, HandshakeThread, HandshakeThreadError, LoadedTls, PortTls, Protocol, ServerTls,
-    TlsFileError, TlsFileSetting,
-};
+use crate::net::tls::{HandshakeBounds, HandshakeThread, HandshakeThreadError, PortTls};
 use crate::settings::Server;
 use crate::telemetry::metrics::{CertificateExpiry, Metrics, Port, TlsMeter};
-
-/// A change is in force after at most two intervals.
-const CHECK_EVERY: Duration = Duration::from_millis(250);
 
 /// Why there is no TLS at the start.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsStartError {
     /// A file cannot be used; `setting` names it.
     #[error("{setting}: {cause}")]
-    File { setting: String, cause: PemError },
+    File { setting: String, cause: FileError },
     #[error("the thread of the TLS handshakes: {0}")]
     Thread(#[from] HandshakeThreadError),
 }
@@ -59,7 +56,7 @@ pub(super) struct TlsStatus {
     pub(super) authorities: Vec<CertificateFacts>,
     /// When the certificates in force were loaded, in microseconds since the Unix epoch.
     pub(super) loaded_at_us: u64,
-    /// Of newer files; the certificates in force are older than it.
+    /// Why newer files are not in force; `None` if the newest are.
     pub(super) last_error: Option<TlsLoadError>,
     pub(super) loads_ok: u64,
     pub(super) loads_failed: u64,
@@ -123,24 +120,11 @@ impl TlsPorts {
             return;
         }
         let mut ports = self.ports;
-        let mut ticks = tokio::time::interval(CHECK_EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-            // Not on a thread of the runtime: the file system may hang.
-            let checked = tokio::task::spawn_blocking(move || {
-                ports.iter_mut().for_each(TlsPort::check_files);
-                ports
-            });
-            ports = match stop.run_until_cancelled(checked).await {
-                Some(Ok(ports)) => ports,
-                Some(Err(error)) => match error.try_into_panic() {
-                    Ok(panic) => std::panic::resume_unwind(panic),
-                    // Cancelled: the runtime is shutting down.
-                    Err(_) => return,
-                },
-                None => return,
-            };
-        }
+        let never_found = poll_blocking(move || {
+            ports.iter_mut().for_each(TlsPort::check_files);
+            None::<Infallible>
+        });
+        stop.run_until_cancelled(never_found).await;
     }
 }
 
@@ -216,7 +200,7 @@ impl TlsStatus {
             return Ok(loaded);
         }
         let reason = format!("its certificate expired at {}", date(new.not_after_s));
-        let cause = PemError { path: self.settings.cert_file.clone(), fault: PemFault::Unusable(reason) };
+        let cause = FileError::unusable(&self.settings.cert_file, reason);
         Err(TlsFileError { setting: TlsFileSetting::CertFile, cause })
     }
 

@@ -47,9 +47,10 @@ fn certificate_section(certificate: &CertificateFacts) -> Value {
 mod tests {
     use std::path::PathBuf;
 
+    use tls::{ClientName, ServerTls};
+
     use super::*;
     use crate::app::tls::TlsLoadError;
-    use crate::net::tls::{ClientName, ServerTls};
     use crate::telemetry::metrics::Port;
 
     fn certificate(subject: &str) -> CertificateFacts {

@@ -1,7 +1,6 @@
 //! The admin port of a running service, on a TCP address or a Unix socket.
 
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use http::uri::PathAndQuery;
@@ -9,11 +8,10 @@ use http::{Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper_util::client::legacy::{Client, Error};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::UnixStream;
+use hyper_util::rt::TokioExecutor;
+use tls::Protocol;
 use tower::service_fn;
 
-use super::client::HTTP1;
 use super::http_url::parse_http_url;
 use super::service_connection::{ServiceConnector, TlsArgs, TlsSetupError};
 
@@ -61,7 +59,11 @@ impl AdminPort {
     /// # Errors
     /// As [`TlsArgs::connector`].
     pub(super) fn connector(&self, tls: &TlsArgs) -> Result<ServiceConnector, TlsSetupError> {
-        tls.connector(&self.endpoint("/"), HTTP1)
+        let connector = tls.connector(&self.endpoint("/"), Protocol::Http1)?;
+        Ok(match self {
+            Self::Tcp(_) => connector,
+            Self::Unix(path) => ServiceConnector::Unix(path.clone()),
+        })
     }
 
     /// Sends a request to one of the [endpoints](Self::endpoint). Has no deadline of its own.
@@ -70,23 +72,9 @@ impl AdminPort {
         connector: ServiceConnector,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, Error> {
-        let client = Client::builder(TokioExecutor::new());
-        match self {
-            Self::Tcp(_) => {
-                let connect = service_fn(move |uri: Uri| Box::pin(connector.clone().connect(uri)));
-                client.build(connect).request(request).await
-            }
-            Self::Unix(path) => {
-                let path = path.clone();
-                let connect = service_fn(move |_: Uri| Box::pin(connect_unix(path.clone())));
-                client.build(connect).request(request).await
-            }
-        }
+        let connect = service_fn(move |uri: Uri| Box::pin(connector.clone().connect(uri)));
+        Client::builder(TokioExecutor::new()).build(connect).request(request).await
     }
-}
-
-async fn connect_unix(path: PathBuf) -> io::Result<TokioIo<UnixStream>> {
-    Ok(TokioIo::new(UnixStream::connect(path).await?))
 }
 
 #[cfg(test)]

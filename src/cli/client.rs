@@ -4,11 +4,6 @@ use std::error::Error;
 use std::future::Future;
 use std::io;
 
-/// The protocol of the HTTP and the admin port in TLS (ALPN).
-pub(super) const HTTP1: &[u8] = b"http/1.1";
-/// The protocol of the gRPC port in TLS (ALPN).
-pub(super) const HTTP2: &[u8] = b"h2";
-
 /// Runs a client on this thread.
 pub(super) fn block_on<T>(client: impl Future<Output = T>) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

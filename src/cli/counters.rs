@@ -16,7 +16,7 @@ use super::descriptor::DescriptorArg;
 use super::limit_arg::LimitArg;
 use super::output::{end, print, readable_duration, report};
 use super::service_connection::{TlsArgs, TlsSetupError};
-use crate::http::{PAGE_NOT_FOUND, TokenFile, TokenFileError};
+use crate::http::{PAGE_NOT_FOUND, TokenFile};
 
 const FAILED: u8 = 2;
 /// Far above the size of an answer about one request's counters.
@@ -93,7 +93,7 @@ enum CountersError {
     #[error("{0}")]
     Tls(#[from] TlsSetupError),
     #[error("--token-file {0}")]
-    Token(#[from] TokenFileError),
+    Token(#[from] tls::FileError),
     #[error("no answer from the admin port in time")]
     Timeout,
     #[error("the answer cannot be read: {0}")]

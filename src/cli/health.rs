@@ -12,12 +12,13 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use tls::{Protocol, ServerCheck};
 use tower::service_fn;
 
-use super::client::{HTTP1, block_on, root_cause};
+use super::client::{block_on, root_cause};
 use super::http_url::parse_http_url;
 use super::output::{end, print, report};
-use super::service_connection::{ServiceConnector, TlsArgs, TlsSetupError, Trust};
+use super::service_connection::{ServiceConnector, TlsArgs, TlsSetupError};
 use crate::net::ListenAddress;
 use crate::reference::load_settings;
 use crate::settings::SettingsError;
@@ -107,13 +108,13 @@ fn readiness(args: &HealthArgs) -> Result<String, HealthError> {
 /// The HTTP port to call, and how to connect to it.
 fn server(args: &HealthArgs) -> Result<(Uri, ServiceConnector), HealthError> {
     if let Some(address) = &args.address {
-        return Ok((address.clone(), args.tls.connector(address, HTTP1)?));
+        return Ok((address.clone(), args.tls.connector(address, Protocol::Http1)?));
     }
     let server = load_settings(args.config.as_deref(), None)?.settings.server;
     let address = reachable(server.http_address);
     let Some(own) = server.http_tls else {
         let server = url_of("http", &address);
-        let connector = args.tls.connector(&server, HTTP1)?;
+        let connector = args.tls.connector(&server, Protocol::Http1)?;
         return Ok((server, connector));
     };
     let mut tls = args.tls.clone();
@@ -121,8 +122,9 @@ fn server(args: &HealthArgs) -> Result<(Uri, ServiceConnector), HealthError> {
         (tls.cert_file, tls.key_file) = (Some(own.cert_file), Some(own.key_file));
     }
     let server = url_of("https", &address);
-    let trust = tls.ca_file.clone().map_or(Trust::Any, Trust::File);
-    let connector = tls.connector_with(&server, HTTP1, &trust)?;
+    // Without a file every certificate will do: the call stays on this host and sends nothing secret.
+    let check = if tls.ca_file.is_some() { ServerCheck::ChainAndName } else { ServerCheck::Nothing };
+    let connector = tls.connector_with(&server, Protocol::Http1, check)?;
     Ok((server, connector))
 }
 

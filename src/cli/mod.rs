@@ -1,7 +1,6 @@
 //! The command line: the sub-commands.
 
 mod admin_port;
-mod any_certificate;
 mod check;
 mod client;
 mod counters;

@@ -9,8 +9,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use tls::{FileError, FileFault, on_blocking_thread};
 
-use super::token_file::{TokenFile, TokenFileError};
+use super::token_file::TokenFile;
 pub(crate) use crate::net::sending_page::SendingPage;
 use store::log_throttle::LogThrottle;
 
@@ -37,7 +38,6 @@ pub(super) struct AccessCheck {
 #[derive(Debug, Default)]
 pub(super) struct TokenFileLines {
     unreadable: LogThrottle,
-    not_a_file: LogThrottle,
     malformed: LogThrottle,
 }
 
@@ -110,13 +110,7 @@ impl AccessCheck {
         let Some(file) = self.access.token_file.clone() else {
             return Ok(());
         };
-        let read = tokio::task::spawn_blocking(move || file.token()).await;
-        let read = read.map_err(|error| match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // Cancelled: the runtime is shutting down.
-            Err(_) => AdminRefusal::TokenFile,
-        });
-        let token = read?.map_err(|error| {
+        let token = on_blocking_thread(move || file.token()).await.map_err(|error| {
             self.lines.log(&error);
             AdminRefusal::TokenFile
         })?;
@@ -125,11 +119,10 @@ impl AccessCheck {
 }
 
 impl TokenFileLines {
-    fn log(&self, error: &TokenFileError) {
-        let throttle = match error {
-            TokenFileError::Unreadable { .. } => &self.unreadable,
-            TokenFileError::NotAFile { .. } => &self.not_a_file,
-            TokenFileError::Malformed { .. } => &self.malformed,
+    fn log(&self, error: &FileError) {
+        let throttle = match error.fault {
+            FileFault::Unusable(_) => &self.malformed,
+            _ => &self.unreadable,
         };
         if let Some(requests) = throttle.count() {
             tracing::warn!(requests, %error, "the token file of the admin port cannot be used");

@@ -12,4 +12,4 @@ pub use admin::{CounterEndpoints, Endpoint, admin_router};
 pub use admin_access::AdminAccess;
 pub use public::{PAGE_NOT_FOUND, metrics_router, public_router};
 pub use server::{HttpService, serve};
-pub use token_file::{Token, TokenFile, TokenFileError};
+pub use token_file::{Token, TokenFile};

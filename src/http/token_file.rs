@@ -1,15 +1,12 @@
 //! The token of the admin port, in a file that may change while the process runs.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Read as _};
 use std::path::PathBuf;
 
 use http::{HeaderMap, HeaderValue, header};
 use subtle::ConstantTimeEq as _;
+use tls::{FileError, MAX_SECRET_BYTES, read_secret};
 
-/// Far above the length of a token, and below the bound of a request's headers.
-const MAX_TOKEN_BYTES: usize = 4_096;
 /// The scheme of RFC 6750, with the space that follows it.
 const SCHEME: &str = "Bearer ";
 
@@ -20,46 +17,19 @@ pub struct TokenFile(pub PathBuf);
 /// A token. It is never displayed.
 pub struct Token(String);
 
-/// Why there is no token.
-#[derive(Debug, thiserror::Error)]
-pub enum TokenFileError {
-    #[error("{}: {cause}", path.display())]
-    Unreadable { path: PathBuf, cause: io::Error },
-    /// Opening a pipe could wait for ever.
-    #[error("{}: not a regular file", path.display())]
-    NotAFile { path: PathBuf },
-    #[error("{}: the first line must have 1 to {MAX_TOKEN_BYTES} visible ASCII characters", path.display())]
-    Malformed { path: PathBuf },
-}
-
 impl TokenFile {
     /// Reads the file, at every call: a new token takes effect at once. Blocks as long as the file system does.
     ///
     /// # Errors
-    /// [`TokenFileError`]: it has no token.
-    pub fn token(&self) -> Result<Token, TokenFileError> {
-        let path = || self.0.clone();
-        let unreadable = |cause| TokenFileError::Unreadable { path: path(), cause };
-        if !fs::metadata(&self.0).map_err(unreadable)?.is_file() {
-            return Err(TokenFileError::NotAFile { path: path() });
-        }
-        let mut bytes = Vec::new();
-        // The longest token and `\r\n`.
-        let file = File::open(&self.0).map_err(unreadable)?;
-        file.take(MAX_TOKEN_BYTES as u64 + 2).read_to_end(&mut bytes).map_err(unreadable)?;
-        Token::from_first_line(&bytes).ok_or_else(|| TokenFileError::Malformed { path: path() })
+    /// When the file cannot be read, or its first line is no token.
+    pub fn token(&self) -> Result<Token, FileError> {
+        let expected = format!("1 to {MAX_SECRET_BYTES} visible ASCII characters");
+        let is_token = |line: &str| !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_graphic());
+        read_secret(&self.0, &expected, |line| is_token(line).then(|| Token(line.to_owned())))
     }
 }
 
 impl Token {
-    fn from_first_line(bytes: &[u8]) -> Option<Self> {
-        let line = bytes.split(|byte| *byte == b'\n').next()?;
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let is_token = (1..=MAX_TOKEN_BYTES).contains(&line.len()) && line.iter().all(u8::is_ascii_graphic);
-        let token = is_token.then(|| String::from_utf8(line.to_vec()).ok());
-        token.flatten().map(Self)
-    }
-
     /// Whether a request presents this token, exactly once. The time depends on the lengths of the tokens only, not on
     /// the number of bytes that agree.
     pub(super) fn is_in(&self, headers: &HeaderMap) -> bool {
@@ -97,15 +67,15 @@ impl fmt::Debug for Token {
 mod tests {
     use super::*;
 
-    fn from_text(text: &[u8]) -> Result<Token, TokenFileError> {
+    fn from_text(text: &[u8]) -> Result<Token, FileError> {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        fs::write(file.path(), text).expect("room for a few bytes");
+        std::fs::write(file.path(), text).expect("room for a few bytes");
         TokenFile(file.path().to_owned()).token()
     }
 
     #[test]
     fn the_first_line_is_the_token() {
-        let longest = "x".repeat(MAX_TOKEN_BYTES);
+        let longest = "x".repeat(MAX_SECRET_BYTES);
         let table = [
             ("s3cret", Some("s3cret")),
             ("s3cret\n", Some("s3cret")),
@@ -122,9 +92,6 @@ mod tests {
             let read = from_text(text.as_bytes());
             assert_eq!(read.as_ref().ok().map(|token| token.0.as_str()), token, "{text:?}: {read:?}");
         }
-        assert!(matches!(from_text(b"\xff"), Err(TokenFileError::Malformed { .. })));
-        let folder = TokenFile(PathBuf::from("/"));
-        assert!(matches!(folder.token(), Err(TokenFileError::NotAFile { .. })));
         let missing = TokenFile(PathBuf::from("/nowhere/token"));
         let message = missing.token().expect_err("there is no such file").to_string();
         assert!(message.starts_with("/nowhere/token: No such file"), "{message}");

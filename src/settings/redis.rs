@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use store::breaker::BreakerOptions;
-use store::redis::{
-    Credentials, Password, RedisOptions, RedisUrl, SentinelOptions, ServerOptions, TlsOptions, Topology,
-};
+use store::redis::{Credentials, Password, RedisOptions, RedisUrl, SentinelOptions, ServerOptions, Topology};
+use tls::{ClientTls, ServerCheck};
 
 use super::error::{Fault, SettingProblem};
-use super::parsers::{Parser, duration, flag, one_of, optional_path, optional_text, positive};
+use super::parsers::{Parser, duration, flag, one_of, optional_path, server_name, optional_text, positive};
 use super::reader::Reader;
 
 /// The settings of one group of servers.
@@ -162,7 +161,7 @@ fn credentials(reader: &mut Reader, [username, password, file]: [&'static str; 3
     Credentials { username, password }
 }
 
-fn tls(reader: &mut Reader) -> TlsOptions {
+fn tls(reader: &mut Reader) -> ClientTls {
     let ca_file = reader.take("store.redis.tls.ca_file", "", optional_path());
     let certificate: Option<PathBuf> = reader.take(CERT_FILE, "", optional_path());
     let key = reader.take("store.redis.tls.key_file", "", optional_path());
@@ -170,12 +169,13 @@ fn tls(reader: &mut Reader) -> TlsOptions {
         let reason = "cert_file and key_file belong together: set both or none";
         reader.refuse(CERT_FILE, Fault::Unsupported(reason));
     }
-    TlsOptions {
+    let check_name = reader.take("store.redis.tls.verify_name", "true", flag());
+    ClientTls {
         ca_file,
         trust_system: reader.take("store.redis.tls.system_authorities", "false", flag()),
         identity: certificate.zip(key),
-        server_name: reader.take("store.redis.tls.server_name", "", optional_text("a host name")),
-        skip_name: !reader.take("store.redis.tls.verify_name", "true", flag()),
+        server_name: reader.take("store.redis.tls.server_name", "", server_name()),
+        check: if check_name { ServerCheck::ChainAndName } else { ServerCheck::Chain },
     }
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use http::HeaderMap;
+use tls::ClientTls;
 use strum::{EnumString, VariantNames};
 
 use super::error::Fault;
 use super::parsers::{Parser, count, duration, flag, named, optional_path, optional_text, server_name};
 use super::reader::Reader;
-use crate::xds::{BackoffOptions, NodeIdentity, ServerAddress, TlsFiles, XdsOptions, parse_headers};
+use crate::xds::{BackoffOptions, NodeIdentity, ServerAddress, XdsOptions, parse_headers};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -97,9 +98,9 @@ fn xds_from_reader(reader: &mut Reader) -> Option<XdsOptions> {
     })
 }
 
-fn tls(reader: &mut Reader) -> Option<TlsFiles> {
+fn tls(reader: &mut Reader) -> Option<ClientTls> {
     let enabled = reader.take(TLS, "false", flag());
-    let ca = reader.take("rules.xds.tls.ca_file", "", optional_path());
+    let ca_file = reader.take("rules.xds.tls.ca_file", "", optional_path());
     let certificate = reader.take(CERT_FILE, "", optional_path());
     let key = reader.take("rules.xds.tls.key_file", "", optional_path());
     let server_name = reader.take("rules.xds.tls.server_name", "", server_name());
@@ -108,13 +109,13 @@ fn tls(reader: &mut Reader) -> Option<TlsFiles> {
         reader.refuse(CERT_FILE, Fault::Unsupported(reason));
     }
     let identity = certificate.zip(key);
-    let files = TlsFiles { ca, identity, server_name };
-    if !enabled && files != (TlsFiles { ca: None, identity: None, server_name: None }) {
+    let tls = ClientTls { ca_file, identity, server_name, ..ClientTls::default() };
+    if !enabled && tls != ClientTls::default() {
         // An operator that sets them does not want clear text.
         let reason = "files or a name for TLS are set: set it to true, or leave them out";
         reader.refuse(TLS, Fault::Unsupported(reason));
     }
-    enabled.then_some(files)
+    enabled.then_some(tls)
 }
 
 fn backoff(reader: &mut Reader) -> BackoffOptions {
@@ -178,7 +179,7 @@ mod tests {
         let options = settings.expect("valid").rules.xds.expect("an address");
         assert_eq!(options.address.authority(), "envoy-gateway:18001");
         assert_eq!(options.identity.id, "envoy-ratelimit");
-        assert_eq!(options.tls.and_then(|tls| tls.ca), Some("/certs/ca.crt".into()));
+        assert_eq!(options.tls.and_then(|tls| tls.ca_file), Some("/certs/ca.crt".into()));
     }
 
     #[test]

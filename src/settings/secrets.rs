@@ -1,10 +1,9 @@
 //! `secrets.*`: which values are hashed besides those that rules mark, and the key of the hashes.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use engine::{HashKey, ValueHashing};
+use tls::{FileError, MAX_SECRET_BYTES, read_secret};
 
 use super::error::Fault;
 use super::parsers::{Parser, flag, optional_path};
@@ -15,8 +14,6 @@ const KEY_FILE: &str = "secrets.key_file";
 
 /// A key of this many hexadecimal digits has 128 bits: too many to try them all on a known value and its hash.
 const MIN_KEY_BYTES: usize = 32;
-/// Far above the length of a key.
-const MAX_KEY_BYTES: usize = 4_096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secrets {
@@ -38,15 +35,8 @@ pub enum HashKeySource {
 
 /// Why `secrets.key_file` has no key.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyFileError {
-    #[error("{KEY_FILE}: {}: {cause}", path.display())]
-    Unreadable { path: PathBuf, cause: io::Error },
-    /// Opening a pipe could wait for ever.
-    #[error("{KEY_FILE}: {}: not a regular file", path.display())]
-    NotAFile { path: PathBuf },
-    #[error("{KEY_FILE}: {}: the first line must have {} visible ASCII characters", path.display(), key_lengths())]
-    Malformed { path: PathBuf },
-}
+#[error("{KEY_FILE}: {0}")]
+pub struct KeyFileError(#[from] FileError);
 
 impl Secrets {
     pub(super) fn from_reader(reader: &mut Reader) -> Self {
@@ -93,31 +83,24 @@ fn hash_key() -> Parser<Option<HashKey>> {
 }
 
 fn key_lengths() -> String {
-    format!("{MIN_KEY_BYTES} to {MAX_KEY_BYTES}")
+    format!("{MIN_KEY_BYTES} to {MAX_SECRET_BYTES}")
 }
 
 fn key_of(text: &[u8]) -> Option<HashKey> {
     let is_key =
-        (MIN_KEY_BYTES..=MAX_KEY_BYTES).contains(&text.len()) && text.iter().all(u8::is_ascii_graphic);
+        (MIN_KEY_BYTES..=MAX_SECRET_BYTES).contains(&text.len()) && text.iter().all(u8::is_ascii_graphic);
     is_key.then(|| HashKey::new(text))
 }
 
 fn read_key_file(path: &Path) -> Result<HashKey, KeyFileError> {
-    let unreadable = |cause| KeyFileError::Unreadable { path: path.to_owned(), cause };
-    if !fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(KeyFileError::NotAFile { path: path.to_owned() });
-    }
-    let mut bytes = Vec::new();
-    // The longest key and `\r\n`.
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(MAX_KEY_BYTES as u64 + 2).read_to_end(&mut bytes).map_err(unreadable)?;
-    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    key_of(line).ok_or_else(|| KeyFileError::Malformed { path: path.to_owned() })
+    let expected = format!("{} visible ASCII characters", key_lengths());
+    Ok(read_secret(path, &expected, |line| key_of(line.as_bytes()))?)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn from_text(text: &str) -> Result<HashKey, KeyFileError> {
@@ -128,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_first_line_of_the_file_is_the_key() {
-        let (shortest, longest) = ("k".repeat(MIN_KEY_BYTES), "k".repeat(MAX_KEY_BYTES));
+        let (shortest, longest) = ("k".repeat(MIN_KEY_BYTES), "k".repeat(MAX_SECRET_BYTES));
         let table = [
             // content of the file, the key
             (shortest.clone(), Some(&shortest)),

@@ -13,8 +13,8 @@ use super::parsers::{
 use super::reader::Reader;
 use crate::decide::OnInvalid;
 use crate::http::{AdminAccess, TokenFile};
-use crate::net::tls::{ClientName, ServerTls};
 use crate::net::{ListenAddress, ListenOptions};
+use tls::{ClientName, ServerTls};
 
 /// A request with one short descriptor has some 100 bytes.
 const MIN_MESSAGE_BYTES: usize = 4 * 1024;

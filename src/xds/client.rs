@@ -4,13 +4,13 @@ use std::future::{Future, pending};
 
 use store::clock::{Clock as _, SystemClock};
 use store::log_throttle::LogThrottle;
+use tls::{ClientConnector, ClientTls, Protocol, WatchedFiles, poll_blocking};
 
 use super::backoff::Backoff;
-use super::connect::{NotedFarewell, connect};
+use super::connect::{LoadedFiles, connect, load};
 use super::options::XdsOptions;
 use super::state::XdsState;
 use super::stream::{Session, StreamEnd};
-use super::tls::{CertificateWatch, ClientTls, LoadedTls};
 use crate::telemetry::metrics::{XdsFailure, XdsMeter};
 
 pub use super::stream::ResourceSink;
@@ -18,7 +18,8 @@ pub use super::stream::ResourceSink;
 /// A client of one server.
 pub struct XdsClient<S> {
     options: XdsOptions,
-    tls: Option<ClientTls>,
+    /// TLS with the last files that could be used.
+    last_good: Option<ClientConnector>,
     session: Session<S>,
     backoff: Backoff,
     meter: XdsMeter,
@@ -40,7 +41,7 @@ impl<S: ResourceSink> XdsClient<S> {
     /// The client tells its state by `state`.
     pub fn new(options: XdsOptions, sink: S, meter: XdsMeter, state: XdsState) -> Self {
         Self {
-            tls: options.tls.clone().map(ClientTls::new),
+            last_good: None,
             session: Session::new(&options, sink, meter.clone(), state.clone()),
             backoff: Backoff::new(options.backoff),
             failures: LogThrottle::default(),
@@ -53,7 +54,7 @@ impl<S: ResourceSink> XdsClient<S> {
     /// Runs until `shutdown`, whatever it waits for.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let server = self.options.address.authority();
-        tracing::info!(%server, tls = self.tls.is_some(), "the rules come from an xDS server");
+        tracing::info!(%server, tls = self.options.tls.is_some(), "the rules come from an xDS server");
         tokio::select! {
             () = shutdown => {}
             () = self.run_forever(&server) => {}
@@ -88,23 +89,18 @@ impl<S: ResourceSink> XdsClient<S> {
 
     /// One connection with one stream.
     async fn attempt(&mut self) -> Ended {
-        let loaded = match self.load_tls().await {
-            Ok(loaded) => loaded,
+        let files = match self.load_tls().await {
+            Ok(files) => files,
             Err(ended) => return ended,
         };
-        let connector = loaded.as_ref().map(|loaded| &loaded.connector);
-        let noted = NotedFarewell::default();
-        let channel = match connect(&self.options, connector, &noted).await {
+        let tls = self.last_good.as_ref();
+        let channel = match connect(&self.options, tls).await {
             Ok(channel) => channel,
-            Err(error) => {
-                let (failure, reason) =
-                    noted.explain((error.failure(), error.to_string()), self.tls.is_some());
-                return Ended::Failed { failure, reason };
-            }
+            Err(error) => return Ended::Failed { failure: error.failure(), reason: error.to_string() },
         };
         self.set_connected(true);
         self.session.connection_changed(None);
-        let renewed = until_renewed(loaded.map(|loaded| loaded.watch), self.meter.clone());
+        let renewed = until_renewed(self.options.tls.clone().zip(files), self.meter.clone());
         let (end, answers) = self.session.run(channel, renewed).await;
         if answers > 0 {
             self.backoff.reset();
@@ -112,23 +108,25 @@ impl<S: ResourceSink> XdsClient<S> {
         if matches!(end, StreamEnd::Interrupted) {
             return Ended::Renew;
         }
-        let (failure, reason) = noted.explain((end.failure(), end.reason()), self.tls.is_some());
-        Ended::Failed { failure, reason }
+        Ended::Failed { failure: end.failure(), reason: end.reason() }
     }
 
-    async fn load_tls(&mut self) -> Result<Option<LoadedTls>, Ended> {
-        let Some(tls) = &mut self.tls else { return Ok(None) };
-        match tls.load().await {
-            Ok(loaded) => {
-                if let Some(fault) = &loaded.fault {
-                    tracing::warn!(
-                        "the new certificates for the xDS server cannot be used, the old ones are: {fault}"
-                    );
-                }
-                Ok(Some(loaded))
+    /// Reads the files of TLS, and returns them to be watched. Fails if they cannot be used and none could be before.
+    async fn load_tls(&mut self) -> Result<Option<WatchedFiles>, Ended> {
+        let Some(tls) = &self.options.tls else { return Ok(None) };
+        let LoadedFiles { files, connector } = load(tls).await;
+        match connector {
+            Ok(connector) => self.last_good = Some(connector),
+            Err(fault) if self.last_good.is_some() => {
+                tracing::warn!(
+                    "the new certificates for the xDS server cannot be used, the old ones are: {fault}"
+                );
             }
-            Err(fault) => Err(Ended::Failed { failure: XdsFailure::Tls, reason: fault.to_string() }),
+            Err(fault) => {
+                return Err(Ended::Failed { failure: XdsFailure::Tls, reason: fault.to_string() });
+            }
         }
+        Ok(Some(files))
     }
 
     fn set_connected(&self, is_connected: bool) {
@@ -137,19 +135,18 @@ impl<S: ResourceSink> XdsClient<S> {
     }
 }
 
-/// Waits until the files have changed and can be used. Files that cannot be used change nothing.
-async fn until_renewed(watch: Option<CertificateWatch>, meter: XdsMeter) {
-    let Some(watch) = watch else { return pending().await };
-    loop {
-        let change = watch.change().await;
-        meter.certificates_changed(change.is_ok());
-        match change {
-            Ok(()) => return,
-            Err(fault) => {
-                tracing::warn!(
-                    "the new certificates for the xDS server cannot be used, the stream stays: {fault}"
-                );
-            }
+/// Waits until the files of TLS have changed and can be used. Files that cannot be used change nothing.
+async fn until_renewed(watched: Option<(ClientTls, WatchedFiles)>, meter: XdsMeter) {
+    let Some((tls, mut files)) = watched else { return pending().await };
+    poll_blocking(move || {
+        let loaded = tls.load(files.check()?, Some(Protocol::Http2));
+        meter.certificates_changed(loaded.is_ok());
+        if let Err(fault) = &loaded {
+            tracing::warn!(
+                "the new certificates for the xDS server cannot be used, the stream stays: {fault}"
+            );
         }
-    }
+        loaded.ok()
+    })
+    .await;
 }

@@ -7,14 +7,12 @@ use rules::{RuleResource, escaped};
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 
-use super::connect::{NotedFarewell, connect};
+use super::connect::{ConnectError, connect, load};
 use super::options::XdsOptions;
 use super::pb::envoy::service::discovery::v3::DiscoveryResponse;
 use super::resources::decode_all;
 use super::stream::{OpenStream, StreamEnd, open};
 use super::subscription::{Subscription, TYPE_URL};
-use super::tls::ClientTls;
-use crate::telemetry::metrics::XdsFailure;
 
 /// A server sends its rules within milliseconds, or none: one that has none for a client does not answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -46,26 +44,23 @@ pub enum XdsFetchError {
 /// # Errors
 /// [`XdsFetchError`] if there is no connection, or no answer in time.
 pub async fn fetch(options: &XdsOptions) -> Result<Fetched, XdsFetchError> {
-    let noted = NotedFarewell::default();
-    let has_tls = options.tls.is_some();
-    let failed = |failure, reason| XdsFetchError::Failed(noted.explain((failure, reason), has_tls).1);
-    let loaded = match &options.tls {
-        Some(files) => {
-            let loaded = ClientTls::new(files.clone()).load().await;
-            Some(loaded.map_err(|error| failed(XdsFailure::Tls, error.to_string()))?)
-        }
-        None => None,
-    };
-    let connected = connect(options, loaded.as_ref().map(|loaded| &loaded.connector), &noted).await;
-    let channel = connected.map_err(|error| failed(error.failure(), error.to_string()))?;
+    let channel = connection(options).await.map_err(|error| XdsFetchError::Failed(error.to_string()))?;
     let asking = first_answer(channel, options);
     let no_rules = |_| XdsFetchError::NoRules { node: options.identity.id.clone() };
     let answered = tokio::time::timeout(ANSWER_WITHIN, asking).await.map_err(no_rules)?;
-    let answer = answered.map_err(|end| failed(end.failure(), end.reason()))?;
+    let answer = answered.map_err(|end| XdsFetchError::Failed(end.reason()))?;
     if answer.type_url != TYPE_URL {
         return Err(XdsFetchError::Type(escaped(answer.type_url)));
     }
     Ok(Fetched { version: answer.version_info, resources: decode_all(answer.resources) })
+}
+
+async fn connection(options: &XdsOptions) -> Result<Channel, ConnectError> {
+    let connector = match &options.tls {
+        Some(tls) => Some(load(tls).await.connector?),
+        None => None,
+    };
+    connect(options, connector.as_ref()).await
 }
 
 async fn first_answer(channel: Channel, options: &XdsOptions) -> Result<DiscoveryResponse, StreamEnd> {

@@ -2,11 +2,11 @@
 //! files that it names.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
+use tls::ClientTls;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 /// Headers that gRPC itself sets.
@@ -19,8 +19,8 @@ pub struct XdsOptions {
     pub identity: NodeIdentity,
     /// Sent with each stream. Values may be credentials: they are marked as sensitive.
     pub headers: HeaderMap,
-    /// `None`: clear text.
-    pub tls: Option<TlsFiles>,
+    /// `None`: clear text. The files are read at each connect, and watched while a stream is open.
+    pub tls: Option<ClientTls>,
     /// For one attempt: DNS, TCP, TLS and the first frames of HTTP/2.
     pub connect_timeout: Duration,
     pub backoff: BackoffOptions,
@@ -42,17 +42,6 @@ pub struct ServerAddress {
 pub struct NodeIdentity {
     pub id: String,
     pub metadata: BTreeMap<String, String>,
-}
-
-/// PEM files for TLS, read at each connect and watched while a stream is open.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// The trusted authorities; `None`: those of the system.
-    pub ca: Option<PathBuf>,
-    /// Our certificate and its key.
-    pub identity: Option<(PathBuf, PathBuf)>,
-    /// The name that the server's certificate must have; `None`: the host of the address.
-    pub server_name: Option<ServerName<'static>>,
 }
 
 /// The pauses between attempts: they double from `initial` up to `max`.

@@ -12,6 +12,7 @@ use http::uri::PathAndQuery;
 use prost_types::Any;
 use rules::{RuleResource, escaped};
 use store::clock::{Clock as _, SystemClock};
+use tls::on_blocking_thread;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tonic::client::Grpc;
@@ -34,7 +35,8 @@ const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/Str
 /// Between two answers that are read: each answer is a line of the log, and a server need not wait for requests.
 const ANSWER_PAUSE: Duration = Duration::from_millis(100);
 
-/// Requests that the server has not read yet. Each answers an answer, so a server that reads none of so many is broken.
+/// The most requests that the server has not read yet. Each request acknowledges a response: a server that leaves 16
+/// unread is broken.
 const MAX_UNREAD_REQUESTS: usize = 16;
 
 /// Checks resources, and puts them in force. Called on a thread that may block.
@@ -219,17 +221,9 @@ impl<S: ResourceSink> Session<S> {
             let verdict = applier.apply(&type_url, resources);
             (applier, verdict)
         };
-        match tokio::task::spawn_blocking(work).await {
-            Ok((applier, verdict)) => {
-                self.applier = Some(applier);
-                verdict
-            }
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // Cancelled: the runtime is shutting down, and this task with it.
-                Err(_) => std::future::pending().await,
-            },
-        }
+        let (applier, verdict) = on_blocking_thread(work).await;
+        self.applier = Some(applier);
+        verdict
     }
 }
 

@@ -152,7 +152,8 @@ mod tests {
         for (kind, value) in parts {
             parameters.distinguished_name.push(kind, value);
         }
-        let certificate = parameters.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate");
+        let certificate =
+            parameters.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate");
         let subject = CertificateFacts::of_der(certificate.der()).expect("a certificate").subject;
         assert_eq!(subject, "CN=envoy, serialNumber=7, C=CH, L=Bern, ST=BE, O=a\\nb, OU=limits");
     }

@@ -1,19 +1,73 @@
-//! Certificates and keys in PEM files: reads them, says what a certificate contains, notices that files have changed,
-//! and decides which certificate of a server is trusted. Keeps the alert with which a server refuses ours.
+//! Everything about TLS that needs no port and no metric: its files, its configurations, and the connections of clients.
 //!
-//! Knows files, X.509 and a TLS connection as a client. Knows no port and no setting.
+//! | Module | Contents |
+//! |---|---|
+//! | `file` | reads PEM files, and the first line of a file with a secret; [`FileError`] names the file and the reason |
+//! | `facts` | what a certificate says about itself, for logs, metrics and pages |
+//! | `watch` | notices that files have changed, without blocking a thread of the runtime |
+//! | `port` | [`ServerTls`]: the settings of a port and what is loaded from its files |
+//! | `client_verifier` | which certificates of clients a port accepts |
+//! | `client` | [`ClientTls`]: the settings of a client and the [`ClientConnector`] that is loaded from its files |
+//! | `server_trust` | which certificates of servers a client accepts |
+//! | `dial` | connects a client to a server by TCP, TLS or a Unix socket |
+//!
+//! Knows the names of the settings of a port's files, and no other setting. Logs nothing.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod authorities;
+mod client;
+mod client_verifier;
+mod dial;
 mod facts;
-mod noted_alert;
-mod pem_file;
+mod file;
+mod port;
 mod server_trust;
-mod watched_files;
+mod watch;
 
-pub use authorities::{Authorities, SystemAuthoritiesError};
+use std::sync::Arc;
+
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::{Error as TlsError, InconsistentKeys};
+
+use file::PemFile;
+
+pub use client::{ClientConnector, ClientTls, ClientTlsError, ServerCheck};
+pub use client_verifier::ClientName;
+pub use dial::{ByteStream, DialError, DialTimeouts, dial, dial_addresses, dial_unix};
 pub use facts::CertificateFacts;
-pub use noted_alert::{NotedAlert, NotesAlert};
-pub use pem_file::{PemError, PemFault, PemFile};
-pub use server_trust::ServerTrust;
-pub use watched_files::WatchedFiles;
+pub use file::{FileError, FileFault, MAX_SECRET_BYTES, read_secret};
+pub use port::{LoadedTls, ServerTls, TlsFileError, TlsFileSetting};
+pub use watch::{WatchedFiles, on_blocking_thread, poll_blocking};
+
+/// What is spoken over TLS (ALPN).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Http1,
+    Http2,
+}
+
+impl Protocol {
+    /// The identifier of ALPN.
+    fn name(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => b"h2",
+        }
+    }
+}
+
+/// An explicit provider: with two providers among the dependencies, the process-wide default panics.
+fn crypto_provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// Why a certificate and a key cannot be used together. Names the file that is to blame.
+fn pair_error(certificate: &PemFile, key: &PemFile, error: &TlsError) -> FileError {
+    match error {
+        TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+            let other = certificate.path().display();
+            key.unusable(format_args!("it is not the key of the certificate in {other}"))
+        }
+        TlsError::InvalidCertificate(_) => certificate.unusable(error),
+        error => key.unusable(error),
+    }
+}

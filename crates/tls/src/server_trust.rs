@@ -1,48 +1,97 @@
-//! Which certificate of a server is trusted.
+//! Which certificate of a server a client accepts.
 
 use std::sync::Arc;
 
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use tokio_rustls::rustls::client::{VerifierBuilderError, WebPkiServerVerifier, verify_server_name};
-use tokio_rustls::rustls::crypto::CryptoProvider;
+use tokio_rustls::rustls::client::{WebPkiServerVerifier, verify_server_name};
+use tokio_rustls::rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
-use tokio_rustls::rustls::{CertificateError, DigitallySignedStruct, Error as TlsError, SignatureScheme};
+use tokio_rustls::rustls::{
+    CertificateError, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
+};
 
-use super::authorities::Authorities;
+use super::client::{ClientTlsError, ServerCheck};
+use super::file::{FileError, PemFile};
 
-/// Checks the chain, and the name unless told otherwise. A certificate that is in the file of authorities itself is
-/// trusted as the certificate of a server, too: many servers have a self-signed one that is marked as an authority,
-/// which rustls accepts only as an authority.
+/// The authorities of a file, of the operating system, or both.
 #[derive(Debug)]
-pub struct ServerTrust {
-    chain: Arc<WebPkiServerVerifier>,
+pub(super) struct Authorities {
+    trusted: RootCertStore,
+    /// The certificates of the file.
     in_file: Vec<CertificateDer<'static>>,
-    skip_name: bool,
+}
+
+impl Authorities {
+    /// # Errors
+    /// When the file has no certificates, or one that cannot be that of an authority.
+    pub(super) fn of_file(file: &PemFile) -> Result<Self, FileError> {
+        let in_file = file.certificates()?;
+        let mut trusted = RootCertStore::empty();
+        for certificate in &in_file {
+            trusted.add(certificate.clone()).map_err(|error| file.unusable(error))?;
+        }
+        Ok(Self { trusted, in_file })
+    }
+
+    /// # Errors
+    /// When the operating system has none.
+    pub(super) fn of_system() -> Result<Self, ClientTlsError> {
+        let mut authorities = Self { trusted: RootCertStore::empty(), in_file: Vec::new() };
+        authorities.add_system()?;
+        Ok(authorities)
+    }
+
+    /// Adds the authorities of the operating system.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub(super) fn add_system(&mut self) -> Result<(), ClientTlsError> {
+        let system = rustls_native_certs::load_native_certs();
+        let (added, _) = self.trusted.add_parsable_certificates(system.certs);
+        if added == 0 {
+            let why = system.errors.first().map_or("it is empty".to_owned(), ToString::to_string);
+            return Err(ClientTlsError::System(why));
+        }
+        Ok(())
+    }
+}
+
+/// Checks as much of the server's certificate as the client asks for. A certificate that is in the file of authorities
+/// itself is trusted as the certificate of a server, too: many servers have a self-signed one that is marked as an
+/// authority, which rustls accepts only as an authority.
+#[derive(Debug)]
+pub(super) struct ServerTrust {
+    /// `None`: every certificate is accepted.
+    chain: Option<Arc<WebPkiServerVerifier>>,
+    in_file: Vec<CertificateDer<'static>>,
+    check: ServerCheck,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ServerTrust {
-    /// Trusts `authorities`.
+    /// `authorities` is `None` if nothing is checked.
     ///
     /// # Errors
     /// When there are no authorities.
-    pub fn new(
-        authorities: Authorities,
-        provider: Arc<CryptoProvider>,
-    ) -> Result<Self, VerifierBuilderError> {
-        let Authorities { trusted, in_file } = authorities;
-        let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), provider).build()?;
-        Ok(Self { chain, in_file, skip_name: false })
-    }
-
-    /// With `skip`, any name in the certificate is accepted.
-    #[must_use]
-    pub fn with_name_skipped(self, skip: bool) -> Self {
-        Self { skip_name: skip, ..self }
+    pub(super) fn new(
+        authorities: Option<Authorities>,
+        check: ServerCheck,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Self, ClientTlsError> {
+        let algorithms = provider.signature_verification_algorithms;
+        let Some(Authorities { trusted, in_file }) = authorities else {
+            return Ok(Self { chain: None, in_file: Vec::new(), check, algorithms });
+        };
+        let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), Arc::clone(provider));
+        let chain = chain.build().map_err(|error| ClientTlsError::Setup(error.to_string()))?;
+        Ok(Self { chain: Some(chain), in_file, check, algorithms })
     }
 
     /// Whether the chain was refused only because the server shows an authority, and that is in the file. rustls checks
-    /// the time of validity first; its name is checked here.
+    /// the time of validity first; the name is checked here.
     fn accepts_authority(
         &self,
         shown: &CertificateDer<'_>,
@@ -55,7 +104,7 @@ impl ServerTrust {
         if !is_authority || !self.in_file.iter().any(|trusted| trusted == shown) {
             return Ok(false);
         }
-        if !self.skip_name {
+        if self.check == ServerCheck::ChainAndName {
             verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
         }
         Ok(true)
@@ -71,15 +120,16 @@ impl ServerCertVerifier for ServerTrust {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, TlsError> {
-        let verified =
-            self.chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
+        let verified = chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         let Err(TlsError::InvalidCertificate(error)) = &verified else { return verified };
         let is_name = matches!(
             error,
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }
         );
         // The name is checked last: the chain is good.
-        if is_name && self.skip_name || self.accepts_authority(end_entity, server_name, error)? {
+        let is_name_unchecked = is_name && self.check == ServerCheck::Chain;
+        if is_name_unchecked || self.accepts_authority(end_entity, server_name, error)? {
             return Ok(ServerCertVerified::assertion());
         }
         verified
@@ -91,7 +141,7 @@ impl ServerCertVerifier for ServerTrust {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        self.chain.verify_tls12_signature(message, certificate, signature)
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -100,10 +150,10 @@ impl ServerCertVerifier for ServerTrust {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        self.chain.verify_tls13_signature(message, certificate, signature)
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chain.supported_verify_schemes()
+        self.algorithms.supported_schemes()
     }
 }

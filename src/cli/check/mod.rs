@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use clap::Args;
 use http::Uri;
+use tls::Protocol;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
-use super::client::{HTTP2, block_on, root_cause};
+use super::client::{block_on, root_cause};
 use super::descriptor::DescriptorArg;
 use super::http_url::parse_http_url;
 use super::limit_arg::LimitArg;
@@ -189,7 +190,7 @@ async fn connect(args: &CheckArgs) -> Result<Channel, CheckError> {
     let endpoint = Endpoint::from(args.address.clone());
     let endpoint = endpoint.connect_timeout(args.timeout).timeout(args.timeout);
     let address = args.address.to_string();
-    let connector = args.tls.connector(&args.address, HTTP2)?;
+    let connector = args.tls.connector(&args.address, Protocol::Http2)?;
     let connect = service_fn(move |uri: Uri| connector.clone().connect(uri));
     let connected = endpoint.connect_with_connector(connect).await;
     connected.map_err(|cause| CheckError::Connect { address, cause })

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use store::log_throttle::LogThrottle;
+use tls::LoadedTls;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -18,7 +19,6 @@ use tokio_rustls::server::TlsStream;
 
 use super::failure::HandshakeFailure;
 use super::handshakes::{HandshakeBounds, HandshakePlace, Handshakes};
-use super::server_certificate::LoadedTls;
 use crate::net::listener::PortStream;
 use crate::net::socket::{DetachedSession, DetachedSocket, MovableSocket};
 use crate::telemetry::metrics::{HandshakeResult, TlsMeter};
@@ -39,10 +39,10 @@ struct TlsState {
     /// For the next handshakes. Open connections keep the configuration of their handshake.
     config: ArcSwap<ServerConfig>,
     handshakes: Arc<Handshakes>,
-    /// Of the thread of the handshakes.
+    /// The runtime of the thread of the handshakes.
     runtime: Handle,
     meter: TlsMeter,
-    /// In the order of [`HandshakeResult::ALL`].
+    /// The lines of the log, in the order of [`HandshakeResult::ALL`].
     lines: [LogThrottle; HandshakeResult::ALL.len()],
 }
 
@@ -72,7 +72,7 @@ impl PortTls {
         self.0.config.store(Arc::clone(&loaded.config));
     }
 
-    /// A handshake with `client`; `None` if too many are not finished.
+    /// A handshake with `client`; `None` if too many handshakes are not finished.
     pub(crate) fn begin(&self, client: IpAddr) -> Option<Handshake> {
         match self.0.handshakes.begin(client) {
             Some(place) => Some(Handshake { tls: self.clone(), place, client }),

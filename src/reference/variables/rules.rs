@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(options.address.authority(), "envoy-gateway:18001");
         assert_eq!(options.identity.id, "envoy-ratelimit");
         let tls = options.tls.expect("TLS");
-        assert_eq!(tls.ca, Some("/certs/ca.crt".into()));
+        assert_eq!(tls.ca_file, Some("/certs/ca.crt".into()));
         assert_eq!(tls.identity, Some(("/certs/tls.crt".into(), "/certs/tls.key".into())));
         assert!(options.start_without_rules);
     }

@@ -15,7 +15,6 @@ mod queue;
 mod sender;
 
 pub use call_span::{CallSpan, SpannedCall, Tracer};
-pub use collector::CollectorTlsError;
 pub use endpoint::OtlpEndpoint;
 pub use options::{OtlpHeaders, OtlpProtocol, ServiceIdentity, TracesOptions};
 pub use sender::Traces;

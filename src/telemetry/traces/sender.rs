@@ -14,12 +14,13 @@ use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_sc
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanData, SpanLimits};
 use store::log_throttle::LogThrottle;
+use tls::ClientTlsError;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::call_span::Tracer;
-use super::collector::{Collector, CollectorTlsError};
+use super::collector::Collector;
 use super::endpoint::OtlpEndpoint;
 use super::grpc_exporter::GrpcExporter;
 use super::http_exporter::HttpExporter;
@@ -27,9 +28,9 @@ use super::options::{OtlpProtocol, ServiceIdentity, TracesOptions};
 use super::queue::SpanQueue;
 use crate::telemetry::metrics::TraceMeter;
 
-/// Spans of one request to the collector, at most.
+/// The most spans of one request to the collector.
 const BATCH: usize = 512;
-/// The first span of a batch waits so long for further ones.
+/// How long the first span of a batch waits for further ones.
 const GATHER_FOR: Duration = Duration::from_millis(200);
 /// The pause after the first error; each further one doubles it up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -65,10 +66,10 @@ impl fmt::Debug for Traces {
 impl Traces {
     /// # Errors
     /// When the authorities of a collector with TLS cannot be used.
-    pub fn new(options: TracesOptions, meter: TraceMeter) -> Result<(Tracer, Self), CollectorTlsError> {
+    pub fn new(options: TracesOptions, meter: TraceMeter) -> Result<(Tracer, Self), ClientTlsError> {
         let collector = Collector::new(&options)?;
         let headers = options.headers.clone();
-        let unusable = |error: &dyn fmt::Display| CollectorTlsError::Config(error.to_string());
+        let unusable = |error: &dyn fmt::Display| ClientTlsError::Setup(error.to_string());
         let exporter = match options.protocol {
             OtlpProtocol::Http => {
                 Exporter::Http(HttpExporter::new(collector, headers).map_err(|error| unusable(&error))?)

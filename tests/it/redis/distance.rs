@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use ::store::redis::{Credentials, Password, RedisOptions, SentinelOptions, TlsOptions, Topology};
+use ::store::redis::{Credentials, Password, RedisOptions, SentinelOptions, Topology};
+use ::tls::ClientTls;
 use engine::Cost;
 
 use super::security::tls_server;
@@ -65,7 +66,7 @@ async fn a_far_server_with_tls_and_a_password_decides() {
     let proxy = Proxy::start(([127, 0, 0, 1], port).into());
     proxy.delay(ONE_WAY, ONE_WAY);
     let url = format!("rediss://:{PASSWORD}@127.0.0.1:{}", proxy.address().port());
-    let tls = TlsOptions { ca_file: Some(authority.file()), ..TlsOptions::default() };
+    let tls = ClientTls { ca_file: Some(authority.file()), ..ClientTls::default() };
     decides(RedisOptions { tls, ..patient_options(&url) }).await;
 }
 

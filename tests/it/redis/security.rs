@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ::store::observer::NoopObserver;
-use ::store::redis::{Credentials, Password, RedisOptions, RedisStore, TlsOptions};
+
+use ::store::redis::{Credentials, Password, RedisOptions, RedisStore};
+use ::tls::{ClientTls, ServerCheck};
 use engine::{Cost, Outcome, StoreError};
 
 use crate::redis::{decide_one, kernels, patient_options, store};
@@ -60,7 +62,7 @@ async fn a_password_file_is_read_for_every_connection() {
         password: Password::File(file.path().to_owned()),
     };
     let empty = RedisStore::new(&options, Arc::new(NoopObserver)).expect_err("an empty file").to_string();
-    assert!(empty.contains("its first line is empty"), "{empty}");
+    assert!(empty.contains("the first line must have 1 to 4096 bytes"), "{empty}");
     std::fs::write(file.path(), "old password\n").expect("room for a password");
     let store = store(&options);
     decide(&store).await.expect_err("an old password");
@@ -95,7 +97,7 @@ async fn tls_trusts_only_the_authorities_in_the_file() {
     let (ours, theirs) = (Authority::new(), Authority::new());
     let (_redis, port) = tls_server(&ours, &ours.certificate_for(&["127.0.0.1", "localhost"]), "no");
     let trusting = |authority: &Authority, host: &str| RedisOptions {
-        tls: TlsOptions { ca_file: Some(authority.file()), ..TlsOptions::default() },
+        tls: ClientTls { ca_file: Some(authority.file()), ..ClientTls::default() },
         ..options(format!("rediss://{host}:{port}"))
     };
     for host in ["127.0.0.1", "localhost"] {
@@ -115,11 +117,11 @@ async fn tls_trusts_only_the_authorities_in_the_file() {
 async fn the_certificate_of_the_server_must_have_the_right_name() {
     let authority = Authority::new();
     let (_redis, port) = tls_server(&authority, &authority.certificate_for(&["redis.internal"]), "no");
-    let named = |server_name: Option<&str>| RedisOptions {
-        tls: TlsOptions {
+    let named = |server_name: Option<&'static str>| RedisOptions {
+        tls: ClientTls {
             ca_file: Some(authority.file()),
-            server_name: server_name.map(str::to_owned),
-            ..TlsOptions::default()
+            server_name: server_name.map(|name| name.try_into().expect("a name")),
+            ..ClientTls::default()
         },
         ..options(format!("rediss://127.0.0.1:{port}"))
     };
@@ -135,7 +137,7 @@ async fn the_name_in_the_certificate_is_unchecked_by_option_but_the_chain_is() {
     let (authority, other) = (Authority::new(), Authority::new());
     let (_redis, port) = tls_server(&authority, &authority.certificate_for(&["redis.internal"]), "no");
     let trusting = |authority: &Authority| RedisOptions {
-        tls: TlsOptions { ca_file: Some(authority.file()), skip_name: true, ..TlsOptions::default() },
+        tls: ClientTls { ca_file: Some(authority.file()), check: ServerCheck::Chain, ..ClientTls::default() },
         ..options(format!("rediss://127.0.0.1:{port}"))
     };
     decide(&store(&trusting(&authority))).await.expect("any name");
@@ -148,7 +150,7 @@ async fn a_self_signed_certificate_in_the_file_is_trusted_as_the_server() {
     let (ours, theirs) = (Authority::for_server(&["127.0.0.1"]), Authority::for_server(&["127.0.0.1"]));
     let (_redis, port) = tls_server(&ours, &ours.own_identity(), "no");
     let trusting = |file: PathBuf| RedisOptions {
-        tls: TlsOptions { ca_file: Some(file), ..TlsOptions::default() },
+        tls: ClientTls { ca_file: Some(file), ..ClientTls::default() },
         ..options(format!("rediss://127.0.0.1:{port}"))
     };
     decide(&store(&trusting(ours.file()))).await.expect("the certificate is in the file");
@@ -157,18 +159,18 @@ async fn a_self_signed_certificate_in_the_file_is_trusted_as_the_server() {
 
     let named = Authority::for_server(&["redis.internal"]);
     let (_redis, port) = tls_server(&named, &named.own_identity(), "no");
-    let trusting = |skip_name| RedisOptions {
-        tls: TlsOptions { ca_file: Some(named.file()), skip_name, ..TlsOptions::default() },
+    let trusting = |check| RedisOptions {
+        tls: ClientTls { ca_file: Some(named.file()), check, ..ClientTls::default() },
         ..options(format!("rediss://127.0.0.1:{port}"))
     };
-    let error = failure(&trusting(false)).await;
+    let error = failure(&trusting(ServerCheck::ChainAndName)).await;
     assert!(error.contains("not valid for name"), "{error}");
-    decide(&store(&trusting(true))).await.expect("any name");
+    decide(&store(&trusting(ServerCheck::Chain))).await.expect("any name");
 
     let expired = Authority::expired_for_server(&["127.0.0.1"]);
     let (_redis, port) = tls_server(&expired, &expired.own_identity(), "no");
     let options = RedisOptions {
-        tls: TlsOptions { ca_file: Some(expired.file()), ..TlsOptions::default() },
+        tls: ClientTls { ca_file: Some(expired.file()), ..ClientTls::default() },
         ..options(format!("rediss://127.0.0.1:{port}"))
     };
     let error = failure(&options).await;
@@ -181,7 +183,7 @@ async fn a_server_can_require_a_client_certificate() {
     let (_redis, port) = tls_server(&authority, &authority.certificate_for(&["127.0.0.1"]), "yes");
     let client = authority.certificate_for(&["limiter"]);
     let with = |identity| RedisOptions {
-        tls: TlsOptions { ca_file: Some(authority.file()), identity, ..TlsOptions::default() },
+        tls: ClientTls { ca_file: Some(authority.file()), identity, ..ClientTls::default() },
         ..options(format!("rediss://127.0.0.1:{port}"))
     };
     decide(&store(&with(Some((client.certificate, client.key)))))
@@ -195,7 +197,7 @@ async fn the_error_names_an_unusable_file() {
     let nowhere = PathBuf::from("/nowhere/ca.pem");
     let empty = tempfile::NamedTempFile::new().expect("a temporary file");
     for path in [nowhere, empty.path().to_owned()] {
-        let tls = TlsOptions { ca_file: Some(path.clone()), ..TlsOptions::default() };
+        let tls = ClientTls { ca_file: Some(path.clone()), ..ClientTls::default() };
         let options = RedisOptions { tls, ..options("rediss://127.0.0.1:1".to_owned()) };
         let error =
             RedisStore::new(&options, Arc::new(NoopObserver)).expect_err("no authorities").to_string();

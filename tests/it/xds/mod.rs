@@ -3,7 +3,6 @@
 mod changes;
 mod commands;
 pub mod envoy_gateway;
-mod farewells;
 mod protocol;
 mod refused;
 mod resource;

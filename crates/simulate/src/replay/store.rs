@@ -6,8 +6,7 @@ use engine::{Charges, Outcomes, StoreError};
 use store::clock::{Clock, SystemClock};
 use store::memory::{MemoryOptions, MemoryStats, MemoryStore};
 use store::redis::{
-    Credentials, OptionsError, Password, RedisOptions, ReplayClient, ReplayClientError, TimedBatch,
-    TlsOptions,
+    ClientTls, Credentials, OptionsError, Password, RedisOptions, ReplayClient, ReplayClientError, TimedBatch,
 };
 
 /// The maximum number of keys of a replay in memory: enough for a day of a large site.
@@ -90,7 +89,7 @@ impl RedisAccess {
         Ok(RedisOptions {
             urls: vec![url],
             credentials: Credentials { username: None, password },
-            tls: TlsOptions { ca_file: self.ca_file, identity: self.identity, ..TlsOptions::default() },
+            tls: ClientTls { ca_file: self.ca_file, identity: self.identity, ..ClientTls::default() },
             ..RedisOptions::default()
         })
     }

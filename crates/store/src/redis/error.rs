@@ -2,11 +2,10 @@
 //! an [`OptionsError`]; other modules only report what they find out themselves, such as a timeout.
 
 use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
 
 use engine::{NoConnection, StoreError};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
+use tls::{ClientTlsError, DialError, FileError};
 use tokio_rustls::rustls;
 
 use super::address::Address;
@@ -30,25 +29,12 @@ pub enum OptionsError {
     /// The URL cannot be used. The text does not quote it.
     #[error("the Redis URL cannot be used: {0}")]
     Url(#[from] RedisUrlError),
-    /// The password file is missing, unreadable or empty.
-    #[error("the password file {} cannot be used: {reason}", .path.display())]
-    PasswordFile {
-        /// Path of the file.
-        path: PathBuf,
-        /// What failed.
-        reason: String,
-    },
-    /// A PEM file without a usable certificate or key.
-    #[error("{} cannot be used for TLS: {reason}", .path.display())]
-    Certificate {
-        /// Path of the file.
-        path: PathBuf,
-        /// What failed.
-        reason: String,
-    },
-    /// TLS cannot be set up.
+    /// The password file cannot be read, or its first line is no password.
+    #[error("the password file cannot be used: {0}")]
+    PasswordFile(FileError),
+    /// A certificate, a key or the trust store cannot be used.
     #[error("TLS cannot be used: {0}")]
-    Tls(String),
+    Tls(#[from] ClientTlsError),
     /// There is no URL.
     #[error("no Redis URL is given")]
     NoUrl,
@@ -155,11 +141,17 @@ pub(crate) fn handshake_error(error: RedisError) -> StoreError {
     }
 }
 
-/// Why a TLS handshake failed: the certificates of the two sides, or the connection.
-pub(crate) fn handshake_failed(host: &str, error: io::Error) -> StoreError {
-    match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
-        Some(reason) => StoreError::Tls { address: host.to_owned(), reason: reason.to_string() },
-        None => unreachable_at(&host)(error),
+/// Maps the error of a connection to `host` at `place`, which is the host with its port.
+pub(crate) fn dial_error(host: &str, place: &str, error: DialError) -> StoreError {
+    match error {
+        DialError::Timeout => StoreError::Timeout,
+        DialError::Resolve(error) | DialError::Connect(error) => unreachable_at(&place)(error),
+        DialError::Tls(error) => {
+            match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
+                Some(reason) => StoreError::Tls { address: host.to_owned(), reason: reason.to_string() },
+                None => unreachable_at(&host)(error),
+            }
+        }
     }
 }
 
@@ -176,26 +168,11 @@ pub(crate) fn unreachable_at<E: fmt::Display>(place: &dyn fmt::Display) -> impl 
 impl From<OptionsError> for StoreError {
     fn from(error: OptionsError) -> Self {
         let brief = match &error {
-            OptionsError::PasswordFile { .. } => "the password file cannot be used",
+            OptionsError::PasswordFile(_) => "the password file cannot be used",
             _ => "the settings of the connection cannot be used",
         };
         Self::Unreachable(NoConnection { full: error.to_string(), brief: brief.to_owned() })
     }
-}
-
-/// The error of a password file that cannot be used.
-pub(crate) fn password_file_unusable(path: &Path, reason: impl fmt::Display) -> OptionsError {
-    OptionsError::PasswordFile { path: path.to_owned(), reason: reason.to_string() }
-}
-
-/// The error of a PEM file without a usable certificate or key.
-pub(crate) fn certificate_unusable(path: &Path, reason: impl fmt::Display) -> OptionsError {
-    OptionsError::Certificate { path: path.to_owned(), reason: reason.to_string() }
-}
-
-/// The error of TLS options that do not work together.
-pub(crate) fn tls_unusable(reason: impl fmt::Display) -> OptionsError {
-    OptionsError::Tls(reason.to_string())
 }
 
 /// The error of requests that a closed store no longer sends.

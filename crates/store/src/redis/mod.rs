@@ -41,13 +41,14 @@ use crate::observer::Observer;
 
 pub use error::OptionsError;
 pub use options::{
-    Credentials, Password, RedisOptions, SentinelOptions, ServerOptions, TlsOptions, Topology,
+    Credentials, Password, RedisOptions, SentinelOptions, ServerOptions, Topology,
 };
 pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
 pub use script::script_sha1;
 pub use server_info::{Concern, ServerInfo, ServerVersion, Skew};
 pub use status::{GroupStatus, ProbeFailure, ServerDescription, ServerReport};
 pub use tasks::TaskError;
+pub use tls::ClientTls;
 pub use url::{RedisUrl, RedisUrlError};
 
 /// The Redis store of one worker. Clones share its queues, batchers and connections.

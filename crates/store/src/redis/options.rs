@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tls::ClientTls;
+
 use super::error::OptionsError;
 use super::url::RedisUrl;
 use crate::breaker::BreakerOptions;
@@ -25,7 +27,7 @@ pub struct RedisOptions {
     /// other options are for both.
     pub per_second: Option<ServerOptions>,
     /// For `rediss://`.
-    pub tls: TlsOptions,
+    pub tls: ClientTls,
     /// The prefix of every key.
     pub key_prefix: String,
     /// The longest that a decision may take.
@@ -93,21 +95,6 @@ pub enum Password {
     File(PathBuf),
 }
 
-/// How `rediss://` connections use TLS.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TlsOptions {
-    /// PEM file of the trusted certificate authorities; `None` for those of the system.
-    pub ca_file: Option<PathBuf>,
-    /// Whether the authorities of the system are trusted beside those of `ca_file`.
-    pub trust_system: bool,
-    /// PEM files of the client certificate and its key, for servers that require one.
-    pub identity: Option<(PathBuf, PathBuf)>,
-    /// The name that the server's certificate must have, where it is not the host of the URL.
-    pub server_name: Option<String>,
-    /// Whether the server's certificate may have any name.
-    pub skip_name: bool,
-}
-
 impl Topology {
     /// The name in the settings.
     #[must_use]
@@ -127,7 +114,7 @@ impl Default for RedisOptions {
             urls: vec!["redis://127.0.0.1:6379".parse().expect("a valid URL")],
             credentials: Credentials::default(),
             per_second: None,
-            tls: TlsOptions::default(),
+            tls: ClientTls::default(),
             key_prefix: "ratelimitd:".to_owned(),
             timeout: Duration::from_millis(15),
             connections: 2,

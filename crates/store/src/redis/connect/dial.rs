@@ -1,23 +1,19 @@
-//! Opens a TCP or Unix connection, and does the Redis handshake on it. Knows nothing of what is sent afterwards.
+//! Opens a TCP or TLS connection, and does the Redis handshake on it. Knows nothing of what is sent afterwards.
 //!
 //! The protocol is RESP2 unless the URL says `protocol=resp3`: the script returns flat lists of integers, which are the
 //! same in RESP3.
 
-use std::path::Path;
 use std::time::Duration;
 
 use engine::StoreError;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisConnectionInfo};
-use tls::NotedAlert;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tls::{ByteStream, ClientConnector, DialTimeouts, dial_addresses};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
 
-use super::budget::ConnectBudget;
+use super::budget::{ConnectBudget, TLS_ROUND_TRIPS};
 use super::dns::{CachedResolver, LOOKUP_TIMEOUT};
-use crate::redis::error::{handshake_error, store_error, unreachable_at};
+use crate::redis::error::{dial_error, handshake_error, store_error, unreachable_at};
 
 /// The least time to wait for one of several addresses of a name before the next one is tried.
 const ADDRESS_TIMEOUT: Duration = Duration::from_millis(80);
@@ -29,31 +25,13 @@ pub(crate) struct RawConnection {
     /// The times for opening connections to this server.
     pub(super) budget: ConnectBudget,
     driver: AbortHandle,
-    refusal: TlsRefusal,
-}
-
-/// The alert with which the server may refuse our certificate. In TLS 1.3 it comes where the first reply is expected.
-#[derive(Clone, Debug, Default)]
-pub(super) struct TlsRefusal {
-    pub(super) host: String,
-    pub(super) noted: NotedAlert,
-}
-
-impl TlsRefusal {
-    /// The alert, or else `error`, which only says that the connection has ended.
-    fn in_place_of(&self, error: StoreError) -> StoreError {
-        match self.noted.get() {
-            Some(alert) => StoreError::Tls { address: self.host.clone(), reason: alert.to_string() },
-            None => error,
-        }
-    }
 }
 
 impl RawConnection {
     /// Sends a command and waits for its reply, as a step of opening the connection.
     pub(crate) async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> Result<T, StoreError> {
         let query = async { command.query_async(&mut self.connection).await.map_err(store_error) };
-        self.budget.wait(1, query).await.map_err(|error| self.refusal.in_place_of(error))
+        self.budget.wait(1, query).await
     }
 
     /// False once the end of the connection was noticed.
@@ -68,56 +46,37 @@ impl Drop for RawConnection {
     }
 }
 
-/// Tries the addresses of the host in their order.
-pub(super) async fn connect_tcp(
+/// Connects to the first address of the host that answers, by TLS if there is a connector.
+pub(super) async fn connect_host(
     resolver: &CachedResolver,
     host: &str,
     port: u16,
+    tls: Option<&ClientConnector>,
     budget: ConnectBudget,
-) -> Result<TcpStream, StoreError> {
+) -> Result<Box<dyn ByteStream>, StoreError> {
     let place = format!("{host}:{port}");
     let first_lookup = budget.at_least(LOOKUP_TIMEOUT, 1);
     let addresses = resolver.addresses(host, port, first_lookup).await.map_err(unreachable_at(&place))?;
-    let mut addresses = addresses.into_iter().peekable();
-    let mut last = unreachable_at(&place)("the name has no address");
-    while let Some(address) = addresses.next() {
-        let connecting = async { TcpStream::connect(address).await.map_err(unreachable_at(&place)) };
-        let limit = match addresses.peek() {
-            Some(_) => budget.at_least(ADDRESS_TIMEOUT, 1),
-            None => budget.step(1),
-        };
-        match timeout(limit, connecting).await.unwrap_or(Err(StoreError::Timeout)) {
-            Ok(stream) => {
-                // Nagle's algorithm would delay the small batches.
-                stream.set_nodelay(true).map_err(unreachable_at(&place))?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-pub(super) async fn connect_unix(path: &Path) -> Result<UnixStream, StoreError> {
-    UnixStream::connect(path).await.map_err(unreachable_at(&path.display()))
+    let timeouts = DialTimeouts {
+        address: budget.at_least(ADDRESS_TIMEOUT, 1),
+        last_address: budget.step(1),
+        tls: budget.step(TLS_ROUND_TRIPS),
+    };
+    let dialled = dial_addresses(host, addresses, tls, Some(timeouts)).await;
+    dialled.map_err(|error| dial_error(host, &place, error))
 }
 
 /// Authenticates and selects the database.
-pub(super) async fn handshake<S>(
+pub(super) async fn handshake(
     identity: &RedisConnectionInfo,
-    stream: S,
+    stream: Box<dyn ByteStream>,
     budget: ConnectBudget,
-    refusal: TlsRefusal,
-) -> Result<RawConnection, StoreError>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+) -> Result<RawConnection, StoreError> {
     // The deadlines here and of the callers replace both timeouts.
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let connecting = MultiplexedConnection::new_with_config(identity, stream, config);
-    let connected = budget.wait(1, async { connecting.await.map_err(handshake_error) }).await;
-    let (connection, driver) = connected.map_err(|error| refusal.in_place_of(error))?;
+    let (connection, driver) = budget.wait(1, async { connecting.await.map_err(handshake_error) }).await?;
     #[expect(clippy::disallowed_methods, reason = "the connection aborts its driver when it is dropped")]
     let driver = tokio::spawn(driver).abort_handle();
-    Ok(RawConnection { connection, budget, driver, refusal })
+    Ok(RawConnection { connection, budget, driver })
 }

@@ -1,21 +1,20 @@
 //! An address, and how connections to it are made: credentials, database and TLS. Knows nothing of what is sent.
 
 use std::fmt;
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use engine::StoreError;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
-use tls::{NotedAlert, NotesAlert};
+use tls::{
+    ClientConnector, ClientTls, ClientTlsError, MAX_SECRET_BYTES, dial_unix, on_blocking_thread, read_secret,
+};
 use tokio::sync::Mutex as AsyncMutex;
-use tokio::task::spawn_blocking;
 
-use super::budget::{ConnectBudget, TLS_ROUND_TRIPS};
-use super::dial::{self, RawConnection, TlsRefusal};
+use super::budget::ConnectBudget;
+use super::dial::{self, RawConnection};
 use super::dns::CachedResolver;
-use super::tls::Tls;
-use crate::redis::error::{OptionsError, password_file_unusable, unreachable_at};
+use crate::redis::error::{OptionsError, unreachable_at};
 use crate::redis::options::{Credentials, Password, RedisOptions};
 use crate::redis::url::{RedisUrl, RedisUrlError};
 
@@ -34,7 +33,7 @@ struct ConnectConfig {
     credentials: Credentials,
     /// Held while a thread reads the password file: a file system that hangs holds one thread, not one per connection.
     password_file_lock: Arc<AsyncMutex<()>>,
-    tls: Option<Tls>,
+    tls: Option<ClientConnector>,
     budget: ConnectBudget,
 }
 
@@ -62,16 +61,16 @@ pub(crate) fn endpoints(
 ) -> Result<Vec<Endpoint>, OptionsError> {
     // Only a check: the password file is read again for every connection.
     if let Password::File(path) = &credentials.password {
-        first_line(path)?;
+        read_password(path)?;
     }
     let uses_tls = options.urls.iter().any(RedisUrl::is_tls);
-    let tls = uses_tls.then(|| Tls::new(&options.tls)).transpose()?;
+    let tls = uses_tls.then(|| tls_connector(&options.tls)).transpose()?;
     let config = Arc::new(ConnectConfig::new(credentials.clone(), tls, ConnectBudget::new(options.timeout)));
     options.urls.iter().map(|url| Endpoint::new(url, &config)).collect()
 }
 
 impl ConnectConfig {
-    fn new(credentials: Credentials, tls: Option<Tls>, budget: ConnectBudget) -> Self {
+    fn new(credentials: Credentials, tls: Option<ClientConnector>, budget: ConnectBudget) -> Self {
         Self { credentials, password_file_lock: Arc::default(), tls, budget }
     }
 
@@ -83,24 +82,29 @@ impl ConnectConfig {
             Password::File(path) => path.clone(),
         };
         let permit = Arc::clone(&self.password_file_lock).lock_owned().await;
-        let reading = spawn_blocking({
-            let path = path.clone();
-            move || {
-                let line = first_line(&path);
-                drop(permit);
-                line
-            }
+        let reading = on_blocking_thread(move || {
+            let password = read_password(&path);
+            drop(permit);
+            password
         });
-        let line = reading.await.unwrap_or_else(|error| Err(password_file_unusable(&path, error)));
-        line.map(Some)
+        reading.await.map(Some)
     }
 }
 
-fn first_line(path: &Path) -> Result<String, OptionsError> {
-    let text = fs::read_to_string(path).map_err(|error| password_file_unusable(path, error))?;
-    match text.lines().next() {
-        Some(line) if !line.is_empty() => Ok(line.to_owned()),
-        _ => Err(password_file_unusable(path, "its first line is empty")),
+fn read_password(path: &Path) -> Result<String, OptionsError> {
+    let expected = format!("1 to {MAX_SECRET_BYTES} bytes of text in UTF-8");
+    let parse = |line: &str| (!line.is_empty()).then(|| line.to_owned());
+    read_secret(path, &expected, parse).map_err(OptionsError::PasswordFile)
+}
+
+/// Reads the certificates and the key, once for each store: renewed ones need a restart.
+fn tls_connector(options: &ClientTls) -> Result<ClientConnector, ClientTlsError> {
+    match options.read(None) {
+        Err(ClientTlsError::System(reason)) if options.ca_file.is_some() => {
+            tracing::warn!(error = reason, "only the authorities of the file are trusted");
+            ClientTls { trust_system: false, ..options.clone() }.read(None)
+        }
+        read => read,
     }
 }
 
@@ -139,29 +143,19 @@ impl Endpoint {
     /// Connects and authenticates. Every round trip has a deadline.
     pub(crate) async fn connect(&self) -> Result<RawConnection, StoreError> {
         let (identity, budget) = (self.identity().await?, self.budget());
-        match self.server.addr() {
+        let stream = match self.server.addr() {
             ConnectionAddr::Tcp(host, port) => {
                 #[cfg(test)]
                 if let Some(pipe) = crate::redis::testing::dial(host, *port) {
-                    return dial::handshake(&identity, pipe?, budget, TlsRefusal::default()).await;
+                    return dial::handshake(&identity, Box::new(pipe?), budget).await;
                 }
-                let stream = dial::connect_tcp(&self.resolver, host, *port, budget).await?;
-                match self.config.tls.as_ref().filter(|_| self.is_tls) {
-                    Some(tls) => {
-                        let stream = budget.wait(TLS_ROUND_TRIPS, tls.connect(stream, host)).await?;
-                        let refusal = TlsRefusal { host: host.clone(), noted: NotedAlert::default() };
-                        let stream = NotesAlert::new(stream, refusal.noted.clone());
-                        dial::handshake(&identity, stream, budget, refusal).await
-                    }
-                    None => dial::handshake(&identity, stream, budget, TlsRefusal::default()).await,
-                }
+                let tls = self.config.tls.as_ref().filter(|_| self.is_tls);
+                dial::connect_host(&self.resolver, host, *port, tls, budget).await?
             }
-            ConnectionAddr::Unix(path) => {
-                let stream = dial::connect_unix(path).await?;
-                dial::handshake(&identity, stream, budget, TlsRefusal::default()).await
-            }
-            other => Err(unreachable_at(&other)("this kind of address is not supported")),
-        }
+            ConnectionAddr::Unix(path) => dial_unix(path).await.map_err(unreachable_at(&path.display()))?,
+            other => return Err(unreachable_at(&other)("this kind of address is not supported")),
+        };
+        dial::handshake(&identity, stream, budget).await
     }
 
     /// User, password and database of the handshake.
@@ -205,21 +199,21 @@ mod tests {
 
     #[tokio::test]
     async fn a_password_file_that_hangs_fails_the_connection_at_its_deadline() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("password");
-        // A reader of a FIFO waits until a writer opens it.
-        let made = std::process::Command::new("mkfifo").arg(&path).status();
-        assert!(made.expect("mkfifo is installed").success());
-        let credentials = Credentials { username: None, password: Password::File(path.clone()) };
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), "secret\n").expect("room for a password");
+        let credentials = Credentials { username: None, password: Password::File(file.path().to_owned()) };
         let config =
             Arc::new(ConnectConfig::new(credentials, None, ConnectBudget::new(Duration::from_millis(15))));
         let endpoint = Endpoint::new(&"redis://host:1".parse().expect("a URL"), &config).expect("a good URL");
+        // As while a thread reads.
+        let reading = config.password_file_lock.lock().await;
         for _ in 0..2 {
             let connecting = timeout(Duration::from_millis(10), endpoint.connect());
             connecting.await.expect_err("the password cannot be read");
         }
-        assert!(config.password_file_lock.try_lock().is_err(), "the first thread still reads");
-        fs::write(&path, "secret\n").expect("the reader waits");
+        drop(reading);
+        let password = config.password().await.expect("a password");
+        assert_eq!(password.as_deref(), Some("secret"));
         let _released = config.password_file_lock.lock().await;
     }
 }

@@ -8,8 +8,6 @@ mod endpoint;
 mod pool;
 mod sentinel;
 mod target;
-mod tls;
-mod trust;
 
 pub(crate) use self::budget::ConnectBudget;
 pub(crate) use self::dial::RawConnection;

@@ -1,16 +1,16 @@
-//! The files of a port with TLS, and the rustls configuration that is made of their contents.
+//! TLS of a port: from its settings and the contents of its files to the configuration of rustls.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tls::{CertificateFacts, PemError, PemFault, PemFile};
+use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::server::NoServerSessionStorage;
-use tokio_rustls::rustls::{Error, InconsistentKeys, ServerConfig};
 
-use super::client_name::ClientName;
-use super::client_verifier::ClientVerifier;
-use super::crypto::crypto_provider;
+use super::client_verifier::{ClientName, ClientVerifier};
+use super::facts::CertificateFacts;
+use super::file::{FileError, PemFile};
+use super::{Protocol, crypto_provider, pair_error};
 
 /// The TLS settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,13 +21,6 @@ pub struct ServerTls {
     pub client_ca_file: Option<PathBuf>,
     /// If not empty, the certificate of a client must have one of these names. No effect without `client_ca_file`.
     pub client_names: Vec<ClientName>,
-}
-
-/// What a port speaks over TLS (ALPN).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    Http1,
-    Http2,
 }
 
 /// The last part of the name of a setting.
@@ -44,16 +37,16 @@ pub enum TlsFileSetting {
 pub struct TlsFileError {
     /// The setting that names the file.
     pub setting: TlsFileSetting,
-    pub cause: PemError,
+    pub cause: FileError,
 }
 
 /// Files that were read and fit together.
 #[derive(Clone, Debug)]
 pub struct LoadedTls {
-    pub(super) config: Arc<ServerConfig>,
+    pub config: Arc<ServerConfig>,
     /// The first certificate of `cert_file`.
     pub certificate: CertificateFacts,
-    /// Those of `client_ca_file`.
+    /// The certificates of `client_ca_file`.
     pub authorities: Vec<CertificateFacts>,
 }
 
@@ -65,6 +58,11 @@ impl TlsFileSetting {
             Self::KeyFile => "key_file",
             Self::ClientCaFile => "client_ca_file",
         }
+    }
+
+    /// Names this setting in an error of its file.
+    fn fault(self) -> impl Fn(FileError) -> TlsFileError {
+        move |cause| TlsFileError { setting: self, cause }
     }
 }
 
@@ -82,45 +80,40 @@ impl ServerTls {
     /// The first file that cannot be used.
     pub fn load(
         &self,
-        contents: Vec<Result<PemFile, PemError>>,
+        contents: Vec<Result<PemFile, FileError>>,
         protocol: Protocol,
     ) -> Result<LoadedTls, TlsFileError> {
         use TlsFileSetting::{CertFile, ClientCaFile, KeyFile};
         let mut contents = contents.into_iter();
-        let mut next = |setting: TlsFileSetting, path: &PathBuf| {
-            let missing =
-                || PemError { path: path.clone(), fault: PemFault::Unreadable("not read".to_owned()) };
-            contents.next().unwrap_or_else(|| Err(missing())).map_err(|cause| TlsFileError { setting, cause })
+        let mut next = |setting: TlsFileSetting| {
+            contents.next().expect("one for each of the paths").map_err(setting.fault())
         };
-        let cert_file = next(CertFile, &self.cert_file)?;
-        let key_file = next(KeyFile, &self.key_file)?;
-        let ca_file = self.client_ca_file.as_ref().map(|path| next(ClientCaFile, path)).transpose()?;
+        let cert_file = next(CertFile)?;
+        let key_file = next(KeyFile)?;
+        let ca_file = self.client_ca_file.as_ref().map(|_| next(ClientCaFile)).transpose()?;
 
-        let chain = cert_file.certificates().map_err(|cause| TlsFileError { setting: CertFile, cause })?;
-        let key = key_file.private_key().map_err(|cause| TlsFileError { setting: KeyFile, cause })?;
-        let certificate = facts_of(&cert_file, &chain[0], CertFile)?;
+        let chain = cert_file.certificates().map_err(CertFile.fault())?;
+        let key = key_file.private_key().map_err(KeyFile.fault())?;
+        let certificate = facts_of(&cert_file, &chain[0]).map_err(CertFile.fault())?;
         let builder =
             ServerConfig::builder_with_provider(crypto_provider()).with_safe_default_protocol_versions();
-        let builder = builder.map_err(|error| unusable(&cert_file, CertFile, &error))?;
+        let builder = builder.map_err(|error| CertFile.fault()(cert_file.unusable(error)))?;
         let (builder, authorities) = match &ca_file {
             None => (builder.with_no_client_auth(), Vec::new()),
             Some(file) => {
-                let trusted =
-                    file.certificates().map_err(|cause| TlsFileError { setting: ClientCaFile, cause })?;
-                let facts = trusted.iter().map(|authority| facts_of(file, authority, ClientCaFile));
-                let facts = facts.collect::<Result<Vec<_>, _>>()?;
+                let trusted = file.certificates().map_err(ClientCaFile.fault())?;
+                let facts: Result<Vec<_>, _> =
+                    trusted.iter().map(|authority| facts_of(file, authority)).collect();
+                let facts = facts.map_err(ClientCaFile.fault())?;
                 let verifier = ClientVerifier::new(trusted, self.client_names.clone())
-                    .map_err(|reason| unusable(file, ClientCaFile, &reason))?;
+                    .map_err(|reason| ClientCaFile.fault()(file.unusable(reason)))?;
                 (builder.with_client_cert_verifier(Arc::new(verifier)), facts)
             }
         };
-        let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
-            Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                let other = cert_file.path().display();
-                unusable(&key_file, KeyFile, &format_args!("it is not the key of the certificate in {other}"))
-            }
-            error @ Error::InvalidCertificate(_) => unusable(&cert_file, CertFile, &error),
-            error => unusable(&key_file, KeyFile, &error),
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| {
+            let cause = pair_error(&cert_file, &key_file, &error);
+            let setting = if cause.path == self.cert_file { CertFile } else { KeyFile };
+            TlsFileError { setting, cause }
         })?;
         config.alpn_protocols = vec![protocol.name().to_vec()];
         // No session is resumed: clients keep their connections, and a certificate of a client that was once accepted
@@ -140,24 +133,6 @@ impl LoadedTls {
     }
 }
 
-impl Protocol {
-    /// The identifier of ALPN.
-    fn name(self) -> &'static [u8] {
-        match self {
-            Self::Http1 => b"http/1.1",
-            Self::Http2 => b"h2",
-        }
-    }
-}
-
-fn unusable(file: &PemFile, setting: TlsFileSetting, reason: &dyn ToString) -> TlsFileError {
-    TlsFileError { setting, cause: file.error(PemFault::Unusable(reason.to_string())) }
-}
-
-fn facts_of(
-    file: &PemFile,
-    certificate: &CertificateDer<'_>,
-    setting: TlsFileSetting,
-) -> Result<CertificateFacts, TlsFileError> {
-    CertificateFacts::of_der(certificate).map_err(|error| unusable(file, setting, &error))
+fn facts_of(file: &PemFile, certificate: &CertificateDer<'_>) -> Result<CertificateFacts, FileError> {
+    CertificateFacts::of_der(certificate).map_err(|error| file.unusable(error))
 }

@@ -1,14 +1,20 @@
-//! Reads a PEM file, and finds the certificates or the private key in it.
+//! The files of TLS and of secrets: reads PEM files and finds certificates or a private key in them, and reads the first
+//! line of a file with a secret.
 
+use std::fmt;
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// The authorities of a whole operating system take about a quarter of this.
-const MAX_PEM_BYTES: u64 = 1024 * 1024;
+const MAX_PEM_BYTES: usize = 1024 * 1024;
+/// Far above the length of a password, token or key, and below the bound of a request's headers.
+pub const MAX_SECRET_BYTES: usize = 4_096;
+/// The length of `\r\n`.
+const LINE_END_BYTES: usize = 2;
 
 /// A PEM file that was read.
 #[derive(Clone)]
@@ -20,13 +26,13 @@ pub struct PemFile {
 /// Why a file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {fault}", path.display())]
-pub struct PemError {
-    pub path: PathBuf,
-    pub fault: PemFault,
+pub struct FileError {
+    pub(super) path: PathBuf,
+    pub fault: FileFault,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PemFault {
+pub enum FileFault {
     /// The text of the system, such as `No such file or directory`.
     #[error("{0}")]
     Unreadable(String),
@@ -44,13 +50,21 @@ pub enum PemFault {
     /// There is no place to enter a pass phrase.
     #[error("its private key is encrypted: decrypt it with `openssl pkey`")]
     EncryptedKey,
-    /// What rustls says about a certificate or a key.
+    /// The content is not what is needed: what rustls says about a certificate or a key, or the length of a secret.
     #[error("{0}")]
     Unusable(String),
 }
 
-impl std::fmt::Debug for PemFile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl FileError {
+    /// An error about the content of a file.
+    #[must_use]
+    pub fn unusable(path: &Path, reason: impl ToString) -> Self {
+        Self { path: path.to_owned(), fault: FileFault::Unusable(reason.to_string()) }
+    }
+}
+
+impl fmt::Debug for PemFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PemFile").field("path", &self.path).finish_non_exhaustive()
     }
 }
@@ -60,23 +74,11 @@ impl PemFile {
     ///
     /// # Errors
     /// When it cannot be read, is too large, or is not a regular file.
-    pub fn open(path: &Path) -> Result<Self, PemError> {
-        let failed = |fault| PemError { path: path.to_owned(), fault };
-        let unreadable = |error: std::io::Error| failed(PemFault::Unreadable(error.to_string()));
-        if !fs::metadata(path).map_err(unreadable)?.is_file() {
-            return Err(failed(PemFault::NotAFile));
-        }
-        let mut bytes = Vec::new();
-        let file = File::open(path).map_err(unreadable)?;
-        file.take(MAX_PEM_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-        if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_PEM_BYTES) {
-            return Err(failed(PemFault::TooLarge));
-        }
-        Ok(Self { path: path.to_owned(), bytes })
+    pub(super) fn open(path: &Path) -> Result<Self, FileError> {
+        Ok(Self { path: path.to_owned(), bytes: read(path, MAX_PEM_BYTES)? })
     }
 
-    #[must_use]
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -84,20 +86,23 @@ impl PemFile {
         &self.bytes
     }
 
-    /// An error about this file.
-    #[must_use]
-    pub fn error(&self, fault: PemFault) -> PemError {
-        PemError { path: self.path.clone(), fault }
+    /// An error about the content of this file.
+    pub(super) fn unusable(&self, reason: impl ToString) -> FileError {
+        FileError::unusable(&self.path, reason)
+    }
+
+    fn error(&self, fault: FileFault) -> FileError {
+        FileError { path: self.path.clone(), fault }
     }
 
     /// All certificates, at least one.
     ///
     /// # Errors
     /// When there is none, or the PEM is malformed.
-    pub fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    pub(super) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, FileError> {
         let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
         match read {
-            Ok(certificates) if certificates.is_empty() => Err(self.error(PemFault::NoCertificate)),
+            Ok(certificates) if certificates.is_empty() => Err(self.error(FileFault::NoCertificate)),
             read => read.map_err(|error| self.error(malformed(&error))),
         }
     }
@@ -106,28 +111,67 @@ impl PemFile {
     ///
     /// # Errors
     /// When there is none, it is encrypted, or the PEM is malformed.
-    pub fn private_key(&self) -> Result<PrivateKeyDer<'static>, PemError> {
+    pub(super) fn private_key(&self) -> Result<PrivateKeyDer<'static>, FileError> {
         let has = |text: &[u8]| self.bytes.windows(text.len()).any(|part| part == text);
         // The second is a header of the older format.
         if has(b"BEGIN ENCRYPTED PRIVATE KEY") || has(b"Proc-Type: 4,ENCRYPTED") {
-            return Err(self.error(PemFault::EncryptedKey));
+            return Err(self.error(FileFault::EncryptedKey));
         }
         PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|error| match error {
-            pem::Error::NoItemsFound => self.error(PemFault::NoKey),
+            pem::Error::NoItemsFound => self.error(FileFault::NoKey),
             error => self.error(malformed(&error)),
         })
     }
 }
 
+/// Reads a password, token or key: the first line of a file, of at most [`MAX_SECRET_BYTES`]. Blocks as long as the file
+/// system does.
+///
+/// # Errors
+/// When the file cannot be read or is not a regular file, or `parse` does not accept the line: it must have `expected`.
+pub fn read_secret<T>(
+    path: &Path,
+    expected: &str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, FileError> {
+    let bytes = read_start(path, MAX_SECRET_BYTES + LINE_END_BYTES)?;
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let line = std::str::from_utf8(line).ok().filter(|line| line.len() <= MAX_SECRET_BYTES);
+    let parsed = line.and_then(parse);
+    parsed.ok_or_else(|| FileError::unusable(path, format_args!("the first line must have {expected}")))
+}
+
+fn read(path: &Path, max_bytes: usize) -> Result<Vec<u8>, FileError> {
+    let bytes = read_start(path, max_bytes + 1)?;
+    if bytes.len() > max_bytes {
+        return Err(FileError { path: path.to_owned(), fault: FileFault::TooLarge });
+    }
+    Ok(bytes)
+}
+
+/// At most this many bytes from the start of a regular file.
+fn read_start(path: &Path, max_bytes: usize) -> Result<Vec<u8>, FileError> {
+    let failed = |fault| FileError { path: path.to_owned(), fault };
+    let unreadable = |error: io::Error| failed(FileFault::Unreadable(error.to_string()));
+    if !fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(failed(FileFault::NotAFile));
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(max_bytes as u64).read_to_end(&mut bytes).map_err(unreadable)?;
+    Ok(bytes)
+}
+
 /// The parser quotes lines as lists of bytes, and lines of a key file must not be shown at all.
-fn malformed(error: &pem::Error) -> PemFault {
+fn malformed(error: &pem::Error) -> FileFault {
     let reason = match error {
         pem::Error::MissingSectionEnd { .. } => "a BEGIN line without its END line",
         pem::Error::IllegalSectionStart { .. } => "a malformed BEGIN line",
         pem::Error::Base64Decode(_) => "its base64 cannot be decoded",
         _ => "it cannot be parsed",
     };
-    PemFault::Malformed(reason.to_owned())
+    FileFault::Malformed(reason.to_owned())
 }
 
 #[cfg(test)]
@@ -179,9 +223,35 @@ mod tests {
         let missing = PemFile::open(Path::new("/nowhere/tls.crt")).expect_err("no such file");
         assert!(missing.to_string().starts_with("/nowhere/tls.crt: No such file"), "{missing}");
         let folder = PemFile::open(Path::new("/")).expect_err("a folder");
-        assert_eq!(folder.fault, PemFault::NotAFile);
+        assert_eq!(folder.fault, FileFault::NotAFile);
         let large = tempfile::NamedTempFile::new().expect("a temporary file");
-        large.as_file().set_len(MAX_PEM_BYTES + 1).expect("a sparse file");
-        assert_eq!(PemFile::open(large.path()).expect_err("too large").fault, PemFault::TooLarge);
+        large.as_file().set_len(MAX_PEM_BYTES as u64 + 1).expect("a sparse file");
+        assert_eq!(PemFile::open(large.path()).expect_err("too large").fault, FileFault::TooLarge);
+    }
+
+    #[test]
+    fn a_secret_is_the_first_line_of_a_file() {
+        let longest = "x".repeat(MAX_SECRET_BYTES);
+        // The file; the secret.
+        let table = [
+            (b"s3cret".to_vec(), Some("s3cret")),
+            (b"s3cret\n".to_vec(), Some("s3cret")),
+            (b"two words \r\nsecond line\n".to_vec(), Some("two words ")),
+            (format!("{longest}\r\nsecond line\n").into_bytes(), Some(longest.as_str())),
+            (format!("{longest}x").into_bytes(), None),
+            (b"".to_vec(), None),
+            (b"\ns3cret".to_vec(), None),
+            (b"\xff".to_vec(), None),
+        ];
+        let read =
+            |path: &Path| read_secret(path, "a secret", |line| (!line.is_empty()).then(|| line.to_owned()));
+        for (content, expected) in table {
+            let file = tempfile::NamedTempFile::new().expect("a temporary file");
+            fs::write(file.path(), &content).expect("room for a file");
+            let secret = read(file.path()).map_err(|error| error.fault.to_string());
+            let fault = "the first line must have a secret".to_owned();
+            assert_eq!(secret, expected.map(str::to_owned).ok_or(fault));
+        }
+        assert_eq!(read(Path::new("/")).expect_err("a folder").fault, FileFault::NotAFile);
     }
 }

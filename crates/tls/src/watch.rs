@@ -1,24 +1,31 @@
 //! Notices that the content of some files has changed, and that the writer has finished.
 
+use std::future::pending;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
+use tokio::time::{MissedTickBehavior, interval};
 
-use super::pem_file::{PemError, PemFile};
+use super::file::{FileError, PemFile};
+
+/// A change of files is returned by the second check after it, so within half a second.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
 
 /// The result of reading one file.
-type Content = Result<PemFile, PemError>;
+type Content = Result<PemFile, FileError>;
 /// What two readings are compared by: the digest, so that keys do not stay in memory, or the error.
-type Fingerprint = Result<[u8; 32], PemError>;
+type Fingerprint = Result<[u8; 32], FileError>;
 
 /// Files that belong together. Each check reads them: they are few and small, and their bytes show every kind of
 /// change on every file system, a link that leads elsewhere included.
 #[derive(Debug)]
 pub struct WatchedFiles {
     paths: Vec<PathBuf>,
-    /// Of the last reading.
+    /// The fingerprints of the last reading.
     last: Vec<Fingerprint>,
-    /// Of the reading that was returned last.
+    /// The fingerprints of the reading that was returned last.
     taken: Vec<Fingerprint>,
 }
 
@@ -45,6 +52,41 @@ impl WatchedFiles {
         }
         self.taken = self.last.clone();
         Some(contents)
+    }
+}
+
+/// Runs `check` at once and then four times a second, on a thread that may block, until it finds something: a file
+/// system may hang.
+pub async fn poll_blocking<T, C>(mut check: C) -> T
+where
+    T: Send + 'static,
+    C: FnMut() -> Option<T> + Send + 'static,
+{
+    let mut ticks = interval(CHECK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let checked = on_blocking_thread(move || {
+            let found = check();
+            (check, found)
+        });
+        let found;
+        (check, found) = checked.await;
+        if let Some(found) = found {
+            return found;
+        }
+    }
+}
+
+/// Does `work` on a thread that may block. A panic of the work is one of the caller.
+pub async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            // Cancelled: the runtime is shutting down, and the caller's task with it.
+            Err(_) => pending().await,
+        },
     }
 }
 

@@ -1,0 +1,141 @@
+//! TLS of a client: from its settings and the contents of its files to a connector.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::file::{FileError, PemFile};
+use super::server_trust::{Authorities, ServerTrust};
+use super::{Protocol, crypto_provider, pair_error};
+
+/// Which servers a client trusts, and what it shows them. The default trusts the authorities of the system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientTls {
+    /// PEM file of the trusted authorities; `None` for those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// Whether the authorities of the system are trusted beside those of `ca_file`.
+    pub trust_system: bool,
+    /// PEM files of the client's certificate and its key, for servers that require one.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// The name that the server's certificate must have; `None` for the host of the address.
+    pub server_name: Option<ServerName<'static>>,
+    pub check: ServerCheck,
+}
+
+/// How much of a server's certificate is checked. The server must have the key of its certificate in every case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerCheck {
+    #[default]
+    ChainAndName,
+    /// The certificate may have any name.
+    Chain,
+    /// Every certificate is accepted, as by the probes of Kubernetes: for a call to this host that sends nothing
+    /// secret.
+    Nothing,
+}
+
+/// Why a client cannot use TLS.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientTlsError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("the system's trust store cannot be used: {0}")]
+    System(String),
+    #[error("TLS cannot be set up: {0}")]
+    Setup(String),
+}
+
+/// Does the TLS handshakes of a client. Its files have been read.
+#[derive(Clone)]
+pub struct ClientConnector {
+    connector: TlsConnector,
+    server_name: Option<ServerName<'static>>,
+}
+
+impl ClientTls {
+    /// The files, in the order that [`Self::load`] expects.
+    #[must_use]
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);
+        self.authorities_file().into_iter().chain(identity).cloned().collect()
+    }
+
+    /// Reads the files. Connections speak `protocol`; `None`: they do not ask for one by ALPN.
+    ///
+    /// # Errors
+    /// [`ClientTlsError`]: the first file that cannot be used, or that the system has no authorities.
+    pub fn read(&self, protocol: Option<Protocol>) -> Result<ClientConnector, ClientTlsError> {
+        self.load(self.paths().iter().map(|path| PemFile::open(path)).collect(), protocol)
+    }
+
+    /// Like [`Self::read`], from the contents of the [files](Self::paths).
+    ///
+    /// # Errors
+    /// See [`Self::read`].
+    pub fn load(
+        &self,
+        contents: Vec<Result<PemFile, FileError>>,
+        protocol: Option<Protocol>,
+    ) -> Result<ClientConnector, ClientTlsError> {
+        let mut contents = contents.into_iter();
+        let mut next = || contents.next().expect("one for each of the paths");
+        let authorities = match self.authorities_file() {
+            _ if self.check == ServerCheck::Nothing => None,
+            None => Some(Authorities::of_system()?),
+            Some(_) => {
+                let mut authorities = Authorities::of_file(&next()?)?;
+                if self.trust_system {
+                    authorities.add_system()?;
+                }
+                Some(authorities)
+            }
+        };
+        let provider = crypto_provider();
+        let trust = ServerTrust::new(authorities, self.check, &provider)?;
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| ClientTlsError::Setup(error.to_string()))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(trust));
+        let mut config = match self.identity {
+            None => builder.with_no_client_auth(),
+            Some(_) => {
+                let (certificate, key) = (next()?, next()?);
+                builder
+                    .with_client_auth_cert(certificate.certificates()?, key.private_key()?)
+                    .map_err(|error| pair_error(&certificate, &key, &error))?
+            }
+        };
+        // Servers in Go refuse a client that does not ask for their protocol.
+        config.alpn_protocols = protocol.iter().map(|protocol| protocol.name().to_vec()).collect();
+        let connector = TlsConnector::from(Arc::new(config));
+        Ok(ClientConnector { connector, server_name: self.server_name.clone() })
+    }
+
+    fn authorities_file(&self) -> Option<&PathBuf> {
+        self.ca_file.as_ref().filter(|_| self.check != ServerCheck::Nothing)
+    }
+}
+
+impl ClientConnector {
+    /// Does the handshake with a server whose certificate must have the name of the settings, or else `host`.
+    ///
+    /// # Errors
+    /// When `host` is no name of a host, the connection fails, or one side does not accept the other.
+    pub async fn handshake<S>(&self, host: &str, stream: S) -> io::Result<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let name = match &self.server_name {
+            Some(name) => name.clone(),
+            None => ServerName::try_from(host.to_owned()).map_err(io::Error::other)?,
+        };
+        self.connector.connect(name, stream).await
+    }
+}
