@@ -1,5 +1,5 @@
-//! Upgrades: what the settings say about limits whose rules cannot say it, such as those of an xDS server. A table of
-//! rows; the first row that matches a limit counts.
+//! Upgrades: a table in the settings that changes limits whose source has no keys for it, such as those of an xDS
+//! server. The first row that matches a limit counts.
 
 use engine::{
     Algorithm, Charging, Defaults, FailurePolicy, Limit, LimitError, LimitId, LimitSpec, Pacing, Pattern,
@@ -22,7 +22,7 @@ pub struct Upgrade {
     pub burst: Option<u32>,
     pub charging: Option<Charging>,
     pub on_store_failure: Option<FailurePolicy>,
-    /// Of the whole rule.
+    /// Changes the whole rule.
     pub shadow_mode: Option<bool>,
 }
 
@@ -39,7 +39,7 @@ pub enum Glob {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldSource {
     Upgrade,
-    /// The rule says it, or its kind of source cannot leave it out.
+    /// The rule sets the field, or its kind of source cannot leave the field out.
     Rule,
     Default,
 }
@@ -172,7 +172,7 @@ impl Upgrade {
             return Err(Unfit::NoBurst(algorithm));
         }
         let keeps_algorithm = algorithm == before.algorithm;
-        // As in a rule: an algorithm that is named makes a limit prepaid.
+        // Like a rule, a row that names an algorithm makes a limit prepaid.
         let default_charging = defaults.charging(self.algorithm.is_some() || written.algorithm);
         let rule_charging = if written.charging { before.charging } else { default_charging };
         Ok(LimitSpec {
@@ -206,14 +206,14 @@ impl UpgradedLimit {
     /// The fields by source, in words.
     #[must_use]
     pub fn in_words(&self) -> String {
-        let of = |source: FieldSource| {
+        let from = |source: FieldSource| {
             let names = self.fields.iter().filter(|(_, found)| *found == source).map(|(name, _)| *name);
             names.collect::<Vec<_>>().join(", ")
         };
         let groups = [
-            (format!("from upgrades[{}] of the settings", self.row), of(FieldSource::Upgrade)),
-            ("from the rule".to_owned(), of(FieldSource::Rule)),
-            ("by default".to_owned(), of(FieldSource::Default)),
+            (format!("from upgrades[{}] of the settings", self.row), from(FieldSource::Upgrade)),
+            ("from the rule".to_owned(), from(FieldSource::Rule)),
+            ("by default".to_owned(), from(FieldSource::Default)),
         ];
         let told = groups.iter().filter(|(_, names)| !names.is_empty());
         told.map(|(source, names)| format!("{source}: {names}")).collect::<Vec<_>>().join("; ")
