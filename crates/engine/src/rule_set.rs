@@ -80,8 +80,8 @@ pub struct Node {
     /// Whether all values that match this wildcard share one counter (`share_threshold`).
     pub shares_counter: bool,
     /// Whether this level of the path under which envoyproxy/ratelimit counts hits is the value of the request, as
-    /// `value_to_metric` asks ([`StatPath`]). Only those metrics depend on it.
-    pub takes_value: bool,
+    /// `value_to_metric` asks. Only those metrics depend on it.
+    pub(super) takes_value: bool,
     /// The rule of descriptors that end here.
     pub rule: Option<Arc<Rule>>,
     children: HashMap<Box<str>, Node>,

@@ -37,4 +37,4 @@ pub use reload::{CHECK_EVERY, Change, Reloader, watch};
 pub use show::{Description, describe, rlconfig, schema};
 pub use source::DirectoryOptions;
 pub use status::{RulesStatus, UpgradeUse};
-pub use upgrade::{FieldSource, Glob, Upgrade, UpgradedLimit};
+pub use upgrade::{Glob, Upgrade, UpgradedLimit};
