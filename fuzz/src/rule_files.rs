@@ -53,7 +53,7 @@ fn check_rules(loaded: &LoadedRules, options: LoadOptions) {
     let mut store = MemoryReplay::new();
     for domain in &loaded.specs {
         for node in &domain.descriptors {
-            check_node(&loaded.rules, &mut store, domain, (node, &[]));
+            check_node(&loaded.rules, &mut store, domain, node, &[]);
         }
     }
 }
@@ -63,7 +63,8 @@ fn check_node(
     rules: &RuleSet,
     store: &mut MemoryReplay,
     domain: &DomainSpec,
-    (node, above): (&NodeSpec, &[Entry]),
+    node: &NodeSpec,
+    above: &[Entry],
 ) {
     let value = if node.value.is_empty() { "x".to_owned() } else { node.value.clone() };
     let entries = [above, &[Entry { key: node.key.clone(), value }]].concat();
@@ -79,6 +80,6 @@ fn check_node(
     assert_eq!(outcomes[0].by_charge.len(), plan.charges.len());
     describe(rules, &AppliedUpgrades::default(), &request).expect("what can be planned can be described");
     for child in &node.descriptors {
-        check_node(rules, store, domain, (child, &entries));
+        check_node(rules, store, domain, child, &entries);
     }
 }

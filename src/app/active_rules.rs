@@ -95,7 +95,7 @@ impl ActiveRules {
         } else {
             self.readiness.clear(NotReadyReason::NoDomain);
         }
-        // Only now: a caller that is told so must meet the rules.
+        // Last: a caller that sees the process ready must meet the rules.
         self.readiness.clear(NotReadyReason::NoRules);
     }
 }

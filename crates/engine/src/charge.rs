@@ -12,7 +12,6 @@ use super::request::Caller;
 /// What a denial of one charge means for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Denies the request.
     Enforce,
     /// Denies nothing: it is counted and reported only (`shadow_mode`).
     Shadow,
@@ -25,15 +24,10 @@ pub enum Role {
 /// One cost against one counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge {
-    /// How to decide.
     pub kernel: Kernel,
-    /// Units to take, give back or ask for.
     pub cost: Cost,
-    /// When the cost is recorded.
     pub charging: Charging,
-    /// What a denial means for the request.
     pub role: Role,
-    /// What to answer when the store cannot decide.
     pub on_store_failure: FailurePolicy,
 }
 
@@ -103,7 +97,7 @@ struct KeyedCharge {
     charge: Charge,
 }
 
-/// Whether two charges on one counter are one: prepaid ones, and peeks that ask the same.
+/// Whether two charges on one counter are decided as one: one of them is prepaid, or they are equal peeks.
 fn are_one(earlier: &Charge, later: &Charge) -> bool {
     let is_prepaid = earlier.charging == Charging::Prepaid || later.charging == Charging::Prepaid;
     is_prepaid || later.cost.is_peek() && earlier.cost == later.cost
@@ -144,8 +138,7 @@ impl Charges {
         self.charges.len() - 1
     }
 
-    /// The last charge with the same key as the one at `index`: after it the counter has its state of this request's
-    /// end.
+    /// The last charge with the same key as the one at `index`: it leaves the counter as it is after the request.
     #[must_use]
     pub fn last_on_counter(&self, index: usize) -> usize {
         if !self.has_repeated_keys {
@@ -220,7 +213,7 @@ impl Charges {
         self.charges.is_empty()
     }
 
-    /// Whether every charge is decided without a counter, so that no store need be asked.
+    /// Whether every charge is decided without a counter, so that the store is not needed.
     #[must_use]
     pub fn need_no_store(&self) -> bool {
         self.values().all(|charge| !charge.kernel.has_counter())
@@ -232,18 +225,18 @@ impl Charges {
         self.quota_groups
     }
 
-    /// Who asks.
+    /// The connection that the request came on.
     #[must_use]
     pub fn caller(&self) -> Caller {
         self.caller
     }
 
-    /// Says who asks.
+    /// Sets the connection that the request came on.
     pub fn set_caller(&mut self, caller: Caller) {
         self.caller = caller;
     }
 
-    /// Says that the request is denied, whatever the verdicts on these charges: prepaid charges are only asked.
+    /// Marks the request as denied, whatever the verdicts on these charges. Prepaid charges are then not recorded.
     pub fn set_denied(&mut self) {
         self.is_known_denied = true;
     }
@@ -255,7 +248,7 @@ impl Charges {
     }
 
     /// Some of the charges, changed by `map`, for a store that decides only these. `map` gets the index of each charge.
-    /// None are added up.
+    /// Charges with the same key stay apart.
     #[must_use]
     pub fn filter_map(&self, map: impl Fn(usize, &Charge) -> Option<Charge>) -> Self {
         let (text, charges) = (String::new(), SmallVec::new());
@@ -290,8 +283,8 @@ impl Charges {
         !over_groups.is_empty() && over_groups.iter().all(|&over| over)
     }
 
-    /// Whether the request is denied whatever its counters, so that no store need be asked whether it is: it is known
-    /// to be denied, or its charges that never fit ([`Charge::never_fits`]) deny it.
+    /// Whether the request is denied whatever its counters: it is known to be denied, or its charges that never fit
+    /// ([`Charge::never_fits`]) deny it.
     #[must_use]
     pub fn is_certainly_denied(&self) -> bool {
         self.is_denied(|index| self.charge(index).never_fits())

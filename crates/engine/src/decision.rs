@@ -13,9 +13,7 @@ use super::store::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
 /// Whether a request, or the part of it in one descriptor, may proceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// The request may proceed.
     Ok,
-    /// The request may not proceed: a limit is exceeded.
     OverLimit,
 }
 
@@ -33,7 +31,6 @@ impl Code {
 /// Whether denials take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enforcement {
-    /// Denials take effect.
     Enforce,
     /// Dark launch: everything is counted and reported as usual, but the overall code is always OK.
     Shadow,
@@ -55,7 +52,6 @@ pub struct Decision {
 pub struct Status<'d> {
     /// The code of this descriptor alone.
     pub code: Code,
-    /// What the code is based on.
     pub applied: Applied<'d>,
 }
 
@@ -78,13 +74,9 @@ pub enum Applied<'d> {
 pub struct LimitResult<'d> {
     /// The rule of the limit; `None` for an override.
     pub rule: Option<&'d Rule>,
-    /// The limit itself.
     pub limit: &'d Limit,
-    /// The cost of the charge.
     pub cost: Cost,
-    /// What a denial means for the request.
     pub role: Role,
-    /// The verdict and the report.
     pub outcome: &'d Outcome,
 }
 
@@ -223,7 +215,7 @@ fn wait_for_next(charge: &Charge, outcome: &Outcome) -> RetryAfter {
     }
 }
 
-/// Of two limits of one descriptor, the one that its status reports; the first on a tie.
+/// Returns the limit that the status of a descriptor reports, of two of its limits; on a tie the first.
 fn more_decisive<'d>(first: LimitResult<'d>, second: LimitResult<'d>) -> LimitResult<'d> {
     let wait = |result: &LimitResult<'_>| result.outcome.report.retry_after;
     let second_decides = match (first.outcome.verdict, second.outcome.verdict) {

@@ -48,7 +48,7 @@ pub use period::{Period, Unit};
 pub use plan::{ChargedLimit, Plan, PlanError};
 pub use planner::{ChargeKey, PlanUse, Planner};
 pub use request::{Caller, Descriptor, Entry, LimitOverride, Request, text_of_bytes};
-pub use rule::{CompileError, DomainSpec, Metadata, NodeSpec, Rule, RuleId, RuleSpec, StatPath, composite};
+pub use rule::{CompileError, DomainSpec, Metadata, NodeSpec, Rule, RuleId, RuleSpec, composite};
 pub use rule_set::{Defaults, DomainRules, Node, RuleSet};
 pub use secret::{HashKey, ValueHashing};
 pub use store::{

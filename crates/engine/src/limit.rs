@@ -89,9 +89,7 @@ impl Charging {
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum FailurePolicy {
-    /// Admit the hit.
     Allow,
-    /// Deny the hit.
     Deny,
     /// This process decides from counters in its own memory.
     Local,
@@ -145,7 +143,6 @@ pub struct LimitSpec {
     pub period: Period,
     /// Never counted, always admitted.
     pub unlimited: bool,
-    /// How units are counted.
     pub algorithm: Algorithm,
     /// Units that an unused counter admits at once; `None` = `requests_per_unit`. Only for algorithms with
     /// [`Algorithm::has_burst`].
@@ -154,9 +151,7 @@ pub struct LimitSpec {
     pub refill: Refill,
     /// Leaky buckets only.
     pub pacing: Pacing,
-    /// When a hit is recorded.
     pub charging: Charging,
-    /// What to answer when the store cannot decide.
     pub on_store_failure: FailurePolicy,
     /// Copied to the answer; label of the limit's metrics; what `replaces` refers to.
     pub name: Option<String>,
@@ -174,18 +169,13 @@ pub enum LimitError {
     #[error(
         "the limit of a sliding_log is at most {MAX_LOG_LIMIT}, not {limit}, because every grant is stored; use sliding_window or gcra"
     )]
-    LogTooLong {
-        /// Units per period.
-        limit: u32,
-    },
+    LogTooLong { limit: u32 },
     /// An empty bucket would take longer than [`LONGEST_REFILL_US`] to fill.
     #[error("burst of {burst} at {limit} per {period} takes more than ten years to refill")]
     RefillTooLong {
         /// Tokens of a full bucket.
         burst: u32,
-        /// Units per period.
         limit: u32,
-        /// The period of the limit.
         period: Period,
     },
 }
@@ -218,8 +208,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Checks `spec` and computes the kernel. [`RuleSet::compile`](super::RuleSet::compile) gives the limit its place in
-    /// a rule set; until then its id is 0, and without a name it has no label.
+    /// Checks `spec` and computes the kernel. [`RuleSet::compile`](super::RuleSet::compile) gives the limit its place
+    /// in a rule set; until then its id is 0, and without a name it has no label.
     ///
     /// # Errors
     /// [`LimitError`] where the numbers leave the range in which decisions are exact.
@@ -241,7 +231,7 @@ impl Limit {
 }
 
 impl LimitSpec {
-    /// `requests_per_unit` per `period`, prepaid, all else by default.
+    /// `requests_per_unit` per `period`, prepaid, with the defaults of all other fields.
     #[must_use]
     pub fn new(algorithm: Algorithm, requests_per_unit: u32, period: Period) -> Self {
         Self {

@@ -10,11 +10,10 @@ use super::rule_set::{DomainRules, Node};
 /// How one entry was matched.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'r> {
-    /// By a node with this key and value.
+    /// The node has this key and value.
     Exact(&'r Node),
-    /// By a wildcard.
     Wildcard(&'r Node),
-    /// By a node with this key and no value.
+    /// The node has this key and no value.
     KeyOnly(&'r Node),
 }
 

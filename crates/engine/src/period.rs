@@ -73,7 +73,7 @@ impl Period {
         Self { unit, multiplier: 1 }
     }
 
-    /// The unit.
+    /// The unit that the multiplier counts.
     #[must_use]
     pub fn unit(self) -> Unit {
         self.unit

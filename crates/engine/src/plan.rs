@@ -25,9 +25,8 @@ pub enum PlanError {
     /// The override of a descriptor is out of range.
     #[error("descriptor {index}: {cause}")]
     Override {
-        /// Index of the descriptor.
+        /// The index of the descriptor.
         index: usize,
-        /// Why the override is not valid.
         cause: LimitError,
     },
 }
@@ -64,11 +63,8 @@ pub(super) enum Planned {
 pub struct ChargedLimit<'p> {
     /// The rule of the limit; `None` for an override.
     pub rule: Option<&'p Rule>,
-    /// The limit itself.
     pub limit: &'p Limit,
-    /// The cost of the charge.
     pub cost: Cost,
-    /// What a denial means for the request.
     pub role: Role,
     /// The path with values of the request under which its hits are counted; `None` if it is the path of the rule.
     pub stat_path: Option<&'p str>,

@@ -13,7 +13,7 @@ pub struct Request {
     pub hits_addend: u32,
     /// What is limited, in the order of the statuses in the answer.
     pub descriptors: Vec<Descriptor>,
-    /// Who asks. Changes no decision.
+    /// Changes no decision.
     pub caller: Caller,
 }
 
@@ -58,7 +58,6 @@ pub struct Entry {
 pub struct LimitOverride {
     /// Units per period; 0 blocks.
     pub requests_per_unit: u32,
-    /// The period.
     pub period: Period,
 }
 

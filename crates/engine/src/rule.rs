@@ -30,7 +30,7 @@ pub struct NodeSpec {
     pub share_threshold: bool,
     /// Whether the values of the entries that match are secret, and all other values of the key in this domain.
     pub secret: bool,
-    /// Whether the value of the request takes the place of this level in [`StatPath::PerLevel`].
+    /// Whether envoyproxy/ratelimit counts hits under the value of the request at this level (`value_to_metric`).
     pub value_to_metric: bool,
     /// The rule of descriptors that end here.
     pub rule: Option<RuleSpec>,
@@ -45,7 +45,7 @@ pub struct RuleSpec {
     pub limits: Vec<Limit>,
     pub shadow: bool,
     pub quota: bool,
-    /// Whether every level of the stat path takes the value of the request: [`StatPath::Detailed`].
+    /// Whether envoyproxy/ratelimit counts hits under the value of the request at every level.
     pub detailed_metric: bool,
     /// `None`: that of the domain.
     pub shard_by: Option<ShardBy>,
@@ -99,7 +99,7 @@ pub struct Rule {
     pub path: Arc<str>,
     /// All of them apply to each descriptor that ends here, each with its own counter. Not empty.
     pub limits: Vec<Arc<Limit>>,
-    pub stat_path: StatPath,
+    pub(super) stat_path: StatPath,
     /// Whether the rule is in shadow mode: its limits count, but never deny ([`Limit::shadow`]).
     pub shadow: bool,
     /// Whether the rule denies only if every quota rule of the request is over its limit.
@@ -143,10 +143,10 @@ impl Metadata {
 /// `envoyproxy/ratelimit`. It is the path of the rule, unless the rule file asks for values of requests in it. No
 /// decision and no other metric depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatPath {
+pub(super) enum StatPath {
     /// It is the path of the rule.
     OfRule,
-    /// The levels with `value_to_metric` have the value of the request ([`Node::takes_value`](super::Node)).
+    /// The levels with `value_to_metric` have the value of the request (`Node::takes_value`).
     PerLevel,
     /// Every level has the value of the request (`detailed_metric`).
     Detailed,

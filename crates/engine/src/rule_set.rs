@@ -17,12 +17,10 @@ use super::wildcards::Wildcards;
 /// Values for limits that do not set them, such as limits that come with a request, and options for all limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
-    /// How units are counted.
     pub algorithm: Algorithm,
-    /// When hits are recorded. `None`: postpaid for limits that name no algorithm (as in `envoyproxy/ratelimit`),
-    /// prepaid for limits that name one.
+    /// `None`: postpaid for limits that name no algorithm (as in `envoyproxy/ratelimit`), prepaid for limits that name
+    /// one.
     pub charging: Option<Charging>,
-    /// What to answer when the store cannot decide.
     pub on_store_failure: FailurePolicy,
     /// The verdict on a check (0 hits) of a postpaid fixed window that is exactly used up.
     pub used_up_check: Verdict,
@@ -63,7 +61,6 @@ pub struct RuleSet {
 /// The tree of one domain.
 #[derive(Clone, Debug)]
 pub struct DomainRules {
-    /// The domain.
     pub name: Arc<str>,
     /// Which counters share a slot of a Redis Cluster, for limits that come with a request.
     pub shard_by: ShardBy,
@@ -82,8 +79,9 @@ pub struct Node {
     pub key: Box<str>,
     /// Whether all values that match this wildcard share one counter (`share_threshold`).
     pub shares_counter: bool,
-    /// Whether this level of a stat path takes the value of the request.
-    pub takes_value: bool,
+    /// Whether this level of the path under which envoyproxy/ratelimit counts hits is the value of the request, as
+    /// `value_to_metric` asks. Only those metrics depend on it.
+    pub(super) takes_value: bool,
     /// The rule of descriptors that end here.
     pub rule: Option<Arc<Rule>>,
     children: HashMap<Box<str>, Node>,
@@ -338,7 +336,7 @@ impl Parent<'_> {
     }
 }
 
-/// What is known of the values of requests that match a path of nodes.
+/// What is known of the values of requests that match a path of nodes; it decides the [`StatPath`] of a rule.
 #[derive(Clone, Copy, Default)]
 struct Values {
     /// A node matches different values.

@@ -52,7 +52,7 @@ impl<S: Store> Store for Arc<S> {
     }
 }
 
-/// Who made a decision: the store, a cache of its denials, or a failure policy.
+/// What made a decision: the store, a cache of its denials, or a failure policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecidedBy {
     /// The store, from this counter.
@@ -68,18 +68,15 @@ pub enum DecidedBy {
 pub struct CounterSnapshot {
     /// The store's time, microseconds since the epoch.
     pub now_us: u64,
-    /// The counter.
     pub reading: CounterReading,
 }
 
 /// The decision about one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Whether the cost fits.
     pub verdict: Verdict,
     /// The numbers of the limit after the decision.
     pub report: Report,
-    /// Who made the decision.
     pub decided_by: DecidedBy,
 }
 
@@ -132,7 +129,6 @@ pub enum StoreError {
     /// The TLS handshake failed: one side does not accept the other's certificate. An outage has other errors.
     #[error("the TLS handshake with {address} failed: {reason}")]
     Tls {
-        /// Of the server.
         address: String,
         /// Without the address.
         reason: String,
@@ -168,7 +164,7 @@ pub enum StoreError {
 pub struct NoConnection {
     /// For the log: with the address or the file.
     pub full: String,
-    /// Without them.
+    /// For public endpoints: without the address or the file.
     pub brief: String,
 }
 
@@ -189,7 +185,7 @@ impl<T: Into<String>> From<T> for NoConnection {
 pub struct PartialOutcomes {
     /// One per charge, in order: as in [`Outcomes`], or why there is no outcome.
     by_charge: Vec<Result<Option<Outcome>, StoreError>>,
-    /// The first failure.
+    /// The failure that came first.
     failure: StoreError,
     /// `None` if nothing is recorded that the verdict could undo.
     reservation: Option<Arc<dyn Reservation>>,
@@ -206,7 +202,7 @@ impl PartialOutcomes {
     /// all, [`StoreError::Partial`] otherwise.
     ///
     /// # Errors
-    /// As said above.
+    /// The first failure, or [`StoreError::Partial`].
     pub fn collect(
         by_charge: Vec<Result<Option<Outcome>, StoreError>>,
         reservation: Option<Arc<dyn Reservation>>,
@@ -220,7 +216,7 @@ impl PartialOutcomes {
         Err(StoreError::Partial(Box::new(Self { by_charge, failure, reservation })))
     }
 
-    /// The first failure.
+    /// The failure that came first.
     #[must_use]
     pub fn failure(&self) -> &StoreError {
         &self.failure
@@ -275,8 +271,8 @@ impl StoreError {
         self.outcome(index).map_or(unknown, is_over)
     }
 
-    /// The cause for endpoints that everybody may read: without addresses, files, users or arguments of commands. Of an
-    /// error of the server its code, `LOADING`.
+    /// The cause for endpoints that everybody may read: without addresses, files, users or arguments of commands. For
+    /// an error that the server answered, its code, such as `LOADING`.
     #[must_use]
     pub fn brief(&self) -> &str {
         match self.root() {

@@ -7,7 +7,7 @@ use strum::VariantNames as _;
 /// A kind of map in a rule file, with keys of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
-    /// The document itself.
+    /// The whole document.
     File,
     /// An element of `descriptors`.
     Descriptor,
@@ -40,13 +40,11 @@ pub(super) enum ValueType {
     Unit,
     /// A whole number up to 2^32 - 1. The number is the minimum in the JSON Schema.
     Integer(u32),
-    /// A boolean.
     Flag,
     /// One of these names.
     Choice(&'static [&'static str]),
-    /// A list of maps.
+    /// A list of maps of this kind.
     List(Section),
-    /// A map.
     Map(Section),
     /// A map with any keys and values.
     FreeMap,
@@ -63,7 +61,6 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The key `name` of `section`.
     pub fn find(section: Section, name: &str) -> Option<&'static Self> {
         KEYS.iter().find(|key| key.section == section && key.name == name)
     }

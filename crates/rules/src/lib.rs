@@ -1,10 +1,16 @@
 //! Rule files and resources: to the engine's rules, with file, line and reason for each problem.
 //!
 //! Knows YAML, the file system, and which keys a rule file may contain. Decides nothing: matching, limits and counter
-//! keys belong to the engine. The steps: `source` finds and reads a file, `yaml` parses it to a tree, `read`
-//! turns the tree into drafts of rules, `lint` compares the drafts with each other, `load` compiles them.
-//! [`Reloader`] repeats this when the files change. `show` prints the result. Rules that come in messages are
-//! resources: [`load_resources`] makes drafts of them, and the rest is the same.
+//! keys belong to the engine.
+//!
+//! `load` takes the steps: `source` finds the files and reads their bytes, `text` decodes them, `yaml` parses the text
+//! to a tree, `read` turns the tree into drafts by the table of `keys` (the limits of a draft are those of the engine,
+//! built once), `lint` compares the drafts with each other, `upgrade` changes limits as the settings say, and the
+//! engine compiles the drafts. Rules that come in messages are resources: [`load_resources`] reads drafts from them,
+//! and the other steps are the same.
+//!
+//! [`Reloader`] repeats this when the files change. `problem` has the errors and warnings of all steps, `status` what
+//! the admin page shows of the rules, `show` explains rules and requests.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod credentials;
@@ -31,4 +37,4 @@ pub use reload::{CHECK_EVERY, Change, Reloader, watch};
 pub use show::{Description, describe, rlconfig, schema};
 pub use source::DirectoryOptions;
 pub use status::{RulesStatus, UpgradeUse};
-pub use upgrade::{FieldSource, Glob, Upgrade, UpgradedLimit};
+pub use upgrade::{Glob, Upgrade, UpgradedLimit};

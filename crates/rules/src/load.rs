@@ -28,14 +28,12 @@ pub struct LoadOptions {
     pub upgrades: Vec<Upgrade>,
     /// The key of the hashes of secret values.
     pub hashing: ValueHashing,
-    /// Which files of a directory are read.
     pub directory: DirectoryOptions,
 }
 
 /// Rules without errors.
 #[derive(Clone, Debug)]
 pub struct LoadedRules {
-    /// The compiled rules.
     pub rules: RuleSet,
     /// The input of the compilation, in the order of the files.
     pub specs: Vec<DomainSpec>,
@@ -43,7 +41,7 @@ pub struct LoadedRules {
     pub warnings: Problems,
     /// The number of files with rules, or of resources.
     pub files: usize,
-    /// The names of the files.
+    /// The names of these files or resources.
     pub(super) names: Vec<Arc<str>>,
     /// The domains of `specs` with their files or resources.
     pub documents: Vec<DomainDocuments>,
@@ -55,7 +53,7 @@ pub struct LoadedRules {
 pub struct AppliedUpgrades {
     /// The number of rows.
     pub rows: usize,
-    /// In the order of their ids.
+    /// The limits that rows have changed, in the order of their ids.
     pub limits: Vec<UpgradedLimit>,
 }
 
@@ -94,13 +92,13 @@ pub fn load(paths: &[PathBuf], options: LoadOptions) -> Result<LoadedRules, Prob
 /// Loads the rules of one file that is read from `stream`; messages call it `name`.
 ///
 /// # Errors
-/// As [`load`].
+/// Like [`load`].
 pub fn load_stream(name: &str, stream: impl Read, options: LoadOptions) -> Result<LoadedRules, Problems> {
     compile(&SourceFiles::from_stream(name, stream), &options, &[])
 }
 
-/// Loads the rules of `resources`, one domain each, in the order of their names: a server may send them in any order,
-/// and the first of several wildcards counts.
+/// Loads the rules of `resources`, one domain each, in the order of their names: the first of several wildcards counts,
+/// and a server may send the resources in any order.
 ///
 /// # Errors
 /// All problems of all resources, if there is one.
@@ -127,7 +125,7 @@ pub fn load_resources(
     compile_checked(checked, options)
 }
 
-/// `in_force`: the names of the files with the rules in force. Such a file must go on holding rules, whatever its name:
+/// `in_force`: the names of the files whose rules are in force. Each of them is read as a rule file, whatever its text:
 /// otherwise a mistake in it would remove its limits without an error.
 pub(super) fn compile(
     sources: &SourceFiles,
@@ -141,9 +139,9 @@ pub(super) fn compile(
 
 /// Runs `work`, which needs many times the memory of the rules, on a thread that ends with it, and waits for it.
 ///
-/// The allocator has a heap for each thread. A page that holds both rules and the YAML trees of their files stays in use
-/// after the trees were freed, and memory that another thread frees stays in the heap of its thread until that thread
-/// allocates again. The heap of a thread that has ended gives its free pages back.
+/// The allocator has a heap for each thread. A page that holds both rules and the YAML trees of their files stays in
+/// use after the trees were freed, and memory that another thread frees stays in the heap of its thread until that
+/// thread allocates again. The heap of a thread that has ended gives its free pages back.
 fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let mut work = Some(work);
     let mut run = || work.take().map(|work| work());
@@ -159,7 +157,7 @@ fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 fn compile_checked(checked: CheckedDrafts, options: &LoadOptions) -> Result<LoadedRules, Problems> {
     let CheckedDrafts { specs, documents, upgrades, warnings, names } = checked;
     let rules = RuleSet::compile(&specs, options.defaults, options.hashing).map_err(|error| {
-        // Only reached if the checks of the drafts miss an error that the compiler finds.
+        // The checks of the drafts find these errors first, with file and line.
         Problems::one_error(Location::file("rules".into()), error.to_string())
     })?;
     Ok(LoadedRules { rules, specs, warnings, files: names.len(), names, documents, upgrades })
@@ -171,7 +169,7 @@ struct Drafts {
     problems: ProblemCollector,
     /// The names of all files or resources, in the order in which problems are listed.
     listed: Vec<Arc<str>>,
-    /// Those with rules.
+    /// The names of the files or resources with rules.
     names: Vec<Arc<str>>,
 }
 
@@ -224,7 +222,7 @@ fn read_files(sources: &SourceFiles, options: &LoadOptions, in_force: &[Arc<str>
 fn holds_rules(file: &SourceFile, options: DirectoryOptions) -> bool {
     match &file.bytes {
         Ok(bytes) => file.is_rules || looks_like_rules(bytes),
-        // As envoyproxy/ratelimit, which leaves out a dangling link.
+        // Like envoyproxy/ratelimit, which leaves out a dangling link.
         Err(_) => !options.any_name,
     }
 }

@@ -60,7 +60,6 @@ impl fmt::Display for Location {
 /// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Error or warning.
     pub severity: Severity,
     /// The line to change.
     pub location: Location,

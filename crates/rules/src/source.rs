@@ -31,7 +31,7 @@ pub struct Source {
     options: DirectoryOptions,
 }
 
-/// Which files of a directory are read.
+/// Which files of a directory are read. The rules of envoyproxy/ratelimit for its runtime directory set the flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryOptions {
     /// Whether files of any name are read if their text looks like rules. A directory without rules is then no error.
@@ -81,7 +81,7 @@ pub(super) struct SourceFile {
 }
 
 impl DirectoryOptions {
-    /// Only `*.yaml` and `*.yml`, of which there must be one.
+    /// Only `*.yaml` and `*.yml` files are read, and there must be one.
     pub const YAML_FILES: Self =
         Self { any_name: false, beside: false, dot_files: false, may_be_missing: false };
 }

@@ -86,7 +86,7 @@ fn upgrade_uses(loaded: &LoadedRules) -> Vec<UpgradeUse> {
         if let (Some(used), Some(limit)) = (uses.get_mut(upgraded.row), limit) {
             used.limits += 1;
             if used.first.len() < MAX_UPGRADED_LISTED {
-                used.first.push(format!("{}: {}", limit.label, upgraded.in_words()));
+                used.first.push(format!("{}: {}", limit.label, upgraded.sources));
             }
         }
     }

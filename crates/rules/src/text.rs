@@ -3,10 +3,10 @@
 
 use std::borrow::Cow;
 
-/// Bytes are no text.
+/// Why bytes are no text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NotText {
-    /// Of the first bytes that are none, from 1.
+    /// The line of the first bytes that are no text, from 1.
     pub line: u32,
     pub reason: &'static str,
 }

@@ -1,5 +1,5 @@
-//! Upgrades: what the settings say about limits whose rules cannot say it, such as those of an xDS server. A table of
-//! rows; the first row that matches a limit counts.
+//! Upgrades: a table in the settings that changes limits whose source has no keys for it, such as those of an xDS
+//! server. The first row that matches a limit counts.
 
 use engine::{
     Algorithm, Charging, Defaults, FailurePolicy, Limit, LimitError, LimitId, LimitSpec, Pacing, Pattern,
@@ -22,7 +22,7 @@ pub struct Upgrade {
     pub burst: Option<u32>,
     pub charging: Option<Charging>,
     pub on_store_failure: Option<FailurePolicy>,
-    /// Of the whole rule.
+    /// Changes the whole rule.
     pub shadow_mode: Option<bool>,
 }
 
@@ -35,23 +35,15 @@ pub enum Glob {
     Pattern(Pattern),
 }
 
-/// Where a field of a limit comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FieldSource {
-    Upgrade,
-    /// The rule says it, or its kind of source cannot leave it out.
-    Rule,
-    Default,
-}
-
 /// A limit that a row has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpgradedLimit {
     pub limit: LimitId,
     /// The index of the row.
     pub row: usize,
-    /// Every field that a row may set, by name.
-    pub fields: [(&'static str, FieldSource); 5],
+    /// For an operator: which of the fields that a row may set come from the row, which from the rule, and which have
+    /// their default.
+    pub sources: String,
 }
 
 impl Glob {
@@ -126,10 +118,10 @@ impl Table<'_> {
             let upgrade = &self.rows[row];
             match upgrade.upgraded(&node.rule.limits, index, self.defaults) {
                 Ok(changed) => {
-                    let fields = upgrade.sources(draft.written, &changed.spec);
+                    let sources = upgrade.sources(row, draft.written, &changed.spec);
                     node.rule.limits[index].limit = changed;
                     shadow_mode = shadow_mode.or(upgrade.shadow_mode);
-                    self.upgraded.push(UpgradedLimit { limit, row, fields });
+                    self.upgraded.push(UpgradedLimit { limit, row, sources });
                 }
                 Err(reason) => {
                     let reason = format!("upgrades[{row}] of the settings is not applied: {reason}");
@@ -172,7 +164,7 @@ impl Upgrade {
             return Err(Unfit::NoBurst(algorithm));
         }
         let keeps_algorithm = algorithm == before.algorithm;
-        // As in a rule: an algorithm that is named makes a limit prepaid.
+        // Like a rule, a row that names an algorithm makes a limit prepaid.
         let default_charging = defaults.charging(self.algorithm.is_some() || written.algorithm);
         let rule_charging = if written.charging { before.charging } else { default_charging };
         Ok(LimitSpec {
@@ -186,34 +178,24 @@ impl Upgrade {
         })
     }
 
-    fn sources(&self, written: WrittenFields, spec: &LimitSpec) -> [(&'static str, FieldSource); 5] {
-        let source = |is_upgraded: bool, is_written: bool| match (is_upgraded, is_written) {
-            (true, _) => FieldSource::Upgrade,
-            (false, true) => FieldSource::Rule,
-            (false, false) => FieldSource::Default,
-        };
-        [
-            ("algorithm", source(self.algorithm.is_some(), written.algorithm)),
-            ("burst", source(self.burst.is_some(), spec.burst.is_some())),
-            ("charging", source(self.charging.is_some(), written.charging)),
-            ("on_store_failure", source(self.on_store_failure.is_some(), written.on_store_failure)),
-            ("shadow_mode", source(self.shadow_mode.is_some(), true)),
-        ]
-    }
-}
-
-impl UpgradedLimit {
-    /// The fields by source, in words.
-    #[must_use]
-    pub fn in_words(&self) -> String {
-        let of = |source: FieldSource| {
-            let names = self.fields.iter().filter(|(_, found)| *found == source).map(|(name, _)| *name);
-            names.collect::<Vec<_>>().join(", ")
+    fn sources(&self, row: usize, written: WrittenFields, spec: &LimitSpec) -> String {
+        let fields = [
+            ("algorithm", self.algorithm.is_some(), written.algorithm),
+            ("burst", self.burst.is_some(), spec.burst.is_some()),
+            ("charging", self.charging.is_some(), written.charging),
+            ("on_store_failure", self.on_store_failure.is_some(), written.on_store_failure),
+            // No kind of source can leave it out.
+            ("shadow_mode", self.shadow_mode.is_some(), true),
+        ];
+        let names = |is_wanted: fn(bool, bool) -> bool| {
+            let wanted =
+                fields.iter().filter(|(_, is_upgraded, is_written)| is_wanted(*is_upgraded, *is_written));
+            wanted.map(|(name, ..)| *name).collect::<Vec<_>>().join(", ")
         };
         let groups = [
-            (format!("from upgrades[{}] of the settings", self.row), of(FieldSource::Upgrade)),
-            ("from the rule".to_owned(), of(FieldSource::Rule)),
-            ("by default".to_owned(), of(FieldSource::Default)),
+            (format!("from upgrades[{row}] of the settings"), names(|is_upgraded, _| is_upgraded)),
+            ("from the rule".to_owned(), names(|is_upgraded, is_written| !is_upgraded && is_written)),
+            ("by default".to_owned(), names(|is_upgraded, is_written| !is_upgraded && !is_written)),
         ];
         let told = groups.iter().filter(|(_, names)| !names.is_empty());
         told.map(|(source, names)| format!("{source}: {names}")).collect::<Vec<_>>().join("; ")

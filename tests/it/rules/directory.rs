@@ -16,7 +16,7 @@ pub(super) const RECORDED: &str = include_str!("../../data/operation/rule-direct
 pub(super) struct Step {
     situation: &'static str,
     action: fn(&Path),
-    /// What is served here where envoyproxy/ratelimit serves something else, and why.
+    /// What this service serves where envoyproxy/ratelimit serves something else, and why.
     instead: Option<(&'static [&'static str], &'static str)>,
 }
 
@@ -331,7 +331,7 @@ fn swapped_links_are_followed() {
     ));
     watched
         .play(&same("swap to a tree with files beside config/ and deep below it", |root| swap(root, "v4")));
-    // In place, which is noticed there only by a swap.
+    // Written in place, which envoyproxy/ratelimit does not notice.
     write(watched.root.path(), "v4/sub/config/a.yaml", &rules("a", 9));
     watched.settle();
     assert_eq!(watched.served, ["a.k: unit=HOUR n=9", "y.k: unit=HOUR n=1"]);

@@ -20,7 +20,7 @@ const WITH_ROOT: DirectoryOptions = DirectoryOptions { beside: true, ..ANY };
 fn a_file_that_is_still_being_written_is_not_read() {
     let mut watched = Watched::start("c", options(ANY), with_a);
     let text = rules("a", 2);
-    // There the first piece, an empty file, is an empty rule set for a second.
+    // For envoyproxy/ratelimit the first piece, an empty file, is an empty rule set for a second.
     for end in [0, text.len() / 3, text.len() / 2, text.len()] {
         write(watched.root.path(), "c/a.yaml", &text[..end]);
         watched.now += Duration::from_millis(250);

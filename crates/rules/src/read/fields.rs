@@ -120,8 +120,8 @@ impl<'n> Fields<'n> {
         self.invalid.contains(&name)
     }
 
-    /// Whether a message about the key's absence would follow from another one: its value was reported, or it is
-    /// missing and another key is unknown.
+    /// Whether the key needs no message of its own: its value was reported, or it is missing and an unknown key was
+    /// reported, which may be this key misspelt.
     pub fn may_be_misspelt(&self, name: &str) -> bool {
         self.is_invalid(name) || self.has_unknown && !self.has(name)
     }

@@ -1,5 +1,5 @@
-//! Which entries of a YAML map count, after repeated keys and merge keys (`<<`). Only this file knows of both: other
-//! files see one [`Entry`] per key.
+//! Which entries of a YAML map count, after repeated keys and merge keys (`<<`). All other code sees one [`Entry`] per
+//! key.
 //!
 //! envoyproxy/ratelimit decodes the entries of a map in their order into one Go struct. So the later of two values
 //! wins, whether written or merged. A value that is itself a struct or a Go map wins key by key: a key that only the
@@ -184,9 +184,9 @@ fn key_name(key: &Node) -> Option<&str> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Written,
-    /// By the merge key on that line.
+    /// The merge key on this line added the entry.
     MergeKey(u32),
-    /// From one of several merged maps. The merge itself is reported at the keys of these maps.
+    /// The entry is from one of several merged maps. The merge itself is reported at the keys of these maps.
     Part,
 }
 

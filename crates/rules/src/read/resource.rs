@@ -1,5 +1,5 @@
-//! Reads one resource: from a message to drafts of rules, with the errors of a rule file. What only the author of a
-//! file could put right is not reported.
+//! Resources: the rules of one domain that come in a message instead of a file. Reads a message to drafts of rules,
+//! with the errors of a rule file. Warnings are left out: a program wrote the rules, and its user cannot change them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::metadata::check_metadata;
 use super::{FileReport, Position};
 use crate::problem::ProblemCollector;
 
-/// A message with the rules of one domain. It can say less than a file: the keys of envoyproxy/ratelimit only.
+/// A message with the rules of one domain. It has only the keys of envoyproxy/ratelimit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleResource {
     /// For messages.
@@ -44,7 +44,7 @@ pub struct ResourceDescriptor {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceLimit {
-    /// What the message says instead, if it names no unit.
+    /// The error is what the message has in place of a unit.
     pub unit: Result<Unit, String>,
     pub requests_per_unit: u32,
     pub unlimited: bool,

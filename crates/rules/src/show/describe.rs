@@ -220,7 +220,7 @@ impl Explanation<'_> {
             push_line!(out, "    shard by          {}", describe_limit::shard_by(rule.shard_by));
         }
         if let Some(upgraded) = self.upgrades.of_limit(limit.id) {
-            push_line!(out, "    upgraded          {}", upgraded.in_words());
+            push_line!(out, "    upgraded          {}", upgraded.sources);
         }
         for name in &spec.replaces {
             push_line!(out, "    replaces          {name}");

@@ -19,7 +19,7 @@ pub(super) struct ReadAhead {
     weight: Rc<Cell<usize>>,
     /// The line that was read last, from 1.
     line: Rc<Cell<u32>>,
-    /// Stands in the text, and must not stand in YAML.
+    /// The first character that YAML does not allow, if the text has one.
     control: Rc<Cell<Option<char>>>,
 }
 
@@ -87,7 +87,7 @@ impl Iterator for BoundedChars<'_> {
     type Item = char;
 
     fn next(&mut self) -> Option<char> {
-        // The parser asks on after the end. The line of the character is the one to tell.
+        // The parser reads on after the end. The error is on the line of the character.
         if self.read_ahead.control.get().is_some() {
             return None;
         }

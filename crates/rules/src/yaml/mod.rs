@@ -1,6 +1,6 @@
 //! YAML text to a tree with line numbers. Knows neither rules nor settings, and does not interpret scalars.
 //!
-//! Only the first document is read, as in envoyproxy/ratelimit. Depth, size and alias expansion are bounded, and so is
+//! Like envoyproxy/ratelimit, it reads the first document only. Depth, size and alias expansion are bounded, and so is
 //! the memory of the parser: a file of the wrong kind must not take the process down.
 
 mod builder;
