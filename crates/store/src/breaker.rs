@@ -15,7 +15,7 @@ const BUCKETS: usize = 10;
 /// With fewer results in the window, the share of failures is not meaningful.
 const MIN_RESULTS: u32 = 20;
 
-/// Of failed calls that were in flight together, this many count as failures in a row. A stall fails a call of each
+/// This many of the failed calls that were in flight together count as failures in a row. A stall fails a call of each
 /// connection, however many there are.
 const COUNTED_TOGETHER: usize = 2;
 

@@ -16,17 +16,18 @@ pub struct LogThrottle(Mutex<ThrottleState>);
 #[derive(Debug, Default)]
 struct ThrottleState {
     last_line: Option<Instant>,
-    /// Since the last line.
     events: u64,
 }
 
 impl LogThrottle {
     /// Counts an event. Returns the number of events since the last line, this one included, if a line is due.
+    #[must_use]
     pub fn count(&self) -> Option<u64> {
         self.add(1)
     }
 
-    /// As [`count`](Self::count), of several events.
+    /// Like [`count`](Self::count), for several events.
+    #[must_use]
     pub fn add(&self, events: u64) -> Option<u64> {
         self.add_at(events, monotonic())
     }

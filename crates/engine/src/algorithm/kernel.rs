@@ -101,8 +101,8 @@ impl Kernel {
         }
     }
 
-    /// The report of a decision. `reading` is of the counter after the decision; a reading by another kernel is reported
-    /// as blocked.
+    /// The report of a decision. `reading` is of the counter after the decision; a reading by another kernel is
+    /// reported as blocked.
     #[must_use]
     pub fn report(&self, reading: &CounterReading, attempt: Attempt, verdict: Verdict) -> Report {
         let blocked = || UNKNOWN.report(attempt, verdict);
@@ -120,8 +120,8 @@ impl Kernel {
         }
     }
 
-    /// The reading at a later time if the counter is not used until then; `None` if `reading` does not determine it. The
-    /// reading of a log stays the one for the cost that it was made for ([`Kernel::reading_depends_on_cost`]).
+    /// The reading at a later time if the counter is not used until then; `None` if `reading` does not determine it.
+    /// The reading of a log stays the one for the cost that it was made for ([`Kernel::reading_depends_on_cost`]).
     #[must_use]
     pub fn reading_later(&self, reading: &CounterReading, now_us: u64) -> Option<CounterReading> {
         match self {

@@ -1,25 +1,24 @@
-//! The servers of a store, in one group or two: counters of limits of one second may have servers of their own. A request
-//! that meets such limits and others is then decided in parts (`reserve`), like a request over several slots of a
-//! cluster.
+//! The servers of a store, in one group or two: counters of limits of one second may have servers of their own. A
+//! request that meets such limits and others is then decided in parts (`reserve`), like a request over several slots of
+//! a cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Charge, Charges, Outcomes, StoreError};
+use engine::{Charge, StoreError};
 use futures_util::FutureExt;
 use futures_util::future::{join_all, select_all};
 use tokio::time::Instant;
 
 use super::connect::{ConnectBudget, Target};
 use super::error::OptionsError;
-use super::node::CallMode;
 use super::options::RedisOptions;
-use super::reserve::{self, Places, RouteError};
+use super::reserve::{Places, RouteError};
 use super::script::{Answer, EncodedRequest};
 use super::servers::Servers;
 use super::slot::slot_of_key;
 use super::status::{GroupStatus, ProbeFailure};
-use super::tasks::{TaskError, Tasks};
+use super::tasks::TaskError;
 use crate::breaker::BreakerState;
 use crate::observer::{BreakerTransition, Observer};
 
@@ -33,9 +32,9 @@ const MAIN: &str = "main";
 /// The servers of a store.
 pub(super) struct Groups {
     options: RedisOptions,
-    main: Servers,
+    pub(super) main: Servers,
     /// The servers of the counters of limits of one second; `None` where these counters are on the main servers.
-    per_second: Option<Servers>,
+    pub(super) per_second: Option<Servers>,
     /// The observers of the main servers, and of the servers for limits of one second.
     observers: [Arc<dyn Observer>; 2],
 }
@@ -88,25 +87,6 @@ impl Groups {
             GroupStatus { name, failure }
         };
         self.all().map(status).collect()
-    }
-
-    /// Decides a request; `request` is the encoding of `charges`. `requests`: the tasks of requests over both groups.
-    pub(super) async fn decide(
-        self: &Arc<Self>,
-        requests: &Tasks,
-        charges: &Charges,
-        request: EncodedRequest,
-    ) -> Result<Outcomes, StoreError> {
-        let deadline = self.deadline();
-        // The futures of the last two are five times as large as the first one. Without boxes the future of every
-        // decision would be as large as theirs.
-        match (&self.main, &self.per_second) {
-            (Servers::One(node, _), None) => {
-                node.call(request, CallMode::Batched(None), deadline).await?.outcomes(charges)
-            }
-            (Servers::Cluster(cluster), None) => Box::pin(cluster.decide(charges, request, deadline)).await,
-            (_, Some(_)) => Box::pin(reserve::decide(self, requests, charges, request, deadline)).await,
-        }
     }
 
     /// Sends a request about the counter of `charge`, and waits for its answer.
@@ -165,7 +145,7 @@ impl Groups {
         self.per_second.as_ref().filter(|_| is_per_second).unwrap_or(&self.main)
     }
 
-    fn deadline(&self) -> Instant {
+    pub(super) fn deadline(&self) -> Instant {
         Instant::now() + self.options.timeout
     }
 }

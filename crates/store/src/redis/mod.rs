@@ -33,7 +33,9 @@ use engine::{Charges, Outcomes, Reset, Store, StoreError};
 use futures_util::future::join_all;
 
 use self::groups::Groups;
+use self::node::CallMode;
 use self::script::EncodedRequest;
+use self::servers::Servers;
 use self::tasks::Tasks;
 use crate::breaker::BreakerState;
 use crate::clock::{Clock, SystemClock};
@@ -197,7 +199,16 @@ impl Store for RedisStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
         let Handle { groups, requests } = &*self.handle;
         let request = EncodedRequest::new(charges, &groups.options().key_prefix);
-        groups.decide(requests, charges, request).await
+        let deadline = groups.deadline();
+        // The futures of the last two are five times as large as the first one. Without boxes the future of every
+        // decision would be as large as theirs.
+        match (&groups.main, &groups.per_second) {
+            (Servers::One(node, _), None) => {
+                node.call(request, CallMode::Batched(None), deadline).await?.outcomes(charges)
+            }
+            (Servers::Cluster(cluster), None) => Box::pin(cluster.decide(charges, request, deadline)).await,
+            (_, Some(_)) => Box::pin(reserve::decide(groups, requests, charges, request, deadline)).await,
+        }
     }
 }
 
@@ -234,7 +245,7 @@ mod tests {
         let server = FakeServer::listen("redis.test", 6_379, |_| None);
         let tried = server.clone();
         server.handle(move |command| match command[0].as_str() {
-            // After so many attempts in no time the test has failed; the silence ends it.
+            // After this many attempts in no time the test has failed; the silence ends it.
             "SCRIPT" if tried.connections() > 1_000 => Some(Reply::Silence),
             "SCRIPT" => Some(Reply::Last(Box::new(Reply::Bulk("hash".to_owned())))),
             _ => None,

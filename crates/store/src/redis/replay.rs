@@ -95,7 +95,7 @@ impl ReplayClient {
     /// undo was lost.
     ///
     /// # Errors
-    /// As [`ReplayClient::decide`].
+    /// The same as those of [`ReplayClient::decide`].
     pub async fn undo(
         &mut self,
         now_us: u64,
@@ -104,8 +104,7 @@ impl ReplayClient {
     ) -> Result<Outcomes, StoreError> {
         let mut outcomes = Outcomes::default();
         for ((key, charge), before) in charges.iter().zip(&granted.by_charge) {
-            let undo =
-                before.and_then(|before| EncodedRequest::undo((key, charge), &before, &self.key_prefix));
+            let undo = before.and_then(|before| EncodedRequest::undo(key, charge, &before, &self.key_prefix));
             let Some(undo) = undo else {
                 outcomes.by_charge.push(*before);
                 continue;

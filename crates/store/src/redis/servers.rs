@@ -30,8 +30,8 @@ impl Servers {
         Ok(match options.topology {
             Topology::Standalone | Topology::Sentinel(_) => {
                 let tasks = Tasks::new();
-                let named = (String::new(), Target::new(options)?);
-                let node = Node::start(named, options, QueueDepth::new(observer), &tasks);
+                let target = Target::new(options)?;
+                let node = Node::start(String::new(), target, options, QueueDepth::new(observer), &tasks);
                 Self::One(node, tasks)
             }
             Topology::Cluster => Self::Cluster(Cluster::start(options, observer)?),
@@ -122,7 +122,7 @@ impl Servers {
         }
     }
 
-    /// As [`close`](Self::close), and returns when the tasks have ended.
+    /// Closes the servers, and returns when the tasks have ended.
     pub(super) async fn shutdown(&self) -> Result<(), TaskError> {
         match self {
             Self::One(node, tasks) => {

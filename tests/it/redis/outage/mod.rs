@@ -173,12 +173,12 @@ impl Fixture {
         LIMIT - status.limit_remaining
     }
 
-    /// Nothing is charged for what surely did not run.
+    /// What surely did not run is not charged.
     async fn nothing_was_charged_but_what_was_admitted(&mut self) {
         assert_eq!(self.charged().await, self.admitted);
     }
 
-    /// Nothing is charged twice for what may have run.
+    /// What may have run is not charged twice.
     async fn nothing_was_charged_twice(&mut self) {
         let charged = self.charged().await;
         let (least, most) = (self.admitted, self.admitted + self.unanswered);

@@ -3,7 +3,6 @@
 //! A request whose keys share a slot goes to the primary that serves the slot (`router`). A request over several slots
 //! is decided in parts, slot by slot (`reserve`). Replicas are never used.
 
-mod endpoints;
 mod refresh;
 mod refresh_signal;
 mod router;
@@ -19,8 +18,7 @@ use engine::{Charges, Outcomes, StoreError};
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use self::endpoints::Endpoints;
-use self::router::Router;
+use self::router::{Endpoints, Router};
 use crate::breaker::BreakerState;
 use crate::observer::Observer;
 use crate::redis::address::Address;

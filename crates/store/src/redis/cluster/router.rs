@@ -10,12 +10,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::endpoints::Endpoints;
 use super::refresh_signal::RefreshSignal;
 use super::slot_map::{Primary, SlotMap};
 use super::slot_ranges::SlotRange;
 use crate::redis::address::Address;
-use crate::redis::connect::{ConnectBudget, Target};
+use crate::redis::connect::{ConnectBudget, Endpoint, Target};
 use crate::redis::error::Redirect;
 use crate::redis::node::QueueDepth;
 use crate::redis::node::{CallError, CallMode, Cause, Node, NotExecuted};
@@ -225,8 +224,9 @@ impl Router {
     }
 
     fn open(&self, address: &Address) -> Node {
-        let named = (address.to_string(), Target::Server(self.endpoints.at(address)));
-        let node = Node::start(named, &self.options, self.queue_depth.for_node(), &self.tasks);
+        let target = Target::Server(self.endpoints.at(address));
+        let node =
+            Node::start(address.to_string(), target, &self.options, self.queue_depth.for_node(), &self.tasks);
         if self.closing.is_cancelled() {
             node.close();
         }
@@ -293,4 +293,36 @@ impl Places for Router {
     fn lost_undo(&self, _slot: Option<u16>) {
         self.queue_depth.observer().lost_undo();
     }
+}
+
+/// The endpoints of the seeds, and of any other node.
+pub(super) struct Endpoints {
+    seeds: Vec<(Address, Endpoint)>,
+    template: Endpoint,
+}
+
+impl Endpoints {
+    /// `None` without a seed.
+    pub(super) fn new(seeds: Vec<Endpoint>) -> Option<Self> {
+        let template = seeds.first()?.clone();
+        let seeds = seeds.into_iter().map(|seed| (seed_address(&seed), seed)).collect();
+        Some(Self { seeds, template })
+    }
+
+    /// The seeds, in the order of the settings.
+    pub(super) fn seeds(&self) -> &[(Address, Endpoint)] {
+        &self.seeds
+    }
+
+    /// The endpoint of the node at this address.
+    pub(super) fn at(&self, address: &Address) -> Endpoint {
+        self.template.at(&address.host, address.port)
+    }
+}
+
+/// The address of a seed. Replies of the seed may have an empty host, which then means the host of this address.
+fn seed_address(seed: &Endpoint) -> Address {
+    // The server behind a Unix socket runs on this machine.
+    let (host, port) = seed.address().unwrap_or(("localhost", 0));
+    Address { host: host.to_owned(), port }
 }

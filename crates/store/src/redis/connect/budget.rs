@@ -31,17 +31,17 @@ impl ConnectBudget {
         Self { round_trip: timeout.min(LONGEST_ROUND_TRIP) }
     }
 
-    /// The time for so many round trips, but not less than `least`.
+    /// The time for this many round trips, but not less than `least`.
     pub(crate) fn at_least(self, least: Duration, round_trips: u32) -> Duration {
         least.max(self.round_trip * round_trips)
     }
 
-    /// The time for a step of so many round trips.
+    /// The time for a step of this many round trips.
     pub(super) fn step(self, round_trips: u32) -> Duration {
         self.at_least(LEAST_STEP, round_trips)
     }
 
-    /// Waits for a step of so many round trips.
+    /// Waits for a step of this many round trips.
     ///
     /// # Errors
     /// The error of the step, or [`StoreError::Timeout`].

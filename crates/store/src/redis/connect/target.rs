@@ -37,7 +37,7 @@ impl Target {
         }
     }
 
-    /// The time for [`Target::connect`] and so many further round trips, but not less than `least`.
+    /// The time for [`Target::connect`] and this many further round trips, but not less than `least`.
     pub(crate) fn connect_time(&self, least: Duration, further_round_trips: u32) -> Duration {
         let (budget, round_trips) = match self {
             Self::Server(endpoint) => (endpoint.budget(), DIAL_ROUND_TRIPS),

@@ -14,19 +14,19 @@ use engine::StoreError;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::NodeState;
 use super::calls::{self, FinishedCalls};
-use super::queued_request::{QueuedRequest, fail_unsent};
-use super::state::NodeState;
+use super::calls::{QueuedRequest, fail_unsent};
 use crate::redis::connect::{Connection, checkout, checkout_timeout};
 
 /// An idle batcher PINGs a connection after this time: before the connection counts as idle and a decision must wait
 /// for the PING.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_millis(500);
 
-/// A batcher sends when so many requests wait, although the worker may bring more: Redis saves little by larger calls,
-/// and idles meanwhile.
+/// A batcher sends when this many requests wait, although the worker may bring more: larger calls save Redis little,
+/// and Redis idles meanwhile.
 const ENOUGH_REQUESTS: usize = 64;
-/// The same after a batch for hot counters: a call costs Redis hardly more if it has twice as many of these requests.
+/// The number after a batch for hot counters: a call with twice as many of these requests costs Redis hardly more.
 const ENOUGH_FOR_HOT_COUNTERS: usize = 128;
 
 /// Sends batches until the queue is closed and empty.

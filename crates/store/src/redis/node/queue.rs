@@ -7,7 +7,7 @@ use engine::Caller;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// A lane for each caller, as long as there are no more callers than that: further callers share them.
+/// Each caller has a lane of its own while there are at most this many callers. More callers share the lanes.
 const LANES: usize = 256;
 
 /// The number of a lane, below [`LANES`].

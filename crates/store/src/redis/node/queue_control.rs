@@ -1,5 +1,6 @@
-//! Control of the queue under overload: which requests a server still decides in time, from the duration of its last calls, and how many
-//! may wait for it, from its throughput, the quotient of two sums that decay alike. Pure: time is an argument.
+//! Control of the queue under overload: which requests a server still decides in time, from the duration of its last
+//! calls, and how many may wait for it, from its throughput, the quotient of two sums that decay alike. Pure: time is
+//! an argument.
 //!
 //! Deciding a request after its deadline is wasted work, at the cost of requests that are still in time. So under
 //! overload the queue holds as many requests as the server decides in time, and no more. Without one no request is

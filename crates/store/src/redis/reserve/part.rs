@@ -3,7 +3,7 @@
 use engine::{Charge, Charges, Charging, Cost, Role};
 use smallvec::SmallVec;
 
-use super::places::Places;
+use super::Places;
 use crate::redis::script::EncodedRequest;
 
 /// Some charges of a request, which are decided together.
@@ -92,7 +92,7 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::super::places::{RequestPlaces, RouteError};
+    use super::super::{RouteError, first_place, have_one_place};
     use super::*;
     use crate::redis::script::Answer;
     use crate::redis::slot::slot_of_key;
@@ -149,22 +149,21 @@ mod tests {
         fn lost_undo(&self, _place: Option<u16>) {}
     }
 
-    fn places(charges: &Charges) -> RequestPlaces<u16> {
-        RequestPlaces::of_counters(&Slots, charges, &EncodedRequest::new(charges, "p:"))
+    /// The place of all counters; an error if they are in several places.
+    fn one_place(charges: &Charges) -> Result<Option<u16>, ()> {
+        let request = EncodedRequest::new(charges, "p:");
+        let place = first_place(&Slots, charges.values(), &request);
+        have_one_place(&Slots, charges, &request).then_some(place).ok_or(())
     }
 
     #[test]
     fn the_hash_tags_of_all_keys_decide_whether_a_request_has_one_slot() {
         let slot = Some(slot_of_key("a"));
-        assert_eq!(places(&taken(&["x{a}", "y{a}"])), RequestPlaces::Same(slot));
-        assert_eq!(
-            places(&taken(&["x{a}", "", "y{a}"])),
-            RequestPlaces::Same(slot),
-            "a blocked limit has no key"
-        );
-        assert_eq!(places(&taken(&["", "x{a}"])), RequestPlaces::Same(slot));
-        assert_eq!(places(&taken(&["x{a}", "y{b}"])), RequestPlaces::Different);
-        assert_eq!(places(&taken(&[""])), RequestPlaces::Same(None));
+        assert_eq!(one_place(&taken(&["x{a}", "y{a}"])), Ok(slot));
+        assert_eq!(one_place(&taken(&["x{a}", "", "y{a}"])), Ok(slot), "a blocked limit has no key");
+        assert_eq!(one_place(&taken(&["", "x{a}"])), Ok(slot));
+        assert_eq!(one_place(&taken(&["x{a}", "y{b}"])), Err(()));
+        assert_eq!(one_place(&taken(&[""])), Ok(None));
     }
 
     /// The indices of each part.

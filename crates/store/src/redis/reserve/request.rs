@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::part::{RequestPart, is_deferred};
-use super::places::{Places, RouteError, first_place};
+use super::{Places, RouteError, first_place};
 use crate::redis::script::{self, EncodedRequest};
 
 /// The least time for an undo. It may exceed the deadline of the request, because no caller waits for it.
@@ -35,7 +35,9 @@ pub(super) struct SplitRequest<P> {
 }
 
 /// The charges of the request after its parts were sent, in order.
-struct SentCharges(Vec<SentCharge>);
+struct SentCharges {
+    charges: Vec<SentCharge>,
+}
 
 #[derive(Clone)]
 struct SentCharge {
@@ -92,7 +94,7 @@ impl<P: Places> SplitRequest<P> {
     /// Sends all parts. Each records its charges if they fit.
     async fn send_parts(&self, parts: Vec<RequestPart>) -> SentCharges {
         let unanswered = SentCharge { result: None, is_recorded: false };
-        let mut charges = SentCharges(vec![unanswered; self.charges.len()]);
+        let mut charges = SentCharges { charges: vec![unanswered; self.charges.len()] };
         let mut sent: FuturesUnordered<_> = parts.into_iter().map(|part| self.decide_part(part)).collect();
         while let Some((part, result)) = sent.next().await {
             match result {
@@ -131,7 +133,7 @@ impl<P: Places> SplitRequest<P> {
             })
             .collect();
         while let Some((index, result)) = refunds.next().await {
-            sent.0[index].result = match result {
+            sent.charges[index].result = match result {
                 Ok(outcomes) => outcomes.by_charge.first().copied().flatten().map(Ok),
                 Err(error) => {
                     let error = StoreError::from(error);
@@ -148,7 +150,7 @@ impl<P: Places> SplitRequest<P> {
         let mut undos = self.undos(&sent);
         while let Ok(Some((index, undone))) = timeout_at(self.deadline, undos.next()).await {
             if let Some(outcome) = undone {
-                sent.0[index].result = Some(Ok(outcome));
+                sent.charges[index].result = Some(Ok(outcome));
             }
         }
         // It fails only when the caller is gone.
@@ -161,10 +163,10 @@ impl<P: Places> SplitRequest<P> {
         &self,
         sent: &SentCharges,
     ) -> FuturesUnordered<impl Future<Output = (usize, Option<Outcome>)> + use<'_, P>> {
-        let undos = self.charges.iter().enumerate().filter_map(|(index, charge)| {
-            let sent = sent.0.get(index).filter(|sent| sent.is_recorded)?;
+        let undos = self.charges.iter().enumerate().filter_map(|(index, (key, charge))| {
+            let sent = sent.charges.get(index).filter(|sent| sent.is_recorded)?;
             let granted = sent.result.as_ref()?.as_ref().ok()?;
-            let undo = EncodedRequest::undo(charge, granted, self.places.key_prefix())?;
+            let undo = EncodedRequest::undo(key, charge, granted, self.places.key_prefix())?;
             Some(self.undo_charge(index, undo))
         });
         undos.collect()
@@ -197,23 +199,23 @@ impl SentCharges {
                 Ok(outcomes) => outcomes.by_charge[place].map(Ok),
                 Err(failure) => Some(Err(failure.clone())),
             };
-            self.0[index] = SentCharge { result, is_recorded };
+            self.charges[index] = SentCharge { result, is_recorded };
         }
     }
 
     /// Whether the charge at `index` is known to be over its limit.
     fn is_over(&self, index: usize) -> bool {
-        matches!(&self.0[index].result, Some(Ok(outcome)) if outcome.verdict == Verdict::Over)
+        matches!(&self.charges[index].result, Some(Ok(outcome)) if outcome.verdict == Verdict::Over)
     }
 
     /// Whether every charge has an answer.
     fn is_answered(&self) -> bool {
-        self.0.iter().all(|charge| matches!(charge.result, Some(Ok(_))))
+        self.charges.iter().all(|charge| matches!(charge.result, Some(Ok(_))))
     }
 
     /// The result of the request.
     fn result(&self, reservation: Option<Arc<dyn Reservation>>) -> Result<Outcomes, StoreError> {
-        let by_charge = self.0.iter().map(|charge| match &charge.result {
+        let by_charge = self.charges.iter().map(|charge| match &charge.result {
             Some(result) => result.clone().map(Some),
             None => Err(StoreError::Malformed("a charge without an outcome".to_owned())),
         });

@@ -1,7 +1,8 @@
 //! The script and its calls. Knows the text, the SHA1 by which servers know it, and how a batch becomes a command.
 //!
-//! `layout` has the facts that Rust and Lua share, `text` writes them into the script, `wire` makes a request of charges
-//! and outcomes of its answer, and `batch` makes one call of many requests; `groups` finds those that are sent once.
+//! `layout` has the facts that Rust and Lua share, `text` writes them into the script, `wire` makes a request of
+//! charges and outcomes of its answer, and `batch` makes one call of many requests; `groups` finds those that are sent
+//! once.
 
 mod batch;
 mod groups;

@@ -161,7 +161,7 @@ fn an_undo_names_its_grant() {
     ];
     for (algorithm, numbers, grant_id) in cases {
         let charge = taken(kernel(algorithm, 60, Refill::Continuous));
-        let undo = EncodedRequest::undo(("k", &charge), &granted(&numbers, &charge), "").expect("a grant");
+        let undo = EncodedRequest::undo("k", &charge, &granted(&numbers, &charge), "").expect("a grant");
         let layout = KernelLayout::for_kernel(&charge.kernel);
         let whole = EncodedRequest::new(&charges([charge.clone()]), "");
         let expected =
@@ -189,9 +189,9 @@ fn only_a_prepaid_grant_can_be_undone() {
         (Charge { cost: Cost::refund(1), ..prepaid.clone() }, grant),
     ];
     for (charge, granted) in cases {
-        assert!(EncodedRequest::undo(("k", &charge), &granted, "").is_none(), "{charge:?} {granted:?}");
+        assert!(EncodedRequest::undo("k", &charge, &granted, "").is_none(), "{charge:?} {granted:?}");
     }
-    assert!(EncodedRequest::undo(("k", &prepaid), &grant, "").is_some());
+    assert!(EncodedRequest::undo("k", &prepaid, &grant, "").is_some());
 }
 
 /// The numbers that the script returns for a counter.

@@ -1,4 +1,5 @@
-//! The text of the script: the Lua files, with constants, conditions and pieces in the place of their names in capitals.
+//! The text of the script: the Lua files, with constants, conditions and pieces in the place of their names in
+//! capitals.
 //!
 //! Lua in Redis keeps nothing between two calls: a variable of the script costs each call more than a number in its
 //! place, and a function costs a call as much as a decision. So Rust writes numbers, and pieces of code, into the text.

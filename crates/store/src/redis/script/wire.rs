@@ -55,7 +55,7 @@ impl EncodedRequest {
     }
 
     /// Encodes the undo of a prepaid charge that was granted with this outcome. `None` if the charge recorded nothing.
-    pub(crate) fn undo((key, charge): (&str, &Charge), granted: &Outcome, prefix: &str) -> Option<Self> {
+    pub(crate) fn undo(key: &str, charge: &Charge, granted: &Outcome, prefix: &str) -> Option<Self> {
         let DecidedBy::Store(snapshot) = &granted.decided_by else { return None };
         let is_recorded = charge.charging == Charging::Prepaid && granted.verdict == Verdict::Fits;
         if !is_recorded || charge.cost.taken() == 0 {

@@ -17,7 +17,7 @@ const REQUESTS: [(Duration, usize); 3] =
 
 /// The load, in tenths of what the server decides.
 const TENTHS: [usize; 5] = [5, 10, 20, 30, 40];
-/// For so many timeouts.
+/// For this many timeouts.
 const TIMEOUTS: usize = 8;
 /// A burst comes when the one before is decided or refused.
 const BURSTS_EVERY: Duration = Duration::from_millis(2_000);

@@ -57,8 +57,8 @@ impl Case {
         }
     }
 
-    /// The same number of requests in every millisecond, for so many milliseconds. Returns the tally, and how long the
-    /// requests waited that were refused.
+    /// The same number of requests in every millisecond, for this many milliseconds. Returns the tally, and how long
+    /// the requests waited that were refused.
     async fn steady(self: &Arc<Self>, per_ms: usize, times: usize) -> (Tally, Vec<Duration>) {
         let mut asked = JoinSet::new();
         for _ in 0..times {
@@ -170,7 +170,7 @@ fn undo_request() -> EncodedRequest {
         on_store_failure: FailurePolicy::Error,
     };
     let granted = script::outcome(&charge, &[0, 1], 1).expect("the numbers of a fixed window");
-    EncodedRequest::undo(("key", &charge), &granted, "test:").expect("a recorded charge")
+    EncodedRequest::undo("key", &charge, &granted, "test:").expect("a recorded charge")
 }
 
 #[tokio::test(start_paused = true)]

@@ -40,7 +40,7 @@ fn options() -> RedisOptions {
 fn case(options: &RedisOptions, observer: impl Observer) -> Case {
     let tasks = Tasks::new();
     let target = Target::new(options).expect("good options");
-    let node = Node::start((String::new(), target), options, QueueDepth::new(Arc::new(observer)), &tasks);
+    let node = Node::start(String::new(), target, options, QueueDepth::new(Arc::new(observer)), &tasks);
     Case { node, tasks }
 }
 

@@ -103,7 +103,7 @@ fn another_request_on_the_counter_ends_its_group() {
             on_store_failure: FailurePolicy::Error,
         };
         let granted = crate::redis::script::outcome(&charge, &[0, 1], 1).expect("a good reply");
-        EncodedRequest::undo(("a", &charge), &granted, "").expect("a grant")
+        EncodedRequest::undo("a", &charge, &granted, "").expect("a grant")
     };
     let between = [
         cost("a", Cost::take(2)),

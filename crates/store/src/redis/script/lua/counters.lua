@@ -1,6 +1,7 @@
--- Decides a batch of requests at one instant. This file is the first part of one script: the kernels follow, then what
--- decides charges and requests, in the order of script/mod.rs. Names in capitals that have no `local` are numbers that
--- Rust writes into the text, and conditions (NEEDS_...): see script/constants.rs.
+-- Decides a batch of requests at one instant. This file is the first part of one script: the kernels follow, then
+-- decide.lua, which decides one request, and batch.lua, which takes all requests in turn. Names in capitals that have no
+-- `local` are numbers, conditions (NEEDS_...), facts about the kernels, and pieces of code: script/text.rs puts them into
+-- the text in the place of their names.
 --
 -- KEYS     counters, in the order of the charges that use them. Two requests may use one counter, and so may charges
 --          of one request that are recorded in any case, or never (postpaid charges, peeks). A blocked limit has no
@@ -20,7 +21,7 @@
 --            interval bucket  time of the last refill in us, tokens
 --            blocked, reset   0
 --          The first integer x of a charge that does not fit, and of an undo that cannot be made, is returned as
---          -1 - x. For equal charges batch.lua says what is returned.
+--          -1 - x. For equal charges equal.lua says what is returned.
 --
 -- Each counter is read once and written at most once, after the requests that use it (a log is written immediately). A
 -- peek, a charge that does not fit and a denied request write nothing, except postpaid charges. A value that cannot
@@ -61,8 +62,8 @@ end
 -- The numbers of the kernel of each counter, carried forward to NOW; nil until a charge uses the counter.
 local A, B, C = { false }, {}, {}
 
--- The counter of the key at this position. Asked only if a key occurs more than once: the question takes as long as a
--- twentieth of a decision.
+-- The counter of the key at this position. Used only if a key occurs more than once: a call of the function takes as
+-- long as a twentieth of a decision.
 local KEYS_REPEAT, first_position = HAS_REPEATED_KEYS, nil
 if KEYS_REPEAT then
   local COUNTER_OF = {}
