@@ -24,8 +24,8 @@ use super::convert::{encode, http_status};
 use super::message::{Arrival, MessageBounds, RequestBody};
 use super::open_calls::ConnectionCalls;
 use super::other_services::{ConnectionStreams, OpenStream, StreamBody, StreamKind};
-use super::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::decide::{Handler, NoDecision};
+use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use crate::decide::{Answer, Handler, NoDecision};
 use crate::telemetry::traces::{CallSpan, SpannedCall};
 
 /// The path of the decision call.
@@ -128,12 +128,12 @@ impl<S: Store + 'static> CallStarter<S> {
         match http_status(&error) {
             Some(code) => Reply::HttpRefusal(code, failures.record(error).into()),
             None if request.uri().path() == PATH => self.decisions.refuse(error, request.headers()),
-            None => Reply::Refusal(failures.record(error).into()),
+            None => failures.record(error).into(),
         }
     }
 
     fn many_calls(&self) -> Reply {
-        Reply::Refusal(self.decisions.handler.failures.record(NoDecision::ManyCalls).into())
+        self.decisions.handler.failures.record(NoDecision::ManyCalls).into()
     }
 }
 
@@ -158,7 +158,7 @@ impl<S: Store + 'static> DecisionCalls<S> {
     /// Answers a call whose message is not read.
     fn refuse(&self, error: NoDecision, headers: &HeaderMap) -> Reply {
         let mut span = self.handler.tracer.start_call(SpannedCall::ShouldRateLimit, headers);
-        Reply::from(self.handler.refuse::<RateLimitResponse>(error, &mut span))
+        self.handler.refuse(error, &mut span).unwrap_or_else(Reply::from)
     }
 
     /// A panic ends this call only: other calls are polled by the same task.
@@ -169,7 +169,8 @@ impl<S: Store + 'static> DecisionCalls<S> {
         mut span: CallSpan,
     ) -> Reply {
         let decided = AssertUnwindSafe(self.decide(message, caller, &mut span)).catch_unwind().await;
-        decided.map_or_else(|_| Reply::from(self.handler.refuse(NoDecision::Panic, &mut span)), Reply::from)
+        let decided = decided.unwrap_or_else(|_| self.handler.refuse(NoDecision::Panic, &mut span));
+        decided.unwrap_or_else(Reply::from)
     }
 
     async fn decide(
@@ -177,24 +178,28 @@ impl<S: Store + 'static> DecisionCalls<S> {
         message: Result<Bytes, NoDecision>,
         caller: Caller,
         span: &mut CallSpan,
-    ) -> Result<RateLimitResponse, NoDecision> {
-        match message.and_then(|message| decode(&message)) {
+    ) -> Result<Reply, NoDecision> {
+        match message.and_then(decode) {
             Ok(request) => self.handler.decide(request, caller, span).await,
             Err(error) => self.handler.refuse(error, span),
         }
     }
 }
 
-impl From<Result<RateLimitResponse, NoDecision>> for Reply {
-    fn from(decided: Result<RateLimitResponse, NoDecision>) -> Self {
-        match decided {
-            Ok(answer) => Self::Message(encode(&answer)),
-            Err(error) => Self::Refusal(error.into()),
-        }
+impl From<Answer<'_>> for Reply {
+    fn from(answer: Answer<'_>) -> Self {
+        Self::Message(encode(&answer.into()))
     }
 }
 
-fn decode(message: &[u8]) -> Result<RawRequest, NoDecision> {
+impl From<NoDecision> for Reply {
+    fn from(error: NoDecision) -> Self {
+        Self::Refusal(error.into())
+    }
+}
+
+/// prost copies the texts of a [`Bytes`] once, and those of a slice twice.
+fn decode(message: Bytes) -> Result<RawRequest, NoDecision> {
     // The text of the error names the field, and holds no value.
     let malformed = |error: prost::DecodeError| NoDecision::Malformed { cause: error.to_string() };
     Ok(RateLimitRequest::decode(message).map_err(malformed)?.into())

@@ -47,7 +47,7 @@ pub(super) fn spawn_decision(
 
 /// The reply to a call that was not decided within its time limit.
 pub(super) fn late(open: &OpenCall) -> Reply {
-    Reply::Refusal(open.record(NoDecision::Deadline).into())
+    open.record(NoDecision::Deadline).into()
 }
 
 /// Sends a reply. What the client does not take yet is sent by a task of its own, which `open` counts: such a client is
