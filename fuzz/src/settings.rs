@@ -2,7 +2,7 @@
 //!
 //! Holds: the same text gives the same settings or the same error; neither shows a password.
 
-use ratelimitd::reference::load_with;
+use ratelimitd::reference::load_settings_with;
 use ratelimitd::settings::{Settings, SettingsError};
 
 const PASSWORD: (&str, &str) = ("RATELIMITD__STORE__REDIS__PASSWORD", "Kq7-password-of-this-target");
@@ -22,7 +22,8 @@ pub fn run(data: &[u8]) {
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
     variables.push((PASSWORD.0.to_owned(), PASSWORD.1.to_owned()));
-    let load = || load_with(Some(file.path()), variables.clone(), None).map(|loaded| loaded.settings);
+    let load =
+        || load_settings_with(Some(file.path()), variables.clone(), None).map(|loaded| loaded.settings);
     check(load(), load());
 }
 

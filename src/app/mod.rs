@@ -187,8 +187,7 @@ impl App {
         }
         let tls = TlsPorts::load(server, &bounds, &metrics)?;
         let ports = Ports {
-            // Like for envoyproxy/ratelimit, the umask decides who may call a Unix socket: proxies run as users of
-            // their own.
+            // Like envoyproxy/ratelimit, leave the mode of a Unix socket to the umask: proxies run as other users.
             grpc: bind("server.grpc.address", &server.grpc.address, server.listen, SocketAccess::Umask)
                 .await?,
             http: bind_own("server.http.address", &server.http_address, server.listen).await?,

@@ -15,9 +15,9 @@ pub(super) const MAX_UNFINISHED_BYTES: usize = 64 * 1024 * 1024;
 /// How long a burst lasts at most until all of its calls have started, in timeouts of the store: a little less than the
 /// breaker takes to open when Redis hangs. If calls still wait then, more arrive than can be decided.
 const BURST_IN_TIMEOUTS: u32 = 3;
-/// The same, where the timeout is long.
+/// The longest hold, for a store with a long timeout.
 const LONGEST_HOLD: Duration = Duration::from_millis(100);
-/// Redis makes no cluster of fewer.
+/// A Redis Cluster has at least three primaries.
 const LEAST_PRIMARIES: usize = 3;
 /// Decisions take milliseconds, so a request that takes longer than this hangs.
 pub(super) const FINISH_WITHIN: Duration = Duration::from_secs(10);
@@ -33,9 +33,9 @@ pub(super) fn grpc_options(Settings { server, store, .. }: &Settings) -> GrpcOpt
     }
 }
 
-/// As many decisions as Redis gets at once from a worker, if each of its connections has a full batch in flight. More
-/// would only wait in the queue while their time limits run. The queue must have room for all of them: they may arrive
-/// before the first is sent.
+/// The number of decisions that Redis gets at once from a worker, if each of its connections has a full batch in
+/// flight. More decisions would only wait in the queue while their time limits run. The queue must have room for all of
+/// them: they may arrive before the first is sent.
 fn decisions_at_once(redis: &RedisOptions) -> NonZeroUsize {
     let servers = match redis.topology {
         Topology::Standalone | Topology::Sentinel(_) => 1,

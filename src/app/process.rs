@@ -8,9 +8,9 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::net::ConnectionBounds;
 
-/// Far more than a fleet of Envoys opens; each connection costs some tens of kilobytes.
+/// Far more connections than a fleet of Envoys opens; each connection costs some tens of kilobytes.
 const MAX_GRPC_CONNECTIONS: usize = 10_000;
-/// For probes, scrapers and people.
+/// Enough connections for probes, scrapers and people.
 const MAX_HTTP_CONNECTIONS: usize = 1_024;
 
 /// The most connections of each port.

@@ -81,7 +81,7 @@ pub fn run() -> ExitCode {
     let (program, line) = Program::of_command_line(std::env::args_os().collect());
     let words = || line.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
     match program {
-        Program::Ratelimit => return serve::run_as("ratelimit", line.len() > 1),
+        Program::Ratelimit => return serve::run_as("ratelimit", line.get(1..).unwrap_or_default()),
         Program::ConfigCheck => return crate::reference::config_check::run(&words()),
         Program::Ratelimitd => {}
     }

@@ -1,6 +1,7 @@
 //! `serve`: the service itself. Connects the process to its signals and its exit code.
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -37,17 +38,17 @@ pub struct ServeArgs {
 /// The reason of a failure goes to standard error.
 #[must_use]
 pub fn run(args: &ServeArgs) -> ExitCode {
-    end(load_settings(args.config.as_deref(), None), false)
+    end(load_settings(args.config.as_deref(), None), &[])
 }
 
-/// Serves as the program `name` of `envoyproxy/ratelimit`, which takes no arguments and passes over any.
+/// Serves as the program `name` of `envoyproxy/ratelimit`, which takes no arguments and ignores `arguments`.
 #[must_use]
-pub fn run_as(name: &str, has_arguments: bool) -> ExitCode {
-    end(load_settings(None, Some(name)), has_arguments)
+pub fn run_as(name: &str, arguments: &[OsString]) -> ExitCode {
+    end(load_settings(None, Some(name)), arguments)
 }
 
-fn end(loaded: Result<LoadedSettings, SettingsError>, ignores_arguments: bool) -> ExitCode {
-    match serve(loaded, ignores_arguments) {
+fn end(loaded: Result<LoadedSettings, SettingsError>, ignored: &[OsString]) -> ExitCode {
+    match serve(loaded, ignored) {
         Ok(code) => code,
         Err(error) => {
             report(format_args!("ratelimitd: {error}"));
@@ -58,7 +59,7 @@ fn end(loaded: Result<LoadedSettings, SettingsError>, ignores_arguments: bool) -
 
 fn serve(
     loaded: Result<LoadedSettings, SettingsError>,
-    ignores_arguments: bool,
+    ignored: &[OsString],
 ) -> Result<ExitCode, Box<dyn Error>> {
     let LoadedSettings { settings, report, environment, .. } = loaded?;
     let huge_pages = app::refuse_huge_pages();
@@ -67,7 +68,7 @@ fn serve(
         tracing::warn!(%error, "the kernel may back memory with huge pages: the process may need twice the memory");
     }
     log_settings(&environment, &report);
-    if ignores_arguments {
+    if !ignored.is_empty() {
         tracing::warn!("the arguments of the command line are not used, as by envoyproxy/ratelimit");
     }
     let code = serve_with(settings, &report, &log).unwrap_or_else(|error| {
@@ -137,8 +138,8 @@ async fn serve_until_signal(
     }
 }
 
-/// Names the place where the setting at fault was written, too: of an environment of `envoyproxy/ratelimit`, the
-/// operator knows only the variable.
+/// Adds the place where the setting at fault was written: an operator that sets the variables of `envoyproxy/ratelimit`
+/// does not know the names of our settings.
 fn with_origin(error: AppError, report: &SettingsReport) -> Box<dyn Error> {
     let is_at_fault = |setting: &&SettingInForce| Some(setting.key) == error.setting();
     match report.settings.iter().find(is_at_fault).and_then(|setting| setting.origin.as_ref()) {

@@ -10,5 +10,5 @@ mod variables;
 
 pub(crate) use log_format::EnvoyRatelimitLines;
 pub use variables::{
-    EnvironmentUse, LoadedSettings, ReferenceVariable, load_settings, load_with, reference_variables,
+    EnvironmentUse, LoadedSettings, ReferenceVariable, load_settings, load_settings_with, reference_variables,
 };

@@ -35,8 +35,8 @@ pub struct Setting {
     pub is_secret: bool,
 }
 
-/// Everything that was written, before it is checked. A value may be a password: do not log it.
-#[derive(Debug, Default)]
+/// Everything that was written, before it is checked. A value may be a password, so there is no `Debug`.
+#[derive(Default)]
 pub struct Written {
     /// The environment variables, with those that are no settings.
     pub(crate) variables: Vec<(String, String)>,
@@ -57,8 +57,8 @@ pub(super) struct Merged {
 }
 
 impl Written {
-    /// Reads the file, if one is given. Variables that do not start with `RATELIMITD__` are ignored, unless only their
-    /// underscores keep them from being settings.
+    /// Reads the file, if one is given. Variables that do not start with `RATELIMITD__` are ignored, except misspelt
+    /// ones such as `RATELIMITD_STORE_KIND`.
     ///
     /// # Errors
     /// [`SettingsError`]: the file cannot be read, or it is no YAML.
@@ -289,6 +289,37 @@ fn names_in(catalogue: &[Setting], section: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn a_value_for_a_section_is_a_problem_also_where_another_layer_has_keys_inside() {
+        let layer = |key: &str, origin: &str| {
+            let value = Value::new(Some(&origin.to_owned()), "10ms");
+            Layer::from([(key.to_owned(), value)])
+        };
+        for (file, environment) in
+            [("store.redis", "store.redis.timeout"), ("store.redis.timeout", "store.redis")]
+        {
+            let (file, environment) = (layer(file, "file"), layer(environment, "variable"));
+            let written = Written { file, environment, ..Written::default() };
+            let error = Settings::load(written).expect_err("a section").to_string();
+            assert!(error.contains("store.redis: a section, not a value"), "{error}");
+        }
+    }
+
+    #[test]
+    fn null_is_refused_also_where_a_variable_replaces_it() {
+        let origin = "file".to_owned();
+        let null = Value::new(Some(&origin), Map::<String, Value>::new());
+        let text = Value::new(Some(&origin), "redis");
+        let written = Written {
+            file: Layer::from([("store.kind".to_owned(), null)]),
+            environment: Layer::from([("store.kind".to_owned(), text)]),
+            ..Written::default()
+        };
+        let error = Settings::load(written).expect_err("null").to_string();
+        assert!(error.contains("store.kind: expected one of memory, redis, found null"), "{error}");
+    }
 
     fn warnings(variables: &[(&str, &str)]) -> Vec<String> {
         let variables: Vec<_> =

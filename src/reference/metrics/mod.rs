@@ -6,10 +6,9 @@
 
 mod hits;
 mod mapping;
-mod rule_hits;
 mod stats;
 
+pub(crate) use hits::{HitBounds, RuleHits, RuleHitsBinding, RuleHitsTable};
 pub(crate) use mapping::write;
-pub(crate) use rule_hits::{HitBounds, RuleHits, RuleHitsBinding, RuleHitsTable};
 pub(crate) use stats::{Readings, stats};
 pub use stats::{Stat, StatKind};

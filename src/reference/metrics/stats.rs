@@ -2,7 +2,7 @@
 
 use store::deny_cache::DenyCacheStats;
 
-use super::rule_hits::RuleHitsTable;
+use super::hits::RuleHitsTable;
 use crate::telemetry::metrics::RequestFailure;
 
 /// The value of one metric under its dotted name.

@@ -10,7 +10,7 @@ use super::mogrifier::Mogrifiers;
 use super::options::StatsdFormat;
 use crate::telemetry::metrics::Timing;
 
-/// What fits into an Ethernet frame with the headers of IPv6 and UDP.
+/// The bytes that fit into an Ethernet frame with the headers of IPv6 and UDP.
 const MAX_PACKET_BYTES: usize = 1_432;
 
 /// Lines that are sent together.
@@ -20,7 +20,7 @@ pub(super) struct Packet {
     pub(super) lines: u64,
 }
 
-/// Writes lines.
+/// Writes metrics as lines.
 #[derive(Debug)]
 pub(super) struct Lines {
     client: StatsdClient,
@@ -90,7 +90,7 @@ impl Lines {
     }
 
     fn named(&self, name: &str) -> super::mogrifier::Named {
-        // Before the mogrifiers, too: a dot in a pattern is no line break.
+        // Once before the mogrifiers, too: a dot in a pattern is no line break.
         let name = plain_name(name);
         let (name, tags) = self.mogrifiers.apply(&name).unwrap_or_else(|| (name, Vec::new()));
         let tags = tags.iter().map(|(tag, value)| (plain(tag), plain(value))).collect();

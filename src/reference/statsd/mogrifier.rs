@@ -1,5 +1,5 @@
-//! Mogrifiers rewrite the names of metrics for DogStatsD: parts of a name become tags. As in envoyproxy/ratelimit, the
-//! first whose pattern is found anywhere in the name is applied.
+//! Mogrifiers rewrite the names of metrics for DogStatsD: parts of a name become tags. Like in envoyproxy/ratelimit,
+//! the first mogrifier whose pattern is found anywhere in the name is applied.
 
 use regex::{Captures, Regex};
 
@@ -9,7 +9,7 @@ pub struct Mogrifier {
     pub pattern: Regex,
     /// `$0` to `$9` stand for the groups of the pattern.
     pub name: String,
-    /// Names and values, with groups likewise.
+    /// Names and values; both may contain groups.
     pub tags: Vec<(String, String)>,
 }
 
@@ -17,7 +17,7 @@ pub struct Mogrifier {
 #[derive(Clone, Debug, Default)]
 pub struct Mogrifiers(pub Vec<Mogrifier>);
 
-/// They are the same if they are written alike.
+/// Mogrifiers are equal if their texts are.
 impl PartialEq for Mogrifiers {
     fn eq(&self, other: &Self) -> bool {
         let texts = |all: &Self| -> Vec<_> {
@@ -43,7 +43,7 @@ impl Mogrifiers {
     }
 }
 
-/// Puts in the groups. One that does not exist stays as it is spelt.
+/// Replaces `$0` to `$9` by the groups. A group that does not exist stays as it is spelt.
 fn expanded(template: &str, groups: &Captures<'_>) -> String {
     let mut parts = template.split('$');
     let mut text = parts.next().unwrap_or_default().to_owned();

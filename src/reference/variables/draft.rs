@@ -9,8 +9,8 @@ use super::values::Values;
 use super::variable::{Effect, ReferenceVariable};
 use crate::settings::{SettingProblem, variable_origin};
 
-/// Variables that estates set and that `envoyproxy/ratelimit` does not read, each with the reason.
-pub(super) const NOT_READ_THERE: [(&str, &str); 3] = [
+/// Variables that deployments set although `envoyproxy/ratelimit` does not read them, each with the reason.
+pub(super) const NOT_READ: [(&str, &str); 3] = [
     (
         "GRPC_SERVER_TLS_CA_CERT",
         "envoyproxy/ratelimit does not read it either; client certificates are not asked for",
@@ -83,13 +83,14 @@ impl Draft {
         }
     }
 
-    /// Adds a warning for each variable that is set without a meaning here. Other programs of the machine read those of
-    /// libraries: whoever uses such a library warns by [`warn_about_libraries`](Self::warn_about_libraries).
+    /// Adds a warning for each variable that is set without a meaning here. The variables of libraries are not among
+    /// them, because other programs of the machine read these: see
+    /// [`warn_about_libraries`](Self::warn_about_libraries).
     pub(super) fn warn_about_meaningless(&mut self) {
         self.warn_about_each(table::find);
     }
 
-    /// The same for the variables of libraries, of which the names begin so.
+    /// Adds the same warnings for the variables of a library. `prefix`: the start of their names.
     pub(super) fn warn_about_libraries(&mut self, prefix: &str) {
         self.warn_about_each(|name| table::find_of_library(name).filter(|_| name.starts_with(prefix)));
     }
@@ -109,7 +110,7 @@ impl Draft {
 
     pub(super) fn warn_about_unread<'v>(&mut self, names: impl IntoIterator<Item = &'v str>) {
         for name in names {
-            if let Some((_, reason)) = NOT_READ_THERE.iter().find(|(unread, _)| *unread == name) {
+            if let Some((_, reason)) = NOT_READ.iter().find(|(unread, _)| *unread == name) {
                 self.values.warn(format!("{name} is not read: {reason}"));
             }
         }

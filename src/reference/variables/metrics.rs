@@ -73,12 +73,12 @@ fn translate_port(draft: &mut Draft, path: String) {
 
 #[cfg(test)]
 mod tests {
-    use crate::reference::{LoadedSettings, load_with};
+    use crate::reference::{LoadedSettings, load_settings_with};
     use crate::settings::{Settings, SettingsError};
 
     fn load(variables: &[(&str, &str)]) -> Result<LoadedSettings, SettingsError> {
         let owned = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        load_with(None, owned, Some("ratelimit"))
+        load_settings_with(None, owned, Some("ratelimit"))
     }
 
     #[test]

@@ -49,14 +49,14 @@ pub struct LoadedSettings {
 /// # Errors
 /// [`SettingsError`]: the file that cannot be read, or every key that is unknown or malformed.
 pub fn load_settings(file: Option<&Path>, called_as: Option<&str>) -> Result<LoadedSettings, SettingsError> {
-    load_with(file, process_variables(is_known)?, called_as)
+    load_settings_with(file, process_variables(is_known)?, called_as)
 }
 
 /// Like [`load_settings`], with the given environment variables.
 ///
 /// # Errors
 /// As [`load_settings`].
-pub fn load_with(
+pub fn load_settings_with(
     file: Option<&Path>,
     variables: impl IntoIterator<Item = (String, String)>,
     called_as: Option<&str>,
@@ -80,7 +80,7 @@ fn is_known(name: &str) -> bool {
     table::find(name).is_some()
         || table::find_of_library(name).is_some()
         || name.starts_with(values::MOGRIFIER_PREFIX)
-        || draft::NOT_READ_THERE.iter().any(|(known, _)| *known == name)
+        || draft::NOT_READ.iter().any(|(known, _)| *known == name)
 }
 
 /// Translates the variables. Those that are not set have the defaults of `envoyproxy/ratelimit` where another default

@@ -153,13 +153,13 @@ fn translate_backoff(draft: &mut Draft) {
 
 #[cfg(test)]
 mod tests {
-    use crate::reference::load_with;
+    use crate::reference::load_settings_with;
     use crate::settings::{Settings, SettingsError};
 
     fn load(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
         let owned = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
         let both = [("CONFIG_TYPE".to_owned(), "GRPC_XDS_SOTW".to_owned())].into_iter().chain(owned);
-        load_with(None, both, Some("ratelimit")).map(|loaded| loaded.settings)
+        load_settings_with(None, both, Some("ratelimit")).map(|loaded| loaded.settings)
     }
 
     /// What Envoy Gateway sets, as far as its rules are concerned.

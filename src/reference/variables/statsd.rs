@@ -180,13 +180,13 @@ fn mogrifier(draft: &mut Draft, name: &str) -> Option<serde_json::Value> {
 
 #[cfg(test)]
 mod tests {
-    use crate::reference::{LoadedSettings, load_with};
+    use crate::reference::{LoadedSettings, load_settings_with};
     use crate::settings::SettingsError;
 
     /// As the environment of `envoyproxy/ratelimit`, whatever the variables.
     fn read(variables: &[(&str, &str)]) -> Result<LoadedSettings, SettingsError> {
         let owned = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        load_with(None, owned, Some("ratelimit"))
+        load_settings_with(None, owned, Some("ratelimit"))
     }
 
     /// The settings of statsd that variables lead to: address, format, interval, tags.

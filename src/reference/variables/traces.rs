@@ -111,13 +111,13 @@ fn given(draft: &Draft, of_traces: &'static str, of_all: &'static str) -> Option
 
 #[cfg(test)]
 mod tests {
-    use crate::reference::{LoadedSettings, load_with};
+    use crate::reference::{LoadedSettings, load_settings_with};
     use crate::settings::SettingsError;
 
     fn read(variables: &[(&str, &str)]) -> Result<LoadedSettings, SettingsError> {
         let enabled = [("TRACING_ENABLED", "true")];
         let owned = enabled.iter().chain(variables).map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        load_with(None, owned, Some("ratelimit"))
+        load_settings_with(None, owned, Some("ratelimit"))
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
         ];
         assert_eq!(report.warnings, expected);
         let off = set.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let LoadedSettings { report, .. } = load_with(None, off, Some("ratelimit")).expect("off");
+        let LoadedSettings { report, .. } = load_settings_with(None, off, Some("ratelimit")).expect("off");
         assert_eq!(report.warnings, [""; 0]);
     }
 
@@ -191,7 +191,8 @@ mod tests {
             assert!(error.contains(&format!("{name}: expected")), "{error}");
         }
         let owned = [("TRACING_SERVICE_NAME".to_owned(), "x".to_owned())];
-        let LoadedSettings { settings, report, .. } = load_with(None, owned, Some("ratelimit")).expect("off");
+        let LoadedSettings { settings, report, .. } =
+            load_settings_with(None, owned, Some("ratelimit")).expect("off");
         assert_eq!(settings.traces, None);
         assert_eq!(report.warnings, ["TRACING_SERVICE_NAME has no meaning without TRACING_ENABLED=true"]);
     }

@@ -31,9 +31,9 @@ impl Port {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum CloseReason {
-    /// The port has as many connections as it may have.
+    /// The port has its maximum of connections.
     Full,
-    /// The client's address has as many connections as it may have.
+    /// The client's address has its maximum of connections.
     Address,
     /// The connection was idle for the longest time, and a new one needed its place.
     Idle,

@@ -61,7 +61,7 @@ pub(crate) struct SeriesBinding<'t, L, C> {
 }
 
 impl<L: Clone + Eq + Hash, C: Default> SeriesBinding<'_, L, C> {
-    /// The counts with these labels: those of the rules before, if they had them.
+    /// The counts with these labels. Counts that the rules before had go on.
     pub(crate) fn counts(&mut self, labels: L) -> Arc<C> {
         if let Some(counts) = self.taken.get(&labels) {
             return Arc::clone(counts);
@@ -72,7 +72,7 @@ impl<L: Clone + Eq + Hash, C: Default> SeriesBinding<'_, L, C> {
         counts
     }
 
-    /// Puts the new series in force. The series of which no labels were asked for end.
+    /// Puts the new series in force. The other series of the rules before end.
     pub(crate) fn finish(mut self) {
         self.now.shrink_to_fit();
         *self.table.0.lock() = Arc::new(self.now);

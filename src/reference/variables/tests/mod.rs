@@ -95,7 +95,7 @@ fn load(name: &str, value: &str) -> Result<LoadedSettings, SettingsError> {
     let switch = name.starts_with("REDIS_PERSECOND_").then_some(("REDIS_PERSECOND", "true"));
     let variables = switch.into_iter().chain([(name, value)]);
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    load_with(None, variables, Some("ratelimit"))
+    load_settings_with(None, variables, Some("ratelimit"))
 }
 
 fn is_later(name: &str, is_empty: bool) -> bool {
@@ -183,7 +183,7 @@ fn every_example_is_taken_over_or_told() {
 fn sets_one_of(name: &str, example: &str, keys: &[&str], alone: Result<LoadedSettings, SettingsError>) {
     let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     let beside = companions(name).into_iter().chain([(name, example)]).map(owned);
-    let beside = load_with(None, beside, Some("ratelimit"));
+    let beside = load_settings_with(None, beside, Some("ratelimit"));
     let is_set = |report: &SettingsReport| {
         report.settings.iter().any(|setting| {
             let names = setting.source().strip_prefix("environment variable ").unwrap_or_default();
@@ -196,7 +196,7 @@ fn sets_one_of(name: &str, example: &str, keys: &[&str], alone: Result<LoadedSet
 
 fn read(variables: &[(&str, &str)]) -> LoadedSettings {
     let variables = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-    load_with(None, variables, None).unwrap_or_else(|error| panic!("{error}"))
+    load_settings_with(None, variables, None).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The values of settings in force, by key.
@@ -334,7 +334,7 @@ fn a_file_that_only_repeats_defaults_gives_way() {
     let variables = [("RUNTIME_ROOT", "/data"), ("BACKEND_TYPE", "redis"), ("PORT", "80")];
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let LoadedSettings { settings, report, .. } =
-        load_with(Some(&path), variables, None).unwrap_or_else(|error| panic!("{error}"));
+        load_settings_with(Some(&path), variables, None).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(settings.store.kind, crate::settings::StoreKind::Redis);
     assert_eq!(settings.server.http_address.to_string(), "[::]:80");
     assert_eq!(report.warnings, [""; 0]);

@@ -1,7 +1,7 @@
 //! Addresses and credentials of the Redis servers.
 
 use super::{read, values};
-use crate::reference::{LoadedSettings, load_with};
+use crate::reference::{LoadedSettings, load_settings_with};
 
 #[test]
 fn addresses_of_redis_are_read_in_all_forms() {
@@ -133,7 +133,7 @@ fn addresses_of_redis_that_cannot_work_are_refused() {
     ];
     for variables in cases {
         let variables = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        let error = load_with(None, variables.clone(), Some("ratelimit"));
+        let error = load_settings_with(None, variables.clone(), Some("ratelimit"));
         let error = error.expect_err("refused").to_string();
         assert!(error.contains("REDIS_URL: expected "), "{error} for {:?}", variables.collect::<Vec<_>>());
     }
