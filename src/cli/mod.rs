@@ -7,7 +7,6 @@ pub mod counters;
 pub mod descriptor;
 pub mod explain;
 pub mod health;
-mod http_url;
 mod limit_arg;
 pub(crate) mod output;
 mod program;

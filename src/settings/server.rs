@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use engine::wire::Bounds;
+use tls::ServerTls;
 
 use super::parsers::{
     count, duration, duration_or_never, flag, host_names, listen_address, listen_address_or_off, one_of,
@@ -14,7 +15,6 @@ use super::server_tls::{ADMIN_TLS, GRPC_TLS, HTTP_TLS, refuse_tls_on_socket, tls
 use crate::decide::OnInvalid;
 use crate::http::{AdminAccess, TokenFile};
 use crate::net::{ListenAddress, ListenOptions};
-use tls::ServerTls;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {

@@ -1,9 +1,10 @@
 //! `server.grpc.tls.*`, `server.http.tls.*` and `server.admin.tls.*`: the certificates of the ports.
 
+use tls::{ClientName, ServerTls};
+
 use super::error::{Fault, Origin, SettingProblem};
 use super::parsers::{Parser, optional_path};
 use super::reader::Reader;
-use tls::{ClientName, ServerTls};
 
 /// The keys of one port.
 pub(super) struct TlsKeys {

@@ -5,9 +5,9 @@ use std::future::{Future, pending};
 use store::clock::{Clock as _, SystemClock};
 use tls::{ClientConnector, ClientTls, Protocol, WatchedFiles, poll_blocking};
 
-use super::backoff::Backoff;
 use super::connect::{LoadedFiles, connect, load};
 use super::options::XdsOptions;
+use super::pauses::Backoff;
 use super::state::XdsState;
 use super::stream::{Session, StreamEnd};
 use crate::telemetry::log_throttle::LogThrottle;
