@@ -63,7 +63,7 @@ fn decode(message: Bytes) -> Result<DiscoveryResponse, Status> {
     DiscoveryResponse::decode(message).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// The messages of an answer, as far as they contain others.
+/// The messages of an answer that contain other messages.
 #[derive(Clone, Copy)]
 enum Kind {
     Answer,
