@@ -12,8 +12,7 @@ use hyper_util::rt::TokioExecutor;
 use tls::Protocol;
 use tower::service_fn;
 
-use super::http_url::parse_http_url;
-use super::service_connection::{ServiceConnector, TlsArgs, TlsSetupError};
+use super::service_connection::{ServiceConnector, TlsArgs, TlsSetupError, parse_http_url};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AdminPort {

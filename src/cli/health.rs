@@ -16,9 +16,8 @@ use tls::{Protocol, ServerCheck};
 use tower::service_fn;
 
 use super::client::{block_on, root_cause};
-use super::http_url::parse_http_url;
 use super::output::{end, print, report};
-use super::service_connection::{ServiceConnector, TlsArgs, TlsSetupError};
+use super::service_connection::{ServiceConnector, TlsArgs, TlsSetupError, parse_http_url};
 use crate::net::ListenAddress;
 use crate::reference::load_settings;
 use crate::settings::SettingsError;

@@ -7,7 +7,6 @@ mod counters;
 mod descriptor;
 mod explain;
 mod health;
-mod http_url;
 mod limit_arg;
 pub(crate) mod output;
 mod replay;

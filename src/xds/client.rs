@@ -6,9 +6,9 @@ use store::clock::{Clock as _, SystemClock};
 use store::log_throttle::LogThrottle;
 use tls::{ClientConnector, ClientTls, Protocol, WatchedFiles, poll_blocking};
 
-use super::backoff::Backoff;
 use super::connect::{LoadedFiles, connect, load};
 use super::options::XdsOptions;
+use super::pauses::Backoff;
 use super::state::XdsState;
 use super::stream::{Session, StreamEnd};
 use crate::telemetry::metrics::{XdsFailure, XdsMeter};

@@ -18,8 +18,8 @@ use crate::telemetry::metrics::XdsFailure;
 
 const USER_AGENT: &str = concat!("ratelimitd/", env!("CARGO_PKG_VERSION"));
 
-/// Pings of HTTP/2 also find a server behind a proxy, where the keep-alive of TCP does not. Servers in Go close the connections of clients that send pings
-/// more often than every five minutes.
+/// Pings of HTTP/2 also find a server behind a proxy, where the keep-alive of TCP does not. Servers in Go close the
+/// connections of clients that send pings more often than every five minutes.
 const PING_EVERY: Duration = Duration::from_secs(330);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 

@@ -22,7 +22,7 @@ use tonic::{Code, Request, Status, Streaming};
 
 use super::codec::DiscoveryCodec;
 use super::options::XdsOptions;
-use super::pace::RefusalPace;
+use super::pauses::RefusalPace;
 use super::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use super::resources::{Fingerprint, decode_all, fingerprint};
 use super::state::XdsState;
@@ -41,7 +41,7 @@ const MAX_UNREAD_REQUESTS: usize = 16;
 
 /// Checks resources, and puts them in force. Called on a thread that may block.
 pub trait ResourceSink: Send + 'static {
-    /// Puts the rules of `resources` in force, in place of all others.
+    /// Puts the rules of `resources` in force, in place of all rules before them.
     ///
     /// # Errors
     /// Why they cannot be used, for the server: the rules before them stay in force.
@@ -130,14 +130,16 @@ impl<S: ResourceSink> Session<S> {
         }
     }
 
-    /// Tells the sink. Call it between two streams: no thread works with the sink then.
+    /// Tells the sink that the connection was made or has ended. Call it between two streams: no thread works with the
+    /// sink then.
     pub fn connection_changed(&self, fault: Option<&str>) {
         if let Some(applier) = &self.applier {
             applier.sink.connection_changed(fault);
         }
     }
 
-    /// Speaks on `channel` until the stream ends or `interrupt`. Returns the number of answers, too.
+    /// Exchanges requests and answers on `channel` until the stream ends or `interrupt`. Returns the number of answers,
+    /// too.
     pub async fn run(&mut self, channel: Channel, interrupt: impl Future<Output = ()>) -> (StreamEnd, u64) {
         let mut answers = 0;
         let end = self.run_stream(channel, pin!(interrupt), &mut answers).await;

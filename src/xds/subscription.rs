@@ -1,4 +1,4 @@
-//! What the client tells the server: who it is, and which version it has. Pure.
+//! The requests of the client: they carry its identity and the version that it has accepted. Pure.
 
 use std::collections::BTreeMap;
 

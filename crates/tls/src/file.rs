@@ -1,5 +1,5 @@
-//! The files of TLS and of secrets: reads PEM files and finds certificates or a private key in them, and reads the first
-//! line of a file with a secret.
+//! The files of TLS and of secrets: reads PEM files and finds certificates or a private key in them, and reads the
+//! first line of a file with a secret.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -124,8 +124,8 @@ impl PemFile {
     }
 }
 
-/// Reads a password, token or key: the first line of a file, of at most [`MAX_SECRET_BYTES`]. Blocks as long as the file
-/// system does.
+/// Reads a password, token or key: the first line of a file, of at most [`MAX_SECRET_BYTES`]. Blocks as long as the
+/// file system does.
 ///
 /// # Errors
 /// When the file cannot be read or is not a regular file, or `parse` does not accept the line: it must have `expected`.

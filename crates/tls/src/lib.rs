@@ -1,4 +1,5 @@
-//! Everything about TLS that needs no port and no metric: its files, its configurations, and the connections of clients.
+//! Everything about TLS that needs no port and no metric: its files, its configurations, and the connections of
+//! clients.
 //!
 //! | Module | Contents |
 //! |---|---|

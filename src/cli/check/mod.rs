@@ -14,10 +14,9 @@ use tower::service_fn;
 
 use super::client::{block_on, root_cause};
 use super::descriptor::DescriptorArg;
-use super::http_url::parse_http_url;
 use super::limit_arg::LimitArg;
 use super::output::{end, print, report};
-use super::service_connection::{TlsArgs, TlsSetupError};
+use super::service_connection::{TlsArgs, TlsSetupError, parse_http_url};
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
 use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};

@@ -18,8 +18,8 @@ impl HandshakeFailure {
         Self { result, reason: reason.into() }
     }
 
-    /// Of the error of tokio-rustls, which contains the error of rustls, unless the client has closed the connection;
-    /// `if_closed` is the result then.
+    /// From the error of tokio-rustls, which contains the error of rustls unless the client has closed the connection;
+    /// the result is then `if_closed`.
     pub(super) fn of_error(error: &io::Error, if_closed: HandshakeResult) -> Self {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
         match cause {

@@ -5,16 +5,11 @@
 //! and its headers are not looked at.
 
 mod call_span;
-mod collector;
-mod endpoint;
-mod grpc_exporter;
-mod http_exporter;
+mod exporter;
 mod options;
 mod parent;
-mod queue;
 mod sender;
 
 pub use call_span::{CallSpan, SpannedCall, Tracer};
-pub use endpoint::OtlpEndpoint;
-pub use options::{OtlpHeaders, OtlpProtocol, ServiceIdentity, TracesOptions};
+pub use options::{OtlpEndpoint, OtlpHeaders, OtlpProtocol, ServiceIdentity, TracesOptions};
 pub use sender::Traces;

@@ -5,27 +5,25 @@ use std::fmt;
 use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry::{Context, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanData, SpanLimits};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, Span, SpanData, SpanLimits, SpanProcessor};
 use store::log_throttle::LogThrottle;
 use tls::ClientTlsError;
-use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::call_span::Tracer;
-use super::collector::Collector;
-use super::endpoint::OtlpEndpoint;
-use super::grpc_exporter::GrpcExporter;
-use super::http_exporter::HttpExporter;
-use super::options::{OtlpProtocol, ServiceIdentity, TracesOptions};
-use super::queue::SpanQueue;
+use super::exporter::Exporter;
+use super::options::{OtlpEndpoint, ServiceIdentity, TracesOptions};
+
 use crate::telemetry::metrics::TraceMeter;
 
 /// The most spans of one request to the collector.
@@ -35,11 +33,6 @@ const GATHER_FOR: Duration = Duration::from_millis(200);
 /// The pause after the first error; each further one doubles it up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(16);
-
-enum Exporter {
-    Http(HttpExporter),
-    Grpc(Box<GrpcExporter>),
-}
 
 /// Sends the spans of a process.
 pub struct Traces {
@@ -67,18 +60,7 @@ impl Traces {
     /// # Errors
     /// When the authorities of a collector with TLS cannot be used.
     pub fn new(options: TracesOptions, meter: TraceMeter) -> Result<(Tracer, Self), ClientTlsError> {
-        let collector = Collector::new(&options)?;
-        let headers = options.headers.clone();
-        let unusable = |error: &dyn fmt::Display| ClientTlsError::Setup(error.to_string());
-        let exporter = match options.protocol {
-            OtlpProtocol::Http => {
-                Exporter::Http(HttpExporter::new(collector, headers).map_err(|error| unusable(&error))?)
-            }
-            OtlpProtocol::Grpc => {
-                let exporter = GrpcExporter::new(collector, headers).map_err(|error| unusable(&error))?;
-                Exporter::Grpc(Box::new(exporter))
-            }
-        };
+        let exporter = Exporter::new(&options)?;
         let (queue, spans) = SpanQueue::new(meter.clone());
         let resource = resource(options.service);
         let provider = SdkTracerProvider::builder()
@@ -181,27 +163,40 @@ impl Traces {
     }
 }
 
-impl Exporter {
-    async fn export(
-        &mut self,
-        request: ExportTraceServiceRequest,
-    ) -> Result<ExportTraceServiceResponse, String> {
-        match self {
-            Self::Http(exporter) => exporter.export(request).await.map_err(|error| error.to_string()),
-            Self::Grpc(exporter) => exporter
-                .export(request)
-                .await
-                .map_err(|status| format!("{}: {}", status.code(), status.message())),
+/// The most spans that may wait. About 8 MB, as a span has about 1 KB: what callers send is cut or left out above some
+/// hundred bytes.
+const CAPACITY: usize = 8_192;
+
+/// Takes spans and never waits: a full queue loses them.
+#[derive(Debug)]
+struct SpanQueue {
+    sender: Sender<SpanData>,
+    meter: TraceMeter,
+}
+
+impl SpanQueue {
+    fn new(meter: TraceMeter) -> (Self, Receiver<SpanData>) {
+        let (sender, receiver) = mpsc::channel(CAPACITY);
+        (Self { sender, meter }, receiver)
+    }
+}
+
+/// The task that sends the spans flushes the queue at the end, so there is nothing to do when the SDK asks for it.
+impl SpanProcessor for SpanQueue {
+    fn on_start(&self, _span: &mut Span, _context: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        if self.sender.try_send(span).is_err() {
+            self.meter.lost(1);
         }
     }
 
-    /// Uses no connection from before an error.
-    fn reconnect(&mut self) {
-        match self {
-            // Each request has a connection of its own.
-            Self::Http(_) => {}
-            Self::Grpc(exporter) => exporter.reconnect(),
-        }
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _timeout: Duration) -> OTelSdkResult {
+        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Handshakes that are not finished: what they cannot take from the others.
+//! Handshakes that are not finished: what they cannot take from the rest of the service.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -66,7 +66,7 @@ async fn one_address_leaves_handshakes_to_the_others() {
     assert_eq!(handshakes(&service, "displaced"), 0);
 }
 
-/// Time on a CPU: of the thread of the handshakes, and of all others together.
+/// The CPU time of the thread of the handshakes, and that of all other threads together.
 fn cpu_of_handshakes(service: &Ratelimitd) -> (u64, u64) {
     let (of_handshakes, others): (Vec<_>, Vec<_>) =
         service.cpu_by_thread().into_iter().partition(|(name, _)| name == "tls-handshakes");
