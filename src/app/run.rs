@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::background::Background;
 use super::endpoints::admin_endpoints;
-use super::process::PortBounds;
 use super::options::{FINISH_WITHIN, MAX_UNFINISHED_BYTES, grpc_options};
+use super::process::PortBounds;
 use super::{Addresses, App, AppError};
 use crate::decide::counters::CounterService;
 use crate::decide::limiter::Limiter;

@@ -7,7 +7,7 @@ use store::redis::{Credentials, Password, RedisOptions, RedisUrl, SentinelOption
 use tls::{ClientTls, ServerCheck};
 
 use super::error::{Fault, SettingProblem};
-use super::parsers::{Parser, duration, flag, one_of, optional_path, server_name, optional_text, positive};
+use super::parsers::{Parser, duration, flag, one_of, optional_path, optional_text, positive, server_name};
 use super::reader::Reader;
 
 /// The settings of one group of servers.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use http::HeaderMap;
-use tls::ClientTls;
 use strum::{EnumString, VariantNames};
+use tls::ClientTls;
 
 use super::error::Fault;
 use super::parsers::{Parser, count, duration, flag, named, optional_path, optional_text, server_name};

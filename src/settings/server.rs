@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use engine::wire::Bounds;
+use tls::{ClientName, ServerTls};
 
 use super::error::Fault;
 use super::parsers::{
@@ -14,7 +15,6 @@ use super::reader::Reader;
 use crate::decide::OnInvalid;
 use crate::http::{AdminAccess, TokenFile};
 use crate::net::{ListenAddress, ListenOptions};
-use tls::{ClientName, ServerTls};
 
 /// A request with one short descriptor has some 100 bytes.
 const MIN_MESSAGE_BYTES: usize = 4 * 1024;

@@ -128,7 +128,10 @@ fn draw() -> String {
     svg.raw(include_str!("road.svg.head"));
     for (lane, (name, about)) in (0..).zip(LANES) {
         let y = TOP + lane * LANE_HEIGHT;
-        svg.fill("<rect class=\"lane\" x=\"0\" y=\"{}\" width=\"{}\" height=\"{}\"/>", &[&y, &WIDTH, &(LANE_HEIGHT - 6)]);
+        svg.fill(
+            "<rect class=\"lane\" x=\"0\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
+            &[&y, &WIDTH, &(LANE_HEIGHT - 6)],
+        );
         svg.fill("<text class=\"name\" x=\"10\" y=\"{}\">{}</text>", &[&(y + 46), &name]);
         for (line, words) in (0..).zip(about.split(", ")) {
             svg.fill("<text class=\"small\" x=\"10\" y=\"{}\">{}</text>", &[&(y + 64 + 14 * line), &words]);
@@ -157,7 +160,10 @@ fn draw_step(svg: &mut Markup, step: &Step, class: &'static str) {
     );
     svg.fill("<text class=\"title\" x=\"{}\" y=\"{}\">{}</text>", &[&middle, &(y + 19), &step.title]);
     for (line, words) in (0..).zip(&step.lines) {
-        svg.fill("<text class=\"line\" x=\"{}\" y=\"{}\">{}</text>", &[&middle, &(y + 37 + 15 * line), words]);
+        svg.fill(
+            "<text class=\"line\" x=\"{}\" y=\"{}\">{}</text>",
+            &[&middle, &(y + 37 + 15 * line), words],
+        );
     }
     if let Some(refusal) = step.refusal {
         let x = step.x + 8;

@@ -23,7 +23,6 @@ use tokio_util::sync::CancellationToken;
 use super::call_span::Tracer;
 use super::exporter::Exporter;
 use super::options::{OtlpEndpoint, ServiceIdentity, TracesOptions};
-
 use crate::telemetry::metrics::TraceMeter;
 
 /// The most spans of one request to the collector.

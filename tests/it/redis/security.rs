@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ::store::observer::NoopObserver;
-
 use ::store::redis::{Credentials, Password, RedisOptions, RedisStore};
 use ::tls::{ClientTls, ServerCheck};
 use engine::{Cost, Outcome, StoreError};

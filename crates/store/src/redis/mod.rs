@@ -42,9 +42,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::observer::Observer;
 
 pub use error::OptionsError;
-pub use options::{
-    Credentials, Password, RedisOptions, SentinelOptions, ServerOptions, Topology,
-};
+pub use options::{Credentials, Password, RedisOptions, SentinelOptions, ServerOptions, Topology};
 pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
 pub use script::script_sha1;
 pub use server_info::{Concern, ServerInfo, ServerVersion, Skew};
