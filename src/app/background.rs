@@ -83,7 +83,7 @@ async fn wait_for_store(
     let kept_log = wait_for_probe(redis, readiness, rulebook).await;
     tracing::info!("Redis answers");
     let servers = redis.describe_servers().await;
-    servers.iter().for_each(|report| log_server(report));
+    servers.iter().for_each(log_server);
     stores.update_servers(servers);
     kept_log
 }

@@ -29,9 +29,13 @@ const LOAD_ROUND_TRIPS: u32 = 2;
 /// in step. During the pause callers get the error at once; it is short, so that the end of an outage is noticed soon.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A connection that ends within this time, before it was used, counts as a failed attempt to connect: the server, or a
-/// proxy before it, takes connections and closes them.
+/// A connection that ends within this time, before it was used, is closed early. If its replacement is closed early
+/// too, that counts as a failed attempt to connect: the server, or a proxy before it, takes connections and closes
+/// them.
 const CLOSED_EARLY: Duration = RETRY_PAUSE;
+
+/// A connection that was opened within this time after one that was closed early is its replacement.
+const REPLACED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A connection idle for this long is PINGed before use (e.g. after the process was suspended).
 const CHECK_AFTER_IDLE: Duration = Duration::from_secs(2);
@@ -57,6 +61,8 @@ pub(crate) struct Connector {
     /// How many connections were opened. A new connection may reach a server that was restarted.
     opened: Arc<AtomicU64>,
     last_failure: Mutex<Option<ConnectFailure>>,
+    /// When a connection that was closed early was noticed: since the last failure, the first one.
+    closed_early: Mutex<Option<Instant>>,
 }
 
 /// A connection that knows whether it can still be used.
@@ -77,7 +83,8 @@ pub(crate) struct Connection {
 /// At most `size` connections; none is opened yet. `opened` counts the connections that are opened.
 pub(crate) fn connection_pool(target: Target, size: u32, opened: Arc<AtomicU64>) -> ConnectionPool {
     let timeout = checkout_timeout(&target);
-    let connector = Connector { target, opened, last_failure: Mutex::default() };
+    let connector =
+        Connector { target, opened, last_failure: Mutex::default(), closed_early: Mutex::default() };
     Pool::builder()
         .max_size(size)
         .test_on_check_out(false)
@@ -120,15 +127,33 @@ impl ManageConnection for Connector {
 
     fn has_broken(&self, pooled: &mut ConnectResult) -> bool {
         let Ok(connection) = pooled else { return true };
-        let early_close = || StoreError::Unreachable("the server closes new connections".into());
-        let failure =
-            connection.cannot_decide.take().or_else(|| connection.is_closed_early.then(early_close));
-        let is_broken = connection.is_broken || failure.is_some();
-        if let Some(failure) = failure {
+        if let Some(failure) = connection.cannot_decide.take() {
             // A new connection may reach another server (DNS, sentinels), but only after the same pause.
             *self.last_failure.lock() = Some(ConnectFailure::new(failure));
+            return true;
         }
-        is_broken
+        if connection.is_closed_early {
+            self.record_early_close(connection.opened);
+        }
+        connection.is_broken
+    }
+}
+
+impl Connector {
+    /// Records that a connection was closed early. One alone may be chance, such as a `CLIENT KILL`. But if its
+    /// replacement is closed early too, the next attempt would follow at once, and the one after it: there has to be a
+    /// pause.
+    fn record_early_close(&self, opened: Instant) {
+        let mut closed_early = self.closed_early.lock();
+        let is_replacement =
+            closed_early.is_some_and(|noticed| opened >= noticed && opened - noticed < REPLACED_WITHIN);
+        if is_replacement {
+            let cause = StoreError::Unreachable("the server closes new connections".into());
+            *self.last_failure.lock() = Some(ConnectFailure::new(cause));
+        }
+        if is_replacement || closed_early.is_none_or(|noticed| noticed.elapsed() >= REPLACED_WITHIN) {
+            *closed_early = Some(Instant::now());
+        }
     }
 }
 
