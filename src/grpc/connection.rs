@@ -1,6 +1,6 @@
 //! One connection of a worker: counted while it is open, and closed if the client does not send the HTTP/2 preface in
-//! time. Reads in turns, so that the calls of one connection do not delay those of other connections. Ends by age, at the
-//! stop, or because a new connection needs its place.
+//! time. Reads in turns, so that the calls of one connection do not delay those of other connections. Ends by age, at
+//! the stop, or because a new connection needs its place.
 
 use std::future::poll_fn;
 use std::io;
