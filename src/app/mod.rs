@@ -25,7 +25,7 @@ use crate::grpc::{BoxError, GrpcError};
 use crate::http::TokenFileError;
 use crate::net::tls::HandshakeThreadError;
 use crate::net::{ListenAddress, ListenOptions, PortListener, SocketAccess};
-use crate::reference::statsd::Statsd;
+use crate::reference::Statsd;
 use crate::settings::{KeyFileError, Log, Settings, StoreKind};
 use crate::telemetry::logging::{self, LoggingError};
 use crate::telemetry::metrics::{MeteredParts, Metrics, MetricsOptions, RulesOrigin, timing_queue};
