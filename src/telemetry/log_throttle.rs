@@ -1,5 +1,5 @@
-//! Limits the log lines about an event that a client can repeat at will: one line at once, then at most one a minute.
-//! A warning of the HTTP/2 library is such a line: a client causes one with a frame that costs it nothing. Lines below a
+//! Limits the log lines about an event that a client can repeat at will: one line at once, then at most one a minute. A
+//! warning of the HTTP/2 library is such a line: a client causes one with a frame that costs it nothing. Lines below a
 //! warning are for debugging, and all of them are written.
 
 use std::time::{Duration, Instant};
