@@ -77,7 +77,7 @@ async fn prepare() -> App {
     std::fs::write(&rules, RULES).expect("a rule file");
     let mut variables = SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     variables.push(("RATELIMITD__RULES__PATH".to_owned(), rules.display().to_string()));
-    let written = Written::read(None, variables).expect("no file");
+    let written = Written::collect(None, variables).expect("no file");
     let (settings, _) = Settings::load(written).expect("valid settings");
     App::prepare(settings, Default::default()).await.expect("the rules are valid and the ports are free")
 }

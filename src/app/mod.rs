@@ -24,7 +24,7 @@ use crate::decide::{NotReadyReason, Readiness};
 use crate::grpc::{BoxError, GrpcError};
 use crate::net::tls::HandshakeThreadError;
 use crate::net::{ListenAddress, ListenOptions, PortListener, SocketAccess};
-use crate::reference::statsd::Statsd;
+use crate::reference::Statsd;
 use crate::settings::{KeyFileError, Log, Settings, StoreKind};
 use crate::telemetry::logging::{self, LoggingError};
 use crate::telemetry::metrics::{MeteredParts, Metrics, MetricsOptions, RulesOrigin, timing_queue};

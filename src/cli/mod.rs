@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::reference::migrate::MigrateArgs;
+use crate::reference::{MigrateArgs, check_config, migrate};
 use check::CheckArgs;
 use counters::CountersArgs;
 use explain::ExplainArgs;
@@ -81,7 +81,7 @@ pub fn run() -> ExitCode {
     let words = || line.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
     match program {
         Program::Ratelimit => return serve::run_as("ratelimit", line.get(1..).unwrap_or_default()),
-        Program::ConfigCheck => return crate::reference::config_check::run(&words()),
+        Program::ConfigCheck => return check_config(&words()),
         Program::Ratelimitd => {}
     }
     let cli = match Cli::try_parse_from(line) {
@@ -102,7 +102,7 @@ pub fn run() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Settings(args) => settings::run(&args),
-        Command::Migrate(args) => crate::reference::migrate::run(&args),
+        Command::Migrate(args) => migrate(&args),
     }
 }
 

@@ -32,7 +32,7 @@ struct CheckFailure {
 }
 
 /// Exit code 0: the rules are good. 1: they are not, or cannot be read. 2: the text of a file, or the command line.
-pub(crate) fn run(words: &[String]) -> ExitCode {
+pub(crate) fn check_config(words: &[String]) -> ExitCode {
     let flags = match Flags::parse(&FLAGS, words) {
         Ok(flags) => flags,
         Err(stop) => return stop.report(),

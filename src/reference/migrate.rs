@@ -31,7 +31,7 @@ pub struct MigrateArgs {
 }
 
 #[must_use]
-pub fn run(args: &MigrateArgs) -> ExitCode {
+pub fn migrate(args: &MigrateArgs) -> ExitCode {
     let loaded = match load_settings(None, Some("ratelimit")) {
         Ok(loaded) => loaded,
         Err(error) => {

@@ -62,7 +62,7 @@ impl Written {
     ///
     /// # Errors
     /// [`SettingsError`]: the file cannot be read, or it is no YAML.
-    pub fn read(
+    pub fn collect(
         file: Option<&Path>,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, SettingsError> {

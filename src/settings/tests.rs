@@ -9,7 +9,7 @@ pub(super) fn load_layers(
     file: Option<&Path>,
     variables: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Settings, SettingsError> {
-    Settings::load(Written::read(file, variables)?).map(|(settings, _)| settings)
+    Settings::load(Written::collect(file, variables)?).map(|(settings, _)| settings)
 }
 
 /// The line of the file, or the variable, of an origin.

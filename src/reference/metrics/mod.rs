@@ -9,6 +9,6 @@ mod mapping;
 mod stats;
 
 pub(crate) use hits::{HitBounds, RuleHits, RuleHitsBinding, RuleHitsTable};
-pub(crate) use mapping::write;
+pub(crate) use mapping::write_families;
 pub(crate) use stats::{Readings, stats};
 pub use stats::{Stat, StatKind};

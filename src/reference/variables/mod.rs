@@ -61,7 +61,7 @@ pub fn load_settings_with(
     variables: impl IntoIterator<Item = (String, String)>,
     called_as: Option<&str>,
 ) -> Result<LoadedSettings, SettingsError> {
-    let mut written = Written::read(file, variables)?;
+    let mut written = Written::collect(file, variables)?;
     let environment = EnvironmentUse::decide(called_as, &written);
     let variables =
         if environment.is_read() { environment::add_translated(&mut written) } else { Vec::new() };

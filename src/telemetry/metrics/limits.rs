@@ -12,7 +12,7 @@ use prometheus::{IntCounter, Registry, Result};
 
 use super::family::counter;
 use super::series::{Count, Exposition, SeriesBinding, SeriesTable, labels};
-use crate::reference::metrics::{HitBounds, RuleHits, RuleHitsBinding, RuleHitsTable};
+use crate::reference::{HitBounds, RuleHits, RuleHitsBinding, RuleHitsTable};
 
 /// The domain and rule label of limits that a request overrides.
 const OVERRIDE: &str = "override";

@@ -23,7 +23,7 @@ use engine::RuleSet;
 use prometheus::{IntCounter, Opts, Registry, Result, TextEncoder};
 use store::deny_cache::DenyCacheStats;
 
-use crate::reference::metrics::{self as reference, Readings, Stat};
+use crate::reference::{self, Readings, Stat};
 use exports::lost_lines;
 use family::{Reading, counter, pulled};
 use limits::LimitFamilies;
@@ -127,7 +127,7 @@ impl Metrics {
         let mut exposition = Exposition::new(text, &self.0.extra_labels);
         self.0.limits.write(&mut exposition);
         self.0.requests.write(&mut exposition);
-        reference::write(&self.reference_stats(), &mut exposition);
+        reference::write_families(&self.reference_stats(), &mut exposition);
         Ok(exposition.into_text())
     }
 

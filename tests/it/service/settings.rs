@@ -12,7 +12,7 @@ fn in_project(path: &str) -> PathBuf {
 #[test]
 fn the_settings_file_shows_every_setting_with_its_default() {
     let path = in_project("config/ratelimitd.yaml");
-    let written = Written::read(Some(&path), []).expect("the file is YAML");
+    let written = Written::collect(Some(&path), []).expect("the file is YAML");
     let (settings, _) = Settings::load(written).expect("the file holds known settings only");
     assert_eq!(settings, Settings::default());
     let file =

@@ -216,7 +216,7 @@ fn only_names_that_no_other_program_has_switch_it_on() {
     assert_eq!(environment, EnvironmentUse::Common(vec!["HOST", "LOG_LEVEL", "PORT", "REDIS_URL"]));
     for telling in table::all().filter(|variable| variable.is_telling) {
         let value = if telling.default.is_empty() { "1" } else { telling.default };
-        let written = Written::read(None, [(telling.name.into(), value.into())]).expect("no file");
+        let written = Written::collect(None, [(telling.name.into(), value.into())]).expect("no file");
         let decided = EnvironmentUse::decide(None, &written);
         assert_eq!(decided, EnvironmentUse::ReadForVariable(telling.name));
     }
