@@ -113,7 +113,7 @@ impl TlsArgs {
             server_name: self.server_name.as_ref().map(name).transpose()?,
             check,
         };
-        Ok(ServiceConnector::Host(Some(tls.read(Some(protocol))?)))
+        Ok(ServiceConnector::Host(Some(tls.read_files(Some(protocol))?)))
     }
 }
 

@@ -8,7 +8,7 @@ use tls::{ClientConnector, ClientTls, Protocol, WatchedFiles, poll_blocking};
 
 use super::connect::{LoadedFiles, connect, load};
 use super::options::XdsOptions;
-use super::pauses::Backoff;
+use super::pace::Backoff;
 use super::state::XdsState;
 use super::stream::{Session, StreamEnd};
 use crate::telemetry::metrics::{XdsFailure, XdsMeter};

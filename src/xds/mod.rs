@@ -4,7 +4,7 @@
 //! [`ResourceSink`], which checks them and puts them in force, and reports the result to the server. Decides nothing.
 //!
 //! One stream at a time: `connect` makes a connection, `stream` exchanges requests and answers on it, `client` repeats
-//! both for ever. `subscription` builds the requests, `codec` bounds the answers, `pauses` says when to wait. `fetch`
+//! both for ever. `subscription` builds the requests, `codec` bounds the answers, `pace` says when to wait. `fetch`
 //! asks once, for commands.
 
 mod client;
@@ -12,7 +12,7 @@ mod codec;
 mod connect;
 mod fetch;
 mod options;
-mod pauses;
+mod pace;
 mod resources;
 mod state;
 mod stream;

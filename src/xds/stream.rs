@@ -22,7 +22,7 @@ use tonic::{Code, Request, Status, Streaming};
 
 use super::codec::DiscoveryCodec;
 use super::options::XdsOptions;
-use super::pauses::RefusalPace;
+use super::pace::RefusalPace;
 use super::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use super::resources::{Fingerprint, decode_all, fingerprint};
 use super::state::XdsState;

@@ -70,14 +70,14 @@ impl ClientTls {
     ///
     /// # Errors
     /// [`ClientTlsError`]: the first file that cannot be used, or that the system has no authorities.
-    pub fn read(&self, protocol: Option<Protocol>) -> Result<ClientConnector, ClientTlsError> {
+    pub fn read_files(&self, protocol: Option<Protocol>) -> Result<ClientConnector, ClientTlsError> {
         self.load(self.paths().iter().map(|path| PemFile::open(path)).collect(), protocol)
     }
 
-    /// Like [`Self::read`], from the contents of the [files](Self::paths).
+    /// Like [`Self::read_files`], from the contents of the [files](Self::paths).
     ///
     /// # Errors
-    /// See [`Self::read`].
+    /// See [`Self::read_files`].
     pub fn load(
         &self,
         contents: Vec<Result<PemFile, FileError>>,

@@ -75,7 +75,7 @@ impl PemFile {
     /// # Errors
     /// When it cannot be read, is too large, or is not a regular file.
     pub(super) fn open(path: &Path) -> Result<Self, FileError> {
-        Ok(Self { path: path.to_owned(), bytes: read(path, MAX_PEM_BYTES)? })
+        Ok(Self { path: path.to_owned(), bytes: read_whole(path, MAX_PEM_BYTES)? })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -142,7 +142,7 @@ pub fn read_secret<T>(
     parsed.ok_or_else(|| FileError::unusable(path, format_args!("the first line must have {expected}")))
 }
 
-fn read(path: &Path, max_bytes: usize) -> Result<Vec<u8>, FileError> {
+fn read_whole(path: &Path, max_bytes: usize) -> Result<Vec<u8>, FileError> {
     let bytes = read_start(path, max_bytes + 1)?;
     if bytes.len() > max_bytes {
         return Err(FileError { path: path.to_owned(), fault: FileFault::TooLarge });

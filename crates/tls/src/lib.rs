@@ -3,7 +3,7 @@
 //!
 //! | Module | Contents |
 //! |---|---|
-//! | `file` | reads PEM files, and the first line of a file with a secret; [`FileError`] names the file and the reason |
+//! | `file` | reads PEM files, and the first line of a file with a secret; [`FileError`] has the file and the reason |
 //! | `facts` | what a certificate says about itself, for logs, metrics and pages |
 //! | `watch` | notices that files have changed, without blocking a thread of the runtime |
 //! | `port` | [`ServerTls`]: the settings of a port and what is loaded from its files |

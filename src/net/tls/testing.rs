@@ -61,5 +61,5 @@ fn ends() -> (LoadedTls, ClientConnector) {
     };
     let client = ClientTls { ca_file: Some(port.cert_file.clone()), ..ClientTls::default() };
     let (_, contents) = WatchedFiles::open(port.paths());
-    (port.load(contents, Protocol::Http2).expect("a pair"), client.read(None).expect("an authority"))
+    (port.load(contents, Protocol::Http2).expect("a pair"), client.read_files(None).expect("an authority"))
 }

@@ -179,7 +179,7 @@ impl Collector {
             OtlpProtocol::Grpc => Protocol::Http2,
         };
         let tls = ClientTls { ca_file: options.ca_file.clone(), ..ClientTls::default() };
-        let tls = endpoint.has_tls.then(|| tls.read(Some(protocol))).transpose()?;
+        let tls = endpoint.has_tls.then(|| tls.read_files(Some(protocol))).transpose()?;
         Ok(Self { endpoint, tls })
     }
 

@@ -99,10 +99,10 @@ fn read_password(path: &Path) -> Result<String, OptionsError> {
 
 /// Reads the certificates and the key, once for each store: renewed ones need a restart.
 fn tls_connector(options: &ClientTls) -> Result<ClientConnector, ClientTlsError> {
-    match options.read(None) {
+    match options.read_files(None) {
         Err(ClientTlsError::System(reason)) if options.ca_file.is_some() => {
             tracing::warn!(error = reason, "only the authorities of the file are trusted");
-            ClientTls { trust_system: false, ..options.clone() }.read(None)
+            ClientTls { trust_system: false, ..options.clone() }.read_files(None)
         }
         read => read,
     }
