@@ -10,7 +10,6 @@ mod charge;
 mod decision;
 mod outcome;
 mod plan;
-mod planner;
 mod request;
 mod store;
 mod text;
@@ -39,7 +38,7 @@ pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
 pub use charge::{Charge, Charges, Role};
 pub use cost::Cost;
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
-pub use key::{without_fingerprint, without_values};
+pub use key::without_values;
 pub use limit::{
     Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, Quantity,
     Refill,
@@ -50,7 +49,6 @@ pub use outcome::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
 pub use pattern::Pattern;
 pub use period::{Period, Unit};
 pub use plan::{ChargedLimit, Plan, PlanError};
-pub use planner::{ChargeKey, PlanUse, Planner};
 pub use request::{Caller, Descriptor, Entry, LimitOverride, Request};
 pub use rule::{Rule, RuleId, StatPath};
 pub use rule_set::{Defaults, DomainRules, Node, RuleSet};

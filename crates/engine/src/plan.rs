@@ -108,12 +108,26 @@ impl RuleSet {
     /// # Errors
     /// [`PlanError`] where an override is out of range.
     pub fn plan(&self, request: &Request) -> Result<Plan, PlanError> {
-        let Some(domain) = self.domain(&request.domain) else {
-            let descriptors = request.descriptors.iter().map(|_| Planned::Nothing).collect();
-            let hidden = self.hidden_values(None, request);
-            return Ok(Plan { descriptors, hidden, ..Plan::default() });
+        let mut plan = Plan::default();
+        self.plan_into(request, &mut plan)?;
+        Ok(plan)
+    }
+
+    /// [`RuleSet::plan`] into a plan that was used before: its memory is used again.
+    ///
+    /// # Errors
+    /// [`PlanError`] where an override is out of range. What the plan then has is not specified.
+    pub fn plan_into(&self, request: &Request, plan: &mut Plan) -> Result<(), PlanError> {
+        let domain = self.domain(&request.domain);
+        plan.charges.clear();
+        plan.descriptors.clear();
+        plan.hidden = self.hidden_values(domain, request);
+        plan.quota_mode = self.defaults().quota_mode;
+        let Some(domain) = domain else {
+            plan.descriptors.extend(request.descriptors.iter().map(|_| Planned::Nothing));
+            return Ok(());
         };
-        let quota_mode = self.defaults().quota_mode;
+        let quota_mode = plan.quota_mode;
         let matches = self.matches(domain, request)?;
         let replaced: SmallVec<[&str; 2]> = matches
             .iter()
@@ -130,8 +144,6 @@ impl RuleSet {
             limits => quota_mode && !limits.iter().any(|limit| limit.quantity == Quantity::Unlimited),
         };
         let quota_can_deny = !matches.iter().any(|matched| is_quota(matched) && is_never_over(matched));
-        let mut plan =
-            Plan { quota_mode, hidden: self.hidden_values(Some(domain), request), ..Plan::default() };
         plan.charges.set_caller(request.caller);
         for (index, (descriptor, matched)) in request.descriptors.iter().zip(&matches).enumerate() {
             let role = match (matched.is_shadow(), is_quota(matched)) {
@@ -151,7 +163,7 @@ impl RuleSet {
             let planned = plan.add(matched, &context, &replaced);
             plan.descriptors.push(planned);
         }
-        Ok(plan)
+        Ok(())
     }
 
     fn matches<'r>(
@@ -218,11 +230,7 @@ struct DescriptorContext<'a> {
 
 /// The cost against one limit: the answer to a check of a postpaid limit that is exactly used up is a setting. A limit
 /// of 0 is used up from the start, and has no counter that could record more.
-pub(super) fn cost_against(
-    (kernel, charging): (&Kernel, Charging),
-    cost: Cost,
-    used_up_check: Verdict,
-) -> Cost {
+fn cost_against((kernel, charging): (&Kernel, Charging), cost: Cost, used_up_check: Verdict) -> Cost {
     match kernel {
         _ if cost != Cost::PEEK || used_up_check == Verdict::Over || charging == Charging::Prepaid => cost,
         Kernel::FixedWindow(_) => Cost::DEBT_PEEK,
@@ -261,6 +269,15 @@ impl Plan {
             cost: self.charges.charge(*index).cost,
             stat_path,
             index: *index,
+        })
+    }
+
+    /// The index of the first descriptor that a charge belongs to.
+    #[must_use]
+    pub fn descriptor_of(&self, charge: usize) -> Option<usize> {
+        self.descriptors.iter().position(|planned| match planned {
+            Planned::Limited { limits, .. } => limits.iter().any(|(_, index)| *index == charge),
+            Planned::Nothing | Planned::Unlimited(_) => false,
         })
     }
 
@@ -338,7 +355,7 @@ fn write_key(
 }
 
 /// The parts of the keys of one descriptor, given with its index in the request and the hashes of secret values.
-pub(super) fn key_parts<'a>(
+fn key_parts<'a>(
     walk: &'a Walk<'_>,
     entries: &'a [Entry],
     (descriptor, hidden): (usize, &'a HiddenValues),

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use engine::{Entry, Request};
 
-use super::template::{mixed, text_hash};
+use super::key_table::{mixed, text_hash};
 
 /// The share of keys that are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

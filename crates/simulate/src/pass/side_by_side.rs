@@ -7,7 +7,7 @@ use engine::{LimitSpec, RuleSet};
 
 use super::key_table::{KeyStatistics, MAX_VARIANTS};
 use super::minutes::TimeAxis;
-use super::rule_sets::RuleSets;
+use super::options::RuleSets;
 use super::tally::Tally;
 use super::top_keys::shown_key;
 use crate::report::{
