@@ -230,7 +230,7 @@ struct DescriptorContext<'a> {
 
 /// The cost against one limit: the answer to a check of a postpaid limit that is exactly used up is a setting. A limit
 /// of 0 is used up from the start, and has no counter that could record more.
-fn cost_against((kernel, charging): (&Kernel, Charging), cost: Cost, used_up_check: Verdict) -> Cost {
+fn cost_against(kernel: &Kernel, charging: Charging, cost: Cost, used_up_check: Verdict) -> Cost {
     match kernel {
         _ if cost != Cost::PEEK || used_up_check == Verdict::Over || charging == Charging::Prepaid => cost,
         Kernel::FixedWindow(_) => Cost::DEBT_PEEK,
@@ -314,7 +314,7 @@ impl Plan {
             };
             let charge = Charge {
                 kernel,
-                cost: cost_against((&kernel, limit.spec.charging), context.cost, context.used_up_check),
+                cost: cost_against(&kernel, limit.spec.charging, context.cost, context.used_up_check),
                 charging: limit.spec.charging,
                 role: context.role,
                 on_store_failure: limit.spec.on_store_failure,
@@ -350,7 +350,7 @@ fn write_key(
         shard_by: matched.rule.map_or(context.domain.shard_by, |rule| rule.shard_by),
         fingerprint: &limit.fingerprint,
     };
-    let parts = key_parts(&matched.walk, context.entries, (context.index, hidden));
+    let parts = key_parts(&matched.walk, context.entries, context.index, hidden);
     key::write_key(text, &key_context, parts);
 }
 
@@ -358,7 +358,8 @@ fn write_key(
 fn key_parts<'a>(
     walk: &'a Walk<'_>,
     entries: &'a [Entry],
-    (descriptor, hidden): (usize, &'a HiddenValues),
+    descriptor: usize,
+    hidden: &'a HiddenValues,
 ) -> impl Iterator<Item = KeyPart<'a>> {
     entries.iter().enumerate().map(move |(index, entry)| {
         match walk.steps.get(index).map(|step| step.node()) {

@@ -154,7 +154,7 @@ fn simulated(
         streams.iter().for_each(StopReading::stop);
     };
     let simulated = on_interrupt(stop_reading, || {
-        simulate(rules, map, inputs, options, (&stop, &mut |progress| shown.update(progress)))
+        simulate(rules, map, inputs, options, &stop, &mut |progress| shown.update(progress))
     });
     shown.finish();
     let simulated = simulated.map_err(|error| Failure::new(LOG, error))?;

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::selected::Selected;
+use super::line_reader::Selected;
 
 /// The values that are skipped may be nested so deep.
 const MAX_DEPTH: usize = 32;

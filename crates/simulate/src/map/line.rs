@@ -6,11 +6,10 @@ use std::sync::Arc;
 use engine::{Caller, Descriptor, Entry, Request};
 
 use super::entry::DescriptorRule;
-use super::error::MapError;
-use super::expression::{Expression, whole_number};
-use super::fields::FieldIndex;
+use super::expression::{Expression, FieldIndex, whole_number};
 use super::read::{CostRule, Map, TimeField};
 use super::sent::SentDescriptors;
+use super::yaml_map::MapError;
 use crate::log::{Format, LineFault, LineReader, Selected, TimeFormat};
 use crate::replay::Recorded;
 

@@ -24,7 +24,6 @@ mod sweep;
 mod tally;
 mod top_keys;
 mod untested;
-mod verdict;
 
 pub use curves::RecommendationBounds;
 pub use options::{PassOptions, RuleSets};

@@ -48,7 +48,8 @@ pub fn simulate(
     map: Option<&Map>,
     inputs: Vec<Input>,
     options: &PassOptions,
-    (stop, progress): (&AtomicBool, &mut dyn FnMut(Progress)),
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, PassError> {
     let threads = options.threads.get();
     thread::scope(|scope| {
@@ -62,7 +63,7 @@ pub fn simulate(
             let parser = BlockParser::new(rules, options.sample);
             let (decided_sender, decided) = channel();
             let used = used_sender.clone();
-            scope.spawn(move || parse_jobs(&job_receiver, (&parsed_sender, &used, &decided), parser));
+            scope.spawn(move || parse_jobs(&job_receiver, &parsed_sender, &used, &decided, parser));
             jobs.push(job_sender);
             parsers.push((parsed_receiver, decided_sender));
         }
@@ -82,10 +83,13 @@ pub fn simulate(
     })
 }
 
-/// Parses jobs until there are no more; the bytes of their blocks go back to the reader.
+/// Parses jobs until there are no more; the bytes of their blocks go back to the reader. Requests that were `decided`
+/// come back for their memory.
 fn parse_jobs(
     jobs: &Receiver<Job>,
-    (parsed, used, decided): (&SyncSender<Parsed>, &Sender<Vec<u8>>, &Receiver<Vec<Box<PlannedRequest>>>),
+    parsed: &SyncSender<Parsed>,
+    used: &Sender<Vec<u8>>,
+    decided: &Receiver<Vec<Box<PlannedRequest>>>,
     mut parser: BlockParser<'_>,
 ) {
     while let Ok(job) = jobs.recv() {

@@ -19,7 +19,8 @@ use crate::variants::own_label;
 /// The judged rules against those in force.
 pub(super) fn comparison(
     tally: &Tally,
-    (judged, in_force): (&RuleSet, &RuleSet),
+    judged: &RuleSet,
+    in_force: &RuleSet,
     axis: TimeAxis,
     has_good: bool,
 ) -> Comparison {
