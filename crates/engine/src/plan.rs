@@ -350,28 +350,49 @@ fn write_key(
         shard_by: matched.rule.map_or(context.domain.shard_by, |rule| rule.shard_by),
         fingerprint: &limit.fingerprint,
     };
-    let parts = key_parts(&matched.walk, context.entries, context.index, hidden);
-    key::write_key(text, &key_context, parts);
-}
-
-/// The parts of the keys of one descriptor, given with its index in the request and the hashes of secret values.
-fn key_parts<'a>(
-    walk: &'a Walk<'_>,
-    entries: &'a [Entry],
-    descriptor: usize,
-    hidden: &'a HiddenValues,
-) -> impl Iterator<Item = KeyPart<'a>> {
-    entries.iter().enumerate().map(move |(index, entry)| {
-        match walk.steps.get(index).map(|step| step.node()) {
+    let parts = context.entries.iter().enumerate().map(|(index, entry)| {
+        match matched.walk.steps.get(index).map(|step| step.node()) {
             Some(node) if node.shares_counter && *node.key == *entry.key => {
                 KeyPart::Rule(&entry.key, node.value())
             }
             // The pattern matches a longer or shorter key than its own: only values of the same key share.
             Some(node) if node.shares_counter => KeyPart::Pattern(&entry.key, &node.composite),
-            _ => match hidden.get(descriptor, index) {
+            _ => match hidden.get(context.index, index) {
                 Some(hash) => KeyPart::Hidden(&entry.key, hash),
                 None => KeyPart::Request(&entry.key, &entry.value),
             },
         }
-    })
+    });
+    key::write_key(text, &key_context, parts);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Algorithm, Caller, DomainSpec, NodeSpec, Period, RuleSpec, Unit, ValueHashing};
+
+    #[test]
+    fn a_plan_that_was_used_before_is_that_of_the_request() {
+        let limit = |units| LimitSpec::new(Algorithm::FixedWindow, units, Period::one(Unit::Minute));
+        let node = |key: &str, limits| {
+            let rule = Some(RuleSpec { limits, ..RuleSpec::default() });
+            NodeSpec { key: key.to_owned(), rule, ..NodeSpec::default() }
+        };
+        let descriptors = vec![node("user", vec![limit(5), limit(7)]), node("path", vec![limit(9)])];
+        let domain = DomainSpec { domain: "d".to_owned(), descriptors, ..DomainSpec::default() };
+        let rules =
+            RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("valid rules");
+        let request = |domain: &str, keys: &[&str]| {
+            let entry = |key: &&str| Entry { key: (*key).to_owned(), value: "a".to_owned() };
+            let descriptor = |key| Descriptor { entries: vec![entry(key)], ..Descriptor::default() };
+            let descriptors = keys.iter().map(descriptor).collect();
+            Request { domain: domain.to_owned(), hits_addend: 1, descriptors, caller: Caller::default() }
+        };
+        let mut used = Plan::default();
+        for (domain, keys) in [("d", &["user", "user"][..]), ("d", &["path"]), ("e", &["user"]), ("d", &[])] {
+            let request = request(domain, keys);
+            rules.plan_into(&request, &mut used).expect("a plan");
+            assert_eq!(Ok(&used), rules.plan(&request).as_ref(), "{request:?}");
+        }
+    }
 }

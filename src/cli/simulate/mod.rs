@@ -31,7 +31,7 @@ pub use arguments::SimulateArgs;
 
 /// A rule breaks a bound.
 const BOUND: u8 = 3;
-/// Of the lines of a log, so many parts per million may be unreadable.
+/// The largest share of unreadable lines of a log, in parts per million.
 const MAX_UNREADABLE_PPM: u64 = 10_000;
 
 /// The table goes to standard output; the progress bar and errors to standard error.

@@ -155,7 +155,7 @@ impl Mapping {
 }
 
 impl Map {
-    /// Replaces the descriptors by those of a line, each of so many hits, without those that lack a value.
+    /// Replaces the descriptors by those of a line, each with this many hits, without those that lack a value.
     fn write_descriptors(&self, line: &Selected<'_>, hits: Option<u64>, mapped: &mut MappedLine) {
         // In reverse, so that each descriptor is taken for the same one of the next line.
         mapped.spare.extend(mapped.request.descriptors.drain(..).rev());

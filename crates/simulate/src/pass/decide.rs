@@ -5,7 +5,7 @@ use super::assemble::assemble;
 use super::counters::AllCounters;
 use super::options::{PassOptions, RuleSets};
 use super::parse::{MAX_KEPT_FAULTS, Parsed};
-use super::planned::PlannedRequest;
+use super::planned::{BoxedRequest, PlannedRequest};
 use super::sorter::Sorter;
 use super::sweep::Sweep;
 use super::tally::Tally;
@@ -18,7 +18,7 @@ pub(super) struct Pass<'a> {
     rules: &'a RuleSets,
     map: Option<&'a Map>,
     options: &'a PassOptions,
-    sorter: Sorter<Box<PlannedRequest>>,
+    sorter: Sorter<BoxedRequest>,
     counters: AllCounters,
     tally: Tally,
     method: Method,
@@ -61,7 +61,7 @@ impl<'a> Pass<'a> {
 
     /// Adds a block, and decides the requests that no later line can come before. `names` are those of the files.
     /// Returns the requests that were decided, for their memory.
-    pub fn add(&mut self, parsed: Parsed, names: &[String]) -> Vec<Box<PlannedRequest>> {
+    pub fn add(&mut self, parsed: Parsed, names: &[String]) -> Vec<BoxedRequest> {
         self.method.lines += parsed.lines;
         self.method.not_kept += parsed.not_kept;
         self.method.without_descriptor += parsed.without_descriptor;

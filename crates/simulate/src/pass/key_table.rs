@@ -58,7 +58,7 @@ pub(super) struct Denials {
 #[derive(Debug)]
 pub(super) struct KeyTable {
     keys: ByHash<KeyStatistics>,
-    /// Of the kept keys those that were over a limit as another algorithm: an entry of its own, so that the other keys
+    /// The kept keys that were over a limit as another algorithm: an entry of its own, so that the other keys
     /// cost no memory for it.
     by_algorithm: ByHash<OverByAlgorithm>,
     level: u32,
@@ -166,7 +166,7 @@ impl KeyTable {
         self.by_algorithm.values()
     }
 
-    /// Of one key.
+    /// The variants as which a key was over its limit.
     pub fn variants_over(&self, row: usize, key: &str) -> Option<&OverByAlgorithm> {
         self.by_algorithm.get(&key_hash(row, key))
     }

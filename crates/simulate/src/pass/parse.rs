@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::options::RuleSets;
-use super::planned::{PlannedRequest, Planner};
+use super::planned::{BoxedRequest, Planner};
 use super::sample::Sample;
 use crate::log::{Block, LineFault, MAX_LINE_BYTES, lines};
 use crate::map::{MappedLine, Mapping, NotMapped, SentDescriptors};
@@ -23,8 +23,7 @@ pub(super) struct Job {
 #[derive(Default)]
 pub(super) struct Parsed {
     pub input: usize,
-    /// In boxes: they are sorted.
-    pub requests: Vec<Box<PlannedRequest>>,
+    pub requests: Vec<BoxedRequest>,
     pub lines: u64,
     pub not_kept: u64,
     pub without_descriptor: u64,
@@ -44,7 +43,7 @@ pub(super) struct BlockParser<'r> {
     /// The request of the last line, whose memory the next one uses.
     line: MappedLine,
     /// Requests that are decided: their memory is used for further ones.
-    spare: Vec<Box<PlannedRequest>>,
+    spare: Vec<BoxedRequest>,
 }
 
 impl<'r> BlockParser<'r> {
@@ -53,7 +52,7 @@ impl<'r> BlockParser<'r> {
     }
 
     /// Takes back requests that are decided.
-    pub fn reuse(&mut self, requests: impl IntoIterator<Item = Vec<Box<PlannedRequest>>>) {
+    pub fn reuse(&mut self, requests: impl IntoIterator<Item = Vec<BoxedRequest>>) {
         self.spare.extend(requests.into_iter().flatten());
     }
 

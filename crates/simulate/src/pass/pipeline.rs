@@ -8,7 +8,7 @@ use std::thread;
 use super::decide::Pass;
 use super::options::{PassOptions, RuleSets};
 use super::parse::{BlockParser, Job, Parsed};
-use super::planned::PlannedRequest;
+use super::planned::BoxedRequest;
 use crate::log::{Block, BlockReader, Format, Input, lines, recognize};
 use crate::map::{Map, MapError, Mapping};
 use crate::report::{InputReport, Report};
@@ -89,7 +89,7 @@ fn parse_jobs(
     jobs: &Receiver<Job>,
     parsed: &SyncSender<Parsed>,
     used: &Sender<Vec<u8>>,
-    decided: &Receiver<Vec<Box<PlannedRequest>>>,
+    decided: &Receiver<Vec<BoxedRequest>>,
     mut parser: BlockParser<'_>,
 ) {
     while let Ok(job) = jobs.recv() {

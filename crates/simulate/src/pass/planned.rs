@@ -25,6 +25,9 @@ pub(super) struct PlannedRequest {
     pub plans: SmallVec<[RequestPlan; 1]>,
 }
 
+/// Requests are sorted, so each is in a box. Those that were decided are used again.
+pub(super) type BoxedRequest = Box<PlannedRequest>;
+
 /// What a request is charged by one rule set.
 #[derive(Debug, Default)]
 pub(super) struct RequestPlan {

@@ -18,7 +18,7 @@ use super::sweep::Sweep;
 /// What is known of one limit.
 #[derive(Debug, Default)]
 pub(super) struct Row {
-    /// Of the limit in the judged rules; a row of a limit that only the rules in force have is not judged.
+    /// The period of the limit in the judged rules, or in the rules in force if only they have the limit.
     pub period_s: u64,
     pub asked: u64,
     pub units: u64,
@@ -27,7 +27,7 @@ pub(super) struct Row {
     pub good_over: u64,
     pub asked_by_minute: MinuteCounts,
     pub over_by_minute: MinuteCounts,
-    /// Of the limit in force with the same label.
+    /// Counts of the limit in force with the same label.
     pub old_asked: u64,
     pub old_over: u64,
     pub old_over_by_minute: MinuteCounts,
