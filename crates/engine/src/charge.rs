@@ -129,6 +129,14 @@ impl Charges {
         self.add(key, charge)
     }
 
+    /// Removes all charges; their memory is used for further ones.
+    pub fn clear(&mut self) {
+        let Self { mut text, mut charges, .. } = std::mem::take(self);
+        text.clear();
+        charges.clear();
+        *self = Self { text, charges, ..Self::default() };
+    }
+
     /// Adds a charge with the key at this range of the text.
     fn add(&mut self, key: Range<u32>, charge: Charge) -> usize {
         if let Role::Quota(group) = charge.role {

@@ -63,26 +63,15 @@ pub(super) struct KeyContext<'a> {
 pub(super) fn write_key<'a>(
     out: &mut String,
     context: &KeyContext<'_>,
-    parts: impl Iterator<Item = KeyPart<'a>>,
-) {
-    write_descriptor_key(out, (context.domain, context.shard_by), parts);
-    out.push('#');
-    out.push_str(context.fingerprint);
-}
-
-/// The part of a counter's key that all limits of a descriptor share: everything before the fingerprint.
-pub(super) fn write_descriptor_key<'a>(
-    out: &mut String,
-    (domain, shard_by): (&str, ShardBy),
     mut parts: impl Iterator<Item = KeyPart<'a>>,
 ) {
     let close_brace = |out: &mut String, after: ShardBy| {
-        if shard_by == after {
+        if context.shard_by == after {
             out.push('}');
         }
     };
     out.push('{');
-    write_text(out, domain);
+    write_text(out, context.domain);
     close_brace(out, ShardBy::Domain);
     if let Some(first) = parts.next() {
         write_part(out, first);
@@ -97,12 +86,8 @@ pub(super) fn write_descriptor_key<'a>(
         write_hash(out, entries.as_bytes());
     }
     close_brace(out, ShardBy::Descriptor);
-}
-
-/// A counter's key without the fingerprint of its limit.
-#[must_use]
-pub fn without_fingerprint(key: &str) -> &str {
-    key.rsplit_once('#').map_or(key, |(key, _)| key)
+    out.push('#');
+    out.push_str(context.fingerprint);
 }
 
 /// The parts of a counter's key that do not depend on the values of a request: the domain, the keys of the entries and

@@ -14,7 +14,6 @@ mod charge;
 mod cost;
 mod decision;
 mod plan;
-mod planner;
 mod request;
 mod store;
 
@@ -38,7 +37,7 @@ pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
 pub use charge::{Charge, Charges, Role};
 pub use cost::Cost;
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
-pub use key::{ShardBy, without_fingerprint, without_values};
+pub use key::{ShardBy, without_values};
 pub use limit::{
     Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, Quantity,
     Refill,
@@ -46,7 +45,6 @@ pub use limit::{
 pub use matcher::{Step, Walk};
 pub use period::{Period, Unit};
 pub use plan::{ChargedLimit, Plan, PlanError};
-pub use planner::{ChargeKey, PlanUse, Planner};
 pub use request::{Caller, Descriptor, Entry, LimitOverride, Request, text_of_bytes};
 pub use rule::{CompileError, DomainSpec, Metadata, NodeSpec, Rule, RuleId, RuleSpec, composite};
 pub use rule_set::{Defaults, DomainRules, Node, RuleSet};

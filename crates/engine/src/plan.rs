@@ -100,10 +100,23 @@ impl RuleSet {
     /// # Errors
     /// [`PlanError`] where an override is out of range.
     pub fn plan(&self, request: &Request) -> Result<Plan, PlanError> {
-        let Some(domain) = self.domain(&request.domain) else {
-            let descriptors = request.descriptors.iter().map(|_| Planned::Nothing).collect();
-            let hidden = self.hidden_values(None, request);
-            return Ok(Plan { descriptors, hidden, ..Plan::default() });
+        let mut plan = Plan::default();
+        self.plan_into(request, &mut plan)?;
+        Ok(plan)
+    }
+
+    /// [`RuleSet::plan`] into a plan that was used before: its memory is used again.
+    ///
+    /// # Errors
+    /// [`PlanError`] where an override is out of range. What the plan then has is not specified.
+    pub fn plan_into(&self, request: &Request, plan: &mut Plan) -> Result<(), PlanError> {
+        let domain = self.domain(&request.domain);
+        plan.charges.clear();
+        plan.descriptors.clear();
+        plan.hidden = self.hidden_values(domain, request);
+        let Some(domain) = domain else {
+            plan.descriptors.extend(request.descriptors.iter().map(|_| Planned::Nothing));
+            return Ok(());
         };
         let quota_mode = self.defaults().quota_mode;
         let matches = self.matches(domain, request)?;
@@ -128,7 +141,6 @@ impl RuleSet {
             }
         };
         let quota_can_deny = !matches.iter().any(|matched| is_quota(matched) && is_never_over(matched));
-        let mut plan = Plan { hidden: self.hidden_values(Some(domain), request), ..Plan::default() };
         plan.charges.set_caller(request.caller);
         for (index, (descriptor, matched)) in request.descriptors.iter().zip(&matches).enumerate() {
             let role = match is_quota(matched) {
@@ -147,7 +159,7 @@ impl RuleSet {
             let planned = plan.add(matched, &context, &replaced);
             plan.descriptors.push(planned);
         }
-        Ok(plan)
+        Ok(())
     }
 
     fn matches<'r>(
@@ -215,11 +227,7 @@ struct DescriptorContext<'a> {
 
 /// The cost against one limit: the answer to a check of a postpaid limit that is exactly used up is a setting. A limit
 /// of 0 is used up from the start, and has no counter that could record more.
-pub(super) fn cost_against(
-    (kernel, charging): (&Kernel, Charging),
-    cost: Cost,
-    used_up_check: Verdict,
-) -> Cost {
+fn cost_against(kernel: &Kernel, charging: Charging, cost: Cost, used_up_check: Verdict) -> Cost {
     match kernel {
         _ if cost != Cost::PEEK || used_up_check == Verdict::Over || charging == Charging::Prepaid => cost,
         Kernel::FixedWindow(_) => Cost::DEBT_PEEK,
@@ -258,6 +266,15 @@ impl Plan {
         })
     }
 
+    /// The index of the first descriptor that a charge belongs to.
+    #[must_use]
+    pub fn descriptor_of(&self, charge: usize) -> Option<usize> {
+        self.descriptors.iter().position(|planned| match planned {
+            Planned::Limited { limits, .. } => limits.iter().any(|(_, index)| *index == charge),
+            Planned::Nothing | Planned::Unlimited(_) => false,
+        })
+    }
+
     /// The limits of descriptors that have only unlimited ones, once per descriptor.
     pub fn unlimited(&self) -> impl Iterator<Item = &Limit> {
         self.descriptors.iter().filter_map(|planned| match planned {
@@ -291,7 +308,7 @@ impl Plan {
             };
             let charge = Charge {
                 kernel,
-                cost: cost_against((&kernel, limit.spec.charging), context.cost, context.used_up_check),
+                cost: cost_against(&kernel, limit.spec.charging, context.cost, context.used_up_check),
                 charging: limit.spec.charging,
                 role: if limit.shadow { Role::Shadow } else { context.role },
                 on_store_failure: limit.spec.on_store_failure,
@@ -327,27 +344,52 @@ fn write_key(
         shard_by: matched.rule.map_or(context.domain.shard_by, |rule| rule.shard_by),
         fingerprint: &limit.fingerprint,
     };
-    let parts = key_parts(&matched.walk, context.entries, (context.index, hidden));
-    key::write_key(text, &key_context, parts);
-}
-
-/// The parts of the keys of one descriptor, given with its index in the request and the hashes of secret values.
-pub(super) fn key_parts<'a>(
-    walk: &'a Walk<'_>,
-    entries: &'a [Entry],
-    (descriptor, hidden): (usize, &'a HiddenValues),
-) -> impl Iterator<Item = KeyPart<'a>> {
-    entries.iter().enumerate().map(move |(index, entry)| {
-        match walk.steps.get(index).map(|step| step.node()) {
+    let parts = context.entries.iter().enumerate().map(|(index, entry)| {
+        match matched.walk.steps.get(index).map(|step| step.node()) {
             Some(node) if node.shares_counter && *node.key == *entry.key => {
                 KeyPart::Rule(&entry.key, node.value())
             }
             // The pattern matches a longer or shorter key than its own: only values of the same key share.
             Some(node) if node.shares_counter => KeyPart::Pattern(&entry.key, &node.composite),
-            _ => match hidden.get(descriptor, index) {
+            _ => match hidden.get(context.index, index) {
                 Some(hash) => KeyPart::Hidden(&entry.key, hash),
                 None => KeyPart::Request(&entry.key, &entry.value),
             },
         }
-    })
+    });
+    key::write_key(text, &key_context, parts);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Algorithm, Caller, DomainSpec, NodeSpec, Period, RuleSpec, Unit, ValueHashing};
+
+    #[test]
+    fn a_plan_that_was_used_before_is_that_of_the_request() {
+        let limit = |units| {
+            let spec = LimitSpec::new(Algorithm::FixedWindow, units, Period::one(Unit::Minute));
+            Limit::new(spec).expect("a valid limit")
+        };
+        let node = |key: &str, limits| {
+            let rule = Some(RuleSpec { limits, ..RuleSpec::default() });
+            NodeSpec { key: key.to_owned(), rule, ..NodeSpec::default() }
+        };
+        let descriptors = vec![node("user", vec![limit(5), limit(7)]), node("path", vec![limit(9)])];
+        let domain = DomainSpec { domain: "d".to_owned(), descriptors, ..DomainSpec::default() };
+        let rules =
+            RuleSet::compile(&[domain], Defaults::ENVOY_RATELIMIT, ValueHashing::NONE).expect("valid rules");
+        let request = |domain: &str, keys: &[&str]| {
+            let entry = |key: &&str| Entry { key: (*key).to_owned(), value: "a".to_owned() };
+            let descriptor = |key| Descriptor { entries: vec![entry(key)], ..Descriptor::default() };
+            let descriptors = keys.iter().map(descriptor).collect();
+            Request { domain: domain.to_owned(), hits_addend: 1, descriptors, caller: Caller::default() }
+        };
+        let mut used = Plan::default();
+        for (domain, keys) in [("d", &["user", "user"][..]), ("d", &["path"]), ("e", &["user"]), ("d", &[])] {
+            let request = request(domain, keys);
+            rules.plan_into(&request, &mut used).expect("a plan");
+            assert_eq!(Ok(&used), rules.plan(&request).as_ref(), "{request:?}");
+        }
+    }
 }

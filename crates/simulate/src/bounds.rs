@@ -46,9 +46,9 @@ impl fmt::Display for Share {
 /// The most that each rule may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// Of the requests that meet a rule, those over its limit.
+    /// The share of the requests over a limit among those that meet its rule.
     pub max_denied: Option<Share>,
-    /// Of all good requests, those over the limit of a rule.
+    /// The share of the requests over the limit of a rule among all good requests.
     pub max_good_denied: Option<Share>,
     /// Keys over the limit of a rule.
     pub max_keys_hit: Option<u64>,

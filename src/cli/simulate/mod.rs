@@ -31,7 +31,7 @@ pub use arguments::SimulateArgs;
 
 /// A rule breaks a bound.
 const BOUND: u8 = 3;
-/// Of the lines of a log, so many parts per million may be unreadable.
+/// The largest share of unreadable lines of a log, in parts per million.
 const MAX_UNREADABLE_PPM: u64 = 10_000;
 
 /// The table goes to standard output; the progress bar and errors to standard error.
@@ -154,7 +154,7 @@ fn simulated(
         streams.iter().for_each(StopReading::stop);
     };
     let simulated = on_interrupt(stop_reading, || {
-        simulate(rules, map, inputs, options, (&stop, &mut |progress| shown.update(progress)))
+        simulate(rules, map, inputs, options, &stop, &mut |progress| shown.update(progress))
     });
     shown.finish();
     let simulated = simulated.map_err(|error| Failure::new(LOG, error))?;

@@ -44,7 +44,7 @@ fn simulated(rules: &RuleSet, log: &str, threads: usize) -> Report {
         digests: Vec::new(),
     };
     let rules = RuleSets { judged: rules.clone(), in_force: Some(rules.clone()), variants: Vec::new() };
-    simulate(&rules, None, vec![input], &options, (&AtomicBool::new(false), &mut |_| {})).expect("a report")
+    simulate(&rules, None, vec![input], &options, &AtomicBool::new(false), &mut |_| {}).expect("a report")
 }
 
 fn replayed(rules: &RuleSet, log: &str) -> Summary {

@@ -147,7 +147,7 @@ pub(crate) fn lines(block: &Block) -> impl Iterator<Item = (u64, &[u8])> {
 mod tests {
     use super::*;
 
-    /// Returns at most so many bytes at once, and then an error.
+    /// Returns at most this many bytes at once, and then an error.
     struct Stream<'t>(&'t [u8], usize, Option<io::ErrorKind>);
 
     impl Read for Stream<'_> {

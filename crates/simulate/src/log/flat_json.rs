@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
-use super::selected::Selected;
+use super::line_reader::Selected;
 
-/// The values that are skipped may be nested so deep.
+/// Maximum nesting of skipped values.
 const MAX_DEPTH: usize = 32;
 
 /// Which names of fields can be read here: those that no line has within another object.
@@ -89,7 +89,7 @@ impl<'l> Rest<'l> {
 
     /// Skips an object or a list.
     fn skip_nested(&mut self) -> Option<()> {
-        // Of each open object or list its closing bracket.
+        // The closing bracket of each open object or list.
         let mut open: [u8; MAX_DEPTH] = [0; MAX_DEPTH];
         let mut depth = 0;
         loop {

@@ -5,7 +5,6 @@
 mod blocks;
 mod columns;
 mod csv;
-mod fault;
 mod flat_json;
 mod format;
 mod haproxy;
@@ -14,16 +13,14 @@ mod json;
 mod line_reader;
 mod piped;
 mod recognize;
-mod selected;
 mod text_layout;
 mod timestamp;
 
 pub(super) use blocks::{Block, BlockReader, MAX_LINE_BYTES, lines};
-pub use fault::LineFault;
 pub use format::Format;
 pub use input::{Input, InputError, ReadBytes};
-pub(super) use line_reader::LineReader;
+pub use line_reader::LineFault;
+pub(super) use line_reader::{LineReader, Selected};
 pub use piped::StopReading;
 pub(super) use recognize::recognize;
-pub(super) use selected::Selected;
 pub(super) use timestamp::TimeFormat;

@@ -11,7 +11,7 @@ use std::time::Duration;
 const CHUNK_BYTES: usize = 64 * 1024;
 /// Chunks that wait to be read.
 const WAITING_CHUNKS: usize = 8;
-/// So often a reader that waits looks whether it is told to stop.
+/// How often a blocked reader checks the stop flag.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Tells the reader of a stream to stop: the stream then ends.

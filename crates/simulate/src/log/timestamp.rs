@@ -2,7 +2,7 @@
 
 use engine::algorithm::MAX_TIME_US;
 
-use super::fault::LineFault;
+use super::line_reader::LineFault;
 
 const SECOND_US: u64 = 1_000_000;
 
@@ -13,7 +13,7 @@ pub(crate) enum TimeFormat {
     Rfc3339,
     /// `15/Apr/2026:20:17:00 +0200`; with decimals and without an offset in HAProxy, which means UTC.
     CommonLog,
-    /// A number since the epoch, which may have decimals, in units of so many nanoseconds.
+    /// A number since the epoch, which may have decimals, in units of this many nanoseconds.
     Epoch { unit_ns: u64 },
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::expression::Expression;
-use super::fields::FieldIndex;
+use super::expression::FieldIndex;
 use crate::log::Selected;
 
 /// A descriptor as the map describes it.

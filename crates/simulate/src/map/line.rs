@@ -6,11 +6,10 @@ use std::sync::Arc;
 use engine::{Caller, Descriptor, Entry, Request};
 
 use super::entry::DescriptorRule;
-use super::error::MapError;
-use super::expression::{Expression, whole_number};
-use super::fields::FieldIndex;
+use super::expression::{Expression, FieldIndex, whole_number};
 use super::read::{CostRule, Map, TimeField};
 use super::sent::SentDescriptors;
+use super::yaml_map::MapError;
 use crate::log::{Format, LineFault, LineReader, Selected, TimeFormat};
 use crate::replay::Recorded;
 
@@ -156,7 +155,7 @@ impl Mapping {
 }
 
 impl Map {
-    /// Replaces the descriptors by those of a line, each of so many hits, without those that lack a value.
+    /// Replaces the descriptors by those of a line, each with this many hits, without those that lack a value.
     fn write_descriptors(&self, line: &Selected<'_>, hits: Option<u64>, mapped: &mut MappedLine) {
         // In reverse, so that each descriptor is taken for the same one of the next line.
         mapped.spare.extend(mapped.request.descriptors.drain(..).rev());

@@ -4,17 +4,14 @@
 //! descriptor is left out if one of its entries has no value.
 
 mod entry;
-mod error;
 mod expression;
-mod fields;
 mod line;
 mod parser;
 mod read;
 mod sent;
-mod tokens;
 mod yaml_map;
 
-pub use error::MapError;
 pub(super) use line::{MappedLine, Mapping, NotMapped};
 pub use read::Map;
 pub(super) use sent::SentDescriptors;
+pub use yaml_map::MapError;

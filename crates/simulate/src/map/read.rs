@@ -5,11 +5,9 @@ use std::path::Path;
 use rules::yaml::{self, Node};
 
 use super::entry::{DescriptorRule, EntryRule, EntrySource, PathTemplate, Step};
-use super::error::MapError;
-use super::expression::Expression;
-use super::fields::{FieldIndex, FieldUses};
+use super::expression::{Expression, FieldIndex, FieldUses};
 use super::parser::parse_expression;
-use super::yaml_map::{Reason, YamlMap, list, scalar};
+use super::yaml_map::{MapError, Reason, YamlMap, list, scalar};
 use crate::log::TimeFormat;
 
 /// The longest map: far longer than any that is written by hand.

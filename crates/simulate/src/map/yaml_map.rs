@@ -1,6 +1,15 @@
-//! Access to the keys of a YAML map whose keys are all known.
+//! Access to the keys of a YAML map whose keys are all known, and mistakes in it.
 
 use rules::yaml::{Content, Node};
+
+/// Why a map cannot be used: `file:line: reason`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {reason}")]
+pub struct MapError {
+    pub file: String,
+    pub line: u32,
+    pub reason: String,
+}
 
 /// A mistake on a line.
 #[derive(Clone, Debug, PartialEq, Eq)]

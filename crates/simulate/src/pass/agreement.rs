@@ -6,14 +6,14 @@
 //! request of the same counter: that difference follows from the first one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use engine::{Algorithm, LimitSpec, Verdict};
+use engine::{Algorithm, Limit, LimitSpec, Verdict};
 use smallvec::SmallVec;
 
-use super::lane::{Decided, Lane};
-use super::observation::Observation;
-use super::planned::RequestPlan;
-use super::template::CountedLimit;
+use super::counters::{Counters, Decided};
+use super::key_table::text_hash;
+use super::planned::{Counter, Observation, RequestPlan};
 use crate::report::{Agreement, ShiftCount, percent, share_ppm};
 
 /// How far the time of a request is moved; at most a tenth of the time in which its limit frees a unit.
@@ -33,14 +33,14 @@ pub(super) struct EarlierDenial {
 
 /// Looks for the shortest time before `t_us` at which the counters, as they are now, would deny the request. `None` if
 /// they deny it now, or at none of the times.
-pub(super) fn earlier_denial(lane: &Lane, plan: RequestPlan<'_>, t_us: u64) -> Option<EarlierDenial> {
-    let charges = &plan.template.plan.charges;
+pub(super) fn earlier_denial(counters: &Counters, plan: &RequestPlan, t_us: u64) -> Option<EarlierDenial> {
+    let charges = &plan.charges;
     let over_at = |t_us| {
-        let is_over: SmallVec<[bool; 4]> =
-            (0..charges.len()).map(|charge| lane.verdict(plan, charge, t_us) == Verdict::Over).collect();
-        charges.is_denied(|charge| is_over[charge]).then(|| {
-            let keys = (0..charges.len()).filter(|charge| is_over[*charge]);
-            keys.map(|charge| plan.counter(charge)).collect()
+        let verdicts = counters.verdicts(charges, t_us);
+        let is_over = |charge: usize| verdicts[charge] == Verdict::Over;
+        charges.is_denied(is_over).then(|| {
+            let keys = charges.keys().enumerate().filter(|(charge, _)| is_over(*charge));
+            keys.map(|(_, key)| text_hash(key)).collect()
         })
     };
     if over_at(t_us).is_some() {
@@ -52,7 +52,7 @@ pub(super) fn earlier_denial(lane: &Lane, plan: RequestPlan<'_>, t_us: u64) -> O
 
 /// A counter of a request.
 #[derive(Clone, Copy, Debug)]
-struct Counter {
+struct ShiftedCounter {
     /// The hash of its key.
     key: u64,
     period_us: u64,
@@ -60,7 +60,7 @@ struct Counter {
     largest_shift_us: u64,
 }
 
-impl Counter {
+impl ShiftedCounter {
     fn new(key: u64, limit: &LimitSpec) -> Self {
         let period_us = limit.period.us();
         let frees_all_at_once = limit.algorithm == Algorithm::FixedWindow;
@@ -91,11 +91,12 @@ pub(super) struct AgreementTally {
 }
 
 impl AgreementTally {
-    /// Counts the simulated decision about the last request that `lane` has decided.
+    /// Counts the simulated decision about a request. `limits` are those of the rules that made it.
     pub fn count(
         &mut self,
         seen: Observation,
-        (lane, simulated): (&Lane, &Decided<'_>),
+        limits: &[Arc<Limit>],
+        simulated: &Decided<'_>,
         earlier: Option<EarlierDenial>,
     ) {
         let is_denied = simulated.is_denied;
@@ -106,23 +107,21 @@ impl AgreementTally {
             _ => return,
         };
         let plan = simulated.plan;
-        let is_deciding = |counted: &CountedLimit| {
-            !is_denied || simulated.verdicts[counted.charge] == Verdict::Over && !counted.is_shadow
+        let is_deciding =
+            |counter: &&Counter| !is_denied || simulated.is_over(counter.charge) && !counter.is_shadow;
+        // A map gives requests no limits of their own, so every limit is one of the rules.
+        let counter = |counter: &Counter| {
+            let limit = limits.get(counter.limit)?;
+            Some(ShiftedCounter::new(text_hash(plan.charges.get(counter.charge).0), &limit.spec))
         };
-        let limits = plan.template.plan.charged();
-        let counters: SmallVec<[Counter; 4]> = limits
-            .filter_map(|charged| {
-                let mut counted = plan.template.counted.iter();
-                let counted = counted.find(|counted| counted.charge == charged.index)?;
-                is_deciding(counted).then(|| Counter::new(plan.counter(charged.index), &charged.limit.spec))
-            })
-            .collect();
+        let counters: SmallVec<[ShiftedCounter; 4]> =
+            plan.counters.iter().filter(is_deciding).filter_map(counter).collect();
         if let Some(shift) = self.follows(seen.t_us, difference, &counters) {
             self.by_shift[shift] += 1;
             return;
         }
         let (shift, counters) = if is_denied {
-            let wait_us = lane.decision(simulated, seen.t_us).retry_after().us();
+            let wait_us = simulated.retry_after().us();
             let shift = wait_us.and_then(|wait_us| SHIFTS_US.iter().position(|shift| wait_us <= *shift));
             (shift, counters)
         } else {
@@ -135,16 +134,16 @@ impl AgreementTally {
             return;
         }
         self.by_shift[shift] += 1;
-        for Counter { key, period_us, .. } in counters {
+        for ShiftedCounter { key, period_us, .. } in counters {
             let until_us = seen.t_us.saturating_add(2 * period_us);
             self.open(key, OpenDifference { units: difference, shift, until_us });
         }
     }
 
     /// The shift of an earlier difference from which this one follows: the counter of the log had a unit more or less.
-    fn follows(&mut self, t_us: u64, difference: i64, counters: &[Counter]) -> Option<usize> {
+    fn follows(&mut self, t_us: u64, difference: i64, counters: &[ShiftedCounter]) -> Option<usize> {
         let mut found = None;
-        for Counter { key, .. } in counters {
+        for ShiftedCounter { key, .. } in counters {
             let Some(open) = self.open.get_mut(key) else { continue };
             if open.until_us < t_us {
                 self.open.remove(key);

@@ -5,18 +5,16 @@ use engine::{Limit, Rule};
 use super::curves::{Curve, SortedPeaks, recommend};
 use super::key_table::{KeyStatistics, KeyTable};
 use super::minutes::TimeAxis;
-use super::options::PassOptions;
-use super::rule_sets::RuleSets;
+use super::options::{PassOptions, RuleSets};
 use super::side_by_side::{algorithms, comparison, worst_keys};
 use super::sweep::{OverAt, Sweep, SweptLimit, is_swept};
 use super::tally::{Row, Sums, Tally};
 use super::top_keys::{Shown, top_denied};
 use super::untested::{self, Mapped};
-use super::verdict::verdict;
 use crate::map::Map;
 use crate::report::{
     KeySampling, Method, OldCounts, REPORT_VERSION, Report, RuleReport, Timeline, Totals, WhatIf,
-    WhatIfPoint, share_ppm,
+    WhatIfPoint, percent, share_ppm,
 };
 
 /// Ticks of the log's clock in the period of a limit that can be trusted.
@@ -69,7 +67,7 @@ pub(super) fn assemble(
         comparison: rules
             .in_force
             .as_ref()
-            .map(|old| comparison(tally, (&rules.judged, old), context.axis, has_good)),
+            .map(|old| comparison(tally, &rules.judged, old, context.axis, has_good)),
         algorithms: algorithms(rules, tally, context.axis),
         worst_keys: worst_keys(rules, tally, options.show_keys),
         method,
@@ -127,7 +125,7 @@ impl Context<'_> {
             path: "override".to_owned(),
             is_resolved: true,
             period_s: row.period_s,
-            ..self.counts(index, row, (&peaks, None))
+            ..self.counts(index, row, &peaks, None)
         })
     }
 
@@ -144,7 +142,7 @@ impl Context<'_> {
         let recommendation = self
             .options
             .recommend
-            .map(|bounds| recommend(row, (&peaks, &curve), self.tally.sums.span_us, self.has_good, bounds));
+            .map(|bounds| recommend(row, &peaks, &curve, self.tally.sums.span_us, self.has_good, bounds));
         let old = self.old_counts(index);
         let mut marks = vec![u64::from(limit.spec.requests_per_unit)];
         marks.extend(old.iter().map(|old| u64::from(old.limit)));
@@ -170,7 +168,7 @@ impl Context<'_> {
             what_if,
             recommendation,
             old,
-            ..self.counts(index, row, (&peaks, swept))
+            ..self.counts(index, row, &peaks, swept)
         }
     }
 
@@ -199,12 +197,7 @@ impl Context<'_> {
     }
 
     /// What does not depend on the limit.
-    fn counts(
-        &self,
-        index: usize,
-        row: &Row,
-        (peaks, swept): (&SortedPeaks, Option<&SweptLimit>),
-    ) -> RuleReport {
+    fn counts(&self, index: usize, row: &Row, peaks: &SortedPeaks, swept: Option<&SweptLimit>) -> RuleReport {
         let weight = self.tally.keys.weight();
         let count = |holds: &dyn Fn(&KeyStatistics) -> bool| {
             self.judged_keys(index).filter(|key| holds(key)).count() as u64 * weight
@@ -264,4 +257,35 @@ impl Context<'_> {
             keys_freed: keys(KeyStatistics::is_freed),
         })
     }
+}
+
+/// Two sentences for a person: what is denied, and whom it hits.
+fn verdict(report: &Report) -> String {
+    let totals = &report.totals;
+    if totals.requests == 0 {
+        return "No line of the log became a request. `--explain-line 1` shows what a line becomes."
+            .to_owned();
+    }
+    let share = percent(totals.denied_share_ppm);
+    let rules = match report.method.sample.one_in {
+        1 => "The rules".to_owned(),
+        one_in => format!("In a sample of 1/{one_in} of the keys the rules"),
+    };
+    let mut text = format!("{rules} deny {} of {} requests ({share} %)", totals.denied, totals.requests);
+    if let Some(comparison) = &report.comparison {
+        let old = percent(comparison.old_denied_share_ppm);
+        text += &format!("; the rules in force deny {} ({old} %)", comparison.old_denied);
+    }
+    text += ". ";
+    text += &match &report.comparison {
+        Some(comparison) => {
+            let (new, freed) = (comparison.keys_newly_over, comparison.keys_freed);
+            format!("Keys newly over a limit: {new}; no longer over one: {freed}")
+        }
+        None => format!("Keys over a limit: {} of {}", totals.keys_denied, totals.keys),
+    };
+    if let (Some(denied), Some(share)) = (totals.good_denied, totals.good_denied_share_ppm) {
+        text += &format!("; good requests denied: {denied} ({} % of the good ones)", percent(share));
+    }
+    text + "."
 }

@@ -174,7 +174,8 @@ fn points_of_windows(row: &Row, peaks: &SortedPeaks, marks: &[u64], has_good: bo
 /// The smallest limit of a curve within `bounds`.
 pub(super) fn recommend(
     row: &Row,
-    (peaks, curve): (&SortedPeaks, &Curve<'_>),
+    peaks: &SortedPeaks,
+    curve: &Curve<'_>,
     span_us: Option<(u64, u64)>,
     has_good: bool,
     bounds: RecommendationBounds,
@@ -273,7 +274,7 @@ mod tests {
         let long = Some((0, 600_000_000));
         let recommend = |peaks: &SortedPeaks, span_us, bounds| {
             let curve = Curve::Windows { row: &row, peaks, has_good: false };
-            recommend(&row, (peaks, &curve), span_us, false, bounds)
+            recommend(&row, peaks, &curve, span_us, false, bounds)
         };
         let found = recommend(&peaks, long, bounds);
         assert_eq!((found.needed, found.limit), (999, 1_200), "one key of a thousand may be over");
@@ -302,7 +303,7 @@ mod tests {
             };
             let curve = Curve::Swept(keys_over.iter().map(point).collect());
             let long = Some((0, 600_000_000));
-            recommend(&row, (&peaks, &curve), long, false, RecommendationBounds::default())
+            recommend(&row, &peaks, &curve, long, false, RecommendationBounds::default())
         };
         // One key of a thousand, and one request of ten thousand may be over.
         let found = recommend(&[(1, 9), (2, 3), (3, 1), (4, 1), (6, 0)]);

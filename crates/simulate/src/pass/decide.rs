@@ -1,12 +1,11 @@
 //! The deciding thread: sorts the requests of parsed blocks by time, decides and counts them.
 
-use super::agreement::{AgreementTally, EarlierDenial, earlier_denial};
+use super::agreement::{AgreementTally, earlier_denial};
 use super::assemble::assemble;
-use super::lane::Lanes;
-use super::options::PassOptions;
+use super::counters::AllCounters;
+use super::options::{PassOptions, RuleSets};
 use super::parse::{MAX_KEPT_FAULTS, Parsed};
-use super::planned::{PlannedBlock, RequestPlans};
-use super::rule_sets::RuleSets;
+use super::planned::{BoxedRequest, PlannedRequest};
 use super::sorter::Sorter;
 use super::sweep::Sweep;
 use super::tally::Tally;
@@ -14,47 +13,20 @@ use super::untested::Mapped;
 use crate::map::{Map, SentDescriptors};
 use crate::report::{InputReport, Method, Report, RequestSample, UnreadableLine};
 
-/// Blocks are packed when they hold so many requests more than wait, and four times as many.
-const PACKED_FROM: usize = 100_000;
-
-/// Where a request is that waits.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    block: usize,
-    request: usize,
-}
-
-/// A block of which requests wait.
-#[derive(Debug, Default)]
-struct WaitingBlock {
-    requests: PlannedBlock,
-    waiting: usize,
-}
-
 /// The state of the deciding thread.
 pub(super) struct Pass<'a> {
     rules: &'a RuleSets,
     map: Option<&'a Map>,
     options: &'a PassOptions,
-    sorter: Sorter<Place>,
-    blocks: Vec<WaitingBlock>,
-    /// The indexes of blocks of which no request waits.
-    free: Vec<usize>,
-    /// The number of requests in `blocks`.
-    held: usize,
-    deciding: Deciding,
+    sorter: Sorter<BoxedRequest>,
+    counters: AllCounters,
+    tally: Tally,
     method: Method,
     /// The descriptors of the map that a line had.
     sent: SentDescriptors,
     /// A bit for each kind of step that times of the log have: below a second, below a millisecond.
     has_millis: bool,
     has_micros: bool,
-}
-
-/// The counters, and what is counted of decisions.
-struct Deciding {
-    lanes: Lanes,
-    tally: Tally,
 }
 
 impl<'a> Pass<'a> {
@@ -73,10 +45,8 @@ impl<'a> Pass<'a> {
             map,
             options,
             sorter: Sorter::new(options.reorder_us),
-            blocks: Vec::new(),
-            free: Vec::new(),
-            held: 0,
-            deciding: Deciding { lanes: Lanes::new(rules), tally },
+            counters: AllCounters::new(rules),
+            tally,
             method,
             sent: SentDescriptors::default(),
             has_millis: false,
@@ -90,7 +60,8 @@ impl<'a> Pass<'a> {
     }
 
     /// Adds a block, and decides the requests that no later line can come before. `names` are those of the files.
-    pub fn add(&mut self, parsed: Parsed, names: &[String]) {
+    /// Returns the requests that were decided, for their memory.
+    pub fn add(&mut self, parsed: Parsed, names: &[String]) -> Vec<BoxedRequest> {
         self.method.lines += parsed.lines;
         self.method.not_kept += parsed.not_kept;
         self.method.without_descriptor += parsed.without_descriptor;
@@ -102,100 +73,51 @@ impl<'a> Pass<'a> {
             let input = names.get(parsed.input).cloned().unwrap_or_default();
             self.method.unreadable_lines.push(UnreadableLine { input, line, reason: fault.to_string() });
         }
-        let times: Vec<u64> = parsed.requests.times().collect();
-        let block = self.hold(parsed.requests);
-        for (request, t_us) in times.into_iter().enumerate() {
+        let mut decided = Vec::with_capacity(parsed.requests.len());
+        for request in parsed.requests {
+            let t_us = request.seen.t_us;
             self.has_millis |= !t_us.is_multiple_of(1_000_000);
             self.has_micros |= !t_us.is_multiple_of(1_000);
-            self.sorter.push(t_us, Place { block, request });
-            while let Some((t_us, place)) = self.sorter.pop_ready() {
-                self.decide(t_us, place);
+            self.sorter.push(t_us, request);
+            while let Some((t_us, mut request)) = self.sorter.pop_ready() {
+                self.decide(t_us, &mut request);
+                decided.push(request);
             }
         }
-        if self.held > 4 * self.sorter.waiting() + PACKED_FROM {
-            self.pack();
-        }
+        decided
     }
 
-    /// Keeps a block until its requests are decided.
-    fn hold(&mut self, requests: PlannedBlock) -> usize {
-        let waiting = requests.len();
-        self.held += waiting;
-        let block = WaitingBlock { requests, waiting };
-        match self.free.pop() {
-            Some(place) => {
-                self.blocks[place] = block;
-                place
-            }
-            None => {
-                self.blocks.push(block);
-                self.blocks.len() - 1
-            }
+    /// Decides and counts a request at a time, which may be later than its own.
+    fn decide(&mut self, t_us: u64, request: &mut PlannedRequest) {
+        request.seen.t_us = t_us;
+        let seen = request.seen;
+        let (counters, plan) = self.counters.recorded(request);
+        let earlier_denial = if seen.was_limited { earlier_denial(counters, plan, t_us) } else { None };
+        let decisions = self.counters.decide(request);
+        if let Some(agreement) = &mut self.tally.agreement {
+            let rules = self.rules.in_force.as_ref().unwrap_or(&self.rules.judged);
+            agreement.count(seen, rules.limits(), decisions.recorded(), earlier_denial);
         }
-    }
-
-    /// Copies the requests that wait into one block: a few requests that wait for long must not keep many blocks.
-    fn pack(&mut self) {
-        let mut packed = PlannedBlock::default();
-        for place in self.sorter.waiting_mut() {
-            let request = packed.copy(&self.blocks[place.block].requests, place.request);
-            *place = Place { block: 0, request };
-        }
-        self.held = packed.len();
-        self.free.clear();
-        self.blocks = vec![WaitingBlock { waiting: packed.len(), requests: packed }];
-    }
-
-    fn decide(&mut self, t_us: u64, place: Place) {
-        let block = &mut self.blocks[place.block];
-        self.deciding.decide(t_us, &block.requests, place.request);
-        block.waiting -= 1;
-        if block.waiting == 0 {
-            self.held -= block.requests.len();
-            block.requests = PlannedBlock::default();
-            self.free.push(place.block);
-        }
+        self.tally.count(seen, &decisions);
     }
 
     /// The report, when all blocks are added.
     pub fn finish(mut self, inputs: Vec<InputReport>, is_partial: bool) -> Report {
-        while let Some((t_us, place)) = self.sorter.pop() {
-            self.decide(t_us, place);
+        while let Some((t_us, mut request)) = self.sorter.pop() {
+            self.decide(t_us, &mut request);
         }
         self.method.inputs = inputs;
         self.method.reordering = self.sorter.reordering;
-        let of_sweep = self.deciding.tally.sweep.as_ref().map_or(0, Sweep::evictions);
-        self.method.evictions = self.deciding.lanes.evictions() + of_sweep;
+        let of_sweep = self.tally.sweep.as_ref().map_or(0, Sweep::evictions);
+        self.method.evictions = self.counters.evictions() + of_sweep;
         self.method.clock_resolution_us = match (self.has_micros, self.has_millis) {
             (true, _) => 1,
             (false, true) => 1_000,
             (false, false) => 1_000_000,
         };
         let mapped = Mapped { map: self.map, sent: self.sent };
-        let mut report = assemble(self.rules, mapped, &self.deciding.tally, self.method, self.options);
+        let mut report = assemble(self.rules, mapped, &self.tally, self.method, self.options);
         report.partial = is_partial;
         report
-    }
-}
-
-impl Deciding {
-    /// Decides and counts a request of a block at a time, which may be later than its own.
-    fn decide(&mut self, t_us: u64, block: &PlannedBlock, request: usize) {
-        let mut request = block.request(request);
-        request.seen.t_us = t_us;
-        let seen = request.seen;
-        let earlier_denial = if seen.was_limited { self.earlier_denial(&request) } else { None };
-        let Some(decisions) = self.lanes.decide(request) else { return };
-        if let Some(agreement) = &mut self.tally.agreement {
-            agreement.count(seen, (self.lanes.recorded(), decisions.recorded()), earlier_denial);
-        }
-        self.tally.count(seen, &decisions);
-    }
-
-    /// Looks for an earlier time at which the rules whose decisions the log has would deny a request that is not
-    /// decided yet.
-    fn earlier_denial(&self, request: &RequestPlans<'_>) -> Option<EarlierDenial> {
-        let plan = self.lanes.recorded_plan(request)?;
-        earlier_denial(self.lanes.recorded(), plan, request.seen.t_us)
     }
 }

@@ -3,10 +3,12 @@
 //! Distinct sampling: a key is kept if its hash has at least `level` low zero bits. A full table raises the level and
 //! so drops half of its keys. A kept key was kept from its first request on, so its statistics are exact.
 
-use super::by_hash::ByHash;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use hashbrown::HashMap;
+
 use super::peaks::Peaks;
 use super::sweep::OverAt;
-use super::template::{mixed, text_hash};
 
 /// The most keys: about 250 MB.
 const MAX_KEYS: usize = 1 << 20;
@@ -56,22 +58,56 @@ pub(super) struct Denials {
 #[derive(Debug)]
 pub(super) struct KeyTable {
     keys: ByHash<KeyStatistics>,
-    /// Of the kept keys those that were over a limit as another algorithm: an entry of its own, so that the other keys
+    /// The kept keys that were over a limit as another algorithm: an entry of its own, so that the other keys
     /// cost no memory for it.
     by_algorithm: ByHash<OverByAlgorithm>,
     level: u32,
     max_keys: usize,
 }
 
-/// The hash of a counter's key in the row of a limit. It is the same in every run, so that the report is.
-pub(super) fn key_hash(row: usize, key: &str) -> u64 {
-    hash_in_row(row, text_hash(key))
+/// A map whose keys are hashes.
+type ByHash<T> = HashMap<u64, T, BuildHasherDefault<SameHasher>>;
+
+/// The hash of a number is the number.
+#[derive(Clone, Copy, Debug, Default)]
+struct SameHasher(u64);
+
+impl Hasher for SameHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Only numbers are hashed; this is right, if slow, for any other type.
+        for byte in bytes {
+            self.0 = self.0.wrapping_mul(0x0100_0000_01b3) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
 }
 
-/// [`key_hash`] of a key whose [`text_hash`] is known. Two of ten million keys have the same 64 bits with a probability
+/// The hash of a text. It is the same in every run, so that a report is.
+pub(super) fn text_hash(text: &str) -> u64 {
+    // SipHash with fixed keys.
+    let mut hasher = std::hash::DefaultHasher::new();
+    hasher.write(text.as_bytes());
+    hasher.finish()
+}
+
+/// Spreads a number over 64 bits; different numbers stay different (the finalizer of SplitMix64).
+pub(super) fn mixed(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+/// The hash of a counter's key in the row of a limit. Two of ten million keys have the same 64 bits with a probability
 /// of 3 in a million.
-pub(super) fn hash_in_row(row: usize, text_hash: u64) -> u64 {
-    mixed(text_hash ^ mixed(row as u64 + 1))
+pub(super) fn key_hash(row: usize, key: &str) -> u64 {
+    mixed(text_hash(key) ^ mixed(row as u64 + 1))
 }
 
 impl KeyTable {
@@ -112,9 +148,9 @@ impl KeyTable {
         Some(self.keys.entry(hash).or_insert_with(|| KeyStatistics { row, ..KeyStatistics::default() }))
     }
 
-    /// Counts a request over the limit of a row as the algorithm of a variant, if the sample holds its key. The hash is
-    /// [`key_hash`].
-    pub fn count_variant_over(&mut self, row: usize, (key, hash): (&str, u64), variant: usize) {
+    /// Counts a request over the limit of a row as the algorithm of a variant, if the sample holds its key.
+    pub fn count_variant_over(&mut self, row: usize, key: &str, variant: usize) {
+        let hash = key_hash(row, key);
         if self.entry(row, hash).is_none() {
             return;
         }
@@ -130,7 +166,7 @@ impl KeyTable {
         self.by_algorithm.values()
     }
 
-    /// Of one key.
+    /// The variants as which a key was over its limit.
     pub fn variants_over(&self, row: usize, key: &str) -> Option<&OverByAlgorithm> {
         self.by_algorithm.get(&key_hash(row, key))
     }

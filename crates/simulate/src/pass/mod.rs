@@ -5,34 +5,27 @@
 
 mod agreement;
 mod assemble;
-mod by_hash;
 mod counters;
 mod curves;
 mod decide;
 mod key_table;
-mod lane;
 mod minutes;
-mod observation;
 mod options;
 mod parse;
 mod peaks;
 mod pipeline;
 mod planned;
 mod positions;
-mod rule_sets;
 mod sample;
 mod side_by_side;
 mod sorter;
 mod space_saving;
 mod sweep;
 mod tally;
-mod template;
 mod top_keys;
 mod untested;
-mod verdict;
 
 pub use curves::RecommendationBounds;
-pub use options::PassOptions;
+pub use options::{PassOptions, RuleSets};
 pub use pipeline::{PassError, Progress, simulate};
-pub use rule_sets::RuleSets;
 pub use sample::Sample;

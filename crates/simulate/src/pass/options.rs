@@ -1,11 +1,33 @@
-//! The options of a pass.
+//! What a pass decides by, and how.
 
 use std::num::NonZeroUsize;
+
+use engine::RuleSet;
 
 use super::curves::RecommendationBounds;
 use super::sample::Sample;
 use crate::log::Format;
 use crate::report::FileDigest;
+use crate::variants::Variant;
+
+/// The rule sets that decide every request.
+#[derive(Clone, Debug)]
+pub struct RuleSets {
+    /// The judged rules.
+    pub judged: RuleSet,
+    /// The rules in force.
+    pub in_force: Option<RuleSet>,
+    /// The judged rules with every limit as another algorithm.
+    pub variants: Vec<Variant>,
+}
+
+impl RuleSets {
+    /// The judged rules, the rules in force, the variants.
+    pub(super) fn all(&self) -> impl Iterator<Item = &RuleSet> {
+        let variants = self.variants.iter().map(|variant| &variant.rules);
+        [&self.judged].into_iter().chain(&self.in_force).chain(variants)
+    }
+}
 
 /// How to read a log, and what to report.
 #[derive(Clone, Debug)]

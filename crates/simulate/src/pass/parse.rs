@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::planned::{PlannedBlock, Planners};
-use super::rule_sets::RuleSets;
+use super::options::RuleSets;
+use super::planned::{BoxedRequest, Planner};
 use super::sample::Sample;
 use crate::log::{Block, LineFault, MAX_LINE_BYTES, lines};
 use crate::map::{MappedLine, Mapping, NotMapped, SentDescriptors};
@@ -23,7 +23,7 @@ pub(super) struct Job {
 #[derive(Default)]
 pub(super) struct Parsed {
     pub input: usize,
-    pub requests: PlannedBlock,
+    pub requests: Vec<BoxedRequest>,
     pub lines: u64,
     pub not_kept: u64,
     pub without_descriptor: u64,
@@ -38,20 +38,27 @@ pub(super) struct Parsed {
 
 /// Parses blocks in turn.
 pub(super) struct BlockParser<'r> {
-    planners: Planners<'r>,
+    planner: Planner<'r>,
     sample: Sample,
     /// The request of the last line, whose memory the next one uses.
     line: MappedLine,
+    /// Requests that are decided: their memory is used for further ones.
+    spare: Vec<BoxedRequest>,
 }
 
 impl<'r> BlockParser<'r> {
     pub fn new(rules: &'r RuleSets, sample: Sample) -> Self {
-        Self { planners: Planners::new(rules, sample), sample, line: MappedLine::default() }
+        Self { planner: Planner::new(rules, sample), sample, line: MappedLine::default(), spare: Vec::new() }
+    }
+
+    /// Takes back requests that are decided.
+    pub fn reuse(&mut self, requests: impl IntoIterator<Item = Vec<BoxedRequest>>) {
+        self.spare.extend(requests.into_iter().flatten());
     }
 
     pub fn parse(&mut self, job: &Job) -> Parsed {
         let Job { input, mapping, block } = job;
-        let mut parsed = Parsed { input: *input, requests: self.planners.start_block(), ..Parsed::default() };
+        let mut parsed = Parsed { input: *input, ..Parsed::default() };
         for (number, line) in lines(block) {
             parsed.lines += 1;
             match self.parse_line(line, mapping, &mut parsed) {
@@ -80,7 +87,10 @@ impl<'r> BlockParser<'r> {
             parsed.not_sampled += 1;
             return Ok(());
         }
-        let planned = self.planners.plan(&self.line, &mut parsed.requests);
-        planned.map_err(|error| LineFault::Request(error.to_string()).into())
+        let mut request = self.spare.pop().unwrap_or_default();
+        let planned = self.planner.plan(&self.line, &mut request);
+        planned.map_err(|error| LineFault::Request(error.to_string()))?;
+        parsed.requests.push(request);
+        Ok(())
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct PeakCounter {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Peaks {
     pub windows: [PeakCounter; WINDOWS_S.len()],
-    /// Of the limit's own period.
+    /// The peak in windows of the limit's own period.
     pub own: PeakCounter,
 }
 

@@ -6,9 +6,9 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
 use super::decide::Pass;
-use super::options::PassOptions;
+use super::options::{PassOptions, RuleSets};
 use super::parse::{BlockParser, Job, Parsed};
-use super::rule_sets::RuleSets;
+use super::planned::BoxedRequest;
 use crate::log::{Block, BlockReader, Format, Input, lines, recognize};
 use crate::map::{Map, MapError, Mapping};
 use crate::report::{InputReport, Report};
@@ -48,7 +48,8 @@ pub fn simulate(
     map: Option<&Map>,
     inputs: Vec<Input>,
     options: &PassOptions,
-    (stop, progress): (&AtomicBool, &mut dyn FnMut(Progress)),
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, PassError> {
     let threads = options.threads.get();
     thread::scope(|scope| {
@@ -60,17 +61,19 @@ pub fn simulate(
             let (job_sender, job_receiver) = sync_channel::<Job>(WAITING_BLOCKS);
             let (parsed_sender, parsed_receiver) = sync_channel::<Parsed>(WAITING_BLOCKS);
             let parser = BlockParser::new(rules, options.sample);
+            let (decided_sender, decided) = channel();
             let used = used_sender.clone();
-            scope.spawn(move || parse_jobs(&job_receiver, (&parsed_sender, &used), parser));
+            scope.spawn(move || parse_jobs(&job_receiver, &parsed_sender, &used, &decided, parser));
             jobs.push(job_sender);
-            parsers.push(parsed_receiver);
+            parsers.push((parsed_receiver, decided_sender));
         }
         let names: Vec<String> = inputs.iter().map(|input| input.name.clone()).collect();
         let reader = scope.spawn(move || Dealer { jobs, used, next: 0, map, options, stop }.deal_all(inputs));
         // Block by block in the order in which they were dealt out.
-        for parser in parsers.iter().cycle() {
-            let Ok(parsed) = parser.recv() else { break };
-            pass.add(parsed, &names);
+        for (parsed, decided) in parsers.iter().cycle() {
+            let Ok(parsed) = parsed.recv() else { break };
+            // The parser may have parsed its last block already.
+            let _ = decided.send(pass.add(parsed, &names));
             progress(Progress { lines: pass.lines() });
         }
         // After an error the parsers' ends of the channels close, and the reader ends.
@@ -80,13 +83,17 @@ pub fn simulate(
     })
 }
 
-/// Parses jobs until there are no more; the bytes of their blocks go back to the reader.
+/// Parses jobs until there are no more; the bytes of their blocks go back to the reader. Requests that were `decided`
+/// come back for their memory.
 fn parse_jobs(
     jobs: &Receiver<Job>,
-    (parsed, used): (&SyncSender<Parsed>, &Sender<Vec<u8>>),
+    parsed: &SyncSender<Parsed>,
+    used: &Sender<Vec<u8>>,
+    decided: &Receiver<Vec<BoxedRequest>>,
     mut parser: BlockParser<'_>,
 ) {
     while let Ok(job) = jobs.recv() {
+        parser.reuse(decided.try_iter());
         if parsed.send(parser.parse(&job)).is_err() {
             return;
         }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use engine::{Entry, Request};
 
-use super::template::{mixed, text_hash};
+use super::key_table::{mixed, text_hash};
 
 /// The share of keys that are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +21,10 @@ pub struct Sample {
 impl Sample {
     /// Every request is decided.
     pub const ALL: Self = Self { one_in: NonZeroU32::MIN };
-    /// The smallest sample is one key in so many.
+    /// The smallest sample is one key in this many.
     pub const MOST: u32 = 65_536;
 
-    /// One key in so many is decided.
+    /// One key in this many is decided.
     #[must_use]
     pub fn one_in(self) -> NonZeroU32 {
         self.one_in

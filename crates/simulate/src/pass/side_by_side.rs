@@ -7,7 +7,7 @@ use engine::{LimitSpec, RuleSet};
 
 use super::key_table::{KeyStatistics, MAX_VARIANTS};
 use super::minutes::TimeAxis;
-use super::rule_sets::RuleSets;
+use super::options::RuleSets;
 use super::tally::Tally;
 use super::top_keys::shown_key;
 use crate::report::{
@@ -19,7 +19,8 @@ use crate::variants::own_label;
 /// The judged rules against those in force.
 pub(super) fn comparison(
     tally: &Tally,
-    (judged, in_force): (&RuleSet, &RuleSet),
+    judged: &RuleSet,
+    in_force: &RuleSet,
     axis: TimeAxis,
     has_good: bool,
 ) -> Comparison {

@@ -38,16 +38,6 @@ impl<T> Sorter<T> {
         }
     }
 
-    /// The number of requests that wait.
-    pub fn waiting(&self) -> usize {
-        self.waiting
-    }
-
-    /// All requests that wait, in arbitrary order.
-    pub fn waiting_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.current.iter_mut().chain(self.later.values_mut().flatten()).map(|(_, request)| request)
-    }
-
     pub fn push(&mut self, t_us: u64, request: T) {
         self.newest_us = self.newest_us.max(t_us);
         self.waiting += 1;
@@ -152,7 +142,7 @@ mod tests {
         for number in 0..MAX_WAITING + 100 {
             sorter.push(number as u64 * 1_000, ());
             while sorter.pop_ready().is_some() {}
-            most = most.max(sorter.waiting());
+            most = most.max(sorter.waiting);
         }
         assert!(sorter.reordering.was_shortened);
         assert_eq!(most, MAX_WAITING);

@@ -4,13 +4,15 @@
 //! All else is as the rule file has it: a burst that the file writes is held, one that it does not write follows the
 //! number. A fixed window needs no sweep: it is read off the counts of its windows.
 
-use engine::algorithm::{Attempt, Kernel};
-use engine::{Algorithm, Limit, LimitSpec, Quantity, Verdict};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use engine::algorithm::Kernel;
+use engine::{Algorithm, Charge, Charges, Limit, LimitSpec, Quantity, Role};
 
 use super::counters::Counters;
-use super::planned::RequestPlan;
-use super::rule_sets::RuleSets;
-use super::template::mixed;
+use super::options::RuleSets;
+use super::planned::{Counter, Observation, RequestPlan};
 use crate::report::WhatIfPoint;
 
 /// The numbers that are tried, in eighths of the judged one: from an eighth to 32 times as many units, in steps of at
@@ -25,24 +27,21 @@ pub(super) type OverAt = u32;
 pub(super) struct Sweep {
     /// By the index of the judged limit.
     limits: Vec<SweptLimit>,
-    /// Of all tried numbers of all limits.
-    kernels: Vec<Kernel>,
     counters: Counters,
 }
 
 /// The numbers of one limit; none for a limit that is not swept.
 #[derive(Debug, Default)]
 pub(super) struct SweptLimit {
-    /// The index of the first kernel.
-    first: usize,
     /// By rising number.
     tried: Vec<Tried>,
 }
 
 /// Units per period, and the requests that would be over them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Tried {
     units: u32,
+    kernel: Kernel,
     over: u64,
     good_over: u64,
 }
@@ -55,50 +54,38 @@ pub(super) fn is_swept(spec: &LimitSpec) -> bool {
 impl Sweep {
     /// `in_force` is the limit in force with the label of a judged one: its number is tried, too.
     pub fn new<'r>(rules: &'r RuleSets, in_force: impl Fn(usize) -> Option<&'r Limit>) -> Self {
-        let mut sweep = Self { limits: Vec::new(), kernels: Vec::new(), counters: Counters::new() };
-        for (index, limit) in rules.judged.limits().iter().enumerate() {
-            let first = sweep.kernels.len();
+        let tried = |(units, kernel)| Tried { units, kernel, over: 0, good_over: 0 };
+        let swept = |(index, limit): (usize, &Arc<Limit>)| {
             let kernels = if is_swept(&limit.spec) { kernels(limit, in_force(index)) } else { Vec::new() };
-            let tried = kernels.iter().map(|(units, _)| Tried { units: *units, ..Tried::default() });
-            sweep.limits.push(SweptLimit { first, tried: tried.collect() });
-            sweep.kernels.extend(kernels.into_iter().map(|(_, kernel)| kernel));
-        }
-        sweep
+            SweptLimit { tried: kernels.into_iter().map(tried).collect() }
+        };
+        let limits = rules.judged.limits().iter().enumerate().map(swept).collect();
+        Self { limits, counters: Counters::new() }
     }
 
-    /// Decides and records one charge of a request by every number of its limit.
-    pub fn decide(&mut self, plan: RequestPlan<'_>, charge: usize, now_us: u64) -> OverAt {
+    /// Decides and counts the charges of a request to one counter by every number of its limit, without the other
+    /// limits.
+    pub fn count(&mut self, plan: &RequestPlan, counter: &Counter, seen: Observation) -> OverAt {
         // The limits of requests have no numbers.
-        let Some(limit) = self.limits.get(plan.template.limits[charge]) else { return 0 };
-        let key = &plan.keys[charge];
-        let attempt = Attempt { now_us, cost: key.cost };
+        let Some(limit) = self.limits.get_mut(counter.limit) else { return 0 };
+        let (key, _) = plan.charges.get(counter.charge);
         let mut over_at = 0;
-        for place in 0..limit.tried.len() {
-            let index = limit.first + place;
-            let kernel = &self.kernels[index];
-            let counter = mixed(key.hash ^ mixed(index as u64 + 1));
-            let verdict = self.counters.with_state(counter, |state| kernel.verdict(state, attempt));
-            over_at |= OverAt::from(verdict == Verdict::Over) << place;
-            // Without other limits a request is denied only if this charge does not fit, and is then not recorded.
-            if plan.is_recorded(charge, verdict, false) {
-                let index = u32::try_from(index).ok();
-                self.counters.record(counter, (kernel, index), attempt, &self.kernels);
+        for (place, tried) in limit.tried.iter_mut().enumerate() {
+            let mut charges = Charges::default();
+            for (_, charge) in plan.charges.iter().filter(|(other, _)| *other == key) {
+                let charge = Charge { kernel: tried.kernel, role: Role::Enforce, ..charge.clone() };
+                charges.push(charge, |text| {
+                    // Writing to a string cannot fail.
+                    let _ = write!(text, "{key}@{}", tried.units);
+                });
             }
+            let outcomes = self.counters.decide(&charges, seen.t_us);
+            let is_over = charges.len().checked_sub(1).is_some_and(|last| outcomes.is_over(last));
+            tried.over += u64::from(is_over);
+            tried.good_over += u64::from(is_over && seen.is_good);
+            over_at |= OverAt::from(is_over) << place;
         }
         over_at
-    }
-
-    /// Counts a request that would be over the limit at these numbers.
-    pub fn count(&mut self, limit: usize, over_at: OverAt, is_good: bool) {
-        if over_at == 0 {
-            return;
-        }
-        let Some(limit) = self.limits.get_mut(limit) else { return };
-        for (place, tried) in limit.tried.iter_mut().enumerate() {
-            let is_over = over_at >> place & 1 == 1;
-            tried.over += u64::from(is_over);
-            tried.good_over += u64::from(is_over && is_good);
-        }
     }
 
     /// The numbers of a judged limit.
@@ -157,6 +144,7 @@ fn kernels(limit: &Limit, in_force: Option<&Limit>) -> Vec<(u32, Kernel)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::algorithm::Blocked;
     use engine::{Period, Unit};
 
     fn limit(algorithm: Algorithm, units: u32, burst: Option<u32>) -> Limit {
@@ -190,8 +178,9 @@ mod tests {
 
     #[test]
     fn the_smallest_number_that_a_key_keeps_is_above_all_that_it_exceeds() {
-        let tried = [2, 4, 8].map(|units| Tried { units, ..Tried::default() });
-        let limit = SweptLimit { first: 0, tried: tried.to_vec() };
+        let kernel = Kernel::Blocked(Blocked::new(1));
+        let tried = [2, 4, 8].map(|units| Tried { units, kernel, over: 0, good_over: 0 });
+        let limit = SweptLimit { tried: tried.to_vec() };
         // A refund may make a key exceed a number and keep a smaller one.
         let table = [(0b000, Some(2)), (0b001, Some(4)), (0b010, Some(8)), (0b011, Some(8)), (0b111, None)];
         for (over_at, kept) in table {

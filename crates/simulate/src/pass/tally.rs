@@ -4,23 +4,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use engine::Limit;
-use smallvec::SmallVec;
 
 use super::agreement::AgreementTally;
-use super::key_table::{KeyTable, hash_in_row};
-use super::lane::{Decided, Decisions};
+use super::counters::{Decided, Decisions};
+use super::key_table::{KeyTable, key_hash};
 use super::minutes::MinuteCounts;
-use super::observation::Observation;
+use super::options::RuleSets;
+use super::planned::{Counter, Observation};
 use super::positions::Histogram;
-use super::rule_sets::RuleSets;
 use super::space_saving::SpaceSaving;
-use super::sweep::{OverAt, Sweep};
-use super::template::CountedLimit;
+use super::sweep::Sweep;
 
 /// What is known of one limit.
 #[derive(Debug, Default)]
 pub(super) struct Row {
-    /// Of the limit in the judged rules; a row of a limit that only the rules in force have is not judged.
+    /// The period of the limit in the judged rules, or in the rules in force if only they have the limit.
     pub period_s: u64,
     pub asked: u64,
     pub units: u64,
@@ -29,7 +27,7 @@ pub(super) struct Row {
     pub good_over: u64,
     pub asked_by_minute: MinuteCounts,
     pub over_by_minute: MinuteCounts,
-    /// Of the limit in force with the same label.
+    /// Counts of the limit in force with the same label.
     pub old_asked: u64,
     pub old_over: u64,
     pub old_over_by_minute: MinuteCounts,
@@ -157,51 +155,38 @@ impl Tally {
 
     /// Counts the decisions about one request.
     pub fn count(&mut self, seen: Observation, decisions: &Decisions<'_>) {
-        let judged = &decisions.judged;
-        for limit in &judged.plan.template.unlimited {
+        let judged = decisions.judged();
+        for limit in &judged.plan.unlimited {
             self.rows[*limit].is_met = true;
         }
         let mut is_shadow_over = false;
-        let over_at: SmallVec<[OverAt; 4]> = match &mut self.sweep {
-            Some(sweep) => {
-                let charges = 0..judged.plan.keys.len();
-                charges.map(|charge| sweep.decide(judged.plan, charge, seen.t_us)).collect()
-            }
-            None => SmallVec::new(),
-        };
-        for counted in &judged.plan.template.counted {
-            is_shadow_over |= counted.is_shadow && judged.is_over(counted);
-            let over_at = over_at.get(counted.charge).copied().unwrap_or(0);
-            self.count_judged(seen, judged, counted, over_at);
+        for counter in &judged.plan.counters {
+            is_shadow_over |= counter.is_shadow && judged.is_over(counter.charge);
+            self.count_judged(seen, judged, counter);
         }
-        self.sums.without_limit += u64::from(!judged.plan.template.has_limit());
+        self.sums.without_limit += u64::from(!judged.plan.has_limit());
         self.sums.shadow_denied += u64::from(is_shadow_over && !judged.is_denied);
         self.sums.count(seen, decisions);
-        if let Some(in_force) = &decisions.in_force {
-            for counted in &in_force.plan.template.counted {
-                if let Some(row) = self.old_row(counted.limit) {
-                    self.count_in_force(seen, row, in_force, counted);
+        if let Some(in_force) = decisions.in_force() {
+            for counter in &in_force.plan.counters {
+                if let Some(row) = self.old_row(counter.limit) {
+                    self.count_in_force(seen, row, in_force, counter);
                 }
             }
         }
-        for (variant, decided) in decisions.variants.iter().enumerate() {
+        for (variant, decided) in decisions.variants().iter().enumerate() {
             self.count_variant(seen, variant, decided);
         }
     }
 
-    fn count_judged(
-        &mut self,
-        seen: Observation,
-        judged: &Decided<'_>,
-        counted: &CountedLimit,
-        over_at: OverAt,
-    ) {
-        let (plan, index) = (judged.plan, counted.limit);
-        let key = &plan.keys[counted.charge];
-        let (is_over, units) = (judged.is_over(counted), key.cost.taken());
+    fn count_judged(&mut self, seen: Observation, judged: &Decided<'_>, counter: &Counter) {
+        let (plan, index) = (judged.plan, counter.limit);
+        let key = plan.key(counter);
+        let (is_over, units) =
+            (judged.is_over(counter.charge), plan.charges.charge(counter.charge).cost.taken());
         let row = &mut self.rows[index];
         row.is_met = true;
-        row.is_thinned |= counted.is_thinned;
+        row.is_thinned |= counter.is_thinned;
         row.asked += 1;
         row.units += units;
         row.good_asked += u64::from(seen.is_good);
@@ -212,16 +197,17 @@ impl Tally {
             row.over += 1;
             row.good_over += u64::from(seen.is_good);
             row.over_by_minute.count(seen.t_us);
-            row.heavy.count(plan.key(counted.charge));
+            row.heavy.count(key);
         }
-        if let Some(sweep) = &mut self.sweep {
-            sweep.count(index, over_at, seen.is_good);
-        }
-        let Some(statistics) = self.keys.entry(index, hash_in_row(index, key.hash)) else { return };
+        let over_at = match &mut self.sweep {
+            Some(sweep) => sweep.count(plan, counter, seen),
+            None => 0,
+        };
+        let Some(statistics) = self.keys.entry(index, key_hash(index, key)) else { return };
         statistics.over_at |= over_at;
         statistics.asked = statistics.asked.saturating_add(1);
         statistics.units += units;
-        statistics.count_verdict(is_over, seen.is_good, seen.t_us, plan.key(counted.charge));
+        statistics.count_verdict(is_over, seen.is_good, seen.t_us, key);
         if units > 0 {
             let position = statistics.peaks.add(seen.t_us, row.period_s, units);
             let weight = self.keys.weight();
@@ -232,37 +218,30 @@ impl Tally {
         }
     }
 
-    fn count_in_force(
-        &mut self,
-        seen: Observation,
-        index: usize,
-        in_force: &Decided<'_>,
-        counted: &CountedLimit,
-    ) {
+    fn count_in_force(&mut self, seen: Observation, index: usize, in_force: &Decided<'_>, counter: &Counter) {
         let row = &mut self.rows[index];
         row.old_asked += 1;
-        if in_force.is_over(counted) {
+        if in_force.is_over(counter.charge) {
             row.old_over += 1;
             row.old_over_by_minute.count(seen.t_us);
-            let hash = hash_in_row(index, in_force.plan.keys[counted.charge].hash);
-            if let Some(statistics) = self.keys.entry(index, hash) {
-                statistics.denials_mut(in_force.plan.key(counted.charge)).old_over += 1;
+            let key = in_force.plan.key(counter);
+            if let Some(statistics) = self.keys.entry(index, key_hash(index, key)) {
+                statistics.denials_mut(key).old_over += 1;
             }
         }
     }
 
     fn count_variant(&mut self, seen: Observation, variant: usize, decided: &Decided<'_>) {
-        for counted in &decided.plan.template.counted {
-            let index = counted.limit;
+        for counter in &decided.plan.counters {
+            let index = counter.limit;
             let Some(counts) = self.rows.get_mut(index).and_then(|row| row.variants.get_mut(variant)) else {
                 continue;
             };
             counts.asked += 1;
-            if decided.is_over(counted) {
+            if decided.is_over(counter.charge) {
                 counts.over += 1;
                 counts.over_by_minute.count(seen.t_us);
-                let hash = hash_in_row(index, decided.plan.keys[counted.charge].hash);
-                self.keys.count_variant_over(index, (decided.plan.key(counted.charge), hash), variant);
+                self.keys.count_variant_over(index, decided.plan.key(counter), variant);
             }
         }
     }
@@ -270,14 +249,14 @@ impl Tally {
 
 impl Sums {
     fn count(&mut self, seen: Observation, decisions: &Decisions<'_>) {
-        let is_denied = decisions.judged.is_denied;
+        let is_denied = decisions.judged().is_denied;
         self.requests += 1;
         self.denied += u64::from(is_denied);
         self.good += u64::from(seen.is_good);
         self.good_denied += u64::from(seen.is_good && is_denied);
         let (first_us, _) = self.span_us.unwrap_or((seen.t_us, seen.t_us));
         self.span_us = Some((first_us, seen.t_us));
-        let Some(in_force) = &decisions.in_force else { return };
+        let Some(in_force) = decisions.in_force() else { return };
         let old_denies = in_force.is_denied;
         self.compared[usize::from(old_denies)][usize::from(is_denied)] += 1;
         self.good_only_new += u64::from(seen.is_good && is_denied && !old_denies);

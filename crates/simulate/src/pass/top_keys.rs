@@ -39,12 +39,14 @@ pub(super) fn top_denied(index: usize, row: &Row, keys: &KeyTable, shown: Shown<
     found.truncate(MAX_KEYS);
     found
         .into_iter()
-        .map(|(over, error, key)| denied_key((over, error, key), kept.get(key).copied(), shown))
+        .map(|(over, error, key)| denied_key(over, error, key, kept.get(key).copied(), shown))
         .collect()
 }
 
 fn denied_key(
-    (over, error, key): (u64, u64, &str),
+    over: u64,
+    error: u64,
+    key: &str,
     statistics: Option<&KeyStatistics>,
     shown: Shown<'_>,
 ) -> DeniedKey {

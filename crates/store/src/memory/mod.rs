@@ -72,21 +72,36 @@ impl<C: Clock> MemoryStore<C> {
     pub fn decide_at(&self, charges: &Charges, now_us: u64) -> Outcomes {
         let shard_indices: SmallVec<[usize; 2]> = charges.keys().map(|key| self.shard_index(key)).collect();
         let mut shards = self.lock(&shard_indices);
-        let pending: SmallVec<[PendingCharge<'_>; 2]> = charges
-            .iter()
-            .zip(&shard_indices)
-            .map(|(charge, &index)| PendingCharge::new(charge, index, &mut shards, now_us))
-            .collect();
+        let mut outcomes = Outcomes::default();
+        let mut pending: SmallVec<[PendingCharge<'_>; 2]> = SmallVec::new();
+        for (charge, &shard_index) in charges.iter().zip(&shard_indices) {
+            let charge = PendingCharge::new(charge, shard_index, &mut shards, now_us);
+            // A charge that does not depend on the others takes effect before the next one is decided.
+            let outcome = charge.charge.is_independent().then(|| charge.finish(false, &mut shards));
+            outcomes.by_charge.push(outcome);
+            pending.push(charge);
+        }
         let is_denied = charges.is_denied(|index| pending[index].verdict == Verdict::Over);
-        let finish = |pending: PendingCharge<'_>| match pending.outcome {
-            Some(outcome) => outcome,
-            None => pending.finish(is_denied, &mut shards),
-        };
-        let outcomes = pending.into_iter().map(finish).collect();
+        for (charge, outcome) in pending.iter().zip(&mut outcomes.by_charge) {
+            if outcome.is_none() {
+                *outcome = Some(charge.finish(is_denied, &mut shards));
+            }
+        }
         for (_, shard) in &mut shards {
             shard.maintain(now_us);
         }
         outcomes
+    }
+
+    /// The verdict on each charge at a time, as its counter is now. Changes nothing.
+    #[must_use]
+    pub fn verdicts_at(&self, charges: &Charges, now_us: u64) -> SmallVec<[Verdict; 2]> {
+        let verdict = |(key, charge): (&str, &Charge)| {
+            let shard = self.shards[self.shard_index(key)].lock();
+            let state = shard.find(key).and_then(|entry| shard.state(entry));
+            charge.kernel.verdict(state, Attempt { now_us, cost: charge.cost })
+        };
+        charges.iter().map(verdict).collect()
     }
 
     fn shard_index(&self, key: &str) -> usize {
@@ -143,8 +158,6 @@ struct PendingCharge<'c> {
     entry: Option<EntryIndex>,
     attempt: Attempt,
     verdict: Verdict,
-    /// The outcome of a charge that does not depend on the others. It has taken effect.
-    outcome: Option<Outcome>,
 }
 
 impl<'c> PendingCharge<'c> {
@@ -158,11 +171,7 @@ impl<'c> PendingCharge<'c> {
         let shard = locked_shard(shards, shard_index);
         let entry = shard.find(key);
         let verdict = charge.kernel.verdict(entry.and_then(|entry| shard.state(entry)), attempt);
-        let mut pending = Self { charge, key, shard_index, entry, attempt, verdict, outcome: None };
-        if charge.is_independent() {
-            pending.outcome = Some(pending.finish(false, shards));
-        }
-        pending
+        Self { charge, key, shard_index, entry, attempt, verdict }
     }
 
     /// Records the charge if it must be recorded, and reports.

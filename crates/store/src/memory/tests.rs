@@ -56,6 +56,17 @@ fn a_denied_limit_keeps_the_others_uncharged() {
 }
 
 #[test]
+fn verdicts_change_nothing() {
+    let store = store(100);
+    let two = request(&[("a", charge(window(3), 2))]);
+    assert_eq!(store.verdicts_at(&two, T0)[..], [Verdict::Fits]);
+    assert_eq!(remaining(&store.decide_at(&two, T0)), [1]);
+    assert_eq!(store.verdicts_at(&two, T0)[..], [Verdict::Over]);
+    assert_eq!(store.verdicts_at(&two, T0 + 60_000_000)[..], [Verdict::Fits]);
+    assert_eq!(store.stats().keys, 1);
+}
+
+#[test]
 fn postpaid_limits_record_even_if_the_request_is_denied() {
     let store = store(100);
     let postpaid = Charge { charging: Charging::Postpaid, ..charge(window(10), 3) };
