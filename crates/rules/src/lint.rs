@@ -17,8 +17,8 @@ const MAX_WILDCARDS_COMPARED: usize = 256;
 const MAX_PATH_BYTES: usize = 32 << 20;
 
 /// A piece is the text between two stars of a wildcard. Where a text has the piece of `*/v1*` it has that of `*1*` too,
-/// and matching looks at each, so the time for a value would grow with the number of pieces that end with each other. So
-/// few pieces of one level may. Different words never do.
+/// and matching looks at each, so the time for a value would grow with the number of pieces that end with each other.
+/// At most this many pieces of one level may do so. Different words never do.
 const MAX_NESTED_PIECES: usize = 16;
 
 const CREDENTIAL_REASON: &str = "the value looks like a credential, and values of rules are public: in metrics, on the \

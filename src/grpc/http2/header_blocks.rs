@@ -3,7 +3,8 @@
 //! block takes only the bytes that its client has sent; they count as bytes of unfinished requests, and the block must
 //! arrive within the same time as a message.
 //!
-//! h2 keeps trailers of any length until they are read. Calls of gRPC have none, so long ones end the connection.
+//! h2 keeps trailers of any length until they are read. Calls of gRPC have none, so the connection ends if trailers are
+//! long.
 
 use std::io;
 use std::pin::Pin;

@@ -16,7 +16,7 @@ use super::sliding_window::SlidingWindow;
 use super::state::{CounterReading, State};
 use crate::cost::Cost;
 
-/// Reports a counter of another kernel than its limit's, which never occurs.
+/// Reports a counter of another kernel than its limit's. The fingerprint in the key keeps such counters apart.
 const UNKNOWN: Blocked = Blocked::new(1);
 
 /// An algorithm with its parameters.
@@ -173,7 +173,7 @@ impl Kernel {
     #[must_use]
     pub fn wait(&self, reading: &CounterReading, attempt: Attempt) -> RetryAfter {
         let report = self.report(reading, attempt, Verdict::Fits);
-        // Of the costs that need no free unit, only a refund fits a counter with debt.
+        // A counter with debt fits no cost that needs no free unit, except a refund.
         let is_in_debt = report.over_by > 0 && !attempt.cost.is_refund();
         if attempt.cost.needed() <= report.remaining && !is_in_debt {
             return RetryAfter::Now;

@@ -43,8 +43,8 @@ impl State {
     }
 }
 
-// Each kernel takes its own kind of state and treats another kind as none. Another kind never occurs: the fingerprint
-// in the key separates the counters of different kernels.
+// Each kernel takes its own kind of state and treats another kind as none. The fingerprint in the key
+// separates the counters of different kernels.
 
 impl State {
     pub(super) fn window(&self) -> Option<WindowState> {

@@ -8,7 +8,7 @@ use crate::{
 };
 
 const TOKEN: &str = "sk-4f8a0c1b9d2e7f6a";
-/// Of `api_key=TOKEN` in domain `api`, computed with Python's hmac.
+/// The hash of `api_key=TOKEN` in domain `api`, computed with Python's hmac.
 const HASH: &str = "%k28e4584c9f8fa78ad51b0d49593a606e";
 
 /// Entries of a descriptor.

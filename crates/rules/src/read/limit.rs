@@ -119,8 +119,8 @@ struct LimitReader<'r, 'n> {
 }
 
 impl<'n> LimitReader<'_, 'n> {
-    /// Reads the fields and builds the limit of the engine, which finds numbers outside the range in which decisions are
-    /// exact.
+    /// Reads the fields and builds the limit of the engine, which finds numbers outside the range in which decisions
+    /// are exact.
     fn read_limit(&mut self, defaults: Defaults) -> Option<LimitDraft> {
         let spec = self.read_spec(defaults)?;
         let fields = self.fields;

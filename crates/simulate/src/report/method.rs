@@ -5,7 +5,7 @@ use serde::Serialize;
 /// What was read, and what was left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Method {
-    /// Of the program that made the report.
+    /// The version of the program that made the report.
     pub program_version: String,
     /// As given, without the name of the program.
     pub command_line: Vec<String>,
@@ -84,7 +84,7 @@ pub struct Reordering {
 /// `--sample`: the requests that were decided. All other numbers of the report are of these; they are not scaled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RequestSample {
-    /// The requests of one key in so many were decided; 1: all. The key is the first entry of the first descriptor.
+    /// The requests of one key in this many were decided; 1: all. The key is the first entry of the first descriptor.
     pub one_in: u32,
     /// Requests of other keys.
     pub left_out: u64,

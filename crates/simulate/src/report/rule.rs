@@ -78,7 +78,7 @@ pub struct OldCounts {
 pub struct Timeline {
     /// The start of the first step, a multiple of `step_s`.
     pub start_us: u64,
-    /// 60, unless the log is so long that this would be more than 1,500 steps: then 300, 900, 3,600 or 86,400.
+    /// 60, unless this would be more than 1,500 steps: then 300, 900, 3,600 or 86,400.
     pub step_s: u64,
     /// Requests that met the limit, per step. All lists have the same length, and `rules` the same steps.
     pub asked: Vec<u64>,
@@ -172,7 +172,7 @@ pub struct DeniedKey {
     /// The first 16 hexadecimal digits of the SHA-256 of the counter's key without its fingerprint; with `--show-keys`
     /// the key itself, such as `{edge|remote_address=192.0.2.7}`.
     pub key: String,
-    /// Requests over the limit. If `error` is not 0, at most so many fewer.
+    /// Requests over the limit. If `error` is not 0, at most this many fewer.
     pub over: u64,
     /// 0 unless more keys than the table holds were over the limit.
     pub error: u64,

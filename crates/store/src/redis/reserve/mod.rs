@@ -47,7 +47,7 @@ pub(super) trait Places: Send + Sync + 'static {
     /// The prefix of every key.
     fn key_prefix(&self) -> &str;
 
-    /// The time for so many round trips to a server, but not less than `least`.
+    /// The time for this many round trips to a server, but not less than `least`.
     fn time_for(&self, round_trips: u32, least: Duration) -> Duration;
 
     /// Reports that a charge in this place may stay recorded, although its request was denied.

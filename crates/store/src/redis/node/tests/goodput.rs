@@ -85,7 +85,7 @@ async fn a_server_that_is_asked_for_more_than_it_decides_decides_as_much_as_it_c
             let what =
                 format!("{pattern:?}, {request:?} for each request: {percents:?} % at {TENTHS:?} tenths");
             assert_eq!(percents[0], 100, "{what}");
-            // Of a burst only whole batches are decided in time: two of the slowest server's three.
+            // Only whole batches of a burst are decided in time: two of the slowest server's three.
             let least_of_all = if matches!(pattern, Pattern::Steady) { 80 } else { 60 };
             assert!(percents.iter().all(|percent| *percent >= least_of_all), "{what}");
             let most = percents[1..].iter().max().expect("some");
