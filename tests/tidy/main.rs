@@ -10,6 +10,7 @@ mod layout;
 mod names;
 mod sizes;
 mod source;
+mod words;
 
 #[test]
 fn every_module_says_what_it_is() {
