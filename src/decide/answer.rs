@@ -90,7 +90,7 @@ impl<'d> Answer<'d> {
     /// An answer with the parts that the options select. Metadata with the delay of a queue is sent in any case.
     pub(super) fn new(request: &Request, decision: &'d Decision, options: &'d ResponseOptions) -> Self {
         let metadata = if options.dynamic_metadata {
-            Some(metadata::for_decision(request, decision))
+            Some(metadata::for_decision(request, decision, binding_limit(decision)))
         } else {
             metadata::for_queue(decision)
         };
@@ -164,7 +164,7 @@ fn header_limit(decision: &Decision) -> Option<(LimitResult<'_>, Code)> {
 
 /// The limit that metadata names as the rule of the decision: the limit with the longest wait if the request is denied,
 /// else the limit of the headers.
-pub(super) fn binding_limit(decision: &Decision) -> Option<LimitResult<'_>> {
+fn binding_limit(decision: &Decision) -> Option<LimitResult<'_>> {
     if decision.overall == Code::Ok {
         return header_limit(decision).map(|(result, _)| result);
     }

@@ -11,11 +11,14 @@ use engine::{
     Code, DecidedBy, Decision, Descriptor, Entry, LimitOverride, LimitResult, Metadata, Pacing, Request,
 };
 
-use super::answer::binding_limit;
-
 const DELAY: &str = "delay_ms";
 
-pub(super) fn for_decision(request: &Request, decision: &Decision) -> Metadata {
+/// The metadata of a decision. `binding` is the limit that it names as the rule of the decision.
+pub(super) fn for_decision(
+    request: &Request,
+    decision: &Decision,
+    binding: Option<LimitResult<'_>>,
+) -> Metadata {
     let mut fields = BTreeMap::new();
     let mut set = |name: &str, value| fields.insert(name.to_owned(), value);
     set("domain", Metadata::Text(request.domain.clone()));
@@ -25,7 +28,7 @@ pub(super) fn for_decision(request: &Request, decision: &Decision) -> Metadata {
     if request.hits_addend != 0 {
         set("hitsAddend", Metadata::Number(f64::from(request.hits_addend)));
     }
-    if let Some(result) = binding_limit(decision) {
+    if let Some(result) = binding {
         set("rule", Metadata::Text(result.limit.label.to_string()));
     }
     if let Some(now_us) = decided_at_us(decision) {

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, Request, header};
 
-use super::http2::CALL_TIMEOUT;
 use crate::decide::NoDecision;
 use crate::net::sending_page::{SEC_FETCH_SITE, SendingPage};
 
@@ -78,6 +77,11 @@ fn is_grpc_type(value: &HeaderValue) -> bool {
     let is_grpc = kind == CONTENT_TYPE || kind.eq_ignore_ascii_case(CONTENT_TYPE);
     is_grpc && matches!(rest.first(), None | Some(b'+' | b';'))
 }
+
+/// The time limit of a decision, from the headers of the call; then of the client to take the answer. A unary call of
+/// tonic's services has it from its headers to its end. It is longer than the time for a message to arrive (2 s) and
+/// the longest `store.redis.timeout` (10 s) together.
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long the decision of a call may take from now on: the time that its client gives, at most [`CALL_TIMEOUT`].
 /// `given` is the header. A header that is not valid does not count.

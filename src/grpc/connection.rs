@@ -23,7 +23,7 @@ use super::http2::connection::{ConnectionEnd, Http2Connection};
 use super::http2::header_blocks::PREFACE_BYTES;
 use super::open_calls::{ConnectionCalls, WorkerCalls};
 use super::other_services::OpenStreams;
-use super::server::GrpcOptions;
+use super::service::GrpcOptions;
 use super::silence::IdleWatch;
 use crate::net::admission::Admitted;
 use crate::net::socket::{ClientSocket, DetachedSession, MovableSocket};

@@ -15,6 +15,7 @@ mod message;
 mod open_calls;
 mod other_services;
 mod server;
+mod service;
 mod silence;
 #[cfg(test)]
 mod tests;
@@ -29,4 +30,5 @@ pub mod pb {
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/contract.bin"));
 }
 
-pub use server::{BoxError, GrpcError, GrpcOptions, GrpcService, WorkerContext, serve};
+pub use server::serve;
+pub use service::{BoxError, GrpcError, GrpcOptions, GrpcService, WorkerContext};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use engine::Caller;
 use futures_util::task::AtomicWaker;
 
-use super::server::GrpcOptions;
+use super::service::GrpcOptions;
 use crate::decide::{Failures, NoDecision};
 use crate::telemetry::metrics::RequestMeter;
 

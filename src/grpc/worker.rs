@@ -19,7 +19,7 @@ use super::connection::{AcceptedConnection, ConnectionServer, WorkerConnection};
 use super::message::MessageBounds;
 use super::open_calls::WorkerCalls;
 use super::other_services::{OpenStreams, other_services};
-use super::server::{BoxError, GrpcError, GrpcOptions, GrpcService, WorkerContext};
+use super::service::{BoxError, GrpcError, GrpcOptions, GrpcService, WorkerContext};
 use crate::decide::Readiness;
 use crate::net::UnfinishedBytes;
 

@@ -12,26 +12,14 @@ use tokio::time::timeout;
 use tokio_util::either::Either;
 
 use super::Admission;
-use super::unix_socket::{SocketFile, bind_unix};
+use super::unix_socket::{BACKLOG, SocketAccess, SocketFile, bind_unix};
 use crate::telemetry::metrics::CloseReason;
 
 /// The pause after an error that an immediate retry would meet again, such as a lack of file descriptors.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// Connections that wait to be accepted. The system has a limit of its own (`net.core.somaxconn`).
-pub(super) const BACKLOG: u32 = 1_024;
-
 /// The time limit for the addresses of a host name.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 const SOCKET_SCHEME: &str = "unix:";
-
-/// Who may open a Unix socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SocketAccess {
-    /// The user of the process.
-    OwnUser,
-    /// Every user whom the umask of the process lets write to its files.
-    Umask,
-}
 
 /// Where a port listens.
 #[derive(Clone, Debug, PartialEq, Eq)]

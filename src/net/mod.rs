@@ -12,5 +12,6 @@ pub(crate) mod unfinished;
 mod unix_socket;
 
 pub use admission::{Admission, ConnectionBounds};
-pub use listener::{ListenAddress, ListenOptions, PortListener, SocketAccess};
+pub use listener::{ListenAddress, ListenOptions, PortListener};
 pub use unfinished::UnfinishedBytes;
+pub use unix_socket::SocketAccess;

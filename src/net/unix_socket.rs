@@ -7,7 +7,17 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 
-use super::listener::{BACKLOG, SocketAccess};
+/// Connections that wait to be accepted. The system has a limit of its own (`net.core.somaxconn`).
+pub(super) const BACKLOG: u32 = 1_024;
+
+/// Who may open a Unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketAccess {
+    /// The user of the process.
+    OwnUser,
+    /// Every user whom the umask of the process lets write to its files.
+    Umask,
+}
 
 /// Read and write for the user of the process, nothing for other users.
 const SOCKET_MODE: u32 = 0o600;

@@ -5,6 +5,7 @@
 use smallvec::SmallVec;
 
 use super::request::Entry;
+use super::rule::{Rule, StatPath};
 use super::rule_set::{DomainRules, Node};
 
 /// How one entry was matched.
@@ -67,4 +68,38 @@ fn match_entry<'r>(node: &'r Node, entry: &Entry, scratch: &mut String) -> Optio
         return Some(Step::Wildcard(child));
     }
     node.child(&entry.key).map(Step::KeyOnly)
+}
+
+/// The stat path of a descriptor with these keys and values; `None` if it is the path of the rule. The hash of a secret
+/// value takes the place of the value.
+pub(super) fn stat_path<'e>(
+    rule: &Rule,
+    walk: &Walk<'_>,
+    entries: impl Iterator<Item = (&'e str, &'e str)>,
+) -> Option<Box<str>> {
+    if rule.stat_path == StatPath::OfRule {
+        return None;
+    }
+    let nodes = || walk.steps.iter().map(|step| step.node());
+    let has_shared = nodes().any(|node| node.shares_counter);
+    let mut path = String::from(&*rule.domain);
+    for (node, (key, value)) in nodes().zip(entries) {
+        path.push('.');
+        match rule.stat_path {
+            // Without a shared level, an empty value leaves its separator.
+            StatPath::Detailed if !has_shared => path.extend([key, "_", value]),
+            StatPath::Detailed if node.shares_counter => path.push_str(&node.composite),
+            StatPath::Detailed => push_value(&mut path, key, value),
+            StatPath::PerLevel if node.takes_value => push_value(&mut path, key, value),
+            StatPath::PerLevel | StatPath::OfRule => path.push_str(&node.composite),
+        }
+    }
+    Some(path.into())
+}
+
+fn push_value(path: &mut String, key: &str, value: &str) {
+    path.push_str(key);
+    if !value.is_empty() {
+        path.extend(["_", value]);
+    }
 }

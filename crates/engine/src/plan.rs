@@ -10,9 +10,9 @@ use super::cost::Cost;
 use super::key::{self, KeyContext, KeyPart};
 use super::limit::{Charging, Limit, LimitError, LimitSpec, Quantity};
 use super::matcher::Walk;
+use super::matcher::stat_path;
 use super::request::{Descriptor, Entry, LimitOverride, Request};
 use super::rule::Rule;
-use super::rule::stat_path;
 use super::rule_set::{Defaults, DomainRules, RuleSet};
 use super::secret::HiddenValues;
 

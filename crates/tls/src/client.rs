@@ -11,7 +11,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::file::{FileError, PemFile};
-use super::server_trust::{Authorities, ServerTrust};
+use super::server_trust::{Authorities, ClientTlsError, ServerCheck, ServerTrust};
 use super::{Protocol, crypto_provider, pair_error};
 
 /// Which servers a client trusts, and what it shows them. The default trusts the authorities of the system.
@@ -26,29 +26,6 @@ pub struct ClientTls {
     /// The name that the server's certificate must have; `None` for the host of the address.
     pub server_name: Option<ServerName<'static>>,
     pub check: ServerCheck,
-}
-
-/// How much of a server's certificate is checked. The server must have the key of its certificate in every case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ServerCheck {
-    #[default]
-    ChainAndName,
-    /// The certificate may have any name.
-    Chain,
-    /// Every certificate is accepted, as by the probes of Kubernetes: for a call to this host that sends nothing
-    /// secret.
-    Nothing,
-}
-
-/// Why a client cannot use TLS.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ClientTlsError {
-    #[error(transparent)]
-    File(#[from] FileError),
-    #[error("the system's trust store cannot be used: {0}")]
-    System(String),
-    #[error("TLS cannot be set up: {0}")]
-    Setup(String),
 }
 
 /// Does the TLS handshakes of a client. Its files have been read.

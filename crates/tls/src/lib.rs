@@ -31,12 +31,13 @@ use tokio_rustls::rustls::{Error as TlsError, InconsistentKeys};
 
 use file::PemFile;
 
-pub use client::{ClientConnector, ClientTls, ClientTlsError, ServerCheck};
+pub use client::{ClientConnector, ClientTls};
 pub use client_verifier::ClientName;
 pub use dial::{ByteStream, DialError, DialTimeouts, dial, dial_addresses, dial_unix};
 pub use facts::CertificateFacts;
 pub use file::{FileError, FileFault, MAX_SECRET_BYTES, read_secret};
 pub use port::{LoadedTls, ServerTls, TlsFileError, TlsFileSetting};
+pub use server_trust::{ClientTlsError, ServerCheck};
 pub use watch::{WatchedFiles, on_blocking_thread, poll_blocking};
 
 /// What is spoken over TLS (ALPN).

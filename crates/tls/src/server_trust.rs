@@ -13,8 +13,30 @@ use tokio_rustls::rustls::{
     CertificateError, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
 };
 
-use super::client::{ClientTlsError, ServerCheck};
 use super::file::{FileError, PemFile};
+
+/// How much of a server's certificate is checked. The server must have the key of its certificate in every case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerCheck {
+    #[default]
+    ChainAndName,
+    /// The certificate may have any name.
+    Chain,
+    /// Every certificate is accepted, as by the probes of Kubernetes: for a call to this host that sends nothing
+    /// secret.
+    Nothing,
+}
+
+/// Why a client cannot use TLS.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientTlsError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("the system's trust store cannot be used: {0}")]
+    System(String),
+    #[error("TLS cannot be set up: {0}")]
+    Setup(String),
+}
 
 /// The authorities of a file, of the operating system, or both.
 #[derive(Debug)]

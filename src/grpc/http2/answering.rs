@@ -17,13 +17,9 @@ use tokio::time::timeout;
 
 use crate::decide::NoDecision;
 use crate::grpc::call::Reply;
+use crate::grpc::call_head::CALL_TIMEOUT;
 use crate::grpc::open_calls::{OpenCall, PendingDecision};
 use crate::grpc::other_services::StreamBody;
-
-/// The time limit of a decision, from the headers of the call; then of the client to take the answer. A unary call of
-/// tonic's services has it from its headers to its end. It is longer than the time for a message to arrive (2 s) and
-/// the longest `store.redis.timeout` (10 s) together.
-pub(in crate::grpc) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Waits for a reply, for at most `time_limit`, and sends it. Ends when the client resets the call; the decision is
 /// then dropped.

@@ -21,5 +21,3 @@ mod answering;
 pub(super) mod connection;
 pub(super) mod header_blocks;
 mod held_calls;
-
-pub(super) use answering::CALL_TIMEOUT;

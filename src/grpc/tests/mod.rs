@@ -31,10 +31,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::call::{self, DecisionCalls};
+use super::call_head::CALL_TIMEOUT;
 use super::connection::{
     AcceptedConnection, AcceptedStream, Connection, ConnectionServer, OpenConnections, Turn, WorkerConnection,
 };
-use super::http2::CALL_TIMEOUT;
 use super::http2::connection::MAX_CONCURRENT_STREAMS;
 use super::message::MessageBounds;
 use super::open_calls::WorkerCalls;
@@ -42,7 +42,7 @@ use super::other_services::{OpenStreams, other_services};
 use super::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use super::server::GrpcOptions;
+use super::service::GrpcOptions;
 use super::worker::runtime;
 use crate::decide::limiter::{Limiter, Rulebook};
 use crate::decide::{Failures, Handler, OnInvalid, Readiness, ResponseOptions};

@@ -6,9 +6,10 @@
 
 mod hits;
 mod mapping;
+mod readings;
 mod stats;
 
 pub(crate) use hits::{HitBounds, RuleHits, RuleHitsBinding, RuleHitsTable};
 pub(crate) use mapping::write_families;
-pub(crate) use stats::{Readings, stats};
+pub(crate) use readings::{Readings, stats};
 pub use stats::{Stat, StatKind};

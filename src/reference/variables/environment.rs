@@ -7,7 +7,7 @@ use std::fmt;
 use config::{Value, ValueKind};
 
 use super::draft::{Meant, Translation};
-use super::{table, translate};
+use super::table;
 use crate::settings::{Settings, Written, is_service_link};
 
 /// The setting that decides, if it is not `auto`.
@@ -93,9 +93,8 @@ impl fmt::Display for EnvironmentUse {
 
 /// Adds the settings that the variables mean to those that were written. Returns the variables that are set to values
 /// that can be used.
-pub(super) fn add_translated(written: &mut Written) -> Vec<&'static str> {
-    let texts = written.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let Translation { layer, problems, warnings, variables } = translate(texts);
+pub(super) fn add_translated(written: &mut Written, translation: Translation) -> Vec<&'static str> {
+    let Translation { layer, problems, warnings, variables } = translation;
     written.problems.extend(problems);
     written.warnings.extend(warnings);
     add_layer(written, layer);

@@ -63,8 +63,12 @@ pub fn load_settings_with(
 ) -> Result<LoadedSettings, SettingsError> {
     let mut written = Written::collect(file, variables)?;
     let environment = EnvironmentUse::decide(called_as, &written);
-    let variables =
-        if environment.is_read() { environment::add_translated(&mut written) } else { Vec::new() };
+    let mut variables = Vec::new();
+    if environment.is_read() {
+        let texts = written.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let translation = translate(texts);
+        variables = environment::add_translated(&mut written, translation);
+    }
     let (settings, report) = Settings::load(written)?;
     Ok(LoadedSettings { settings, report, environment, variables })
 }

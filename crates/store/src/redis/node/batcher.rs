@@ -14,9 +14,9 @@ use engine::StoreError;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::NodeState;
 use super::calls::{self, FinishedCalls};
 use super::calls::{QueuedRequest, fail_unsent};
+use super::state::NodeState;
 use crate::redis::connect::{Connection, checkout, checkout_timeout};
 
 /// An idle batcher PINGs a connection after this time: before the connection counts as idle and a decision must wait
