@@ -126,7 +126,7 @@ pub async fn watch(
     mut on_check: impl FnMut(Change) + Send + 'static,
     shutdown: impl Future<Output = ()>,
 ) {
-    let mut ticks = tokio::time::interval(interval);
+    let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(1)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     tokio::pin!(shutdown);
     loop {

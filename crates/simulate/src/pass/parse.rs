@@ -36,6 +36,9 @@ pub(super) struct Parsed {
     pub faults: Vec<(u64, LineFault)>,
 }
 
+/// The most spare requests of a parser: about the lines of two blocks.
+const MAX_SPARE: usize = 16_384;
+
 /// Parses blocks in turn.
 pub(super) struct BlockParser<'r> {
     planner: Planner<'r>,
@@ -51,9 +54,10 @@ impl<'r> BlockParser<'r> {
         Self { planner: Planner::new(rules, sample), sample, line: MappedLine::default(), spare: Vec::new() }
     }
 
-    /// Takes back requests that are decided.
+    /// Takes back requests that are decided. Other parsers may have made them, so some may be too many for this one.
     pub fn reuse(&mut self, requests: impl IntoIterator<Item = Vec<BoxedRequest>>) {
         self.spare.extend(requests.into_iter().flatten());
+        self.spare.truncate(MAX_SPARE);
     }
 
     pub fn parse(&mut self, job: &Job) -> Parsed {

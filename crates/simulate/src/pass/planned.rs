@@ -76,22 +76,20 @@ impl<'r> Planner<'r> {
             // The keys are written into the memory of the earlier request.
             mem::swap(&mut self.plan.charges, &mut planned.charges);
             rules.plan_into(&line.request, &mut self.plan)?;
-            let mut thinned = ThinnedCharges(0);
             if self.sample.is_part() {
-                thinned = self.thin(&line.request);
+                self.thin(&line.request);
             }
             planned.unlimited.clear();
             planned.unlimited.extend(self.plan.unlimited().map(|limit| limit.id.0 as usize));
             planned.counters.clear();
-            planned.counters.extend(counters(&self.plan, thinned));
+            planned.counters.extend(counters(&self.plan));
             mem::swap(&mut self.plan.charges, &mut planned.charges);
         }
         Ok(())
     }
 
     /// Decides the charges whose keys do not have the sampled entry by a part of their limits.
-    fn thin(&mut self, request: &Request) -> ThinnedCharges {
-        let mut thinned = ThinnedCharges(0);
+    fn thin(&mut self, request: &Request) {
         let mut charges = Charges::default();
         charges.set_caller(self.plan.charges.caller());
         for charged in self.plan.charged() {
@@ -102,28 +100,25 @@ impl<'r> Planner<'r> {
             let is_shared = key.split(['|', '#']).nth(1).is_some_and(|entry| entry.contains("%*"));
             // A request may have the same key with a whole limit, which is another counter.
             let (kernel, end) = match is_shared || first_entry != sampled_entry(request) {
-                true => (charge.kernel.share_of(self.sample.one_in()), "/sample"),
+                true => (charge.kernel.share_of(self.sample.one_in()), SAMPLE),
                 false => (charge.kernel, ""),
             };
             charges.push(Charge { kernel, ..charge.clone() }, |text| text.extend([key, end]));
-            thinned.0 |= u64::from(!end.is_empty()) << charged.index.min(63);
         }
         self.plan.charges = charges;
-        thinned
     }
 }
 
-/// A bit for each charge whose counter gets only a part of its requests; the last bit stands for all further charges.
-#[derive(Clone, Copy)]
-struct ThinnedCharges(u64);
+/// The end of the key of a counter that gets only a part of its requests. No fingerprint ends like this.
+const SAMPLE: &str = "/sample";
 
 /// Every counter of a request once.
-fn counters(plan: &Plan, thinned: ThinnedCharges) -> impl Iterator<Item = Counter> {
+fn counters(plan: &Plan) -> impl Iterator<Item = Counter> {
     let is_last = |charged: &ChargedLimit<'_>| plan.charges.last_on_counter(charged.index) == charged.index;
     plan.charged().filter(is_last).map(move |charged| {
         let key = plan.charges.get(charged.index).0;
-        let is_thinned = thinned.0 >> charged.index.min(63) & 1 == 1;
-        let end = "#".len() + charged.limit.fingerprint.len() + if is_thinned { "/sample".len() } else { 0 };
+        let is_thinned = key.ends_with(SAMPLE);
+        let end = "#".len() + charged.limit.fingerprint.len() + if is_thinned { SAMPLE.len() } else { 0 };
         Counter {
             limit: charged.limit.id.0 as usize,
             charge: charged.index,

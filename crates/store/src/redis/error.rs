@@ -118,12 +118,23 @@ impl From<RedisError> for CommandError {
 pub(crate) fn store_error(error: RedisError) -> StoreError {
     match error.kind() {
         ErrorKind::Io if error.is_timeout() => StoreError::Timeout,
-        ErrorKind::Io => StoreError::Unreachable(error.to_string().into()),
+        ErrorKind::Io => match tls_alert(&error) {
+            Some(reason) => StoreError::Tls { address: "the server".to_owned(), reason },
+            None => StoreError::Unreachable(error.to_string().into()),
+        },
         ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Malformed(error.to_string()),
         ErrorKind::Server(ServerErrorKind::ReadOnly) => StoreError::ReadOnly(server_message(&error)),
         _ if is_forbidden(&error) => StoreError::Forbidden(server_message(&error)),
         _ => StoreError::Refused(server_message(&error)),
     }
+}
+
+/// The alert with which the server refuses our certificate. In TLS 1.3 it comes where the first reply is expected, and
+/// redis-rs passes on nothing but its text.
+fn tls_alert(error: &RedisError) -> Option<String> {
+    const ALERT: &str = "received fatal alert: ";
+    let text = error.to_string();
+    text.find(ALERT).map(|at| text[at..].to_owned())
 }
 
 /// Maps an error of the handshake. A server without AUTH repeats the arguments of AUTH in its error: they are removed.
