@@ -94,7 +94,6 @@ struct RulesInForce {
 }
 
 impl Rulebook {
-    /// Starts with these rules.
     #[must_use]
     pub fn new(rules: RuleSet, metrics: Metrics) -> Self {
         Self::with(rules, true, metrics)
@@ -120,7 +119,6 @@ impl Rulebook {
         OldRules(self.current.swap(Arc::new(rules)))
     }
 
-    /// The current rules.
     #[must_use]
     pub fn rules(&self) -> Arc<RuleSet> {
         Arc::clone(&self.current.load().rules)

@@ -33,7 +33,6 @@ pub enum SocketAccess {
     Umask,
 }
 
-/// Where a port listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
     Tcp(SocketAddr),

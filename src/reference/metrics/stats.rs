@@ -91,7 +91,6 @@ fn error_type(failure: RequestFailure) -> &'static str {
     }
 }
 
-/// Collects values.
 #[derive(Debug, Default)]
 pub(super) struct Stats(Vec<Stat>);
 

@@ -10,7 +10,6 @@ pub const MAX_TIME_US: u64 = (1 << 52) - 1;
 pub struct Attempt {
     /// The store's time, microseconds since the epoch, at most [`MAX_TIME_US`].
     pub now_us: u64,
-    /// The units.
     pub cost: Cost,
 }
 

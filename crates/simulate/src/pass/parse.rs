@@ -36,7 +36,6 @@ pub(super) struct Parsed {
     pub faults: Vec<(u64, LineFault)>,
 }
 
-/// Parses blocks in turn.
 pub(super) struct BlockParser<'r> {
     planner: Planner<'r>,
     sample: Sample,

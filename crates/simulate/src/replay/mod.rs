@@ -29,7 +29,6 @@ pub enum ReplayError {
     /// The output cannot be written.
     #[error("cannot write the answers: {0}")]
     Write(#[source] std::io::Error),
-    /// The store cannot decide.
     #[error(transparent)]
     Store(#[from] ReplayStoreError),
 }

@@ -55,7 +55,6 @@ pub(crate) struct NotExecuted {
 /// Why a request was not decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It was not sent.
     NotSent(StoreError),
     /// The node refused it, because it does not serve the slot alone.
     Redirected(Redirect),
@@ -67,7 +66,6 @@ impl QueuedRequest {
         self.reply.is_closed()
     }
 
-    /// Answers the caller.
     pub(super) fn answer(self, answer: Result<Answer, CallError>) {
         // It fails only when the caller is gone.
         drop(self.reply.send(answer));
@@ -266,7 +264,6 @@ pub(super) fn are_hot(calls: &[FinishedCall]) -> Option<bool> {
     (requests >= REQUESTS_FOR_HOT_COUNTER).then_some(groups * REQUESTS_FOR_HOT_COUNTER <= requests)
 }
 
-/// Answers all requests.
 pub(super) fn answer_calls(calls: FinishedCalls) {
     for FinishedCall { call, result } in calls {
         answer_all(call.requests, result);

@@ -30,7 +30,6 @@ struct Waiting<T> {
     lanes: Vec<VecDeque<T>>,
     /// The lanes that are not empty, in the order of their turns.
     turns: VecDeque<LaneIndex>,
-    /// How many items wait.
     len: usize,
     bound: usize,
     closed: bool,
@@ -54,7 +53,6 @@ pub(super) struct Taken<T> {
 pub(super) enum Refusal {
     /// The queue holds as many items as its bound allows.
     Full,
-    /// The queue is closed.
     Closed,
 }
 
@@ -162,7 +160,6 @@ impl<T> Queue<T> {
         self.len() == 0
     }
 
-    /// How many items wait.
     pub(super) fn len(&self) -> usize {
         self.waiting.lock().len
     }
