@@ -10,7 +10,6 @@
 //! ([`Charges::set_denied`]): the store then reserves no units for it.
 
 mod denial;
-mod forgotten;
 
 use std::hash::RandomState;
 use std::sync::Arc;
@@ -24,8 +23,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, UnitWeighter};
 use smallvec::SmallVec;
 
-use self::denial::{Denial, Repeated};
-use self::forgotten::ForgottenDenials;
+use self::denial::{Denial, ForgottenDenials, Repeated};
 use crate::clock::Clock;
 
 /// How many denials are kept, and for how long.

@@ -16,15 +16,10 @@ use tokio_util::sync::CancellationToken;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
     #[error("the Redis store's {task} panicked: {message}")]
-    Panicked {
-        task: &'static str,
-        message: String,
-    },
+    Panicked { task: &'static str, message: String },
     /// The task returned.
     #[error("the Redis store's {task} ended before the store was closed")]
-    Ended {
-        task: &'static str,
-    },
+    Ended { task: &'static str },
 }
 
 /// Tasks on one runtime. The tasks continue when this is dropped.
