@@ -159,7 +159,7 @@ impl ConnectionCalls {
     }
 
     /// Wakes the task when a decision of the connection that waits for its store has ended.
-    pub(super) fn wake_after_decision(&self, task: &Waker) {
+    pub(super) fn register_waker(&self, task: &Waker) {
         self.next_start.register(task);
     }
 

@@ -98,7 +98,7 @@ struct KeyedCharge {
 }
 
 /// Whether two charges on one counter are decided as one: one of them is prepaid, or they are equal peeks.
-fn are_one(earlier: &Charge, later: &Charge) -> bool {
+fn is_merged(earlier: &Charge, later: &Charge) -> bool {
     let is_prepaid = earlier.charging == Charging::Prepaid || later.charging == Charging::Prepaid;
     is_prepaid || later.cost.is_peek() && earlier.cost == later.cost
 }
@@ -119,7 +119,7 @@ impl Charges {
         let earlier = self.keys().rposition(|earlier| earlier == written);
         if let Some(index) = earlier {
             let earlier = &mut self.charges[index].charge;
-            if are_one(earlier, &charge) {
+            if is_merged(earlier, &charge) {
                 self.text.truncate(start as usize);
                 earlier.cost = earlier.cost.plus(charge.cost);
                 return index;

@@ -231,7 +231,7 @@ impl<S: Store + 'static> AcceptedCalls<S> {
         if !self.held.is_empty() && self.may_start() {
             cx.waker().wake_by_ref();
         } else if !self.held.is_empty() {
-            self.counts.wake_after_decision(cx.waker());
+            self.counts.register_waker(cx.waker());
             self.held.wake_when_due(cx);
         }
     }

@@ -110,8 +110,8 @@ fn fail_waiting(node: &NodeState, started: Instant, failure: &StoreError) {
 
 /// Lets other tasks run until they bring no more requests, or enough wait.
 async fn gather(node: &NodeState) {
-    let was_hot = node.last_batch_was_hot.load(Ordering::Relaxed);
-    let enough = node.max_batch.min(if was_hot { ENOUGH_FOR_HOT_COUNTERS } else { ENOUGH_REQUESTS });
+    let is_hot = node.is_hot.load(Ordering::Relaxed);
+    let enough = node.max_batch.min(if is_hot { ENOUGH_FOR_HOT_COUNTERS } else { ENOUGH_REQUESTS });
     let mut waiting = 0;
     loop {
         let before = std::mem::replace(&mut waiting, node.queue.len());
@@ -158,8 +158,8 @@ async fn measured_send(
     if calls::are_logs_apart(&calls, logs_apart) != logs_apart {
         node.logs_apart.store(!logs_apart, Ordering::Relaxed);
     }
-    if let Some(was_hot) = calls::are_hot(&calls) {
-        node.last_batch_was_hot.store(was_hot, Ordering::Relaxed);
+    if let Some(is_hot) = calls::are_hot(&calls) {
+        node.is_hot.store(is_hot, Ordering::Relaxed);
     }
     let answered = Instant::now();
     let mut control = node.queue_control.lock();

@@ -70,7 +70,7 @@ impl Node {
             queue: Queue::new(options.max_queue),
             breaker: SharedBreaker::new(name, options.breaker, Arc::clone(queue_depth.observer())),
             queue_control: Mutex::new(QueueControl::new(options.timeout)),
-            last_batch_was_hot: AtomicBool::new(false),
+            is_hot: AtomicBool::new(false),
             logs_apart: AtomicBool::new(false),
             key_prefix: options.key_prefix.clone(),
             probe_slot: Mutex::new(None),
@@ -176,7 +176,7 @@ struct NodeState {
     breaker: SharedBreaker,
     queue_control: Mutex<QueueControl>,
     /// Whether the last batch had several requests for each counter. A batch of a few requests changes nothing.
-    last_batch_was_hot: AtomicBool,
+    is_hot: AtomicBool,
     /// Whether requests to sliding logs have calls of their own.
     logs_apart: AtomicBool,
     /// The prefix of every key.

@@ -32,7 +32,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// A connection that ends within this time, before it was used, is closed early. If its replacement is closed early
 /// too, that counts as a failed attempt to connect: the server, or a proxy before it, takes connections and closes
 /// them.
-const CLOSED_EARLY: Duration = RETRY_PAUSE;
+const SHORT_LIFE: Duration = RETRY_PAUSE;
 
 /// A connection that was opened within this time after one that was closed early is its replacement.
 const REPLACED_WITHIN: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ pub(crate) struct Connector {
     opened: Arc<AtomicU64>,
     last_failure: Mutex<Option<ConnectFailure>>,
     /// When a connection that was closed early was noticed: since the last failure, the first one.
-    closed_early: Mutex<Option<Instant>>,
+    short_lived_at: Mutex<Option<Instant>>,
 }
 
 /// A connection that knows whether it can still be used.
@@ -74,8 +74,8 @@ pub(crate) struct Connection {
     is_broken: bool,
     opened: Instant,
     last_used: Instant,
-    /// Closed within [`CLOSED_EARLY`], before it was used.
-    is_closed_early: bool,
+    /// Closed within [`SHORT_LIFE`], before it was used.
+    is_short_lived: bool,
     /// The error of a server that answers but cannot decide: a replica, or a server that is still loading.
     cannot_decide: Option<StoreError>,
 }
@@ -84,7 +84,7 @@ pub(crate) struct Connection {
 pub(crate) fn connection_pool(target: Target, size: u32, opened: Arc<AtomicU64>) -> ConnectionPool {
     let timeout = checkout_timeout(&target);
     let connector =
-        Connector { target, opened, last_failure: Mutex::default(), closed_early: Mutex::default() };
+        Connector { target, opened, last_failure: Mutex::default(), short_lived_at: Mutex::default() };
     Pool::builder()
         .max_size(size)
         .test_on_check_out(false)
@@ -132,8 +132,8 @@ impl ManageConnection for Connector {
             *self.last_failure.lock() = Some(ConnectFailure::new(failure));
             return true;
         }
-        if connection.is_closed_early {
-            self.record_early_close(connection.opened);
+        if connection.is_short_lived {
+            self.record_short_lived(connection.opened);
         }
         connection.is_broken
     }
@@ -143,16 +143,16 @@ impl Connector {
     /// Records that a connection was closed early. One alone may be chance, such as a `CLIENT KILL`. But if its
     /// replacement is closed early too, the next attempt would follow at once, and the one after it: there has to be a
     /// pause.
-    fn record_early_close(&self, opened: Instant) {
-        let mut closed_early = self.closed_early.lock();
+    fn record_short_lived(&self, opened: Instant) {
+        let mut short_lived_at = self.short_lived_at.lock();
         let is_replacement =
-            closed_early.is_some_and(|noticed| opened >= noticed && opened - noticed < REPLACED_WITHIN);
+            short_lived_at.is_some_and(|noticed| opened >= noticed && opened - noticed < REPLACED_WITHIN);
         if is_replacement {
             let cause = StoreError::Unreachable("the server closes new connections".into());
             *self.last_failure.lock() = Some(ConnectFailure::new(cause));
         }
-        if is_replacement || closed_early.is_none_or(|noticed| noticed.elapsed() >= REPLACED_WITHIN) {
-            *closed_early = Some(Instant::now());
+        if is_replacement || short_lived_at.is_none_or(|noticed| noticed.elapsed() >= REPLACED_WITHIN) {
+            *short_lived_at = Some(Instant::now());
         }
     }
 }
@@ -204,7 +204,7 @@ impl Connection {
             is_broken: false,
             opened,
             last_used: opened,
-            is_closed_early: false,
+            is_short_lived: false,
             cannot_decide: None,
         })
     }
@@ -225,7 +225,7 @@ impl Connection {
     /// Whether the connection is open and leads to the primary.
     fn is_usable(&mut self) -> bool {
         let is_open = self.raw.is_open();
-        self.is_closed_early = !is_open && self.is_unused() && self.opened.elapsed() < CLOSED_EARLY;
+        self.is_short_lived = !is_open && self.is_unused() && self.opened.elapsed() < SHORT_LIFE;
         let is_usable = is_open && self.epoch.as_ref().is_none_or(PrimaryEpoch::is_current);
         self.is_broken |= !is_usable;
         is_usable
