@@ -187,7 +187,7 @@ impl<S: Store> Limiter<S> {
         let current = self.rulebook.current.load_full();
         let plan = current.rules.plan(request)?;
         if plan.charges.is_empty() {
-            // Rules that are not loaded plan no charges.
+            // Before the first rules are loaded, no request has charges.
             if !current.are_loaded {
                 return Err(NoDecision::NoRules);
             }

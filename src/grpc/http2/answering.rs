@@ -1,5 +1,5 @@
-//! Answers: a decision that is ready is sent at once, as far as the client's window admits it. A call that has to wait,
-//! for its message, its decision or its client, becomes a task. Only streams have no time limit.
+//! Sends answers. A decision that is ready is sent at once, as far as the client's window admits it. A call that has to
+//! wait, for its message, its decision or its client, becomes a task. Only streams have no time limit.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -20,9 +20,9 @@ use crate::grpc::call::Reply;
 use crate::grpc::open_calls::{OpenCall, PendingDecision};
 use crate::grpc::other_services::StreamBody;
 
-/// The time limit of a decision, from the headers of the call; then of the client to take the answer. A unary call of
-/// tonic's services has it from its headers to its end. It is longer than the time for a message to arrive (2 s) and
-/// the longest `store.redis.timeout` (10 s) together.
+/// A decision must be made within this time after the headers of its call. Then the client has the same time to take
+/// the answer. A unary call of tonic's services must end within this time. It is longer than the time for a message to
+/// arrive (2 s) and the longest `store.redis.timeout` (10 s) together.
 pub(in crate::grpc) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Waits for a reply, for at most `time_limit`, and sends it. Ends when the client resets the call; the decision is
@@ -50,8 +50,8 @@ pub(super) fn late(open: &OpenCall) -> Reply {
     open.record(NoDecision::Deadline).into()
 }
 
-/// Sends a reply. What the client does not take yet is sent by a task of its own, which `open` counts: such a client is
-/// rare, and a call that waited for it here would make the task of every call larger.
+/// Sends a reply. A separate task, counted by `open`, sends what the client does not take yet. Such a client is rare,
+/// and waiting for it here would make the task of every call larger.
 pub(super) fn send(mut respond: SendResponse<Bytes>, reply: Reply, open: impl FnOnce() -> OpenCall) {
     if let Some(blocked) = send_reply(&mut respond, reply) {
         let open = open();
@@ -77,8 +77,8 @@ pub(super) fn spawn_routed(
     });
 }
 
-/// The call is in a box, so that its task is small. tokio moves a task several times, and aligns it to 128 bytes: with
-/// a box the task has 128 bytes, a size for which mimalloc needs no search for an aligned address.
+/// The call is boxed, so that its task is small. tokio moves a task several times, and aligns it to 128 bytes. With a
+/// box the task has 128 bytes, and for this size mimalloc need not search for an aligned address.
 fn spawn_call(call: impl Future<Output = ()> + Send + 'static) {
     #[expect(clippy::disallowed_methods, reason = "a call ends with its connection, which is joined")]
     tokio::spawn(Box::pin(call));
@@ -103,7 +103,7 @@ async fn unless_reset<A: Future>(respond: &mut SendResponse<Bytes>, answer: A) -
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// An answer whose headers are sent, and whose message the client's window does not admit as a whole.
+/// An answer whose headers are sent, and whose message does not fit into the client's window.
 struct BlockedAnswer {
     stream: SendStream<Bytes>,
     message: Bytes,

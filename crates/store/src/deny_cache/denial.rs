@@ -13,10 +13,10 @@ pub(super) struct Denial {
     pub(super) snapshot: CounterSnapshot,
     /// The units that the counter had no room for.
     pub(super) needed: u64,
-    /// By this process's clock: before the store was called, and after its answer.
+    /// The time of this process's clock before the store was called. `received_us` is the time after its answer.
     pub(super) sent_us: u64,
     pub(super) received_us: u64,
-    /// `sent_us` of the first of the denials in a row of which this is the last.
+    /// `sent_us` of the first denial in an unbroken row that ends with this one.
     pub(super) first_sent_us: u64,
 }
 

@@ -1,5 +1,5 @@
 //! Requests to one server: a bounded queue, the batchers that empty it, a breaker with its probe, and the control of
-//! the queue under overload. The nodes of a cluster do not wait for each other; a worker bounds the decisions of all
+//! the queue under overload. The nodes of a cluster do not wait for each other. A worker bounds the decisions of all
 //! its nodes together.
 
 mod batcher;
@@ -37,10 +37,11 @@ use crate::redis::script::{Answer, EncodedRequest};
 use crate::redis::tasks::Tasks;
 use engine::StoreError;
 
-/// The end of a call.
+/// The result of a call.
 type Decided = Result<Answer, CallError>;
 
-/// The tasks between a socket and a call: the one that reads the reply, the batcher, and two to spare.
+/// After its deadline a call lets the other tasks run this many times: the task that reads the socket has to run, and
+/// then the batcher. Twice more is a reserve.
 const TURNS_TO_READ: usize = 4;
 
 /// A client of one server. When it is dropped, waiting requests are answered and its tasks end.
@@ -117,7 +118,7 @@ impl Node {
 
     /// Refuses further requests, answers those that wait, and ends the tasks.
     pub(crate) fn close(&self) {
-        // In this order: a batcher that ends before the cancellation counts as dead.
+        // The order matters: a batcher that ends before the cancellation counts as dead.
         self.closing.cancel();
         self.state.queue.close();
     }
@@ -194,9 +195,9 @@ struct NodeState {
 impl NodeState {
     /// Adds a request to the queue. It may take the place of another caller's request, which then fails.
     fn push(&self, request: QueuedRequest) -> Result<(), CallError> {
-        // An undo is not refused because of too many requests: its charge would stay recorded, and deny further
-        // requests. Undos may fill another `max_queue`. They go first, because the charge denies requests meanwhile;
-        // there are no more of them than requests that were decided.
+        // A full queue does not refuse an undo: its charge would stay recorded, and deny further requests. Undos may
+        // fill another `max_queue`. They go first, because their charges deny requests meanwhile. There are no more
+        // undos than requests that were decided.
         let queued = if request.encoded.is_undo() {
             self.queue.push_first(self.max_queue.saturating_mul(2), request).map(|()| None)
         } else {
@@ -213,8 +214,8 @@ impl NodeState {
         }
     }
 
-    /// Takes requests for up to `max_batch` counters from the queue: the cost of a call grows with its counters, not
-    /// its requests. Under overload, requests whose answer would come too late fail now.
+    /// Takes requests for up to `max_batch` counters from the queue. The cost of a call grows with its counters, and
+    /// not with its requests. Under overload, requests whose answer would come too late fail now.
     fn take_batch(&self) -> Vec<QueuedRequest> {
         let mut control = self.queue_control.lock();
         let now = Instant::now();
@@ -260,7 +261,7 @@ impl NodeState {
         waiting
     }
 
-    /// Forgets the load so far: no request waits, or the server was not asked for a while.
+    /// Forgets the load so far, because no request waits or the server got no calls for a while.
     fn forget_load(&self) {
         self.queue_control.lock().forget();
         self.queue.set_bound(self.max_queue);

@@ -29,12 +29,12 @@ const LOAD_ROUND_TRIPS: u32 = 2;
 /// in step. During the pause callers get the error at once; it is short, so that the end of an outage is noticed soon.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A connection that ends within this time, before it was used, is closed early. If its replacement is closed early
-/// too, that counts as a failed attempt to connect: the server, or a proxy before it, takes connections and closes
+/// A connection that ends within this time, before it was used, is short-lived. If its replacement is short-lived too,
+/// that counts as a failed attempt to connect: the server, or a proxy before it, accepts connections only to close
 /// them.
 const SHORT_LIFE: Duration = RETRY_PAUSE;
 
-/// A connection that was opened within this time after one that was closed early is its replacement.
+/// A connection that is opened within this time after a short-lived one has ended is its replacement.
 const REPLACED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A connection idle for this long is PINGed before use (e.g. after the process was suspended).
@@ -61,7 +61,7 @@ pub(crate) struct Connector {
     /// How many connections were opened. A new connection may reach a server that was restarted.
     opened: Arc<AtomicU64>,
     last_failure: Mutex<Option<ConnectFailure>>,
-    /// When a connection that was closed early was noticed: since the last failure, the first one.
+    /// When the first short-lived connection since the last failure was noticed.
     short_lived_at: Mutex<Option<Instant>>,
 }
 
@@ -69,12 +69,12 @@ pub(crate) struct Connector {
 #[derive(Debug)]
 pub(crate) struct Connection {
     raw: RawConnection,
-    /// With sentinels, the epoch in which it leads to the primary.
+    /// With sentinels: the connection leads to the primary while this epoch lasts.
     epoch: Option<PrimaryEpoch>,
     is_broken: bool,
     opened: Instant,
     last_used: Instant,
-    /// Closed within [`SHORT_LIFE`], before it was used.
+    /// Whether it ended within [`SHORT_LIFE`], before it was used.
     is_short_lived: bool,
     /// The error of a server that answers but cannot decide: a replica, or a server that is still loading.
     cannot_decide: Option<StoreError>,
@@ -140,9 +140,8 @@ impl ManageConnection for Connector {
 }
 
 impl Connector {
-    /// Records that a connection was closed early. One alone may be chance, such as a `CLIENT KILL`. But if its
-    /// replacement is closed early too, the next attempt would follow at once, and the one after it: there has to be a
-    /// pause.
+    /// Records a short-lived connection. One alone may be chance, such as a `CLIENT KILL`. If its replacement is
+    /// short-lived too, the pool must pause: otherwise it would open one connection after another without end.
     fn record_short_lived(&self, opened: Instant) {
         let mut short_lived_at = self.short_lived_at.lock();
         let is_replacement =
@@ -177,7 +176,7 @@ pub(crate) async fn checkout(
     deadline: Instant,
 ) -> Result<PooledConnection<'_, Connector>, StoreError> {
     loop {
-        // An attempt to connect goes on when this wait ends.
+        // The attempt to connect continues even when this wait ends.
         let Ok(Ok(pooled)) = timeout_at(deadline, pool.get()).await else {
             return Err(StoreError::Timeout);
         };
@@ -192,8 +191,8 @@ impl Connection {
     /// Connects and loads the script.
     pub(crate) async fn open(target: &Target) -> Result<Self, StoreError> {
         let (mut raw, epoch) = target.connect().await?;
-        // A server closes an unauthenticated connection on a large command such as SCRIPT LOAD, and its NOAUTH error is
-        // lost. PING first, to see the error.
+        // A server that wants a password closes the connection on a large command such as SCRIPT LOAD, and its NOAUTH
+        // error is lost. A PING comes first, to see the error.
         let _: String = raw.query(&redis::cmd("PING")).await?;
         let load = async { script::load().query_async(&mut raw.connection).await.map_err(store_error) };
         let () = raw.budget.wait(LOAD_ROUND_TRIPS, load).await?;
@@ -214,8 +213,8 @@ impl Connection {
         self.is_usable() && (self.last_used.elapsed() < CHECK_AFTER_IDLE || self.ping(limit).await)
     }
 
-    /// PINGs the server. Marks the connection as broken without an answer in the time that a new connection has for a
-    /// round trip. A broken connection says little about the server; the attempt to open another one shows more.
+    /// PINGs the server. If no answer comes in the time that a new connection has for a round trip, the connection is
+    /// marked as broken. This says little about the server: the attempt to open another connection shows more.
     pub(crate) async fn keep_alive(&mut self) {
         if self.is_usable() {
             self.ping(self.raw.budget.step(1)).await;
