@@ -108,14 +108,14 @@ async fn wait_for_probe(redis: &RedisStore, readiness: &Readiness, rulebook: &Ru
         let ProbeFailure { groups, error } = &failure;
         tracing::debug!(%error, groups, "Redis does not decide yet");
         readiness.set_with_detail(NotReadyReason::StoreNotReached, shown(&failure));
-        let obstacle = obstacle(error.root());
-        if obstacle != known {
+        let found = not_ready_reason(error.root());
+        if found != known {
             known.into_iter().for_each(|reason| readiness.clear(reason));
-            if let Some(reason) = obstacle {
-                log_obstacle(reason, error.root());
-                report_obstacle(readiness, reason, error.root());
+            if let Some(reason) = found {
+                log_not_ready(reason, error.root());
+                report_not_ready(readiness, reason, error.root());
             }
-            known = obstacle;
+            known = found;
         }
         tokio::time::sleep(PROBE_INTERVAL).await;
     };
@@ -187,7 +187,7 @@ fn shown(failure: &ProbeFailure) -> String {
 }
 
 /// Why the store will not decide until an operator changes something; `None` for an outage.
-fn obstacle(error: &StoreError) -> Option<NotReadyReason> {
+fn not_ready_reason(error: &StoreError) -> Option<NotReadyReason> {
     match error {
         StoreError::Forbidden(_) => Some(NotReadyReason::StoreForbidden),
         StoreError::ReadOnly(_) => Some(NotReadyReason::StoreReadOnly),
@@ -196,14 +196,14 @@ fn obstacle(error: &StoreError) -> Option<NotReadyReason> {
     }
 }
 
-fn report_obstacle(readiness: &Readiness, reason: NotReadyReason, error: &StoreError) {
+fn report_not_ready(readiness: &Readiness, reason: NotReadyReason, error: &StoreError) {
     match error {
         StoreError::Tls { reason: detail, .. } => readiness.set_with_detail(reason, detail.clone()),
         _ => readiness.set(reason),
     }
 }
 
-fn log_obstacle(reason: NotReadyReason, error: &StoreError) {
+fn log_not_ready(reason: NotReadyReason, error: &StoreError) {
     let problem = match reason {
         NotReadyReason::StoreReadOnly => "is a replica, which accepts no writes",
         NotReadyReason::StoreTls => "and this process do not agree about certificates",

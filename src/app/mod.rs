@@ -8,7 +8,6 @@ mod background;
 mod endpoints;
 mod options;
 mod process;
-mod read_rules;
 mod rules;
 mod run;
 mod status;
@@ -32,8 +31,7 @@ use crate::telemetry::traces::{Tracer, Traces};
 
 pub use crate::telemetry::LogQueue;
 pub use process::refuse_huge_pages;
-pub use read_rules::{ReadRules, ReadRulesError, read_rules};
-pub use rules::{RuleStartError, load_options};
+pub use rules::{ReadRules, ReadRulesError, RuleStartError, load_options, read_rules};
 
 use process::PortBounds;
 use rules::RuleWatcher;

@@ -39,7 +39,6 @@ impl TlsStartError {
     }
 }
 
-/// The ports with TLS.
 #[derive(Debug, Default)]
 pub(super) struct TlsPorts {
     ports: Vec<TlsPort>,

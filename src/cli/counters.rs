@@ -11,11 +11,9 @@ use hyper::body::Bytes;
 use serde_json::{Value, json};
 
 use super::admin_port::{AdminPort, parse_admin_port};
-use super::client::{block_on, root_cause};
-use super::descriptor::DescriptorArg;
-use super::limit_arg::LimitArg;
+use super::descriptor::{DescriptorArg, LimitArg};
 use super::output::{end, print, readable_duration, report};
-use super::service_connection::{TlsArgs, TlsSetupError};
+use super::service_connection::{TlsArgs, TlsSetupError, block_on, root_cause};
 use crate::http::{PAGE_NOT_FOUND, TokenFile};
 
 const FAILED: u8 = 2;

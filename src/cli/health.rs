@@ -15,9 +15,10 @@ use hyper_util::rt::TokioExecutor;
 use tls::{Protocol, ServerCheck};
 use tower::service_fn;
 
-use super::client::{block_on, root_cause};
 use super::output::{end, print, report};
-use super::service_connection::{ServiceConnector, TlsArgs, TlsSetupError, parse_http_url};
+use super::service_connection::{
+    ServiceConnector, TlsArgs, TlsSetupError, block_on, parse_http_url, root_cause,
+};
 use crate::net::ListenAddress;
 use crate::reference::load_settings;
 use crate::settings::SettingsError;

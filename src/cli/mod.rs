@@ -2,12 +2,10 @@
 
 mod admin_port;
 mod check;
-mod client;
 mod counters;
 mod descriptor;
 mod explain;
 mod health;
-mod limit_arg;
 pub(crate) mod output;
 mod replay;
 pub(crate) mod rule_options;

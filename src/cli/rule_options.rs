@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use rules::LoadOptions;
 
-use super::client::block_on;
+use super::service_connection::block_on;
 use crate::app::{ReadRules, ReadRulesError, load_options, read_rules};
 use crate::reference::load_settings;
 use crate::settings::{KeyFileError, Settings, SettingsError};

@@ -1,6 +1,8 @@
 //! The address of a running service, and connections of the sub-commands to it: clear text for `http://`, TLS for
-//! `https://`, or a Unix socket.
+//! `https://`, or a Unix socket. Runs their clients.
 
+use std::error::Error;
+use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -161,6 +163,21 @@ impl AsyncWrite for ServiceConnection {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_shutdown(cx)
     }
+}
+
+/// Runs a client on this thread.
+pub(super) fn block_on<T>(client: impl Future<Output = T>) -> io::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(client))
+}
+
+/// The innermost cause of an error: `transport error` alone does not help.
+pub(super) fn root_cause(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }
 
 #[cfg(test)]

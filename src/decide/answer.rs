@@ -1,5 +1,5 @@
-//! What the caller of a decision gets, in no wire format yet: one status per descriptor, headers, metadata; and the
-//! options that select them.
+//! What the caller of a decision gets, before it is written in a wire format: one status per descriptor, headers and
+//! metadata, and the options that select them.
 //!
 //! Envoy copies headers byte for byte, so they contain only printable ASCII.
 
@@ -162,8 +162,8 @@ fn header_limit(decision: &Decision) -> Option<(LimitResult<'_>, Code)> {
     chosen
 }
 
-/// The limit that metadata names as the rule of the decision: the limit with the longest wait if the request is denied,
-/// else the limit of the headers.
+/// The limit whose rule metadata names: the limit with the longest wait if the request is denied, else the limit of the
+/// headers.
 fn binding_limit(decision: &Decision) -> Option<LimitResult<'_>> {
     if decision.overall == Code::Ok {
         return header_limit(decision).map(|(result, _)| result);

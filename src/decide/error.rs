@@ -1,5 +1,6 @@
-//! Why a decision call gets no decision, by gRPC or as JSON: the one error type, what the caller reads of it, how it is
-//! counted, and its line in the log, at most one a minute for each kind: a client can cause any number of them.
+//! Why a decision call gets no decision, by gRPC or as JSON: the error, what the caller reads of it, how it is counted,
+//! and its line in the log. The log has at most one line a minute for each kind, because a client can cause any number
+//! of errors.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use store::log_throttle::LogThrottle;
 
 use crate::telemetry::metrics::{RequestFailure, RequestMeter};
 
-/// Why a call ends without a decision, or without a caller that takes it. The text is for the log and contains no value
-/// of the request; [`for_caller`](Self::for_caller) is for the caller.
+/// Why a call ends without a decision, or with a decision that its caller does not take. The text is for the log and
+/// contains no value of the request; [`for_caller`](Self::for_caller) is for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoDecision {
     #[error("the method is not POST")]
@@ -156,10 +157,10 @@ impl Failures {
     pub(crate) fn record(&self, error: NoDecision) -> NoDecision {
         let failure = error.failure();
         self.meter.failed(failure);
-        // At debug level: an outage of the store would flood the log.
+        // The level is debug, because an outage of the store would flood the log.
         tracing::debug!(%error, "call failed");
         let (throttle, line) = match failure {
-            // Its observers log the store's errors, as an outage.
+            // The observers of the store log its errors, as an outage.
             RequestFailure::Store => return error,
             RequestFailure::Invalid => (&self.lines.invalid, "requests refused: not valid"),
             RequestFailure::Incomplete => (&self.lines.incomplete, "requests refused: not complete in time"),

@@ -94,7 +94,6 @@ struct RulesInForce {
 }
 
 impl Rulebook {
-    /// Starts with these rules.
     #[must_use]
     pub fn new(rules: RuleSet, metrics: Metrics) -> Self {
         Self::with(rules, true, metrics)
@@ -120,7 +119,6 @@ impl Rulebook {
         OldRules(self.current.swap(Arc::new(rules)))
     }
 
-    /// The current rules.
     #[must_use]
     pub fn rules(&self) -> Arc<RuleSet> {
         Arc::clone(&self.current.load().rules)
@@ -189,7 +187,7 @@ impl<S: Store> Limiter<S> {
         let current = self.rulebook.current.load_full();
         let plan = current.rules.plan(request)?;
         if plan.charges.is_empty() {
-            // Rules that are not loaded plan no charges.
+            // Before the first rules are loaded, no request has charges.
             if !current.are_loaded {
                 return Err(NoDecision::NoRules);
             }

@@ -2,7 +2,7 @@
 //! envoyproxy/ratelimit, and in addition `rule`, `decided_at_us`, `retry_after_ms`, `delay_ms` and `on_store_failure`.
 //!
 //! `delay_ms` is a part of the decision: without it the caller of a queue would proceed at once. So it is always sent,
-//! alone if the settings do not ask for metadata.
+//! even if the settings do not ask for metadata.
 
 use std::collections::BTreeMap;
 
@@ -124,7 +124,7 @@ fn descriptor_metadata(index: usize, descriptor: &Descriptor, decision: &Decisio
     Metadata::Map(fields)
 }
 
-/// The protobuf text format, like envoyproxy/ratelimit writes it: without zeros.
+/// The protobuf text format, without zeros, like envoyproxy/ratelimit writes it.
 fn limit_text(limit: LimitOverride) -> String {
     let unit = WireUnit::from(limit.period.unit()).name;
     let text = match limit.requests_per_unit {

@@ -10,7 +10,8 @@ use tokio::sync::watch;
 pub enum NotReadyReason {
     /// Not every part of the process runs yet.
     Starting,
-    /// The store has not decided since the start. Later outages are no reason, because failure policies decide then.
+    /// The store has not decided since the start. A later outage is no such reason, because failure policies decide
+    /// then.
     StoreNotReached,
     /// The store answers, but rejects this process: credentials, permissions or the database are wrong.
     StoreForbidden,

@@ -19,8 +19,8 @@ use crate::net::socket::DetachedSession;
 use crate::net::tls::{Handshake, PortTls};
 use crate::telemetry::metrics::CloseReason;
 
-/// The most connections that may wait for one worker: all callers may connect anew at once. A longer queue means that
-/// the worker no longer runs.
+/// The most connections that may wait for one worker. All callers may connect at once, for example after a restart. A
+/// longer queue means that the worker no longer runs.
 const HANDOFF_QUEUE: usize = 1_024;
 
 #[derive(Debug, Default)]
@@ -56,7 +56,8 @@ impl Acceptor {
         }
     }
 
-    /// Like [`Self::run`], with a TLS handshake before a connection is assigned. Handshakes end with the acceptor.
+    /// Like [`Self::run`], with a TLS handshake before a connection is assigned. When the acceptor is dropped, the
+    /// handshakes end.
     pub(super) async fn run_tls(&mut self, listener: &PortListener, admission: &Admission, tls: &PortTls) {
         let mut handshakes = JoinSet::new();
         loop {
@@ -108,7 +109,7 @@ impl Acceptor {
     }
 }
 
-/// Counts the connection, and its handshake if the bound of handshakes has room.
+/// Counts the connection and its handshake, unless a bound forbids one of them.
 fn begin_handshake(
     client: IpAddr,
     admission: &Admission,

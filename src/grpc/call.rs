@@ -1,7 +1,7 @@
-//! Starts and answers calls. The decision call, `ShouldRateLimit`, goes directly to its handler, and every other call
+//! Starts and answers calls. The decision call, `ShouldRateLimit`, goes directly to its handler. Every other call goes
 //! through tonic's router (axum), which would add about 3,800 instructions to a decision call (callgrind, tonic 0.14).
-//! tonic's own server also decodes and encodes by way of a stream of messages, with a codec and a timer for each call;
-//! a single message needs neither, and its refusals must be counted.
+//! tonic's own server also decodes and encodes through a stream of messages, with a codec and a timer for each call. A
+//! call with a single message needs neither. And calls that tonic's server refuses would not be counted.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(super) enum StartedCall {
     Answered(Reply),
     /// The message has arrived.
     Deciding(BoxFuture<'static, Reply>),
-    /// The message has not arrived completely.
+    /// A part of the message is still missing.
     Reading(BoxFuture<'static, Reply>),
     /// A call of tonic's services.
     Routed {
@@ -60,7 +60,7 @@ pub(super) enum Reply {
     /// An answer with its prefix; the status is OK.
     Message(Bytes),
     Refusal(Status),
-    /// With a status of HTTP for clients that do not know gRPC.
+    /// The status of HTTP is for clients that do not know gRPC.
     HttpRefusal(StatusCode, Status),
 }
 
@@ -75,8 +75,8 @@ pub(super) struct CallStarter<S> {
 }
 
 impl<S: Store + 'static> CallStarter<S> {
-    /// Reads the head of a call before anything else is done with it. The error is the reply to a call that is refused
-    /// for its head.
+    /// Reads the head of a call, before anything else is done with the call. The error is the reply to a call that is
+    /// refused because of its head.
     pub(super) fn read_call_head(&self, request: &Request<RecvStream>) -> Result<CallHead, Reply> {
         read_head(request).map_err(|error| self.refuse_head(request, error))
     }

@@ -1,9 +1,9 @@
-//! Reads the head of a call, and the time that its client gives to it (`grpc-timeout`). What the head must be, for
-//! every service (gRPC over HTTP/2, "Requests"): POST, the content type of gRPC, no more bytes than allowed, and no web
-//! page. A browser sends the POST of a page with another content type without a preflight request, and sends OPTIONS
-//! before it sends `application/grpc`.
+//! Reads the head of a call, and the time that its client gives to it (`grpc-timeout`). For every service the head must
+//! have the method POST, the content type of gRPC, and no more bytes than allowed (gRPC over HTTP/2, "Requests"), and
+//! must not come from a web page. Before a browser sends `application/grpc` for a page, it asks with OPTIONS; it sends
+//! other content types without asking.
 //!
-//! All headers are read in one pass: with a lookup for each, a call would take 500 instructions more (callgrind).
+//! All headers are read in one pass. With a lookup for each, a call would take 500 instructions more (callgrind).
 
 use std::time::Duration;
 
@@ -29,14 +29,14 @@ const CONTENT_TYPE: &[u8] = b"application/grpc";
 pub(super) struct CallHead {
     /// How long the decision may take.
     pub(super) time_limit: Duration,
-    /// The headers take too much memory for the call to be held.
+    /// Whether the headers take too much memory for the call to be held.
     pub(super) is_long: bool,
 }
 
 /// Reads the head of a call.
 ///
 /// # Errors
-/// If the port does not serve such a call.
+/// Why the port does not serve the call.
 pub(super) fn read_head<B>(request: &Request<B>) -> Result<CallHead, NoDecision> {
     let (mut bytes, mut timeout, mut is_grpc, mut may_be_of_page) = (uri_bytes(request), None, false, false);
     for (name, value) in request.headers() {
@@ -78,13 +78,13 @@ fn is_grpc_type(value: &HeaderValue) -> bool {
     is_grpc && matches!(rest.first(), None | Some(b'+' | b';'))
 }
 
-/// The time limit of a decision, from the headers of the call; then of the client to take the answer. A unary call of
-/// tonic's services has it from its headers to its end. It is longer than the time for a message to arrive (2 s) and
-/// the longest `store.redis.timeout` (10 s) together.
+/// A decision must be made within this time after the headers of its call. Then the client has the same time to take
+/// the answer. A unary call of tonic's services must end within this time. It is longer than the time for a message to
+/// arrive (2 s) and the longest `store.redis.timeout` (10 s) together.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long the decision of a call may take from now on: the time that its client gives, at most [`CALL_TIMEOUT`].
-/// `given` is the header. A header that is not valid does not count.
+/// `given` is the value of the header. A value that is not valid is ignored.
 fn time_limit(given: Option<&HeaderValue>) -> Duration {
     let given = given.and_then(|value| parse_timeout(value.as_bytes()));
     given.map_or(CALL_TIMEOUT, |given| given.min(CALL_TIMEOUT))

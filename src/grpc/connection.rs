@@ -80,14 +80,14 @@ pub(super) struct Connection<S> {
     permit: ConnectionPermit,
 }
 
-/// A connection on each kind of socket. The kinds are types, so that clear text does not pay for TLS.
+/// A connection on either kind of socket. The kinds are types, so that clear text does not pay for TLS.
 pub(super) enum WorkerConnection {
     Tcp(Connection<ClientSocket<TcpStream>>),
     Unix(Connection<ClientSocket<UnixStream>>),
     Tls(Connection<Box<TlsStream<MovableSocket>>>),
 }
 
-/// The client's connection preface. h2 has no timeout for it, and keep-alive starts after it.
+/// The client's connection preface. h2 has no timeout for it, and keep-alive starts only after it.
 enum Preface {
     /// `bytes` of the preface are still missing; `timeout` resolves when the connection is to be closed.
     Pending {
@@ -159,7 +159,7 @@ impl<S> Connection<S> {
         self.turn.clone()
     }
 
-    /// The connection's share of the bound of its port.
+    /// The place of the connection among those that its port may have.
     pub(super) fn place(&self) -> Arc<Admitted> {
         Arc::clone(&self.permit.place)
     }
@@ -177,7 +177,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         }
         let most = self.turn.bytes_left().min(buf.remaining());
         if most == 0 {
-            // The runtime polls this connection again after the tasks that are ready now.
+            // This wakes the task: the runtime polls it again after the tasks that are ready now.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -223,8 +223,8 @@ const TURN_BYTES: usize = 2 * 1024;
 
 /// The bytes that a connection may still read before the tasks of other connections run. Clones share them.
 ///
-/// A turn is one poll of the connection's task: h2 reads again for each call that it accepts, so a read that is
-/// pending once would not end the turn.
+/// A turn is one poll of the connection's task. A read that is pending once would not end it, because h2 reads again
+/// for each call that it accepts.
 #[derive(Clone, Debug)]
 pub(super) struct Turn(Arc<AtomicUsize>);
 
@@ -260,8 +260,8 @@ pub(super) struct ConnectionServer<S> {
 }
 
 impl<S: Store + 'static> ConnectionServer<S> {
-    /// Serves `io` until the client closes it, or until it is too old, its place is needed, or the server stops; then
-    /// finishes its calls.
+    /// Serves `io` until the client closes it, it is too old, its place is needed, or the server stops. Then finishes
+    /// its calls.
     pub(super) async fn serve<I>(self: Arc<Self>, io: I, turn: Turn, place: Arc<Admitted>)
     where
         I: AsyncRead + AsyncWrite + Unpin,
@@ -320,8 +320,8 @@ where
     })
 }
 
-/// Waits for the calls in flight and for the client to close the connection, but not for a client that only delays the
-/// end.
+/// Waits for the calls in flight, and for the client to close the connection. Does not wait for a client that only
+/// delays the end.
 async fn finish<C>(
     mut connection: C,
     calls: &ConnectionCalls,
@@ -333,7 +333,7 @@ where
     let mut patience = pin!(tokio::time::sleep(finish_within));
     loop {
         tokio::select! {
-            // The connection first: an answer that is decided when the pause ends is still written.
+            // The connection is polled first, so that an answer that is decided when the pause ends is still written.
             biased;
             ended = &mut connection => return ended,
             () = patience.as_mut() => return Ok(()),

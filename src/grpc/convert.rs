@@ -1,5 +1,5 @@
-//! Where protobuf and gRPC end: converts the generated types to those of the engine and of `decide`, and back, and
-//! errors to statuses. Strings and lists are moved, not cloned.
+//! Converts the generated types of protobuf and gRPC to those of the engine and of `decide` and back, and errors to
+//! statuses. Strings and lists are moved, not cloned.
 
 use engine::wire::{RawDescriptor, RawLimit, RawRequest, WireUnit};
 use engine::{Code, Entry, Limit, Metadata, text_of_bytes};
@@ -75,11 +75,11 @@ impl From<Answer<'_>> for RateLimitResponse {
     }
 }
 
-/// The message of an answer with its prefix.
+/// The message of an answer, with its prefix.
 pub(super) fn encode(answer: &RateLimitResponse) -> Bytes {
     let length = answer.encoded_len();
     let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
-    // Not compressed.
+    // The flag: the message is not compressed.
     bytes.put_u8(0);
     // An answer has some hundred bytes for each descriptor, so it is far below 4 GiB.
     bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));

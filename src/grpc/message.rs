@@ -24,7 +24,7 @@ pub(super) struct MessageBounds {
     pub(super) unfinished: UnfinishedBytes,
 }
 
-/// The only message of a call as far as it has arrived.
+/// The only message of a call, as far as it has arrived.
 pub(super) enum Arrival<B: Body> {
     /// The message without its prefix, or what is wrong with it.
     Whole(Result<Bytes, NoDecision>),
@@ -38,8 +38,8 @@ pub(super) struct PartialBody<B: Body> {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
-    /// Takes what has arrived of `body`. Nearly every message arrives with its headers, in one frame, and some clients
-    /// end the call with an empty second frame: such a message needs no timer and no copy.
+    /// Takes what has arrived of `body`. Nearly every message arrives with its headers, in one frame. Some clients then
+    /// end the call with an empty second frame. Such a message needs no timer and no copy.
     pub(super) fn take(mut body: B, bounds: &MessageBounds) -> Self {
         let first = body.frame().now_or_never();
         if !matches!(&first, Some(Some(Ok(frame))) if frame.is_data()) {
@@ -120,7 +120,7 @@ where
             None => body.frame().await,
         };
         let Some(frame) = frame else { break };
-        // A frame without data has trailers, which a request of gRPC does not use.
+        // A frame without data has trailers. A request of gRPC does not use them.
         if let Ok(data) = frame.map_err(|_| NoDecision::Aborted)?.into_data() {
             partial.push(&data)?;
         }
@@ -140,7 +140,7 @@ impl PartialMessage {
     fn push(&mut self, data: &[u8]) -> Result<(), NoDecision> {
         let length = self.bytes.len() + data.len();
         let start: Vec<u8> = self.bytes.iter().chain(data).take(PREFIX_BYTES).copied().collect();
-        // A wrong length or flag is refused before the rest arrives.
+        // A message with a wrong length or flag is refused before the rest arrives.
         let end = end_of_message(&start, self.max_bytes)?.unwrap_or(PREFIX_BYTES);
         if length > end {
             return Err(NoDecision::Several);
@@ -158,8 +158,7 @@ impl PartialMessage {
     }
 }
 
-/// The body of a call, as the client sends it. Each part of the body that is read opens the client's window again by
-/// its length.
+/// The body of a call, as the client sends it. Each part that is read opens the client's window again by its length.
 #[derive(Debug)]
 pub(super) struct RequestBody {
     stream: RecvStream,
@@ -201,7 +200,7 @@ impl Body for RequestBody {
     }
 }
 
-/// A client that resets its call without an error has sent all that it wants to send.
+/// A reset without an error (NO_ERROR) means that the client has sent all that it wants to send.
 fn unless_complete<T>(error: h2::Error) -> Option<Result<T, h2::Error>> {
     (error.reason() != Some(Reason::NO_ERROR)).then_some(Err(error))
 }

@@ -1,6 +1,6 @@
-//! Counts the open calls of a worker and of each of its connections. A call is open from its headers until its answer
-//! has been passed to HTTP/2 as a whole, so answers that a client does not take count too. A call that is answered at
-//! once is never counted: nothing else runs on the worker while it is open.
+//! Counts the open calls of a worker and of each of its connections. A call is open from its headers until its whole
+//! answer has been passed to HTTP/2, so a call whose client does not take the answer counts too. A call that is
+//! answered at once is never counted, because nothing else runs on the worker while it is open.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -132,13 +132,13 @@ impl ConnectionCalls {
         self.worker.open.has_room(&self.open, self.worker.max_open)
     }
 
-    /// Whether another decision of the connection may wait for its store. False means that some of its decisions are
-    /// already waiting.
+    /// Whether another decision of the connection may wait for its store. If not, at least one of its decisions is
+    /// waiting.
     pub(super) fn may_decide(&self) -> bool {
         self.worker.waiting.has_room(&self.waiting, self.worker.max_waiting)
     }
 
-    /// Whether fewer decisions of the worker wait for its store than may wait at once.
+    /// Whether the worker may send another decision to its store.
     pub(super) fn store_has_room(&self) -> bool {
         self.worker.waiting.calls.load(Ordering::Relaxed) < self.worker.max_waiting
     }
@@ -158,8 +158,8 @@ impl ConnectionCalls {
         self.worker.hold_at_most
     }
 
-    /// Wakes the task when a decision of the connection that waits for its store has ended.
-    pub(super) fn wake_after_decision(&self, task: &Waker) {
+    /// Has the task woken when a decision of the connection that waits for its store has ended.
+    pub(super) fn register_waker(&self, task: &Waker) {
         self.next_start.register(task);
     }
 
@@ -173,7 +173,7 @@ impl ConnectionCalls {
         OpenCall { calls: Arc::clone(self) }
     }
 
-    /// Counts a decision call, which has to wait for its store or for the rest of its message.
+    /// Counts a decision call that has to wait for its store or for the rest of its message.
     pub(super) fn decide(self: &Arc<Self>, waits_for_store: bool) -> PendingDecision {
         self.pending.fetch_add(1, Ordering::Relaxed);
         if waits_for_store {
@@ -193,7 +193,7 @@ impl ConnectionCalls {
 }
 
 impl OpenCall {
-    /// Counts the call as one without a decision, or without a client that takes it.
+    /// Counts the call as one without a decision, or whose client does not take the decision.
     pub(super) fn record(&self, error: NoDecision) -> NoDecision {
         self.calls.record(error)
     }

@@ -116,10 +116,10 @@ impl WorkerHandle {
         GrpcError::Worker { index: self.index, cause }
     }
 
-    /// Does not block: the thread ends with its report.
+    /// This does not block, because the thread ends right after its report.
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // A panic is known already: the report is missing.
+            // A panic is known already, because the report is missing.
             let _ = thread.join();
         }
     }
@@ -167,7 +167,7 @@ where
     fn run(self) -> Result<(), WorkerError> {
         let runtime = runtime().map_err(WorkerError::Runtime)?;
         let served = runtime.block_on(self.serve());
-        // Does not wait for the runtime's blocking threads, where a DNS lookup may hang.
+        // This does not wait for the blocking threads of the runtime, where a DNS lookup may hang.
         runtime.shutdown_background();
         served
     }

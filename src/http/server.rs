@@ -45,7 +45,6 @@ const MAX_HEAD_BYTES: usize = 32 * 1024;
 #[derive(Clone, Debug)]
 pub struct HttpService {
     pub router: Router,
-    /// The bounds of connections.
     pub admission: Admission,
     /// `None`: clear text.
     pub tls: Option<PortTls>,

@@ -41,7 +41,7 @@ struct OpenCounts {
     idle: IdleConnections,
 }
 
-/// Idle connections leave this part of the places free.
+/// Idle connections are closed so that one place of the port in this many is free.
 const FREE_PART: usize = 16;
 
 /// Counts one connection until it is dropped.
@@ -131,12 +131,13 @@ impl Admission {
 }
 
 impl Admitted {
-    /// Counts and logs the connection as one that is closed.
+    /// Counts and logs that this connection is closed.
     pub(crate) fn record_close(&self, reason: CloseReason) {
         self.admission.record(reason, None);
     }
 
-    /// Says that the connection may be closed when the port is nearly full. Returns its number among idle connections.
+    /// Records that the connection is idle, so that it may be closed when the port is nearly full. Returns its number
+    /// among the idle connections.
     pub(crate) fn become_idle(&self, connection: IdleConnection) -> u64 {
         let ticket = self.admission.0.open.lock().idle.insert(self.address, connection);
         self.admission.keep_places_free();

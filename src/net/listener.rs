@@ -1,5 +1,5 @@
-//! The listener of a port, on a TCP address, a host name or a Unix socket: binds it, and accepts its connections. Goes
-//! on after errors.
+//! The listener of a port, on a TCP address, a host name or a Unix socket: binds it, and accepts its connections. An
+//! error of one connection does not end it.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -21,7 +21,6 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 const SOCKET_SCHEME: &str = "unix:";
 
-/// Where a port listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
     Tcp(SocketAddr),
@@ -171,7 +170,7 @@ pub struct ListenOptions {
 /// When the address is in use, or the system refuses it.
 fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<TcpListener> {
     match bind(address, options) {
-        // A system without IPv6 has no `[::]`, which stands for every address.
+        // `[::]` stands for every address, and a system without IPv6 does not have it.
         Err(error) if is_without_ipv6(&error) && address.ip() == IpAddr::from(Ipv6Addr::UNSPECIFIED) => {
             bind(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port()), options)
         }
@@ -186,7 +185,7 @@ fn is_without_ipv6(error: &io::Error) -> bool {
 
 fn bind(address: SocketAddr, options: ListenOptions) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A port whose last connections are in TIME_WAIT can be bound: a restart does not wait for them.
+    // The port can be bound while its last connections are in TIME_WAIT, so a restart does not wait for them.
     socket.set_reuseaddr(true)?;
     socket.set_reuseport(options.reuse_port)?;
     socket.bind(address)?;
@@ -198,7 +197,7 @@ fn bind(address: SocketAddr, options: ListenOptions) -> io::Result<TcpListener> 
 async fn next_connection(listener: &TcpListener, admission: &Admission) -> (TcpStream, IpAddr) {
     until_accepted(admission, async || {
         let (stream, client) = listener.accept().await?;
-        // Fails when the client has disconnected already.
+        // This fails if the client has already disconnected.
         stream.set_nodelay(true).map_err(|_| ErrorKind::ConnectionAborted)?;
         Ok((stream, client.ip()))
     })

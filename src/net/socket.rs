@@ -1,4 +1,4 @@
-//! The socket of a client: an error when the client does not read. A socket with TLS can move to another runtime.
+//! The socket of a client, which fails when the client does not read. A socket with TLS can move to another runtime.
 
 use std::io;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct ClientSocket<S> {
     stream: S,
-    /// Runs while the socket accepts no data; the connection is closed when it ends.
+    /// Runs while the socket accepts no data. When it ends, the connection is closed.
     blocked: Option<Pin<Box<Sleep>>>,
 }
 
@@ -84,8 +84,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientSocket<S> {
     }
 }
 
-/// A socket below a TLS session. The handshake is done on one runtime and the calls on another, while the session,
-/// which owns its socket, stays the same.
+/// The socket of a TLS session. The handshake is done on one runtime and the calls are served on another. The session
+/// owns its socket, so the socket must be able to move.
 #[derive(Debug)]
 pub(crate) struct MovableSocket(Option<ClientSocket<PortStream>>);
 

@@ -47,13 +47,9 @@ use reader::Reader;
 /// All settings, validated. They do not change while the process runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// `server.*`
     pub server: Server,
-    /// `rules.*`
     pub rules: Rules,
-    /// `secrets.*`
     pub secrets: Secrets,
-    /// `store.*`
     pub store: Store,
     /// `failure.local_share`: during an outage, a limit with the policy `local` is divided by this number.
     pub local_share: NonZeroU32,
@@ -65,13 +61,11 @@ pub struct Settings {
     pub near_limit_ppm: u32,
     /// `shadow_mode`
     pub enforcement: Enforcement,
-    /// `metrics.*`
     pub metrics: Metrics,
     /// `traces.*`; `None` if the endpoint is `off`.
     pub traces: Option<TracesOptions>,
     /// `response.*`: optional parts of an answer.
     pub response: ResponseOptions,
-    /// `log.*`
     pub log: Log,
 }
 
@@ -122,7 +116,6 @@ impl Settings {
 }
 
 impl Default for Settings {
-    /// The compiled-in defaults.
     fn default() -> Self {
         Self::from_reader(&mut Reader::default())
     }

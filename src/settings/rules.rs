@@ -16,7 +16,6 @@ use crate::xds::{BackoffOptions, NodeIdentity, ServerAddress, XdsOptions, parse_
 pub struct Rules {
     /// `rules.path`: a file, or a directory of files. Relative to the directory the process was started in.
     pub path: PathBuf,
-    /// `rules.directory`
     pub directory: RuleDirectory,
     /// `rules.dot_files`: whether files are read whose names begin with one dot.
     pub dot_files: bool,

@@ -24,13 +24,11 @@ const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// `server.grpc.*`
     pub grpc: GrpcServer,
     /// `server.http.address`: `/json`, health and metrics.
     pub http_address: ListenAddress,
     /// `server.http.tls.*`; `None` is clear text.
     pub http_tls: Option<ServerTls>,
-    /// `server.admin.*`
     pub admin: AdminServer,
     /// `server.reuse_port`
     pub listen: ListenOptions,
@@ -42,7 +40,6 @@ pub struct Server {
     pub bounds: Bounds,
     /// `server.max_message_bytes`: the longest message of gRPC and the longest body of `/json`.
     pub max_message_bytes: usize,
-    /// `server.on_invalid`
     pub on_invalid: OnInvalid,
     /// `server.max_connections_per_address`, for each port; `None` is half of the port's connections.
     pub connections_per_address: Option<NonZeroUsize>,
@@ -50,7 +47,6 @@ pub struct Server {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrpcServer {
-    /// `server.grpc.address`
     pub address: ListenAddress,
     /// `server.grpc.max_connection_age`: when the client is asked to open another connection; `None` is never.
     pub max_connection_age: Option<Duration>,

@@ -11,11 +11,9 @@ use super::redis::redis_from_reader;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
-    /// `store.kind`
     pub kind: StoreKind,
     /// `store.memory.*`: for `memory`, and for limits whose failure policy is `local`.
     pub memory: MemoryOptions,
-    /// `store.redis.*`
     pub redis: RedisOptions,
     /// `store.redis.ready_in_outage`: whether the process stays ready while Redis does not answer.
     pub ready_in_outage: bool,
@@ -26,9 +24,7 @@ pub struct Store {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum StoreKind {
-    /// In this process.
     Memory,
-    /// In Redis.
     Redis,
 }
 

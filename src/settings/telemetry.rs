@@ -20,11 +20,8 @@ pub struct Metrics {
     pub address: Option<ListenAddress>,
     /// `metrics.path`, on that port.
     pub path: String,
-    /// `metrics.extra_tags`
     pub extra_tags: ExtraTags,
-    /// `metrics.values_per_rule`
     pub values_per_rule: usize,
-    /// `metrics.response_time`
     pub response_time: ResponseTimeUnit,
     /// `metrics.statsd.*`; `None` if the address is `off`.
     pub statsd: Option<StatsdOptions>,
@@ -135,7 +132,6 @@ pub(super) fn traces_from_reader(reader: &mut Reader) -> Option<TracesOptions> {
 pub struct Log {
     /// `log.level`: one level for the process, or levels by module.
     pub level: Filter,
-    /// `log.format`
     pub format: Format,
 }
 

@@ -23,7 +23,6 @@ const USER_AGENT: &str = concat!("ratelimitd/", env!("CARGO_PKG_VERSION"));
 const PING_EVERY: Duration = Duration::from_secs(330);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     #[error(transparent)]

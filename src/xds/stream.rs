@@ -54,7 +54,6 @@ pub trait ResourceSink: Send + 'static {
     fn connection_changed(&self, fault: Option<&str>);
 }
 
-/// Why a stream ended.
 #[derive(Debug)]
 pub(super) enum StreamEnd {
     /// The server ended it.

@@ -32,7 +32,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Whether the verdict on the request does not change what this charge records: it is postpaid or a peek. Such a
+    /// Whether this charge records the same whatever the verdict on the request: it is postpaid, or a peek. Such a
     /// charge takes effect before the next charge of its request is decided.
     #[must_use]
     pub fn is_independent(&self) -> bool {
@@ -49,7 +49,7 @@ impl Charge {
     /// fit.
     #[must_use]
     pub fn never_fits(&self) -> bool {
-        // No counter has more room than an unused one, and that has the same room at any time.
+        // An unused counter has the most room, and the same room at any time.
         self.kernel.verdict(None, Attempt { now_us: 0, cost: self.cost }) == Verdict::Over
     }
 }
@@ -97,8 +97,9 @@ struct KeyedCharge {
     charge: Charge,
 }
 
-/// Whether two charges on one counter are decided as one: one of them is prepaid, or they are equal peeks.
-fn are_one(earlier: &Charge, later: &Charge) -> bool {
+/// Whether the second of two charges on one counter is merged into the first: one of them is prepaid, or they are equal
+/// peeks.
+fn is_merged(earlier: &Charge, later: &Charge) -> bool {
     let is_prepaid = earlier.charging == Charging::Prepaid || later.charging == Charging::Prepaid;
     is_prepaid || later.cost.is_peek() && earlier.cost == later.cost
 }
@@ -119,7 +120,7 @@ impl Charges {
         let earlier = self.keys().rposition(|earlier| earlier == written);
         if let Some(index) = earlier {
             let earlier = &mut self.charges[index].charge;
-            if are_one(earlier, &charge) {
+            if is_merged(earlier, &charge) {
                 self.text.truncate(start as usize);
                 earlier.cost = earlier.cost.plus(charge.cost);
                 return index;
@@ -129,7 +130,7 @@ impl Charges {
         self.add(key, charge)
     }
 
-    /// Removes all charges; their memory is used for further ones.
+    /// Removes all charges, and keeps their memory for later ones.
     pub fn clear(&mut self) {
         let Self { mut text, mut charges, .. } = std::mem::take(self);
         text.clear();
@@ -146,7 +147,8 @@ impl Charges {
         self.charges.len() - 1
     }
 
-    /// The last charge with the same key as the one at `index`: it leaves the counter as it is after the request.
+    /// The index of the last charge with the key of the charge at `index`. It leaves the counter as it is after the
+    /// request.
     #[must_use]
     pub fn last_on_counter(&self, index: usize) -> usize {
         if !self.has_repeated_keys {
@@ -156,7 +158,7 @@ impl Charges {
         self.keys().rposition(|other| other == key).unwrap_or(index)
     }
 
-    /// The cost of the charge at `index` with the costs of all charges before it on the same counter.
+    /// The sum of the cost of the charge at `index` and of the costs of all earlier charges on its counter.
     #[must_use]
     pub fn cost_so_far(&self, index: usize) -> Cost {
         let (key, charge) = self.get(index);
@@ -221,7 +223,7 @@ impl Charges {
         self.charges.is_empty()
     }
 
-    /// Whether every charge is decided without a counter, so that the store is not needed.
+    /// Whether no charge has a counter, so that the store is not needed.
     #[must_use]
     pub fn need_no_store(&self) -> bool {
         self.values().all(|charge| !charge.kernel.has_counter())
@@ -271,7 +273,7 @@ impl Charges {
         mapped
     }
 
-    /// Whether the request is denied; prepaid charges are then not recorded.
+    /// Whether the request is denied. Prepaid charges are then not recorded.
     ///
     /// A request is denied when it is known to be ([`Charges::set_denied`]), when a charge that enforces is over, or
     /// when there are quota groups and each has a charge over. `is_over` tells whether the charge at an index is over.

@@ -62,7 +62,7 @@ pub enum Applied<'d> {
     Nothing,
     /// A limit that never denies.
     Unlimited(&'d Limit),
-    /// Limits whose charges were all skipped, because another charge denies the request for certain.
+    /// Every charge of the descriptor was skipped: another charge denies the request whatever they would say.
     Skipped,
     /// The deciding limit: of the limits that are over, the one with the longest wait; if none is over, the one with
     /// the smallest share left.
@@ -150,7 +150,7 @@ impl Decision {
         self.plan.charged().map(|charged| (charged, self.result(charged)))
     }
 
-    /// The result of every counter that was decided, once each, as it is after the request.
+    /// One result for each counter that was decided: the counter as it is after the request.
     pub fn limit_results(&self) -> impl Iterator<Item = LimitResult<'_>> {
         self.counter_results().map(|(_, result)| result)
     }
@@ -180,7 +180,7 @@ impl Decision {
                 Role::Quota(group) => &mut groups[usize::from(group)],
                 Role::Shadow | Role::NonBinding => continue,
             };
-            // The same request again is charged to the counter as it is now, and its charges one after the other.
+            // A repeated request is charged to the counter as it is now, one charge after the other.
             if let Some(outcome) = &self.outcomes.by_charge[charges.last_on_counter(index)] {
                 let again = Charge { cost: charges.cost_so_far(index), ..charge.clone() };
                 *wait = (*wait).max(wait_for_next(&again, outcome));
@@ -189,8 +189,8 @@ impl Decision {
         enforced.max(groups.into_iter().min().unwrap_or(RetryAfter::Now))
     }
 
-    /// The rules of the descriptors that a limit found to be OK, in the order of the descriptors. Unlimited ones are
-    /// not among them.
+    /// The rules of the descriptors that are within their limits, in the order of the descriptors. Unlimited
+    /// descriptors are left out.
     pub fn rules_within_limit(&self) -> impl Iterator<Item = &Rule> {
         let descriptors = self.plan.descriptors.iter().zip(self.statuses());
         let within = descriptors.filter(|(_, status)| status.code == Code::Ok);
@@ -201,8 +201,8 @@ impl Decision {
     }
 }
 
-/// When the same cost would fit again. For a charge that was recorded although the request is denied, this is later
-/// than its `retry_after`.
+/// When the same cost would fit again. A charge that was recorded although the request is denied has used up units, so
+/// its wait is longer than the reported `retry_after`.
 fn wait_for_next(charge: &Charge, outcome: &Outcome) -> RetryAfter {
     match outcome.decided_by {
         DecidedBy::Store(CounterSnapshot { now_us, reading })

@@ -3,8 +3,8 @@
 //! `{domain|key=value}|key=value#fingerprint`. The part in braces decides the slot in a Redis Cluster: by default
 //! domain and first entry, so that all counters of one tenant, user or address are on one node ([`ShardBy`]).
 //! Characters with a meaning are escaped as `%XX`, so different descriptors never share a key. A long part is replaced
-//! by a hash of the unescaped text, `%h` and hexadecimal digits; a secret value by a keyed hash, `%k` and such digits
-//! (`secret/`).
+//! by a hash of the unescaped text: `%h` and hexadecimal digits. A secret value is replaced by a keyed hash: `%k` and
+//! hexadecimal digits (`secret/`).
 
 use sha2::{Digest, Sha256};
 use strum::{EnumString, IntoStaticStr, VariantArray, VariantNames};
@@ -32,7 +32,7 @@ impl ShardBy {
     }
 }
 
-/// A domain, key or value that takes more bytes than this when it is escaped is hashed as it is, not escaped.
+/// A domain, key or value is replaced by its hash if its escaped text would be longer than this many bytes.
 const MAX_PART_LEN: usize = 64;
 /// The entries after the first are hashed together if they take more bytes than this.
 const MAX_TAIL_LEN: usize = 192;
@@ -44,8 +44,8 @@ pub(super) enum KeyPart<'a> {
     Request(&'a str, &'a str),
     /// Key and value of the rule file: a wildcard whose values share the counter.
     Rule(&'a str, &'a str),
-    /// Key of the request, and the pattern of a wildcard that matches it although it has another key: the values of
-    /// this key share the counter.
+    /// Key of the request, and the pattern of a wildcard that matches it although its own key is another one: the
+    /// values of the request's key share the counter.
     Pattern(&'a str, &'a str),
     /// Key of the request, and the hash of a secret value.
     Hidden(&'a str, &'a str),
@@ -157,8 +157,8 @@ const UPPER_HEX: [char; 16] =
 const LOWER_HEX: [char; 16] =
     ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
 
-/// Whether a byte is escaped, because it has a meaning in keys or is not printable. All are ASCII, so none is part of a
-/// longer UTF-8 character.
+/// Whether a byte is escaped, because it has a meaning in keys or is not printable. Every escaped byte is ASCII, so
+/// none is part of a longer UTF-8 character.
 const IS_ESCAPED: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;

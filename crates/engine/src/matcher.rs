@@ -1,6 +1,6 @@
-//! Walks a descriptor down the rule tree, exactly as `envoyproxy/ratelimit` does (its `GetLimit`): at each level the
-//! exact `key_value`, else the first matching wildcard in the order of the file, else the key alone. No backtracking;
-//! a rule applies only to descriptors that end at its node.
+//! Walks a descriptor down the rule tree, exactly as `envoyproxy/ratelimit` does (its `GetLimit`). Each level takes the
+//! exact `key_value`, else the first matching wildcard in the order of the file, else the key alone. The walk never
+//! goes back, and a rule applies only to descriptors that end at its node.
 
 use smallvec::SmallVec;
 

@@ -16,7 +16,7 @@ use super::rule::Rule;
 use super::rule_set::{Defaults, DomainRules, RuleSet};
 use super::secret::HiddenValues;
 
-/// Bytes of a `key_value` text that is matched without a second allocation: most are shorter.
+/// A `key_value` text of at most this many bytes is matched without a second allocation. Most are shorter.
 const MATCH_TEXT_CAPACITY: usize = 64;
 
 /// Why a request cannot be planned.
@@ -105,10 +105,10 @@ impl RuleSet {
         Ok(plan)
     }
 
-    /// [`RuleSet::plan`] into a plan that was used before: its memory is used again.
+    /// Like [`RuleSet::plan`], but uses the memory of an earlier plan again.
     ///
     /// # Errors
-    /// [`PlanError`] where an override is out of range. What the plan then has is not specified.
+    /// [`PlanError`] where an override is out of range. The contents of the plan are then not specified.
     pub fn plan_into(&self, request: &Request, plan: &mut Plan) -> Result<(), PlanError> {
         let domain = self.domain(&request.domain);
         plan.charges.clear();
@@ -128,7 +128,7 @@ impl RuleSet {
             .collect();
         // A request is denied by its quota descriptors only if all of them are over. A descriptor whose limits are all
         // shadow limits is never over. Neither is a descriptor without a limit, which is a quota descriptor in quota
-        // mode. With one of these the quota descriptors deny nothing.
+        // mode. If the request has one that is never over, the quota descriptors deny nothing.
         let is_quota = |matched: &Match<'_>| quota_mode || matched.is_quota();
         let is_never_over = |matched: &Match<'_>| {
             let mut counted = matched.limits().iter().filter(|limit| is_counted(limit, &replaced)).peekable();
@@ -195,7 +195,7 @@ impl RuleSet {
     }
 }
 
-/// Whether another limit of the request takes the place of this one. An unlimited one keeps its place.
+/// Whether another limit of the request replaces this one. An unlimited limit is never replaced.
 fn is_replaced(limit: &Limit, replaced: &[&str]) -> bool {
     let has_name = |name: &str| limit.quantity != Quantity::Unlimited && replaced.contains(&name);
     limit.spec.name.as_deref().is_some_and(has_name)
@@ -225,8 +225,9 @@ struct DescriptorContext<'a> {
     used_up_check: Verdict,
 }
 
-/// The cost against one limit: the answer to a check of a postpaid limit that is exactly used up is a setting. A limit
-/// of 0 is used up from the start, and has no counter that could record more.
+/// The cost that is charged to one limit. It differs from `cost` only for a check (0 hits) of a postpaid limit. By
+/// default such a check is denied once the limit is used up. With `defaults.used_up_check` it can be admitted until the
+/// limit is exceeded. A limit of 0 is used up from the start, and has no counter.
 fn cost_against(kernel: &Kernel, charging: Charging, cost: Cost, used_up_check: Verdict) -> Cost {
     match kernel {
         _ if cost != Cost::PEEK || used_up_check == Verdict::Over || charging == Charging::Prepaid => cost,
@@ -241,8 +242,8 @@ impl Plan {
     pub fn charged(&self) -> impl Iterator<Item = ChargedLimit<'_>> {
         let mut next_index = 0;
         let is_first = move |charged: &ChargedLimit<'_>| {
-            // Charges are numbered in the order of the descriptors. A lower index is a charge that an earlier
-            // descriptor shares.
+            // Charges are numbered in the order of the descriptors, so an index below `next_index` is a charge that an
+            // earlier descriptor has too.
             let is_first = charged.index >= next_index;
             next_index = next_index.max(charged.index + 1);
             is_first
@@ -275,7 +276,7 @@ impl Plan {
         })
     }
 
-    /// The limits of descriptors that have only unlimited ones, once per descriptor.
+    /// One limit for each descriptor that has only unlimited limits.
     pub fn unlimited(&self) -> impl Iterator<Item = &Limit> {
         self.descriptors.iter().filter_map(|planned| match planned {
             Planned::Unlimited(limit) => Some(limit.as_ref()),
@@ -349,7 +350,7 @@ fn write_key(
             Some(node) if node.shares_counter && *node.key == *entry.key => {
                 KeyPart::Rule(&entry.key, node.value())
             }
-            // The pattern matches a longer or shorter key than its own: only values of the same key share.
+            // The pattern matched a key other than its own. Only the values of one key share a counter.
             Some(node) if node.shares_counter => KeyPart::Pattern(&entry.key, &node.composite),
             _ => match hidden.get(context.index, index) {
                 Some(hash) => KeyPart::Hidden(&entry.key, hash),

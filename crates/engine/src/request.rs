@@ -61,18 +61,18 @@ pub struct LimitOverride {
     pub period: Period,
 }
 
-/// The bytes of a text that are written one by one.
+/// At most this many bytes of a text are written one by one.
 const MAX_SPELLED_BYTES: usize = 64;
 
 /// The text for bytes of a request, such as the value of a header in Latin-1: the bytes themselves if they are UTF-8,
 /// otherwise a text that no other bytes have.
 ///
 /// A byte that is part of no UTF-8 character is written as `%x` and two hexadecimal digits, and so is each `%` of such
-/// a text. Of a long text only the start is written like this, followed by a hash of all its bytes: the text for it is
-/// short, and counted and compared as fast as any other.
+/// a text. Only the start of a long text is written like this. A hash of all its bytes follows, so the result is short,
+/// and is counted and compared as fast as any other text.
 ///
-/// Bytes that are UTF-8 are not changed. So `caf%xE9`, when it is sent as such, is the same as `caf` and the byte E9.
-/// See docs/decisions/0035-bytes-that-are-no-text.md.
+/// Bytes that are UTF-8 are not changed. So a request that sends the text `caf%xE9` means the same as one that sends
+/// `caf` and the byte E9. See docs/decisions/0035-bytes-that-are-no-text.md.
 #[must_use]
 pub fn text_of_bytes(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
@@ -97,7 +97,7 @@ fn spelled(bytes: &[u8]) -> String {
         }
     }
     if start.len() < bytes.len() {
-        // `%h`: no byte is spelled so.
+        // The hash begins with `%h`, and no byte is written as `%h`.
         write_hash(&mut text, bytes);
     }
     text

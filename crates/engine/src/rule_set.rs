@@ -24,8 +24,8 @@ pub struct Defaults {
     pub on_store_failure: FailurePolicy,
     /// The verdict on a check (0 hits) of a postpaid fixed window that is exactly used up.
     pub used_up_check: Verdict,
-    /// Whether every descriptor is a quota descriptor, also one without a limit, but not an unlimited one: a request is
-    /// denied only if all of them are over.
+    /// Whether every descriptor is a quota descriptor, so that a request is denied only if all of them are over. A
+    /// descriptor without a limit counts, an unlimited one does not.
     pub quota_mode: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct RuleSet {
     rules: Vec<Arc<Rule>>,
     limits: Vec<Arc<Limit>>,
     defaults: Defaults,
-    /// The secret values of requests for other domains: keys that are secret in any domain are secret there.
+    /// The secret values of requests for unknown domains. A key that is secret in any domain is secret in them too.
     secrets_elsewhere: Option<SecretValues>,
 }
 
@@ -79,8 +79,8 @@ pub struct Node {
     pub key: Box<str>,
     /// Whether all values that match this wildcard share one counter (`share_threshold`).
     pub shares_counter: bool,
-    /// Whether this level of the path under which envoyproxy/ratelimit counts hits is the value of the request, as
-    /// `value_to_metric` asks. Only those metrics depend on it.
+    /// Whether the metric names of envoyproxy/ratelimit have the value of the request at this level
+    /// (`value_to_metric`). Nothing else depends on it.
     pub(super) takes_value: bool,
     /// The rule of descriptors that end here.
     pub rule: Option<Arc<Rule>>,
@@ -132,7 +132,7 @@ impl RuleSet {
     /// Compiles specs.
     ///
     /// # Errors
-    /// [`CompileError`] for the first spec that is not valid. To report every problem, check the specs before.
+    /// [`CompileError`] for the first spec that is not valid.
     pub fn compile(
         specs: &[DomainSpec],
         defaults: Defaults,
@@ -284,7 +284,8 @@ impl RuleSet {
         domain.map_or(&self.secrets_elsewhere, |rules| &rules.secrets).as_ref()
     }
 
-    /// The same rules with other counters: two limits share one only if the limits with their ids in `other` would.
+    /// The same rules with other counters: two limits share a counter only if the limits with the same ids in `other`
+    /// share one.
     #[must_use]
     pub fn sharing_counters_as(mut self, other: &Self) -> Self {
         let apart = |limit: &Arc<Limit>| {
@@ -336,12 +337,12 @@ impl Parent<'_> {
     }
 }
 
-/// What is known of the values of requests that match a path of nodes; it decides the [`StatPath`] of a rule.
+/// What is known of the values that requests have along a path of nodes. It decides the [`StatPath`] of a rule.
 #[derive(Clone, Copy, Default)]
 struct Values {
-    /// A node matches different values.
+    /// A node of the path matches different values.
     are_open: bool,
-    /// A node takes the value of the request into the stat path.
+    /// A node puts the value of the request into the stat path.
     are_taken: bool,
 }
 

@@ -1,11 +1,10 @@
 //! The trait that every store implements, and its contract. Deciding charges is the only operation that the engine
 //! needs from outside.
 //!
-//! A store keeps one counter per key and decides with the kernel of each charge
-//! ([`Kernel`](super::algorithm::Kernel)). The memory store runs the kernels. A store that decides elsewhere (the Redis
-//! store: in Lua) must give the same answers: it returns the raw numbers of each counter, builds the kernel's
-//! [`CounterReading`](super::algorithm::CounterReading) from them, and computes the report with
-//! [`Kernel::report`](super::algorithm::Kernel::report).
+//! A store keeps one counter per key and decides with the kernel of each charge ([`Kernel`](super::algorithm::Kernel)).
+//! The memory store runs the kernels. The Redis store decides in Lua, and must give the same answers: from the raw
+//! numbers of each counter it builds the kernel's [`CounterReading`](super::algorithm::CounterReading), and computes
+//! the report with [`Kernel::report`](super::algorithm::Kernel::report).
 
 use std::fmt;
 use std::future::Future;
@@ -83,8 +82,8 @@ pub struct Outcome {
 /// The outcomes of all charges of a request, in their order.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Outcomes {
-    /// One per charge. `None`: the charge was skipped, because another charge denies the request for certain and this
-    /// one would not be recorded. Nothing is known of its counter.
+    /// One per charge. `None` if the charge was skipped: another charge denies the request in any case, and this one
+    /// would not be recorded. Nothing is known of its counter.
     pub by_charge: SmallVec<[Option<Outcome>; 2]>,
 }
 
@@ -130,7 +129,7 @@ pub enum StoreError {
     #[error("the TLS handshake with {address} failed: {reason}")]
     Tls {
         address: String,
-        /// Without the address.
+        /// What is wrong, without the address.
         reason: String,
     },
     /// The queue of waiting requests is full, or the request would miss its deadline in the queue.
@@ -178,12 +177,12 @@ impl<T: Into<String>> From<T> for NoConnection {
 
 /// The outcomes of a request of which some charges have no answer.
 ///
-/// Unless the known verdicts deny the request for certain, its verdict depends on the missing ones. Until that is
+/// Unless the known verdicts already deny the request, its verdict depends on the missing ones. Until the request is
 /// decided, the charges that were recorded stay recorded. [`PartialOutcomes::keep`] says that the request is admitted;
 /// if all clones are dropped without it, the store undoes the charges.
 #[derive(Clone, Debug)]
 pub struct PartialOutcomes {
-    /// One per charge, in order: as in [`Outcomes`], or why there is no outcome.
+    /// One per charge, in order: the same as in [`Outcomes`], or why there is no outcome.
     by_charge: Vec<Result<Option<Outcome>, StoreError>>,
     /// The failure that came first.
     failure: StoreError,

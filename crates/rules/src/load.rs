@@ -51,7 +51,6 @@ pub struct LoadedRules {
 /// What the table of upgrades has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppliedUpgrades {
-    /// The number of rows.
     pub rows: usize,
     /// The limits that rows have changed, in the order of their ids.
     pub limits: Vec<UpgradedLimit>,

@@ -57,7 +57,6 @@ impl fmt::Display for Location {
     }
 }
 
-/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub severity: Severity,
@@ -190,7 +189,6 @@ impl ProblemCollector {
         }
     }
 
-    /// Leaves the errors only.
     pub fn drop_warnings(&mut self) {
         self.files.iter_mut().for_each(|file| file.warnings = KeptProblems::default());
     }
@@ -245,7 +243,6 @@ impl Problems {
         }
     }
 
-    /// A single error.
     pub(super) fn one_error(location: Location, reason: impl Into<String>) -> Self {
         Self { listed: vec![Problem::error(location, reason)], errors: 1, warnings: 0 }
     }

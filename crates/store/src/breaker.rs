@@ -25,7 +25,8 @@ const FIRST_PAUSE_DIVISOR: u32 = 4;
 /// When a breaker opens, and how often it is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerOptions {
-    /// Consecutive failures that open the breaker, at least 1. Of calls in flight together two count.
+    /// Consecutive failures that open the breaker, at least 1. If calls fail that were in flight together, only two of
+    /// them count.
     pub failures: u32,
     /// The percentage of failures within `window` that opens the breaker, 1 to 100. Needs at least 20 results.
     pub error_percent: u32,

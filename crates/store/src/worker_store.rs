@@ -22,9 +22,7 @@ pub type Layered = Fallback<DenyCached<Observed<RedisStore>, MonotonicClock>, Sy
 pub enum WorkerStore {
     /// Shared by all workers. Not measured: reading the clock would take longer than the decision.
     Memory(Arc<MemoryStore<SystemClock>>),
-    /// The worker's own.
     Redis {
-        /// Decides.
         layered: Layered,
         /// The same store without its layers.
         redis: RedisStore,

@@ -12,11 +12,9 @@ use tls::Protocol;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
-use super::client::{block_on, root_cause};
-use super::descriptor::DescriptorArg;
-use super::limit_arg::LimitArg;
+use super::descriptor::{DescriptorArg, LimitArg};
 use super::output::{end, print, report};
-use super::service_connection::{TlsArgs, TlsSetupError, parse_http_url};
+use super::service_connection::{TlsArgs, TlsSetupError, block_on, parse_http_url, root_cause};
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as wire;
 use crate::grpc::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};

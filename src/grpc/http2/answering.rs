@@ -1,5 +1,5 @@
-//! Answers: a decision that is ready is sent at once, as far as the client's window admits it. A call that has to wait,
-//! for its message, its decision or its client, becomes a task. Only streams have no time limit.
+//! Sends answers. A decision that is ready is sent at once, as far as the client's window admits it. A call that has to
+//! wait, for its message, its decision or its client, becomes a task. Only streams have no time limit.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -46,8 +46,8 @@ pub(super) fn late(open: &OpenCall) -> Reply {
     open.record(NoDecision::Deadline).into()
 }
 
-/// Sends a reply. What the client does not take yet is sent by a task of its own, which `open` counts: such a client is
-/// rare, and a call that waited for it here would make the task of every call larger.
+/// Sends a reply. A separate task, counted by `open`, sends what the client does not take yet. Such a client is rare,
+/// and waiting for it here would make the task of every call larger.
 pub(super) fn send(mut respond: SendResponse<Bytes>, reply: Reply, open: impl FnOnce() -> OpenCall) {
     if let Some(blocked) = send_reply(&mut respond, reply) {
         let open = open();
@@ -73,8 +73,8 @@ pub(super) fn spawn_routed(
     });
 }
 
-/// The call is in a box, so that its task is small. tokio moves a task several times, and aligns it to 128 bytes: with
-/// a box the task has 128 bytes, a size for which mimalloc needs no search for an aligned address.
+/// The call is boxed, so that its task is small. tokio moves a task several times, and aligns it to 128 bytes. With a
+/// box the task has 128 bytes, and for this size mimalloc need not search for an aligned address.
 fn spawn_call(call: impl Future<Output = ()> + Send + 'static) {
     #[expect(clippy::disallowed_methods, reason = "a call ends with its connection, which is joined")]
     tokio::spawn(Box::pin(call));
@@ -99,7 +99,7 @@ async fn unless_reset<A: Future>(respond: &mut SendResponse<Bytes>, answer: A) -
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// An answer whose headers are sent, and whose message the client's window does not admit as a whole.
+/// An answer whose headers are sent, and whose message does not fit into the client's window.
 struct BlockedAnswer {
     stream: SendStream<Bytes>,
     message: Bytes,

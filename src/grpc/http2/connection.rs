@@ -26,8 +26,8 @@ use crate::net::UnfinishedBytes;
 
 /// Envoy opens one connection per worker thread and allows 1,024 calls at once on each.
 pub(in crate::grpc) const MAX_CONCURRENT_STREAMS: u32 = 1_024;
-/// The window of a stream and of a connection: no client has to wait for it, and a message needs no frame that opens it
-/// again.
+/// The window of a stream and of a connection. It is so large that no client has to wait for it, and that a message
+/// needs no frame that opens it again.
 const WINDOW_BYTES: u32 = 1024 * 1024;
 const MAX_FRAME_BYTES: u32 = 16 * 1024;
 /// The most data that one stream holds for its client.
@@ -35,9 +35,9 @@ const MAX_SEND_BUFFER_BYTES: usize = 16 * 1024;
 /// At most this many held calls start in one poll, about as many as one turn of a connection reads. Other tasks of the
 /// worker run before more calls start.
 const STARTS_AT_ONCE: usize = 32;
-/// Room for this many accepted calls is kept; the room for more is given back.
+/// After many calls have come at once, the list of accepted calls is shrunk to room for this many.
 const USUAL_CALLS: usize = 64;
-/// Streams that the server resets because of the client's errors, before it closes the connection.
+/// The connection is closed after the server has reset this many streams because of the client's errors.
 const MAX_ERROR_RESETS: usize = 1_024;
 
 /// Why a connection ended before the client closed it.
@@ -89,7 +89,7 @@ where
     I: AsyncRead + AsyncWrite + Unpin,
     S: Store + 'static,
 {
-    /// The token of `idle` is cancelled when a new connection is better than this one.
+    /// The token of `idle` is cancelled when the client had better open a new connection.
     pub(in crate::grpc) fn new(
         io: I,
         starter: CallStarter<S>,
@@ -105,7 +105,7 @@ where
         Self { state, calls, leaked: LeakedStreams::default(), closing, is_closing: false }
     }
 
-    /// Whether a new connection is better than this one: h2 has leaked many of its streams.
+    /// Whether the client had better open a new connection, because h2 has leaked many streams of this one.
     pub(in crate::grpc) fn has_leaked_many_streams(&self) -> bool {
         self.leaked.are_many()
     }
@@ -158,8 +158,8 @@ where
                 calls.accepted.push(call);
                 continue;
             }
-            // h2 has read all that there is. Answers in its queue wake this task, and are written at its next poll: by
-            // then other tasks of the worker have run, and may have more answers for the same write.
+            // h2 has read all that has arrived. Answers in its queue wake this task, and are written in its next poll.
+            // By then other tasks of the worker have run, and may have added answers to the same write.
             if !calls.accepted.is_empty() {
                 keep_alive.record_call();
                 leaked.record_calls(calls.accepted.len(), || {
@@ -231,7 +231,7 @@ impl<S: Store + 'static> AcceptedCalls<S> {
         if !self.held.is_empty() && self.may_start() {
             cx.waker().wake_by_ref();
         } else if !self.held.is_empty() {
-            self.counts.wake_after_decision(cx.waker());
+            self.counts.register_waker(cx.waker());
             self.held.wake_when_due(cx);
         }
     }
@@ -256,9 +256,9 @@ impl<S: Store + 'static> AcceptedCalls<S> {
         }
     }
 
-    /// Starts a call. A decision is polled once here, whatever its store: with counters in memory, without a limit, or
-    /// denied by the deny cache it is ready, and its answer needs no task. With Redis this poll puts the request into
-    /// the queue of its server, and the task that then waits for the reply polls a second time only to be woken.
+    /// Starts a call. A decision is polled once here. It is then ready if the counters are in memory, if no limit
+    /// applies, or if the deny cache denies it, and its answer needs no task. With Redis this poll puts the request
+    /// into the queue of its server, and a task waits for the reply.
     fn start_call(
         &mut self,
         cx: &mut Context<'_>,
@@ -285,21 +285,21 @@ impl<S: Store + 'static> AcceptedCalls<S> {
     }
 }
 
-/// The number of leaked streams is computed once for this many calls: h2 takes a lock to tell how many streams it has.
+/// Leaked streams are counted once in this many calls, because h2 takes a lock to tell how many streams it has.
 const CALLS_PER_LOOK: usize = 64;
-/// More than the 50 streams that h2 keeps for a second after it has reset them. With the calls of one look they take
-/// some 40 KB.
+/// More leaked streams than this are many. It is more than the 50 streams that h2 keeps for a second after it has reset
+/// them. With the calls between two counts they take some 40 KB.
 const MAX_LEAKED: usize = 64;
-/// A client that goes on after GOAWAY may leak this many, more than the 1,024 answers that may wait for a client that
-/// does not read.
+/// A client that continues after GOAWAY may leak this many streams. That is more than the 1,024 answers that may wait
+/// for a client that does not read.
 const MAX_LEAKED_AFTER_GOAWAY: usize = 2 * 1_024;
 
 /// Counts the streams of one connection that h2 has leaked.
 ///
-/// When the client's window of the connection is used up, h2 puts a stream that has data to send into a queue. If the
-/// client resets the stream meanwhile, h2 leaves it there, and does not release it when it leaves the queue: it takes
-/// some 300 bytes until the connection ends (0.4.20; `grpc/tests/h2_leak.rs` shows it). Without a bound, one client
-/// that takes no answers could fill the memory in seconds.
+/// When the client's window of the connection is used up, h2 queues each stream that has data to send. If the client
+/// resets such a stream, h2 never releases it, not even when it leaves the queue. The stream takes some 300 bytes until
+/// the connection ends (0.4.20; `grpc/tests/h2_leak.rs` shows it). Without a bound, one client that takes no answers
+/// could fill the memory in seconds.
 #[derive(Default)]
 struct LeakedStreams {
     calls: usize,
@@ -316,12 +316,12 @@ impl LeakedStreams {
         }
     }
 
-    /// Whether a new connection is better than this one.
+    /// Whether the client had better open a new connection.
     fn are_many(&self) -> bool {
         self.leaked > MAX_LEAKED
     }
 
-    /// Whether the client has gone on for too long.
+    /// Whether the client has continued for too long after GOAWAY.
     fn are_too_many(&self) -> bool {
         self.leaked > MAX_LEAKED_AFTER_GOAWAY
     }

@@ -1,7 +1,7 @@
-//! What h2 reads of a connection. A header block in several frames is passed on when it has arrived as a whole: h2
-//! decodes each frame at once, and HPACK can make a hundred bytes in memory of one byte that is sent. So an unfinished
-//! block takes only the bytes that its client has sent; they count as bytes of unfinished requests, and the block must
-//! arrive within the same time as a message.
+//! Stands between a connection and h2. A header block in several frames is passed on when the whole block has arrived.
+//! h2 would decode each frame at once, and HPACK can make a hundred bytes in memory of one byte that is sent. So an
+//! unfinished block takes only the bytes that its client has sent. They count as bytes of unfinished requests, and the
+//! block must arrive within the same time as a message.
 //!
 //! h2 keeps trailers of any length until they are read. Calls of gRPC have none, so the connection ends if trailers are
 //! long.
@@ -27,12 +27,12 @@ pub(in crate::grpc) const END_HEADERS: u8 = 4;
 const STREAM_BITS: u32 = 0x7fff_ffff;
 /// The longest trailers of one call. A longer block ends the connection.
 pub(in crate::grpc) const MAX_TRAILER_BYTES: usize = 256;
-/// The longest list of headers that h2 reads, as h2 counts it. It is far above what a call may have, so that a call
-/// between the two is refused, counted and answered like other invalid calls: h2 itself answers a longer list with 431,
-/// and this service does not see it.
+/// The longest list of headers that h2 reads, as h2 counts it. It is far above what a call may have. This service
+/// refuses, counts and answers a call between the two bounds like other invalid calls. h2 itself answers a longer list
+/// with 431, and this service never sees it.
 pub(in crate::grpc) const MAX_READ_HEADER_BYTES: u32 = 1024 * 1024;
-/// The longest block that is held. With this many bytes, a block has more CONTINUATION frames than h2 takes for a list
-/// of that length (80), each of 16 KiB at most with its head: h2 ends the connection, and keeps nothing of the block.
+/// The longest block that is held. A block of this many bytes has more CONTINUATION frames of at most 16 KiB than h2
+/// takes for a list of that length (80). So h2 ends the connection, and keeps nothing of the block.
 const MAX_HELD_BYTES: usize = 84 * (16 * 1024 + FRAME_HEAD_BYTES);
 /// The bytes of a block that are read at once.
 const READ_BYTES: usize = 2 * 1024;
@@ -41,7 +41,7 @@ const READ_BYTES: usize = 2 * 1024;
 pub(in crate::grpc) struct HeaderBlocks<I> {
     io: I,
     frames: SentFrames,
-    /// The bytes that have arrived from the first frame of an unfinished block on.
+    /// The bytes from the first frame of an unfinished block on, as far as they have arrived.
     held: Vec<u8>,
     /// How many bytes of `held` may be passed on.
     ready: usize,
@@ -69,7 +69,7 @@ impl<I> HeaderBlocks<I> {
         }
     }
 
-    /// Holds bytes that follow those held. All that is ready has been passed on.
+    /// Adds bytes to those that are held. All bytes that are ready have been passed on before.
     fn hold(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.held.drain(..self.passed);
         (self.ready, self.passed) = (0, 0);
@@ -94,7 +94,7 @@ impl<I> HeaderBlocks<I> {
             }
         }
         if self.ready > MAX_READ_HEADER_BYTES as usize {
-            // h2 refuses it.
+            // h2 refuses such a block.
             self.counts.record(NoDecision::UnreadHeaders);
         }
         Ok(())
@@ -151,7 +151,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for HeaderBlocks<I> {
             return Poll::Ready(Err(this.refuse(NoDecision::LongTrailers)));
         }
         if let Some(at) = begin {
-            // A block begins after the head of its first frame, which is passed on.
+            // The head of the first frame of a block is passed on; the rest of the block is held.
             this.hold(&read[at..])?;
             buf.set_filled(before + at);
         }
@@ -185,8 +185,8 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for HeaderBlocks<I> {
     }
 }
 
-/// The sequence of frames that a client sends, up to the byte that has arrived: where header blocks of several frames
-/// begin and end, and which blocks are trailers. Reads the heads of frames only.
+/// Follows the frames that a client sends: where header blocks of several frames begin and end, and which blocks are
+/// trailers. Reads the heads of frames only.
 struct SentFrames {
     head: [u8; FRAME_HEAD_BYTES],
     head_bytes: usize,
@@ -270,7 +270,7 @@ impl SentFrames {
         match kind {
             HEADERS if !self.in_block => self.in_block = !ends,
             CONTINUATION if self.in_block => self.is_last = ends,
-            // h2 answers this error.
+            // h2 answers this error of the client.
             _ if self.in_block => {
                 self.in_block = false;
                 return true;

@@ -13,12 +13,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::grpc::open_calls::OpenCall;
 
-/// Room for this many held calls is kept.
+/// An empty list of held calls keeps room for this many.
 const USUAL_HELD_CALLS: usize = 64;
 
-/// The held calls of a connection, in the order of their arrival. A connection holds its calls while the store
-/// has enough decisions: a call that starts later has its whole time for the store, and if its client resets it before,
-/// nothing is charged for it.
+/// The held calls of a connection, in the order of their arrival. A connection holds its calls while the store has
+/// enough decisions. A call that starts later has its whole time for the store, and a call that its client resets
+/// before it starts is not charged.
 pub(super) struct HeldCalls {
     calls: VecDeque<HeldCall>,
     at_most: Duration,
@@ -38,7 +38,7 @@ pub(super) struct HeldCall {
 }
 
 impl HeldCalls {
-    /// No calls of a connection that holds each call for at most this time.
+    /// An empty list. Each call is held for at most this time.
     pub(super) fn new(at_most: Duration) -> Self {
         Self { calls: VecDeque::new(), at_most, timer: None, is_overloaded: false }
     }
@@ -48,14 +48,14 @@ impl HeldCalls {
     }
 
     /// Records whether the store has room. If it has none, and the oldest call has been held for the longest time
-    /// allowed, this is no burst: more calls arrive than can be decided, and holding them would only delay them. The
+    /// allowed, this is not a burst: more calls arrive than can be decided, and to hold them would only delay them. The
     /// queue of the store then refuses the surplus.
     pub(super) fn record_load(&mut self, store_has_room: bool) {
         let is_due = || self.calls.front().is_some_and(|oldest| oldest.waited() >= self.at_most);
         self.is_overloaded = !store_has_room && (self.is_overloaded || is_due());
     }
 
-    /// Whether calls are not held, until the store has room again.
+    /// Whether calls start without being held, until the store has room again.
     pub(super) fn is_overloaded(&self) -> bool {
         self.is_overloaded
     }
@@ -73,8 +73,8 @@ impl HeldCalls {
         }
     }
 
-    /// Holds a call. A client may have at most `most` calls; the client has reset the rest. Reset calls are removed
-    /// together, when there are `most` of them, so that a reset costs little.
+    /// Holds a call. A client may have at most `most` open calls, so it has reset any further ones. Reset calls are
+    /// removed together, when there are `most` of them, so that each reset costs little.
     pub(super) fn push(&mut self, cx: &mut Context<'_>, most: usize, call: HeldCall) {
         if self.calls.len() >= 2 * most {
             self.calls.retain_mut(|call| !call.is_reset(cx));

@@ -1,8 +1,8 @@
 //! Serves one connection with HTTP/2, on the h2 crate.
 //!
 //! A decision takes less time than the task, the boxed body and the timer that a general HTTP server gives to each
-//! call. Here a call whose message has arrived with its headers is decided and answered on the task of its connection;
-//! only a call that has to wait becomes a task. That saves an eighth of the instructions of a decision.
+//! call. Here a call whose message has arrived with its headers is decided and answered on the task of its connection.
+//! Only a call that has to wait becomes a task. That saves an eighth of the instructions of a decision.
 //!
 //! This module knows HTTP/2 and the counts of open calls. `grpc/call.rs` knows what a call means.
 //!
@@ -14,8 +14,8 @@
 //!   call by its time limit, or because its client resets it
 //! - `held_calls.rs`: calls that start later, because the store has enough to decide
 //!
-//! Beside this module are the windows that are opened again as data is read (`message.rs`), the time that the client
-//! gives to a call (`call_head.rs`), and the PING after silence (`silence.rs`).
+//! Three more of these duties are elsewhere: opening windows again as data is read (`message.rs`), the time that the
+//! client gives to a call (`call_head.rs`), and the PING after silence (`silence.rs`).
 
 mod answering;
 pub(super) mod connection;

@@ -6,7 +6,6 @@ use tokio_rustls::rustls::{AlertDescription, CertificateError, Error};
 
 use crate::telemetry::metrics::HandshakeResult;
 
-/// A handshake that failed.
 #[derive(Debug)]
 pub(super) struct HandshakeFailure {
     pub(super) result: HandshakeResult,

@@ -20,7 +20,6 @@ pub(super) struct Packet {
     pub(super) lines: u64,
 }
 
-/// Writes metrics as lines.
 #[derive(Debug)]
 pub(super) struct Lines {
     client: StatsdClient,

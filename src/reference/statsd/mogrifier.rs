@@ -13,7 +13,6 @@ pub struct Mogrifier {
     pub tags: Vec<(String, String)>,
 }
 
-/// Mogrifiers in their order.
 #[derive(Clone, Debug, Default)]
 pub struct Mogrifiers(pub Vec<Mogrifier>);
 

@@ -6,7 +6,6 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::family::counter;
 
-/// Counts spans.
 #[derive(Clone, Debug)]
 pub struct TraceMeter {
     sent: IntCounter,
@@ -37,7 +36,6 @@ const CAPACITY: usize = 8_192;
 /// How long a call took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// The gRPC method.
     pub method: &'static str,
     /// Whole milliseconds, cut off.
     pub took_ms: u64,

@@ -94,7 +94,6 @@ impl ConnectionMeter {
     }
 }
 
-/// How a handshake ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum HandshakeResult {

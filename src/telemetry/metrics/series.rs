@@ -38,7 +38,6 @@ impl<L, C> Default for SeriesTable<L, C> {
 }
 
 impl<L: Clone + Eq + Hash, C: Default> SeriesTable<L, C> {
-    /// The series in force.
     pub(crate) fn in_force(&self) -> Arc<Series<L, C>> {
         Arc::clone(&self.0.lock())
     }

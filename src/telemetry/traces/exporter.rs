@@ -39,7 +39,6 @@ pub(super) struct HttpExporter {
     headers: HeaderMap,
 }
 
-/// Sends spans by gRPC.
 pub(super) struct GrpcExporter {
     collector: Collector,
     endpoint: Endpoint,

@@ -14,7 +14,6 @@ pub enum Verdict {
 /// When the same cost would fit, if nothing else happens. Ordered by the wait; `Never` is the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RetryAfter {
-    /// It fits now.
     Now,
     /// After exactly that many microseconds, at least 1.
     In(u64),

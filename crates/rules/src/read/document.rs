@@ -69,7 +69,7 @@ fn required_text<'n>(
     report: &mut FileReport,
 ) -> Option<&'n str> {
     let text = fields.text(name).filter(|text| !text.is_empty());
-    if text.is_none() && !fields.may_be_misspelt(name) {
+    if text.is_none() && !fields.is_reported(name) {
         report.error(&fields.position_of(name), reason);
     }
     text

@@ -60,7 +60,7 @@ impl<'n> Fields<'n> {
         let line = entry.value.node().line;
         match FieldValue::of_key(key, &entry.value) {
             Ok(Some(value)) => {
-                self.check_elements(key, &value, report);
+                self.refuse_non_maps(key, &value, report);
                 Some(Field { key, line, value })
             }
             Ok(None) => {
@@ -77,7 +77,7 @@ impl<'n> Fields<'n> {
     }
 
     /// Reports the elements of a list that are not maps. The other elements are used.
-    fn check_elements(&mut self, key: &Key, value: &FieldValue<'n>, report: &mut FileReport) {
+    fn refuse_non_maps(&mut self, key: &Key, value: &FieldValue<'n>, report: &mut FileReport) {
         let FieldValue::List(nodes) = value else {
             return;
         };
@@ -122,7 +122,7 @@ impl<'n> Fields<'n> {
 
     /// Whether the key needs no message of its own: its value was reported, or it is missing and an unknown key was
     /// reported, which may be this key misspelt.
-    pub fn may_be_misspelt(&self, name: &str) -> bool {
+    pub fn is_reported(&self, name: &str) -> bool {
         self.is_invalid(name) || self.has_unknown && !self.has(name)
     }
 

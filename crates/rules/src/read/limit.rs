@@ -194,7 +194,7 @@ impl<'n> LimitReader<'_, 'n> {
                 Some(Period::one(Unit::Second))
             }
             (Some(unit), false) => self.read_multiplier(unit),
-            (None, false) if self.fields.may_be_misspelt("unit") => None,
+            (None, false) if self.fields.is_reported("unit") => None,
             (None, false) => {
                 self.report.error(&at, invalid_unit(text));
                 None
@@ -242,7 +242,7 @@ impl<'n> LimitReader<'_, 'n> {
         for (node, at) in self.fields.list("replaces") {
             let entry = Fields::from_map(&node.into(), Section::Replaces, at, self.report);
             match entry.text("name") {
-                None if entry.may_be_misspelt("name") => {}
+                None if entry.is_reported("name") => {}
                 None | Some("") => self.report.error(&entry.at, EMPTY_REPLACES),
                 name if name == own_name => {
                     self.report.error(&entry.position_of("name"), REPLACES_ITSELF);

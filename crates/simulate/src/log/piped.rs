@@ -19,7 +19,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub struct StopReading(Arc<AtomicBool>);
 
 impl StopReading {
-    /// Ends the stream.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -29,7 +28,6 @@ impl StopReading {
     }
 }
 
-/// The stream.
 pub(super) struct Piped {
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: Vec<u8>,

@@ -35,7 +35,7 @@ pub(super) type TimeField = (FieldIndex, TimeFormat);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CostRule {
     Constant(u64),
-    /// The value of a field, in units of so much, rounded up. A line without the field costs one unit.
+    /// The value of a field divided by the size of a unit, rounded up. A line without the field costs one unit.
     Field {
         field: FieldIndex,
         unit: u64,

@@ -80,7 +80,6 @@ struct OpenDifference {
     until_us: u64,
 }
 
-/// Counts of requests.
 #[derive(Debug, Default)]
 pub(super) struct AgreementTally {
     /// `[recorded as denied][simulated as denied]`.

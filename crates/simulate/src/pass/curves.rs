@@ -16,7 +16,6 @@ pub(super) struct SortedPeaks {
     weight: u64,
 }
 
-/// Bounds of a recommendation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecommendationBounds {
     pub max_keys_ppm: u64,

@@ -54,7 +54,6 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Lines so far.
     pub fn lines(&self) -> u64 {
         self.method.lines
     }

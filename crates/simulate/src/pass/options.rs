@@ -13,9 +13,7 @@ use crate::variants::Variant;
 /// The rule sets that decide every request.
 #[derive(Clone, Debug)]
 pub struct RuleSets {
-    /// The judged rules.
     pub judged: RuleSet,
-    /// The rules in force.
     pub in_force: Option<RuleSet>,
     /// The judged rules with every limit as another algorithm.
     pub variants: Vec<Variant>,

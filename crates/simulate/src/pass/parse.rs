@@ -39,7 +39,6 @@ pub(super) struct Parsed {
 /// The most spare requests of a parser: about the lines of two blocks.
 const MAX_SPARE: usize = 16_384;
 
-/// Parses blocks in turn.
 pub(super) struct BlockParser<'r> {
     planner: Planner<'r>,
     sample: Sample,

@@ -172,7 +172,7 @@ impl Dealer<'_> {
         Ok(report)
     }
 
-    /// Gives a block to the next parser. Returns false if the pass has ended early.
+    /// Gives a block to the next parser. Returns false if the pass has stopped.
     fn send(&mut self, job: Job) -> bool {
         let parser = self.next;
         self.next = (self.next + 1) % self.jobs.len();

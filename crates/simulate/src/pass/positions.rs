@@ -5,7 +5,6 @@ const EXACT: u64 = 4_096;
 /// Buckets between two powers of two above that.
 const STEPS: u64 = 128;
 
-/// Counts by bucket.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Histogram {
     buckets: Vec<u64>,

@@ -19,7 +19,6 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Every request is decided.
     pub const ALL: Self = Self { one_in: NonZeroU32::MIN };
     /// The smallest sample is one key in this many.
     pub const MOST: u32 = 65_536;

@@ -113,7 +113,6 @@ struct Candidate<'t> {
     asked: u64,
     /// Requests over the limit itself.
     over: u64,
-    /// By variant.
     by_variant: [u64; MAX_VARIANTS],
 }
 

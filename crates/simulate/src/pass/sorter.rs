@@ -16,7 +16,6 @@ pub(super) struct Sorter<T> {
     later: BTreeMap<u64, Vec<(u64, T)>>,
     /// The earliest requests, sorted.
     current: VecDeque<(u64, T)>,
-    /// The interval of `current`.
     current_interval: u64,
     waiting: usize,
     newest_us: u64,

@@ -17,7 +17,6 @@ pub(super) struct HeavyKey {
     pub error: u64,
 }
 
-/// The places.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpaceSaving {
     keys: Vec<HeavyKey>,

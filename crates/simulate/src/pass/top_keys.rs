@@ -9,7 +9,6 @@ use super::sweep::SweptLimit;
 use super::tally::Row;
 use crate::report::DeniedKey;
 
-/// Keys in the report.
 const MAX_KEYS: usize = 50;
 
 /// What of keys and requests the report shows.

@@ -20,7 +20,6 @@ pub enum LineError {
     /// The time is out of range.
     #[error("t_us is {0}, but only times before the year 2112 can be decided exactly")]
     Time(u64),
-    /// Not a valid request.
     #[error(transparent)]
     Request(#[from] RequestError),
     /// The limit of a descriptor is out of range.

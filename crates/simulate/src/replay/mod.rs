@@ -17,7 +17,7 @@ use engine::{Charges, Decision, Enforcement, Plan, RuleSet};
 /// Requests that are decided in one step.
 const CHUNK: usize = 1_024;
 
-/// Why a replay ended early. Answers decided before are written.
+/// Why a replay stopped. The answers to earlier requests are written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// A line is not a valid request; `number` counts from 1.
@@ -29,7 +29,6 @@ pub enum ReplayError {
     /// The output cannot be written.
     #[error("cannot write the answers: {0}")]
     Write(#[source] std::io::Error),
-    /// The store cannot decide.
     #[error(transparent)]
     Store(#[from] ReplayStoreError),
 }

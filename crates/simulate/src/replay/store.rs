@@ -26,10 +26,8 @@ pub trait ReplayStore {
 /// Why a replay's store could not decide.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayStoreError {
-    /// Redis cannot be reached.
     #[error("redis: {0}")]
     Connect(#[from] ReplayClientError),
-    /// Redis gave no answer.
     #[error("redis: {0}")]
     Store(#[from] StoreError),
     /// No runtime for the connection to Redis.

@@ -14,7 +14,6 @@ pub struct Summary {
     pub limits: BTreeMap<String, LimitCount>,
 }
 
-/// Decisions of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitCount {
     pub decided: u64,

@@ -126,10 +126,10 @@ pub struct Agreement {
     pub reproduced_ppm: Option<u64>,
     /// Requests on which both agree, of all.
     pub agreement_ppm: u64,
-    /// The differences that vanish when the time of the request is moved by at most so much: the log does not tell the
-    /// time of the decision any better. With those that follow from them: the unit is missing to a later request of the
-    /// same key. A shift counts only up to a tenth of the time in which the limit frees a unit: a larger one would
-    /// explain any difference. By rising shift, each with the differences of the smaller ones.
+    /// The differences that vanish when the time of the request is moved by at most this much: the log does not tell
+    /// the time of the decision any better. The differences that follow from them are included: the unit is missing to
+    /// a later request of the same key. A shift counts only up to a tenth of the time in which the limit frees a unit:
+    /// a larger one would explain any difference. By rising shift, each with the differences of the smaller ones.
     pub by_shift: Vec<ShiftCount>,
 }
 

@@ -73,7 +73,6 @@ pub struct OldCounts {
     pub keys_freed: u64,
 }
 
-/// Counts over time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Timeline {
     /// The start of the first step, a multiple of `step_s`.

@@ -1,4 +1,8 @@
-//! One denial: what it says about later charges to its counter, and for how long.
+//! One denial: what it says about later charges to its counter, and for how long; and which denials came too late to be
+//! kept.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::algorithm::{Attempt, CounterReading};
 use engine::{Charge, Charging, CounterSnapshot, DecidedBy, Outcome, RetryAfter, Verdict};
@@ -9,10 +13,10 @@ pub(super) struct Denial {
     pub(super) snapshot: CounterSnapshot,
     /// The units that the counter had no room for.
     pub(super) needed: u64,
-    /// By this process's clock: before the store was called, and after its answer.
+    /// The time of this process's clock before the store was called. `received_us` is the time after its answer.
     pub(super) sent_us: u64,
     pub(super) received_us: u64,
-    /// `sent_us` of the first of the denials in a row of which this is the last.
+    /// `sent_us` of the first denial in an unbroken row that ends with this one.
     pub(super) first_sent_us: u64,
 }
 
@@ -73,5 +77,38 @@ pub(super) fn is_repeatable(charge: &Charge, reading: &CounterReading) -> bool {
     match charge.charging {
         Charging::Prepaid => true,
         Charging::Postpaid => charge.kernel.is_unchanged_by(reading, charge.cost),
+    }
+}
+
+/// Each counter uses one of this many instants, chosen by its hash. A collision only means that one denial is not kept.
+const PLACES: usize = 256;
+
+/// When denials of a counter were last forgotten because units are given back. A denial that was sent before that time
+/// may be received later, and must not be kept then.
+#[derive(Debug)]
+pub(super) struct ForgottenDenials {
+    hasher: RandomState,
+    /// The instant after the last one at which denials were forgotten; 0 if none was.
+    after_us: Box<[AtomicU64]>,
+}
+
+impl ForgottenDenials {
+    pub(super) fn new() -> Self {
+        Self { hasher: RandomState::new(), after_us: (0..PLACES).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// Records that denials of the counter that were sent until now are void.
+    pub(super) fn record(&self, key: &str, now_us: u64) {
+        self.place(key).fetch_max(now_us.saturating_add(1), Ordering::SeqCst);
+    }
+
+    /// Whether a denial of the counter that was sent at this time is void.
+    pub(super) fn is_void(&self, key: &str, sent_us: u64) -> bool {
+        sent_us < self.place(key).load(Ordering::SeqCst)
+    }
+
+    fn place(&self, key: &str) -> &AtomicU64 {
+        let hash = self.hasher.hash_one(key);
+        &self.after_us[usize::try_from(hash % PLACES as u64).unwrap_or(0)]
     }
 }

@@ -6,11 +6,10 @@
 //! early rather than late. Refunds and resets through this process remove a denial at once, also one that is still
 //! under way; those elsewhere, and counters that the store lost, take effect within [`DenyCacheOptions::max_age`].
 //!
-//! A request that is known to be denied, but not in every number, is sent to the store as denied
+//! A request that is denied while some of its numbers are still unknown is sent to the store as denied
 //! ([`Charges::set_denied`]): the store then reserves no units for it.
 
 mod denial;
-mod forgotten;
 
 use std::hash::RandomState;
 use std::sync::Arc;
@@ -24,8 +23,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, UnitWeighter};
 use smallvec::SmallVec;
 
-use self::denial::{Denial, Repeated};
-use self::forgotten::ForgottenDenials;
+use self::denial::{Denial, ForgottenDenials, Repeated};
 use crate::clock::Clock;
 
 /// How many denials are kept, and for how long.
@@ -104,7 +102,7 @@ impl DenyCache {
     /// Removes the denial of a counter to which units are given back, and voids the denials that are still under way.
     /// To be called before the units are given back, and again after. `now_us` is of the clock given to [`DenyCached`].
     pub fn forget(&self, key: &str, now_us: u64) {
-        // In this order: `insert` looks at `forgotten` after it has written.
+        // The order matters: `insert` looks at `forgotten` after it has written.
         self.forgotten.record(key, now_us);
         self.denials.remove(key);
     }
@@ -139,14 +137,15 @@ impl DenyCache {
         }
     }
 
-    /// How long a denial is kept: as long as it is used, or long enough to find that the next denial continues a row.
+    /// How long a denial is kept: as long as it is used, or long enough to tell whether the next denial continues its
+    /// row.
     fn keep_us(&self) -> u64 {
         if self.store_reserves { self.max_age_us.saturating_mul(2) } else { self.max_age_us }
     }
 
     fn insert(&self, key: &str, denial: Denial) {
         let known = self.denials.peek(key);
-        // Answers may arrive in another order than the store decided: the newer denial stays.
+        // Answers may arrive in another order than that in which the store decided. The newer denial stays.
         if known.is_some_and(|known| known.sent_us > denial.sent_us) {
             return;
         }
@@ -194,8 +193,8 @@ impl DenyCache {
         self.denials.get(key).filter(is_usable)?.repeat(charge, now_us)
     }
 
-    /// The denial of a charge that the store did not answer. A charge that should have been recorded is denied all the
-    /// same, like a prepaid one.
+    /// The denial of a charge that the store did not answer. A charge that should have been recorded is denied too,
+    /// like a prepaid one.
     fn known_denial(&self, (key, charge): (&str, &Charge), now_us: u64) -> Option<Outcome> {
         let unrecorded = Charge { charging: Charging::Prepaid, ..charge.clone() };
         self.denied(key, &unrecorded, now_us)?.outcome()
@@ -219,7 +218,8 @@ impl DenyCache {
             if outcome.verdict == Verdict::Fits && has_denials {
                 self.denials.remove(key);
             }
-            // The denial of a limit of 0 is known without the cache. It saves a call only if it answers alone.
+            // A limit of 0 denies without the cache. A cached denial of it saves a call only if it may answer the
+            // request alone.
             let is_of_use = charge.kernel.has_counter() || !self.require_all_limits;
             if let (Verdict::Over, DecidedBy::Store(snapshot)) = (outcome.verdict, outcome.decided_by)
                 && is_of_use
@@ -232,8 +232,8 @@ impl DenyCache {
     }
 }
 
-/// Forgets the denials of the counters to which a request gives units back: before it is sent, and when it ends,
-/// however that is.
+/// Forgets the denials of the counters to which a request gives units back: before the request is sent, and when it
+/// ends in any way.
 struct RefundGuard<'d, C: Clock> {
     cache: &'d DenyCache,
     clock: &'d C,
@@ -274,8 +274,8 @@ struct CachedAnswer {
 }
 
 impl CachedAnswer {
-    /// The result of the request, with what the store says to `asked`. `known_denial` tells the denial of a charge to
-    /// which the store says nothing.
+    /// The result of the request, completed with the store's result for the charges in `asked`. `known_denial` returns
+    /// the denial of a charge that has no outcome from the store.
     fn completed(
         mut self,
         result: Result<Outcomes, StoreError>,
@@ -346,8 +346,8 @@ impl<S: Store, C: Clock> Store for DenyCached<S, C> {
                 cache.hits.fetch_add(1, Ordering::Relaxed);
                 return Ok(answer.outcomes);
             }
-            // In a box, and awaited when the answer has gone into it: it is seldom needed, and the future of every
-            // decision would be larger.
+            // This rare future is boxed, because it would make the future of every decision larger. For the same reason
+            // the answer is moved into it before the await.
             Some(answer) => Some(Box::pin(self.complete(answer, sent_us, cache, clock))),
         };
         if let Some(completing) = completing {

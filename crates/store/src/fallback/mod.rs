@@ -1,6 +1,6 @@
-//! Layer: answers by each limit's failure policy when the store below fails. Of a request that the store answers in
-//! part, only the rest is answered by policy. A request that meets only limits of 0 is answered without the store
-//! below: there is no counter.
+//! Layer: answers by each limit's failure policy when the store below fails. If the store answers a part of a request,
+//! only the rest is answered by policy. A request that meets only limits of 0 is answered without the store below:
+//! there is no counter.
 
 #[cfg(test)]
 mod tests;
@@ -67,7 +67,7 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
             Ok(outcomes) => return Ok(outcomes),
             Err(error) => error,
         };
-        // In a box: it is seldom needed, and would make every decision's future larger.
+        // This rare future is boxed, because it would make the future of every decision larger.
         Box::pin(self.decide_by_policy(charges, error)).await
     }
 }
@@ -127,7 +127,8 @@ impl<S: Store, C: Clock> Fallback<S, C> {
     }
 }
 
-/// A charge without a counter is decided as always: by no policy.
+/// The outcome of a charge that this process decided for the policy `local`. A limit of 0 has no counter, so its
+/// outcome does not depend on a policy.
 fn decided_locally(charge: &Charge, outcome: Outcome) -> Outcome {
     if charge.kernel.has_counter() {
         Outcome { decided_by: DecidedBy::Policy(FailurePolicy::Local), ..outcome }
@@ -156,8 +157,8 @@ fn failure<'e>(charges: &Charges, index: usize, error: &'e StoreError) -> Option
     if can_fail { error.outcome(index).err() } else { None }
 }
 
-/// The request to the process's own memory: the charges that it answers, and for each charge that is over a charge that
-/// is always over, so that the denial keeps the local ones from being recorded.
+/// The request for the process's own memory. It has the local charges. For each charge that is over already, it has a
+/// charge that never fits: this denial keeps the local charges from being recorded.
 fn local_charges(charges: &Charges, answers: &[ChargeAnswer], instances: NonZeroU32) -> Charges {
     charges.filter_map(|index, charge| match answers[index] {
         ChargeAnswer::Local => Some(Charge { kernel: charge.kernel.share_of(instances), ..charge.clone() }),
@@ -178,7 +179,7 @@ fn policy_outcome(charge: &Charge, policy: FailurePolicy) -> Outcome {
     if policy == FailurePolicy::Deny && !charge.cost.is_refund() {
         return Outcome { verdict: Verdict::Over, report: DENIED, decided_by };
     }
-    // The outcome that an unused counter would give.
+    // The report is that of an unused counter.
     let report = Report::unused(charge.kernel.max_cost().saturating_sub(charge.cost.taken()));
     Outcome { verdict: Verdict::Fits, report, decided_by }
 }

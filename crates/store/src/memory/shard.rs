@@ -18,7 +18,6 @@ const SWEEP_FRACTION: usize = 16;
 /// What a memory store holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
-    /// Keys now.
     pub keys: u64,
     /// Keys evicted from a full store since the start.
     pub evictions: u64,

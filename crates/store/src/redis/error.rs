@@ -35,7 +35,6 @@ pub enum OptionsError {
     /// A certificate, a key or the trust store cannot be used.
     #[error("TLS cannot be used: {0}")]
     Tls(#[from] ClientTlsError),
-    /// There is no URL.
     #[error("no Redis URL is given")]
     NoUrl,
     /// A number that must be at least 1 is 0.

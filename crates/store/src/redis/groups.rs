@@ -71,7 +71,7 @@ impl Groups {
         std::iter::once((main, &self.main)).chain(per_second)
     }
 
-    /// Has every server decide on a counter of its own, and on a sliding log if one is needed.
+    /// Asks every server for a decision on a counter of its own, and on a sliding log if one is needed.
     pub(super) async fn probe(&self, needs_log: bool) -> Result<(), ProbeFailure> {
         let probes = self.all().map(async |(name, servers)| {
             let failure = servers.probe(&self.options, needs_log).await.err();

@@ -1,11 +1,11 @@
 //! Counters in Redis: each request is decided by one script call, which it shares with other requests.
 //!
-//! A request is encoded (`script`) and queued at the node that has its keys; a batcher sends all queued requests as one
-//! call and answers each from its part of the reply (`node`), over pooled connections (`connect`). The engine's own
-//! functions then report on the numbers in the reply. A standalone server is one node, a cluster has a node for each
-//! primary (`cluster`). Counters of limits of one second may have servers of their own (`groups`). A request over
-//! several slots or servers is decided in parts (`reserve`). [`ReplayClient`] decides at times that the caller chooses.
-//! Types of redis-rs stay in this module.
+//! A request is encoded (`script`) and queued at the node that has its keys. A batcher of the node sends all queued
+//! requests as one call over a pooled connection (`connect`), and answers each from its part of the reply (`node`). The
+//! engine's own functions then compute the reports from the numbers in the reply. A standalone server is one node, a
+//! cluster has a node for each primary (`cluster`). Counters of limits of one second may have servers of their own
+//! (`groups`). A request over several slots or servers is decided in parts (`reserve`). [`ReplayClient`] decides at
+//! times that the caller chooses. Types of redis-rs stay in this module.
 
 mod address;
 mod cluster;
@@ -53,7 +53,7 @@ pub use url::{RedisUrl, RedisUrlError};
 
 /// The Redis store of one worker. Clones share its queues, batchers and connections.
 ///
-/// Its tasks run on the runtime in which it was made, best a current-thread one. When the last clone is dropped,
+/// Its tasks run on the runtime in which it was made, preferably a current-thread one. When the last clone is dropped,
 /// waiting requests are answered and the tasks end; [`RedisStore::shutdown`] does the same and waits for the tasks.
 #[derive(Clone)]
 pub struct RedisStore {
@@ -107,9 +107,9 @@ impl RedisStore {
         Ok(Self { handle: Arc::new(Handle { groups, requests: Tasks::new() }) })
     }
 
-    /// Has Redis decide on a counter of its own, `<prefix>probe...`, which it keeps for some seconds. So an error shows
-    /// also that Redis cannot write: a replica, full memory, or missing permissions. In a cluster every primary must
-    /// decide.
+    /// Asks Redis for a decision on a counter of its own, `<prefix>probe...`, which expires after some seconds. So the
+    /// error also tells when Redis cannot write: a replica, full memory, or missing permissions. In a cluster every
+    /// primary must decide.
     ///
     /// # Errors
     /// The [`StoreError`] that a decision would return.
@@ -139,7 +139,7 @@ impl RedisStore {
         join_all(infos).await
     }
 
-    /// What [`servers`](Self::servers) returns, as text for operators.
+    /// The result of [`servers`](Self::servers) as text for operators.
     pub async fn describe_servers(&self) -> Vec<ServerReport> {
         let infos = self.servers(&SystemClock).await.into_iter();
         infos.map(|(address, info)| ServerReport { address, description: info.map(Into::into) }).collect()
@@ -155,7 +155,8 @@ impl RedisStore {
     }
 
     /// Resolves when a background task has panicked, or has ended before the store was closed: the store has then lost
-    /// a part of its work, and the process should end. Pending for ever otherwise. Does not keep the store alive.
+    /// a part of its work, and the process should end. Otherwise it is pending for ever. It does not keep the store
+    /// alive.
     pub fn died(&self) -> impl Future<Output = TaskError> + Send + use<> {
         self.handle.groups.died()
     }
@@ -167,7 +168,7 @@ impl RedisStore {
         self.handle.groups.nodes()
     }
 
-    /// Whether the store sends calls, as its breakers say: one entry for each group of servers.
+    /// Whether the breakers let the store send calls: one entry for each group of servers.
     #[must_use]
     pub fn groups(&self) -> Vec<GroupStatus> {
         self.handle.groups.status()
@@ -198,8 +199,8 @@ impl Store for RedisStore {
         let Handle { groups, requests } = &*self.handle;
         let request = EncodedRequest::new(charges, &groups.options().key_prefix);
         let deadline = groups.deadline();
-        // The futures of the last two are five times as large as the first one. Without boxes the future of every
-        // decision would be as large as theirs.
+        // The last two futures are boxed: they are five times as large as the first one, and every decision would have
+        // their size.
         match (&groups.main, &groups.per_second) {
             (Servers::One(node, _), None) => {
                 node.call(request, CallMode::Batched(None), deadline).await?.outcomes(charges)

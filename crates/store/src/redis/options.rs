@@ -61,7 +61,6 @@ pub enum Topology {
     Standalone,
     /// A primary with replicas, monitored by sentinels.
     Sentinel(SentinelOptions),
-    /// A Redis Cluster.
     Cluster,
 }
 
@@ -79,7 +78,6 @@ pub struct SentinelOptions {
 pub struct Credentials {
     /// The ACL user; `None` for the one in the URL, or `default`.
     pub username: Option<String>,
-    /// The user's password.
     pub password: Password,
 }
 

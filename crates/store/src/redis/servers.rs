@@ -38,7 +38,7 @@ impl Servers {
         })
     }
 
-    /// Has every server decide on a counter of its own, and on a sliding log if one is needed.
+    /// Asks every server for a decision on a counter of its own, and on a sliding log if one is needed.
     pub(super) async fn probe(&self, options: &RedisOptions, needs_log: bool) -> Result<(), StoreError> {
         match self {
             Self::One(node, _) => {

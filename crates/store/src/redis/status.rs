@@ -57,7 +57,6 @@ pub struct ServerDescription {
     pub run_id: Option<String>,
     /// The keys that it has; `None` if it is not known.
     pub keys: Option<u64>,
-    /// The eviction policy.
     pub eviction: String,
     /// The difference between its clock and ours.
     pub clock: String,

@@ -15,20 +15,11 @@ use tokio_util::sync::CancellationToken;
 /// A background task of the store ended or panicked while the store was open.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
-    /// The task panicked.
     #[error("the Redis store's {task} panicked: {message}")]
-    Panicked {
-        /// Name of the task.
-        task: &'static str,
-        /// Text of the panic.
-        message: String,
-    },
+    Panicked { task: &'static str, message: String },
     /// The task returned.
     #[error("the Redis store's {task} ended before the store was closed")]
-    Ended {
-        /// Name of the task.
-        task: &'static str,
-    },
+    Ended { task: &'static str },
 }
 
 /// Tasks on one runtime. The tasks continue when this is dropped.

@@ -150,7 +150,7 @@ fn frame_callers() -> Vec<RawCaller> {
             both("GOAWAY FRAME_SIZE_ERROR; closed"),
         ),
         raw_caller(
-            "a farewell",
+            "a GOAWAY",
             &[call_frames(&usual), frame(GOAWAY, 0, 0, &[0; 8])].concat(),
             both("HEADERS 1, DATA 1, HEADERS 1 end, GOAWAY NO_ERROR; closed"),
         ),

@@ -94,8 +94,8 @@ impl Cluster {
         self.router.primaries().iter().map(|primary| primary.node.connections_opened()).sum()
     }
 
-    /// Has every primary decide on a counter of its own, and on a sliding log if one is needed. `timeout` is for each
-    /// call.
+    /// Asks every primary for a decision on a counter of its own, and on a sliding log if one is needed. `timeout` is
+    /// for each call.
     pub(super) async fn probe(&self, timeout: Duration, needs_log: bool) -> Result<(), StoreError> {
         self.router.owner(None, Instant::now() + timeout).await?;
         let call = |request| self.submit(request, Instant::now() + timeout);

@@ -7,7 +7,8 @@ use std::time::Duration;
 use engine::StoreError;
 use tokio::time::timeout;
 
-/// A longer timeout is for a slow server, not for a long way: a server that does not answer must be noticed.
+/// A round trip gets at most this time. A longer timeout allows for a slow server, and not for a greater distance. A
+/// server that does not answer must still be noticed.
 const LONGEST_ROUND_TRIP: Duration = Duration::from_secs(1);
 
 /// The least time of a step, however short the timeout of a decision is: new connections are slower than open ones.

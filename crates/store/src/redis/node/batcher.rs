@@ -1,9 +1,9 @@
 //! Group commit: requests that arrive while a call is in flight are sent together as the next call.
 //!
-//! A batcher lets the other tasks of its worker run while they bring requests: so it sends a call when the worker has
-//! read what has arrived. Then it takes all requests that wait, sends them as one batch and answers each from its part
-//! of the reply. It never waits for a request that has not arrived: an idle worker adds no delay, and a busy one forms
-//! batches by itself. A call that may have run is not repeated.
+//! Before a batcher sends, it lets the other tasks of its worker run until they add no more requests: the worker has
+//! then read all that has arrived. The batcher takes all waiting requests, sends them as one batch, and answers each
+//! from its part of the reply. It never waits for a request that has not arrived. So an idle worker adds no delay, and
+//! a busy one forms batches by itself. A call that may have run is not repeated.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,14 +19,15 @@ use super::calls::{QueuedRequest, fail_unsent};
 use super::state::NodeState;
 use crate::redis::connect::{Connection, checkout, checkout_timeout};
 
-/// An idle batcher PINGs a connection after this time: before the connection counts as idle and a decision must wait
-/// for the PING.
+/// An idle batcher PINGs a connection after this time. That is before the connection counts as idle, when a decision
+/// would have to wait for the PING.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_millis(500);
 
-/// A batcher sends when this many requests wait, although the worker may bring more: larger calls save Redis little,
-/// and Redis idles meanwhile.
+/// A batcher sends without further delay when this many requests wait. A larger call would save Redis little, and Redis
+/// is idle meanwhile.
 const ENOUGH_REQUESTS: usize = 64;
-/// The number after a batch for hot counters: a call with twice as many of these requests costs Redis hardly more.
+/// The same after a batch with several requests for each counter: they share a record, so a call with twice as many of
+/// them takes Redis little longer.
 const ENOUGH_FOR_HOT_COUNTERS: usize = 128;
 
 /// Sends batches until the queue is closed and empty.
@@ -42,7 +43,7 @@ pub(super) async fn run(node: Arc<NodeState>) {
             Ok(true) => {}
             Ok(false) => break,
             Err(_idle) => {
-                // One failed attempt may be chance. Each further one in a row counts like a failed call, so that an
+                // One failed attempt may be chance. Each further failure in a row counts like a failed call, so that an
                 // outage is noticed without requests.
                 let started = Instant::now();
                 let failure = keep_alive(&node).await.err();
@@ -99,7 +100,7 @@ async fn send_next(node: &NodeState) -> bool {
     true
 }
 
-/// Fails all waiting requests: there is no connection for the batcher that asked for one at `started`.
+/// Fails all waiting requests, because there is no connection. `started`: when the batcher asked for one.
 fn fail_waiting(node: &NodeState, started: Instant, failure: &StoreError) {
     let waiting = node.drain();
     if !waiting.is_empty() {
@@ -108,10 +109,10 @@ fn fail_waiting(node: &NodeState, started: Instant, failure: &StoreError) {
     fail_unsent(waiting, failure);
 }
 
-/// Lets other tasks run until they bring no more requests, or enough wait.
+/// Lets other tasks run until they add no more requests, or enough requests wait.
 async fn gather(node: &NodeState) {
-    let was_hot = node.last_batch_was_hot.load(Ordering::Relaxed);
-    let enough = node.max_batch.min(if was_hot { ENOUGH_FOR_HOT_COUNTERS } else { ENOUGH_REQUESTS });
+    let is_hot = node.is_hot.load(Ordering::Relaxed);
+    let enough = node.max_batch.min(if is_hot { ENOUGH_FOR_HOT_COUNTERS } else { ENOUGH_REQUESTS });
     let mut waiting = 0;
     loop {
         let before = std::mem::replace(&mut waiting, node.queue.len());
@@ -141,7 +142,7 @@ async fn measured_send(
     let sent = Instant::now();
     let deadlines = requests.iter().map(|request| request.deadline);
     let (first, deadline) = (deadlines.clone().min().unwrap_or(sent), deadlines.max().unwrap_or(sent));
-    // Reads a late reply although no caller waits for it: this costs less than a new connection, which would be more
+    // A late reply is read although no caller waits for it. This costs less than a new connection, which would be more
     // work for a slow server.
     let logs_apart = node.logs_apart.load(Ordering::Relaxed);
     let mut sending = pin!(calls::send(connection, requests, deadline + node.timeout, logs_apart));
@@ -151,15 +152,15 @@ async fn measured_send(
         }
         calls
     } else {
-        // One failure for this call, whatever its late reply is.
+        // This call counts as one failure, whatever its late reply is.
         node.record_result(sent, Err(&StoreError::Timeout));
         sending.await
     };
     if calls::are_logs_apart(&calls, logs_apart) != logs_apart {
         node.logs_apart.store(!logs_apart, Ordering::Relaxed);
     }
-    if let Some(was_hot) = calls::are_hot(&calls) {
-        node.last_batch_was_hot.store(was_hot, Ordering::Relaxed);
+    if let Some(is_hot) = calls::are_hot(&calls) {
+        node.is_hot.store(is_hot, Ordering::Relaxed);
     }
     let answered = Instant::now();
     let mut control = node.queue_control.lock();

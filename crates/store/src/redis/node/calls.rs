@@ -1,6 +1,6 @@
-//! The requests in the queue of a node, and the script calls that a batch of them becomes: one for each slot, all in
-//! one round trip, each with a result of its own. A standalone server has no slots, so a batch is one call. Knows
-//! nothing of which node has which slot.
+//! The requests in the queue of a node, and the script calls of a batch. A batch has one call for each slot, each with
+//! a result of its own, and all are sent in one round trip. A standalone server has no slots, so a batch is one call.
+//! Knows nothing of which node has which slot.
 
 use engine::StoreError;
 use redis::{Cmd, Pipeline};
@@ -55,7 +55,6 @@ pub(crate) struct NotExecuted {
 /// Why a request was not decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It was not sent.
     NotSent(StoreError),
     /// The node refused it, because it does not serve the slot alone.
     Redirected(Redirect),
@@ -67,7 +66,6 @@ impl QueuedRequest {
         self.reply.is_closed()
     }
 
-    /// Answers the caller.
     pub(super) fn answer(self, answer: Result<Answer, CallError>) {
         // It fails only when the caller is gone.
         drop(self.reply.send(answer));
@@ -116,7 +114,7 @@ impl CallError {
     }
 }
 
-/// For callers without another node to ask.
+/// For callers that have no other node to ask.
 impl From<CallError> for StoreError {
     fn from(error: CallError) -> Self {
         match error {
@@ -133,7 +131,7 @@ impl From<CallError> for StoreError {
 struct Call {
     /// In the order of arrival.
     requests: Vec<QueuedRequest>,
-    /// In which order they are sent.
+    /// How they are sent.
     order: BatchLayout,
 }
 
@@ -232,7 +230,7 @@ async fn repeat_with_text(connection: &mut Connection, finished: &mut FinishedCa
 }
 
 /// Healthy unless every call failed. A redirect is the answer of a healthy cluster node; without slots there is no
-/// other server, and it is a failure. A refused call with a log says nothing, because other requests may be permitted:
+/// other server, and it is a failure. A refused call with a log says nothing, because other requests may be permitted.
 /// `None` if there is no other call.
 pub(super) fn health(calls: &[FinishedCall]) -> Option<Result<(), &StoreError>> {
     let mut health = None;
@@ -250,8 +248,9 @@ pub(super) fn health(calls: &[FinishedCall]) -> Option<Result<(), &StoreError>> 
     health
 }
 
-/// Whether requests to sliding logs need calls of their own after these calls: an error of the script fails its whole
-/// call, and a user without the list commands gets one for each call with a log. `before`: whether they had some.
+/// Whether requests to sliding logs need calls of their own after these calls. An error of the script fails its whole
+/// call, and a user without the list commands gets an error for each call with a log. `before`: whether they have had
+/// their own calls until now.
 pub(super) fn are_logs_apart(calls: &[FinishedCall], before: bool) -> bool {
     let is_permitted = || calls.iter().any(|call| call.result.is_ok() && call.call.has_log());
     calls.iter().any(FinishedCall::met_forbidden_log) || before && !is_permitted()
@@ -266,21 +265,20 @@ pub(super) fn are_hot(calls: &[FinishedCall]) -> Option<bool> {
     (requests >= REQUESTS_FOR_HOT_COUNTER).then_some(groups * REQUESTS_FOR_HOT_COUNTER <= requests)
 }
 
-/// Answers all requests.
 pub(super) fn answer_calls(calls: FinishedCalls) {
     for FinishedCall { call, result } in calls {
         answer_all(call.requests, result);
     }
 }
 
-/// Requests of a slot share a call and keep their order. With `logs_apart` those to logs have another call.
+/// Requests of a slot share a call and keep their order. With `logs_apart` the requests to logs have a second call.
 fn group_by_slot(requests: Vec<QueuedRequest>, logs_apart: bool) -> SmallVec<[Call; 1]> {
     let is_batched = |request: &QueuedRequest| matches!(request.mode, CallMode::Batched(_));
     let is_apart = |request: &QueuedRequest| logs_apart && request.encoded.has_log();
     let share_call = |one: &QueuedRequest, other: &QueuedRequest| {
         one.mode == other.mode && is_apart(one) == is_apart(other)
     };
-    // The usual case, and of a standalone server nearly the only one: one call.
+    // The usual case is one call. A standalone server seldom has another.
     if requests.iter().all(|request| is_batched(request) && share_call(request, &requests[0])) {
         return SmallVec::from_iter([Call::new(requests)]);
     }

@@ -1,5 +1,5 @@
 //! Requests to one server: a bounded queue, the batchers that empty it, a breaker with its probe, and the control of
-//! the queue under overload. The nodes of a cluster do not wait for each other; a worker bounds the decisions of all
+//! the queue under overload. The nodes of a cluster do not wait for each other. A worker bounds the decisions of all
 //! its nodes together.
 
 mod batcher;
@@ -38,10 +38,11 @@ use crate::redis::script::{Answer, EncodedRequest};
 use crate::redis::tasks::Tasks;
 use engine::StoreError;
 
-/// The end of a call.
+/// The result of a call.
 type Decided = Result<Answer, CallError>;
 
-/// The tasks between a socket and a call: the one that reads the reply, the batcher, and two to spare.
+/// After its deadline a call lets the other tasks run this many times: the task that reads the socket has to run, and
+/// then the batcher. Twice more is a reserve.
 const TURNS_TO_READ: usize = 4;
 
 /// A client of one server. When it is dropped, waiting requests are answered and its tasks end.
@@ -71,7 +72,7 @@ impl Node {
             queue: Queue::new(options.max_queue),
             breaker: SharedBreaker::new(name, options.breaker, Arc::clone(queue_depth.observer())),
             queue_control: Mutex::new(QueueControl::new(options.timeout)),
-            last_batch_was_hot: AtomicBool::new(false),
+            is_hot: AtomicBool::new(false),
             logs_apart: AtomicBool::new(false),
             key_prefix: options.key_prefix.clone(),
             probe_slot: Mutex::new(None),
@@ -118,7 +119,7 @@ impl Node {
 
     /// Refuses further requests, answers those that wait, and ends the tasks.
     pub(crate) fn close(&self) {
-        // In this order: a batcher that ends before the cancellation counts as dead.
+        // The order matters: a batcher that ends before the cancellation counts as dead.
         self.closing.cancel();
         self.state.queue.close();
     }

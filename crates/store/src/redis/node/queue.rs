@@ -1,5 +1,5 @@
 //! The queue in which requests wait for a batch, shared by the batchers of a node: bounded, first in first out for each
-//! caller. Callers take turns, an item each, so that a caller with a thousand items does not delay another.
+//! caller. Callers take turns, one item at a time, so that a caller with a thousand items does not delay another.
 
 use std::collections::VecDeque;
 
@@ -30,7 +30,6 @@ struct Waiting<T> {
     lanes: Vec<VecDeque<T>>,
     /// The lanes that are not empty, in the order of their turns.
     turns: VecDeque<LaneIndex>,
-    /// How many items wait.
     len: usize,
     bound: usize,
     closed: bool,
@@ -54,7 +53,6 @@ pub(super) struct Taken<T> {
 pub(super) enum Refusal {
     /// The queue holds as many items as its bound allows.
     Full,
-    /// The queue is closed.
     Closed,
 }
 
@@ -120,8 +118,8 @@ impl<T> Queue<T> {
         Self { waiting: Mutex::new(Waiting::new(bound)), arrived: Notify::new() }
     }
 
-    /// Adds an item of this caller, or gives it back. In a full queue it may take the place of the newest item of the
-    /// caller that has the most; that item is returned.
+    /// Adds an item of this caller, or returns it with the reason. In a full queue the item may take the place of the
+    /// newest item of the caller that has the most items. The displaced item is returned.
     pub(super) fn push(&self, caller: Caller, item: T) -> Result<Option<T>, (Refusal, T)> {
         let mut waiting = self.waiting.lock();
         if waiting.closed {
@@ -141,8 +139,8 @@ impl<T> Queue<T> {
         Ok(displaced)
     }
 
-    /// Adds an item that is taken before those of all callers, unless as many items wait as both this bound and the
-    /// bound of the queue allow, or gives it back.
+    /// Adds an item that is taken before the items of all callers. Returns the item if the queue holds as many as the
+    /// greater of this bound and its own.
     pub(super) fn push_first(&self, bound: usize, item: T) -> Result<(), (Refusal, T)> {
         let mut waiting = self.waiting.lock();
         if waiting.closed {
@@ -162,7 +160,6 @@ impl<T> Queue<T> {
         self.len() == 0
     }
 
-    /// How many items wait.
     pub(super) fn len(&self) -> usize {
         self.waiting.lock().len
     }
@@ -216,7 +213,7 @@ impl<T> Queue<T> {
         Taken { items, stale, left, is_full: budget == 0 || left > 0 }
     }
 
-    /// Drops the oldest items of each caller while they are stale. Returns how many items still wait.
+    /// Drops the oldest items of each caller as long as they are stale. Returns how many items still wait.
     pub(super) fn drop_stale(&self, is_stale: impl Fn(&T) -> bool) -> usize {
         let mut waiting = self.waiting.lock();
         let Waiting { first, lanes, turns, len, .. } = &mut *waiting;

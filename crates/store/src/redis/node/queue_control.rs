@@ -1,14 +1,14 @@
-//! Control of the queue under overload: which requests a server still decides in time, from the duration of its last
-//! calls, and how many may wait for it, from its throughput, the quotient of two sums that decay alike. Pure: time is
-//! an argument.
+//! Control of the queue under overload. The duration of the last calls tells which requests the server still decides in
+//! time, and its throughput tells how many may wait for it. Pure: time is an argument.
 //!
-//! Deciding a request after its deadline is wasted work, at the cost of requests that are still in time. So under
-//! overload the queue holds as many requests as the server decides in time, and no more. Without one no request is
-//! refused: if its answer comes too late, the caller loses no more than by a refusal.
+//! A decision after the deadline is wasted work, at the cost of requests that are still in time. So under overload the
+//! queue holds only as many requests as the server decides in time. Without an overload no request is refused: if its
+//! answer comes too late, the caller loses no more than by a refusal.
 //!
-//! A batch that is not full has taken every request that waited, and ends the busy period. While every batch is full,
-//! only requests are refused that would be late even if the next call were as short as the shortest, until an answer to
-//! a call of this busy period is late: the proof of an overload. An empty queue ends the load.
+//! A busy period lasts while every batch is full. A batch that is not full has taken every request that waited. In a
+//! busy period a request is refused only if it would be late even after a call as short as the shortest one. A late
+//! answer to a call of the busy period proves an overload: from then on calls are expected to take longer than their
+//! mean. An empty queue ends the load.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use super::queue::Taken;
 /// Each measurement of the throughput has a weight of 1/8: older ones fade.
 const EWMA_DIVISOR: u64 = 8;
 
-/// How many calls the expected duration of a call is from.
+/// The expected duration of a call is computed from this many calls.
 const RECENT_CALLS: usize = 16;
 
 /// In an overload calls are expected to take their mean duration plus this many mean deviations.
 const DEVIATIONS: u64 = 2;
 
-/// After a late answer in a busy period the estimate is careful for this many timeouts, also while batches are small:
-/// they are small because requests are refused.
+/// After a late answer in a busy period the estimate is pessimistic for this many timeouts. It stays so while batches
+/// are small, because they are small only as long as requests are refused.
 const CAREFUL_TIMEOUTS: u32 = 8;
 
 /// The estimate of one server, and the bound on the queue that follows from it.
@@ -37,9 +37,9 @@ pub(super) struct QueueControl {
     timeout: Duration,
     /// The durations of the last calls, in microseconds.
     recent_us: VecDeque<u64>,
-    /// How many of them are of this load: the newest.
+    /// How many of them, the newest, belong to the present load.
     calls_of_load: usize,
-    /// Until when calls are expected to take longer than their mean.
+    /// Until then calls are expected to take longer than their mean.
     careful_until: Option<Instant>,
     /// `None` unless the last batch was full.
     busy: Option<BusyPeriod>,
@@ -50,7 +50,8 @@ pub(super) struct QueueControl {
 struct BusyPeriod {
     since: Instant,
     last_dequeue: Instant,
-    /// Sum of the time between dequeues, and the requests dequeued in it; both fade alike.
+    /// The time between dequeues. `dequeued` is the number of requests that were dequeued in it. Both sums fade alike,
+    /// and their quotient is the throughput.
     busy_us: u64,
     dequeued: u64,
 }
@@ -105,15 +106,15 @@ impl QueueControl {
         };
     }
 
-    /// Ends the load: no request waits, or the server was not asked for a while. Of its calls only the shortest may be
-    /// used later, and only once the next load has one.
+    /// Ends the load, because no request waits or the server got no calls for a while. Only the shortest of its calls
+    /// may be used later, and only once the next load has had a call.
     pub(super) fn forget(&mut self) {
         self.calls_of_load = 0;
         self.busy = None;
     }
 
-    /// How long the next call will take: requests with less time left would be answered too late. Zero without an
-    /// overload. At most seven eighths of the timeout, so that a server that has become slow is still asked: for the
+    /// How long the next call will take: requests with less time left would be answered too late. It is zero without an
+    /// overload. It is at most seven eighths of the timeout, so that a server that has become slow still gets the
     /// newest requests. They make small batches, which a server decides sooner.
     pub(super) fn service_time(&self, now: Instant) -> Duration {
         let expected_us = if self.calls_of_load == 0 {
@@ -121,8 +122,8 @@ impl QueueControl {
         } else if self.is_careful(now) {
             self.careful_us()
         } else if self.busy.is_some() {
-            // The shortest of all calls: when a burst comes, the system has much else to do, and its first calls take
-            // long.
+            // This is the shortest of all calls: when a burst comes, the system has much else to do, and the first
+            // calls take long.
             self.recent_us.iter().copied().min().unwrap_or(0)
         } else {
             0
@@ -144,7 +145,7 @@ impl QueueControl {
     pub(super) fn queue_capacity(&self, now: Instant) -> Option<usize> {
         let busy = self.busy.as_ref().filter(|busy| busy.last_dequeue - busy.since >= self.timeout)?;
         let spare_us = micros(self.timeout.saturating_sub(self.service_time(now)));
-        // Three quarters of the time: the throughput is a mean, and half of all batches are slower.
+        // Only three quarters of the time count: the throughput is a mean, and half of all batches are slower.
         let capacity = (spare_us / 4 * 3).saturating_mul(busy.dequeued).checked_div(busy.busy_us)?;
         Some(usize::try_from(capacity).unwrap_or(usize::MAX))
     }

@@ -1,4 +1,4 @@
-//! The breaker of a node, as calls and the probe see it. Knows nothing of requests.
+//! The breaker of a node, shared by its calls and its probe. Knows nothing of requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ pub(super) struct SharedBreaker {
     /// The name of the server, for the observer.
     node: String,
     breaker: Mutex<Breaker>,
-    /// False where the settings switch the breaker off: it lets every call through, and only notices outages.
+    /// False if the settings switch the breaker off. It then lets every call through, and only notices outages.
     may_refuse: bool,
     /// Whether calls are refused. A copy of the breaker's state that every call can read without its lock.
     refuses_calls: AtomicBool,

@@ -26,7 +26,7 @@ pub(super) struct NodeState {
     pub(super) breaker: SharedBreaker,
     pub(super) queue_control: Mutex<QueueControl>,
     /// Whether the last batch had several requests for each counter. A batch of a few requests changes nothing.
-    pub(super) last_batch_was_hot: AtomicBool,
+    pub(super) is_hot: AtomicBool,
     /// Whether requests to sliding logs have calls of their own.
     pub(super) logs_apart: AtomicBool,
     /// The prefix of every key.
@@ -44,9 +44,9 @@ pub(super) struct NodeState {
 impl NodeState {
     /// Adds a request to the queue. It may take the place of another caller's request, which then fails.
     pub(super) fn push(&self, request: QueuedRequest) -> Result<(), CallError> {
-        // An undo is not refused because of too many requests: its charge would stay recorded, and deny further
-        // requests. Undos may fill another `max_queue`. They go first, because the charge denies requests meanwhile;
-        // there are no more of them than requests that were decided.
+        // A full queue does not refuse an undo: its charge would stay recorded, and deny further requests. Undos may
+        // fill another `max_queue`. They go first, because their charges deny requests meanwhile. There are no more
+        // undos than requests that were decided.
         let queued = if request.encoded.is_undo() {
             self.queue.push_first(self.max_queue.saturating_mul(2), request).map(|()| None)
         } else {
@@ -63,8 +63,8 @@ impl NodeState {
         }
     }
 
-    /// Takes requests for up to `max_batch` counters from the queue: the cost of a call grows with its counters, not
-    /// its requests. Under overload, requests whose answer would come too late fail now.
+    /// Takes requests for up to `max_batch` counters from the queue. The cost of a call grows with its counters, and
+    /// not with its requests. Under overload, requests whose answer would come too late fail now.
     pub(super) fn take_batch(&self) -> Vec<QueuedRequest> {
         let mut control = self.queue_control.lock();
         let now = Instant::now();
@@ -110,7 +110,7 @@ impl NodeState {
         waiting
     }
 
-    /// Forgets the load so far: no request waits, or the server was not asked for a while.
+    /// Forgets the load so far, because no request waits or the server got no calls for a while.
     pub(super) fn forget_load(&self) {
         self.queue_control.lock().forget();
         self.queue.set_bound(self.max_queue);

@@ -2,8 +2,8 @@
 //! then denied, the recorded charges are undone. Limits are therefore never exceeded; a denied request holds units for
 //! a moment that other requests could have had.
 //!
-//! A part may have no answer. If the other parts leave open whether the request is denied, the caller decides: the
-//! recorded charges wait for its word.
+//! A part may have no answer. If the other parts leave open whether the request is denied, the caller decides. Until
+//! then the charges stay recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ struct SentCharge {
     is_recorded: bool,
 }
 
-/// Tells the task of a request to keep what is recorded. Without a word the task undoes it.
+/// Tells the task of a request to keep the recorded charges. If it is dropped before that, the task undoes them.
 #[derive(Debug)]
 struct KeepSignal(Mutex<Option<oneshot::Sender<()>>>);
 

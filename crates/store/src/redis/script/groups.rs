@@ -1,7 +1,8 @@
-//! Requests that are sent once. Requests with an equal single charge on one counter are sent once, with their number,
-//! unless a request between them uses the counter in another way. Requests that differ in their keys only are sent next
-//! to each other if no key is sent twice, and what is the same in them is sent once. No answer depends on this: a call
-//! is decided at one instant, where the order of requests matters only if they use the same counter.
+//! Finds what the requests of a batch can share. Requests with an equal single charge on one counter are sent once,
+//! with their number, unless a request between them uses the counter in another way. Requests that differ in their keys
+//! only are sent next to each other if no key is sent twice, and what is the same in them is sent once. No answer
+//! depends on this: a call is decided at one instant, where the order of requests matters only if they use the same
+//! counter.
 //!
 //! The reply to equal charges has runs: some charges that each add the same to the counter, then some that leave it the
 //! same. lua/equal.lua describes the numbers. They become an answer for each request here, so the reply is as short for
@@ -24,7 +25,7 @@ pub(super) struct RequestGroups {
     pub(super) group_of: Vec<usize>,
 }
 
-/// Requests with an equal charge, or any one request.
+/// Several requests with an equal charge, or one request of any kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestGroup {
     /// The index of its first request.
@@ -34,7 +35,7 @@ pub(super) struct RequestGroup {
 
 impl RequestGroups {
     /// The groups of these requests, which are given in the order of arrival, and whether a key is sent more than once.
-    /// `None` if each request is sent for itself, in the order of arrival.
+    /// `None` if each request is sent alone, in the order of arrival.
     pub(super) fn find<'a>(
         requests: impl ExactSizeIterator<Item = &'a EncodedRequest> + Clone,
     ) -> (Option<Self>, bool) {
@@ -89,7 +90,8 @@ impl RequestGroups {
         self.groups.push(RequestGroup { first: request, size: 1 });
     }
 
-    /// Puts the groups of one request that differ in their keys only next to each other, where the first of them was.
+    /// Moves groups of a single request that differ in their keys only next to each other, to the place of the first of
+    /// them.
     fn gather_alike(&mut self, requests: &[&EncodedRequest]) {
         let mut place_of = HashMap::with_capacity(self.groups.len());
         let places = self.groups.iter().enumerate().map(|(index, group)| {
@@ -129,7 +131,7 @@ impl RequestGroups {
     }
 }
 
-/// Whether requests with the same record may be apart.
+/// Whether there may be requests with the same record that are not next to each other.
 fn are_mixed<'a>(requests: impl Iterator<Item = &'a EncodedRequest> + Clone) -> bool {
     let mut records = requests.clone().map(EncodedRequest::record);
     let first = records.next();
@@ -264,8 +266,8 @@ impl<'n> GroupReply<'n> {
         Some(Self::Equal(Runs { step: Step::new(step, request), width, run: Run::default(), later }))
     }
 
-    /// The numbers of the answer to the next request of the group, as if it had been sent for itself. The group has no
-    /// more answers than requests.
+    /// The numbers of the answer to the next request of the group, the same as if it had been sent alone. The group has
+    /// no more answers than requests.
     fn next_answer(&mut self) -> SmallVec<[i64; 4]> {
         match self {
             Self::One(answer) => SmallVec::from_slice(answer),

@@ -8,7 +8,7 @@ use engine::algorithm::Kernel;
 pub(super) struct KernelLayout {
     /// The name of the Lua function; in capitals, the name of the Lua constant with the number.
     pub(super) name: &'static str,
-    /// The kernel in a request, from 1.
+    /// The number of the kernel in a request, from 1.
     pub(super) number: u8,
     /// The text of the file that defines the function.
     pub(super) lua: &'static str,
@@ -24,7 +24,7 @@ pub(super) struct KernelLayout {
 pub(super) enum CounterFormat {
     /// One string of this many doubles, which the script returns as integers.
     Numbers(usize),
-    /// A list, about which the script returns four integers.
+    /// A list. The script returns four integers about it.
     Log,
     /// No counter: the script returns the integer 0.
     Nothing,
@@ -127,9 +127,9 @@ const _: () = {
     assert!(KERNELS.len() + 5 <= u16::BITS as usize, "no feature bit is left for a kernel");
 };
 
-/// In place of a kernel: several charges that are decided together.
+/// In the place of a kernel: several charges follow that are decided together.
 pub(super) const SEVERAL: u8 = 0;
-/// In place of a kernel: a counter to reset.
+/// In the place of a kernel: a counter is reset.
 pub(super) const RESET: u8 = 100;
 /// Before a charge to undo: the id of its grant follows.
 pub(super) const GRANT: u8 = 101;

@@ -1,8 +1,9 @@
-//! The text of the script: the Lua files, with constants, conditions and pieces in the place of their names in
+//! The text of the script: the Lua files, in which constants, conditions and pieces of code replace their names in
 //! capitals.
 //!
-//! Lua in Redis keeps nothing between two calls: a variable of the script costs each call more than a number in its
-//! place, and a function costs a call as much as a decision. So Rust writes numbers, and pieces of code, into the text.
+//! Lua in Redis keeps nothing between two calls. A variable of the script costs each call more than a number in its
+//! place, and a function may cost a call as much as a decision. So Rust writes numbers and pieces of code into the
+//! text.
 
 use std::sync::LazyLock;
 
@@ -27,11 +28,11 @@ const PIECES: [(&str, &str); 4] = [
     ("WRITE_COUNTER", include_str!("lua/write_counter.lua")),
 ];
 
-/// Up to here all whole numbers are doubles.
+/// Up to this number every whole number is a double.
 const EXACT: u64 = 1 << 53;
 /// Keys in one MGET. The Lua stack holds 8,000 values.
 const KEYS_AT_ONCE: u64 = 4_000;
-/// Expiry times are rounded up to whole seconds, in microseconds. The expiry of a counter in use then seldom changes,
+/// Expiry times, in microseconds, are rounded up to whole seconds. The expiry of a counter in use then seldom changes,
 /// and SETRANGE costs Redis a third less than PSETEX.
 const EXPIRY_STEP: u64 = 1_000_000;
 
@@ -144,8 +145,8 @@ fn doubles(number: usize) -> String {
     format!("'{}{}'", if number == 0 { "" } else { "<" }, "d".repeat(number))
 }
 
-/// Lua that sets variables to the facts about `kernel`, which has no log: its functions, the format and the size of its
-/// parameters, the number of integers in a reply, and the format of its state.
+/// Lua that sets variables to the facts about `kernel`, which has no log. The facts are its functions, the format and
+/// the size of its parameters, the number of integers in a reply, and the format of its state.
 fn set_kernel_facts() -> String {
     const VARIABLES: &str = "decide, room, parameters, size, width, state";
     let mut text = format!("local {VARIABLES} ");

@@ -23,11 +23,11 @@ pub(crate) struct EncodedRequest {
     key_ends: SmallVec<[u32; 2]>,
     record: SmallVec<[u8; 64]>,
     reply_width: usize,
-    /// The functions of the script that it needs if it is decided for itself.
+    /// The functions of the script that the request needs if it is decided alone.
     features: u16,
-    /// Those that it needs as an alike request.
+    /// The functions of the script that it needs as an alike request.
     alike_features: u16,
-    /// Not sent: it says whose turn the request takes in a queue.
+    /// The caller whose turn the request takes in a queue. It is not sent.
     caller: Caller,
 }
 
@@ -101,8 +101,8 @@ impl EncodedRequest {
         &self.record
     }
 
-    /// What this charge adds to its counter each time, if several requests may make it at once: a single charge that
-    /// takes units or asks.
+    /// What each of several equal charges adds to the counter. `None` unless the request is a single charge in mode
+    /// Peek, Take or Record of a kernel that repeats charges.
     pub(super) fn repeat_rule(&self) -> Option<RepeatRule> {
         let &[number, mode, ..] = self.record.as_slice() else { return None };
         KernelLayout::by_number(number).filter(|_| mode <= ChargeMode::Record as u8)?.repeat
@@ -119,7 +119,7 @@ impl EncodedRequest {
         self.features & FEATURE_SLIDING_LOG != 0
     }
 
-    /// The parameter of a single charge at this index, which its kernel has.
+    /// The parameter with this index of a single charge. Its kernel must have that many.
     pub(super) fn parameter(&self, index: usize) -> i64 {
         let parameters = &self.record[2..];
         let bytes = parameters.as_chunks().0[index];
@@ -127,12 +127,12 @@ impl EncodedRequest {
         f64::from_le_bytes(bytes) as i64
     }
 
-    /// The functions of the script that the request needs if it is decided for itself, as bits.
+    /// The functions of the script that the request needs if it is decided alone, as bits.
     pub(super) fn features(&self) -> u16 {
         self.features
     }
 
-    /// Those that it needs as an alike request.
+    /// The functions of the script that the request needs as an alike one, as bits.
     pub(super) fn alike_features(&self) -> u16 {
         self.alike_features
     }
@@ -209,7 +209,7 @@ fn reply_width(charges: &Charges) -> usize {
     charges.values().map(|charge| KernelLayout::for_kernel(&charge.kernel).reply_width()).sum()
 }
 
-/// What the script calls the grant of this charge that left the counter like this.
+/// The id under which the script knows a grant, from the counter that the grant left.
 fn grant_id(charge: &Charge, granted: &CounterSnapshot) -> Option<u64> {
     match (granted.reading, charge.kernel) {
         (CounterReading::Window(state), _) => Some(state.index),
@@ -223,7 +223,8 @@ fn grant_id(charge: &Charge, granted: &CounterSnapshot) -> Option<u64> {
     }
 }
 
-/// `is_denied`: whether the request is known to be denied. Its prepaid charges are then not recorded.
+/// The mode of a charge. `is_denied`: whether the request is known to be denied. Its prepaid charges are then not
+/// recorded.
 fn charge_mode(charge: &Charge, is_denied: bool) -> ChargeMode {
     if !charge.cost.changes_counter() || is_denied && charge.charging == Charging::Prepaid {
         return ChargeMode::Peek;
@@ -317,7 +318,7 @@ pub(crate) fn undone(charge: &Charge, answer: &Answer) -> Result<Outcome, StoreE
     }
 }
 
-/// The counter that the numbers describe; `None` where they leave the range of the kernel.
+/// The counter that the numbers describe; `None` if the kernel cannot have such numbers.
 fn reading(kernel: &Kernel, numbers: &[i64], now_us: u64) -> Option<CounterReading> {
     match kernel {
         Kernel::FixedWindow(kernel) => window_state(kernel, numbers).map(CounterReading::Window),
@@ -368,7 +369,7 @@ fn token_state(kernel: &IntervalBucket, numbers: &[i64]) -> Option<TokenState> {
     Some(TokenState { tokens, start_us: exact(start_us)? })
 }
 
-/// A quantity: what a double holds exactly.
+/// A quantity: a number that a double holds exactly.
 fn exact(number: i64) -> Option<u64> {
     u64::try_from(number).ok().filter(|&number| number < 1 << 53)
 }

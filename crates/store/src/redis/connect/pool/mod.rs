@@ -29,12 +29,12 @@ const LOAD_ROUND_TRIPS: u32 = 2;
 /// in step. During the pause callers get the error at once; it is short, so that the end of an outage is noticed soon.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A connection that ends within this time, before it was used, is closed early. If its replacement is closed early
-/// too, that counts as a failed attempt to connect: the server, or a proxy before it, takes connections and closes
+/// A connection that ends within this time, before it was used, is short-lived. If its replacement is short-lived too,
+/// that counts as a failed attempt to connect: the server, or a proxy before it, accepts connections only to close
 /// them.
-const CLOSED_EARLY: Duration = RETRY_PAUSE;
+const SHORT_LIFE: Duration = RETRY_PAUSE;
 
-/// A connection that was opened within this time after one that was closed early is its replacement.
+/// A connection that is opened within this time after a short-lived one has ended is its replacement.
 const REPLACED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A connection idle for this long is PINGed before use (e.g. after the process was suspended).
@@ -61,21 +61,21 @@ pub(crate) struct Connector {
     /// How many connections were opened. A new connection may reach a server that was restarted.
     opened: Arc<AtomicU64>,
     last_failure: Mutex<Option<ConnectFailure>>,
-    /// When a connection that was closed early was noticed: since the last failure, the first one.
-    closed_early: Mutex<Option<Instant>>,
+    /// When the first short-lived connection since the last failure was noticed.
+    short_lived_at: Mutex<Option<Instant>>,
 }
 
 /// A connection that knows whether it can still be used.
 #[derive(Debug)]
 pub(crate) struct Connection {
     raw: RawConnection,
-    /// With sentinels, the epoch in which it leads to the primary.
+    /// With sentinels: the connection leads to the primary while this epoch lasts.
     epoch: Option<PrimaryEpoch>,
     is_broken: bool,
     opened: Instant,
     last_used: Instant,
-    /// Closed within [`CLOSED_EARLY`], before it was used.
-    is_closed_early: bool,
+    /// Whether it ended within [`SHORT_LIFE`], before it was used.
+    is_short_lived: bool,
     /// The error of a server that answers but cannot decide: a replica, or a server that is still loading.
     cannot_decide: Option<StoreError>,
 }
@@ -84,7 +84,7 @@ pub(crate) struct Connection {
 pub(crate) fn connection_pool(target: Target, size: u32, opened: Arc<AtomicU64>) -> ConnectionPool {
     let timeout = checkout_timeout(&target);
     let connector =
-        Connector { target, opened, last_failure: Mutex::default(), closed_early: Mutex::default() };
+        Connector { target, opened, last_failure: Mutex::default(), short_lived_at: Mutex::default() };
     Pool::builder()
         .max_size(size)
         .test_on_check_out(false)
@@ -132,27 +132,26 @@ impl ManageConnection for Connector {
             *self.last_failure.lock() = Some(ConnectFailure::new(failure));
             return true;
         }
-        if connection.is_closed_early {
-            self.record_early_close(connection.opened);
+        if connection.is_short_lived {
+            self.record_short_lived(connection.opened);
         }
         connection.is_broken
     }
 }
 
 impl Connector {
-    /// Records that a connection was closed early. One alone may be chance, such as a `CLIENT KILL`. But if its
-    /// replacement is closed early too, the next attempt would follow at once, and the one after it: there has to be a
-    /// pause.
-    fn record_early_close(&self, opened: Instant) {
-        let mut closed_early = self.closed_early.lock();
+    /// Records a short-lived connection. One alone may be chance, such as a `CLIENT KILL`. If its replacement is
+    /// short-lived too, the pool must pause: otherwise it would open one connection after another without end.
+    fn record_short_lived(&self, opened: Instant) {
+        let mut short_lived_at = self.short_lived_at.lock();
         let is_replacement =
-            closed_early.is_some_and(|noticed| opened >= noticed && opened - noticed < REPLACED_WITHIN);
+            short_lived_at.is_some_and(|noticed| opened >= noticed && opened - noticed < REPLACED_WITHIN);
         if is_replacement {
             let cause = StoreError::Unreachable("the server closes new connections".into());
             *self.last_failure.lock() = Some(ConnectFailure::new(cause));
         }
-        if is_replacement || closed_early.is_none_or(|noticed| noticed.elapsed() >= REPLACED_WITHIN) {
-            *closed_early = Some(Instant::now());
+        if is_replacement || short_lived_at.is_none_or(|noticed| noticed.elapsed() >= REPLACED_WITHIN) {
+            *short_lived_at = Some(Instant::now());
         }
     }
 }
@@ -177,7 +176,7 @@ pub(crate) async fn checkout(
     deadline: Instant,
 ) -> Result<PooledConnection<'_, Connector>, StoreError> {
     loop {
-        // An attempt to connect goes on when this wait ends.
+        // The attempt to connect continues even when this wait ends.
         let Ok(Ok(pooled)) = timeout_at(deadline, pool.get()).await else {
             return Err(StoreError::Timeout);
         };
@@ -192,8 +191,8 @@ impl Connection {
     /// Connects and loads the script.
     pub(crate) async fn open(target: &Target) -> Result<Self, StoreError> {
         let (mut raw, epoch) = target.connect().await?;
-        // A server closes an unauthenticated connection on a large command such as SCRIPT LOAD, and its NOAUTH error is
-        // lost. PING first, to see the error.
+        // A server that wants a password closes the connection on a large command such as SCRIPT LOAD, and its NOAUTH
+        // error is lost. A PING comes first, to see the error.
         let _: String = raw.query(&redis::cmd("PING")).await?;
         let load = async { script::load().query_async(&mut raw.connection).await.map_err(store_error) };
         let () = raw.budget.wait(LOAD_ROUND_TRIPS, load).await?;
@@ -204,7 +203,7 @@ impl Connection {
             is_broken: false,
             opened,
             last_used: opened,
-            is_closed_early: false,
+            is_short_lived: false,
             cannot_decide: None,
         })
     }
@@ -214,8 +213,8 @@ impl Connection {
         self.is_usable() && (self.last_used.elapsed() < CHECK_AFTER_IDLE || self.ping(limit).await)
     }
 
-    /// PINGs the server. Marks the connection as broken without an answer in the time that a new connection has for a
-    /// round trip. A broken connection says little about the server; the attempt to open another one shows more.
+    /// PINGs the server. If no answer comes in the time that a new connection has for a round trip, the connection is
+    /// marked as broken. This says little about the server: the attempt to open another connection shows more.
     pub(crate) async fn keep_alive(&mut self) {
         if self.is_usable() {
             self.ping(self.raw.budget.step(1)).await;
@@ -225,7 +224,7 @@ impl Connection {
     /// Whether the connection is open and leads to the primary.
     fn is_usable(&mut self) -> bool {
         let is_open = self.raw.is_open();
-        self.is_closed_early = !is_open && self.is_unused() && self.opened.elapsed() < CLOSED_EARLY;
+        self.is_short_lived = !is_open && self.is_unused() && self.opened.elapsed() < SHORT_LIFE;
         let is_usable = is_open && self.epoch.as_ref().is_none_or(PrimaryEpoch::is_current);
         self.is_broken |= !is_usable;
         is_usable

@@ -15,13 +15,13 @@ use super::wire::{Answer, EncodedRequest};
 #[cfg(test)]
 mod tests;
 
-/// At which time a batch is decided, and how long its counters are kept after they equal unused counters.
+/// The time at which a batch is decided, and how long its counters are kept after they equal unused counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     /// The server's time. Counters are kept a second longer, because a counter that expired early would admit too much.
     Now,
-    /// A time that the caller chooses, in microseconds since the epoch, below 2^52. Counters expire by the server's
-    /// clock even so: they are kept an hour longer, because the caller's time may stand still meanwhile.
+    /// A time that the caller chooses, in microseconds since the epoch, below 2^52. Counters still expire by the
+    /// server's clock, so they are kept an hour longer: the caller's time may stand still meanwhile.
     At(u64),
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum ScriptRef {
 /// How the requests of one call are sent.
 #[derive(Debug, Default)]
 pub(crate) struct BatchLayout {
-    /// `None` if each request is sent for itself, in the order of arrival.
+    /// `None` if each request is sent alone, in the order of arrival.
     groups: Option<RequestGroups>,
     /// Whether a key is sent more than once.
     keys_repeat: bool,
@@ -67,7 +67,7 @@ impl BatchLayout {
         Self { groups, keys_repeat }
     }
 
-    /// How many groups are sent; `None` if each request is sent for itself.
+    /// How many groups are sent; `None` if each request is sent alone.
     pub(crate) fn groups(&self) -> Option<usize> {
         self.groups.as_ref().map(RequestGroups::count)
     }
@@ -162,7 +162,7 @@ fn split_in_order<'a>(
     rest.is_empty().then_some(answers)
 }
 
-/// Where the features are: after the time and the time for which counters are kept.
+/// Where the features begin: after the time and the time for which counters are kept.
 const FEATURES_AT: usize = 16;
 
 /// The argument of a call: its time and its requests without their keys.

@@ -1,6 +1,6 @@
--- Alike requests: they have the same charges on other counters, and no other charge of the call uses these counters. So
--- their order makes no difference: each charge is decided for all requests before the next charge, and when all charges
--- are decided, each is written for all requests. The new numbers of a counter are kept in the reply until then.
+-- Alike requests have the same charges on different counters, and no other charge of the call uses these counters. So
+-- their order makes no difference. Each charge is decided for all requests before the next charge. When all charges are
+-- decided, each is written for all requests. Until then the reply keeps the new numbers of the counters.
 local requests, keys, reply_width
 requests, keys, reply_width, at = unpack_from('<I2I2I2', REQUESTS, at + 1)
 local charges, groups, head = 1, 0, 2
@@ -9,13 +9,13 @@ if byte(REQUESTS, at) == SEVERAL then
   head = 4
 end
 local first_charge = at
--- By counter: the time from which it is unused, if its charge changes it.
+-- By counter: the time from which the counter is unused, if its charge changes it.
 local unused_froms = { false }
--- By request, if it has several charges: whether it is denied, and the number of its quota groups that are over; by
+-- By request, if requests have several charges: whether it is denied, and how many of its quota groups are over. By
 -- request and group: whether the group is over.
 local is_denied, groups_over, is_group_over
 
--- Decides the charges. `first_counter` and `first_n` are the counter and the place in the reply of the first request.
+-- Decides the charges. `first_counter` is the counter of the first request, and `first_n` its place in the reply.
 local first_counter, first_n = KEYS_USED + 1, REPLY_SIZE + 1
 for _ = 1, charges do
   local kernel, mode, role, role_high = byte(REQUESTS, at, at + head - 1)
@@ -28,7 +28,7 @@ for _ = 1, charges do
   local latest = takes_time and NOW + two
   local counter, n = first_counter, first_n
   for request = 1, requests do
-    -- The reply is as if no request were denied; the charges of denied requests are corrected below.
+    -- This reply is right if the request is not denied. The reply to a denied request is corrected below.
     local fits, unused_from, a, b, c
     if takes_time then
       local arrival
@@ -79,7 +79,7 @@ for _ = 1, charges do
   first_counter, first_n = first_counter + (kernel == BLOCKED and 0 or 1), first_n + width
 end
 
--- Writes the counters, except those of charges that wait for the verdict on a request that is denied.
+-- Writes the counters. A denied request does not change the counters of charges that wait for its verdict.
 at, first_counter, first_n = first_charge, KEYS_USED + 1, REPLY_SIZE + 1
 for _ = 1, charges do
   local kernel, mode = byte(REQUESTS, at, at + 1)

@@ -1,8 +1,8 @@
 -- Takes the requests in order, then writes the counters that they have changed.
 --
--- decide.lua decides one request after another, and could decide all requests. Two kinds of requests are common, and
--- cost Redis less when they are decided together: equal charges (equal.lua) and alike requests (alike.lua). Both are
--- pieces of this file: Rust puts the text of a piece where its name stands. They are no functions, because defining them
+-- decide.lua decides one request after another, and could decide all of them. Two kinds of requests are common, and
+-- cost Redis less when they are decided together: equal charges (equal.lua) and alike requests (alike.lua). Both files
+-- are pieces of this one: Rust replaces the name of a piece by its text. They are not functions, because to define them
 -- would cost each call as much as a decision.
 local at, length = FIRST_REQUEST, #REQUESTS
 while at <= length do

@@ -1,7 +1,7 @@
--- Decides a batch of requests at one instant. This file is the first part of one script: the kernels follow, then
--- decide.lua, which decides one request, and batch.lua, which takes all requests in turn. Names in capitals that have no
--- `local` are numbers, conditions (NEEDS_...), facts about the kernels, and pieces of code: script/text.rs puts them into
--- the text in the place of their names.
+-- Decides a batch of requests at one instant. This file is the first part of one script. The kernels follow, then
+-- decide.lua, which decides one request, and batch.lua, which takes all requests in turn. A name in capitals without a
+-- `local` stands for a number, a condition (NEEDS_...), facts about the kernels, or a piece of code: script/text.rs
+-- replaces it.
 --
 -- KEYS     counters, in the order of the charges that use them. Two requests may use one counter, and so may charges
 --          of one request that are recorded in any case, or never (postpaid charges, peeks). A blocked limit has no
@@ -23,17 +23,17 @@
 --          The first integer x of a charge that does not fit, and of an undo that cannot be made, is returned as
 --          -1 - x. For equal charges equal.lua says what is returned.
 --
--- Each counter is read once and written at most once, after the requests that use it (a log is written immediately). A
--- peek, a charge that does not fit and a denied request write nothing, except postpaid charges. A value that cannot
--- come from the limit (another type, another length, numbers out of range) counts as missing, and the next grant
+-- Each counter is read once, and is written at most once, after the requests that use it. A log is written immediately.
+-- A peek, a charge that does not fit and a denied request write nothing, except for postpaid charges. A value that
+-- cannot come from the limit (another type, another length, numbers out of range) counts as missing, and the next grant
 -- replaces it.
 --
 -- Numbers are doubles. All quantities are below 2^53 and therefore exact.
 --
--- At low load a call has one request, and half of the time goes into what each call does once. To define a function
--- costs a call as much as a fifth of a decision, and each variable that the function uses adds to it. So the code for
--- usual requests is written without functions. A table that starts as { false } has room for one number, and costs
--- less than one that grows.
+-- At low load a call has one request, and half of its time goes into what each call does once. To define a function
+-- costs a call up to a fifth of a decision, and more for each variable that the function uses. So the code for usual
+-- requests has few functions. A table that starts as { false } has room for one number, and costs less than a table
+-- that grows.
 local KEYS, REQUESTS = KEYS, ARGV[1]
 local call, byte, floor, pack, unpack_from = redis.call, string.byte, math.floor, struct.pack, struct.unpack
 local NOW, GRACE_MS, FEATURES, FIRST_REQUEST = unpack_from('<ddI2', REQUESTS)
@@ -62,8 +62,8 @@ end
 -- The numbers of the kernel of each counter, carried forward to NOW; nil until a charge uses the counter.
 local A, B, C = { false }, {}, {}
 
--- The counter of the key at this position. Used only if a key occurs more than once: a call of the function takes as
--- long as a twentieth of a decision.
+-- Returns the counter of the key at this position. It is called only if a key occurs more than once, because the call
+-- takes a twentieth of the time of a decision.
 local KEYS_REPEAT, first_position = HAS_REPEATED_KEYS, nil
 if KEYS_REPEAT then
   local COUNTER_OF = {}
@@ -82,7 +82,6 @@ end
 -- STORED_UNUSED_FROM is this time for the stored value.
 local UNUSED_FROM, FORMAT_OF, STORED_UNUSED_FROM = {}, {}, { false }
 
--- A kernel is a function of a counter, a mode and the kernel's parameters in the request. It returns whether the charge
--- fits. If the charge changes the counter when the request is admitted, the kernel also returns the time in us from
--- which the counter is then unused, and the new A, B and C. A log returns only the time, and is recorded by
--- record_log.
+-- A kernel is a function of a counter, a mode and the parameters of the charge. It returns whether the charge fits. If
+-- an admitted request would change the counter, the kernel also returns the time in us from which the counter is then
+-- unused, and the new A, B and C. The kernel of a log returns only the time; record_log records the charge.

@@ -1,4 +1,4 @@
--- Decides one request: the plain way, which can decide every request. ARGV[1] has, for each request, one of:
+-- Decides one request. This is the plain way, which can decide every request. ARGV[1] has, for each request, one of:
 --   a charge              u8 kernel, u8 mode, then the kernel's parameters as doubles
 --   several charges       u8 SEVERAL, u16 charges, u16 quota groups; then the charges, with u16 role after the mode
 --   a charge to undo      u8 GRANT, the id of the grant as a double; then the charge with mode UNDO
@@ -9,14 +9,14 @@
 --                         the call occurs twice, and none of the charges is to a log. One request may be alike, too
 -- The last two are decided by equal.lua and alike.lua.
 --
--- PEEK never writes. REFUND, REFUND_RECORDED and UNDO, the greatest modes, give units back, and always fit.
+-- PEEK never writes. REFUND, REFUND_RECORDED and UNDO give units back, and always fit. They are the greatest modes.
 --
--- Several charges are recorded together or not at all, except those whose mode says that they are recorded in any case:
--- they take effect before the next charge is decided. The role of a charge tells what follows if it does not fit:
--- ENFORCE the request is denied, NON_BINDING nothing, QUOTA + g quota group g is over; if all groups are over, the
--- request is denied. The id of a grant is: of a window its index, of an interval bucket the time of the last refill, of
--- a log the time of its entry, of GCRA the theoretical arrival time before the grant or the time of the grant,
--- whichever is later.
+-- Several charges are recorded together or not at all. A charge whose mode says that it is recorded in any case is an
+-- exception, and takes effect before the next charge is decided. The role of a charge tells what follows if it does not
+-- fit. ENFORCE: the request is denied. NON_BINDING: nothing. QUOTA + g: quota group g is over, and if all groups are
+-- over, the request is denied. The id of a grant is the index of its window, the time of the last refill of its bucket,
+-- or the time of its entry in a log. For GCRA it is the theoretical arrival time before the grant or the time of the
+-- grant, whichever is later.
 local REPLY, REPLY_SIZE, KEYS_USED = { NOW }, 1, 0
 local decide_one, decide_several, reset
 if NEEDS_ONE_BY_ONE then
@@ -29,7 +29,7 @@ if NEEDS_ONE_BY_ONE then
   local KERNELS, FORMATS, SIZES, WIDTHS, STATES =
     KERNEL_FUNCTIONS, KERNEL_FORMATS, KERNEL_SIZES, KERNEL_WIDTHS, KERNEL_STATES
 
-  -- Replies, from REPLY[n] on, for a charge that does not change A, B and C. Records a charge of a log.
+  -- Writes the reply, from REPLY[n] on, to a charge that does not change A, B and C. Records a charge of a log.
   local function reply_unchanged(n, counter, kernel, mode, at, fits, is_recorded)
     if is_recorded then
       fits = record_log(counter, mode, unpack_from('<ddd', REQUESTS, at)) and fits
@@ -48,7 +48,7 @@ if NEEDS_ONE_BY_ONE then
     REPLY[n] = fits and first or -1 - first
   end
 
-  -- Decides the plain request: a single charge, which no other charge can deny. Returns where the next request starts.
+  -- Decides a request with a single charge, which no other charge can deny. Returns where the next request starts.
   function decide_one(at)
     local kernel, mode = byte(REQUESTS, at, at + 1)
     local counter = 0
@@ -87,10 +87,10 @@ if NEEDS_ONE_BY_ONE then
   end
 
   if NEEDS_SEVERAL then
-    -- About the current request: the number of its quota groups, those that are over, and the verdict.
+    -- About the current request: the number of its quota groups, which groups are over and how many, and the verdict.
     local GROUPS, IS_GROUP_OVER, GROUPS_OVER, IS_DENIED
 
-    -- Notes that a charge with this role does not fit.
+    -- Records that a charge with this role does not fit.
     local function note_over(role)
       if role == ENFORCE then
         IS_DENIED = true
@@ -100,9 +100,9 @@ if NEEDS_ONE_BY_ONE then
       end
     end
 
-    -- Decides the last charges of the request, which start at `at`, and returns where the next request starts. A charge
-    -- that waits for the verdict on the request is recorded when the charges after it are decided. No other charge of
-    -- the request uses its counter.
+    -- Decides the charges of the request that are left, from `at` on, and returns where the next request starts. A
+    -- charge that waits for the verdict on the request is recorded after the later charges are decided. No other charge
+    -- of the request uses its counter.
     local function decide_charges(left, at)
       local kernel, mode, role, role_high = byte(REQUESTS, at, at + 3)
       local counter = 0

@@ -67,8 +67,8 @@ if NEEDS_GCRA then
   end
 
   if NEEDS_EQUAL then
-    -- The largest number, up to `most`, of costs that lead from one time to no later than another: an estimate, which
-    -- rounding makes wrong by one at most, is corrected.
+    -- The largest number of costs, up to `most`, that fit between one time and another. Rounding makes the first
+    -- estimate wrong by at most one, so it is corrected.
     local function costs_between(whole, part, last, last_part, most, cost, cost_part, denominator)
       local function is_within(number)
         local parts = part + number * cost_part

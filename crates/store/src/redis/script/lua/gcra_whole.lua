@@ -13,7 +13,7 @@ if NEEDS_GCRA_WHOLE then
     end
     if mode >= REFUND then
       if mode == UNDO then
-        -- GRANT_ID is the arrival time before the grant: without the grant the bucket may be full since then.
+        -- GRANT_ID is the arrival time before the grant. Without the grant the bucket may have been full from then on.
         cost = NOW > GRANT_ID and cost - (NOW - GRANT_ID) or cost
         if cost <= 0 then
           return true

@@ -22,7 +22,7 @@ if NEEDS_INTERVAL_BUCKET then
     end
     local time = NOW > last and NOW or last
     local refills = floor((time - last) / interval)
-    -- Compared before they are multiplied: after a long idle time the product would exceed 2^53.
+    -- The refills are compared before they are multiplied: after a long idle time the product would exceed 2^53.
     if refills >= ceil_div(capacity - tokens, refill) then
       tokens, last = capacity, NOW
     else

@@ -56,15 +56,15 @@ if NEEDS_SLIDING_LOG then
     return log.grants
   end
 
-  -- The first read of a list: pair 0 and three grants, enough for most decisions. Indices are text, because Redis
-  -- converts numbers slowly.
+  -- The first read of a list takes pair 0 and three grants, which is enough for most decisions. Indices are text,
+  -- because Redis converts numbers slowly.
   local HEAD, HEAD_END, END = 4, '3', '-1'
 
   -- Expired grants are removed when there are at least this many, so that not every grant costs an LTRIM.
   local TRIM_AT = 2
 
-  -- Fills in `log` from the start of its list, and returns the time from which the log is unused. Changes
-  -- nothing and returns nil if the list is not a log of this limit.
+  -- Fills in `log` from the start of its list, and returns the time from which the log is unused. If the list is not a
+  -- log of this limit, it changes nothing and returns nil.
   local function read_log(log, key, head, limit, window)
     local is_whole = #head < HEAD
     local last = is_whole and head[#head] or call('LINDEX', key, END)
@@ -140,8 +140,8 @@ if NEEDS_SLIDING_LOG then
     STORED_UNUSED_FROM[counter] = nil -- a new list has no expiry
   end
 
-  -- Removes units from the newest of the grants up to `high`, so that the grants end with this total. The last one left
-  -- keeps a part of its units. Returns its index and its time; pair 0 is left in any case.
+  -- Removes units from the newest of the grants up to `high`, so that the last grant left has this total. It may keep a
+  -- part of its units. Returns its index and its time. Pair 0 always stays.
   local function cut(key, high, total)
     local last = first_reaching(total_of, key, total, 0, high)
     local time = time_of(key, last)
@@ -150,12 +150,12 @@ if NEEDS_SLIDING_LOG then
     return last, time
   end
 
-  -- An undo writes the grants after its own again: fewer than this number.
+  -- An undo writes the grants after its own again, if they are fewer than this number.
   local UNDO_SEARCH = 64
 
-  -- Removes units of the grant at the time GRANT_ID. Refunds remove the newest units, and so may have removed those of
-  -- this grant in the place of earlier ones: the undo removes the newest units that are not later than the grant. The
-  -- later grants are written again with lower totals. Returns false if there are too many of them: the units then stay
+  -- Removes units of the grant at the time GRANT_ID. A refund removes the newest units, so it may have removed units of
+  -- this grant. The undo therefore removes the newest units that are not later than the grant. The later grants are
+  -- written again with lower totals. If there are too many of them, the undo returns false, and the units stay
   -- recorded.
   local function undo_grant(counter, log, units)
     local key = KEYS[counter]
@@ -223,9 +223,9 @@ if NEEDS_SLIDING_LOG then
     log.newest, log.total = at, total
   end
 
-  -- Records a charge. Returns whether it could: see undo_grant. Also removes expired grants: before a refund always,
-  -- because the window of a log whose newest grant is removed ends earlier and would include them again; else from
-  -- TRIM_AT grants on.
+  -- Records a charge. Returns false for an undo that cannot be made (undo_grant). Also removes expired grants: always
+  -- before a refund, otherwise when there are TRIM_AT of them. When a refund removes the newest grant, the window of
+  -- the log ends earlier, and would include expired grants again.
   function record_log(counter, mode, units, limit, window)
     local key, log = KEYS[counter], A[counter]
     local at = NOW > log.newest and NOW or log.newest
@@ -269,7 +269,8 @@ if NEEDS_SLIDING_LOG then
     return used, log.newest, next_one, same_cost
   end
 
-  -- Lets a log that was recorded expire when it is unused, unless its key expires in that second already.
+  -- Sets the expiry of a log that has changed to the time from which it is unused, unless the key expires in that
+  -- second already.
   function expire_log(counter, unused_from)
     local stored, expires = STORED_UNUSED_FROM[counter], unused_from + -unused_from % EXPIRY_STEP
     if A[counter].stored and not (stored and stored <= expires and stored > expires - EXPIRY_STEP) then

@@ -15,8 +15,8 @@ if NEEDS_SLIDING_WINDOW then
     return x_high * y_high + (middle - middle_low) / 16777216 + (low - rest) / 281474976710656, rest
   end
 
-  -- Whether x * y <= u * v. Rounding never reverses the order of two numbers, so only products that round to the same
-  -- number are computed exactly.
+  -- Whether x * y <= u * v. Rounding never reverses the order of two numbers, so an exact product is needed only if
+  -- both round to the same number.
   local function at_most(x, y, u, v)
     local left, right = x * y, u * v
     if left ~= right or left < EXACT then
@@ -87,7 +87,7 @@ if NEEDS_SLIDING_WINDOW then
   end
 
   if NEEDS_EQUAL then
-    -- equal.lua says what the room of a counter is. An estimate, which rounding makes wrong by at most one, is
+    -- equal.lua says what the room of a counter is. Rounding makes the first estimate wrong by at most one, so it is
     -- corrected.
     function sliding_window_room(counter, units, limit, window)
       local index, current, previous = A[counter], B[counter], C[counter]
