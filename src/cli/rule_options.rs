@@ -10,7 +10,7 @@ use crate::app::{ReadRules, ReadRulesError, load_options, read_rules};
 use crate::reference::load_settings;
 use crate::settings::{KeyFileError, Settings, SettingsError};
 
-/// Options of `validate`, `explain` and `replay`.
+/// Options of `validate`, `explain`, `replay` and `simulate`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RuleOptions {
     /// Settings file whose `defaults`, `upgrades`, `secrets` and `rules` apply

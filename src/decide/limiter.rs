@@ -37,8 +37,8 @@ pub enum OnInvalid {
 }
 
 impl<S: Store> Handler<S> {
-    /// Decides the request in `message` and converts the answer to `A`, the caller's format. The measured duration of
-    /// the call includes both conversions. `span` gets the request and the decision.
+    /// Decides the request in `message` and converts the answer to `A`, the caller's format. The measured duration
+    /// is that of this function. `span` gets the request and the decision.
     pub(crate) async fn decide<A>(
         &self,
         message: impl TryInto<RawRequest, Error: Into<NoDecision>>,

@@ -1,6 +1,7 @@
 //! The use case: a request is checked, planned, decided and answered, the same for each door.
 //!
-//! Knows the engine, a store and the metrics. Knows neither gRPC nor HTTP, no rule file and no setting.
+//! Knows the engine, a store and the metrics. Knows no door, no rule file and no setting; the reasons why a door
+//! refuses a call are cases of [`NoDecision`].
 
 pub(crate) mod answer;
 pub mod counters;

@@ -71,7 +71,7 @@ impl TryFrom<JsonBody> for RawRequest {
     }
 }
 
-/// The only place where an error becomes a status of HTTP.
+/// The status of HTTP of each reason, for `/json`.
 impl IntoResponse for NoDecision {
     fn into_response(self) -> Response {
         let reason = self.for_caller();

@@ -121,7 +121,7 @@ impl Reader {
         }
     }
 
-    /// Whether the setting has another value than the compiled-in default.
+    /// Whether the file or a variable has the setting, also if its value is the compiled-in default.
     pub(super) fn is_written(&self, key: &str) -> bool {
         self.value(key).is_some_and(|value| value.origin().is_some())
     }

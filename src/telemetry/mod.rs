@@ -1,4 +1,4 @@
-//! What operators see of the process: metrics, logs, and whether the remote store decides.
+//! What operators see of the process: metrics, logs and traces.
 
 mod library_lines;
 mod log_queue;

@@ -160,7 +160,7 @@ impl Charges {
 
     /// The sum of the cost of the charge at `index` and of the costs of all earlier charges on its counter.
     #[must_use]
-    pub fn cost_so_far(&self, index: usize) -> Cost {
+    pub(crate) fn cost_so_far(&self, index: usize) -> Cost {
         let (key, charge) = self.get(index);
         if !self.has_repeated_keys {
             return charge.cost;

@@ -156,7 +156,7 @@ impl Decision {
     }
 
     /// [`Decision::limit_results`], each with the key of its counter.
-    pub fn counter_results<'d>(&'d self) -> impl Iterator<Item = (&'d str, LimitResult<'d>)> {
+    pub(crate) fn counter_results<'d>(&'d self) -> impl Iterator<Item = (&'d str, LimitResult<'d>)> {
         let charges = &self.plan.charges;
         let is_last = |charged: &ChargedLimit<'_>| charges.last_on_counter(charged.index) == charged.index;
         let keyed = |charged: ChargedLimit<'d>| Some((charges.get(charged.index).0, self.result(charged)?));

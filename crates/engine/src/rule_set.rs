@@ -104,7 +104,7 @@ impl Node {
 
     /// The first child, in the order of the file, whose wildcard matches `composite`.
     #[must_use]
-    pub fn wildcard_child(&self, composite: &str) -> Option<&Self> {
+    pub(crate) fn wildcard_child(&self, composite: &str) -> Option<&Self> {
         let pattern = self.wildcards.first_match(composite)?;
         self.children.get(pattern.text())
     }
@@ -264,7 +264,7 @@ impl RuleSet {
 
     /// The id that all limits of requests share: one after the last limit.
     #[must_use]
-    pub fn override_id(&self) -> LimitId {
+    pub(crate) fn override_id(&self) -> LimitId {
         self.next_limit_id()
     }
 

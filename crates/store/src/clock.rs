@@ -1,5 +1,5 @@
-//! The only module that reads the clocks of `std`. All other code gets the time, or a [`Clock`], as an argument;
-//! `store/redis` also reads tokio's clock, for its deadlines.
+//! The only module that reads the clocks of `std`. All other code gets the time, or a [`Clock`], as an argument; tasks
+//! with deadlines read tokio's clock, which tests can pause.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

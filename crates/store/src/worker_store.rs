@@ -15,7 +15,7 @@ use crate::observer::Observed;
 use crate::redis::RedisStore;
 
 /// Redis below its layers. The deny cache is above the observer, so that only calls to the store are measured.
-pub type Layered = Fallback<DenyCached<Observed<RedisStore>, MonotonicClock>, SystemClock>;
+type Layered = Fallback<DenyCached<Observed<RedisStore>, MonotonicClock>, SystemClock>;
 
 /// The store with which one worker decides.
 #[derive(Debug)]
