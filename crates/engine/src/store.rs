@@ -3,7 +3,7 @@
 //!
 //! A store keeps one counter per key and decides with the kernel of each charge ([`Kernel`](super::algorithm::Kernel)).
 //! The memory store runs the kernels. The Redis store decides in Lua, and must give the same answers: from the raw
-//! numbers of each counter it builds the kernel's [`CounterReading`](super::algorithm::CounterReading), and computes
+//! numbers of each counter it builds the kernel's [`CounterReading`], and computes
 //! the report with [`Kernel::report`](super::algorithm::Kernel::report).
 
 use std::fmt;
@@ -32,7 +32,7 @@ pub trait Store: Send + Sync {
     ///   between; or, where a store cannot decide all charges in one step, it records first and undoes the charges of
     ///   a denied request. Then no limit is exceeded, but a request decided in between may be denied.
     /// * Outcomes: one per charge, in order. Each has the verdict, and the time and the reading of the counter after
-    ///   this charge ([`CounterSnapshot`](super::CounterSnapshot)). Only a layer that answers without the store skips
+    ///   this charge ([`CounterSnapshot`]). Only a layer that answers without the store skips
     ///   charges.
     /// * Expiry: a counter may be removed once it equals an unused one
     ///   ([`Kernel::unused_from_us`](super::algorithm::Kernel::unused_from_us)); a full store may remove it earlier.
