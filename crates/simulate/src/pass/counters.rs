@@ -68,7 +68,7 @@ impl<'r> Decisions<'r> {
 impl Counters {
     pub fn new() -> Self {
         let options = MemoryOptions { max_keys: MAX_COUNTERS, grace_us: LOOK_BACK_US };
-        Self(MemoryStore::new(options, SystemClock))
+        Self(MemoryStore::reproducible(options, SystemClock))
     }
 
     pub fn decide(&self, charges: &Charges, now_us: u64) -> Outcomes {
