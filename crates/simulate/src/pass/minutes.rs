@@ -6,9 +6,9 @@ const STEPS_S: [u64; 5] = [60, 300, 900, 3_600, 86_400];
 /// The most points of a timeline.
 const MAX_POINTS: u64 = 1_500;
 
-/// Counts per minute, or per longer step once there are more than a timeline has points: then the log is long enough that
-/// its timeline has that step or a longer one. Times never step back, so a count belongs to the last step or to a new
-/// one.
+/// Counts per minute, or per longer step once there are more than a timeline has points: then the log is long enough
+/// that its timeline has that step or a longer one. Times never step back, so a count belongs to the last step or to a
+/// new one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MinuteCounts {
     /// The number of each step since the epoch, and its count.
