@@ -8,9 +8,8 @@ use store::memory::{MemoryOptions, MemoryStore};
 use super::options::RuleSets;
 use super::planned::{PlannedRequest, RequestPlan};
 
-/// The most counters of a rule set, in about 300 MB: they fill the tables of the store's 64 shards, which have 2^15
-/// places, to 7/8.
-const MAX_COUNTERS: usize = 64 * 28_672;
+/// The most counters of a rule set, in about 440 MB: a simulation by one rule set takes less than 1 GB.
+const MAX_COUNTERS: usize = 2_750_000;
 /// How long a counter is kept after it equals an unused one: [`Counters::verdicts`] is asked about earlier times.
 const LOOK_BACK_US: u64 = 1_000_000;
 
@@ -68,7 +67,7 @@ impl<'r> Decisions<'r> {
 impl Counters {
     pub fn new() -> Self {
         let options = MemoryOptions { max_keys: MAX_COUNTERS, grace_us: LOOK_BACK_US };
-        Self(MemoryStore::new(options, SystemClock))
+        Self(MemoryStore::reproducible(options, SystemClock))
     }
 
     pub fn decide(&self, charges: &Charges, now_us: u64) -> Outcomes {

@@ -10,8 +10,8 @@ use hashbrown::HashMap;
 use super::peaks::Peaks;
 use super::sweep::OverAt;
 
-/// The most keys: about 250 MB.
-const MAX_KEYS: usize = 1 << 20;
+/// The most keys, in about 120 MB: a table with 2^20 places has room for a few more.
+const MAX_KEYS: usize = 900_000;
 
 /// What is known of one key of one limit.
 #[derive(Debug, Default)]
@@ -139,6 +139,8 @@ impl KeyTable {
             self.level += 1;
             let level = self.level;
             self.keys.retain(|hash, _| hash.trailing_zeros() >= level);
+            // Otherwise the places of the dropped keys stay used until the table doubles.
+            self.keys.shrink_to_fit();
             self.by_algorithm.retain(|hash, _| hash.trailing_zeros() >= level);
         }
         if hash.trailing_zeros() < self.level {

@@ -63,8 +63,21 @@ impl<C: Clock> MemoryStore<C> {
     pub fn new(options: MemoryOptions, clock: C) -> Self {
         let max_keys = options.max_keys.max(1);
         let count = (max_keys / MIN_KEYS_PER_SHARD).clamp(1, MAX_SHARDS);
-        let shard = |_| Mutex::new(Shard::new(max_keys / count, options.grace_us));
-        Self { shards: (0..count).map(shard).collect(), hasher: DefaultHashBuilder::default(), clock }
+        let shard = |_| Shard::new(max_keys / count, options.grace_us, fastrand::Rng::new());
+        Self::of_shards((0..count).map(shard), clock)
+    }
+
+    /// An empty store that evicts the same counters whenever it decides the same requests. All threads wait for its one
+    /// shard.
+    #[must_use]
+    pub fn reproducible(options: MemoryOptions, clock: C) -> Self {
+        let random = fastrand::Rng::with_seed(0);
+        Self::of_shards([Shard::new(options.max_keys.max(1), options.grace_us, random)], clock)
+    }
+
+    fn of_shards(shards: impl IntoIterator<Item = Shard>, clock: C) -> Self {
+        let shards = shards.into_iter().map(Mutex::new).collect();
+        Self { shards, hasher: DefaultHashBuilder::default(), clock }
     }
 
     /// Decides at an explicit time; see [`Store::decide`].

@@ -64,10 +64,11 @@ pub(super) struct Shard {
     evictions: u64,
     /// Entries to remove at the end of the current decision.
     discarded: Vec<usize>,
+    random: fastrand::Rng,
 }
 
 impl Shard {
-    pub(super) fn new(max_weight: usize, grace_us: u64) -> Self {
+    pub(super) fn new(max_weight: usize, grace_us: u64, random: fastrand::Rng) -> Self {
         Self {
             entries: IndexMap::new(),
             weight: 0,
@@ -76,6 +77,7 @@ impl Shard {
             cursor: 0,
             evictions: 0,
             discarded: Vec::new(),
+            random,
         }
     }
 
@@ -172,9 +174,11 @@ impl Shard {
     fn evict(&mut self, now_us: u64) {
         let len = self.entries.len();
         // At random: counters that were made together are neighbours, and may all be used up.
-        let place = |step| if len > EVICTION_SAMPLE { fastrand::usize(..len) } else { step };
-        let sample: SmallVec<[_; EVICTION_SAMPLE]> =
-            (0..EVICTION_SAMPLE.min(len)).map(place).map(|index| (index, self.limit(index))).collect();
+        let sampled = |step| {
+            let index = if len > EVICTION_SAMPLE { self.random.usize(..len) } else { step };
+            (index, self.limit(index))
+        };
+        let sample: SmallVec<[_; EVICTION_SAMPLE]> = (0..EVICTION_SAMPLE.min(len)).map(sampled).collect();
         let loss = |&(index, limit): &(usize, _)| {
             let of_limit = sample.iter().filter(|(_, other)| *other == limit).count();
             self.used_at(index, now_us) * EVICTION_SAMPLE.pow(2) / of_limit.pow(2)

@@ -183,6 +183,20 @@ fn a_full_store_evicts_the_counter_that_will_be_unused_first() {
 }
 
 #[test]
+fn a_reproducible_store_evicts_the_same_counters_in_every_run() {
+    let keys: Vec<String> = (0..5_000).map(|n| format!("user{n}")).collect();
+    let kept = || {
+        let options = MemoryOptions { max_keys: 1_000, grace_us: 0 };
+        let store = MemoryStore::reproducible(options, ManualClock::at(T0));
+        let left = |key: &String| remaining(&store.decide_at(&request(&[(key, charge(window(3), 1))]), T0));
+        let left: Vec<_> = keys.iter().chain(&keys).map(left).collect();
+        assert_eq!(store.stats().keys, 1_000);
+        left
+    };
+    assert_eq!(kept(), kept());
+}
+
+#[test]
 fn a_flood_of_values_of_a_long_limit_does_not_lift_a_used_up_short_limit() {
     const YEAR_US: u64 = 365 * 86_400_000_000;
     let long = Kernel::FixedWindow(FixedWindow::new(100, YEAR_US));
