@@ -8,7 +8,7 @@ use simulate::explain::{ExplainedLine, explain_line};
 use simulate::map::Map;
 
 use super::arguments::SimulateArgs;
-use super::{Failure, LOG};
+use super::failure::{Failure, LOG};
 use crate::cli::output::{end, print};
 
 /// Prints the explanation.

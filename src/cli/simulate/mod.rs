@@ -2,11 +2,11 @@
 
 mod arguments;
 mod explain;
+mod failure;
 mod interrupt;
 mod progress;
 mod table;
 
-use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,26 +25,16 @@ use simulate::variants::variants;
 use self::interrupt::on_interrupt;
 use self::progress::LogProgress;
 use super::output::{end, print, report};
+use failure::{Failure, LOG};
 
 pub use arguments::SimulateArgs;
 
 /// The exit code if the rules have problems.
 const RULES: u8 = 1;
-/// The exit code if the log, the map or the output has problems, or a bound has tested nothing.
-const LOG: u8 = 2;
 /// The exit code if a rule breaks a bound.
 const BOUND: u8 = 3;
 /// The largest share of unreadable lines of a log, in parts per million.
 const MAX_UNREADABLE_PPM: u64 = 10_000;
-
-/// Why the command ends early: the exit code, and what is wrong.
-struct Failure(u8, String);
-
-impl Failure {
-    fn new(code: u8, problem: impl Display) -> Self {
-        Self(code, problem.to_string())
-    }
-}
 
 /// The table goes to standard output; the progress bar and errors to standard error.
 #[must_use]

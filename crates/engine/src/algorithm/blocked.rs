@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use super::attempt::Attempt;
 use super::report::{CounterView, Report, Verdict};
-use super::state::Attempt;
 
 /// Admits nothing and keeps no state. Reports the end of the epoch-aligned window of the limit's period, as a fixed
 /// window does: `envoyproxy/ratelimit` answers so.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use super::attempt::{Attempt, max_recorded};
 use super::report::{CounterView, Report, Verdict};
-use super::state::{Attempt, max_recorded};
 use crate::cost::Cost;
 
 /// `limit` units per window of `window_us`, windows aligned to the epoch.

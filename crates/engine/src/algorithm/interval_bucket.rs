@@ -3,8 +3,8 @@
 
 use std::fmt;
 
+use super::attempt::Attempt;
 use super::report::{CounterView, Report, Verdict};
-use super::state::Attempt;
 use crate::cost::Cost;
 
 /// `refill` whole tokens every `interval_us`, up to `capacity`.

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
+use super::attempt::Attempt;
 use super::blocked::Blocked;
 use super::fixed_window::FixedWindow;
 use super::gcra::Gcra;
@@ -12,7 +13,7 @@ use super::interval_bucket::IntervalBucket;
 use super::report::{Report, RetryAfter, Verdict};
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SlidingWindow;
-use super::state::{Attempt, CounterReading, State};
+use super::state::{CounterReading, State};
 use crate::cost::Cost;
 
 /// Reports a counter of another kernel than its limit's. The fingerprint in the key keeps such counters apart.

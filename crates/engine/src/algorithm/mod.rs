@@ -4,6 +4,7 @@
 //! kernels. The Redis store runs the same rules in Lua, and its reports come from the same functions.
 //! An expired, a missing and an unused counter give the same answers: removing expired states only frees memory.
 
+mod attempt;
 mod blocked;
 mod fixed_window;
 mod gcra;
@@ -21,6 +22,7 @@ mod laws;
 #[cfg(test)]
 mod testing;
 
+pub use attempt::{Attempt, MAX_TIME_US};
 pub use blocked::Blocked;
 pub use fixed_window::{FixedWindow, WindowState};
 pub use gcra::{Gcra, Pacing, Tat};
@@ -29,4 +31,4 @@ pub use kernel::Kernel;
 pub use report::{Report, RetryAfter, Verdict};
 pub use sliding_log::{Log, LogReading, MAX_LOG_LIMIT, SlidingLog};
 pub use sliding_window::{BucketState, SlidingWindow};
-pub use state::{Attempt, CounterReading, MAX_TIME_US, State};
+pub use state::{CounterReading, State};

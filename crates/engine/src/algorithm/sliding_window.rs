@@ -3,8 +3,8 @@
 
 use std::fmt;
 
+use super::attempt::{Attempt, apply_clamped};
 use super::report::{CounterView, Report, Verdict};
-use super::state::{Attempt, apply_clamped};
 use crate::cost::Cost;
 
 /// `limit` units per sliding window of `window_us`, estimated from two epoch-aligned buckets.

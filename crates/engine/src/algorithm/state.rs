@@ -6,21 +6,9 @@ use super::gcra::Tat;
 use super::interval_bucket::TokenState;
 use super::sliding_log::{Log, LogReading};
 use super::sliding_window::BucketState;
-use crate::cost::Cost;
-
-/// The latest time for which decisions are exact, in the year 2112.
-pub const MAX_TIME_US: u64 = (1 << 52) - 1;
 
 /// This many grants of a sliding log take as much memory as a counter with its key.
 const GRANTS_PER_COUNTER: usize = 16;
-
-/// A cost and the time at which it is decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attempt {
-    /// The store's time, microseconds since the epoch, at most [`MAX_TIME_US`].
-    pub now_us: u64,
-    pub cost: Cost,
-}
 
 /// The state of one counter, as its kernel left it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,18 +93,4 @@ impl CounterReading {
     pub(super) fn tokens(&self) -> Option<TokenState> {
         if let Self::Tokens(state) = self { Some(*state) } else { None }
     }
-}
-
-/// The most units that a postpaid counter records: its limit, and a debt of one further limit.
-pub(super) fn max_recorded(limit: u64) -> u64 {
-    2 * limit
-}
-
-/// A count after `cost` is recorded, kept between 0 and [`max_recorded`].
-pub(super) fn apply_clamped(count: u64, cost: Cost, limit: u64) -> u64 {
-    if cost.is_refund() {
-        return count.saturating_sub(cost.refunded());
-    }
-    // `max(count)`: recording a cost must not lower a count, not even one above the bound.
-    (count + cost.units().unsigned_abs()).min(max_recorded(limit)).max(count)
 }

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::line_reader::Selected;
+use super::values::Selected;
 
 /// Maximum nesting of skipped values.
 const MAX_DEPTH: usize = 32;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::line_reader::{LineFault, Selected};
+use super::values::{LineFault, Selected};
 
 /// Fills `values` with the fields of `names`; `a.b` is the field `b` of the object `a`, unless a key is `a.b` itself.
 pub(super) fn read_object<'l>(

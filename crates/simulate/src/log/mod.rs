@@ -15,12 +15,14 @@ mod piped;
 mod recognize;
 mod text_layout;
 mod timestamp;
+mod values;
 
 pub(super) use blocks::{Block, BlockReader, MAX_LINE_BYTES, lines};
 pub use format::Format;
 pub use input::{Input, InputError, ReadBytes};
-pub use line_reader::LineFault;
-pub(super) use line_reader::{LineReader, Selected};
+pub(super) use line_reader::LineReader;
 pub use piped::StopReading;
 pub(super) use recognize::recognize;
 pub(super) use timestamp::TimeFormat;
+pub use values::LineFault;
+pub(super) use values::Selected;

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::columns::{Columns, split_request_line};
-use super::line_reader::LineFault;
+use super::values::LineFault;
 
 /// One column of a line.
 #[derive(Clone, Copy, Debug)]

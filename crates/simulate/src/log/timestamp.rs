@@ -2,7 +2,7 @@
 
 use engine::algorithm::MAX_TIME_US;
 
-use super::line_reader::LineFault;
+use super::values::LineFault;
 
 const SECOND_US: u64 = 1_000_000;
 

@@ -1,5 +1,6 @@
 //! The curves of one limit: keys by demand, percentiles, what other limits would do, and which one to choose.
 
+use super::options::RecommendationBounds;
 use super::peaks::{Peaks, WINDOWS_S};
 use super::positions::{Histogram, rounded_up};
 use super::tally::Row;
@@ -14,20 +15,6 @@ pub(super) struct SortedPeaks {
     own: Vec<u32>,
     /// How many keys each kept one stands for.
     weight: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecommendationBounds {
-    pub max_keys_ppm: u64,
-    pub max_good_denied_ppm: u64,
-    pub headroom_percent: u64,
-}
-
-impl Default for RecommendationBounds {
-    /// 0.1 % of keys, 0.01 % of good requests, a fifth of head-room.
-    fn default() -> Self {
-        Self { max_keys_ppm: 1_000, max_good_denied_ppm: 100, headroom_percent: 120 }
-    }
 }
 
 impl SortedPeaks {

@@ -8,6 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use hashbrown::HashMap;
 
 use super::peaks::Peaks;
+use super::sample::{mixed, text_hash};
 use super::sweep::OverAt;
 
 /// The most keys, in about 120 MB: a table with 2^20 places has room for a few more.
@@ -87,21 +88,6 @@ impl Hasher for SameHasher {
     fn write_u64(&mut self, number: u64) {
         self.0 = number;
     }
-}
-
-/// The hash of a text. It is the same in every run, so that a report is.
-pub(super) fn text_hash(text: &str) -> u64 {
-    // SipHash with fixed keys.
-    let mut hasher = std::hash::DefaultHasher::new();
-    hasher.write(text.as_bytes());
-    hasher.finish()
-}
-
-/// Spreads a number over 64 bits; different numbers stay different (the finalizer of SplitMix64).
-pub(super) fn mixed(number: u64) -> u64 {
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
 }
 
 /// The hash of a counter's key in the row of a limit. Two of ten million keys have the same 64 bits with a probability

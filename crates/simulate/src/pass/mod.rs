@@ -25,7 +25,6 @@ mod tally;
 mod top_keys;
 mod untested;
 
-pub use curves::RecommendationBounds;
-pub use options::{PassOptions, RuleSets};
+pub use options::{PassOptions, RecommendationBounds, RuleSets};
 pub use pipeline::{PassError, Progress, simulate};
 pub use sample::Sample;

@@ -4,7 +4,6 @@ use std::num::NonZeroUsize;
 
 use engine::RuleSet;
 
-use super::curves::RecommendationBounds;
 use super::sample::Sample;
 use crate::log::Format;
 use crate::report::FileDigest;
@@ -47,4 +46,18 @@ pub struct PassOptions {
     /// For the report only.
     pub command_line: Vec<String>,
     pub digests: Vec<FileDigest>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecommendationBounds {
+    pub max_keys_ppm: u64,
+    pub max_good_denied_ppm: u64,
+    pub headroom_percent: u64,
+}
+
+impl Default for RecommendationBounds {
+    /// 0.1 % of keys, 0.01 % of good requests, a fifth of head-room.
+    fn default() -> Self {
+        Self { max_keys_ppm: 1_000, max_good_denied_ppm: 100, headroom_percent: 120 }
+    }
 }

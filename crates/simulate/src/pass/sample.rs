@@ -5,12 +5,11 @@
 //! part of its requests, and is decided by a part of its limit.
 
 use std::fmt;
+use std::hash::Hasher as _;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use engine::{Entry, Request};
-
-use super::key_table::{mixed, text_hash};
 
 /// The share of keys that are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +66,21 @@ impl fmt::Display for Sample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "1/{}", self.one_in)
     }
+}
+
+/// The hash of a text. It is the same in every run, so that a report is.
+pub(super) fn text_hash(text: &str) -> u64 {
+    // SipHash with fixed keys.
+    let mut hasher = std::hash::DefaultHasher::new();
+    hasher.write(text.as_bytes());
+    hasher.finish()
+}
+
+/// Spreads a number over 64 bits; different numbers stay different (the finalizer of SplitMix64).
+pub(super) fn mixed(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
 }
 
 #[cfg(test)]
