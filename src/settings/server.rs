@@ -19,7 +19,7 @@ use crate::net::{ListenAddress, ListenOptions};
 /// A request with one short descriptor has some 100 bytes.
 const MIN_MESSAGE_BYTES: usize = 4 * 1024;
 /// A descriptor without entries has two bytes in a message and 64 in memory, and a list grows by doubling: a thread
-/// takes up to 100 times the bytes of a message while it decodes it, here 100 MB.
+/// takes up to 80 times the bytes of a message while it decodes it, here 80 MB.
 const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
