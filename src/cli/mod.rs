@@ -2,13 +2,15 @@
 
 mod admin_port;
 mod check;
+mod config_check;
 mod counters;
 mod descriptor;
 mod explain;
 mod health;
-pub(crate) mod output;
+mod migrate;
+mod output;
 mod replay;
-pub(crate) mod rule_options;
+mod rule_options;
 mod serve;
 mod service_connection;
 mod settings;
@@ -22,11 +24,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::reference::{MigrateArgs, check_config, migrate};
 use check::CheckArgs;
+use config_check::check_config;
 use counters::CountersArgs;
 use explain::ExplainArgs;
 use health::HealthArgs;
+use migrate::MigrateArgs;
 use replay::ReplayArgs;
 use serve::ServeArgs;
 use settings::SettingsArgs;
@@ -100,7 +103,7 @@ pub fn run() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Settings(args) => settings::run(&args),
-        Command::Migrate(args) => migrate(&args),
+        Command::Migrate(args) => migrate::run(&args),
     }
 }
 

@@ -12,9 +12,9 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
+use super::envoy_ratelimit_lines::EnvoyRatelimitLines;
 use super::library_lines::LibraryLines;
 use super::log_queue::LogQueue;
-use crate::reference::EnvoyRatelimitLines;
 
 /// The lines to write: a level for the process, levels by module, or both, separated by commas.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use engine::{
 use prometheus::{IntCounter, Registry, Result};
 
 use super::family::counter;
+use super::hits::{HitBounds, RuleHits, RuleHitsBinding, RuleHitsTable};
 use super::series::{Count, Exposition, SeriesBinding, SeriesTable, labels};
-use crate::reference::{HitBounds, RuleHits, RuleHitsBinding, RuleHitsTable};
 
 /// The domain and rule label of limits that a request overrides.
 const OVERRIDE: &str = "override";

@@ -5,13 +5,16 @@
 
 mod exports;
 mod family;
+mod hits;
 mod limits;
 mod options;
 mod ports;
+mod reference_families;
+mod reference_stats;
 mod requests;
 mod response_times;
 mod rules;
-pub(crate) mod series;
+mod series;
 mod stores;
 #[cfg(test)]
 mod tests;
@@ -23,11 +26,11 @@ use engine::RuleSet;
 use prometheus::{IntCounter, Opts, Registry, Result, TextEncoder};
 use store::deny_cache::DenyCacheStats;
 
-use crate::reference::{self, Readings, Stat};
 use exports::lost_lines;
 use family::{Reading, counter, pulled};
 use limits::LimitFamilies;
 use ports::{ConnectionFamilies, TlsFamilies};
+use reference_families::write_families;
 use requests::RequestFamilies;
 use rules::RuleFamilies;
 use series::{Count, Exposition};
@@ -37,6 +40,7 @@ pub use exports::{Timing, TimingQueue, Timings, TraceMeter, timing_queue};
 pub use limits::LimitMeters;
 pub use options::{ExtraTags, MeteredParts, MetricsOptions, PulledStats, RulesOrigin};
 pub use ports::{CertificateExpiry, CloseReason, ConnectionMeter, HandshakeResult, Port, TlsMeter};
+pub use reference_stats::{Stat, StatKind};
 pub use requests::{RequestFailure, RequestMeter, Timer, Transport};
 pub use response_times::ResponseTimeUnit;
 pub use rules::{Loaded, XdsAnswer, XdsFailure, XdsMeter};
@@ -127,24 +131,14 @@ impl Metrics {
         let mut exposition = Exposition::new(text, &self.0.extra_labels);
         self.0.limits.write(&mut exposition);
         self.0.requests.write(&mut exposition);
-        reference::write_families(&self.reference_stats(), &mut exposition);
+        write_families(&self.reference_stats(), &mut exposition);
         Ok(exposition.into_text())
     }
 
     /// The metrics of envoyproxy/ratelimit, but for the durations, under their dotted names.
     #[must_use]
     pub fn reference_stats(&self) -> Vec<Stat> {
-        let families = &self.0;
-        reference::stats(&Readings {
-            hits: families.limits.hits(),
-            shadowed: families.limits.shadowed(),
-            failures: RequestFailure::ALL.map(|failure| (failure, families.requests.failures(failure))),
-            calls: families.requests.calls(),
-            loads: families.rules.loads(),
-            files: families.rules.files(),
-            unknown_descriptors: families.unknown_descriptors.get(),
-            deny_cache: families.deny_cache.as_ref().map(|read| read()),
-        })
+        reference_stats::stats(&self.0)
     }
 
     /// Counts a request with this many descriptors for a domain without rules.

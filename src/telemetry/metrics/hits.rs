@@ -8,8 +8,8 @@ use std::sync::Arc;
 use engine::{ChargedLimit, Charging, Cost, DecidedBy, LimitResult, Verdict};
 use parking_lot::Mutex;
 
-use super::stats::{Stats, stat_name};
-use crate::telemetry::metrics::series::{Count, SeriesBinding, SeriesTable};
+use super::reference_stats::{Stats, stat_name};
+use super::series::{Count, SeriesBinding, SeriesTable};
 
 /// A longer path with values of a request is counted under the path of its rule, so that the memory of a series is
 /// bounded.

@@ -10,7 +10,7 @@ use super::*;
 use crate::settings::{Settings, SettingsError, SettingsReport, Written};
 use companions::companions;
 
-const RECORDED: &str = include_str!("../../../../tests/data/operation/settings.yaml");
+const RECORDED: &str = include_str!("../../../tests/data/operation/settings.yaml");
 
 /// Values that end the start of `envoyproxy/ratelimit`, and of this service later or not at all: the variable, whether
 /// the value is the empty one, and what happens instead.

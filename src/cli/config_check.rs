@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use rules::{LoadOptions, Problems, load, load_stream};
 
-use super::variables::{LoadedSettings, load_settings};
+use super::output::{end, print, report};
 use crate::app::load_options;
-use crate::cli::output::{end, print, report};
+use crate::reference::{LoadedSettings, load_settings};
 use crate::settings::Settings;
 
 const PROGRAM: &str = "ratelimit_config_check";
@@ -32,7 +32,7 @@ struct CheckFailure {
 }
 
 /// Exit code 0: the rules are good. 1: they are not, or cannot be read. 2: the text of a file, or the command line.
-pub(crate) fn check_config(words: &[String]) -> ExitCode {
+pub(super) fn check_config(words: &[String]) -> ExitCode {
     let flags = match Flags::parse(&FLAGS, words) {
         Ok(flags) => flags,
         Err(stop) => return stop.report(),

@@ -13,8 +13,7 @@ use store::log_throttle::LogThrottle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::reference::metrics::{Stat, StatKind};
-use crate::telemetry::metrics::{Metrics, Timing, Timings};
+use crate::telemetry::metrics::{Metrics, Stat, StatKind, Timing, Timings};
 use connection::Connection;
 use lines::{Lines, Packet};
 

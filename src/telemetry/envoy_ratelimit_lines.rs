@@ -14,7 +14,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Formats an event as one line.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct EnvoyRatelimitLines;
+pub(super) struct EnvoyRatelimitLines;
 
 impl<S, N> FormatEvent<S, N> for EnvoyRatelimitLines
 where

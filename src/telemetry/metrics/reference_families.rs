@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::stats::{Stat, StatKind};
-use crate::telemetry::metrics::series::{Exposition, labels};
+use super::reference_stats::{Stat, StatKind};
+use super::series::{Exposition, labels};
 
 /// The families with fixed names: name, kind, help.
 const FAMILIES: [(&str, StatKind, &str); 17] = [
@@ -53,7 +53,7 @@ const RULE_COUNTERS: [&str; 5] = ["total_hits", "over_limit", "near_limit", "wit
 type FamilySeries = (StatKind, BTreeMap<String, u64>);
 
 /// Writes the values. Series with the same labels are summed.
-pub(crate) fn write_families(stats: &[Stat], exposition: &mut Exposition<'_>) {
+pub(super) fn write_families(stats: &[Stat], exposition: &mut Exposition<'_>) {
     let mut families: BTreeMap<Cow<'_, str>, FamilySeries> = BTreeMap::new();
     for (name, kind, _) in FAMILIES {
         families.insert(Cow::Borrowed(name), (kind, BTreeMap::new()));

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use clap::Args;
 use rules::Problems;
 
-use super::variables::{LoadedSettings, load_settings, reference_variables};
+use super::output::{end, print, report};
+use super::rule_options::{SettingsRulesError, settings_rules};
 use crate::app::{ReadRules, load_options};
-use crate::cli::output::{end, print, report};
-use crate::cli::rule_options::{SettingsRulesError, settings_rules};
+use crate::reference::{LoadedSettings, load_settings, reference_variables};
 use crate::settings::{SettingInForce, Settings};
 
 /// Translate the environment of envoyproxy/ratelimit to a settings file.
@@ -31,7 +31,7 @@ pub struct MigrateArgs {
 }
 
 #[must_use]
-pub fn migrate(args: &MigrateArgs) -> ExitCode {
+pub fn run(args: &MigrateArgs) -> ExitCode {
     let loaded = match load_settings(None, Some("ratelimit")) {
         Ok(loaded) => loaded,
         Err(error) => {

@@ -120,7 +120,7 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reference::statsd::Mogrifier;
+    use crate::telemetry::statsd::Mogrifier;
 
     fn texts(lines: &Lines) -> Vec<String> {
         lines.take_packets().into_iter().map(|packet| packet.text).collect()
