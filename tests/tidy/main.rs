@@ -8,6 +8,7 @@ use source::{production, report, sources};
 mod definitions;
 mod layout;
 mod names;
+mod rooms;
 mod sizes;
 mod source;
 mod words;
