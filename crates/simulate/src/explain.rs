@@ -4,11 +4,8 @@ use std::path::Path;
 
 use engine::Request;
 
-use super::log::{BlockReader, Format, Input, InputError, lines, recognize};
-use super::map::{Map, MapError, MappedLine, Mapping, NotMapped};
-
-/// Lines from which a format is recognized.
-const SAMPLE_LINES: usize = 100;
+use super::log::{BlockReader, Format, Input, InputError, lines};
+use super::map::{Map, MappedLine, Mapping, MappingError, NotMapped};
 
 /// Why a line cannot be explained.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +13,7 @@ pub enum ExplainError {
     #[error(transparent)]
     Open(#[from] InputError),
     #[error(transparent)]
-    Map(#[from] MapError),
+    Mapping(#[from] MappingError),
     #[error("{0}")]
     Read(String),
 }
@@ -50,30 +47,17 @@ pub fn explain_line(
     let failed = |reason: &str| ExplainError::Read(format!("{name}: {reason}"));
     let mut reader = BlockReader::new(input.stream);
     let mut mapping: Option<Mapping> = None;
-    while let Some(block) = reader.next_block().map_err(|error| failed(&error.to_string()))? {
-        let mapping = match &mut mapping {
-            Some(mapping) => mapping,
-            None => {
-                let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
-                let first: Vec<String> =
-                    lines(&block).take(SAMPLE_LINES).map(|(_, line)| text(line)).collect();
-                let format = format.or_else(|| recognize(first.iter().map(String::as_str)));
-                let format =
-                    format.ok_or_else(|| failed("the format cannot be recognized; name it with --format"))?;
-                let header = first.first().map_or("", String::as_str);
-                mapping.insert(match (format, map) {
-                    (Format::Jsonl, _) => Mapping::of_recorded_requests(),
-                    (_, Some(map)) => Mapping::new(map, format, header)?,
-                    (_, None) => return Err(failed("lines of this format need a map: --map FILE")),
-                })
-            }
-        };
+    while let Some(mut block) = reader.next_block().map_err(|error| failed(&error.to_string()))? {
+        if mapping.is_none() {
+            mapping = Mapping::of_first_block(&mut block, &name, format, map)?;
+        }
+        let Some(mapping) = &mapping else { continue };
         if let Some((_, line)) = lines(&block).find(|(found, _)| *found == number) {
             let text = String::from_utf8_lossy(line).into_owned();
             return Ok(explained(mapping, text));
         }
     }
-    Err(failed(&format!("there is no line {number}, or it is blank")))
+    Err(failed(&format!("there is no line {number}, or it is blank or the header")))
 }
 
 fn explained(mapping: &Mapping, text: String) -> ExplainedLine {

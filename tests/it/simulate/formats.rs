@@ -175,6 +175,21 @@ fn explain_line_shows_the_request_and_its_limits() {
 }
 
 #[test]
+fn explain_line_of_a_csv_log_explains_requests_and_not_the_header() {
+    let map = address_map("from: client ip", "time: { from: time, unit: s }\n");
+    let log = "time,client ip,path\n1776284221,192.0.2.1,/\n1776284222,192.0.2.2,/a\n";
+    let explain =
+        |number| Simulation::new(RULES).map(&map).log("a.csv", log).with(&["--explain-line", number]);
+    let header = explain("1").run();
+    assert!(header.code == 2 && header.stderr.contains("no line 1"), "{}", header.stderr);
+    for (number, address) in [("2", "192.0.2.1"), ("3", "192.0.2.2")] {
+        let explained = explain(number).succeed();
+        let expected = [format!("line {number} (csv)"), format!("descriptor remote_address={address}")];
+        assert!(expected.iter().all(|text| explained.stdout.contains(text)), "{}", explained.stdout);
+    }
+}
+
+#[test]
 fn a_map_that_names_an_unknown_field_is_refused_with_the_known_ones() {
     let log = "192.0.2.1 - - [15/Apr/2026:20:17:01 +0000] \"GET / HTTP/1.1\" 200 612 \"-\" \"curl\"\n";
     let map = address_map("from: x-forwarded-for", "");

@@ -10,7 +10,7 @@ use super::expression::{Expression, FieldIndex, whole_number};
 use super::read::{CostRule, Map, TimeField};
 use super::sent::SentDescriptors;
 use super::yaml_map::MapError;
-use crate::log::{Format, LineFault, LineReader, Selected, TimeFormat};
+use crate::log::{Block, Format, LineFault, LineReader, Selected, TimeFormat, lines, recognize};
 use crate::replay::Recorded;
 
 /// A line that became a request. The next line may take its place and use its memory.
@@ -57,6 +57,20 @@ impl From<LineFault> for NotMapped {
     }
 }
 
+/// Lines from which a format is recognized.
+const SAMPLE_LINES: usize = 100;
+
+/// Why the lines of a file cannot become requests.
+#[derive(Debug, thiserror::Error)]
+pub enum MappingError {
+    #[error(transparent)]
+    Map(#[from] MapError),
+    #[error("{0}: the format cannot be recognized from its first lines; name it with --format")]
+    UnknownFormat(String),
+    #[error("{name}: lines of the format {format} need a map: --map FILE says which descriptors they become")]
+    NoMap { name: String, format: &'static str },
+}
+
 /// Where the time of a request is.
 #[derive(Clone, Debug)]
 enum TimeSource {
@@ -75,11 +89,38 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
+    /// How the lines of a file are mapped, by its first block, from which a header is removed; `None` for blank lines.
+    /// `format`: the format, if it is not to be recognized.
+    ///
+    /// # Errors
+    /// [`MappingError`] if the format is not known, or the map does not fit it.
+    pub fn of_first_block(
+        block: &mut Block,
+        name: &str,
+        format: Option<Format>,
+        map: Option<&Map>,
+    ) -> Result<Option<Self>, MappingError> {
+        let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
+        let first: Vec<String> = lines(block).take(SAMPLE_LINES).map(|(_, line)| text(line)).collect();
+        let Some(header) = first.first() else { return Ok(None) };
+        let format = format.or_else(|| recognize(first.iter().map(String::as_str)));
+        let format = format.ok_or_else(|| MappingError::UnknownFormat(name.to_owned()))?;
+        if format == Format::Csv {
+            let end = lines(block).next().map_or(0, |(number, _)| number - block.first_line + 1);
+            block.remove_lines(end);
+        }
+        match (format, map) {
+            (Format::Jsonl, _) => Ok(Some(Self::of_recorded_requests())),
+            (_, Some(map)) => Ok(Some(Self::new(map, format, header)?)),
+            (_, None) => Err(MappingError::NoMap { name: name.to_owned(), format: format.name() }),
+        }
+    }
+
     /// Maps lines of `format` by `map`. `header` is the first line of a CSV file.
     ///
     /// # Errors
     /// [`MapError`] if the map names a field that the format does not have, or the format has no time.
-    pub fn new(map: &Map, format: Format, header: &str) -> Result<Self, MapError> {
+    fn new(map: &Map, format: Format, header: &str) -> Result<Self, MapError> {
         let mut map = map.clone();
         let error = |map: &Map, line, reason| MapError { file: map.file.clone(), line, reason };
         let mut field_of_format = |name, time_format| vec![(map.fields.index(name, 1), time_format)];
@@ -108,7 +149,7 @@ impl Mapping {
     }
 
     /// Lines are recorded requests, as `replay` reads them.
-    pub fn of_recorded_requests() -> Self {
+    fn of_recorded_requests() -> Self {
         let reader = LineReader::new(Format::Jsonl, std::iter::empty(), "");
         let reader = reader.expect("no field is wanted, so none is unknown");
         Self { reader, map: None }

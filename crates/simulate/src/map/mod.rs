@@ -11,6 +11,7 @@ mod read;
 mod sent;
 mod yaml_map;
 
+pub use line::MappingError;
 pub(super) use line::{MappedLine, Mapping, NotMapped};
 pub use read::Map;
 pub(super) use sent::SentDescriptors;

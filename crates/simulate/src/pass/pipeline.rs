@@ -9,24 +9,18 @@ use super::decide::Pass;
 use super::options::{PassOptions, RuleSets};
 use super::parse::{BlockParser, Job, Parsed};
 use super::planned::BoxedRequest;
-use crate::log::{Block, BlockReader, Format, Input, lines, recognize};
-use crate::map::{Map, MapError, Mapping};
+use crate::log::{BlockReader, Format, Input};
+use crate::map::{Map, Mapping, MappingError};
 use crate::report::{InputReport, Report};
 
 /// Blocks that wait for one parser, and parsed blocks that wait to be decided.
 const WAITING_BLOCKS: usize = 2;
-/// Lines from which a format is recognized.
-const SAMPLE_LINES: usize = 100;
 
 /// Why a log could not be simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
     #[error(transparent)]
-    Map(#[from] MapError),
-    #[error("{0}: the format cannot be recognized from its first lines; name it with --format")]
-    UnknownFormat(String),
-    #[error("{name}: lines of the format {format} need a map: --map FILE says which descriptors they become")]
-    NoMap { name: String, format: &'static str },
+    Mapping(#[from] MappingError),
     /// A thread panicked. Its message is on standard error.
     #[error("a thread of the simulation ended early")]
     Thread,
@@ -159,7 +153,9 @@ impl Dealer<'_> {
             let mapping = match &mapping {
                 Some(mapping) => Arc::clone(mapping),
                 None => {
-                    let Some(made) = self.mapping(&report.name, &mut block)? else { continue };
+                    let made =
+                        Mapping::of_first_block(&mut block, &report.name, self.options.format, self.map)?;
+                    let Some(made) = made else { continue };
                     report.format = made.format().name().to_owned();
                     Arc::clone(mapping.insert(Arc::new(made)))
                 }
@@ -177,23 +173,5 @@ impl Dealer<'_> {
         let parser = self.next;
         self.next = (self.next + 1) % self.jobs.len();
         self.jobs[parser].send(job).is_ok()
-    }
-
-    /// How lines are read, by the first block of a file, from which a header is removed. `None` for blank lines.
-    fn mapping(&self, name: &str, block: &mut Block) -> Result<Option<Mapping>, PassError> {
-        let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
-        let first: Vec<String> = lines(block).take(SAMPLE_LINES).map(|(_, line)| text(line)).collect();
-        let Some(header) = first.first().cloned() else { return Ok(None) };
-        let format = self.options.format.or_else(|| recognize(first.iter().map(String::as_str)));
-        let format = format.ok_or_else(|| PassError::UnknownFormat(name.to_owned()))?;
-        if format == Format::Csv {
-            let end = lines(block).next().map_or(0, |(number, _)| number - block.first_line + 1);
-            block.remove_lines(end);
-        }
-        match (format, self.map) {
-            (Format::Jsonl, _) => Ok(Some(Mapping::of_recorded_requests())),
-            (_, Some(map)) => Ok(Some(Mapping::new(map, format, &header)?)),
-            (_, None) => Err(PassError::NoMap { name: name.to_owned(), format: format.name() }),
-        }
     }
 }

@@ -44,9 +44,13 @@ pub struct MemoryReplay {
 impl MemoryReplay {
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            store: MemoryStore::new(MemoryOptions { max_keys: MAX_KEYS, grace_us: GRACE_US }, SystemClock),
-        }
+        Self::of_keys(MAX_KEYS)
+    }
+
+    /// The same requests have the same answers in every run, also after evictions.
+    fn of_keys(max_keys: usize) -> Self {
+        let options = MemoryOptions { max_keys, grace_us: GRACE_US };
+        Self { store: MemoryStore::reproducible(options, SystemClock) }
     }
 
     /// Keys and evictions. After evictions, answers may admit too much.
@@ -137,5 +141,38 @@ impl ReplayStore for RedisReplay {
         }
         let decided = self.runtime.block_on(self.client.decide(&batches))?;
         Ok(decided.into_iter().flatten().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::algorithm::{FixedWindow, Kernel};
+    use engine::{Charge, Charging, Cost, FailurePolicy, Role};
+
+    use super::*;
+
+    #[test]
+    fn a_replay_that_evicts_has_the_same_answers_in_every_run() {
+        let charge = Charge {
+            kernel: Kernel::FixedWindow(FixedWindow::new(3, 60_000_000)),
+            cost: Cost::take(1),
+            charging: Charging::Prepaid,
+            role: Role::Enforce,
+            on_store_failure: FailurePolicy::Error,
+        };
+        let charges = |user: u64| {
+            let mut charges = Charges::default();
+            charges.push(charge.clone(), |key| key.push_str(&format!("user{user}")));
+            charges
+        };
+        let requests: Vec<Charges> = (0..10_000).map(|number| charges(number % 2_500)).collect();
+        let requests: Vec<(u64, &Charges)> = requests.iter().map(|charges| (60_000_000, charges)).collect();
+        let replayed = || {
+            let mut store = MemoryReplay::of_keys(1_000);
+            let answers = store.decide(&requests).expect("memory answers");
+            assert!(store.stats().evictions > 0);
+            answers
+        };
+        assert_eq!(replayed(), replayed());
     }
 }
