@@ -11,8 +11,6 @@ mod file;
 mod layers;
 mod parsers;
 mod reader;
-mod redis;
-mod rows;
 mod rules;
 mod secrets;
 mod server;

@@ -1,13 +1,19 @@
-//! `store.*`: where the counters are.
+//! `store.*`: where the counters are; and `store.redis.*`: the servers, the credentials, and how the service uses them.
 
+use std::path::PathBuf;
+
+use store::breaker::BreakerOptions;
 use store::deny_cache::DenyCacheOptions;
 use store::memory::MemoryOptions;
-use store::redis::{RedisOptions, Topology};
+use store::redis::{Credentials, Password, RedisOptions, RedisUrl, SentinelOptions, ServerOptions, Topology};
 use strum::{EnumString, IntoStaticStr, VariantNames};
+use tls::{ClientTls, ServerCheck};
 
-use super::parsers::{duration, flag, named, positive};
+use super::error::{Fault, SettingProblem};
+use super::parsers::{
+    Parser, duration, flag, named, one_of, optional_path, optional_text, positive, server_name,
+};
 use super::reader::Reader;
-use super::redis::redis_from_reader;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
@@ -64,4 +70,219 @@ fn deny_cache(reader: &mut Reader, store_reserves: bool) -> Option<DenyCacheOpti
         store_reserves,
     };
     enabled.then_some(options)
+}
+
+/// The settings of one group of servers.
+struct ServerKeys {
+    topology: &'static str,
+    url: &'static str,
+    credentials: [&'static str; 3],
+    master: &'static str,
+    sentinel_credentials: [&'static str; 3],
+}
+
+const MAIN: ServerKeys = ServerKeys {
+    topology: "store.redis.topology",
+    url: "store.redis.url",
+    credentials: ["store.redis.username", "store.redis.password", "store.redis.password_file"],
+    master: "store.redis.sentinel.master",
+    sentinel_credentials: [
+        "store.redis.sentinel.username",
+        "store.redis.sentinel.password",
+        "store.redis.sentinel.password_file",
+    ],
+};
+
+const PER_SECOND: ServerKeys = ServerKeys {
+    topology: "store.redis.per_second.topology",
+    url: "store.redis.per_second.url",
+    credentials: [
+        "store.redis.per_second.username",
+        "store.redis.per_second.password",
+        "store.redis.per_second.password_file",
+    ],
+    master: "store.redis.per_second.sentinel.master",
+    sentinel_credentials: [
+        "store.redis.per_second.sentinel.username",
+        "store.redis.per_second.sentinel.password",
+        "store.redis.per_second.sentinel.password_file",
+    ],
+};
+
+const CERT_FILE: &str = "store.redis.tls.cert_file";
+
+/// A longer prefix would cost memory on every counter.
+const MAX_PREFIX_BYTES: usize = 64;
+
+/// The value of `store.redis.topology`. The options of the topologies are settings of their own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TopologyName {
+    Standalone,
+    Sentinel,
+    Cluster,
+}
+
+/// The options, and the conflicts of the URLs and of the sentinels' master with the topology. These conflicts matter
+/// only if Redis is used; other conflicts, such as two passwords, are always refused.
+pub(super) fn redis_from_reader(reader: &mut Reader) -> (RedisOptions, Vec<SettingProblem>) {
+    let (main, mut conflicts) = servers(reader, &MAIN, "redis://127.0.0.1:6379");
+    let (per_second, further) = servers(reader, &PER_SECOND, "");
+    let per_second = (!per_second.urls.is_empty()).then_some(per_second);
+    if per_second.is_some() {
+        conflicts.extend(further);
+    }
+    let ServerOptions { topology, urls, credentials } = main;
+    let options = RedisOptions {
+        topology,
+        urls,
+        credentials,
+        per_second,
+        tls: tls(reader),
+        key_prefix: reader.take("store.redis.key_prefix", "ratelimitd:", key_prefix()),
+        timeout: reader.take("store.redis.timeout", "15ms", duration("100us", "10s")),
+        connections: reader.take("store.redis.connections", "2", positive(64)),
+        max_batch: reader.take("store.redis.max_batch", "128", positive(1_024)),
+        max_queue: reader.take("store.redis.max_queue", "8192", positive(1_000_000)),
+        breaker: breaker(reader),
+    };
+    (options, conflicts)
+}
+
+/// One group of servers, and its conflicts. Without a default URL, the group may have none.
+fn servers(
+    reader: &mut Reader,
+    keys: &ServerKeys,
+    default_url: &'static str,
+) -> (ServerOptions, Vec<SettingProblem>) {
+    let topologies = [
+        ("standalone", TopologyName::Standalone),
+        ("sentinel", TopologyName::Sentinel),
+        ("cluster", TopologyName::Cluster),
+    ];
+    let topology = reader.take(keys.topology, "standalone", one_of(topologies));
+    let urls = reader.take(keys.url, default_url, urls(default_url.is_empty()));
+    let credentials = credentials(reader, keys.credentials);
+    let sentinel = sentinel(reader, keys);
+    let conflict = |key, reason| reader.problem(key, Fault::Unsupported(reason));
+    let mut conflicts: Vec<_> =
+        url_conflicts(topology, &urls).map(|reason| conflict(keys.url, reason)).collect();
+    if topology == TopologyName::Sentinel && sentinel.master.is_empty() {
+        let reason = "expected the name that the sentinels have for the primary, as topology is sentinel";
+        conflicts.push(conflict(keys.master, reason));
+    }
+    let topology = match topology {
+        TopologyName::Standalone => Topology::Standalone,
+        TopologyName::Sentinel => Topology::Sentinel(sentinel),
+        TopologyName::Cluster => Topology::Cluster,
+    };
+    (ServerOptions { topology, urls, credentials }, conflicts)
+}
+
+/// What the URLs and the topology do not allow together.
+fn url_conflicts(topology: TopologyName, urls: &[RedisUrl]) -> impl Iterator<Item = &'static str> {
+    let is_standalone = topology == TopologyName::Standalone;
+    let is_cluster = topology == TopologyName::Cluster;
+    let conflicts = [
+        (is_standalone && urls.len() > 1, "several addresses are for topology sentinel or cluster"),
+        (
+            !is_standalone && urls.iter().any(RedisUrl::is_socket),
+            "sockets are for topology standalone: the servers of the others have addresses",
+        ),
+        (
+            urls.iter().any(|url| url.is_tls() != urls[0].is_tls()),
+            "TLS (rediss://) is for all addresses or for none",
+        ),
+        (
+            is_cluster && urls.iter().any(RedisUrl::names_database),
+            "a cluster has no databases: leave the number out",
+        ),
+    ];
+    conflicts.into_iter().filter_map(|(is_conflict, reason)| is_conflict.then_some(reason))
+}
+
+fn sentinel(reader: &mut Reader, keys: &ServerKeys) -> SentinelOptions {
+    let master = optional_text("the name that the sentinels have for the primary");
+    SentinelOptions {
+        master: reader.take(keys.master, "", master).unwrap_or_default(),
+        credentials: credentials(reader, keys.sentinel_credentials),
+    }
+}
+
+fn credentials(reader: &mut Reader, [username, password, file]: [&'static str; 3]) -> Credentials {
+    let username = reader.take(username, "", optional_text("an ACL user"));
+    let password = reader.take(password, "", optional_text("a password").secret());
+    let path = reader.take(file, "", optional_path());
+    if password.is_some() && path.is_some() {
+        reader.refuse(file, Fault::Unsupported("the password is set already; leave one of the two out"));
+    }
+    let password = match (password, path) {
+        (Some(password), _) => Password::Text(password),
+        (None, Some(path)) => Password::File(path),
+        (None, None) => Password::FromUrl,
+    };
+    Credentials { username, password }
+}
+
+fn tls(reader: &mut Reader) -> ClientTls {
+    let ca_file = reader.take("store.redis.tls.ca_file", "", optional_path());
+    let certificate: Option<PathBuf> = reader.take(CERT_FILE, "", optional_path());
+    let key = reader.take("store.redis.tls.key_file", "", optional_path());
+    if certificate.is_some() != key.is_some() {
+        let reason = "cert_file and key_file belong together: set both or none";
+        reader.refuse(CERT_FILE, Fault::Unsupported(reason));
+    }
+    let check_name = reader.take("store.redis.tls.verify_name", "true", flag());
+    ClientTls {
+        ca_file,
+        trust_system: reader.take("store.redis.tls.system_authorities", "false", flag()),
+        identity: certificate.zip(key),
+        server_name: reader.take("store.redis.tls.server_name", "", server_name()),
+        check: if check_name { ServerCheck::ChainAndName } else { ServerCheck::Chain },
+    }
+}
+
+fn breaker(reader: &mut Reader) -> Option<BreakerOptions> {
+    let enabled = reader.take("store.redis.breaker.enabled", "true", flag());
+    let breaker = BreakerOptions {
+        failures: reader.take("store.redis.breaker.failures", "5", positive(1_000)),
+        error_percent: reader.take("store.redis.breaker.error_percent", "50", positive(100)),
+        window: reader.take("store.redis.breaker.window", "1s", duration("100ms", "1m")),
+        pause: reader.take("store.redis.breaker.pause", "100ms", duration("10ms", "10s")),
+    };
+    enabled.then_some(breaker)
+}
+
+fn urls(may_be_none: bool) -> Parser<Vec<RedisUrl>> {
+    let expected = "redis://[user:password@]host[:port][/database], rediss:// for TLS, or redis+unix:///path; \
+                    several, for sentinels and clusters, with commas between them";
+    let expected = if may_be_none { format!("{expected}; or nothing") } else { expected.to_owned() };
+    Parser::new(expected, move |text| {
+        let urls = text.split(',').filter(|_| !(may_be_none && text.is_empty()));
+        urls.map(|url| url.trim().parse().ok()).collect()
+    })
+    .secret_shown_as(|text| {
+        let urls = text.split(',').filter_map(|url| url.trim().parse::<RedisUrl>().ok());
+        urls.map(|url| url.to_string()).collect::<Vec<_>>().join(",")
+    })
+}
+
+/// Braces would make Redis hash the prefix instead of the counter's own hash tag; control characters would break
+/// command-line tools.
+fn key_prefix() -> Parser<String> {
+    let expected = format!("at most {MAX_PREFIX_BYTES} visible ASCII characters, no braces");
+    Parser::new(expected, |text| {
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
+        (text.len() <= MAX_PREFIX_BYTES && text.bytes().all(is_plain)).then(|| text.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn the_defaults_of_redis_are_those_of_its_options() {
+        assert_eq!(Settings::default().store.redis, RedisOptions::default());
+    }
 }

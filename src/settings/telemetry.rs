@@ -6,8 +6,7 @@ use super::error::Fault;
 use super::parsers::{
     Parser, count, duration, listen_address_or_off, named, one_of, optional_path, optional_text, share,
 };
-use super::reader::Reader;
-use super::rows::{Row, Table};
+use super::reader::{Reader, Row, Table};
 use crate::net::ListenAddress;
 use crate::telemetry::logging::{Filter, Format};
 use crate::telemetry::metrics::{ExtraTags, ResponseTimeUnit};

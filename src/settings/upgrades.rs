@@ -5,8 +5,7 @@ use rules::{Glob, Upgrade};
 
 use super::error::Fault;
 use super::parsers::{flag, one_of, positive};
-use super::reader::Reader;
-use super::rows::{Row, Table};
+use super::reader::{Reader, Row, Table};
 
 /// The columns that set a field of a limit.
 const FIELDS: [&str; 5] = ["algorithm", "burst", "charging", "on_store_failure", "shadow_mode"];
