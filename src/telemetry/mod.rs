@@ -1,5 +1,5 @@
 //! What operators see of the process: metrics and statsd, logs, traces. What imitates envoyproxy/ratelimit has its
-//! name: `metrics/reference_*.rs`, `metrics/hits.rs`, `statsd/` and `envoy_ratelimit_lines.rs`.
+//! name: `metrics/reference.rs`, `statsd/` and `envoy_ratelimit_lines.rs`.
 
 mod envoy_ratelimit_lines;
 mod library_lines;

@@ -1,200 +1,88 @@
-//! The metrics of every limit: decisions by outcome, answers by failure policy, and hits as envoyproxy/ratelimit counts
-//! them.
+//! What a decision counts, for each of its limits: the outcome, the answers by failure policy, and hits with the
+//! arithmetic of envoyproxy/ratelimit. Its counters count hits, not decisions, and overlap: a hit that is near the limit
+//! is within it too. `limit_families` makes the meters and shows the counts.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use engine::{
-    ChargedLimit, DecidedBy, Decision, FailurePolicy, Limit, LimitResult, Plan, Quantity, Rule, RuleSet,
-    Verdict,
+    ChargedLimit, Charging, Cost, DecidedBy, Decision, FailurePolicy, Limit, LimitResult, Plan, Verdict,
 };
-use prometheus::{IntCounter, Registry, Result};
+use parking_lot::Mutex;
+use prometheus::IntCounter;
 
-use super::family::counter;
-use super::hits::{HitBounds, RuleHits, RuleHitsBinding, RuleHitsTable};
-use super::series::{Count, Exposition, SeriesBinding, SeriesTable, labels};
+use super::series::Count;
 
-/// The domain and rule label of limits that a request overrides.
-const OVERRIDE: &str = "override";
-
-const DECISIONS: &str = "ratelimitd_decisions_total";
-const POLICY_DECISIONS: &str = "ratelimitd_policy_decisions_total";
-
-#[derive(Debug)]
-pub(super) struct LimitFamilies {
-    decisions: SeriesTable<LimitLabels, LimitCounts>,
-    hits: RuleHitsTable,
-    shadowed: IntCounter,
-    near_limit_ppm: u32,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct LimitLabels {
-    domain: Arc<str>,
-    rule: Arc<str>,
-}
-
-/// The numbers of the limits with the same labels.
-#[derive(Debug, Default)]
-struct LimitCounts {
-    ok: Count,
-    near_limit: Count,
-    over_limit: Count,
-    /// The limit was skipped, because another limit denied the request.
-    unasked: Count,
-    shadow: Count,
-    error: Count,
-    /// In the order of [`FailurePolicy::ALL`].
-    by_policy: [PolicyCount; FailurePolicy::ALL.len()],
-}
-
-#[derive(Debug, Default)]
-struct PolicyCount {
-    /// The limit has, or had, this policy.
-    is_in_use: AtomicBool,
-    answers: Count,
-}
+/// A longer path with values of a request is counted under the path of its rule, so that the memory of a series is
+/// bounded.
+const MAX_PATH_BYTES: usize = 512;
 
 /// The counters of every limit of one rule set, looked up once when the rules come into force.
 #[derive(Debug)]
 pub struct LimitMeters {
     /// By `LimitId`; the last one is for per-request overrides. `None` for unlimited rules, which are not counted.
-    each: Vec<Option<Meter>>,
-    shadowed: IntCounter,
-    near_limit_ppm: u32,
-    values_per_rule: usize,
+    pub(super) each: Vec<Option<Meter>>,
+    pub(super) shadowed: IntCounter,
+    pub(super) near_limit_ppm: u32,
+    pub(super) values_per_rule: usize,
 }
 
 #[derive(Debug)]
-struct Meter {
-    counts: Arc<LimitCounts>,
-    policy: FailurePolicy,
-    hits: Arc<RuleHits>,
+pub(super) struct Meter {
+    pub(super) counts: Arc<LimitCounts>,
+    pub(super) policy: FailurePolicy,
+    pub(super) hits: Arc<RuleHits>,
 }
 
-impl LimitFamilies {
-    pub(super) fn new(registry: &Registry, near_limit_ppm: u32, values_per_rule: usize) -> Result<Self> {
-        Ok(Self {
-            decisions: SeriesTable::default(),
-            hits: RuleHitsTable::new(values_per_rule),
-            shadowed: counter(
-                registry,
-                "ratelimitd_shadowed_requests_total",
-                "Requests over their limit that were answered OK because of shadow_mode",
-            )?,
-            near_limit_ppm,
-        })
-    }
-
-    pub(super) fn bind(&self, rules: &RuleSet) -> LimitMeters {
-        let mut bindings = Bindings { decisions: self.decisions.bind(), hits: self.hits.bind() };
-        let mut each = Vec::with_capacity(rules.limits().len() + 1);
-        for rule in rules.rules() {
-            each.extend(rule.limits.iter().map(|limit| bindings.rule_meter(rule, limit)));
-        }
-        let overrides = LimitLabels { domain: OVERRIDE.into(), rule: OVERRIDE.into() };
-        let hits = bindings.hits.of_overrides();
-        each.push(Some(bindings.meter(overrides, rules.defaults().on_store_failure, hits)));
-        bindings.decisions.finish();
-        bindings.hits.finish();
-        LimitMeters {
-            each,
-            shadowed: self.shadowed.clone(),
-            near_limit_ppm: self.near_limit_ppm,
-            values_per_rule: self.hits.values_per_rule(),
-        }
-    }
-
-    /// Writes the series of the limits that have met a request.
-    pub(super) fn write(&self, exposition: &mut Exposition<'_>) {
-        let limits = self.decisions.in_force();
-        let used =
-            || limits.iter().filter(|(_, counts)| counts.outcomes().iter().any(|&(_, count)| count > 0));
-        exposition.family(
-            DECISIONS,
-            "counter",
-            "Decisions by limit and outcome; unasked: skipped, because another limit denied the request",
-        );
-        for (limit, counts) in used() {
-            for (outcome, count) in counts.outcomes() {
-                exposition.sample(DECISIONS, &limit.labels(("outcome", outcome)), count);
-            }
-        }
-        exposition.family(
-            POLICY_DECISIONS,
-            "counter",
-            "Decisions that a limit's failure policy made because the store did not answer",
-        );
-        for (limit, counts) in used() {
-            for (policy, count) in counts.policies() {
-                exposition.sample(POLICY_DECISIONS, &limit.labels(("policy", policy)), count);
-            }
-        }
-    }
-
-    pub(super) fn hits(&self) -> &RuleHitsTable {
-        &self.hits
-    }
-
-    /// The number of requests that were admitted only because of `shadow_mode`.
-    pub(super) fn shadowed(&self) -> u64 {
-        self.shadowed.get()
-    }
+/// The numbers of the limits with the same labels.
+#[derive(Debug, Default)]
+pub(super) struct LimitCounts {
+    pub(super) ok: Count,
+    pub(super) near_limit: Count,
+    pub(super) over_limit: Count,
+    /// The limit was skipped, because another limit denied the request.
+    pub(super) unasked: Count,
+    pub(super) shadow: Count,
+    pub(super) error: Count,
+    /// In the order of [`FailurePolicy::ALL`].
+    pub(super) by_policy: [PolicyCount; FailurePolicy::ALL.len()],
 }
 
-impl LimitLabels {
-    /// In the order of their names, as the registry writes labels.
-    fn labels(&self, between: (&str, &str)) -> String {
-        labels(&[("domain", &self.domain), between, ("rule", &self.rule)])
-    }
+#[derive(Debug, Default)]
+pub(super) struct PolicyCount {
+    /// The limit has, or had, this policy.
+    pub(super) is_in_use: AtomicBool,
+    pub(super) answers: Count,
 }
 
-impl LimitCounts {
-    fn outcomes(&self) -> [(&'static str, u64); 6] {
-        [
-            ("ok", self.ok.get()),
-            ("near_limit", self.near_limit.get()),
-            ("over_limit", self.over_limit.get()),
-            ("unasked", self.unasked.get()),
-            ("shadow", self.shadow.get()),
-            ("error", self.error.get()),
-        ]
-    }
-
-    fn policies(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let all = FailurePolicy::ALL.iter().zip(&self.by_policy);
-        let in_use = all.filter(|(_, counted)| counted.is_in_use.load(Ordering::Relaxed));
-        in_use.map(|(policy, counted)| (policy.name(), counted.answers.get()))
-    }
-
-    fn of_policy(&self, policy: FailurePolicy) -> &PolicyCount {
-        let place = FailurePolicy::ALL.iter().position(|other| *other == policy);
-        &self.by_policy[place.expect("ALL has every policy")]
-    }
+/// The hits of the rules with one path.
+#[derive(Debug, Default)]
+pub(super) struct RuleHits {
+    /// The hits under the path of the rule: all hits, or those that have no place in `by_path`.
+    pub(super) own: HitCounts,
+    /// The hits under paths with values of requests. There are at most `values_per_rule` paths.
+    pub(super) by_path: Mutex<HashMap<Box<str>, Arc<HitCounts>>>,
 }
 
-struct Bindings<'f> {
-    decisions: SeriesBinding<'f, LimitLabels, LimitCounts>,
-    hits: RuleHitsBinding<'f>,
+/// The hits under one path.
+#[derive(Debug, Default)]
+pub(super) struct HitCounts {
+    pub(super) total: Count,
+    pub(super) over: Count,
+    pub(super) near: Count,
+    pub(super) within: Count,
+    pub(super) shadow: Count,
+    pub(super) from_cache: Count,
 }
 
-impl Bindings<'_> {
-    fn rule_meter(&mut self, rule: &Rule, limit: &Limit) -> Option<Meter> {
-        if limit.quantity == Quantity::Unlimited {
-            return None;
-        }
-        let hits = self.hits.of_rule(&rule.path);
-        let policy = limit.spec.on_store_failure;
-        let policy = if limit.shadow { policy.for_non_binding() } else { policy };
-        let labels = LimitLabels { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };
-        Some(self.meter(labels, policy, hits))
-    }
-
-    fn meter(&mut self, labels: LimitLabels, policy: FailurePolicy, hits: Arc<RuleHits>) -> Meter {
-        let counts = self.decisions.counts(labels);
-        counts.of_policy(policy).is_in_use.store(true, Ordering::Relaxed);
-        Meter { counts, policy, hits }
-    }
+/// The numbers on which the counting of hits depends, beside the decision.
+#[derive(Clone, Copy, Debug)]
+struct HitBounds {
+    /// A hit is near its limit when more units than this are used.
+    near_above: u64,
+    /// At most this many paths with values for each rule.
+    values_per_rule: usize,
 }
 
 impl LimitMeters {
@@ -262,5 +150,161 @@ impl Meter {
 
     fn count_policy(&self) {
         self.counts.of_policy(self.policy).answers.add(1);
+    }
+}
+
+impl LimitCounts {
+    pub(super) fn of_policy(&self, policy: FailurePolicy) -> &PolicyCount {
+        let place = FailurePolicy::ALL.iter().position(|other| *other == policy);
+        &self.by_policy[place.expect("ALL has every policy")]
+    }
+}
+
+impl RuleHits {
+    /// Counts a decided charge.
+    fn record(&self, charged: &ChargedLimit<'_>, result: &LimitResult<'_>, bounds: HitBounds) {
+        self.with_counts(charged.stat_path, bounds, |counts| counts.record(result, bounds.near_above));
+    }
+
+    /// Counts a charge that was not decided.
+    fn record_undecided(&self, charged: &ChargedLimit<'_>, bounds: HitBounds) {
+        self.with_counts(charged.stat_path, bounds, |counts| counts.record_undecided(charged.cost));
+    }
+
+    fn with_counts(&self, path: Option<&str>, bounds: HitBounds, count: impl FnOnce(&HitCounts)) {
+        match path.and_then(|path| self.of_path(path, bounds.values_per_rule)) {
+            Some(counts) => count(&counts),
+            None => count(&self.own),
+        }
+    }
+
+    /// The counts of a path with values; `None` if it is too long, or if there are too many.
+    fn of_path(&self, path: &str, values_per_rule: usize) -> Option<Arc<HitCounts>> {
+        let mut by_path = self.by_path.lock();
+        if let Some(counts) = by_path.get(path) {
+            return Some(Arc::clone(counts));
+        }
+        let has_room = path.len() <= MAX_PATH_BYTES && by_path.len() < values_per_rule;
+        has_room.then(|| Arc::clone(by_path.entry(path.into()).or_default()))
+    }
+}
+
+impl HitCounts {
+    fn record(&self, result: &LimitResult<'_>, near_above: u64) {
+        let hits = hits(&CountBefore::from_result(result), near_above);
+        let shadow = if result.is_shadow() { hits.over } else { 0 };
+        let is_cached = matches!(result.outcome.decided_by, DecidedBy::DenyCache(_));
+        let from_cache = if is_cached { hits.over } else { 0 };
+        let counted = [
+            (&self.total, hits.total),
+            (&self.over, hits.over),
+            (&self.near, hits.near),
+            (&self.within, hits.within),
+            (&self.shadow, shadow),
+            (&self.from_cache, from_cache),
+        ];
+        for (count, hits) in counted.into_iter().filter(|&(_, hits)| hits > 0) {
+            count.add(hits);
+        }
+    }
+
+    /// Counts hits that the store did not decide.
+    fn record_undecided(&self, cost: Cost) {
+        self.total.add(cost.taken());
+    }
+}
+
+/// The hits of one decision, by kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hits {
+    total: u64,
+    over: u64,
+    near: u64,
+    within: u64,
+}
+
+/// The count of a limit before a decision, and the cost that was, or would have been, recorded.
+#[derive(Clone, Copy, Debug)]
+struct CountBefore {
+    limit: u64,
+    before: u64,
+    cost: u64,
+    verdict: Verdict,
+}
+
+impl CountBefore {
+    fn from_result(result: &LimitResult<'_>) -> Self {
+        let (limit, report) = (u64::from(result.limit.spec.capacity()), &result.outcome.report);
+        let cost = result.cost.taken();
+        let used = limit.saturating_sub(report.remaining) + report.over_by;
+        let verdict = result.outcome.verdict;
+        let is_recorded = match (verdict, result.limit.spec.charging) {
+            (Verdict::Fits, _) => true,
+            // The report shows whether the hit was recorded only if there is a debt. Without one the limit was already
+            // used up.
+            (Verdict::Over, Charging::Postpaid) => report.over_by > 0,
+            (Verdict::Over, Charging::Prepaid) => false,
+        };
+        let before = if is_recorded { used.saturating_sub(cost) } else { used };
+        Self { limit, before, cost, verdict }
+    }
+}
+
+fn hits(count: &CountBefore, near_above: u64) -> Hits {
+    let &CountBefore { limit, before, cost, verdict } = count;
+    let after = before + cost;
+    // The part of `before..after` above `from`.
+    let above = |from: u64| after.saturating_sub(before.max(from));
+    let nothing = Hits { total: cost, over: 0, near: 0, within: 0 };
+    match verdict {
+        Verdict::Fits => Hits { near: above(near_above), within: cost, ..nothing },
+        Verdict::Over => {
+            let over = above(limit);
+            Hits { over, near: above(near_above.min(limit)) - over, ..nothing }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_are_counted_as_envoyproxy_ratelimit_counts_them() {
+        // Limit 20, near above 16.
+        let cases = [
+            // (before, cost, over?, [over, near, within])
+            (0, 1, false, [0, 0, 1]),
+            // Up to the threshold is not near it.
+            (15, 1, false, [0, 0, 1]),
+            (16, 1, false, [0, 1, 1]),
+            // Across the threshold: the part above it is near.
+            (10, 8, false, [0, 2, 8]),
+            (16, 4, false, [0, 4, 4]),
+            // Across the limit: 16 to 20 is near, the rest over.
+            (15, 7, true, [2, 4, 0]),
+            (18, 7, true, [5, 2, 0]),
+            // Used up before: all of it is over.
+            (20, 7, true, [7, 0, 0]),
+            (25, 1, true, [1, 0, 0]),
+            // A peek is no hit.
+            (20, 0, true, [0, 0, 0]),
+            (3, 0, false, [0, 0, 0]),
+        ];
+        for (before, cost, is_over, [over, near, within]) in cases {
+            let verdict = if is_over { Verdict::Over } else { Verdict::Fits };
+            let counted = hits(&CountBefore { limit: 20, before, cost, verdict }, 16);
+            assert_eq!(counted, Hits { total: cost, over, near, within }, "{before} + {cost}");
+        }
+    }
+
+    #[test]
+    fn values_beyond_the_bound_are_counted_under_the_path_of_the_rule() {
+        let hits = RuleHits::default();
+        let count = |path: &str| hits.of_path(path, 2).is_some();
+        assert!(count("shop.user_a") && count("shop.user_b") && count("shop.user_a"));
+        assert!(!count("shop.user_c"), "there are two already");
+        assert!(RuleHits::default().of_path(&"x".repeat(MAX_PATH_BYTES + 1), 2).is_none(), "too long");
+        assert!(RuleHits::default().of_path("shop.user_a", 0).is_none());
     }
 }

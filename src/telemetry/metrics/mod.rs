@@ -5,14 +5,13 @@
 
 mod exports;
 mod family;
-mod hits;
+mod limit_families;
 mod limits;
 mod options;
 mod ports;
-mod reference_families;
-mod reference_stats;
+mod reference;
+mod request_families;
 mod requests;
-mod response_times;
 mod rules;
 mod series;
 mod stores;
@@ -28,10 +27,10 @@ use store::deny_cache::DenyCacheStats;
 
 use exports::lost_lines;
 use family::{Reading, counter, pulled};
-use limits::LimitFamilies;
+use limit_families::LimitFamilies;
 use ports::{ConnectionFamilies, TlsFamilies};
-use reference_families::write_families;
-use requests::RequestFamilies;
+use reference::{stats, write_families};
+use request_families::RequestFamilies;
 use rules::RuleFamilies;
 use series::{Count, Exposition};
 use stores::StoreFamilies;
@@ -40,9 +39,9 @@ pub use exports::{Timing, TimingQueue, Timings, TraceMeter, timing_queue};
 pub use limits::LimitMeters;
 pub use options::{ExtraTags, MeteredParts, MetricsOptions, PulledStats, RulesOrigin};
 pub use ports::{CertificateExpiry, CloseReason, ConnectionMeter, HandshakeResult, Port, TlsMeter};
-pub use reference_stats::{Stat, StatKind};
+pub use reference::{Stat, StatKind};
+pub use request_families::ResponseTimeUnit;
 pub use requests::{RequestFailure, RequestMeter, Timer, Transport};
-pub use response_times::ResponseTimeUnit;
 pub use rules::{Loaded, XdsAnswer, XdsFailure, XdsMeter};
 pub use stores::{BatchMeter, StoreMeter};
 
@@ -138,7 +137,7 @@ impl Metrics {
     /// The metrics of envoyproxy/ratelimit, but for the durations, under their dotted names.
     #[must_use]
     pub fn reference_stats(&self) -> Vec<Stat> {
-        reference_stats::stats(&self.0)
+        stats(&self.0)
     }
 
     /// Counts a request with this many descriptors for a domain without rules.

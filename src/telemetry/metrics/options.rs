@@ -7,7 +7,7 @@ use store::deny_cache::DenyCacheStats;
 use store::memory::MemoryStats;
 
 use super::exports::TimingQueue;
-use super::response_times::ResponseTimeUnit;
+use super::request_families::ResponseTimeUnit;
 use super::series::labels;
 
 #[derive(Debug)]

@@ -1,15 +1,13 @@
-//! Durations and errors of requests, by transport; the duration of health checks, which envoyproxy/ratelimit counts
-//! as well.
+//! What a request counts: its duration, by transport, and its failure. A health check counts, too, because
+//! envoyproxy/ratelimit counts it. `request_families` makes the meters and shows the counts.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Registry, Result};
+use prometheus::{Histogram, IntCounter};
 use store::clock::monotonic;
 
-use super::exports::TimingQueue;
-use super::family::{REQUEST_DURATIONS, counters, durations};
-use super::response_times::{DurationMeter, GrpcMethod, ResponseTimeUnit, ResponseTimes};
-use super::series::Exposition;
+use super::exports::{Timing, TimingQueue};
 
 /// The port that a request came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +19,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Grpc => "grpc",
             Self::Http => "http",
@@ -78,22 +76,14 @@ impl RequestFailure {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct RequestFamilies {
-    durations: HistogramVec,
-    errors: IntCounterVec,
-    held: IntCounter,
-    response_times: ResponseTimes,
-}
-
 /// The meter of one transport's requests. Clones share the same numbers.
 #[derive(Clone, Debug)]
 pub struct RequestMeter {
-    decisions: DurationMeter,
-    health_checks: DurationMeter,
+    pub(super) decisions: DurationMeter,
+    pub(super) health_checks: DurationMeter,
     /// In the order of [`RequestFailure::ALL`].
-    failures: [IntCounter; RequestFailure::ALL.len()],
-    held: IntCounter,
+    pub(super) failures: [IntCounter; RequestFailure::ALL.len()],
+    pub(super) held: IntCounter,
 }
 
 /// Measures the time from its start until it is dropped.
@@ -103,73 +93,38 @@ pub struct Timer<'m> {
     started: Instant,
 }
 
-impl RequestFamilies {
-    pub(super) fn new(
-        registry: &Registry,
-        unit: ResponseTimeUnit,
-        timings: Option<TimingQueue>,
-    ) -> Result<Self> {
-        let histogram = HistogramOpts::new(
-            "ratelimitd_request_duration_seconds",
-            "Duration in the handler: conversion, validation, decision",
-        );
-        let durations = durations(registry, histogram.buckets(REQUEST_DURATIONS.to_vec()), "transport")?;
-        let decisions = durations.with_label_values(&[Transport::Grpc.name()]);
-        let held = IntCounter::new(
-            "ratelimitd_held_calls_total",
-            "gRPC calls that waited before they started, because the store had enough to decide",
-        )?;
-        registry.register(Box::new(held.clone()))?;
-        let families = Self {
-            held,
-            response_times: ResponseTimes::new(decisions, unit, timings)?,
-            durations,
-            errors: counters(
-                registry,
-                "ratelimitd_request_errors_total",
-                "Requests without a decision, by reason: invalid, store, incomplete, overloaded, untaken, no_rules, \
-                 deadline, panic",
-                &["transport", "kind"],
-            )?,
-        };
-        // Every series exists from the start, so that the first error is an increase.
-        for transport in [Transport::Grpc, Transport::Http] {
-            families.meter(transport);
+/// Takes the durations of one kind of call.
+#[derive(Clone, Debug)]
+pub(super) struct DurationMeter {
+    pub(super) seconds: Histogram,
+    /// `None` if seconds are enough.
+    pub(super) others: Option<Arc<OtherForms>>,
+}
+
+/// The forms of a duration that only some settings ask for.
+#[derive(Debug)]
+pub(super) struct OtherForms {
+    pub(super) method: GrpcMethod,
+    pub(super) milliseconds: Option<Histogram>,
+    pub(super) timings: Option<TimingQueue>,
+}
+
+/// The calls that envoyproxy/ratelimit times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GrpcMethod {
+    ShouldRateLimit,
+    /// The method of the health service.
+    Check,
+}
+
+impl GrpcMethod {
+    pub(super) const ALL: [Self; 2] = [Self::ShouldRateLimit, Self::Check];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::ShouldRateLimit => "ShouldRateLimit",
+            Self::Check => "Check",
         }
-        Ok(families)
-    }
-
-    pub(super) fn meter(&self, transport: Transport) -> RequestMeter {
-        let counter = |failure: RequestFailure| self.error_counter(transport, failure);
-        let decisions = match transport {
-            Transport::Grpc => self.response_times.meter(GrpcMethod::ShouldRateLimit),
-            // envoyproxy/ratelimit times gRPC only.
-            Transport::Http => DurationMeter::new(self.durations.with_label_values(&[transport.name()])),
-        };
-        RequestMeter {
-            decisions,
-            health_checks: self.response_times.meter(GrpcMethod::Check),
-            failures: RequestFailure::ALL.map(counter),
-            held: self.held.clone(),
-        }
-    }
-
-    fn error_counter(&self, transport: Transport, failure: RequestFailure) -> IntCounter {
-        self.errors.with_label_values(&[transport.name(), failure.name()])
-    }
-
-    /// The number of requests that failed so, of all transports.
-    pub(super) fn failures(&self, failure: RequestFailure) -> u64 {
-        [Transport::Grpc, Transport::Http].map(|port| self.error_counter(port, failure).get()).iter().sum()
-    }
-
-    /// The number of calls of each gRPC method.
-    pub(super) fn calls(&self) -> [(&'static str, u64); 2] {
-        self.response_times.calls()
-    }
-
-    pub(super) fn write(&self, exposition: &mut Exposition<'_>) {
-        self.response_times.write(exposition);
     }
 }
 
@@ -200,5 +155,32 @@ impl RequestMeter {
 impl Drop for Timer<'_> {
     fn drop(&mut self) {
         self.meter.observe(self.started.elapsed());
+    }
+}
+
+impl DurationMeter {
+    /// Takes the durations of calls that envoyproxy/ratelimit does not time.
+    pub(super) fn new(seconds: Histogram) -> Self {
+        Self { seconds, others: None }
+    }
+
+    pub(super) fn observe(&self, took: Duration) {
+        self.seconds.observe(took.as_secs_f64());
+        if let Some(others) = &self.others {
+            others.observe(took);
+        }
+    }
+}
+
+impl OtherForms {
+    fn observe(&self, took: Duration) {
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        if let Some(milliseconds) = &self.milliseconds {
+            // Durations of calls are far below 2^53 ms.
+            milliseconds.observe(took_ms as f64);
+        }
+        if let Some(timings) = &self.timings {
+            timings.push(Timing { method: self.method.name(), took_ms });
+        }
     }
 }

@@ -1,14 +1,17 @@
-//! The durations of gRPC calls as envoyproxy/ratelimit exports them: a histogram with its buckets, in seconds or in
-//! milliseconds, and for statsd each duration by itself.
+//! The series of requests: durations and errors by transport, and the durations of gRPC calls as envoyproxy/ratelimit
+//! exports them: a histogram with its buckets, in seconds or in milliseconds, and for statsd each duration by itself.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use prometheus::core::Metric as _;
-use prometheus::{Histogram, HistogramOpts, Result, proto};
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Registry, Result, proto,
+};
 use strum::{EnumString, VariantNames};
 
-use super::exports::{Timing, TimingQueue};
+use super::exports::TimingQueue;
+use super::family::{REQUEST_DURATIONS, counters, durations};
+use super::requests::{DurationMeter, GrpcMethod, OtherForms, RequestFailure, RequestMeter, Transport};
 use super::series::{Exposition, labels};
 
 const NAME: &str = "ratelimit_service_response_time_seconds";
@@ -27,23 +30,12 @@ pub enum ResponseTimeUnit {
     Milliseconds,
 }
 
-/// The calls that envoyproxy/ratelimit times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GrpcMethod {
-    ShouldRateLimit,
-    /// The method of the health service.
-    Check,
-}
-
-impl GrpcMethod {
-    const ALL: [Self; 2] = [Self::ShouldRateLimit, Self::Check];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::ShouldRateLimit => "ShouldRateLimit",
-            Self::Check => "Check",
-        }
-    }
+#[derive(Debug)]
+pub(super) struct RequestFamilies {
+    durations: HistogramVec,
+    errors: IntCounterVec,
+    held: IntCounter,
+    response_times: ResponseTimes,
 }
 
 /// The durations of every method.
@@ -53,20 +45,74 @@ pub(super) struct ResponseTimes {
     by_method: [DurationMeter; GrpcMethod::ALL.len()],
 }
 
-/// Takes the durations of one kind of call.
-#[derive(Clone, Debug)]
-pub(super) struct DurationMeter {
-    seconds: Histogram,
-    /// `None` if seconds are enough.
-    others: Option<Arc<OtherForms>>,
-}
+impl RequestFamilies {
+    pub(super) fn new(
+        registry: &Registry,
+        unit: ResponseTimeUnit,
+        timings: Option<TimingQueue>,
+    ) -> Result<Self> {
+        let histogram = HistogramOpts::new(
+            "ratelimitd_request_duration_seconds",
+            "Duration in the handler: conversion, validation, decision",
+        );
+        let durations = durations(registry, histogram.buckets(REQUEST_DURATIONS.to_vec()), "transport")?;
+        let decisions = durations.with_label_values(&[Transport::Grpc.name()]);
+        let held = IntCounter::new(
+            "ratelimitd_held_calls_total",
+            "gRPC calls that waited before they started, because the store had enough to decide",
+        )?;
+        registry.register(Box::new(held.clone()))?;
+        let families = Self {
+            held,
+            response_times: ResponseTimes::new(decisions, unit, timings)?,
+            durations,
+            errors: counters(
+                registry,
+                "ratelimitd_request_errors_total",
+                "Requests without a decision, by reason: invalid, store, incomplete, overloaded, untaken, no_rules, \
+                 deadline, panic",
+                &["transport", "kind"],
+            )?,
+        };
+        // Every series exists from the start, so that the first error is an increase.
+        for transport in [Transport::Grpc, Transport::Http] {
+            families.meter(transport);
+        }
+        Ok(families)
+    }
 
-/// The forms of a duration that only some settings ask for.
-#[derive(Debug)]
-struct OtherForms {
-    method: GrpcMethod,
-    milliseconds: Option<Histogram>,
-    timings: Option<TimingQueue>,
+    pub(super) fn meter(&self, transport: Transport) -> RequestMeter {
+        let counter = |failure: RequestFailure| self.error_counter(transport, failure);
+        let decisions = match transport {
+            Transport::Grpc => self.response_times.meter(GrpcMethod::ShouldRateLimit),
+            // envoyproxy/ratelimit times gRPC only.
+            Transport::Http => DurationMeter::new(self.durations.with_label_values(&[transport.name()])),
+        };
+        RequestMeter {
+            decisions,
+            health_checks: self.response_times.meter(GrpcMethod::Check),
+            failures: RequestFailure::ALL.map(counter),
+            held: self.held.clone(),
+        }
+    }
+
+    fn error_counter(&self, transport: Transport, failure: RequestFailure) -> IntCounter {
+        self.errors.with_label_values(&[transport.name(), failure.name()])
+    }
+
+    /// The number of requests that failed so, of all transports.
+    pub(super) fn failures(&self, failure: RequestFailure) -> u64 {
+        [Transport::Grpc, Transport::Http].map(|port| self.error_counter(port, failure).get()).iter().sum()
+    }
+
+    /// The number of calls of each gRPC method.
+    pub(super) fn calls(&self) -> [(&'static str, u64); 2] {
+        self.response_times.calls()
+    }
+
+    pub(super) fn write(&self, exposition: &mut Exposition<'_>) {
+        self.response_times.write(exposition);
+    }
 }
 
 impl ResponseTimes {
@@ -126,37 +172,11 @@ fn write_histogram(histogram: &proto::Histogram, method: &str, exposition: &mut 
     exposition.sample(&format!("{NAME}_count"), &labels, count);
 }
 
-impl DurationMeter {
-    /// Takes the durations of calls that envoyproxy/ratelimit does not time.
-    pub(super) fn new(seconds: Histogram) -> Self {
-        Self { seconds, others: None }
-    }
-
-    pub(super) fn observe(&self, took: Duration) {
-        self.seconds.observe(took.as_secs_f64());
-        if let Some(others) = &self.others {
-            others.observe(took);
-        }
-    }
-}
-
-impl OtherForms {
-    fn observe(&self, took: Duration) {
-        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        if let Some(milliseconds) = &self.milliseconds {
-            // Durations of calls are far below 2^53 ms.
-            milliseconds.observe(took_ms as f64);
-        }
-        if let Some(timings) = &self.timings {
-            timings.push(Timing { method: self.method.name(), took_ms });
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::telemetry::metrics::family::REQUEST_DURATIONS;
 
     #[test]
     fn our_own_histogram_has_the_buckets_of_envoyproxy_ratelimit() {

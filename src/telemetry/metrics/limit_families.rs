@@ -1,0 +1,189 @@
+//! The series of limits: makes the meters of new rules, and shows what they count, as metrics of our own and as hits of
+//! envoyproxy/ratelimit.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use engine::{FailurePolicy, Limit, Quantity, Rule, RuleSet};
+use prometheus::{IntCounter, Registry, Result};
+
+use super::family::counter;
+use super::limits::{HitCounts, LimitCounts, LimitMeters, Meter, RuleHits};
+use super::reference::{Stats, stat_name};
+use super::series::{Exposition, SeriesBinding, SeriesTable, labels};
+
+/// The domain and rule label of limits that a request overrides.
+const OVERRIDE: &str = "override";
+
+/// The path of the limits that requests bring.
+const OVERRIDES: &str = "override.override";
+
+const DECISIONS: &str = "ratelimitd_decisions_total";
+
+const POLICY_DECISIONS: &str = "ratelimitd_policy_decisions_total";
+
+#[derive(Debug)]
+pub(super) struct LimitFamilies {
+    decisions: SeriesTable<LimitLabels, LimitCounts>,
+    /// The hits by the path of the rule.
+    hits: SeriesTable<Box<str>, RuleHits>,
+    shadowed: IntCounter,
+    near_limit_ppm: u32,
+    values_per_rule: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct LimitLabels {
+    domain: Arc<str>,
+    rule: Arc<str>,
+}
+
+impl LimitFamilies {
+    pub(super) fn new(registry: &Registry, near_limit_ppm: u32, values_per_rule: usize) -> Result<Self> {
+        Ok(Self {
+            decisions: SeriesTable::default(),
+            hits: SeriesTable::default(),
+            shadowed: counter(
+                registry,
+                "ratelimitd_shadowed_requests_total",
+                "Requests over their limit that were answered OK because of shadow_mode",
+            )?,
+            near_limit_ppm,
+            values_per_rule,
+        })
+    }
+
+    pub(super) fn bind(&self, rules: &RuleSet) -> LimitMeters {
+        let mut bindings = Bindings { decisions: self.decisions.bind(), hits: self.hits.bind() };
+        let mut each = Vec::with_capacity(rules.limits().len() + 1);
+        for rule in rules.rules() {
+            each.extend(rule.limits.iter().map(|limit| bindings.rule_meter(rule, limit)));
+        }
+        let overrides = LimitLabels { domain: OVERRIDE.into(), rule: OVERRIDE.into() };
+        let hits = bindings.hits.counts(OVERRIDES.into());
+        each.push(Some(bindings.meter(overrides, rules.defaults().on_store_failure, hits)));
+        bindings.decisions.finish();
+        bindings.hits.finish();
+        LimitMeters {
+            each,
+            shadowed: self.shadowed.clone(),
+            near_limit_ppm: self.near_limit_ppm,
+            values_per_rule: self.values_per_rule,
+        }
+    }
+
+    /// Writes the series of the limits that have met a request.
+    pub(super) fn write(&self, exposition: &mut Exposition<'_>) {
+        let limits = self.decisions.in_force();
+        let used =
+            || limits.iter().filter(|(_, counts)| counts.outcomes().iter().any(|&(_, count)| count > 0));
+        exposition.family(
+            DECISIONS,
+            "counter",
+            "Decisions by limit and outcome; unasked: skipped, because another limit denied the request",
+        );
+        for (limit, counts) in used() {
+            for (outcome, count) in counts.outcomes() {
+                exposition.sample(DECISIONS, &limit.labels(("outcome", outcome)), count);
+            }
+        }
+        exposition.family(
+            POLICY_DECISIONS,
+            "counter",
+            "Decisions that a limit's failure policy made because the store did not answer",
+        );
+        for (limit, counts) in used() {
+            for (policy, count) in counts.policies() {
+                exposition.sample(POLICY_DECISIONS, &limit.labels(("policy", policy)), count);
+            }
+        }
+    }
+
+    /// Adds the hits of the rules in force.
+    pub(super) fn add_hits_to(&self, stats: &mut Stats) {
+        for (path, hits) in self.hits.in_force().iter() {
+            hits.own.add_to(stats, || stat_name(path));
+            for (path, counts) in hits.by_path.lock().iter() {
+                counts.add_to(stats, || stat_name(path));
+            }
+        }
+    }
+
+    /// The number of requests that were admitted only because of `shadow_mode`.
+    pub(super) fn shadowed(&self) -> u64 {
+        self.shadowed.get()
+    }
+}
+
+struct Bindings<'f> {
+    decisions: SeriesBinding<'f, LimitLabels, LimitCounts>,
+    hits: SeriesBinding<'f, Box<str>, RuleHits>,
+}
+
+impl Bindings<'_> {
+    fn rule_meter(&mut self, rule: &Rule, limit: &Limit) -> Option<Meter> {
+        if limit.quantity == Quantity::Unlimited {
+            return None;
+        }
+        let hits = self.hits.counts((*rule.path).into());
+        let policy = limit.spec.on_store_failure;
+        let policy = if limit.shadow { policy.for_non_binding() } else { policy };
+        let labels = LimitLabels { domain: Arc::clone(&rule.domain), rule: Arc::clone(&limit.label) };
+        Some(self.meter(labels, policy, hits))
+    }
+
+    fn meter(&mut self, labels: LimitLabels, policy: FailurePolicy, hits: Arc<RuleHits>) -> Meter {
+        let counts = self.decisions.counts(labels);
+        counts.of_policy(policy).is_in_use.store(true, Ordering::Relaxed);
+        Meter { counts, policy, hits }
+    }
+}
+
+impl LimitLabels {
+    /// In the order of their names, as the registry writes labels.
+    fn labels(&self, between: (&str, &str)) -> String {
+        labels(&[("domain", &self.domain), between, ("rule", &self.rule)])
+    }
+}
+
+impl LimitCounts {
+    fn outcomes(&self) -> [(&'static str, u64); 6] {
+        [
+            ("ok", self.ok.get()),
+            ("near_limit", self.near_limit.get()),
+            ("over_limit", self.over_limit.get()),
+            ("unasked", self.unasked.get()),
+            ("shadow", self.shadow.get()),
+            ("error", self.error.get()),
+        ]
+    }
+
+    fn policies(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let all = FailurePolicy::ALL.iter().zip(&self.by_policy);
+        let in_use = all.filter(|(_, counted)| counted.is_in_use.load(Ordering::Relaxed));
+        in_use.map(|(policy, counted)| (policy.name(), counted.answers.get()))
+    }
+}
+
+impl HitCounts {
+    fn add_to(&self, stats: &mut Stats, path: impl FnOnce() -> String) {
+        if self.total.get() == 0 {
+            return;
+        }
+        let path = path();
+        let counted = [
+            ("total_hits", &self.total),
+            ("over_limit", &self.over),
+            ("near_limit", &self.near),
+            ("within_limit", &self.within),
+            ("shadow_mode", &self.shadow),
+            ("over_limit_with_local_cache", &self.from_cache),
+        ];
+        for (counter, count) in counted {
+            let units = count.get();
+            if units > 0 {
+                stats.counter(format!("ratelimit.service.rate_limit.{path}.{counter}"), units);
+            }
+        }
+    }
+}
