@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::draft::Draft;
-use super::values::Values;
+use super::draft::{Draft, Values};
+use super::tls;
 
 /// The range of `server.grpc.max_connection_age`.
 const AGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(365 * 24 * 3_600));
@@ -22,7 +22,7 @@ pub(super) fn translate(draft: &mut Draft) {
     }
     translate_socket(draft);
     draft.set("server.admin.read_by_any_host", "true", &["DEBUG_HOST"]);
-    translate_tls(draft);
+    tls::translate_port(draft);
     translate_age(draft);
     translate_log(draft);
 }
@@ -37,42 +37,6 @@ fn translate_socket(draft: &mut Draft) {
         _ if path.is_empty() => {}
         Some(absolute) => draft.set("server.grpc.address", format!("unix:{absolute}"), &[NAME]),
         None => draft.values.refuse(NAME, "the path of a socket; abstract sockets are not supported"),
-    }
-}
-
-/// TLS of the gRPC port.
-fn translate_tls(draft: &mut Draft) {
-    const USE_TLS: &str = "GRPC_SERVER_USE_TLS";
-    const CERTIFICATE: &str = "GRPC_SERVER_TLS_CERT";
-    const KEY: &str = "GRPC_SERVER_TLS_KEY";
-    const CLIENT_CA: &str = "GRPC_CLIENT_TLS_CACERT";
-    const CLIENT_NAME: &str = "GRPC_CLIENT_TLS_SAN";
-    if !draft.values.flag(USE_TLS) {
-        for name in [CERTIFICATE, KEY, CLIENT_CA, CLIENT_NAME] {
-            if draft.values.is_set(name) {
-                draft.values.warn(format!("{name} has no meaning without {USE_TLS}=true"));
-            }
-        }
-        return;
-    }
-    for (name, key) in [(CERTIFICATE, "server.grpc.tls.cert_file"), (KEY, "server.grpc.tls.key_file")] {
-        let path = draft.values.text(name).to_owned();
-        if path.is_empty() {
-            draft.values.refuse(name, format!("the path of a file, as {USE_TLS} is true"));
-        } else {
-            draft.set(key, path, &[name, USE_TLS]);
-        }
-    }
-    let [authorities, client] = [CLIENT_CA, CLIENT_NAME].map(|name| draft.values.text(name).to_owned());
-    if authorities.is_empty() {
-        if !client.is_empty() {
-            draft.values.warn(format!("{CLIENT_NAME} has no meaning without {CLIENT_CA}"));
-        }
-        return;
-    }
-    draft.set("server.grpc.tls.client_ca_file", authorities, &[CLIENT_CA]);
-    if !client.is_empty() {
-        draft.set("server.grpc.tls.client_san", client, &[CLIENT_NAME]);
     }
 }
 

@@ -22,11 +22,7 @@ pub(super) fn translate(draft: &mut Draft) {
     } else if draft.values.flag(USE) {
         translate_port(draft, path);
     } else {
-        for name in [ADDRESS, PATH, MILLISECONDS] {
-            if draft.values.is_set(name) {
-                draft.values.warn(format!("{name} has no meaning without {USE}=true"));
-            }
-        }
+        draft.warn_without(&format!("{USE}=true"), &[ADDRESS, PATH, MILLISECONDS]);
     }
 }
 

@@ -18,8 +18,8 @@ mod statsd;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod traces;
-mod values;
 mod variable;
 
 use std::path::Path;
@@ -28,8 +28,7 @@ pub use environment::EnvironmentUse;
 pub use variable::ReferenceVariable;
 
 use crate::settings::{Settings, SettingsError, SettingsReport, Written, process_variables};
-use draft::{Draft, Translation};
-use values::Values;
+use draft::{Draft, Translation, Values};
 
 /// Settings that were read with the variables of `envoyproxy/ratelimit`, where they are meant.
 #[derive(Clone, Debug)]
@@ -82,7 +81,7 @@ pub fn reference_variables() -> Vec<ReferenceVariable> {
 fn is_known(name: &str) -> bool {
     table::find(name).is_some()
         || table::find_of_library(name).is_some()
-        || name.starts_with(values::MOGRIFIER_PREFIX)
+        || name.starts_with(draft::MOGRIFIER_PREFIX)
         || draft::NOT_READ.iter().any(|(known, _)| *known == name)
 }
 

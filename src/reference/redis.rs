@@ -1,8 +1,9 @@
-//! The Redis servers: addresses, credentials, TLS.
+//! The Redis servers: addresses and credentials.
 
 use store::redis::RedisUrl;
 
 use super::draft::Draft;
+use super::tls;
 
 /// The variables of one group of servers, and the section of settings that they set.
 struct ServerNames {
@@ -38,12 +39,6 @@ const PER_SECOND: ServerNames = ServerNames {
 /// Selects the second group.
 const USE_PER_SECOND: &str = "REDIS_PERSECOND";
 
-/// The variables of TLS, of both groups.
-const CERTIFICATE: &str = "REDIS_TLS_CLIENT_CERT";
-const KEY: &str = "REDIS_TLS_CLIENT_KEY";
-const AUTHORITIES: &str = "REDIS_TLS_CACERT";
-const SKIP_NAME: &str = "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION";
-
 /// `envoyproxy/ratelimit` waits for Redis as long as its caller does. The default of `store.redis.timeout`, 15 ms,
 /// would fail calls to a distant Redis that succeed with `envoyproxy/ratelimit`.
 const TIMEOUT: &str = "100ms";
@@ -66,21 +61,11 @@ pub(super) fn translate(draft: &mut Draft) {
         translate_group(draft, &PER_SECOND);
     } else {
         let ServerNames { url, socket_type, topology, auth, sentinel_auth, tls, .. } = PER_SECOND;
-        for name in [url, socket_type, topology, auth, sentinel_auth, tls] {
-            if draft.values.is_set(name) {
-                draft.values.warn(format!("{name} has no meaning without {USE_PER_SECOND}=true"));
-            }
-        }
+        let names = [url, socket_type, topology, auth, sentinel_auth, tls];
+        draft.warn_without(&format!("{USE_PER_SECOND}=true"), &names);
     }
-    if draft.values.flag(MAIN.tls) || (has_second && draft.values.flag(PER_SECOND.tls)) {
-        translate_tls(draft);
-    } else {
-        for name in [CERTIFICATE, KEY, AUTHORITIES, SKIP_NAME] {
-            if draft.values.is_set(name) {
-                draft.values.warn(format!("{name} has no meaning without {}=true", MAIN.tls));
-            }
-        }
-    }
+    let has_tls = draft.values.flag(MAIN.tls) || (has_second && draft.values.flag(PER_SECOND.tls));
+    tls::translate_redis(draft, has_tls);
     let needed = draft.values.flag("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION");
     let ready = (!needed).to_string();
     draft.set_if_given("store.redis.ready_in_outage", ready, "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION");
@@ -277,23 +262,4 @@ fn translate_credentials(draft: &mut Draft, variable: &'static str, [user_key, p
         draft.set(&user_key, user, &[variable]);
     }
     draft.set(&password_key, password, &[variable]);
-}
-
-fn translate_tls(draft: &mut Draft) {
-    let [certificate, key] = [CERTIFICATE, KEY].map(|name| draft.values.text(name).to_owned());
-    if !certificate.is_empty() && !key.is_empty() {
-        draft.set("store.redis.tls.cert_file", certificate, &[CERTIFICATE]);
-        draft.set("store.redis.tls.key_file", key, &[KEY]);
-    } else if certificate.is_empty() != key.is_empty() {
-        draft
-            .values
-            .warn(format!("{CERTIFICATE} and {KEY} belong together: one is not set, so none is used"));
-    }
-    let authorities = draft.values.text(AUTHORITIES).to_owned();
-    if !authorities.is_empty() {
-        draft.set("store.redis.tls.ca_file", authorities, &[AUTHORITIES]);
-        draft.set("store.redis.tls.system_authorities", "true", &[AUTHORITIES]);
-    }
-    let verify = (!draft.values.flag(SKIP_NAME)).to_string();
-    draft.set_if_given("store.redis.tls.verify_name", verify, SKIP_NAME);
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::draft::Draft;
+use super::tls;
 
 const DIRECTORY: [&str; 3] = ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"];
 const WATCH_ROOT: &str = "RUNTIME_WATCH_ROOT";
@@ -61,10 +62,6 @@ const XDS: &str = "GRPC_XDS_SOTW";
 
 const URL: &str = "CONFIG_GRPC_XDS_SERVER_URL";
 const METADATA: &str = "CONFIG_GRPC_XDS_NODE_METADATA";
-const USE_TLS: &str = "CONFIG_GRPC_XDS_SERVER_USE_TLS";
-const AUTHORITIES: &str = "CONFIG_GRPC_XDS_SERVER_TLS_CACERT";
-const SERVER_NAME: &str = "CONFIG_GRPC_XDS_SERVER_TLS_SAN";
-const IDENTITY: [&str; 2] = ["CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY"];
 const BACKOFF: [&str; 2] = ["XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"];
 
 /// What the settings take for `rules.xds.backoff`.
@@ -86,15 +83,7 @@ fn translate_xds(draft: &mut Draft) {
     }
     let metadata = metadata(draft);
     draft.set_if_given("rules.xds.node_metadata", metadata, METADATA);
-    if draft.values.flag(USE_TLS) {
-        translate_tls(draft);
-    } else {
-        for name in IDENTITY.into_iter().chain([AUTHORITIES, SERVER_NAME]) {
-            if draft.values.is_set(name) {
-                draft.values.warn(format!("{name} has no meaning without {USE_TLS}=true"));
-            }
-        }
-    }
+    tls::translate_xds(draft);
     translate_backoff(draft);
     let max_message_bytes = draft.values.whole("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES").to_string();
     draft.set_if_given("rules.xds.max_message_bytes", max_message_bytes, "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES");
@@ -116,24 +105,6 @@ fn metadata(draft: &mut Draft) -> String {
         draft.values.warn(format!("{METADATA}: what is not key=value is dropped"));
     }
     pairs.join(",")
-}
-
-fn translate_tls(draft: &mut Draft) {
-    draft.set("rules.xds.tls.enabled", "true", &[USE_TLS]);
-    let [certificate, key] = IDENTITY.map(|name| draft.values.text(name).to_owned());
-    if certificate.is_empty() != key.is_empty() {
-        let [certificate, key] = IDENTITY;
-        draft.values.warn(format!("{certificate} and {key}: one alone is not used"));
-    } else {
-        draft.set_if_given("rules.xds.tls.cert_file", certificate, IDENTITY[0]);
-        draft.set_if_given("rules.xds.tls.key_file", key, IDENTITY[1]);
-    }
-    for (variable, key) in
-        [(AUTHORITIES, "rules.xds.tls.ca_file"), (SERVER_NAME, "rules.xds.tls.server_name")]
-    {
-        let text = draft.values.text(variable).to_owned();
-        draft.set_if_given(key, text, variable);
-    }
 }
 
 /// The pauses of ours, unless the environment chooses some: they double, which those there never do.

@@ -6,9 +6,8 @@ use std::time::Duration;
 use regex::Regex;
 use serde_json::json;
 
-use super::draft::Draft;
+use super::draft::{Draft, MOGRIFIER_PREFIX};
 use super::go_syntax::parse_map;
-use super::values::MOGRIFIER_PREFIX;
 use crate::settings::{Fault, SettingProblem, quoted, variable_origin};
 
 const DISABLE: &str = "DISABLE_STATS";
@@ -46,10 +45,10 @@ pub(super) fn translate(draft: &mut Draft) {
     match sink(draft) {
         Sink::Off(variables) => {
             draft.set(ADDRESS_KEY, "off", variables);
-            warn_about_unused(draft, &[HOST, PORT, PROTOCOL, INTERVAL, MOGRIFIERS], "statsd or DogStatsD");
+            draft.warn_without("statsd or DogStatsD", &[HOST, PORT, PROTOCOL, INTERVAL, MOGRIFIERS]);
         }
         Sink::Statsd => {
-            warn_about_unused(draft, &[MOGRIFIERS], "DogStatsD");
+            draft.warn_without("DogStatsD", &[MOGRIFIERS]);
             let protocol = draft.values.text(PROTOCOL).to_owned();
             let scheme = match protocol.as_str() {
                 "" | "tcp" | "tcp4" | "tcp6" => "tcp",
@@ -66,7 +65,7 @@ pub(super) fn translate(draft: &mut Draft) {
             translate_interval(draft);
         }
         Sink::DogStatsd => {
-            warn_about_unused(draft, &[PROTOCOL], "statsd");
+            draft.warn_without("statsd", &[PROTOCOL]);
             draft.set("metrics.statsd.format", "dogstatsd", &[DOG_STATSD]);
             translate_address(draft, "udp", &[DOG_STATSD, HOST, PORT]);
             translate_interval(draft);
@@ -94,14 +93,6 @@ fn sink(draft: &mut Draft) -> Sink {
         Sink::Off(&[PROMETHEUS])
     } else {
         Sink::Off(&[STATSD])
-    }
-}
-
-fn warn_about_unused(draft: &mut Draft, names: &[&'static str], without: &str) {
-    for name in names {
-        if draft.values.is_set(name) {
-            draft.values.warn(format!("{name} has no meaning without {without}"));
-        }
     }
 }
 

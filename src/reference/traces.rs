@@ -15,17 +15,14 @@ const TIMEOUTS: (Duration, Duration) = (Duration::from_millis(10), Duration::fro
 
 pub(super) fn translate(draft: &mut Draft) {
     if !draft.values.flag(ENABLED) {
-        for name in [
+        let names = [
             "TRACING_SERVICE_NAME",
             "TRACING_SERVICE_NAMESPACE",
             "TRACING_SERVICE_INSTANCE_ID",
             PROTOCOL,
             RATE,
-        ] {
-            if draft.values.is_set(name) {
-                draft.values.warn(format!("{name} has no meaning without {ENABLED}=true"));
-            }
-        }
+        ];
+        draft.warn_without(&format!("{ENABLED}=true"), &names);
         return draft.set_if_given("traces.endpoint", "off", ENABLED);
     }
     let protocol = match draft.values.text(PROTOCOL) {

@@ -1,12 +1,14 @@
 //! Takes one setting after another from the merged layers, with tables as lists of rows, and collects the catalogue, the
 //! values in force, and the problems.
 
+use std::path::PathBuf;
+
 use config::{Config, Map, Value, ValueKind};
 
 use super::error::{Fault, SettingProblem, SettingProblems, SettingsError, quoted};
 use super::file::list_of;
 use super::layers::{self, Setting};
-use super::parsers::Parser;
+use super::parsers::{Parser, optional_path};
 
 /// The origin of a value that is not written.
 const DEFAULT: &str = "the default";
@@ -119,6 +121,21 @@ impl Reader {
                 Vec::new()
             }
         }
+    }
+
+    /// The files of a certificate of ours and of its key, which a server may ask for.
+    pub(super) fn take_identity(
+        &mut self,
+        certificate: &'static str,
+        key: &'static str,
+    ) -> Option<(PathBuf, PathBuf)> {
+        let files = [certificate, key].map(|file| self.take(file, "", optional_path()));
+        if files[0].is_some() != files[1].is_some() {
+            let reason = "cert_file and key_file belong together: set both or none";
+            self.refuse(certificate, Fault::Unsupported(reason));
+        }
+        let [certificate, key] = files;
+        certificate.zip(key)
     }
 
     /// Whether the file or a variable has the setting, also if its value is the compiled-in default.

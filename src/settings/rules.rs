@@ -62,7 +62,6 @@ impl Rules {
 }
 
 const TLS: &str = "rules.xds.tls.enabled";
-const CERT_FILE: &str = "rules.xds.tls.cert_file";
 const MAX_BACKOFF: &str = "rules.xds.backoff.max";
 
 /// The options; `None` without an address.
@@ -100,14 +99,8 @@ fn xds_from_reader(reader: &mut Reader) -> Option<XdsOptions> {
 fn tls(reader: &mut Reader) -> Option<ClientTls> {
     let enabled = reader.take(TLS, "false", flag());
     let ca_file = reader.take("rules.xds.tls.ca_file", "", optional_path());
-    let certificate = reader.take(CERT_FILE, "", optional_path());
-    let key = reader.take("rules.xds.tls.key_file", "", optional_path());
+    let identity = reader.take_identity("rules.xds.tls.cert_file", "rules.xds.tls.key_file");
     let server_name = reader.take("rules.xds.tls.server_name", "", server_name());
-    if certificate.is_some() != key.is_some() {
-        let reason = "cert_file and key_file belong together: set both or none";
-        reader.refuse(CERT_FILE, Fault::Unsupported(reason));
-    }
-    let identity = certificate.zip(key);
     let tls = ClientTls { ca_file, identity, server_name, ..ClientTls::default() };
     if !enabled && tls != ClientTls::default() {
         // An operator that sets them does not want clear text.

@@ -1,7 +1,5 @@
 //! `store.*`: where the counters are; and `store.redis.*`: the servers, the credentials, and how the service uses them.
 
-use std::path::PathBuf;
-
 use store::breaker::BreakerOptions;
 use store::deny_cache::DenyCacheOptions;
 use store::memory::MemoryOptions;
@@ -108,8 +106,6 @@ const PER_SECOND: ServerKeys = ServerKeys {
         "store.redis.per_second.sentinel.password_file",
     ],
 };
-
-const CERT_FILE: &str = "store.redis.tls.cert_file";
 
 /// A longer prefix would cost memory on every counter.
 const MAX_PREFIX_BYTES: usize = 64;
@@ -225,17 +221,12 @@ fn credentials(reader: &mut Reader, [username, password, file]: [&'static str; 3
 
 fn tls(reader: &mut Reader) -> ClientTls {
     let ca_file = reader.take("store.redis.tls.ca_file", "", optional_path());
-    let certificate: Option<PathBuf> = reader.take(CERT_FILE, "", optional_path());
-    let key = reader.take("store.redis.tls.key_file", "", optional_path());
-    if certificate.is_some() != key.is_some() {
-        let reason = "cert_file and key_file belong together: set both or none";
-        reader.refuse(CERT_FILE, Fault::Unsupported(reason));
-    }
+    let identity = reader.take_identity("store.redis.tls.cert_file", "store.redis.tls.key_file");
     let check_name = reader.take("store.redis.tls.verify_name", "true", flag());
     ClientTls {
         ca_file,
         trust_system: reader.take("store.redis.tls.system_authorities", "false", flag()),
-        identity: certificate.zip(key),
+        identity,
         server_name: reader.take("store.redis.tls.server_name", "", server_name()),
         check: if check_name { ServerCheck::ChainAndName } else { ServerCheck::Chain },
     }

@@ -1,0 +1,121 @@
+//! TLS of the gRPC port, of Redis, and of the xDS server.
+
+use super::draft::Draft;
+
+/// The variables of one kind of connection, and the section of the settings that they mean.
+struct TlsVariables {
+    switch: &'static str,
+    certificate: &'static str,
+    key: &'static str,
+    authorities: &'static str,
+    /// Which name the certificate of the other side must have, or whether its name is checked.
+    name: &'static str,
+    section: &'static str,
+}
+
+const PORT: TlsVariables = TlsVariables {
+    switch: "GRPC_SERVER_USE_TLS",
+    certificate: "GRPC_SERVER_TLS_CERT",
+    key: "GRPC_SERVER_TLS_KEY",
+    authorities: "GRPC_CLIENT_TLS_CACERT",
+    name: "GRPC_CLIENT_TLS_SAN",
+    section: "server.grpc.tls",
+};
+
+/// The variables are for both groups of servers.
+const REDIS: TlsVariables = TlsVariables {
+    switch: "REDIS_TLS",
+    certificate: "REDIS_TLS_CLIENT_CERT",
+    key: "REDIS_TLS_CLIENT_KEY",
+    authorities: "REDIS_TLS_CACERT",
+    name: "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
+    section: "store.redis.tls",
+};
+
+const XDS: TlsVariables = TlsVariables {
+    switch: "CONFIG_GRPC_XDS_SERVER_USE_TLS",
+    certificate: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
+    key: "CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
+    authorities: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
+    name: "CONFIG_GRPC_XDS_SERVER_TLS_SAN",
+    section: "rules.xds.tls",
+};
+
+pub(super) fn translate_port(draft: &mut Draft) {
+    let TlsVariables { switch, authorities, name, .. } = PORT;
+    if !draft.values.flag(switch) {
+        return PORT.warn_without_switch(draft);
+    }
+    for (variable, setting) in [(PORT.certificate, "cert_file"), (PORT.key, "key_file")] {
+        let path = draft.values.text(variable).to_owned();
+        if path.is_empty() {
+            draft.values.refuse(variable, format!("the path of a file, as {switch} is true"));
+        } else {
+            draft.set(&PORT.setting(setting), path, &[variable, switch]);
+        }
+    }
+    if draft.values.text(authorities).is_empty() {
+        if !draft.values.text(name).is_empty() {
+            draft.warn_without(authorities, &[name]);
+        }
+        return;
+    }
+    PORT.set_text(draft, "client_ca_file", authorities);
+    PORT.set_text(draft, "client_san", name);
+}
+
+/// `is_used`: whether the connections of one of the groups of servers have TLS.
+pub(super) fn translate_redis(draft: &mut Draft, is_used: bool) {
+    if !is_used {
+        return REDIS.warn_without_switch(draft);
+    }
+    REDIS.set_identity(draft);
+    if REDIS.set_text(draft, "ca_file", REDIS.authorities) {
+        draft.set(&REDIS.setting("system_authorities"), "true", &[REDIS.authorities]);
+    }
+    let verify = (!draft.values.flag(REDIS.name)).to_string();
+    draft.set_if_given(&REDIS.setting("verify_name"), verify, REDIS.name);
+}
+
+pub(super) fn translate_xds(draft: &mut Draft) {
+    if !draft.values.flag(XDS.switch) {
+        return XDS.warn_without_switch(draft);
+    }
+    draft.set(&XDS.setting("enabled"), "true", &[XDS.switch]);
+    XDS.set_identity(draft);
+    XDS.set_text(draft, "ca_file", XDS.authorities);
+    XDS.set_text(draft, "server_name", XDS.name);
+}
+
+impl TlsVariables {
+    fn setting(&self, name: &str) -> String {
+        format!("{}.{name}", self.section)
+    }
+
+    fn warn_without_switch(&self, draft: &mut Draft) {
+        let names = [self.certificate, self.key, self.authorities, self.name];
+        draft.warn_without(&format!("{}=true", self.switch), &names);
+    }
+
+    /// Sets our certificate and its key, which the other side may ask for.
+    fn set_identity(&self, draft: &mut Draft) {
+        let Self { certificate, key, .. } = self;
+        if draft.values.text(certificate).is_empty() == draft.values.text(key).is_empty() {
+            self.set_text(draft, "cert_file", certificate);
+            self.set_text(draft, "key_file", key);
+        } else {
+            let warning = format!("{certificate} and {key} belong together: one is not set, so none is used");
+            draft.values.warn(warning);
+        }
+    }
+
+    /// Sets a setting to the text of a variable, unless it is empty, and returns whether it was set.
+    fn set_text(&self, draft: &mut Draft, setting: &str, variable: &'static str) -> bool {
+        let text = draft.values.text(variable).to_owned();
+        let is_set = !text.is_empty();
+        if is_set {
+            draft.set(&self.setting(setting), text, &[variable]);
+        }
+        is_set
+    }
+}
