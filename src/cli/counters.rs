@@ -6,19 +6,18 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::admin_port::{AdminPort, parse_admin_port};
 use super::descriptor::{DescriptorArg, LimitArg};
 use super::output::{end, print, readable_duration, report};
-use super::service_connection::{TlsArgs, TlsSetupError, block_on, root_cause};
+use super::service_connection::{
+    AdminPort, HttpCallError, TlsArgs, TlsSetupError, block_on, call_http, parse_admin_port, root_cause,
+};
 use crate::http::{PAGE_NOT_FOUND, TokenFile};
 
 const FAILED: u8 = 2;
-/// Far above the size of an answer about one request's counters.
-const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// Show or reset the counters of a descriptor in a running service.
 ///
@@ -144,16 +143,13 @@ async fn post(args: &CounterArgs, path: &'static str) -> Result<String, Counters
         request.headers_mut().insert(header::AUTHORIZATION, token.authorization());
     }
     let connector = args.admin.connector(&args.tls)?;
-    let response = args.admin.send(connector, request).await.map_err(|cause| {
-        if cause.is_connect() {
+    let (status, text) = call_http(connector, request).await.map_err(|error| match error {
+        HttpCallError::Send(cause) if cause.is_connect() => {
             CountersError::Connect { address: args.admin.to_string(), cause }
-        } else {
-            CountersError::Http(cause)
         }
+        HttpCallError::Send(cause) => CountersError::Http(cause),
+        HttpCallError::Body(cause) => CountersError::Body(cause),
     })?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
-    let text = String::from_utf8_lossy(&body.map_err(CountersError::Body)?.to_bytes()).into_owned();
     match status {
         StatusCode::OK => Ok(text),
         _ if text == PAGE_NOT_FOUND || text.trim().is_empty() => {

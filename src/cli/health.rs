@@ -6,25 +6,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use http::uri::PathAndQuery;
-use http::{StatusCode, Uri};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::Bytes;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use http::{Request, StatusCode, Uri};
+use http_body_util::Full;
 use tls::{Protocol, ServerCheck};
-use tower::service_fn;
 
 use super::output::{end, print, report};
 use super::service_connection::{
-    ServiceConnector, TlsArgs, TlsSetupError, block_on, parse_http_url, root_cause,
+    HttpCallError, ServiceConnector, TlsArgs, TlsSetupError, block_on, call_http, parse_http_url, root_cause,
+    with_path,
 };
 use crate::net::ListenAddress;
 use crate::reference::load_settings;
 use crate::settings::SettingsError;
-
-/// Far above the length of the answer, which is one line.
-const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// Ask a running service whether it is ready.
 ///
@@ -97,9 +90,7 @@ pub fn run(args: &HealthArgs) -> ExitCode {
 
 fn readiness(args: &HealthArgs) -> Result<String, HealthError> {
     let (server, connector) = server(args)?;
-    let mut parts = server.into_parts();
-    parts.path_and_query = Some(PathAndQuery::from_static(if args.live { "/livez" } else { "/readyz" }));
-    let address = Uri::from_parts(parts).expect("only the path was replaced");
+    let address = with_path(server, if args.live { "/livez" } else { "/readyz" });
     let answer =
         block_on(async { tokio::time::timeout(args.timeout, get(address.clone(), connector)).await })?;
     answer.unwrap_or(Err(HealthError::Timeout(address)))
@@ -144,16 +135,13 @@ fn reachable(listens_on: ListenAddress) -> ListenAddress {
 }
 
 async fn get(address: Uri, connector: ServiceConnector) -> Result<String, HealthError> {
-    let connect = service_fn(move |uri: Uri| Box::pin(connector.clone().connect(uri)));
-    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(connect);
-    let answer = client.get(address.clone()).await;
-    let response =
-        answer.map_err(|cause| HealthError::Call { address: address.clone(), cause: cause.into() })?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
-    let body = body.map_err(|cause| HealthError::Body { address, cause })?;
-    let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-    if status == StatusCode::OK { Ok(text) } else { Err(HealthError::NotReady { status, answer: text }) }
+    let request = Request::get(address.clone()).body(Full::default()).expect("a valid URI");
+    match call_http(connector, request).await {
+        Ok((StatusCode::OK, answer)) => Ok(answer),
+        Ok((status, answer)) => Err(HealthError::NotReady { status, answer }),
+        Err(HttpCallError::Send(cause)) => Err(HealthError::Call { address, cause: cause.into() }),
+        Err(HttpCallError::Body(cause)) => Err(HealthError::Body { address, cause }),
+    }
 }
 
 #[cfg(test)]

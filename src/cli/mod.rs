@@ -1,6 +1,5 @@
 //! The command line: the sub-commands.
 
-mod admin_port;
 mod check;
 mod config_check;
 mod counters;

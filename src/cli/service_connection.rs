@@ -1,20 +1,28 @@
-//! The address of a running service, and connections of the sub-commands to it: clear text for `http://`, TLS for
-//! `https://`, or a Unix socket. Runs their clients.
+//! How the sub-commands reach a running service: its addresses, connections in clear text for `http://`, by TLS for
+//! `https://`, or to a Unix socket, and calls by HTTP.
 
 use std::error::Error;
 use std::future::Future;
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::{fmt, io};
 
 use clap::Args;
-use http::Uri;
+use http::uri::PathAndQuery;
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connected, Connection};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tls::{ByteStream, ClientConnector, ClientTls, ClientTlsError, Protocol, ServerCheck, dial, dial_unix};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::rustls::pki_types::ServerName;
+use tower::service_fn;
+
+/// Far above the size of an answer about one request's counters.
+const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// How an `https://` address is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -165,6 +173,34 @@ impl AsyncWrite for ServiceConnection {
     }
 }
 
+/// The URL of a path of a server.
+pub(super) fn with_path(server: Uri, path: &'static str) -> Uri {
+    let mut parts = server.into_parts();
+    parts.path_and_query = Some(PathAndQuery::from_static(path));
+    Uri::from_parts(parts).expect("only the path was replaced")
+}
+
+/// Why an HTTP request has no answer.
+pub(super) enum HttpCallError {
+    Send(hyper_util::client::legacy::Error),
+    /// The body of the answer cannot be read to its end.
+    Body(Box<dyn Error + Send + Sync>),
+}
+
+/// Sends a request, and reads the status and the text of the answer. Has no deadline of its own.
+pub(super) async fn call_http(
+    connector: ServiceConnector,
+    request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, String), HttpCallError> {
+    let connect = service_fn(move |uri: Uri| Box::pin(connector.clone().connect(uri)));
+    let client = Client::builder(TokioExecutor::new()).build(connect);
+    let answer = client.request(request).await.map_err(HttpCallError::Send)?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
+    let text = String::from_utf8_lossy(&body.map_err(HttpCallError::Body)?.to_bytes()).into_owned();
+    Ok((status, text))
+}
+
 /// Runs a client on this thread.
 pub(super) fn block_on<T>(client: impl Future<Output = T>) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -178,6 +214,57 @@ pub(super) fn root_cause(error: &dyn Error) -> String {
         cause = source;
     }
     cause.to_string()
+}
+
+/// The admin port of a running service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum AdminPort {
+    Tcp(Uri),
+    Unix(PathBuf),
+}
+
+/// Parses `unix:/path`, `host:port`, `http://host:port` or `https://host:port`.
+///
+/// # Errors
+/// A sentence for the user.
+pub(super) fn parse_admin_port(text: &str) -> Result<AdminPort, String> {
+    match text.strip_prefix("unix:") {
+        Some(path) if Path::new(path).is_absolute() => Ok(AdminPort::Unix(PathBuf::from(path))),
+        Some(_) => Err("expected an absolute path, as in unix:/path/to/socket".to_owned()),
+        None => parse_http_url(text).map(AdminPort::Tcp),
+    }
+}
+
+impl fmt::Display for AdminPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(server) => f.write_str(server.authority().map_or("", |address| address.as_str())),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl AdminPort {
+    /// The URL of an endpoint. A Unix socket has no host name; the service accepts `localhost`.
+    pub(super) fn endpoint(&self, path: &'static str) -> Uri {
+        let server = match self {
+            Self::Tcp(server) => server.clone(),
+            Self::Unix(_) => Uri::from_static("http://localhost/"),
+        };
+        with_path(server, path)
+    }
+
+    /// The connector of the port. A Unix socket has no TLS.
+    ///
+    /// # Errors
+    /// As [`TlsArgs::connector`].
+    pub(super) fn connector(&self, tls: &TlsArgs) -> Result<ServiceConnector, TlsSetupError> {
+        let connector = tls.connector(&self.endpoint("/"), Protocol::Http1)?;
+        Ok(match self {
+            Self::Tcp(_) => connector,
+            Self::Unix(path) => ServiceConnector::Unix(path.clone()),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -204,6 +291,31 @@ mod tests {
                 }
                 (Err(error), Err(start)) => assert!(error.starts_with(start), "{error}"),
                 _ => panic!("{written}: {parsed:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_port_is_a_socket_or_a_server() {
+        let cases = [
+            // (written, displayed, URL of an endpoint)
+            ("unix:/run/admin.sock", Ok(("unix:/run/admin.sock", "http://localhost/rules"))),
+            ("127.0.0.1:6070", Ok(("127.0.0.1:6070", "http://127.0.0.1:6070/rules"))),
+            ("http://[::1]:6070/", Ok(("[::1]:6070", "http://[::1]:6070/rules"))),
+            ("unix:admin.sock", Err("expected an absolute path")),
+            ("unix:", Err("expected an absolute path")),
+            ("https://localhost", Ok(("localhost", "https://localhost/rules"))),
+        ];
+        for (written, expected) in cases {
+            match (parse_admin_port(written), expected) {
+                (Ok(port), Ok((displayed, url))) => {
+                    assert_eq!(
+                        (port.to_string().as_str(), port.endpoint("/rules").to_string().as_str()),
+                        (displayed, url)
+                    );
+                }
+                (Err(error), Err(start)) => assert!(error.starts_with(start), "{error}"),
+                (parsed, _) => panic!("{written}: {parsed:?}"),
             }
         }
     }
