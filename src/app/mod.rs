@@ -5,9 +5,8 @@
 
 mod active_rules;
 mod background;
+mod bounds;
 mod endpoints;
-mod options;
-mod process;
 mod rules;
 mod run;
 mod status;
@@ -30,10 +29,10 @@ use crate::telemetry::statsd::Statsd;
 use crate::telemetry::traces::{Tracer, Traces};
 
 pub use crate::telemetry::LogQueue;
-pub use process::refuse_huge_pages;
+pub use bounds::refuse_huge_pages;
 pub use rules::{ReadRules, ReadRulesError, RuleStartError, load_options, read_rules};
 
-use process::PortBounds;
+use bounds::PortBounds;
 use rules::RuleWatcher;
 use stores::{LocalCounters, Stores};
 use tls::{TlsPorts, TlsStartError};
@@ -145,7 +144,7 @@ impl App {
     /// # Errors
     /// [`AppError`] when the rules or the certificates cannot be used, or a port cannot be bound.
     pub async fn prepare(settings: Settings, log: LogQueue) -> Result<Self, AppError> {
-        let bounds = PortBounds::within(process::raise_open_files(), settings.server.connections_per_address);
+        let bounds = PortBounds::within(bounds::raise_open_files(), settings.server.connections_per_address);
         let counters = LocalCounters::new(&settings.store);
         let (queue, timings) = timing_queue();
         let parts = MeteredParts {

@@ -12,9 +12,9 @@ use store::worker_store::{AuthoritativeStore, WorkerStore};
 use tokio_util::sync::CancellationToken;
 
 use super::background::Background;
+use super::bounds::PortBounds;
+use super::bounds::{FINISH_WITHIN, MAX_UNFINISHED_BYTES, grpc_options};
 use super::endpoints::admin_endpoints;
-use super::options::{FINISH_WITHIN, MAX_UNFINISHED_BYTES, grpc_options};
-use super::process::PortBounds;
 use super::{Addresses, App, AppError};
 use crate::decide::counters::CounterService;
 use crate::decide::limiter::Limiter;

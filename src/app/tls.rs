@@ -14,7 +14,7 @@ use tls::{
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::process::PortBounds;
+use super::bounds::PortBounds;
 use crate::net::ConnectionBounds;
 use crate::net::tls::{HandshakeBounds, HandshakeThread, HandshakeThreadError, PortTls};
 use crate::settings::Server;

@@ -2,7 +2,6 @@
 //! name: `metrics/reference.rs`, `statsd/` and `envoy_ratelimit_lines.rs`.
 
 mod envoy_ratelimit_lines;
-mod library_lines;
 mod log_queue;
 pub mod logging;
 pub mod metrics;

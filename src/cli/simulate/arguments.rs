@@ -1,5 +1,6 @@
-//! The arguments of `simulate`.
+//! The arguments of `simulate`, and why it ends early.
 
+use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
@@ -143,11 +144,22 @@ impl SimulateArgs {
     }
 }
 
+/// The exit code if the log, the map or the output has problems, or a bound has tested nothing.
+pub(super) const LOG: u8 = 2;
+
+/// The exit code, and what is wrong.
+pub(super) struct Failure(pub(super) u8, pub(super) String);
+
+impl Failure {
+    pub(super) fn new(code: u8, problem: impl Display) -> Self {
+        Self(code, problem.to_string())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
+    use clap::Parser;
 
     #[derive(Parser)]
     struct Program {

@@ -1,9 +1,6 @@
 //! `simulate`: what rules would have done to the requests of an access log.
 
 mod arguments;
-mod explain;
-mod failure;
-mod interrupt;
 mod progress;
 mod table;
 
@@ -12,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::RuleSet;
-use rules::{LoadOptions, LoadedRules, load};
+use engine::{Request, RuleSet};
+use rules::{LoadOptions, LoadedRules, describe, load};
 use sha2::{Digest as _, Sha256};
+use simulate::explain::{ExplainedLine, explain_line};
 use simulate::log::{Input, StopReading};
 use simulate::map::Map;
 use simulate::page;
@@ -22,12 +20,11 @@ use simulate::pass::{PassOptions, RecommendationBounds, RuleSets, simulate};
 use simulate::report::{FileDigest, Report};
 use simulate::variants::variants;
 
-use self::interrupt::on_interrupt;
-use self::progress::LogProgress;
 use super::output::{end, print, report};
-use failure::{Failure, LOG};
-
 pub use arguments::SimulateArgs;
+
+use arguments::{Failure, LOG};
+use progress::{LogProgress, on_interrupt};
 
 /// The exit code if the rules have problems.
 const RULES: u8 = 1;
@@ -53,7 +50,7 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     let judged = load(&args.rules, options.clone()).map_err(|problems| Failure::new(RULES, problems))?;
     let map = args.map.as_deref().map(Map::load).transpose().map_err(|error| Failure::new(LOG, error))?;
     if let Some(number) = args.explain_line {
-        return explain::run(args, number, &judged, map.as_ref());
+        return explain(args, number, &judged, map.as_ref());
     }
     if args.max_good_denied.is_some() && !map.as_ref().is_some_and(Map::has_good) {
         let reason = "--max-good-denied needs a map with `good`, which says which requests are good";
@@ -209,4 +206,45 @@ fn code(args: &SimulateArgs, found: &Report) -> ExitCode {
         code = ExitCode::from(BOUND);
     }
     code
+}
+
+/// `--explain-line`: prints what a line becomes, and which limits it meets.
+fn explain(
+    args: &SimulateArgs,
+    number: u64,
+    rules: &LoadedRules,
+    map: Option<&Map>,
+) -> Result<ExitCode, Failure> {
+    let path = args.logs.first().ok_or_else(|| Failure::new(LOG, "no log"))?;
+    let line = explain_line(path, number, args.format(), map).map_err(|error| Failure::new(LOG, error))?;
+    let mut text = format!("line {number} ({}): {}\n", line.format.name(), line.text);
+    for (name, value) in &line.fields {
+        text += &format!("  {name}: {}\n", value.as_deref().unwrap_or("(none)"));
+    }
+    match &line.request {
+        Err(reason) => text += &format!("no request: {reason}\n"),
+        Ok((t_us, request)) => {
+            text += &shown_request(*t_us, request, &line, map);
+            let described = describe(&rules.rules, &rules.upgrades, request);
+            text += &described.map_err(|error| Failure::new(LOG, error))?.text;
+        }
+    }
+    Ok(end(print(&text), ExitCode::SUCCESS))
+}
+
+fn shown_request(t_us: u64, request: &Request, line: &ExplainedLine, map: Option<&Map>) -> String {
+    let mut text = format!("at {t_us} us, domain {}\n", request.domain);
+    for descriptor in &request.descriptors {
+        let entries: Vec<String> =
+            descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
+        let hits = descriptor.hits.map_or_else(String::new, |hits| format!(" ({hits} units)"));
+        text += &format!("descriptor {}{hits}\n", entries.join(","));
+    }
+    if map.is_some_and(Map::has_good) {
+        text += &format!("good: {}\n", line.is_good);
+    }
+    if map.is_some_and(Map::has_was_limited) {
+        text += &format!("was_limited: {}\n", line.was_limited);
+    }
+    text + "\n"
 }

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cadence::prelude::*;
 use cadence::{MetricSink, StatsdClient, StatsdClientBuilder};
 
-use super::mogrifier::Mogrifiers;
-use super::options::StatsdFormat;
+use super::options::{Mogrifiers, StatsdFormat};
 use crate::telemetry::metrics::Timing;
 
 /// The bytes that fit into an Ethernet frame with the headers of IPv6 and UDP.
@@ -88,7 +87,7 @@ impl Lines {
         std::mem::take(&mut *self.packets.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn named(&self, name: &str) -> super::mogrifier::Named {
+    fn named(&self, name: &str) -> super::options::Named {
         // Once before the mogrifiers, too: a dot in a pattern is no line break.
         let name = plain_name(name);
         let (name, tags) = self.mogrifiers.apply(&name).unwrap_or_else(|| (name, Vec::new()));

@@ -3,7 +3,6 @@
 
 mod connection;
 mod lines;
-mod mogrifier;
 mod options;
 
 use std::collections::HashMap;
@@ -17,8 +16,7 @@ use crate::telemetry::metrics::{Metrics, Stat, StatKind, Timing, Timings};
 use connection::Connection;
 use lines::{Lines, Packet};
 
-pub use mogrifier::{Mogrifier, Mogrifiers};
-pub use options::{StatsdFormat, StatsdOptions, StatsdTarget};
+pub use options::{Mogrifier, Mogrifiers, StatsdFormat, StatsdOptions, StatsdTarget};
 
 /// Durations that are sent together, at most.
 const TIMINGS_AT_ONCE: usize = 8_192;
