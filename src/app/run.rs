@@ -240,10 +240,11 @@ async fn fail_with_task(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use futures_util::FutureExt;
     use store::observer::Observer;
     use store::redis::RedisOptions;
+
+    use super::*;
 
     #[tokio::test]
     async fn a_failed_task_of_the_store_is_an_error_with_its_reason() {

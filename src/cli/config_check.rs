@@ -24,7 +24,6 @@ const BAD_TEXT: u8 = 2;
 /// The starts of errors of the text. Every other error is one of the rules that the text says.
 const OF_THE_TEXT: [&str; 3] = ["error loading config file", "config error", "error checking config"];
 
-/// Why the check fails.
 struct CheckFailure {
     /// For standard output.
     text: String,
@@ -63,7 +62,7 @@ fn check(directory: &str, merge_domains: bool, lines: &mut Vec<String>) -> Resul
         fail(format!("error opening directory {directory}: open {directory}: {}", text(&error)))
     })?;
     let settings = load_settings(None, Some("ratelimit"));
-    // The defaults suffice for the texts; whether the settings are good is told after them.
+    // The defaults suffice for the texts; whether the settings are good is said after them.
     let options = match &settings {
         Ok(LoadedSettings { settings, .. }) => {
             settings.secrets.value_hashing().map(|hashing| load_options(settings, hashing))

@@ -58,7 +58,7 @@ impl RuleOptions {
     }
 }
 
-/// Why the rules of the settings are not there.
+/// Why the rules of the settings cannot be read or used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsRulesError {
     #[error("no runtime: {0}")]

@@ -57,7 +57,6 @@ pub enum TlsSetupError {
     ClearText,
 }
 
-/// Connects to a service.
 #[derive(Clone)]
 pub(crate) enum ServiceConnector {
     /// By TLS if there is a connector.

@@ -107,7 +107,7 @@ fn metadata(draft: &mut Draft) -> String {
     pairs.join(",")
 }
 
-/// The pauses of ours, unless the environment chooses some: they double, which those there never do.
+/// Keeps our own pauses unless the environment chooses some: ours double, those of envoyproxy/ratelimit never do.
 fn translate_backoff(draft: &mut Draft) {
     let [initial_given, max_given] = BACKOFF.map(|name| draft.values.is_set(name));
     if !initial_given && !max_given {

@@ -189,7 +189,6 @@ impl Reader {
     }
 }
 
-/// What a table is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table {
     pub(super) key: &'static str,

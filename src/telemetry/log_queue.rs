@@ -93,7 +93,6 @@ impl LogQueue {
         }
     }
 
-    /// Waits for a line.
     fn next_line(&self) -> Box<[u8]> {
         let mut waiting = self.0.waiting.lock();
         loop {

@@ -160,9 +160,10 @@ impl<S: Subscriber> Layer<S> for LibraryLines {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
 
     #[test]
     fn filters_are_levels_or_levels_by_module() {

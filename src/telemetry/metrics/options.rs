@@ -96,7 +96,7 @@ const TAKEN: [&str; 20] = [
 ];
 
 impl ExtraTags {
-    /// Parses `name:value,name:value`, as `EXTRA_TAGS` of envoyproxy/ratelimit is spelt. `None` for a name that is
+    /// Parses `name:value,name:value`, the syntax of `EXTRA_TAGS` in envoyproxy/ratelimit. `None` for a name that is
     /// given twice or that Prometheus keeps for itself, and for a name or value that statsd cannot transport.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

@@ -31,7 +31,6 @@ impl StatKind {
     }
 }
 
-/// Collects values.
 #[derive(Debug, Default)]
 pub(super) struct Stats(Vec<Stat>);
 

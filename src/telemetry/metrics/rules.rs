@@ -102,7 +102,6 @@ pub enum XdsFailure {
     Tls,
     /// The attempt took too long.
     Timeout,
-    /// The stream ended.
     Stream,
     /// An answer was too large.
     TooLarge,

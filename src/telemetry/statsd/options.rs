@@ -113,7 +113,7 @@ impl Mogrifiers {
     }
 }
 
-/// Replaces `$0` to `$9` by the groups. A group that does not exist stays as it is spelt.
+/// Replaces `$0` to `$9` by the groups. A group that does not exist stays as it is written.
 fn expanded(template: &str, groups: &Captures<'_>) -> String {
     let mut parts = template.split('$');
     let mut text = parts.next().unwrap_or_default().to_owned();

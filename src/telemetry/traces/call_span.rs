@@ -17,7 +17,6 @@ const OVERRIDE: &str = "override";
 /// A longer domain is cut: a request may have one of many kilobytes, and thousands of spans may wait.
 const MAX_DOMAIN_BYTES: usize = 256;
 
-/// A kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpannedCall {
     ShouldRateLimit,

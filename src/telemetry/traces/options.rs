@@ -46,7 +46,7 @@ pub struct ServiceIdentity {
 pub struct OtlpHeaders(pub HeaderMap);
 
 impl OtlpHeaders {
-    /// Parses `name=value,name=value` with percent-encoded values, as `OTEL_EXPORTER_OTLP_HEADERS` is spelt.
+    /// Parses `name=value,name=value` with percent-encoded values, the syntax of `OTEL_EXPORTER_OTLP_HEADERS`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut headers = HeaderMap::new();

@@ -121,7 +121,6 @@ impl Traces {
         }
     }
 
-    /// Adds spans that wait.
     fn fill(&mut self, batch: &mut Vec<SpanData>) {
         while batch.len() < BATCH {
             let Ok(span) = self.spans.try_recv() else { return };

@@ -1,6 +1,6 @@
 //! Lines of HAProxy's `option httplog`, with or without a header of syslog.
 
-use super::columns::split_request_line;
+use super::text_layout::split_request_line;
 use super::values::LineFault;
 
 /// Replaces `values` by the values of [`HAPROXY_FIELDS`](super::format::HAPROXY_FIELDS).

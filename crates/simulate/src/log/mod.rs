@@ -3,7 +3,6 @@
 //! Knows the formats of lines and nothing of rules: which fields become descriptors is decided by `map`.
 
 mod blocks;
-mod columns;
 mod csv;
 mod flat_json;
 mod format;
@@ -12,17 +11,16 @@ mod input;
 mod json;
 mod line_reader;
 mod piped;
-mod recognize;
 mod text_layout;
 mod timestamp;
 mod values;
 
 pub(super) use blocks::{Block, BlockReader, MAX_LINE_BYTES, lines};
 pub use format::Format;
+pub(super) use format::recognize;
 pub use input::{Input, InputError, ReadBytes};
 pub(super) use line_reader::LineReader;
 pub use piped::StopReading;
-pub(super) use recognize::recognize;
 pub(super) use timestamp::TimeFormat;
 pub use values::LineFault;
 pub(super) use values::Selected;

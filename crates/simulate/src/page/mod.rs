@@ -97,7 +97,7 @@ fn header(html: &mut Markup, report: &Report) {
     html.raw(r##"<a href="#keys">Who</a><a href="#method">Method</a></nav></header>"##);
 }
 
-/// As a Content-Security-Policy has it.
+/// The form in which a Content-Security-Policy has it.
 fn digest(text: &str) -> String {
     STANDARD.encode(Sha256::digest(text))
 }

@@ -12,8 +12,8 @@ use engine::{Algorithm, Limit, LimitSpec, Verdict};
 use smallvec::SmallVec;
 
 use super::counters::{Counters, Decided};
+use super::options::text_hash;
 use super::planned::{Counter, Observation, RequestPlan};
-use super::sample::text_hash;
 use crate::report::{Agreement, ShiftCount, percent, share_ppm};
 
 /// How far the time of a request is moved; at most a tenth of the time in which its limit frees a unit.

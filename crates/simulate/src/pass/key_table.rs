@@ -7,8 +7,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use hashbrown::HashMap;
 
+use super::options::{mixed, text_hash};
 use super::peaks::Peaks;
-use super::sample::{mixed, text_hash};
 use super::sweep::OverAt;
 
 /// The most keys, in about 120 MB: a table with 2^20 places has room for a few more.

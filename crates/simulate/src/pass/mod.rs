@@ -16,7 +16,6 @@ mod peaks;
 mod pipeline;
 mod planned;
 mod positions;
-mod sample;
 mod side_by_side;
 mod sorter;
 mod space_saving;
@@ -25,6 +24,5 @@ mod tally;
 mod top_keys;
 mod untested;
 
-pub use options::{PassOptions, RecommendationBounds, RuleSets};
+pub use options::{PassOptions, RecommendationBounds, RuleSets, Sample};
 pub use pipeline::{PassError, Progress, simulate};
-pub use sample::Sample;

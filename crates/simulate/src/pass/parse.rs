@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::options::RuleSets;
+use super::options::{RuleSets, Sample};
 use super::planned::{BoxedRequest, Planner};
-use super::sample::Sample;
 use crate::log::{Block, LineFault, MAX_LINE_BYTES, lines};
 use crate::map::{MappedLine, Mapping, NotMapped, SentDescriptors};
 

@@ -5,8 +5,7 @@ use std::mem;
 use engine::{Charge, ChargedLimit, Charges, Plan, PlanError, Request, Role};
 use smallvec::SmallVec;
 
-use super::options::RuleSets;
-use super::sample::{Sample, sampled_entry};
+use super::options::{RuleSets, Sample, sampled_entry};
 use crate::map::MappedLine;
 
 /// What the line of a request says besides the request.
