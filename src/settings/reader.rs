@@ -1,5 +1,5 @@
-//! Takes one setting after another from the merged layers, with tables as lists of rows, and collects the catalogue, the
-//! values in force, and the problems.
+//! Takes one setting after another from the merged layers, with tables as lists of rows, and collects the catalogue,
+//! the values in force, and the problems.
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
 //! What a decision counts, for each of its limits: the outcome, the answers by failure policy, and hits with the
-//! arithmetic of envoyproxy/ratelimit. Its counters count hits, not decisions, and overlap: a hit that is near the limit
-//! is within it too. `limit_families` makes the meters and shows the counts.
+//! arithmetic of envoyproxy/ratelimit. Its counters count hits, not decisions, and overlap: a hit that is near the
+//! limit is within it too. `limit_families` makes the meters and shows the counts.
 
 use std::collections::HashMap;
 use std::sync::Arc;

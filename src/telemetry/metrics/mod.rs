@@ -29,7 +29,7 @@ use exports::lost_lines;
 use family::{Reading, counter, pulled};
 use limit_families::LimitFamilies;
 use ports::{ConnectionFamilies, TlsFamilies};
-use reference::{stats, write_families};
+use reference::{Stats, error_type, write_families};
 use request_families::RequestFamilies;
 use rules::RuleFamilies;
 use series::{Count, Exposition};
@@ -137,7 +137,31 @@ impl Metrics {
     /// The metrics of envoyproxy/ratelimit, but for the durations, under their dotted names.
     #[must_use]
     pub fn reference_stats(&self) -> Vec<Stat> {
-        stats(&self.0)
+        let families = &self.0;
+        let mut stats = Stats::default();
+        families.limits.add_hits_to(&mut stats);
+        stats.counter("ratelimit.service.global_shadow_mode", families.limits.shadowed());
+        for error in ["service_error", "redis_error"] {
+            let failures = RequestFailure::ALL.into_iter().filter(|failure| error_type(*failure) == error);
+            let name = format!("ratelimit.service.call.should_rate_limit.{error}");
+            stats.counter(name, failures.map(|failure| families.requests.failures(failure)).sum());
+        }
+        for (method, calls) in families.requests.calls() {
+            stats.counter(format!("ratelimit_server.{method}.total_requests"), calls);
+        }
+        let [succeeded, failed] = families.rules.loads();
+        stats.counter("ratelimit.service.config_load_success", succeeded);
+        stats.counter("ratelimit.service.config_load_error", failed);
+        stats.counter("runtime.load_attempts", succeeded + failed);
+        stats.gauge("runtime.num_values", families.rules.files());
+        stats.counter("ratelimit.service.rate_limit.domain_not_found", families.unknown_descriptors.get());
+        if let Some(cache) = families.deny_cache.as_ref().map(|read| read()) {
+            stats.gauge("ratelimit.localcache.entryCount", cache.keys);
+            stats.gauge("ratelimit.localcache.lookupCount", cache.lookups);
+            stats.gauge("ratelimit.localcache.hitCount", cache.found);
+            stats.gauge("ratelimit.localcache.missCount", cache.lookups.saturating_sub(cache.found));
+        }
+        stats.0
     }
 
     /// Counts a request with this many descriptors for a domain without rules.

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use super::requests::RequestFailure;
 use super::series::{Exposition, labels};
-use super::{Families, RequestFailure};
 
 /// The value of one metric under its dotted name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl StatKind {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Stats(Vec<Stat>);
+pub(super) struct Stats(pub(super) Vec<Stat>);
 
 impl Stats {
     /// Adds a counter. Like in envoyproxy/ratelimit, it exists from its first count on.
@@ -47,36 +47,8 @@ impl Stats {
     }
 }
 
-/// The values of all metrics of envoyproxy/ratelimit, but for the durations.
-pub(super) fn stats(families: &Families) -> Vec<Stat> {
-    let mut stats = Stats::default();
-    families.limits.add_hits_to(&mut stats);
-    stats.counter("ratelimit.service.global_shadow_mode", families.limits.shadowed());
-    for error in ["service_error", "redis_error"] {
-        let failures = RequestFailure::ALL.into_iter().filter(|failure| error_type(*failure) == error);
-        let name = format!("ratelimit.service.call.should_rate_limit.{error}");
-        stats.counter(name, failures.map(|failure| families.requests.failures(failure)).sum());
-    }
-    for (method, calls) in families.requests.calls() {
-        stats.counter(format!("ratelimit_server.{method}.total_requests"), calls);
-    }
-    let [succeeded, failed] = families.rules.loads();
-    stats.counter("ratelimit.service.config_load_success", succeeded);
-    stats.counter("ratelimit.service.config_load_error", failed);
-    stats.counter("runtime.load_attempts", succeeded + failed);
-    stats.gauge("runtime.num_values", families.rules.files());
-    stats.counter("ratelimit.service.rate_limit.domain_not_found", families.unknown_descriptors.get());
-    if let Some(cache) = families.deny_cache.as_ref().map(|read| read()) {
-        stats.gauge("ratelimit.localcache.entryCount", cache.keys);
-        stats.gauge("ratelimit.localcache.lookupCount", cache.lookups);
-        stats.gauge("ratelimit.localcache.hitCount", cache.found);
-        stats.gauge("ratelimit.localcache.missCount", cache.lookups.saturating_sub(cache.found));
-    }
-    stats.0
-}
-
 /// The name that envoyproxy/ratelimit has for the reason of a failure.
-fn error_type(failure: RequestFailure) -> &'static str {
+pub(super) fn error_type(failure: RequestFailure) -> &'static str {
     match failure {
         RequestFailure::Store => "redis_error",
         RequestFailure::Invalid
