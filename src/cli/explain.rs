@@ -56,8 +56,7 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
 }
 
 fn explanation(args: &ExplainArgs) -> Result<Description, Box<dyn Error>> {
-    let settings = args.options.settings()?;
-    let options = args.options.load_options(&settings)?;
+    let (settings, options) = args.options.load()?;
     let read = if args.rules.is_empty() {
         settings_rules(&settings, options)?
     } else {

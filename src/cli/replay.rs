@@ -63,7 +63,7 @@ pub struct ReplayArgs {
 #[must_use]
 pub fn run(args: &ReplayArgs) -> ExitCode {
     let options = match args.options.load() {
-        Ok(options) => options,
+        Ok((_, options)) => options,
         Err(error) => return fail(2, &error),
     };
     let rules = match load(&args.rules, options) {

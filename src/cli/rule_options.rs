@@ -32,29 +32,16 @@ pub enum RuleOptionsError {
 }
 
 impl RuleOptions {
-    /// Reads the settings from the file, if `--config` names one, and from the environment.
+    /// The settings of the file, if `--config` names one, and of the environment; and how rules are read by them, or by
+    /// the command line where it says so.
     ///
     /// # Errors
     /// [`RuleOptionsError`] if the settings are invalid, or `secrets.key_file` has no key.
-    pub fn load(&self) -> Result<LoadOptions, RuleOptionsError> {
-        Ok(self.load_options(&self.settings()?)?)
-    }
-
-    /// Reads the settings.
-    ///
-    /// # Errors
-    /// [`SettingsError`] if the settings are invalid.
-    pub fn settings(&self) -> Result<Settings, SettingsError> {
-        Ok(load_settings(self.config.as_deref(), None)?.settings)
-    }
-
-    /// The options of `settings`, or those of the command line where it has them.
-    ///
-    /// # Errors
-    /// [`KeyFileError`] if `secrets.key_file` has no key.
-    pub fn load_options(&self, settings: &Settings) -> Result<LoadOptions, KeyFileError> {
-        let options = load_options(settings, settings.secrets.value_hashing()?);
-        Ok(LoadOptions { merge_domains: self.merge_domains || options.merge_domains, ..options })
+    pub fn load(&self) -> Result<(Settings, LoadOptions), RuleOptionsError> {
+        let settings = load_settings(self.config.as_deref(), None)?.settings;
+        let options = load_options(&settings, settings.secrets.value_hashing()?);
+        let merge_domains = self.merge_domains || options.merge_domains;
+        Ok((settings, LoadOptions { merge_domains, ..options }))
     }
 }
 

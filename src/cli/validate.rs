@@ -41,15 +41,8 @@ pub fn run(args: &ValidateArgs) -> ExitCode {
     if args.schema {
         return end(print(&format!("{:#}\n", schema())), ExitCode::SUCCESS);
     }
-    let settings = match args.options.settings() {
-        Ok(settings) => settings,
-        Err(error) => {
-            report(error);
-            return ExitCode::FAILURE;
-        }
-    };
-    let options = match args.options.load_options(&settings) {
-        Ok(options) => options,
+    let (settings, options) = match args.options.load() {
+        Ok(loaded) => loaded,
         Err(error) => {
             report(error);
             return ExitCode::FAILURE;

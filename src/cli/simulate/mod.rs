@@ -46,7 +46,7 @@ pub fn run(args: &SimulateArgs) -> ExitCode {
 }
 
 fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
-    let options = args.options.load().map_err(|error| Failure::new(LOG, error))?;
+    let (_, options) = args.options.load().map_err(|error| Failure::new(LOG, error))?;
     let judged = load(&args.rules, options.clone()).map_err(|problems| Failure::new(RULES, problems))?;
     let map = args.map.as_deref().map(Map::load).transpose().map_err(|error| Failure::new(LOG, error))?;
     if let Some(number) = args.explain_line {
