@@ -1,4 +1,7 @@
-//! Units of time and periods, as rules and requests name them.
+//! Units of time and periods, as rules and requests name them, and the only table of the units in Envoy's protocol.
+//!
+//! `envoy.type.v3.RateLimitUnit` of requests and `RateLimitResponse.RateLimit.Unit` of answers have the same numbers
+//! and names, except that only answers have a week.
 
 use std::fmt;
 
@@ -105,4 +108,56 @@ impl fmt::Display for Period {
             n => write!(f, "{n} {}s", self.unit.name()),
         }
     }
+}
+
+/// The number and the name of a unit in both enums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WireUnit {
+    pub number: i32,
+    pub name: &'static str,
+}
+
+impl WireUnit {
+    /// An absent or undefined unit.
+    pub const UNKNOWN: Self = Self { number: 0, name: "UNKNOWN" };
+}
+
+/// The units of requests, in the order of their numbers.
+const REQUEST_UNITS: [Unit; 6] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year];
+
+impl From<Unit> for WireUnit {
+    fn from(unit: Unit) -> Self {
+        let (number, name) = match unit {
+            Unit::Second => (1, "SECOND"),
+            Unit::Minute => (2, "MINUTE"),
+            Unit::Hour => (3, "HOUR"),
+            Unit::Day => (4, "DAY"),
+            Unit::Month => (5, "MONTH"),
+            Unit::Year => (6, "YEAR"),
+            Unit::Week => (7, "WEEK"),
+        };
+        Self { number, name }
+    }
+}
+
+/// The unit with this number in a request. Like in envoyproxy/ratelimit, the week has the number that it has in
+/// answers.
+#[must_use]
+pub fn request_unit(number: i32) -> Option<Unit> {
+    Unit::ALL.iter().copied().find(|&unit| WireUnit::from(unit).number == number)
+}
+
+/// The number of the unit with this name in a request, [`WireUnit::UNKNOWN`] included.
+pub(crate) fn request_number(name: &str) -> Option<i32> {
+    request_units().find(|unit| unit.name == name).map(|unit| unit.number)
+}
+
+/// The names of the units of requests, [`WireUnit::UNKNOWN`] included.
+pub(crate) fn request_names() -> Vec<&'static str> {
+    request_units().map(|unit| unit.name).collect()
+}
+
+/// The units of requests, [`WireUnit::UNKNOWN`] included.
+pub fn request_units() -> impl Iterator<Item = WireUnit> {
+    [WireUnit::UNKNOWN].into_iter().chain(REQUEST_UNITS.map(WireUnit::from))
 }
