@@ -6,6 +6,7 @@
 mod active_rules;
 mod background;
 mod endpoints;
+mod load_status;
 mod options;
 mod process;
 mod rules;
