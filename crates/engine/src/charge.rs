@@ -6,8 +6,7 @@ use smallvec::SmallVec;
 
 use super::algorithm::{Attempt, Kernel, Verdict};
 use super::limit::{Charging, FailurePolicy};
-use super::request::Caller;
-use super::request::Cost;
+use super::request::{Caller, Cost};
 
 /// What a denial of one charge means for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

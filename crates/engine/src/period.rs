@@ -10,23 +10,16 @@ use strum::{EnumString, IntoStaticStr, VariantArray, VariantNames};
 /// The longest window, interval or period: 366 days, below 2^45 us.
 pub const MAX_PERIOD_US: u64 = 366 * 86_400 * 1_000_000;
 
-/// A unit of time as in `envoyproxy/ratelimit`: a month has 30 days, a year 365.
+/// A unit of time, like those of `envoyproxy/ratelimit`: a month has 30 days, a year 365.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray, VariantNames)]
 #[strum(serialize_all = "snake_case", ascii_case_insensitive)]
 pub enum Unit {
-    /// 1 s
     Second,
-    /// 60 s
     Minute,
-    /// 3,600 s
     Hour,
-    /// 86,400 s
     Day,
-    /// 7 days
     Week,
-    /// 30 days
     Month,
-    /// 365 days
     Year,
 }
 

@@ -31,7 +31,6 @@ pub enum PlanError {
 /// The charges of one request, and the descriptors that they belong to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// What the store decides.
     pub charges: Charges,
     /// One per descriptor, in order.
     pub(super) descriptors: SmallVec<[Planned; 2]>,

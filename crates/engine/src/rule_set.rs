@@ -22,7 +22,7 @@ use super::wildcards::Wildcards;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
     pub algorithm: Algorithm,
-    /// `None`: postpaid for limits that name no algorithm (as in `envoyproxy/ratelimit`), prepaid for limits that name
+    /// `None`: postpaid for limits that name no algorithm (like `envoyproxy/ratelimit`), prepaid for limits that name
     /// one.
     pub charging: Option<Charging>,
     pub on_store_failure: FailurePolicy,
@@ -34,7 +34,7 @@ pub struct Defaults {
 }
 
 impl Defaults {
-    /// Rules without our keys count as in `envoyproxy/ratelimit`.
+    /// Rules without our keys count like those of `envoyproxy/ratelimit`.
     pub const ENVOY_RATELIMIT: Self = Self {
         algorithm: Algorithm::FixedWindow,
         charging: None,
@@ -80,7 +80,6 @@ pub struct Rule {
 /// decision and no other metric depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StatPath {
-    /// It is the path of the rule.
     OfRule,
     /// The levels with `value_to_metric` have the value of the request (`Node::takes_value`).
     PerLevel,
@@ -116,7 +115,6 @@ pub struct DomainRules {
 pub struct Node {
     /// `key_value` or `key`, as in the rule file; with a hash in place of a secret value.
     pub composite: Box<str>,
-    /// The key alone.
     pub key: Box<str>,
     /// Whether all values that match this wildcard share one counter (`share_threshold`).
     pub shares_counter: bool,

@@ -62,7 +62,7 @@ impl NodeSpec {
     }
 }
 
-/// The name of a node within its level: `key_value`, or the key alone. As in `envoyproxy/ratelimit`, key `a` with value
+/// The name of a node within its level: `key_value`, or the key alone. Like in `envoyproxy/ratelimit`, key `a` with value
 /// `b_c` and key `a_b` with value `c` are the same node.
 #[must_use]
 pub fn composite(key: &str, value: &str) -> String {

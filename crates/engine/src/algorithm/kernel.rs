@@ -26,7 +26,7 @@ pub enum Kernel {
     FixedWindow(FixedWindow),
     /// Two-bucket counter.
     SlidingWindow(SlidingWindow),
-    /// Exact log.
+    /// A log of every grant.
     SlidingLog(SlidingLog),
     /// GCRA, continuous token bucket, leaky bucket.
     Gcra(Gcra),
