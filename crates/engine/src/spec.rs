@@ -62,8 +62,8 @@ impl NodeSpec {
     }
 }
 
-/// The name of a node within its level: `key_value`, or the key alone. Like in `envoyproxy/ratelimit`, key `a` with value
-/// `b_c` and key `a_b` with value `c` are the same node.
+/// The name of a node within its level: `key_value`, or the key alone. Like in `envoyproxy/ratelimit`, key `a` with
+/// value `b_c` and key `a_b` with value `c` are the same node.
 #[must_use]
 pub fn composite(key: &str, value: &str) -> String {
     if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") }
