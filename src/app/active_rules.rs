@@ -4,12 +4,77 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rules::{LoadedRules, Problems, RulesStatus};
+use rules::{DomainDocuments, LoadedRules, Problems};
 use store::clock::{Clock, SystemClock};
 
+use super::load_status::LoadStatus;
 use crate::decide::limiter::{OldRules, Rulebook};
 use crate::decide::{NotReadyReason, Readiness};
 use crate::telemetry::metrics::{self, Metrics};
+
+/// The limits that the page lists for each row of the table of upgrades.
+const MAX_UPGRADED_LISTED: usize = 20;
+
+/// What the admin page shows of the rules in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct RulesStatus {
+    pub(super) load: LoadStatus<Problems>,
+    /// Whether the files changed and are not read yet: a writer may not have finished.
+    pub(super) has_unread_change: bool,
+    /// The number of files, or of resources.
+    pub(super) files: usize,
+    /// The number of rules.
+    pub(super) rules: usize,
+    /// In the order of the files, each with its files or resources.
+    pub(super) domains: Vec<DomainDocuments>,
+    pub(super) warnings: Problems,
+    /// For each row of the table of upgrades, the limits that it has changed.
+    pub(super) upgrades: Vec<UpgradeUse>,
+}
+
+/// The limits that one row of the table of upgrades has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct UpgradeUse {
+    pub(super) limits: usize,
+    /// The labels of the first ones.
+    pub(super) first: Vec<String>,
+}
+
+impl RulesStatus {
+    /// Whether the newest rules are in force, as far as the last check of the files tells.
+    pub(super) fn is_in_force(&self) -> bool {
+        self.load.loads_ok > 0 && self.load.last_error.is_none() && !self.has_unread_change
+    }
+
+    fn record_loaded(&mut self, loaded: &LoadedRules, now_us: u64) {
+        self.load.record_loaded(now_us);
+        self.has_unread_change = false;
+        self.files = loaded.files;
+        self.rules = loaded.rules.rules().len();
+        self.domains.clone_from(&loaded.documents);
+        self.warnings = loaded.warnings.clone();
+        self.upgrades = upgrade_uses(loaded);
+    }
+
+    fn record_failed(&mut self, problems: Problems, now_us: u64) {
+        self.load.record_failed(problems, now_us);
+        self.has_unread_change = false;
+    }
+}
+
+fn upgrade_uses(loaded: &LoadedRules) -> Vec<UpgradeUse> {
+    let mut uses = vec![UpgradeUse::default(); loaded.upgrades.rows];
+    for upgraded in &loaded.upgrades.limits {
+        let limit = loaded.rules.limits().get(upgraded.limit.0 as usize);
+        if let (Some(used), Some(limit)) = (uses.get_mut(upgraded.row), limit) {
+            used.limits += 1;
+            if used.first.len() < MAX_UPGRADED_LISTED {
+                used.first.push(format!("{}: {}", limit.label, upgraded.sources));
+            }
+        }
+    }
+    uses
+}
 
 /// Clones share the rules.
 #[derive(Clone, Debug)]
@@ -41,7 +106,7 @@ impl ActiveRules {
 
     /// Whether rules were ever put in force.
     pub(super) fn has_rules(&self) -> bool {
-        self.status.lock().loads_ok > 0
+        self.status.lock().load.loads_ok > 0
     }
 
     /// Puts rules in force. Call it from one thread at a time.
@@ -76,14 +141,14 @@ impl ActiveRules {
 
     /// Records that the newest rules are those in force.
     pub(super) fn confirm(&self) {
-        self.status.lock().last_error = None;
+        self.status.lock().load.last_error = None;
     }
 
     fn report(&self, status: &RulesStatus) {
         for warning in status.warnings.all() {
             tracing::warn!("{warning}");
         }
-        let RulesStatus { rules, files, loaded_at_us: now_us, .. } = *status;
+        let RulesStatus { rules, files, load: LoadStatus { loaded_at_us: now_us, .. }, .. } = *status;
         let domains = status.domains.len();
         self.metrics.rules_loaded(metrics::Loaded { rules, files, domains, now_us });
         tracing::info!(files, domains, rules, "rules in force");

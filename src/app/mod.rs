@@ -7,6 +7,7 @@ mod active_rules;
 mod background;
 mod bounds;
 mod endpoints;
+mod load_status;
 mod rules;
 mod run;
 mod status;

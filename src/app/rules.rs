@@ -1,16 +1,19 @@
 //! Where the rules come from: files that are watched, or an xDS server. Applies changes while the process runs.
 //! Commands read once the rules that a service with the same settings would use.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::path::PathBuf;
 
 use engine::ValueHashing;
-use rules::{self, CHECK_EVERY, Change, DirectoryOptions, LoadOptions, LoadedRules, Problems, Reloader};
+use rules::{self, Change, DirectoryOptions, LoadOptions, LoadedRules, Problems, Reloader, RuleDirectory};
+use store::clock::monotonic;
+use tls::poll_blocking;
 
 use super::active_rules::ActiveRules;
 use super::xds_rules::{XdsRules, XdsSource};
 use crate::decide::{NotReadyReason, Readiness};
-use crate::settings::{RuleDirectory, Settings};
+use crate::settings::Settings;
 use crate::telemetry::metrics::Metrics;
 use crate::xds::{Fetched, XdsFetchError, fetch};
 
@@ -24,19 +27,12 @@ pub enum RuleStartError {
 /// How the settings say that rule files are loaded.
 #[must_use]
 pub fn load_options(settings: &Settings, hashing: ValueHashing) -> LoadOptions {
-    let directory = settings.rules.directory;
-    let is_beside = matches!(directory, RuleDirectory::AnyFilesAndBeside | RuleDirectory::Optional);
     LoadOptions {
         merge_domains: settings.rules.merge_domains,
         defaults: settings.defaults,
         upgrades: settings.upgrades.clone(),
         hashing,
-        directory: DirectoryOptions {
-            any_name: directory != RuleDirectory::YamlFiles,
-            beside: is_beside,
-            dot_files: settings.rules.dot_files,
-            may_be_missing: directory == RuleDirectory::Optional,
-        },
+        directory: DirectoryOptions { files: settings.rules.directory, dot_files: settings.rules.dot_files },
     }
 }
 
@@ -98,9 +94,15 @@ impl RuleWatcher {
         let Self { active, source } = self;
         match source {
             RuleSource::Files { is_watched: false, .. } => {}
-            RuleSource::Files { reloader, is_watched: true } => {
-                let on_check = move |change| apply(&active, change, &on_change);
-                rules::watch(*reloader, CHECK_EVERY, on_check, end).await;
+            RuleSource::Files { mut reloader, is_watched: true } => {
+                let never_found = poll_blocking(move || {
+                    apply(&active, reloader.check_files(monotonic()), &on_change);
+                    None::<Infallible>
+                });
+                tokio::select! {
+                    () = end => {}
+                    never = never_found => match never {},
+                }
             }
             RuleSource::Xds(source) => source.run(XdsRules { active, on_change }, end).await,
         }

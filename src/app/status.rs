@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use rules::{DomainDocuments, RulesStatus};
+use rules::DomainDocuments;
 use serde_json::{Value, json};
 use store::availability::Outage;
 use store::breaker::BreakerState;
@@ -11,6 +11,7 @@ use store::deny_cache::DenyCacheStats;
 use store::memory::MemoryStats;
 use store::redis::ServerReport;
 
+use super::active_rules::RulesStatus;
 use crate::xds::XdsStatus;
 
 /// The stores of the process at one moment. Contains nothing secret.
@@ -104,8 +105,8 @@ fn breakers_by_node(nodes: &[(String, BreakerState)]) -> BTreeMap<&str, BTreeMap
 
 /// `xds`: the client of the server that has the rules; `None` for files.
 pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value {
-    let last_error = status.last_error.as_ref().map(|error| {
-        let problems: Vec<_> = error.problems.all().iter().map(ToString::to_string).collect();
+    let last_error = status.load.last_error.as_ref().map(|error| {
+        let problems: Vec<_> = error.reason.all().iter().map(ToString::to_string).collect();
         json!({"at": timestamp(error.at_us), "problems": problems})
     });
     let warnings: Vec<_> = status.warnings.all().iter().map(ToString::to_string).collect();
@@ -113,17 +114,17 @@ pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value
         |(row, used)| json!({"row": format!("upgrades[{row}]"), "limits": used.limits, "first": used.first}),
     );
     let upgrades: Vec<_> = upgrades.collect();
-    let has_rules = status.loads_ok > 0;
+    let has_rules = status.load.loads_ok > 0;
     let domains: Vec<_> = status.domains.iter().map(|domain| &domain.name).collect();
     let documents: BTreeMap<_, Vec<&str>> = status.domains.iter().map(documents_of).collect();
     let (source, documents_name) = if xds.is_some() { ("xds", "resources") } else { ("file", "files") };
     json!({
         "source": source,
         "xds": xds.map(xds_section),
-        "in_force": has_rules && status.is_in_force(),
+        "in_force": status.is_in_force(),
         "unread_change": status.has_unread_change,
-        "generation": status.loads_ok,
-        "loaded_at": has_rules.then(|| timestamp(status.loaded_at_us)),
+        "generation": status.load.loads_ok,
+        "loaded_at": has_rules.then(|| timestamp(status.load.loaded_at_us)),
         documents_name: status.files,
         "domains": domains,
         "documents": documents,
@@ -131,8 +132,8 @@ pub(super) fn rules_page(status: &RulesStatus, xds: Option<&XdsStatus>) -> Value
         "warnings": warnings,
         "upgrades": upgrades,
         "last_error": last_error,
-        "loads_ok": status.loads_ok,
-        "loads_failed": status.loads_failed,
+        "loads_ok": status.load.loads_ok,
+        "loads_failed": status.load.loads_failed,
     })
 }
 

@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::bounds::PortBounds;
+use super::load_status::LoadStatus;
 use crate::net::ConnectionBounds;
 use crate::net::tls::{HandshakeBounds, HandshakeThread, HandshakeThreadError, PortTls};
 use crate::settings::Server;
@@ -53,19 +54,8 @@ pub(super) struct TlsStatus {
     pub(super) settings: ServerTls,
     pub(super) certificate: CertificateFacts,
     pub(super) authorities: Vec<CertificateFacts>,
-    /// When the certificates in force were loaded, in microseconds since the Unix epoch.
-    pub(super) loaded_at_us: u64,
-    /// Why newer files are not in force; `None` if the newest are.
-    pub(super) last_error: Option<TlsLoadError>,
-    pub(super) loads_ok: u64,
-    pub(super) loads_failed: u64,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct TlsLoadError {
-    pub(super) at_us: u64,
-    /// Names the setting and the file.
-    pub(super) error: String,
+    /// The reason of an error names the setting and the file.
+    pub(super) load: LoadStatus<String>,
 }
 
 #[derive(Debug)]
@@ -148,15 +138,14 @@ impl TlsPort {
             );
         }
         let now_us = SystemClock.now_us();
+        let mut load = LoadStatus::default();
+        load.record_loaded(now_us);
         let status = TlsStatus {
             port,
             settings: settings.clone(),
             certificate: loaded.certificate.clone(),
             authorities: loaded.authorities.clone(),
-            loaded_at_us: now_us,
-            last_error: None,
-            loads_ok: 1,
-            loads_failed: 0,
+            load,
         };
         report_loaded(&meter, &loaded, now_us);
         let tls = PortTls::new(&loaded, HandshakeBounds::within(bounds), meter.clone(), handshakes);
@@ -174,7 +163,9 @@ impl TlsPort {
                 self.tls.replace(&loaded);
                 report_loaded(&self.meter, &loaded, now_us);
                 self.meter.reloaded();
-                status.record_loaded(loaded, now_us);
+                status.certificate = loaded.certificate;
+                status.authorities = loaded.authorities;
+                status.load.record_loaded(now_us);
             }
             Err(error) => {
                 let port = self.meter.port();
@@ -184,8 +175,7 @@ impl TlsPort {
                     "the changed certificates cannot be used, the old ones stay in force: {error}"
                 );
                 self.meter.reload_failed();
-                status.loads_failed += 1;
-                status.last_error = Some(TlsLoadError { at_us: now_us, error });
+                status.load.record_failed(error, now_us);
             }
         }
     }
@@ -201,14 +191,6 @@ impl TlsStatus {
         let reason = format!("its certificate expired at {}", date(new.not_after_s));
         let cause = FileError::unusable(&self.settings.cert_file, reason);
         Err(TlsFileError { setting: TlsFileSetting::CertFile, cause })
-    }
-
-    fn record_loaded(&mut self, loaded: LoadedTls, now_us: u64) {
-        self.certificate = loaded.certificate;
-        self.authorities = loaded.authorities;
-        self.loaded_at_us = now_us;
-        self.last_error = None;
-        self.loads_ok += 1;
     }
 }
 

@@ -14,23 +14,24 @@ pub(super) fn tls_page(statuses: &[TlsStatus]) -> Value {
 
 fn section(status: &TlsStatus) -> Value {
     let settings = &status.settings;
+    let load = &status.load;
     let last_error =
-        status.last_error.as_ref().map(|error| json!({"at": timestamp(error.at_us), "error": error.error}));
+        load.last_error.as_ref().map(|error| json!({"at": timestamp(error.at_us), "error": error.reason}));
     let client_ca = settings.client_ca_file.as_ref().map(|path| {
         let authorities: Vec<_> = status.authorities.iter().map(certificate_section).collect();
         json!({"file": path.display().to_string(), "certificates": authorities})
     });
     json!({
         "in_force": last_error.is_none(),
-        "loaded_at": timestamp(status.loaded_at_us),
+        "loaded_at": timestamp(load.loaded_at_us),
         "cert_file": settings.cert_file.display().to_string(),
         "key_file": settings.key_file.display().to_string(),
         "certificate": certificate_section(&status.certificate),
         "client_ca": client_ca,
         "client_san": settings.client_names.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "last_error": last_error,
-        "loads_ok": status.loads_ok,
-        "loads_failed": status.loads_failed,
+        "loads_ok": load.loads_ok,
+        "loads_failed": load.loads_failed,
     })
 }
 
@@ -50,7 +51,7 @@ mod tests {
     use tls::{ClientName, ServerTls};
 
     use super::*;
-    use crate::app::tls::TlsLoadError;
+    use crate::app::load_status::LoadStatus;
     use crate::telemetry::metrics::Port;
 
     fn certificate(subject: &str) -> CertificateFacts {
@@ -73,15 +74,15 @@ mod tests {
             client_names: ClientName::parse("envoy.local").into_iter().collect(),
         };
         let error = "server.grpc.tls.key_file: /certs/tls.key: it is not the key".to_owned();
+        let mut load = LoadStatus::default();
+        load.record_loaded(1_000_000);
+        load.record_failed(error.clone(), 2_000_000);
         let status = TlsStatus {
             port: Port::Grpc,
             settings,
             certificate: certificate("CN=*"),
             authorities: vec![certificate("CN=envoy-gateway")],
-            loaded_at_us: 1_000_000,
-            last_error: Some(TlsLoadError { at_us: 2_000_000, error: error.clone() }),
-            loads_ok: 1,
-            loads_failed: 1,
+            load,
         };
         let shown = |subject: &str| {
             json!({

@@ -8,7 +8,7 @@ use super::active_rules::ActiveRules;
 use crate::telemetry::metrics::{Metrics, XdsMeter};
 use crate::xds::{ResourceSink, XdsClient, XdsOptions, XdsState};
 
-/// Problems in the reason that the server gets. The log and the admin page have more.
+/// At most this many problems are in the reason that the server gets. The log and the admin page have more.
 const MAX_PROBLEMS_TOLD: usize = 10;
 
 /// The client of the server, before it runs.

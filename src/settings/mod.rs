@@ -29,7 +29,7 @@ use crate::telemetry::traces::TracesOptions;
 pub use error::{Fault, SettingProblem, SettingProblems, SettingsError};
 pub use layers::{Setting, Written};
 pub use reader::{SettingInForce, SettingsReport};
-pub use rules::{RuleDirectory, Rules};
+pub use rules::Rules;
 pub use secrets::{HashKeySource, KeyFileError, Secrets};
 pub use server::{AdminServer, GrpcServer, Server};
 pub use store::{Store, StoreKind};
@@ -107,7 +107,7 @@ impl Settings {
             log: Log::from_reader(reader),
         };
         if let Some(deny_cache) = &mut settings.store.deny_cache {
-            deny_cache.require_all_limits |= reports_every_limit(&settings.response);
+            deny_cache.skip_other_limits &= !reports_every_limit(&settings.response);
         }
         settings
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use http::HeaderMap;
-use strum::{EnumString, VariantNames};
+use rules::RuleDirectory;
 use tls::ClientTls;
 
 use super::error::Fault;
@@ -27,21 +27,6 @@ pub struct Rules {
     pub require_domain: bool,
     /// `rules.xds`: the server that has the rules; `None`: they are in files.
     pub xds: Option<XdsOptions>,
-}
-
-/// Which files of a directory are read, and what follows from a directory without usable rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
-#[strum(serialize_all = "snake_case")]
-pub enum RuleDirectory {
-    /// `*.yaml` and `*.yml`. The process ends if the first rules are not valid, or if there are none.
-    YamlFiles,
-    /// Every file that looks like rules. The process starts without rules, not ready, if the first rules are not valid;
-    /// an empty directory is a valid one.
-    AnyFiles,
-    /// As [`AnyFiles`](Self::AnyFiles), and files `NAME.*` beside the directory `NAME`.
-    AnyFilesAndBeside,
-    /// As [`AnyFilesAndBeside`](Self::AnyFilesAndBeside), and a missing directory is an empty one.
-    Optional,
 }
 
 impl Rules {

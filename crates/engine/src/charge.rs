@@ -5,9 +5,8 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::algorithm::{Attempt, Kernel, Verdict};
-use super::cost::Cost;
 use super::limit::{Charging, FailurePolicy};
-use super::request::Caller;
+use super::request::{Caller, Cost};
 
 /// What a denial of one charge means for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +35,19 @@ impl Charge {
     /// charge takes effect before the next charge of its request is decided.
     #[must_use]
     pub fn is_independent(&self) -> bool {
-        self.charging.is_independent(self.cost)
+        self.charging == Charging::Postpaid || !self.cost.changes_counter()
     }
 
     /// Whether the store records this charge, given its own verdict and whether the request is denied.
     #[must_use]
     pub fn is_recorded(&self, verdict: Verdict, request_denied: bool) -> bool {
-        self.charging.is_recorded(self.cost, verdict, request_denied)
+        if !self.cost.changes_counter() {
+            return false;
+        }
+        match self.charging {
+            Charging::Postpaid => true,
+            Charging::Prepaid => verdict == Verdict::Fits && !request_denied,
+        }
     }
 
     /// Whether the charge is over its limit whatever its counter: the limit is 0, or the cost exceeds what can ever
@@ -51,26 +56,6 @@ impl Charge {
     pub fn never_fits(&self) -> bool {
         // An unused counter has the most room, and the same room at any time.
         self.kernel.verdict(None, Attempt { now_us: 0, cost: self.cost }) == Verdict::Over
-    }
-}
-
-impl Charging {
-    /// [`Charge::is_independent`] of a charge with this cost.
-    #[must_use]
-    pub fn is_independent(self, cost: Cost) -> bool {
-        self == Self::Postpaid || !cost.changes_counter()
-    }
-
-    /// [`Charge::is_recorded`] of a charge with this cost.
-    #[must_use]
-    pub fn is_recorded(self, cost: Cost, verdict: Verdict, request_denied: bool) -> bool {
-        if !cost.changes_counter() {
-            return false;
-        }
-        match self {
-            Self::Postpaid => true,
-            Self::Prepaid => verdict == Verdict::Fits && !request_denied,
-        }
     }
 }
 

@@ -4,10 +4,10 @@ use smallvec::SmallVec;
 
 use super::algorithm::{Attempt, RetryAfter, Verdict};
 use super::charge::{Charge, Role};
-use super::cost::Cost;
 use super::limit::Limit;
 use super::plan::{ChargedLimit, Plan, Planned};
-use super::rule::Rule;
+use super::request::Cost;
+use super::rule_set::Rule;
 use super::store::{CounterSnapshot, DecidedBy, Outcome, Outcomes};
 
 /// Whether a request, or the part of it in one descriptor, may proceed.

@@ -147,7 +147,7 @@ fn write_escaped(out: &mut String, text: &str) {
 }
 
 /// Appends two digits for a byte.
-pub(super) fn push_byte(out: &mut String, byte: u8) {
+pub(crate) fn push_byte(out: &mut String, byte: u8) {
     let byte = usize::from(byte);
     out.extend([UPPER_HEX[byte >> 4], UPPER_HEX[byte & 15]]);
 }
@@ -170,7 +170,7 @@ const IS_ESCAPED: [bool; 256] = {
 };
 
 /// Appends 128 bits of the text's SHA-256. `%h` is not an escape, so no escaped text contains it.
-pub(super) fn write_hash(out: &mut String, text: &[u8]) {
+pub(crate) fn write_hash(out: &mut String, text: &[u8]) {
     let digest = Sha256::digest(text);
     out.push_str("%h");
     push_hex(out, &digest[..16]);

@@ -11,17 +11,16 @@
 
 // A request and its decision.
 mod charge;
-mod cost;
 mod decision;
 mod plan;
 mod request;
 mod store;
 
-// Rules: compiling them, matching descriptors.
-mod matcher;
-mod rule;
+// Rules: their specs, compiling them, matching descriptors.
+mod compile;
 mod rule_set;
 mod secret;
+mod spec;
 mod wildcards;
 
 // A limit, its algorithm, the key of its counter.
@@ -35,22 +34,21 @@ pub mod wire;
 
 pub use algorithm::{Pacing, Report, RetryAfter, Verdict};
 pub use charge::{Charge, Charges, Role};
-pub use cost::Cost;
 pub use decision::{Applied, Code, Decision, Enforcement, LimitResult, Status};
 pub use key::{ShardBy, without_values};
 pub use limit::{
     Algorithm, Charging, FailurePolicy, LONGEST_REFILL_US, Limit, LimitError, LimitId, LimitSpec, Quantity,
     Refill,
 };
-pub use matcher::{Step, Walk};
 pub use period::{Period, Unit};
 pub use plan::{ChargedLimit, Plan, PlanError};
-pub use request::{Caller, Descriptor, Entry, LimitOverride, Request, text_of_bytes};
-pub use rule::{CompileError, DomainSpec, Metadata, NodeSpec, Rule, RuleId, RuleSpec, composite};
-pub use rule_set::{Defaults, DomainRules, Node, RuleSet};
+pub use request::{Caller, Cost, Descriptor, Entry, LimitOverride, Request};
+pub use rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, Step, Walk};
 pub use secret::{HashKey, ValueHashing};
+pub use spec::{CompileError, DomainSpec, Metadata, NodeSpec, RuleSpec, composite};
 pub use store::{
     CounterSnapshot, DecidedBy, NoConnection, Outcome, Outcomes, PartialOutcomes, Reservation, Reset, Store,
     StoreError,
 };
 pub use wildcards::Pattern;
+pub use wire::text_of_bytes;

@@ -162,7 +162,6 @@ pub struct LimitSpec {
 /// Why a limit is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
-    /// `burst: 0`.
     #[error("burst must be at least 1; use requests_per_unit: 0 to block")]
     ZeroBurst,
     /// A sliding log above [`MAX_LOG_LIMIT`].
@@ -185,7 +184,6 @@ pub enum LimitError {
 pub enum Quantity {
     /// Not counted, always admitted.
     Unlimited,
-    /// Counted by this kernel.
     Limited(Kernel),
 }
 

@@ -1,4 +1,7 @@
-//! Units of time and periods, as rules and requests name them.
+//! Units of time and periods, as rules and requests name them, and the only table of the units in Envoy's protocol.
+//!
+//! `envoy.type.v3.RateLimitUnit` of requests and `RateLimitResponse.RateLimit.Unit` of answers have the same numbers
+//! and names, except that only answers have a week.
 
 use std::fmt;
 
@@ -7,23 +10,16 @@ use strum::{EnumString, IntoStaticStr, VariantArray, VariantNames};
 /// The longest window, interval or period: 366 days, below 2^45 us.
 pub const MAX_PERIOD_US: u64 = 366 * 86_400 * 1_000_000;
 
-/// A unit of time as in `envoyproxy/ratelimit`: a month has 30 days, a year 365.
+/// A unit of time, like those of `envoyproxy/ratelimit`: a month has 30 days, a year 365.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray, VariantNames)]
 #[strum(serialize_all = "snake_case", ascii_case_insensitive)]
 pub enum Unit {
-    /// 1 s
     Second,
-    /// 60 s
     Minute,
-    /// 3,600 s
     Hour,
-    /// 86,400 s
     Day,
-    /// 7 days
     Week,
-    /// 30 days
     Month,
-    /// 365 days
     Year,
 }
 
@@ -105,4 +101,56 @@ impl fmt::Display for Period {
             n => write!(f, "{n} {}s", self.unit.name()),
         }
     }
+}
+
+/// The number and the name of a unit in both enums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WireUnit {
+    pub number: i32,
+    pub name: &'static str,
+}
+
+impl WireUnit {
+    /// An absent or undefined unit.
+    pub const UNKNOWN: Self = Self { number: 0, name: "UNKNOWN" };
+}
+
+/// The units of requests, in the order of their numbers.
+const REQUEST_UNITS: [Unit; 6] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year];
+
+impl From<Unit> for WireUnit {
+    fn from(unit: Unit) -> Self {
+        let (number, name) = match unit {
+            Unit::Second => (1, "SECOND"),
+            Unit::Minute => (2, "MINUTE"),
+            Unit::Hour => (3, "HOUR"),
+            Unit::Day => (4, "DAY"),
+            Unit::Month => (5, "MONTH"),
+            Unit::Year => (6, "YEAR"),
+            Unit::Week => (7, "WEEK"),
+        };
+        Self { number, name }
+    }
+}
+
+/// The unit with this number in a request. Like in envoyproxy/ratelimit, the week has the number that it has in
+/// answers.
+#[must_use]
+pub fn request_unit(number: i32) -> Option<Unit> {
+    Unit::ALL.iter().copied().find(|&unit| WireUnit::from(unit).number == number)
+}
+
+/// The number of the unit with this name in a request, [`WireUnit::UNKNOWN`] included.
+pub(crate) fn request_number(name: &str) -> Option<i32> {
+    request_units().find(|unit| unit.name == name).map(|unit| unit.number)
+}
+
+/// The names of the units of requests, [`WireUnit::UNKNOWN`] included.
+pub(crate) fn request_names() -> Vec<&'static str> {
+    request_units().map(|unit| unit.name).collect()
+}
+
+/// The units of requests, [`WireUnit::UNKNOWN`] included.
+pub fn request_units() -> impl Iterator<Item = WireUnit> {
+    [WireUnit::UNKNOWN].into_iter().chain(REQUEST_UNITS.map(WireUnit::from))
 }

@@ -6,14 +6,11 @@ use smallvec::SmallVec;
 
 use super::algorithm::{Kernel, Verdict};
 use super::charge::{Charge, Charges, Role};
-use super::cost::Cost;
-use super::key::{self, KeyContext, KeyPart};
+use super::key::{KeyContext, KeyPart, write_key};
 use super::limit::{Charging, Limit, LimitError, LimitSpec, Quantity};
-use super::matcher::Walk;
-use super::matcher::stat_path;
+use super::request::Cost;
 use super::request::{Descriptor, Entry, LimitOverride, Request};
-use super::rule::Rule;
-use super::rule_set::{Defaults, DomainRules, RuleSet};
+use super::rule_set::{Defaults, DomainRules, Rule, RuleSet, Walk, stat_path};
 use super::secret::HiddenValues;
 
 /// A `key_value` text of at most this many bytes is matched without a second allocation. Most are shorter.
@@ -34,7 +31,6 @@ pub enum PlanError {
 /// The charges of one request, and the descriptors that they belong to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// What the store decides.
     pub charges: Charges,
     /// One per descriptor, in order.
     pub(super) descriptors: SmallVec<[Planned; 2]>,
@@ -189,7 +185,7 @@ impl RuleSet {
             return Ok(None);
         };
         let spec = override_spec(limit_override, self.defaults());
-        let mut limit = Limit::new(spec)?.placed(self.override_id(), "override");
+        let mut limit = Limit::new(spec)?.placed(self.next_limit_id(), "override");
         limit.fingerprint = format!("o:{}", limit.fingerprint).into();
         Ok(Some(Arc::new(limit)))
     }
@@ -314,7 +310,7 @@ impl Plan {
                 role: if limit.shadow { Role::Shadow } else { context.role },
                 on_store_failure: limit.spec.on_store_failure,
             };
-            let write_key = |text: &mut String| write_key(text, matched, context, limit, hidden);
+            let write_key = |text: &mut String| write_counter_key(text, matched, context, limit, hidden);
             let index = self.charges.push(charge, write_key);
             limits.push((Arc::clone(limit), index));
         }
@@ -333,7 +329,7 @@ impl Plan {
     }
 }
 
-fn write_key(
+fn write_counter_key(
     text: &mut String,
     matched: &Match<'_>,
     context: &DescriptorContext<'_>,
@@ -358,7 +354,7 @@ fn write_key(
             },
         }
     });
-    key::write_key(text, &key_context, parts);
+    write_key(text, &key_context, parts);
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! What a caller asks, independent of the transport, and the text for bytes that are not UTF-8.
+//! What a caller asks, independent of the transport: descriptors, and the cost of each.
 
-use super::cost::Cost;
-use super::key::{push_byte, write_hash};
 use super::period::Period;
+
+/// One above the largest limit, so that a saturated cost never fits.
+const MAX_UNITS: u64 = 1 << 32;
 
 /// Asks whether something may proceed. The answer has a status per descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,120 +62,134 @@ pub struct LimitOverride {
     pub period: Period,
 }
 
-/// At most this many bytes of a text are written one by one.
-const MAX_SPELLED_BYTES: usize = 64;
-
-/// The text for bytes of a request, such as the value of a header in Latin-1: the bytes themselves if they are UTF-8,
-/// otherwise a text that no other bytes have.
+/// Units to take (positive), units to give back (negative), or a peek, which asks and changes nothing.
 ///
-/// A byte that is part of no UTF-8 character is written as `%x` and two hexadecimal digits, and so is each `%` of such
-/// a text. Only the start of a long text is written like this. A hash of all its bytes follows, so the result is short,
-/// and is counted and compared as fast as any other text.
-///
-/// Bytes that are UTF-8 are not changed. So a request that sends the text `caf%xE9` means the same as one that sends
-/// `caf` and the byte E9. See docs/decisions/0035-bytes-that-are-no-text.md.
-#[must_use]
-pub fn text_of_bytes(bytes: &[u8]) -> String {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => text.to_owned(),
-        Err(_) => spelled(bytes),
-    }
+/// Range: -2^32 ..= 2^32. Larger amounts saturate; since no limit exceeds 2^32 - 1, a saturated cost is denied exactly
+/// when the true cost would be. A refund of 0 (the sum of a cost and a refund of the same size) always fits and changes
+/// nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    units: i64,
+    question: Question,
 }
 
-#[cold]
-fn spelled(bytes: &[u8]) -> String {
-    let start = &bytes[..bytes.len().min(MAX_SPELLED_BYTES)];
-    let mut text = String::with_capacity(4 * start.len());
-    for chunk in start.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            match character {
-                '%' => push_spelled(&mut text, b'%'),
-                other => text.push(other),
-            }
-        }
-        for &byte in chunk.invalid() {
-            push_spelled(&mut text, byte);
-        }
-    }
-    if start.len() < bytes.len() {
-        // The hash begins with `%h`, and no byte is written as `%h`.
-        write_hash(&mut text, bytes);
-    }
-    text
+/// What a peek asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    /// The cost is no peek.
+    None,
+    /// Whether one unit would fit.
+    OneUnit,
+    /// Whether no more units are recorded than the limit admits.
+    NoDebt,
 }
 
-fn push_spelled(text: &mut String, byte: u8) {
-    text.push_str("%x");
-    push_byte(text, byte);
+impl Cost {
+    /// Asks whether one unit would fit; changes nothing.
+    pub const PEEK: Self = Self { units: 0, question: Question::OneUnit };
+
+    /// Asks whether the counter is within its limit, and so fits also when the limit is exactly used up; changes
+    /// nothing. Only for fixed windows.
+    pub const DEBT_PEEK: Self = Self { units: 0, question: Question::NoDebt };
+
+    /// A cost of `units`; 0 is [`Cost::PEEK`].
+    #[must_use]
+    pub fn take(units: u64) -> Self {
+        let question = if units == 0 { Question::OneUnit } else { Question::None };
+        Self { units: units.min(MAX_UNITS).cast_signed(), question }
+    }
+
+    /// A cost that gives `units` back.
+    #[must_use]
+    pub fn refund(units: u64) -> Self {
+        Self { units: -units.min(MAX_UNITS).cast_signed(), question: Question::None }
+    }
+
+    /// Units: positive to take, negative to give back.
+    #[must_use]
+    pub fn units(self) -> i64 {
+        self.units
+    }
+
+    /// Units taken; 0 for a refund and a peek.
+    #[must_use]
+    pub fn taken(self) -> u64 {
+        self.units.max(0).unsigned_abs()
+    }
+
+    /// Units that must be free for the cost to fit: 1 for a peek, 0 for a refund and [`Cost::DEBT_PEEK`].
+    #[must_use]
+    pub fn needed(self) -> u64 {
+        match self.question {
+            Question::OneUnit => 1,
+            Question::NoDebt => 0,
+            Question::None => self.taken(),
+        }
+    }
+
+    /// Units given back; 0 unless this is a refund.
+    #[must_use]
+    pub fn refunded(self) -> u64 {
+        self.units.min(0).unsigned_abs()
+    }
+
+    /// Whether the cost asks and changes nothing.
+    #[must_use]
+    pub fn is_peek(self) -> bool {
+        self.question != Question::None
+    }
+
+    /// Whether units are given back, possibly 0: a refund always fits.
+    #[must_use]
+    pub fn is_refund(self) -> bool {
+        self.units <= 0 && !self.is_peek()
+    }
+
+    /// Whether recording the cost changes a counter.
+    #[must_use]
+    pub fn changes_counter(self) -> bool {
+        self.units != 0
+    }
+
+    /// The sum of two costs: two descriptors of one request that share a counter.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let most = MAX_UNITS.cast_signed();
+        let units = (self.units + other.units).clamp(-most, most);
+        // The sum of a peek and a change is the change.
+        let question = match (units, self.question) {
+            (0, Question::None) => other.question,
+            (0, question) => question,
+            _ => Question::None,
+        };
+        Self { units, question }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
-    fn only_bytes_that_are_no_text_are_spelled() {
-        // The bytes as sent, the text.
-        let table: [(&[u8], &str); 8] = [
-            (b"", ""),
-            ("caf\u{e9} 100%xE9".as_bytes(), "caf\u{e9} 100%xE9"),
-            (b"caf\xe9", "caf%xE9"),
-            (b"\xff", "%xFF"),
-            (b"\xed\xa0\x80", "%xED%xA0%x80"),
-            (b"100% caf\xe9", "100%x25 caf%xE9"),
-            (b"caf%xE9 \xe9", "caf%x25xE9 %xE9"),
-            (b"\xc3\xa9\xc3", "\u{e9}%xC3"),
-        ];
-        for (bytes, text) in table {
-            assert_eq!(text_of_bytes(bytes), text, "{}", bytes.escape_ascii());
-        }
+    fn a_saturated_cost_is_above_every_limit() {
+        assert!(Cost::take(u64::MAX).needed() > u64::from(u32::MAX));
+        assert_eq!(Cost::take(u64::MAX).plus(Cost::take(1)), Cost::take(u64::MAX));
+        assert_eq!(Cost::refund(u64::MAX).refunded(), MAX_UNITS);
     }
 
     #[test]
-    fn a_long_text_is_its_start_and_a_hash() {
-        let long = |last: u8| [&b"a".repeat(MAX_SPELLED_BYTES)[..], &b"b".repeat(60_000), &[last]].concat();
-        let (first, second) = (text_of_bytes(&long(0xff)), text_of_bytes(&long(0xfe)));
-        assert_ne!(first, second);
-        let (start, hash) = first.split_at(MAX_SPELLED_BYTES);
-        assert_eq!(start, "a".repeat(MAX_SPELLED_BYTES));
-        assert!(hash.starts_with("%h") && hash.len() == 34, "{hash}");
-        let worst = text_of_bytes(&[0xff; 60_000]);
-        assert_eq!(worst.len(), 4 * MAX_SPELLED_BYTES + 34);
-        assert_eq!(text_of_bytes(&[0xff; MAX_SPELLED_BYTES]).len(), 4 * MAX_SPELLED_BYTES);
+    fn costs_that_cancel_out_are_no_peek() {
+        let nothing = Cost::take(3).plus(Cost::refund(3));
+        assert_eq!((nothing, nothing.needed(), nothing.is_peek()), (Cost::refund(0), 0, false));
+        assert_eq!(nothing.plus(Cost::PEEK), Cost::PEEK);
+        assert_eq!(Cost::PEEK.plus(Cost::PEEK), Cost::PEEK);
+        assert_eq!(Cost::PEEK.plus(Cost::take(2)), Cost::take(2));
+        assert_eq!(Cost::PEEK.plus(Cost::refund(2)), Cost::refund(2));
     }
 
-    /// Bytes that are likely to become the same text: pieces of what is spelled, and of characters.
-    fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
-        let piece = prop_oneof![
-            Just(&b"%"[..]),
-            Just(&b"%x"[..]),
-            Just(&b"%x25"[..]),
-            Just(&b"%xE9"[..]),
-            Just(&b"\xe9"[..]),
-            Just(&b"\xc3\xa9"[..]),
-            Just(&b"\xc3"[..]),
-            Just(&b"\xa9"[..]),
-            Just(&b"x25"[..]),
-            Just(&[b'a'; MAX_SPELLED_BYTES][..]),
-        ];
-        prop::collection::vec(piece, 0..4).prop_map(|pieces| pieces.concat())
-    }
-
-    proptest! {
-        #[test]
-        fn different_bytes_never_become_the_same_text(one in any_bytes(), other in any_bytes()) {
-            let is_text = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok();
-            // A text is itself, so one of the two is not.
-            if is_text(&one) == is_text(&other) {
-                prop_assert_eq!(one == other, text_of_bytes(&one) == text_of_bytes(&other));
-            }
-        }
-
-        #[test]
-        fn a_text_stays_as_it_is(text in ".{0,80}") {
-            prop_assert_eq!(text_of_bytes(text.as_bytes()), text);
-        }
+    #[test]
+    fn a_peek_needs_one_unit_and_a_refund_none() {
+        assert_eq!((Cost::PEEK.needed(), Cost::refund(3).needed(), Cost::take(3).needed()), (1, 0, 3));
+        assert_eq!((Cost::DEBT_PEEK.needed(), Cost::DEBT_PEEK.is_refund()), (0, false));
     }
 }

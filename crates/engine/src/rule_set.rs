@@ -1,24 +1,28 @@
-//! The compiled rules: a tree per domain, every level indexed. Immutable; a reload compiles a new set.
+//! The rules in force, and the walk of a descriptor through them: a tree per domain, every level indexed. Immutable; a
+//! reload compiles a new set.
+//!
+//! The walk is that of `envoyproxy/ratelimit` (its `GetLimit`). Each level takes the exact `key_value`, else the first
+//! matching wildcard in the order of the file, else the key alone. The walk never goes back, and a rule applies only to
+//! descriptors that end at its node.
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 
 use super::algorithm::{Kernel, Verdict};
 use super::key::ShardBy;
 use super::limit::{Algorithm, Charging, FailurePolicy, Limit, LimitId, Quantity};
 use super::request::{Entry, Request};
-use super::rule::{CompileError, DomainSpec, NodeSpec, RuleSpec};
-use super::rule::{Rule, RuleId, StatPath};
-use super::secret::{HiddenValues, SecretValues, ValueHashing};
-use super::wildcards::Pattern;
+use super::secret::{HiddenValues, SecretValues};
+use super::spec::Metadata;
 use super::wildcards::Wildcards;
 
 /// Values for limits that do not set them, such as limits that come with a request, and options for all limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
     pub algorithm: Algorithm,
-    /// `None`: postpaid for limits that name no algorithm (as in `envoyproxy/ratelimit`), prepaid for limits that name
+    /// `None`: postpaid for limits that name no algorithm (like `envoyproxy/ratelimit`), prepaid for limits that name
     /// one.
     pub charging: Option<Charging>,
     pub on_store_failure: FailurePolicy,
@@ -30,7 +34,7 @@ pub struct Defaults {
 }
 
 impl Defaults {
-    /// Rules without our keys count as in `envoyproxy/ratelimit`.
+    /// Rules without our keys count like those of `envoyproxy/ratelimit`.
     pub const ENVOY_RATELIMIT: Self = Self {
         algorithm: Algorithm::FixedWindow,
         charging: None,
@@ -47,15 +51,51 @@ impl Defaults {
     }
 }
 
+/// Position of a rule in its [`RuleSet`], dense from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RuleId(pub u32);
+
+/// The limits at one node, and their effect on the answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    pub id: RuleId,
+    pub domain: Arc<str>,
+    /// The domain and the nodes down to this one, `domain.key_value.key`: the stat key of `envoyproxy/ratelimit`. Built
+    /// from the rule file alone, never from values of requests.
+    pub path: Arc<str>,
+    /// All of them apply to each descriptor that ends here, each with its own counter. Not empty.
+    pub limits: Vec<Arc<Limit>>,
+    pub(super) stat_path: StatPath,
+    /// Whether the rule is in shadow mode: its limits count, but never deny ([`Limit::shadow`]).
+    pub shadow: bool,
+    /// Whether the rule denies only if every quota rule of the request is over its limit.
+    pub quota: bool,
+    pub shard_by: ShardBy,
+    /// Sent back with the answer.
+    pub metadata: Option<Metadata>,
+}
+
+/// How the stat path of a request is made: the name under which the hits of a rule are counted in the metrics of
+/// `envoyproxy/ratelimit`. It is the path of the rule, unless the rule file asks for values of requests in it. No
+/// decision and no other metric depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StatPath {
+    OfRule,
+    /// The levels with `value_to_metric` have the value of the request (`Node::takes_value`).
+    PerLevel,
+    /// Every level has the value of the request (`detailed_metric`).
+    Detailed,
+}
+
 /// All rules of a process.
 #[derive(Clone, Debug)]
 pub struct RuleSet {
-    domains: HashMap<Box<str>, DomainRules>,
-    rules: Vec<Arc<Rule>>,
-    limits: Vec<Arc<Limit>>,
-    defaults: Defaults,
+    pub(super) domains: HashMap<Box<str>, DomainRules>,
+    pub(super) rules: Vec<Arc<Rule>>,
+    pub(super) limits: Vec<Arc<Limit>>,
+    pub(super) defaults: Defaults,
     /// The secret values of requests for unknown domains. A key that is secret in any domain is secret in them too.
-    secrets_elsewhere: Option<SecretValues>,
+    pub(super) secrets_elsewhere: Option<SecretValues>,
 }
 
 /// The tree of one domain.
@@ -75,7 +115,6 @@ pub struct DomainRules {
 pub struct Node {
     /// `key_value` or `key`, as in the rule file; with a hash in place of a secret value.
     pub composite: Box<str>,
-    /// The key alone.
     pub key: Box<str>,
     /// Whether all values that match this wildcard share one counter (`share_threshold`).
     pub shares_counter: bool,
@@ -84,9 +123,9 @@ pub struct Node {
     pub(super) takes_value: bool,
     /// The rule of descriptors that end here.
     pub rule: Option<Arc<Rule>>,
-    children: HashMap<Box<str>, Node>,
+    pub(super) children: HashMap<Box<str>, Node>,
     /// The children that are wildcards, in the order of the file.
-    wildcards: Wildcards,
+    pub(super) wildcards: Wildcards,
 }
 
 impl Node {
@@ -114,13 +153,6 @@ impl Node {
         self.children.values()
     }
 
-    /// Takes the rules of this node and of those below it from a list by id.
-    fn replace_rules(&mut self, rules: &[Arc<Rule>]) {
-        let by_id = |rule: &Arc<Rule>| rules.get(rule.id.0 as usize).unwrap_or(rule).clone();
-        self.rule = self.rule.as_ref().map(by_id);
-        self.children.values_mut().for_each(|child| child.replace_rules(rules));
-    }
-
     /// Whether the node has no children.
     #[must_use]
     pub fn is_leaf(&self) -> bool {
@@ -129,39 +161,6 @@ impl Node {
 }
 
 impl RuleSet {
-    /// Compiles specs.
-    ///
-    /// # Errors
-    /// [`CompileError`] for the first spec that is not valid.
-    pub fn compile(
-        specs: &[DomainSpec],
-        defaults: Defaults,
-        hashing: ValueHashing,
-    ) -> Result<Self, CompileError> {
-        let mut set = Self { defaults, ..Self::empty() };
-        for spec in specs {
-            let name: Arc<str> = spec.domain.as_str().into();
-            let mut root = Node::default();
-            let shard_by = spec.shard_by;
-            let secrets = SecretValues::new([spec.descriptors.as_slice()], hashing)?;
-            let top = Parent {
-                domain: &name,
-                path: &spec.domain,
-                shard_by,
-                values: Values::default(),
-                secrets: secrets.as_ref(),
-            };
-            set.add_level(&mut root, &spec.descriptors, &top)?;
-            let rules = DomainRules { name, shard_by, root, secrets };
-            if set.domains.insert(spec.domain.as_str().into(), rules).is_some() {
-                return Err(CompileError::DuplicateDomain(spec.domain.clone()));
-            }
-        }
-        let levels = specs.iter().map(|spec| spec.descriptors.as_slice());
-        set.secrets_elsewhere = SecretValues::new(levels, hashing)?;
-        Ok(set)
-    }
-
     /// A set without rules: every domain is unknown.
     #[must_use]
     pub fn empty() -> Self {
@@ -172,64 +171,6 @@ impl RuleSet {
             defaults: Defaults::ENVOY_RATELIMIT,
             secrets_elsewhere: None,
         }
-    }
-
-    fn add_level(
-        &mut self,
-        node: &mut Node,
-        specs: &[NodeSpec],
-        parent: &Parent<'_>,
-    ) -> Result<(), CompileError> {
-        let mut wildcards = Vec::new();
-        for spec in specs {
-            let composite = spec.composite();
-            let shown = parent.shown_composite(spec);
-            let path = format!("{}.{shown}", parent.path);
-            let mut child =
-                Node { composite: shown.into(), key: spec.key.as_str().into(), ..Node::default() };
-            child.shares_counter = spec.share_threshold;
-            let is_open = spec.has_open_value();
-            child.takes_value = is_open && spec.value_to_metric;
-            let values = Values {
-                are_open: parent.values.are_open || is_open,
-                are_taken: parent.values.are_taken || child.takes_value,
-            };
-            let here = Parent { path: &path, values, ..*parent };
-            if let Some(rule) = &spec.rule {
-                child.rule = Some(self.add_rule(rule, &here));
-            }
-            self.add_level(&mut child, &spec.descriptors, &here)?;
-            wildcards.extend(Pattern::new(&composite));
-            if node.children.insert(composite.into(), child).is_some() {
-                return Err(CompileError::DuplicateComposite(path));
-            }
-        }
-        node.wildcards = Wildcards::new(wildcards);
-        Ok(())
-    }
-
-    fn add_rule(&mut self, spec: &RuleSpec, here: &Parent<'_>) -> Arc<Rule> {
-        let mut limits = Vec::with_capacity(spec.limits.len());
-        for limit in &spec.limits {
-            let limit = limit.clone().placed(self.next_limit_id(), here.path);
-            let limit = Arc::new(Limit { shadow: spec.shadow, ..limit });
-            self.limits.push(Arc::clone(&limit));
-            limits.push(limit);
-        }
-        let id = RuleId(u32::try_from(self.rules.len()).unwrap_or(u32::MAX));
-        let rule = Arc::new(Rule {
-            id,
-            domain: Arc::clone(here.domain),
-            path: here.path.into(),
-            limits,
-            stat_path: here.values.stat_path(spec.detailed_metric),
-            shadow: spec.shadow,
-            quota: spec.quota,
-            shard_by: spec.shard_by.unwrap_or(here.shard_by),
-            metadata: spec.metadata.clone(),
-        });
-        self.rules.push(Arc::clone(&rule));
-        rule
     }
 
     /// The tree of a domain, if the domain has rules.
@@ -262,12 +203,6 @@ impl RuleSet {
         self.limits.iter().any(is_log)
     }
 
-    /// The id that all limits of requests share: one after the last limit.
-    #[must_use]
-    pub(crate) fn override_id(&self) -> LimitId {
-        self.next_limit_id()
-    }
-
     /// The hash that is shown in place of the entry's value in a request for `domain`; `None` if the value is not
     /// secret.
     #[must_use]
@@ -284,74 +219,111 @@ impl RuleSet {
         domain.map_or(&self.secrets_elsewhere, |rules| &rules.secrets).as_ref()
     }
 
-    /// The same rules with other counters: two limits share a counter only if the limits with the same ids in `other`
-    /// share one.
-    #[must_use]
-    pub fn sharing_counters_as(mut self, other: &Self) -> Self {
-        let apart = |limit: &Arc<Limit>| {
-            let mut limit = Limit::clone(limit);
-            if let Some(other) = other.limits.get(limit.id.0 as usize) {
-                limit.fingerprint = format!("{}@{}", limit.fingerprint, other.fingerprint).into();
-            }
-            Arc::new(limit)
-        };
-        self.limits = self.limits.iter().map(apart).collect();
-        let of_id = |limit: &Arc<Limit>| self.limits.get(limit.id.0 as usize).unwrap_or(limit).clone();
-        let rule = |rule: &Arc<Rule>| {
-            let limits = rule.limits.iter().map(of_id).collect();
-            Arc::new(Rule { limits, ..Rule::clone(rule) })
-        };
-        self.rules = self.rules.iter().map(rule).collect();
-        for domain in self.domains.values_mut() {
-            domain.root.replace_rules(&self.rules);
-        }
-        self
-    }
-
     /// Values for limits that do not set them.
     #[must_use]
     pub fn defaults(&self) -> Defaults {
         self.defaults
     }
 
-    fn next_limit_id(&self) -> LimitId {
+    /// The id of the next limit while rules are compiled. Afterwards all limits that come with requests share it.
+    pub(super) fn next_limit_id(&self) -> LimitId {
         // 2^32 limits do not fit into the memory of a machine.
         LimitId(u32::try_from(self.limits.len()).unwrap_or(u32::MAX))
     }
 }
 
-#[derive(Clone, Copy)]
-struct Parent<'a> {
-    domain: &'a Arc<str>,
-    path: &'a str,
-    shard_by: ShardBy,
-    values: Values,
-    secrets: Option<&'a SecretValues>,
+/// How one entry was matched.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'r> {
+    /// The node has this key and value.
+    Exact(&'r Node),
+    Wildcard(&'r Node),
+    /// The node has this key and no value.
+    KeyOnly(&'r Node),
 }
 
-impl Parent<'_> {
-    /// The name of a node below, with a hash in place of a secret value.
-    fn shown_composite(&self, spec: &NodeSpec) -> String {
-        let hash = self.secrets.and_then(|secrets| secrets.hidden_rule_value(self.domain, spec));
-        hash.map_or_else(|| spec.composite(), |hash| format!("{}_{hash}", spec.key))
+impl<'r> Step<'r> {
+    /// The node that matched.
+    #[must_use]
+    pub fn node(self) -> &'r Node {
+        match self {
+            Self::Exact(node) | Self::Wildcard(node) | Self::KeyOnly(node) => node,
+        }
     }
 }
 
-/// What is known of the values that requests have along a path of nodes. It decides the [`StatPath`] of a rule.
-#[derive(Clone, Copy, Default)]
-struct Values {
-    /// A node of the path matches different values.
-    are_open: bool,
-    /// A node puts the value of the request into the stat path.
-    are_taken: bool,
+/// The path of a descriptor through the tree.
+#[derive(Clone, Debug, Default)]
+pub struct Walk<'r> {
+    /// One step per entry matched, in order.
+    pub steps: SmallVec<[Step<'r>; 4]>,
+    /// The node of the last entry; `None` if an entry did not match.
+    pub end: Option<&'r Node>,
 }
 
-impl Values {
-    fn stat_path(self, is_detailed: bool) -> StatPath {
-        match self {
-            Self { are_open: true, .. } if is_detailed => StatPath::Detailed,
-            Self { are_taken: true, .. } if !is_detailed => StatPath::PerLevel,
-            _ => StatPath::OfRule,
+impl DomainRules {
+    /// Walks `entries` down the tree. Reusing `scratch` saves an allocation per entry.
+    #[must_use]
+    pub fn walk<'r>(&'r self, entries: &[Entry], scratch: &mut String) -> Walk<'r> {
+        let mut walk = Walk::default();
+        let mut node = &self.root;
+        for entry in entries {
+            let Some(step) = match_entry(node, entry, scratch) else {
+                return walk;
+            };
+            node = step.node();
+            walk.steps.push(step);
         }
+        walk.end = (!entries.is_empty()).then_some(node);
+        walk
+    }
+}
+
+fn match_entry<'r>(node: &'r Node, entry: &Entry, scratch: &mut String) -> Option<Step<'r>> {
+    scratch.clear();
+    scratch.reserve(entry.key.len() + 1 + entry.value.len());
+    scratch.push_str(&entry.key);
+    scratch.push('_');
+    scratch.push_str(&entry.value);
+    if let Some(child) = node.child(scratch) {
+        return Some(Step::Exact(child));
+    }
+    if let Some(child) = node.wildcard_child(scratch) {
+        return Some(Step::Wildcard(child));
+    }
+    node.child(&entry.key).map(Step::KeyOnly)
+}
+
+/// The stat path of a descriptor with these keys and values; `None` if it is the path of the rule. The hash of a secret
+/// value takes the place of the value.
+pub(super) fn stat_path<'e>(
+    rule: &Rule,
+    walk: &Walk<'_>,
+    entries: impl Iterator<Item = (&'e str, &'e str)>,
+) -> Option<Box<str>> {
+    if rule.stat_path == StatPath::OfRule {
+        return None;
+    }
+    let nodes = || walk.steps.iter().map(|step| step.node());
+    let has_shared = nodes().any(|node| node.shares_counter);
+    let mut path = String::from(&*rule.domain);
+    for (node, (key, value)) in nodes().zip(entries) {
+        path.push('.');
+        match rule.stat_path {
+            // Without a shared level, an empty value leaves its separator.
+            StatPath::Detailed if !has_shared => path.extend([key, "_", value]),
+            StatPath::Detailed if node.shares_counter => path.push_str(&node.composite),
+            StatPath::Detailed => push_value(&mut path, key, value),
+            StatPath::PerLevel if node.takes_value => push_value(&mut path, key, value),
+            StatPath::PerLevel | StatPath::OfRule => path.push_str(&node.composite),
+        }
+    }
+    Some(path.into())
+}
+
+fn push_value(path: &mut String, key: &str, value: &str) {
+    path.push_str(key);
+    if !value.is_empty() {
+        path.extend(["_", value]);
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! A store keeps one counter per key and decides with the kernel of each charge ([`Kernel`](super::algorithm::Kernel)).
 //! The memory store runs the kernels. The Redis store decides in Lua, and must give the same answers: from the raw
-//! numbers of each counter it builds the kernel's [`CounterReading`], and computes
-//! the report with [`Kernel::report`](super::algorithm::Kernel::report).
+//! numbers of each counter it builds the kernel's [`CounterReading`], and computes the report with
+//! [`Kernel::report`](super::algorithm::Kernel::report).
 
 use std::fmt;
 use std::future::Future;
@@ -32,8 +32,7 @@ pub trait Store: Send + Sync {
     ///   between; or, where a store cannot decide all charges in one step, it records first and undoes the charges of
     ///   a denied request. Then no limit is exceeded, but a request decided in between may be denied.
     /// * Outcomes: one per charge, in order. Each has the verdict, and the time and the reading of the counter after
-    ///   this charge ([`CounterSnapshot`]). Only a layer that answers without the store skips
-    ///   charges.
+    ///   this charge ([`CounterSnapshot`]). Only a layer that answers without the store skips charges.
     /// * Expiry: a counter may be removed once it equals an unused one
     ///   ([`Kernel::unused_from_us`](super::algorithm::Kernel::unused_from_us)); a full store may remove it earlier.
     /// * Deadline: the answer or an error comes within the store's own deadline; callers set none.

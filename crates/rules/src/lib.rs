@@ -9,8 +9,8 @@
 //! engine compiles the drafts. Rules that come in messages are resources: [`load_resources`] reads drafts from them,
 //! and the other steps are the same.
 //!
-//! [`Reloader`] repeats this when the files change. `problem` has the errors and warnings of all steps, `status` what
-//! the admin page shows of the rules, `show` explains rules and requests.
+//! [`Reloader`] repeats this when the files change. `problem` has the errors and warnings of all steps, `show` explains
+//! rules and requests.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod credentials;
@@ -22,7 +22,6 @@ mod read;
 mod reload;
 mod show;
 mod source;
-mod status;
 mod text;
 mod upgrade;
 pub mod yaml;
@@ -33,8 +32,7 @@ pub use load::{
 };
 pub use problem::{Problem, Problems, escaped};
 pub use read::{ResourceDescriptor, ResourceLimit, ResourceRules, RuleResource};
-pub use reload::{CHECK_EVERY, Change, Reloader, watch};
+pub use reload::{Change, Reloader};
 pub use show::{Description, describe, rlconfig, schema};
-pub use source::DirectoryOptions;
-pub use status::{RulesStatus, UpgradeUse};
+pub use source::{DirectoryOptions, RuleDirectory};
 pub use upgrade::{Glob, Upgrade, UpgradedLimit};

@@ -132,7 +132,7 @@ pub(super) fn compile(
     in_force: &[Arc<str>],
 ) -> Result<LoadedRules, Problems> {
     let checked =
-        on_own_thread(|| check_drafts(read_files(sources, options, in_force), options, Warnings::Kept))?;
+        on_own_thread(|| check_drafts(read_drafts(sources, options, in_force), options, Warnings::Kept))?;
     compile_checked(checked, options)
 }
 
@@ -197,7 +197,7 @@ enum Warnings {
 }
 
 /// The drafts of all files, and the problems of reading them.
-fn read_files(sources: &SourceFiles, options: &LoadOptions, in_force: &[Arc<str>]) -> Drafts {
+fn read_drafts(sources: &SourceFiles, options: &LoadOptions, in_force: &[Arc<str>]) -> Drafts {
     let mut problems = ProblemCollector::default();
     sources.problems.iter().cloned().for_each(|problem| problems.push(problem));
     let (rule_files, others): (Vec<_>, Vec<_>) = sources
@@ -211,7 +211,7 @@ fn read_files(sources: &SourceFiles, options: &LoadOptions, in_force: &[Arc<str>
         };
         problems.push(Problem::warning(Location::file(Arc::clone(&file.name)), reason));
     }
-    let domains = rule_files.iter().filter_map(|file| read_file(file, options, &mut problems)).collect();
+    let domains = rule_files.iter().filter_map(|file| read_draft(file, options, &mut problems)).collect();
     let listed = sources.files.iter().map(|file| Arc::clone(&file.name)).collect();
     let names = rule_files.iter().map(|file| Arc::clone(&file.name)).collect();
     Drafts { domains, problems, listed, names }
@@ -222,7 +222,7 @@ fn holds_rules(file: &SourceFile, options: DirectoryOptions) -> bool {
     match &file.bytes {
         Ok(bytes) => file.is_rules || looks_like_rules(bytes),
         // Like envoyproxy/ratelimit, which leaves out a dangling link.
-        Err(_) => !options.any_name,
+        Err(_) => !options.reads_any_name(),
     }
 }
 
@@ -250,7 +250,7 @@ fn check_drafts(
     Ok(CheckedDrafts { specs, documents, upgrades, warnings: problems, names })
 }
 
-fn read_file(
+fn read_draft(
     file: &SourceFile,
     options: &LoadOptions,
     problems: &mut ProblemCollector,

@@ -1,22 +1,17 @@
 //! Detects changes of rule files and loads the files again.
 //!
-//! [`watch`] polls the state of the files four times a second. Notifications (inotify) would be faster on a local disk,
-//! but they behave differently for renames, swapped links, overlays and network file systems. Names, inodes and times
-//! show a change on all of them. A poll that finds no change starts no thread.
+//! The owner of a [`Reloader`] calls [`Reloader::check_files`] at intervals, as long as changes should take effect.
+//! Notifications (inotify) would be faster on a local disk, but they behave differently for renames, swapped links,
+//! overlays and network file systems. Names, inodes and times show a change on all of them. A check that finds no
+//! change starts no thread.
 
-use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::time::{Instant, MissedTickBehavior};
+use std::time::{Duration, Instant};
 
 use super::load::{LoadOptions, LoadedRules, compile};
 use super::problem::Problems;
 use super::source::{Source, SourceFiles, SourceState};
-
-/// The polling interval of a service. A change is in force after at most two intervals and the time to load it.
-pub const CHECK_EVERY: Duration = Duration::from_millis(250);
 
 /// Files that keep changing for this long are reported once. They are still not loaded: half of a rule file is valid
 /// YAML in most cases, and would put some rules in force without the others.
@@ -76,7 +71,7 @@ impl Reloader {
     }
 
     /// Checks the files at `now`, and loads them if they changed before the last check and not since. Blocks on the
-    /// file system.
+    /// file system; thousands of rules take long to load.
     pub fn check_files(&mut self, now: Instant) -> Change {
         let state = self.source.state();
         if state != self.last_state {
@@ -112,39 +107,5 @@ impl Reloader {
         let is_overdue = !unsettled.is_reported && now.duration_since(unsettled.since) >= REPORT_AFTER;
         unsettled.is_reported |= is_overdue;
         Change::Unsettled { is_overdue }
-    }
-}
-
-/// Checks the files every `interval` until `shutdown`, and calls `on_check` with the result of each check. Both may
-/// block: thousands of rules take long to load and to put in force.
-///
-/// # Panics
-/// If loading or `on_check` panics.
-pub async fn watch(
-    mut reloader: Reloader,
-    interval: Duration,
-    mut on_check: impl FnMut(Change) + Send + 'static,
-    shutdown: impl Future<Output = ()>,
-) {
-    let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(1)));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    tokio::pin!(shutdown);
-    loop {
-        let now = tokio::select! {
-            () = &mut shutdown => return,
-            now = ticks.tick() => now,
-        };
-        let check = move || {
-            on_check(reloader.check_files(now));
-            (reloader, on_check)
-        };
-        (reloader, on_check) = match tokio::task::spawn_blocking(check).await {
-            Ok(checked) => checked,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // Cancelled: the runtime is shutting down.
-                Err(_) => return,
-            },
-        };
     }
 }

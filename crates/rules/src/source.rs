@@ -14,6 +14,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use strum::{EnumString, VariantNames};
+
 use super::problem::{Location, Problem, escaped};
 
 /// The size limit of a rule file. `yaml` bounds the number of keys and values in it.
@@ -31,18 +33,30 @@ pub struct Source {
     options: DirectoryOptions,
 }
 
-/// Which files of a directory are read. The rules of envoyproxy/ratelimit for its runtime directory set the flags.
+/// Which files of a directory are read, and what a service does without usable rules: `rules.directory` of the
+/// settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum RuleDirectory {
+    /// `*.yaml` and `*.yml`. There must be one. The process ends if the first rules are not valid.
+    #[default]
+    YamlFiles,
+    /// Every file that looks like rules. The process starts without rules, not ready, if the first rules are not valid;
+    /// an empty directory is a valid one.
+    AnyFiles,
+    /// Like [`AnyFiles`](Self::AnyFiles), and files `NAME.*` beside the directory `NAME`.
+    AnyFilesAndBeside,
+    /// Like [`AnyFilesAndBeside`](Self::AnyFilesAndBeside), and a missing directory is an empty one.
+    Optional,
+}
+
+/// How a directory is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryOptions {
-    /// Whether files of any name are read if their text looks like rules. A directory without rules is then no error.
-    pub any_name: bool,
-    /// Whether the files beside the directory are read whose names begin with its name and a dot.
-    pub beside: bool,
+    pub files: RuleDirectory,
     /// Whether files and directories are read whose names begin with one dot. Two dots begin the names that Kubernetes
     /// gives to the inside of a ConfigMap volume: they are never read.
     pub dot_files: bool,
-    /// Whether a directory that does not exist is one without rules.
-    pub may_be_missing: bool,
 }
 
 /// The state of the rule files as far as the file system shows it without reading them: the paths, and for each file
@@ -82,8 +96,15 @@ pub(super) struct SourceFile {
 
 impl DirectoryOptions {
     /// Only `*.yaml` and `*.yml` files are read, and there must be one.
-    pub const YAML_FILES: Self =
-        Self { any_name: false, beside: false, dot_files: false, may_be_missing: false };
+    pub const YAML_FILES: Self = Self { files: RuleDirectory::YamlFiles, dot_files: false };
+
+    pub(super) fn reads_any_name(self) -> bool {
+        self.files != RuleDirectory::YamlFiles
+    }
+
+    fn reads_beside(self) -> bool {
+        matches!(self.files, RuleDirectory::AnyFilesAndBeside | RuleDirectory::Optional)
+    }
 }
 
 impl SourceFiles {
@@ -162,10 +183,10 @@ impl FileSearch {
             Ok(metadata) if metadata.is_dir() && self.is_new(path) => {
                 let before = self.files.len();
                 self.add_directory(path, 0);
-                if self.options.beside {
+                if self.options.reads_beside() {
                     self.add_files_beside(path);
                 }
-                if self.files.len() == before && !self.options.any_name {
+                if self.files.len() == before && !self.options.reads_any_name() {
                     self.error(path, "no rule files (*.yaml, *.yml) in this directory");
                 }
             }
@@ -173,7 +194,10 @@ impl FileSearch {
             // To open a pipe would wait for its writer, and a device may never end.
             Ok(metadata) if !metadata.is_file() => self.error(path, "neither a regular file nor a directory"),
             Ok(_) => self.add_file(path.to_path_buf()),
-            Err(error) if self.options.may_be_missing && error.kind() == io::ErrorKind::NotFound => {
+            Err(error)
+                if self.options.files == RuleDirectory::Optional
+                    && error.kind() == io::ErrorKind::NotFound =>
+            {
                 let location = Location::file(display(path));
                 self.problems.push(Problem::warning(location, "this directory does not exist"));
                 self.add_files_beside(path);
@@ -205,7 +229,7 @@ impl FileSearch {
             if self.is_new(&path) {
                 self.add_directory(&path, depth + 1);
             }
-        } else if let Some(reason) = unread_reason(&path, metadata.as_ref(), self.options.any_name) {
+        } else if let Some(reason) = unread_reason(&path, metadata.as_ref(), self.options.reads_any_name()) {
             self.unread.push((path, reason));
         } else {
             self.add_file(path);

@@ -1,4 +1,8 @@
-//! Notices that the content of some files has changed, and that the writer has finished.
+//! Notices that the content of some files has changed, and that the writer has finished. Has the loop of every file
+//! that is watched: certificates, and the rule files of `rules`, which knows no runtime.
+//!
+//! The loop and [`on_blocking_thread`] are of use outside TLS, too. They stay here, in the lowest crate that knows a
+//! runtime: a crate for two functions would be one more to look into.
 
 use std::future::pending;
 use std::panic::resume_unwind;
@@ -10,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::file::{FileError, PemFile};
 
-/// A change of files is returned by the second check after it, so within half a second.
+/// A change of files is returned by the second check after it: within half a second and the time to load the files.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
 /// The result of reading one file.

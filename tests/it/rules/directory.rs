@@ -5,10 +5,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use rules::{Change, DirectoryOptions, LoadOptions, Reloader, rlconfig};
+use rules::{Change, DirectoryOptions, LoadOptions, Reloader, RuleDirectory, rlconfig};
 use serde_json::Value;
+use store::clock::monotonic;
 use tempfile::TempDir;
-use tokio::time::Instant;
 
 pub(super) const RECORDED: &str = include_str!("../../data/operation/rule-directory.json");
 
@@ -38,7 +38,7 @@ pub(super) struct Watched {
     pub(super) root: TempDir,
     pub(super) reloader: Reloader,
     pub(super) served: Vec<String>,
-    pub(super) now: Instant,
+    pub(super) now: std::time::Instant,
 }
 
 pub(super) fn options(directory: DirectoryOptions) -> LoadOptions {
@@ -46,7 +46,7 @@ pub(super) fn options(directory: DirectoryOptions) -> LoadOptions {
 }
 
 pub(super) const ANY: DirectoryOptions =
-    DirectoryOptions { any_name: true, beside: false, dot_files: false, may_be_missing: false };
+    DirectoryOptions { files: RuleDirectory::AnyFiles, dot_files: false };
 
 impl Watched {
     /// `path` is below the root, which `prepare` fills.
@@ -56,7 +56,7 @@ impl Watched {
         let paths: [PathBuf; 1] = [root.path().join(path)];
         let (reloader, loaded) = Reloader::start(&paths, options);
         let served = loaded.map(|loaded| lines(&rlconfig(&loaded.rules))).unwrap_or_default();
-        Self { root, reloader, served, now: Instant::now() }
+        Self { root, reloader, served, now: monotonic() }
     }
 
     /// Checks until nothing changes any more.
@@ -303,7 +303,7 @@ fn config_maps_work_with_and_without_dot_files() {
 
 #[test]
 fn swapped_links_are_followed() {
-    let beside = DirectoryOptions { beside: true, ..ANY };
+    let beside = DirectoryOptions { files: RuleDirectory::AnyFilesAndBeside, ..ANY };
     let prepare = |root: &Path| {
         write(root, "v1/sub/config/a.yaml", &rules("a", 1));
         write(root, "v2/sub/config/a.yaml", &rules("a", 2));

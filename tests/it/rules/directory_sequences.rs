@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
-use rules::{Change, DirectoryOptions};
+use rules::{Change, DirectoryOptions, RuleDirectory};
 use serde_json::Value;
 
 use super::directory::{
@@ -14,7 +14,7 @@ use super::directory::{
 };
 
 const BROKEN: &str = "domain: a\ndescriptors: [\n";
-const WITH_ROOT: DirectoryOptions = DirectoryOptions { beside: true, ..ANY };
+const WITH_ROOT: DirectoryOptions = DirectoryOptions { files: RuleDirectory::AnyFilesAndBeside, ..ANY };
 
 #[test]
 fn a_file_that_is_still_being_written_is_not_read() {

@@ -4,13 +4,13 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::RuleSet;
-use rules::{Change, LoadOptions, LoadedRules, Problems, Reloader, RulesStatus, watch};
+use rules::{Change, LoadOptions, LoadedRules, Problems, Reloader};
 use serde_json::{Value, json};
+use store::clock::monotonic;
 use tempfile::TempDir;
-use tokio::time::Instant;
 
 use super::{keys, request};
 use crate::support::process::Ratelimitd;
@@ -45,7 +45,7 @@ impl Watched {
         let paths = [directory.path().to_path_buf()];
         let (reloader, loaded) = Reloader::start(&paths, OPTIONS);
         let loaded = loaded.unwrap_or_else(|problems| panic!("{problems}"));
-        Self { directory, reloader, rules: loaded.rules, now: Instant::now() }
+        Self { directory, reloader, rules: loaded.rules, now: monotonic() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -179,26 +179,20 @@ fn a_config_map_swap_is_loaded() {
 #[test]
 fn errors_are_reported_once_and_end_with_valid_files() {
     let mut watched = Watched::start();
-    let mut status = RulesStatus::default();
     watched.write("rules.yaml", "domain: d\ndescriptors: [{ key: a, rate_limit: { unit: eon } }]\n");
     let problems = watched.problems();
     assert!(problems.to_string().contains("rules.yaml:2: invalid rate limit unit 'eon'"), "{problems}");
-    status.record_failed(problems, 7);
     watched.assert_unchanged();
     // Other errors are reported again.
     watched.write("rules.yaml", "domain: d\ndescriptors: [{");
-    status.record_failed(watched.problems(), 8);
+    watched.problems();
     watched.assert_unchanged();
-    assert_eq!((status.loads_ok, status.loads_failed), (0, 2));
-    assert_eq!(status.last_error.as_ref().map(|error| error.at_us), Some(8));
 
-    // The files in force again: the error is cleared.
+    // The files in force again are loaded again.
     watched.write("rules.yaml", &text("d", 5));
-    status.record_loaded(&watched.loaded(), 9);
-    assert_eq!((status.loads_ok, status.loads_failed), (1, 2));
-    assert_eq!((status.files, status.rules, status.loaded_at_us), (1, 1, 9));
-    let domains: Vec<_> = status.domains.iter().map(|domain| domain.name.as_str()).collect();
-    assert_eq!((domains.as_slice(), status.last_error), (&["d"][..], None));
+    let loaded = watched.loaded();
+    let domains: Vec<_> = loaded.documents.iter().map(|domain| domain.name.as_str()).collect();
+    assert_eq!((loaded.files, loaded.rules.rules().len(), domains.as_slice()), (1, 1, &["d"][..]));
 }
 
 #[test]
@@ -307,37 +301,19 @@ fn unchanged_limits_keep_their_counters_and_changed_limits_start_new_ones() {
 }
 
 #[tokio::test]
-async fn the_watcher_reports_changes_until_shutdown() {
+async fn polled_files_are_loaded_once_they_have_changed_and_are_settled() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("rules.yaml");
     fs::write(&path, text("d", 5)).expect("a file");
-    let (reloader, loaded) = Reloader::start(std::slice::from_ref(&path), OPTIONS);
+    let (mut reloader, loaded) = Reloader::start(std::slice::from_ref(&path), OPTIONS);
     loaded.expect("rules");
-    let (changes, mut seen) = tokio::sync::mpsc::unbounded_channel();
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let send = move |change| {
-        if let Change::Loaded(result) = change {
-            changes.send(result.map(|loaded| loaded.rules)).expect("the receiver is alive");
-        }
-    };
-    #[expect(clippy::disallowed_methods, reason = "the test joins it")]
-    let watching = tokio::spawn(watch(reloader, Duration::from_millis(1), send, async move {
-        let _ = stopped.await;
-    }));
-
     fs::write(&path, text("d", 6)).expect("a file");
-    let rules = seen.recv().await.expect("a change").expect("good rules");
+    let changed = tls::poll_blocking(move || match reloader.check_files(monotonic()) {
+        Change::Loaded(result) => Some(result),
+        Change::Unchanged | Change::Unsettled { .. } => None,
+    });
+    let rules = changed.await.expect("good rules").rules;
     assert_eq!(rules.limits()[0].spec.requests_per_unit, 6);
-    fs::write(&path, "domain: [").expect("a file");
-    let problems = seen.recv().await.expect("a change").expect_err("bad rules");
-    assert!(problems.has_errors());
-    fs::write(&path, text("d", 7)).expect("a file");
-    let rules = seen.recv().await.expect("a change").expect("good rules");
-    assert_eq!(rules.limits()[0].spec.requests_per_unit, 7);
-
-    stop.send(()).expect("the watcher runs");
-    watching.await.expect("the watcher ends");
-    assert!(seen.recv().await.is_none(), "nothing more");
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl Fixture {
         let cache = Arc::new(DenyCache::new(DenyCacheOptions {
             max_age: Duration::from_millis(500),
             max_keys: 10,
-            require_all_limits: false,
+            skip_other_limits: true,
             store_reserves: false,
         }));
         let layered = DenyCached::new(Arc::clone(&below), Some((Arc::clone(&cache), Arc::clone(&clock))));

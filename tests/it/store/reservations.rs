@@ -19,7 +19,7 @@ fn reserving(max_age_us: u64) -> Fixture {
     Fixture::with(DenyCacheOptions {
         max_age: Duration::from_micros(max_age_us),
         max_keys: 10,
-        require_all_limits: true,
+        skip_other_limits: false,
         store_reserves: true,
     })
 }
@@ -111,15 +111,15 @@ fn a_cached_denial_stands_if_the_store_does_not_answer() {
 fn the_denial_of_a_limit_of_0_is_kept_only_where_it_saves_a_call() {
     let blocked = (Kernel::Blocked(Blocked::new(1_000_000)), Charging::Prepaid);
     let wide = (Kernel::FixedWindow(FixedWindow::new(9, 1_000_000)), Charging::Prepaid);
-    for (require_all_limits, expected) in [(true, (0, 5)), (false, (1, 1))] {
+    for (skip_other_limits, expected) in [(false, (0, 5)), (true, (1, 1))] {
         let max_age = Duration::from_millis(1);
-        let options = DenyCacheOptions { max_age, max_keys: 10, require_all_limits, store_reserves: false };
+        let options = DenyCacheOptions { max_age, max_keys: 10, skip_other_limits, store_reserves: false };
         let fixture = Fixture::with(options);
         for _ in 0..5 {
             let (outcomes, _) = fixture.decide_through_layer(&two(blocked, wide, 1));
             assert_eq!(outcomes.by_charge[0].expect("decided").verdict, Verdict::Over);
         }
         let calls = fixture.below.calls.load(Ordering::Relaxed);
-        assert_eq!((fixture.cache.stats().keys, calls), expected, "all limits: {require_all_limits}");
+        assert_eq!((fixture.cache.stats().keys, calls), expected, "skips: {skip_other_limits}");
     }
 }

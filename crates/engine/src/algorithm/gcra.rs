@@ -9,8 +9,7 @@ use std::fmt;
 
 use strum::{EnumString, IntoStaticStr, VariantNames};
 
-use super::attempt::{Attempt, max_recorded};
-use super::report::{CounterView, Report, Verdict};
+use super::report::{Attempt, CounterView, Report, Verdict, max_recorded};
 
 /// What a leaky bucket does with a hit that has to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantNames)]

@@ -3,9 +3,8 @@
 
 use std::fmt;
 
-use super::attempt::Attempt;
-use super::report::{CounterView, Report, Verdict};
-use crate::cost::Cost;
+use super::report::{Attempt, CounterView, Report, Verdict};
+use crate::request::Cost;
 
 /// `refill` whole tokens every `interval_us`, up to `capacity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,6 @@
 //! kernels. The Redis store runs the same rules in Lua, and its reports come from the same functions.
 //! An expired, a missing and an unused counter give the same answers: removing expired states only frees memory.
 
-mod attempt;
-mod blocked;
 mod fixed_window;
 mod gcra;
 mod interval_bucket;
@@ -13,7 +11,6 @@ mod kernel;
 mod report;
 mod sliding_log;
 mod sliding_window;
-mod state;
 
 #[cfg(test)]
 mod known_answers;
@@ -22,13 +19,10 @@ mod laws;
 #[cfg(test)]
 mod testing;
 
-pub use attempt::{Attempt, MAX_TIME_US};
-pub use blocked::Blocked;
-pub use fixed_window::{FixedWindow, WindowState};
+pub use fixed_window::{Blocked, FixedWindow, WindowState};
 pub use gcra::{Gcra, Pacing, Tat};
 pub use interval_bucket::{IntervalBucket, TokenState};
-pub use kernel::Kernel;
-pub use report::{Report, RetryAfter, Verdict};
+pub use kernel::{CounterReading, Kernel, State};
+pub use report::{Attempt, MAX_TIME_US, Report, RetryAfter, Verdict};
 pub use sliding_log::{Log, LogReading, MAX_LOG_LIMIT, SlidingLog};
 pub use sliding_window::{BucketState, SlidingWindow};
-pub use state::{CounterReading, State};

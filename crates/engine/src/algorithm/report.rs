@@ -1,6 +1,18 @@
-//! What a kernel answers: a verdict, and the numbers a caller may see. One function computes them for every kernel.
+//! What a kernel is asked and what it answers: a cost at a time, a verdict, and the numbers a caller may see. One
+//! function computes the report of every kernel. Here is also the bound on postpaid debt.
 
-use crate::cost::Cost;
+use crate::request::Cost;
+
+/// The latest time for which decisions are exact, in the year 2112.
+pub const MAX_TIME_US: u64 = (1 << 52) - 1;
+
+/// A cost and the time at which it is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The store's time, microseconds since the epoch, at most [`MAX_TIME_US`].
+    pub now_us: u64,
+    pub cost: Cost,
+}
 
 /// Whether a cost fits under one limit, whatever the verdicts of the request's other limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +80,20 @@ impl Report {
             over_by: 0,
         }
     }
+}
+
+/// The most units that a postpaid counter records: its limit, and a debt of one further limit.
+pub(super) fn max_recorded(limit: u64) -> u64 {
+    2 * limit
+}
+
+/// A count after `cost` is recorded, kept between 0 and [`max_recorded`].
+pub(super) fn apply_clamped(count: u64, cost: Cost, limit: u64) -> u64 {
+    if cost.is_refund() {
+        return count.saturating_sub(cost.refunded());
+    }
+    // `max(count)`: recording a cost must not lower a count, not even one above the bound.
+    (count + cost.units().unsigned_abs()).min(max_recorded(limit)).max(count)
 }
 
 /// A counter at one instant, as its kernel reads it.

@@ -5,8 +5,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::attempt::{Attempt, max_recorded};
-use super::report::{CounterView, Report, Verdict};
+use super::report::{Attempt, CounterView, Report, Verdict, max_recorded};
 
 /// The largest limit of a sliding log, which keeps one entry per recorded hit and instant.
 pub const MAX_LOG_LIMIT: u64 = 10_000;

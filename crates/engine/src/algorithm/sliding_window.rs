@@ -3,9 +3,8 @@
 
 use std::fmt;
 
-use super::attempt::{Attempt, apply_clamped};
-use super::report::{CounterView, Report, Verdict};
-use crate::cost::Cost;
+use super::report::{Attempt, CounterView, Report, Verdict, apply_clamped};
+use crate::request::Cost;
 
 /// `limit` units per sliding window of `window_us`, estimated from two epoch-aligned buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

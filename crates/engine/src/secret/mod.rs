@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::key::push_hex;
 use super::request::{Descriptor, Entry, Request};
-use super::rule::{CompileError, NodeSpec};
+use super::spec::{CompileError, NodeSpec};
 use super::wildcards::Pattern;
 use super::wildcards::Wildcards;
 

@@ -11,7 +11,6 @@ const TOKEN: &str = "sk-4f8a0c1b9d2e7f6a";
 /// The hash of `api_key=TOKEN` in domain `api`, computed with Python's hmac.
 const HASH: &str = "%k28e4584c9f8fa78ad51b0d49593a606e";
 
-/// Entries of a descriptor.
 type Pairs<'p> = &'p [(&'p str, &'p str)];
 
 fn hashing(secret: &str) -> ValueHashing {

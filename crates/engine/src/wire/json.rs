@@ -8,8 +8,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::unit;
-use crate::{Entry, text_of_bytes};
+use super::text::text_of_bytes;
+use crate::{Entry, period};
 
 /// Reads a value; null is the default of the type.
 pub fn default_if_null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
@@ -217,7 +217,7 @@ impl Visitor<'_> for UnitVisitor {
     type Value = UnitJson;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "one of {}, or its number", unit::request_names().join(", "))
+        write!(f, "one of {}, or its number", period::request_names().join(", "))
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<UnitJson, E> {
@@ -236,7 +236,7 @@ impl Visitor<'_> for UnitVisitor {
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<UnitJson, E> {
-        let number = unit::request_number(name).map(UnitJson);
+        let number = period::request_number(name).map(UnitJson);
         number.ok_or_else(|| E::invalid_value(Unexpected::Str(name), &self))
     }
 }

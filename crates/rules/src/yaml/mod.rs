@@ -4,13 +4,11 @@
 //! the memory of the parser: a file of the wrong kind must not take the process down.
 
 mod builder;
-mod input;
 mod tree;
 
 use saphyr_parser::{BufferedInput, Event, Parser, Span};
 
-use builder::TreeBuilder;
-use input::{BoundedChars, ReadAhead};
+use builder::{BoundedChars, ReadAhead, TreeBuilder};
 use tree::start_line;
 pub use tree::{Content, Document, Node, Scalar, YamlError, excerpt};
 

@@ -33,8 +33,9 @@ pub struct DenyCacheOptions {
     pub max_age: Duration,
     /// Maximum number of denials. A full cache evicts denials that are seldom used.
     pub max_keys: usize,
-    /// Answer from the cache only if every limit that can deny is cached, because the response reports all of them.
-    pub require_all_limits: bool,
+    /// Whether a cached denial skips the other limits of its request. Otherwise the cache answers only if it has a
+    /// denial of every limit that can deny, because the response reports all of them.
+    pub skip_other_limits: bool,
     /// Whether the store records charges that it may undo: a cluster, or two groups of servers. A denial may then be
     /// due to units that are returned a moment later. It is used for as long as the store has been denying
     /// without a pause, `max_age` at most. Denials of charges that have to be recorded are kept too, so that nothing is
@@ -48,7 +49,7 @@ pub struct DenyCache {
     denials: Cache<Box<str>, Denial, UnitWeighter, RandomState>,
     forgotten: ForgottenDenials,
     max_age_us: u64,
-    require_all_limits: bool,
+    skip_other_limits: bool,
     store_reserves: bool,
     /// When the newest denial is forgotten. A process that denies nothing reads this number and never `denials`.
     expires_us: AtomicU64,
@@ -85,7 +86,7 @@ impl DenyCache {
             denials: Cache::with_options(bounds, UnitWeighter, hasher, DefaultLifecycle::default()),
             forgotten: ForgottenDenials::new(),
             max_age_us: u64::try_from(options.max_age.as_micros()).unwrap_or(u64::MAX),
-            require_all_limits: options.require_all_limits,
+            skip_other_limits: options.skip_other_limits,
             store_reserves: options.store_reserves,
             expires_us: AtomicU64::new(0),
             hits: AtomicU64::new(0),
@@ -175,7 +176,7 @@ impl DenyCache {
         let outcomes = Outcomes { by_charge };
         // A charge that is recorded although the request is denied has to reach the store.
         let is_asked = |index: usize, charge: &Charge| {
-            let is_needed = self.require_all_limits || charge.is_recorded(Verdict::Fits, true);
+            let is_needed = !self.skip_other_limits || charge.is_recorded(Verdict::Fits, true);
             outcomes.by_charge[index].is_none() && is_needed
         };
         let mut asked = charges.filter_map(|index, charge| is_asked(index, charge).then(|| charge.clone()));
@@ -220,7 +221,7 @@ impl DenyCache {
             }
             // A limit of 0 denies without the cache. A cached denial of it saves a call only if it may answer the
             // request alone.
-            let is_of_use = charge.kernel.has_counter() || !self.require_all_limits;
+            let is_of_use = charge.kernel.has_counter() || self.skip_other_limits;
             if let (Verdict::Over, DecidedBy::Store(snapshot)) = (outcome.verdict, outcome.decided_by)
                 && is_of_use
                 && (self.store_reserves || denial::is_repeatable(charge, &snapshot.reading))

@@ -1,8 +1,6 @@
-//! Rules: as their source describes them ([`DomainSpec`], [`NodeSpec`], [`RuleSpec`]), and as a rule set has them
-//! ([`Rule`]).
+//! Rules as their source describes them: [`DomainSpec`], [`NodeSpec`], [`RuleSpec`].
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::key::ShardBy;
 use super::limit::Limit;
@@ -64,8 +62,8 @@ impl NodeSpec {
     }
 }
 
-/// The name of a node within its level: `key_value`, or the key alone. As in `envoyproxy/ratelimit`, key `a` with value
-/// `b_c` and key `a_b` with value `c` are the same node.
+/// The name of a node within its level: `key_value`, or the key alone. Like in `envoyproxy/ratelimit`, key `a` with
+/// value `b_c` and key `a_b` with value `c` are the same node.
 #[must_use]
 pub fn composite(key: &str, value: &str) -> String {
     if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") }
@@ -82,30 +80,6 @@ pub enum CompileError {
     /// Values are secret, but there is no [`HashKey`](super::HashKey).
     #[error("secret values need a key for their hashes")]
     NoHashKey,
-}
-
-/// Position of a rule in its [`RuleSet`](super::RuleSet), dense from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RuleId(pub u32);
-
-/// The limits at one node, and their effect on the answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rule {
-    pub id: RuleId,
-    pub domain: Arc<str>,
-    /// The domain and the nodes down to this one, `domain.key_value.key`: the stat key of `envoyproxy/ratelimit`. Built
-    /// from the rule file alone, never from values of requests.
-    pub path: Arc<str>,
-    /// All of them apply to each descriptor that ends here, each with its own counter. Not empty.
-    pub limits: Vec<Arc<Limit>>,
-    pub(super) stat_path: StatPath,
-    /// Whether the rule is in shadow mode: its limits count, but never deny ([`Limit::shadow`]).
-    pub shadow: bool,
-    /// Whether the rule denies only if every quota rule of the request is over its limit.
-    pub quota: bool,
-    pub shard_by: ShardBy,
-    /// Sent back with the answer.
-    pub metadata: Option<Metadata>,
 }
 
 /// A value of a rule's `metadata`, with the shapes that a protobuf `Struct` can hold.
@@ -136,17 +110,4 @@ impl Metadata {
             }
         }
     }
-}
-
-/// How the stat path of a request is made: the name under which the hits of a rule are counted in the metrics of
-/// `envoyproxy/ratelimit`. It is the path of the rule, unless the rule file asks for values of requests in it. No
-/// decision and no other metric depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StatPath {
-    /// It is the path of the rule.
-    OfRule,
-    /// The levels with `value_to_metric` have the value of the request (`Node::takes_value`).
-    PerLevel,
-    /// Every level has the value of the request (`detailed_metric`).
-    Detailed,
 }

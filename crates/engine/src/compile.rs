@@ -1,0 +1,172 @@
+//! Compiles specs to a [`RuleSet`].
+
+use std::sync::Arc;
+
+use super::key::ShardBy;
+use super::limit::Limit;
+use super::rule_set::{Defaults, DomainRules, Node, Rule, RuleId, RuleSet, StatPath};
+use super::secret::{SecretValues, ValueHashing};
+use super::spec::{CompileError, DomainSpec, NodeSpec, RuleSpec};
+use super::wildcards::{Pattern, Wildcards};
+
+impl RuleSet {
+    /// Compiles specs.
+    ///
+    /// # Errors
+    /// [`CompileError`] for the first spec that is not valid.
+    pub fn compile(
+        specs: &[DomainSpec],
+        defaults: Defaults,
+        hashing: ValueHashing,
+    ) -> Result<Self, CompileError> {
+        let mut set = Self { defaults, ..Self::empty() };
+        for spec in specs {
+            let name: Arc<str> = spec.domain.as_str().into();
+            let mut root = Node::default();
+            let shard_by = spec.shard_by;
+            let secrets = SecretValues::new([spec.descriptors.as_slice()], hashing)?;
+            let top = Parent {
+                domain: &name,
+                path: &spec.domain,
+                shard_by,
+                values: Values::default(),
+                secrets: secrets.as_ref(),
+            };
+            set.add_level(&mut root, &spec.descriptors, &top)?;
+            let rules = DomainRules { name, shard_by, root, secrets };
+            if set.domains.insert(spec.domain.as_str().into(), rules).is_some() {
+                return Err(CompileError::DuplicateDomain(spec.domain.clone()));
+            }
+        }
+        let levels = specs.iter().map(|spec| spec.descriptors.as_slice());
+        set.secrets_elsewhere = SecretValues::new(levels, hashing)?;
+        Ok(set)
+    }
+
+    fn add_level(
+        &mut self,
+        node: &mut Node,
+        specs: &[NodeSpec],
+        parent: &Parent<'_>,
+    ) -> Result<(), CompileError> {
+        let mut wildcards = Vec::new();
+        for spec in specs {
+            let composite = spec.composite();
+            let shown = parent.shown_composite(spec);
+            let path = format!("{}.{shown}", parent.path);
+            let mut child =
+                Node { composite: shown.into(), key: spec.key.as_str().into(), ..Node::default() };
+            child.shares_counter = spec.share_threshold;
+            let is_open = spec.has_open_value();
+            child.takes_value = is_open && spec.value_to_metric;
+            let values = Values {
+                are_open: parent.values.are_open || is_open,
+                are_taken: parent.values.are_taken || child.takes_value,
+            };
+            let here = Parent { path: &path, values, ..*parent };
+            if let Some(rule) = &spec.rule {
+                child.rule = Some(self.add_rule(rule, &here));
+            }
+            self.add_level(&mut child, &spec.descriptors, &here)?;
+            wildcards.extend(Pattern::new(&composite));
+            if node.children.insert(composite.into(), child).is_some() {
+                return Err(CompileError::DuplicateComposite(path));
+            }
+        }
+        node.wildcards = Wildcards::new(wildcards);
+        Ok(())
+    }
+
+    fn add_rule(&mut self, spec: &RuleSpec, here: &Parent<'_>) -> Arc<Rule> {
+        let mut limits = Vec::with_capacity(spec.limits.len());
+        for limit in &spec.limits {
+            let limit = limit.clone().placed(self.next_limit_id(), here.path);
+            let limit = Arc::new(Limit { shadow: spec.shadow, ..limit });
+            self.limits.push(Arc::clone(&limit));
+            limits.push(limit);
+        }
+        let id = RuleId(u32::try_from(self.rules.len()).unwrap_or(u32::MAX));
+        let rule = Arc::new(Rule {
+            id,
+            domain: Arc::clone(here.domain),
+            path: here.path.into(),
+            limits,
+            stat_path: here.values.stat_path(spec.detailed_metric),
+            shadow: spec.shadow,
+            quota: spec.quota,
+            shard_by: spec.shard_by.unwrap_or(here.shard_by),
+            metadata: spec.metadata.clone(),
+        });
+        self.rules.push(Arc::clone(&rule));
+        rule
+    }
+
+    /// The same rules with other counters: two limits share a counter only if the limits with the same ids in `other`
+    /// share one.
+    #[must_use]
+    pub fn sharing_counters_as(mut self, other: &Self) -> Self {
+        let apart = |limit: &Arc<Limit>| {
+            let mut limit = Limit::clone(limit);
+            if let Some(other) = other.limits.get(limit.id.0 as usize) {
+                limit.fingerprint = format!("{}@{}", limit.fingerprint, other.fingerprint).into();
+            }
+            Arc::new(limit)
+        };
+        self.limits = self.limits.iter().map(apart).collect();
+        let of_id = |limit: &Arc<Limit>| self.limits.get(limit.id.0 as usize).unwrap_or(limit).clone();
+        let rule = |rule: &Arc<Rule>| {
+            let limits = rule.limits.iter().map(of_id).collect();
+            Arc::new(Rule { limits, ..Rule::clone(rule) })
+        };
+        self.rules = self.rules.iter().map(rule).collect();
+        for domain in self.domains.values_mut() {
+            domain.root.replace_rules(&self.rules);
+        }
+        self
+    }
+}
+
+impl Node {
+    /// Takes the rules of this node and of those below it from a list by id.
+    fn replace_rules(&mut self, rules: &[Arc<Rule>]) {
+        let by_id = |rule: &Arc<Rule>| rules.get(rule.id.0 as usize).unwrap_or(rule).clone();
+        self.rule = self.rule.as_ref().map(by_id);
+        self.children.values_mut().for_each(|child| child.replace_rules(rules));
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Parent<'a> {
+    domain: &'a Arc<str>,
+    path: &'a str,
+    shard_by: ShardBy,
+    values: Values,
+    secrets: Option<&'a SecretValues>,
+}
+
+impl Parent<'_> {
+    /// The name of a node below, with a hash in place of a secret value.
+    fn shown_composite(&self, spec: &NodeSpec) -> String {
+        let hash = self.secrets.and_then(|secrets| secrets.hidden_rule_value(self.domain, spec));
+        hash.map_or_else(|| spec.composite(), |hash| format!("{}_{hash}", spec.key))
+    }
+}
+
+/// What is known of the values that requests have along a path of nodes. It decides the [`StatPath`] of a rule.
+#[derive(Clone, Copy, Default)]
+struct Values {
+    /// A node of the path matches different values.
+    are_open: bool,
+    /// A node puts the value of the request into the stat path.
+    are_taken: bool,
+}
+
+impl Values {
+    fn stat_path(self, is_detailed: bool) -> StatPath {
+        match self {
+            Self { are_open: true, .. } if is_detailed => StatPath::Detailed,
+            Self { are_taken: true, .. } if !is_detailed => StatPath::PerLevel,
+            _ => StatPath::OfRule,
+        }
+    }
+}
