@@ -188,7 +188,7 @@ pub(crate) async fn checkout(
 }
 
 impl Connection {
-    /// Connects and loads the script.
+    /// Connects and loads the scripts.
     pub(crate) async fn open(target: &Target) -> Result<Self, StoreError> {
         let (mut raw, epoch) = target.connect().await?;
         // A server that wants a password closes the connection on a large command such as SCRIPT LOAD, and its NOAUTH

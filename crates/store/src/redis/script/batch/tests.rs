@@ -1,9 +1,10 @@
 //! Which requests are sent together, and the answers that they get.
 
 use engine::algorithm::{FixedWindow, Gcra, Kernel, SlidingLog};
-use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Pacing, Role};
+use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Pacing, Role, StoreError};
 
-use super::*;
+use super::groups::RequestGroups;
+use crate::redis::script::{Answer, BatchLayout, EncodedRequest, ScriptRef, When};
 
 fn window(limit: u64) -> Kernel {
     Kernel::FixedWindow(FixedWindow::new(limit, 60_000_000))
@@ -164,19 +165,23 @@ fn header(time: f64, grace_ms: f64, features: u16) -> Vec<u8> {
 
 #[test]
 fn the_script_defines_only_the_functions_that_a_call_needs() {
-    let gcra = |cost, charging| {
-        request(&[("a", Kernel::Gcra(Gcra::new(60, 60_000_000, 60, Pacing::Meter)), cost, charging)])
+    let gcra = |key, charging| {
+        let kernel = Kernel::Gcra(Gcra::new(60, 60_000_000, 60, Pacing::Meter));
+        request(&[(key, kernel, Cost::take(1), charging)])
     };
-    let taken = gcra(Cost::take(1), Charging::Prepaid);
+    let log =
+        |cost| request(&[("l", Kernel::SlidingLog(SlidingLog::new(5, 60_000_000)), cost, Charging::Prepaid)]);
+    let taken = gcra("a", Charging::Prepaid);
     let cases = [
         (vec![], 0),
-        (vec![taken.clone()], 0),
-        (vec![hit("a")], 8),
-        (vec![gcra(Cost::take(1), Charging::Postpaid)], 4),
-        (vec![gcra(Cost::PEEK, Charging::Prepaid)], 4),
+        (vec![gcra("a", Charging::Prepaid), gcra("b", Charging::Prepaid)], 0),
+        (vec![gcra("a", Charging::Postpaid), gcra("b", Charging::Prepaid)], 0),
+        (vec![hit("a"), hit("b")], 8),
         (vec![taken.clone(), taken.clone()], 4 | 512),
         (vec![taken.clone(), cost("a", Cost::take(2))], 4 | 8 | 1_024 | 2_048),
         (vec![taken, EncodedRequest::reset("b", "")], 2 | 2_048),
+        (vec![log(Cost::take(1)), hit("a")], 128 | 8 | 2_048),
+        (vec![log(Cost::refund(1)), hit("a")], 128 | 8 | 2_048 | 4_096),
         (vec![pair("a", "b")], 8),
         (vec![request(&[("a", window(60), Cost::take(1), Charging::Postpaid); 2])], 1 | 8 | 1_024 | 2_048),
     ];

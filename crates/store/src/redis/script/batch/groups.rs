@@ -14,29 +14,29 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use smallvec::SmallVec;
 
-use super::layout::RepeatRule;
-use super::wire::{Answer, EncodedRequest};
+use crate::redis::script::layout::RepeatRule;
+use crate::redis::script::wire::{Answer, EncodedRequest};
 
 #[derive(Debug)]
-pub(super) struct RequestGroups {
+pub(in crate::redis::script) struct RequestGroups {
     /// In the order in which they are sent.
-    pub(super) groups: Vec<RequestGroup>,
+    pub(in crate::redis::script) groups: Vec<RequestGroup>,
     /// For each request, the index of its group.
-    pub(super) group_of: Vec<usize>,
+    pub(in crate::redis::script) group_of: Vec<usize>,
 }
 
 /// Several requests with an equal charge, or one request of any kind.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RequestGroup {
+pub(in crate::redis::script) struct RequestGroup {
     /// The index of its first request.
-    pub(super) first: usize,
-    pub(super) size: u16,
+    pub(in crate::redis::script) first: usize,
+    pub(in crate::redis::script) size: u16,
 }
 
 impl RequestGroups {
     /// The groups of these requests, which are given in the order of arrival, and whether a key is sent more than once.
     /// `None` if each request is sent alone, in the order of arrival.
-    pub(super) fn find<'a>(
+    pub(in crate::redis::script) fn find<'a>(
         requests: impl ExactSizeIterator<Item = &'a EncodedRequest> + Clone,
     ) -> (Option<Self>, bool) {
         let keys: usize = requests.clone().map(EncodedRequest::key_count).sum();
@@ -61,12 +61,12 @@ impl RequestGroups {
     }
 
     /// How many groups are sent.
-    pub(super) fn count(&self) -> usize {
+    pub(in crate::redis::script) fn count(&self) -> usize {
         self.groups.len()
     }
 
     /// The first request of each group with the number of its requests, in the order in which they are sent.
-    pub(super) fn sent<'a>(
+    pub(in crate::redis::script) fn sent<'a>(
         &self,
         requests: &[&'a EncodedRequest],
     ) -> impl Iterator<Item = (&'a EncodedRequest, u16)> + Clone {
@@ -114,7 +114,7 @@ impl RequestGroups {
 
     /// Splits the reply to the groups into the answers to their requests, in the order of arrival. `numbers` are those
     /// after the time. `None` if the script cannot have returned them.
-    pub(super) fn split(
+    pub(in crate::redis::script) fn split(
         &self,
         requests: &[&EncodedRequest],
         now_us: u64,
