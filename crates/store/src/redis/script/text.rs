@@ -24,7 +24,7 @@ const BATCH_LUA: &str = include_str!("lua/batch.lua");
 const KERNEL_LUA: &str = include_str!("lua/kernel.lua");
 
 /// Pieces of code, which may name other pieces.
-const PIECES: [(&str, &str); 10] = [
+const PIECES: [(&str, &str); 9] = [
     ("WRITE_COUNTER", include_str!("lua/write_counter.lua")),
     ("DEFINE_SLIDING_LOG", SLIDING_LOG.lua),
     ("DEFINE_LOG_REFUNDS", include_str!("lua/log_refunds.lua")),
@@ -33,7 +33,6 @@ const PIECES: [(&str, &str); 10] = [
     ("DECIDE_EQUAL", include_str!("lua/equal.lua")),
     ("SET_ROOM", include_str!("lua/room.lua")),
     ("DECIDE_ALIKE", include_str!("lua/alike.lua")),
-    ("DECIDE_GCRA_WHOLE", GCRA_WHOLE.lua),
     ("DEFINE_AT_MOST", include_str!("lua/at_most.lua")),
 ];
 
@@ -102,6 +101,8 @@ fn plain_text(kernel: &KernelLayout) -> Option<String> {
         ("NEEDS_SLIDING_LOG", "true".to_owned()),
         ("NEEDS_LOG_REFUNDS", refunds),
         ("GRANT_ID", "nil".to_owned()), // no plain call is an undo
+        ("KEY", "key".to_owned()),
+        ("STORED_TEXT", "text".to_owned()),
     ];
     names.extend(of_call.map(|(name, value)| (name.to_owned(), value)));
     names.push(("KERNEL".to_owned(), expanded(kernel.lua, &names)));
@@ -109,15 +110,18 @@ fn plain_text(kernel: &KernelLayout) -> Option<String> {
 }
 
 fn batch_text() -> String {
-    let names = batch_names();
+    let mut names = batch_names();
+    let stored = ("stored_unused_from".to_owned(), "STORED_UNUSED_FROM[counter]".to_owned());
+    let in_kernels: Names = names.iter().cloned().chain([stored]).collect();
     let numbers = KERNELS.iter().filter(|kernel| matches!(kernel.counter, CounterFormat::Numbers(_)));
     let functions = numbers.map(|kernel| {
         let mut of_kernel = kernel_names(kernel);
-        of_kernel.push(("KERNEL".to_owned(), expanded(kernel.lua, &names)));
+        of_kernel.push(("KERNEL".to_owned(), expanded(kernel.lua, &in_kernels)));
         expanded(KERNEL_LUA, &of_kernel)
     });
-    let functions = ("DEFINE_KERNELS".to_owned(), functions.collect());
-    expanded(BATCH_LUA, &names.into_iter().chain([functions]).collect::<Names>())
+    names.push(("DEFINE_KERNELS".to_owned(), functions.collect()));
+    names.push(("DECIDE_GCRA_WHOLE".to_owned(), expanded(GCRA_WHOLE.lua, &in_kernels)));
+    expanded(BATCH_LUA, &names)
 }
 
 /// The lines without comments, with values and pieces in the place of their names.
@@ -194,6 +198,8 @@ fn batch_names() -> Names {
         ("KERNEL_WIDTHS", table(|kernel| kernel.reply_width().to_string())),
         ("KERNEL_STATES", table(KernelLayout::lua_state)),
         ("SET_KERNEL_FACTS", set_kernel_facts()),
+        ("KEY", "KEYS[counter]".to_owned()),
+        ("STORED_TEXT", "TEXT[counter]".to_owned()),
         ("NEW_STATE", "state, a, b, c".to_owned()),
     ];
     let features = features.map(|(name, bit)| (name.to_owned(), condition(bit)));

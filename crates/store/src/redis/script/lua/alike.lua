@@ -29,10 +29,10 @@ for _ = 1, charges do
     -- This reply is right if the request is not denied. The reply to a denied request is corrected below.
     local fits, unused_from, a, b, c
     if kernel == GCRA_WHOLE then -- the most common kernel has no function here: its call would cost a tenth more
-      local text, arrival, stored_unused_from, new_arrival = TEXT[counter], nil, nil, nil
+      local text, arrival, new_arrival = TEXT[counter], nil, nil
       fits = true
       DECIDE_GCRA_WHOLE
-      A[counter], STORED_UNUSED_FROM[counter], a = arrival, stored_unused_from, new_arrival
+      A[counter], a = arrival, new_arrival
     elseif kernel ~= BLOCKED then
       fits, unused_from, a, b, c = decide(counter, mode, one, two, three, four, five)
     else
@@ -102,7 +102,7 @@ for _ = 1, charges do
       if width > 1 then
         b, c = REPLY[n + 1], width > 2 and REPLY[n + 2] or nil
       end
-      local key, text, stored_unused_from = KEYS[counter], TEXT[counter], STORED_UNUSED_FROM[counter]
+      local stored_unused_from = STORED_UNUSED_FROM[counter]
       WRITE_COUNTER
     end
     counter, n = counter + keys, n + reply_width

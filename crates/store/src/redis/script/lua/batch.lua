@@ -118,9 +118,9 @@ end
 for counter = 1, #KEYS do
   local unused_from = UNUSED_FROM[counter]
   if unused_from then
-    local key, state, a, b, c = KEYS[counter], FORMAT_OF[counter], A[counter], B[counter], C[counter]
+    local state, a, b, c = FORMAT_OF[counter], A[counter], B[counter], C[counter]
     if state then
-      local text, stored_unused_from = TEXT[counter], STORED_UNUSED_FROM[counter]
+      local stored_unused_from = STORED_UNUSED_FROM[counter]
       WRITE_COUNTER
     else -- a log, which is written already
       local log = a

@@ -10,7 +10,25 @@ if not arrival then
     arrival = 0
   end
 end
-if mode >= REFUND then
+if mode < REFUND then
+  local base = arrival > NOW and arrival or NOW
+  local after = base + cost
+  if after <= NOW + burst then
+    if mode ~= PEEK then
+      unused_from, new_arrival = after, after
+    end
+  else
+    fits = false
+    if mode == RECORD then
+      -- Postpaid units may exceed the burst by one more burst.
+      local latest = NOW + 2 * burst
+      if after > latest then
+        after = latest > base and latest or base
+      end
+      unused_from, new_arrival = after, after
+    end
+  end
+else
   if mode == UNDO and NOW > GRANT_ID then
     -- GRANT_ID is the arrival time before the grant. Without the grant the bucket may have been full from then on.
     cost = cost - (NOW - GRANT_ID)
@@ -21,17 +39,5 @@ if mode >= REFUND then
       new_arrival = NOW
     end
     unused_from = new_arrival
-  end
-else
-  local base = arrival > NOW and arrival or NOW
-  local after, full = base + cost, NOW + burst
-  fits = after <= full
-  if mode == RECORD or fits and mode == TAKE then
-    -- Postpaid units may exceed the burst by one more burst.
-    local latest = full + burst
-    if after > latest then
-      after = latest > base and latest or base
-    end
-    unused_from, new_arrival = after, after
   end
 end
