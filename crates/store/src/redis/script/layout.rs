@@ -1,5 +1,6 @@
 //! The facts that Rust and Lua share: one row for each kernel, and the marks, modes and roles in a request. text.rs
-//! writes all of them into the texts of the scripts. lua/plain.lua and lua/batch.lua describe how a request is laid out.
+//! writes all of them into the texts of the scripts. lua/plain.lua and lua/batch.lua describe how a request is laid
+//! out.
 
 use engine::algorithm::Kernel;
 

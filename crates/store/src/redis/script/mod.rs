@@ -14,7 +14,7 @@ mod wire;
 use engine::StoreError;
 use redis::Cmd;
 
-use self::batch::{RequestGroups, ScriptArgument};
+use self::batch::{RequestBundles, ScriptArgument};
 use self::text::{BATCH, ScriptText};
 
 pub(crate) use self::text::load;
@@ -44,7 +44,7 @@ pub(crate) enum ScriptRef {
 #[derive(Debug, Default)]
 pub(crate) struct BatchLayout {
     /// `None` if each request is sent alone, in the order of arrival.
-    groups: Option<RequestGroups>,
+    bundles: Option<RequestBundles>,
     /// Whether a key is sent more than once.
     keys_repeat: bool,
 }
@@ -64,13 +64,13 @@ impl When {
 impl BatchLayout {
     /// The layout for these requests, which are given in the order of arrival.
     pub(crate) fn new<'a>(requests: impl ExactSizeIterator<Item = &'a EncodedRequest> + Clone) -> Self {
-        let (groups, keys_repeat) = RequestGroups::find(requests);
-        Self { groups, keys_repeat }
+        let (bundles, keys_repeat) = RequestBundles::find(requests);
+        Self { bundles, keys_repeat }
     }
 
-    /// How many groups are sent; `None` if each request is sent alone.
-    pub(crate) fn groups(&self) -> Option<usize> {
-        self.groups.as_ref().map(RequestGroups::count)
+    /// How many bundles are sent; `None` if each request is sent alone.
+    pub(crate) fn bundles(&self) -> Option<usize> {
+        self.bundles.as_ref().map(RequestBundles::count)
     }
 
     /// The command that decides the requests, the same as those given to [`BatchLayout::new`]. Here it is chosen which
@@ -89,9 +89,9 @@ impl BatchLayout {
             command.arg([when.bytes().as_flattened(), charge].concat());
             return command;
         }
-        match &self.groups {
+        match &self.bundles {
             None => self.batch_command(requests.map(|request| (request, 1)), when, script),
-            Some(groups) => self.batch_command(groups.sent(&requests.collect::<Vec<_>>()), when, script),
+            Some(bundles) => self.batch_command(bundles.sent(&requests.collect::<Vec<_>>()), when, script),
         }
     }
 
@@ -121,13 +121,13 @@ impl BatchLayout {
         let answers = numbers.split_first().and_then(|(&now, rest)| {
             // A server's clock may be before 1970.
             let now_us = now.max(0).unsigned_abs();
-            match &self.groups {
+            match &self.bundles {
                 None => split_in_order(requests.clone(), now_us, rest),
-                Some(groups) => groups.split(&requests.clone().collect::<Vec<_>>(), now_us, rest),
+                Some(bundles) => bundles.split(&requests.clone().collect::<Vec<_>>(), now_us, rest),
             }
         });
         answers.ok_or_else(|| {
-            let failure = match &self.groups {
+            let failure = match &self.bundles {
                 None => {
                     let expected: usize = requests.map(EncodedRequest::reply_width).sum();
                     format!("{} numbers instead of {}", numbers.len(), expected + 1)

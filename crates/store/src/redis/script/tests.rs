@@ -1,5 +1,7 @@
 //! Requests and replies without a server.
 
+use std::slice;
+
 use engine::StoreError;
 use engine::algorithm::{Attempt, CounterReading, Kernel, LogReading, Tat, Verdict, WindowState};
 use engine::{
@@ -308,8 +310,12 @@ fn one_charge_is_a_call_of_the_plain_script_of_its_kernel() {
             let argument =
                 [&5_f64.to_le_bytes()[..], &3.6e6_f64.to_le_bytes(), &request.record()[1..]].concat();
             let expected = [b"EVALSHA".as_slice(), script.sha1.as_bytes(), b"1", b"p:k0", &argument];
-            assert_eq!(words(&[request.clone()], When::At(5), ScriptRef::Sha1), expected, "{kernel:?}");
-            let text = words(&[request], When::Now, ScriptRef::Text);
+            assert_eq!(
+                words(slice::from_ref(&request), When::At(5), ScriptRef::Sha1),
+                expected,
+                "{kernel:?}"
+            );
+            let text = words(slice::from_ref(&request), When::Now, ScriptRef::Text);
             assert_eq!(text[..2], [b"EVAL".as_slice(), script.lua.as_bytes()]);
             assert_eq!(text[4][..16], [-1.0, 1e3].map(f64::to_le_bytes).concat());
         }

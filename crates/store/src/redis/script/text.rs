@@ -1,11 +1,12 @@
 //! The texts of the scripts. The Lua files are put together: in them, names in capitals stand for constants, conditions
 //! and pieces of code, which replace the names here. Each kernel has a plain script for a call with one charge
-//! (lua/plain.lua), and the batch script (lua/batch.lua) decides all other calls. Both have the same text of the kernel.
+//! (lua/plain.lua), and the batch script (lua/batch.lua) decides all other calls. Both have the same text of the
+//! kernel.
 //!
 //! Lua in Redis keeps nothing between two calls, so each call pays for what its script defines, used or not. A function
-//! costs a call 2,000 to 4,000 instructions, which is 5 to 10 % of a plain decision, because each variable of the script
-//! that the function uses becomes an object of its own; a variable costs more than a number in its place. So usual
-//! requests are decided with few functions, and constants are written into the text.
+//! costs a call 2,000 to 4,000 instructions, which is 5 to 10 % of a plain decision, because each variable of the
+//! script that the function uses becomes an object of its own; a variable costs more than a number in its place. So
+//! usual requests are decided with few functions, and constants are written into the text.
 
 use std::sync::LazyLock;
 
@@ -240,8 +241,8 @@ fn doubles(number: usize) -> String {
     format!("'{}{}'", if number == 0 { "" } else { "<" }, "d".repeat(number))
 }
 
-/// Lua that sets variables to the facts about `kernel`, which has no log. The facts are its function, the format and the
-/// size of its parameters, the number of integers in a reply, and the format of its state.
+/// Lua that sets variables to the facts about `kernel`, which has no log. The facts are its function, the format and
+/// the size of its parameters, the number of integers in a reply, and the format of its state.
 fn set_kernel_facts() -> String {
     const VARIABLES: &str = "decide, parameters, size, width, state";
     let mut text = format!("local {VARIABLES} ");
@@ -330,6 +331,13 @@ mod tests {
             let defines = |section: &&&str| section.starts_with(&condition) && section.contains(&function);
             assert_eq!(sections.iter().filter(defines).count(), 1, "{kernel:?}");
         }
+    }
+
+    /// TCP sends ten segments at first, and twice as many after each round trip.
+    #[test]
+    fn the_scripts_are_loaded_within_three_round_trips() {
+        let bytes = load().get_packed_pipeline().len();
+        assert!(bytes <= (10 + 20 + 40) * 1_448, "{bytes} bytes");
     }
 
     #[test]

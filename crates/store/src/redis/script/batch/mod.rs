@@ -1,17 +1,17 @@
 //! The argument of the batch script: its requests without their keys. lua/batch.lua describes the bytes.
 //!
-//! The simple way is one request after another, in the order of arrival. `groups` finds requests that can share what is
-//! sent; without them a batch costs Redis more, and is decided the same.
+//! The simple way is one request after another, in the order of arrival. `bundles` finds requests that can share what
+//! is sent; without them a batch costs Redis more, and is decided the same.
 
 use super::When;
 use super::layout::{ALIKE, EQUAL, FEATURE_EQUAL, FEATURE_KEYS_REPEAT, FEATURE_ONE_BY_ONE};
 use super::wire::EncodedRequest;
 
-mod groups;
+mod bundles;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::groups::RequestGroups;
+pub(super) use self::bundles::RequestBundles;
 
 /// Where the features begin: after the time and the time for which counters are kept.
 const FEATURES_AT: usize = 16;

@@ -1,6 +1,6 @@
--- Decides a batch of requests at one instant: all calls that plain.lua does not decide. plain.lua says what a charge and
--- a kernel are, and which integers are returned for a counter; read it first. Rust replaces names in capitals by numbers,
--- by conditions (NEEDS_...), by facts about the kernels, and by pieces of code, which are files of their own.
+-- Decides a batch of requests at one instant: all calls that plain.lua does not decide. Read plain.lua first: it says
+-- what a charge and a kernel are, and which integers are returned for a counter. Rust replaces names in capitals by
+-- numbers, by conditions (NEEDS_...), by facts about the kernels, and by pieces of code, which are files of their own.
 --
 -- KEYS     counters, in the order of the charges that use them. Two requests may use one counter, and so may charges
 --          of one request that are recorded in any case, or never (postpaid charges, peeks). A blocked limit has no
@@ -20,9 +20,9 @@
 --                                 of them is, a charge or several: the other requests have the same record and other
 --                                 keys. No key of the call occurs twice, and none of the charges is to a log. One
 --                                 request may be alike, too
--- Returns  integers: the time in us, then for each charge those of plain.lua; 0 for a blocked limit and for a reset. The
---          first integer x of an undo that cannot be made is also returned as -1 - x. For equal charges equal.lua says
---          what is returned.
+-- Returns  integers: the time in us, then for each charge those of plain.lua; 0 for a blocked limit and for a reset.
+--          The first integer x of an undo that cannot be made is also returned as -1 - x. For equal charges equal.lua
+--          says what is returned.
 --
 -- Several charges are recorded together or not at all. A charge whose mode says that it is recorded in any case is an
 -- exception, and takes effect before the next charge is decided. The role of a charge tells what follows if it does not
@@ -60,8 +60,8 @@ for first = 1, #KEYS, KEYS_AT_ONCE do
   end
 end
 
--- The numbers of the kernel of each counter, carried forward to NOW; nil until a charge uses the counter. A is the table
--- of a log. A table that starts as { false } has room for one number, and costs less than a table that grows.
+-- The numbers of the kernel of each counter, carried forward to NOW; nil until a charge uses the counter. For a log, A
+-- is its table. A table that starts as { false } has room for one number, and costs less than a table that grows.
 local A, B, C = { false }, {}, {}
 
 -- Returns the counter of the key at this position. It is called only if a key occurs more than once.

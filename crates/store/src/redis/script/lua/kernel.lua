@@ -1,4 +1,4 @@
--- A kernel as a function of the batch script, which Rust puts together for each kernel that keeps numbers in a string: it
+-- A kernel as a function of the batch script. Rust puts it together for each kernel that keeps numbers in a string: it
 -- replaces NAME, NEEDS_NAME, PARAMETERS, NUMBERS, NEW_NUMBERS and KERNEL. In the text of the kernel it replaces
 -- stored_unused_from by the element of the counter in STORED_UNUSED_FROM.
 local NAME

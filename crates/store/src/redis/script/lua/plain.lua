@@ -1,8 +1,8 @@
 -- Decides a request of one charge to a counter that is a string: nearly every call on an ordinary day. Rust puts one
 -- script together for each kernel: it replaces NUMBERS, NEW_NUMBERS, PARAMETERS and the like by the names that the
 -- kernel uses, other names in capitals by numbers, KERNEL by the text of the kernel (gcra_whole.lua, fixed_window.lua,
--- ...), and WRITE_COUNTER by write_counter.lua. plain_log.lua is the same for a sliding log. batch.lua decides all other
--- calls, with the same text of the kernels.
+-- ...), and WRITE_COUNTER by write_counter.lua. plain_log.lua is the same for a sliding log. batch.lua decides all
+-- other calls, with the same text of the kernels.
 --
 -- KEYS[1]  the counter
 -- ARGV[1]  little endian:

@@ -1,8 +1,8 @@
 -- Sliding log: every grant within the window. A kernel with functions, which plain_log.lua and decide.lua call.
 -- State    a list with a pair of doubles per grant: time in us, and total of units up to and including the grant.
---          Pair 0 is not a grant: its total is where the totals start. `log` is a table with what is known of the list, see
---          open_log. The units of several grants are a difference of two totals, and searches are binary, so a decision
---          reads few pairs
+--          Pair 0 is not a grant: its total is where the totals start. `log` is a table with what is known of the
+--          list, see open_log. The units of several grants are a difference of two totals, and searches are binary, so
+--          a decision reads few pairs
 -- units, limit in units; window in us
 local open_log, record_log, log_facts
 if NEEDS_SLIDING_LOG then
