@@ -37,7 +37,7 @@
 -- decide.lua decides one request after another, and could decide all of them. Two kinds of requests are common, and
 -- cost Redis less when they are decided together: equal charges (equal.lua) and alike requests (alike.lua).
 local KEYS, REQUESTS = KEYS, ARGV[1]
-local call, byte, floor, pack, unpack_from = redis.call, string.byte, math.floor, struct.pack, struct.unpack
+local call, byte, pack, unpack_from = redis.call, string.byte, struct.pack, struct.unpack
 local NOW, GRACE_MS, FEATURES, FIRST_REQUEST = unpack_from('<ddI2', REQUESTS)
 if NOW < 0 then
   local time = call('TIME')

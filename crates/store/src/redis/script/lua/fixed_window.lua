@@ -2,7 +2,7 @@
 -- Numbers  index of the window, units in it. More than twice the limit counts as twice the limit; the exact number
 --          tells how many units of the last charge were over the limit
 -- units, limit in units; window in us
-local now_index = floor(NOW / window)
+local now_index = math.floor(NOW / window)
 if not index then
   if text and #text == 16 then
     index, count = unpack_from('<dd', text)

@@ -7,13 +7,13 @@ if not last then
   end
   if last and last >= 0 and last < EXACT and last % 1 == 0
     and tokens >= -capacity and tokens <= capacity and tokens % 1 == 0 then
-    stored_unused_from = last + floor((capacity - tokens + refill - 1) / refill) * interval
+    stored_unused_from = last + math.floor((capacity - tokens + refill - 1) / refill) * interval
   else
     tokens, last = capacity, NOW
   end
-  local refills = NOW > last and floor((NOW - last) / interval) or 0
+  local refills = NOW > last and math.floor((NOW - last) / interval) or 0
   -- The refills are compared before they are multiplied: after a long idle time the product would exceed 2^53.
-  if refills >= floor((capacity - tokens + refill - 1) / refill) then
+  if refills >= math.floor((capacity - tokens + refill - 1) / refill) then
     tokens, last = capacity, NOW
   else
     tokens, last = tokens + refills * refill, last + refills * interval
@@ -24,7 +24,7 @@ local start = tokens == capacity and NOW or last
 local after
 if mode >= REFUND then
   if mode == UNDO and start > GRANT_ID then -- GRANT_ID is the time of the last refill before the grant
-    units = units - floor((start - GRANT_ID + interval - 1) / interval) * refill
+    units = units - math.floor((start - GRANT_ID + interval - 1) / interval) * refill
   end
   if units > 0 then
     after = tokens + units
@@ -43,5 +43,5 @@ else
 end
 if after then
   new_last, new_tokens = start, after
-  unused_from = after < capacity and start + floor((capacity - after + refill - 1) / refill) * interval or NOW
+  unused_from = after < capacity and start + math.floor((capacity - after + refill - 1) / refill) * interval or NOW
 end

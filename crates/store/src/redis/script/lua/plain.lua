@@ -30,7 +30,7 @@
 --
 -- A value that cannot come from the limit (another type, another length, numbers out of range) counts as missing, and
 -- the next grant replaces it. Numbers are doubles. All quantities are below 2^53 and therefore exact.
-local call, floor, pack, unpack_from = redis.call, math.floor, struct.pack, struct.unpack
+local call, pack, unpack_from = redis.call, struct.pack, struct.unpack
 local key = KEYS[1]
 local NOW, GRACE_MS, mode, PARAMETERS = unpack_from(PLAIN_FORMAT, ARGV[1])
 if NOW < 0 then

@@ -1,5 +1,5 @@
 -- Decides a request of one charge to a sliding log. plain.lua says what it gets and returns.
-local call, floor, pack, unpack_from = redis.call, math.floor, struct.pack, struct.unpack
+local call, pack, unpack_from = redis.call, struct.pack, struct.unpack
 local key = KEYS[1]
 local NOW, GRACE_MS, mode, units, limit, window = unpack_from(PLAIN_FORMAT, ARGV[1])
 if NOW < 0 then

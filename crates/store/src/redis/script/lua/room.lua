@@ -4,13 +4,13 @@
 local a, b, c = A[counter], B[counter], C[counter]
 if kernel == GCRA_WHOLE then
   local cost, burst, backlog = one, two, a - NOW
-  fitting, counted = floor((burst - backlog) / cost), floor((2 * burst - backlog) / cost)
+  fitting, counted = math.floor((burst - backlog) / cost), math.floor((2 * burst - backlog) / cost)
 elseif kernel == FIXED_WINDOW then
   local units, limit = one, two
-  fitting, counted = floor((limit - b) / units), floor((2 * limit + units - b) / units)
+  fitting, counted = math.floor((limit - b) / units), math.floor((2 * limit + units - b) / units)
 elseif kernel == INTERVAL_BUCKET then
   local units, capacity = one, two
-  fitting, counted = floor(b / units), floor((b + capacity) / units)
+  fitting, counted = math.floor(b / units), math.floor((b + capacity) / units)
 elseif kernel == GCRA then
   local cost, cost_part, burst, burst_part, denominator = one, two, three, four, five
   -- The largest number of costs, at most 65,535 as there are equal charges, that fit before a time. The fractions add
@@ -22,7 +22,7 @@ elseif kernel == GCRA then
       local after = a + number * cost + (parts - after_part) / denominator
       return after < last or after == last and after_part <= last_part
     end
-    local number = floor((last - a + (last_part - b) / denominator) / (cost + cost_part / denominator))
+    local number = math.floor((last - a + (last_part - b) / denominator) / (cost + cost_part / denominator))
     number = number < 0 and 0 or number > 65535 and 65535 or number
     while number > 0 and not is_before(number) do
       number = number - 1
@@ -45,7 +45,7 @@ else -- SLIDING_WINDOW
     remaining = window
   end
   local room = limit - b
-  fitting, counted = floor((room - c * remaining / window) / units), floor((2 * limit - b) / units)
+  fitting, counted = math.floor((room - c * remaining / window) / units), math.floor((2 * limit - b) / units)
   while fitting > 0 and not at_most(c, remaining, room - fitting * units, window) do
     fitting = fitting - 1
   end

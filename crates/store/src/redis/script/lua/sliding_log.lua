@@ -28,7 +28,7 @@ if NEEDS_SLIDING_LOG then
   -- The first pair in low..high whose time or total is at least `bound`; high + 1 if there is none.
   local function first_reaching(value_of, key, bound, low, high)
     while low <= high do
-      local middle = floor((low + high) / 2)
+      local middle = math.floor((low + high) / 2)
       if value_of(key, middle) < bound then
         low = middle + 1
       else
