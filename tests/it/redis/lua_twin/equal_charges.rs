@@ -1,4 +1,5 @@
-//! Equal charges of one batch leave the same counters, with the same expiry, as charges that are decided one by one.
+//! Charges leave the same counters, with the same expiry, in whatever way they are decided: equal charges of one batch
+//! together or one by one, and a charge alone or in a batch.
 
 use std::time::Instant;
 
@@ -7,7 +8,7 @@ use engine::algorithm::Gcra;
 use engine::{Charging, Pacing, Role};
 
 use super::sequence::{Amount, RandomCharge, RandomRequest};
-use super::strategies::{crowd, of_batches};
+use super::strategies::{crowd, of_batches, random_charge};
 use super::*;
 
 /// The same sequence with a peek before each request, so that no two equal charges are next to each other. A peek
@@ -66,9 +67,20 @@ pub(super) fn assert_same_counters(
 
 #[test]
 fn equal_charges_leave_what_charges_one_by_one_leave() {
+    compare_all(of_batches(everyday(0), crowd(), 4));
+}
+
+/// A charge alone has the plain script of its kernel, and with a peek before it the batch script.
+#[test]
+fn charges_leave_what_charges_in_a_batch_leave() {
+    let alone = (random_charge(4), any::<bool>()).prop_map(|(charge, known)| vec![(vec![charge], known)]);
+    compare_all(of_batches(everyday(0), alone, 20));
+}
+
+fn compare_all(sequences: impl Strategy<Value = Sequence>) {
     let (fixture, cases) = (Fixture::start(), AtomicU64::new(0));
     let mut runner = properties::runner(file!());
-    let result = runner.run(&of_batches(everyday(0), crowd(), 4), |sequence| {
+    let result = runner.run(&sequences, |sequence| {
         compare_counters(&fixture, &sequence, cases.fetch_add(1, Ordering::Relaxed))
     });
     if let Err(failure) = result {

@@ -12,7 +12,7 @@ use crate::redis::connect::Connection;
 use crate::redis::error::{CommandError, Redirect};
 use crate::redis::script::{Answer, BatchLayout, EncodedRequest, ScriptRef, When};
 
-/// The counters of a batch are hot if it has at least this many requests for each group that is sent, on average.
+/// The counters of a batch are hot if it has at least this many requests for each bundle that is sent, on average.
 const REQUESTS_FOR_HOT_COUNTER: usize = 4;
 
 /// A request that waits for its answer.
@@ -258,11 +258,11 @@ pub(super) fn are_logs_apart(calls: &[FinishedCall], before: bool) -> bool {
 
 /// Whether the counters of a batch are hot. `None` for a batch that is too small to tell.
 pub(super) fn are_hot(calls: &[FinishedCall]) -> Option<bool> {
-    let sizes = calls.iter().map(|FinishedCall { call, .. }| (call.requests.len(), call.order.groups()));
-    let (requests, groups) = sizes.fold((0, 0), |(requests, groups), (of_call, sent)| {
-        (requests + of_call, groups + sent.unwrap_or(of_call))
+    let sizes = calls.iter().map(|FinishedCall { call, .. }| (call.requests.len(), call.order.bundles()));
+    let (requests, bundles) = sizes.fold((0, 0), |(requests, bundles), (of_call, sent)| {
+        (requests + of_call, bundles + sent.unwrap_or(of_call))
     });
-    (requests >= REQUESTS_FOR_HOT_COUNTER).then_some(groups * REQUESTS_FOR_HOT_COUNTER <= requests)
+    (requests >= REQUESTS_FOR_HOT_COUNTER).then_some(bundles * REQUESTS_FOR_HOT_COUNTER <= requests)
 }
 
 pub(super) fn answer_calls(calls: FinishedCalls) {

@@ -1,5 +1,6 @@
 //! The facts that Rust and Lua share: one row for each kernel, and the marks, modes and roles in a request. text.rs
-//! writes all of them into the text of the script. lua/decide.lua describes how a request is laid out.
+//! writes all of them into the texts of the scripts. lua/plain.lua and lua/batch.lua describe how a request is laid
+//! out.
 
 use engine::algorithm::Kernel;
 
@@ -12,8 +13,8 @@ pub(super) struct KernelLayout {
     pub(super) number: u8,
     /// The text of the file that defines the function.
     pub(super) lua: &'static str,
-    /// How many doubles follow the mode in a request.
-    pub(super) parameters: usize,
+    /// The Lua names of the parameters, which follow the mode in a request as doubles.
+    pub(super) parameters: &'static [&'static str],
     pub(super) counter: CounterFormat,
     /// `None` if equal charges are sent one by one.
     pub(super) repeat: Option<RepeatRule>,
@@ -22,8 +23,8 @@ pub(super) struct KernelLayout {
 /// What Redis stores for a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CounterFormat {
-    /// One string of this many doubles, which the script returns as integers.
-    Numbers(usize),
+    /// One string of doubles, which the script returns as integers. Lua has them under these names.
+    Numbers(&'static [&'static str]),
     /// A list. The script returns four integers about it.
     Log,
     /// No counter: the script returns the integer 0.
@@ -51,47 +52,47 @@ pub(super) const KERNELS: [KernelLayout; 7] = [
         name: "gcra_whole",
         number: 1,
         lua: include_str!("lua/gcra_whole.lua"),
-        parameters: 2,
-        counter: CounterFormat::Numbers(1),
+        parameters: &["cost", "burst"],
+        counter: CounterFormat::Numbers(&["arrival"]),
         repeat: Some(RepeatRule::Time),
     },
     KernelLayout {
         name: "fixed_window",
         number: 2,
         lua: include_str!("lua/fixed_window.lua"),
-        parameters: 3,
-        counter: CounterFormat::Numbers(2),
+        parameters: &["units", "limit", "window"],
+        counter: CounterFormat::Numbers(&["index", "count"]),
         repeat: Some(RepeatRule::Units),
     },
     KernelLayout {
         name: "gcra",
         number: 3,
         lua: include_str!("lua/gcra.lua"),
-        parameters: 5,
-        counter: CounterFormat::Numbers(2),
+        parameters: &["cost", "cost_part", "burst", "burst_part", "denominator"],
+        counter: CounterFormat::Numbers(&["arrival", "part"]),
         repeat: Some(RepeatRule::TimeAndFraction),
     },
     KernelLayout {
         name: "sliding_window",
         number: 4,
         lua: include_str!("lua/sliding_window.lua"),
-        parameters: 3,
-        counter: CounterFormat::Numbers(3),
+        parameters: &["units", "limit", "window"],
+        counter: CounterFormat::Numbers(&["index", "current", "previous"]),
         repeat: Some(RepeatRule::Units),
     },
     KernelLayout {
         name: "interval_bucket",
         number: 5,
         lua: include_str!("lua/interval_bucket.lua"),
-        parameters: 4,
-        counter: CounterFormat::Numbers(2),
+        parameters: &["units", "capacity", "refill", "interval"],
+        counter: CounterFormat::Numbers(&["last", "tokens"]),
         repeat: Some(RepeatRule::Tokens),
     },
     KernelLayout {
         name: "sliding_log",
         number: 6,
         lua: include_str!("lua/sliding_log.lua"),
-        parameters: 3,
+        parameters: &["units", "limit", "window"],
         counter: CounterFormat::Log,
         repeat: None,
     },
@@ -99,19 +100,19 @@ pub(super) const KERNELS: [KernelLayout; 7] = [
         name: "blocked",
         number: 7,
         lua: "",
-        parameters: 0,
+        parameters: &[],
         counter: CounterFormat::Nothing,
         repeat: None,
     },
 ];
 
 // Other code uses the rows by these names only, so a kernel without a row does not compile.
-const GCRA_WHOLE: &KernelLayout = &KERNELS[0];
+pub(super) const GCRA_WHOLE: &KernelLayout = &KERNELS[0];
 const FIXED_WINDOW: &KernelLayout = &KERNELS[1];
 const GCRA: &KernelLayout = &KERNELS[2];
 const SLIDING_WINDOW: &KernelLayout = &KERNELS[3];
 const INTERVAL_BUCKET: &KernelLayout = &KERNELS[4];
-const SLIDING_LOG: &KernelLayout = &KERNELS[5];
+pub(super) const SLIDING_LOG: &KernelLayout = &KERNELS[5];
 const BLOCKED: &KernelLayout = &KERNELS[6];
 
 const _: () = {
@@ -120,11 +121,11 @@ const _: () = {
         let KernelLayout { number, counter, repeat, .. } = &KERNELS[index];
         assert!(*number as usize == index + 1, "Lua uses the numbers as indices");
         let is_text = matches!(counter, CounterFormat::Numbers(_));
-        assert!(is_text == repeat.is_some(), "a kernel whose counter is text has a function of its room");
+        assert!(is_text == repeat.is_some(), "a kernel whose counter is text has its room in room.lua");
         index += 1;
     }
     assert!(KERNELS.len() < RESET as usize, "the number of a kernel is taken");
-    assert!(KERNELS.len() + 5 <= u16::BITS as usize, "no feature bit is left for a kernel");
+    assert!(KERNELS.len() + 6 <= u16::BITS as usize, "no feature bit is left for a kernel");
 };
 
 /// In the place of a kernel: several charges follow that are decided together.
@@ -149,6 +150,8 @@ pub(super) const FEATURE_EQUAL: u16 = FEATURE_RESET << (KERNELS.len() + 1);
 pub(super) const FEATURE_KEYS_REPEAT: u16 = FEATURE_EQUAL << 1;
 /// In the features of a call: it has a request that is neither equal nor alike.
 pub(super) const FEATURE_ONE_BY_ONE: u16 = FEATURE_KEYS_REPEAT << 1;
+/// In the features of a request: it gives units of a sliding log back.
+pub(super) const FEATURE_LOG_REFUNDS: u16 = FEATURE_ONE_BY_ONE << 1;
 /// In the features of a request: it has a charge to a sliding log.
 pub(super) const FEATURE_SLIDING_LOG: u16 = SLIDING_LOG.feature();
 
@@ -195,20 +198,20 @@ impl KernelLayout {
         KERNELS.get(usize::from(number).checked_sub(1)?)
     }
 
-    /// Whether the script decides this charge of an alike request without the kernel's function.
-    pub(super) fn is_decided_inline(&self, mode: ChargeMode) -> bool {
-        *self == *BLOCKED || *self == *GCRA_WHOLE && mode == ChargeMode::Take
+    /// Whether the script decides a charge of an alike request without the kernel's function.
+    pub(super) fn is_decided_inline(&self) -> bool {
+        *self == *BLOCKED || *self == *GCRA_WHOLE
     }
 
     /// Bytes of the parameters in a request.
     pub(super) const fn parameters_size(&self) -> usize {
-        8 * self.parameters
+        8 * self.parameters.len()
     }
 
     /// How many integers the script returns for a charge.
     pub(super) const fn reply_width(&self) -> usize {
         match self.counter {
-            CounterFormat::Numbers(numbers) => numbers,
+            CounterFormat::Numbers(numbers) => numbers.len(),
             CounterFormat::Log => 4,
             CounterFormat::Nothing => 1,
         }
@@ -217,30 +220,5 @@ impl KernelLayout {
     /// The bit of the kernel in the features of a request.
     pub(super) const fn feature(&self) -> u16 {
         FEATURE_RESET << self.number
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::redis::script::text::TEXT;
-
-    #[test]
-    fn lua_defines_the_functions_of_each_kernel_under_its_feature() {
-        let sections: Vec<_> = TEXT.split("if (FEATURES % ").skip(1).collect();
-        let defining = |condition: &str, function: String| {
-            let defines = |section: &&&str| section.starts_with(condition) && section.contains(&function);
-            sections.iter().filter(defines).count()
-        };
-        for kernel in KERNELS.iter().filter(|kernel| kernel.parameters > 0) {
-            let bit = kernel.feature();
-            let condition = format!("{} >= {bit}) then", u32::from(bit) * 2);
-            assert_eq!(defining(&condition, format!(" function {}(", kernel.name)), 1, "{kernel:?}");
-            if kernel.repeat.is_some() {
-                let room = format!(" function {}_room(", kernel.name);
-                assert_eq!(TEXT.matches(&room).count(), 1, "{kernel:?}");
-                assert!(kernel.lua.contains(&room), "{kernel:?}");
-            }
-        }
     }
 }

@@ -1,18 +1,176 @@
-//! The script and its calls. Knows the text, the SHA1 by which servers know it, and how a batch becomes a command.
+//! A call of a script: requests as one command, and the reply to it as an answer for each request.
 //!
-//! `layout` has the facts that Rust and Lua share, `text` writes them into the script, `wire` makes a request of
-//! charges and outcomes of its answer, and `batch` makes one call of many requests; `groups` finds those that are sent
-//! once.
+//! The usual call has one request with one charge, and a plain script decides it (lua/plain.lua). Another call has the
+//! batch script (lua/batch.lua): `batch` finds what its requests can share. `wire` makes a request of charges and
+//! outcomes of its answer, `layout` has the facts that Rust and Lua share, and `text` puts the scripts together.
 
 mod batch;
-mod groups;
 mod layout;
 #[cfg(test)]
 mod tests;
 mod text;
 mod wire;
 
-pub(crate) use self::batch::{BatchLayout, ScriptRef, When};
+use engine::StoreError;
+use redis::Cmd;
+
+use self::batch::{RequestBundles, ScriptArgument};
+use self::text::{BATCH, ScriptText};
+
 pub(crate) use self::text::load;
 pub use self::text::script_sha1;
 pub(crate) use self::wire::{Answer, EncodedRequest, outcome, undone};
+
+/// The time at which a batch is decided, and how long its counters are kept after they equal unused counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// The server's time. Counters are kept a second longer, because a counter that expired early would admit too much.
+    Now,
+    /// A time that the caller chooses, in microseconds since the epoch, below 2^52. Counters still expire by the
+    /// server's clock, so they are kept an hour longer: the caller's time may stand still meanwhile.
+    At(u64),
+}
+
+/// How a call names its script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScriptRef {
+    /// `EVALSHA`: short, but a server that has not loaded this script answers NOSCRIPT.
+    Sha1,
+    /// `EVAL`: sends the whole text, and loads it.
+    Text,
+}
+
+/// How the requests of one call are sent.
+#[derive(Debug, Default)]
+pub(crate) struct BatchLayout {
+    /// `None` if each request is sent alone, in the order of arrival.
+    bundles: Option<RequestBundles>,
+    /// Whether a key is sent more than once.
+    keys_repeat: bool,
+}
+
+impl When {
+    /// What the argument of a call starts with: the time in microseconds, negative for the server's time, and how long
+    /// counters are kept, in milliseconds.
+    fn bytes(self) -> [[u8; 8]; 2] {
+        let (now_us, grace_ms) = match self {
+            Self::Now => (-1.0, 1e3),
+            Self::At(now_us) => (now_us as f64, 3.6e6),
+        };
+        [f64::to_le_bytes(now_us), f64::to_le_bytes(grace_ms)]
+    }
+}
+
+impl BatchLayout {
+    /// The layout for these requests, which are given in the order of arrival.
+    pub(crate) fn new<'a>(requests: impl ExactSizeIterator<Item = &'a EncodedRequest> + Clone) -> Self {
+        let (bundles, keys_repeat) = RequestBundles::find(requests);
+        Self { bundles, keys_repeat }
+    }
+
+    /// How many bundles are sent; `None` if each request is sent alone.
+    pub(crate) fn bundles(&self) -> Option<usize> {
+        self.bundles.as_ref().map(RequestBundles::count)
+    }
+
+    /// The command that decides the requests, the same as those given to [`BatchLayout::new`]. Here it is chosen which
+    /// script decides them.
+    pub(crate) fn command<'a>(
+        &self,
+        requests: impl Iterator<Item = &'a EncodedRequest> + Clone,
+        when: When,
+        script: ScriptRef,
+    ) -> Cmd {
+        let mut all = requests.clone();
+        if let (Some(request), None) = (all.next(), all.next())
+            && let Some((script_text, charge)) = request.plain_charge()
+        {
+            let mut command = start_command(script_text, script, request.keys(), request.size());
+            command.arg([when.bytes().as_flattened(), charge].concat());
+            return command;
+        }
+        match &self.bundles {
+            None => self.batch_command(requests.map(|request| (request, 1)), when, script),
+            Some(bundles) => self.batch_command(bundles.sent(&requests.collect::<Vec<_>>()), when, script),
+        }
+    }
+
+    /// The command that decides these requests in this order, each with the number of requests that it stands for.
+    fn batch_command<'a>(
+        &self,
+        requests: impl Iterator<Item = (&'a EncodedRequest, u16)> + Clone,
+        when: When,
+        script: ScriptRef,
+    ) -> Cmd {
+        let bytes = requests.clone().map(|(request, _)| request.size()).sum();
+        let keys = requests.clone().flat_map(|(request, _)| request.keys());
+        let mut command = start_command(&BATCH, script, keys, bytes);
+        command.arg(ScriptArgument::new(requests, self.keys_repeat, when, bytes).bytes);
+        command
+    }
+
+    /// Splits the reply to the command into the answers to the requests, in the order of arrival.
+    ///
+    /// # Errors
+    /// [`StoreError::Malformed`] if the reply has another length.
+    pub(crate) fn split_reply<'a>(
+        &self,
+        requests: impl Iterator<Item = &'a EncodedRequest> + Clone,
+        numbers: &[i64],
+    ) -> Result<Vec<Answer>, StoreError> {
+        let answers = numbers.split_first().and_then(|(&now, rest)| {
+            // A server's clock may be before 1970.
+            let now_us = now.max(0).unsigned_abs();
+            match &self.bundles {
+                None => split_in_order(requests.clone(), now_us, rest),
+                Some(bundles) => bundles.split(&requests.clone().collect::<Vec<_>>(), now_us, rest),
+            }
+        });
+        answers.ok_or_else(|| {
+            let failure = match &self.bundles {
+                None => {
+                    let expected: usize = requests.map(EncodedRequest::reply_width).sum();
+                    format!("{} numbers instead of {}", numbers.len(), expected + 1)
+                }
+                Some(_) => format!("{} numbers that are no reply to these requests", numbers.len()),
+            };
+            StoreError::Malformed(failure)
+        })
+    }
+}
+
+/// A command up to its keys. `bytes`: about how many bytes follow.
+fn start_command<'a>(
+    text: &ScriptText,
+    script: ScriptRef,
+    keys: impl Iterator<Item = &'a str> + Clone,
+    bytes: usize,
+) -> Cmd {
+    let count = keys.clone().count();
+    let mut command = Cmd::with_capacity(count + 4, bytes + 96);
+    match script {
+        ScriptRef::Sha1 => command.arg("EVALSHA").arg(&text.sha1),
+        ScriptRef::Text => command.arg("EVAL").arg(&text.lua),
+    };
+    command.arg(count);
+    for key in keys {
+        command.arg(key);
+    }
+    command
+}
+
+/// Splits the reply to requests that were sent one by one; `None` if it has another length.
+fn split_in_order<'a>(
+    requests: impl Iterator<Item = &'a EncodedRequest>,
+    now_us: u64,
+    numbers: &[i64],
+) -> Option<Vec<Answer>> {
+    let mut rest = numbers;
+    let mut answers = Vec::with_capacity(requests.size_hint().0);
+    for request in requests {
+        let (answer, after) = rest.split_at_checked(request.reply_width())?;
+        rest = after;
+        answers.push(Answer { now_us, numbers: answer.into() });
+    }
+    rest.is_empty().then_some(answers)
+}

@@ -1,5 +1,7 @@
 //! Requests and replies without a server.
 
+use std::slice;
+
 use engine::StoreError;
 use engine::algorithm::{Attempt, CounterReading, Kernel, LogReading, Tat, Verdict, WindowState};
 use engine::{
@@ -7,8 +9,8 @@ use engine::{
     Outcome, Period, Quantity, Refill, Role, Unit,
 };
 
-use super::layout::{ChargeMode, KERNELS, KernelLayout};
-use super::text::TEXT;
+use super::layout::{ChargeMode, FEATURE_LOG_REFUNDS, KERNELS, KernelLayout};
+use super::text::plain;
 use super::*;
 
 /// A minute boundary.
@@ -163,13 +165,14 @@ fn an_undo_names_its_grant() {
         let charge = taken(kernel(algorithm, 60, Refill::Continuous));
         let undo = EncodedRequest::undo("k", &charge, &granted(&numbers, &charge), "").expect("a grant");
         let layout = KernelLayout::for_kernel(&charge.kernel);
+        let refunds = if algorithm == Algorithm::SlidingLog { FEATURE_LOG_REFUNDS } else { 0 };
         let whole = EncodedRequest::new(&charges([charge.clone()]), "");
         let expected =
             [record(&[101], &[grant_id]), vec![layout.number, 5], whole.record()[2..].to_vec()].concat();
         assert_eq!(undo.record(), expected, "{algorithm}");
         assert_eq!(
             (undo.features(), undo.reply_width()),
-            (layout.feature(), layout.reply_width()),
+            (layout.feature() | refunds, layout.reply_width()),
             "{algorithm}"
         );
     }
@@ -286,18 +289,64 @@ fn a_reply_of_another_length_is_malformed() {
     }
 }
 
+/// The command for these requests.
+fn words(requests: &[EncodedRequest], when: When, script: ScriptRef) -> Vec<Vec<u8>> {
+    let command = BatchLayout::new(requests.iter()).command(requests.iter(), when, script);
+    let words = command.args_iter().map(|word| match word {
+        redis::Arg::Simple(word) => word.to_vec(),
+        redis::Arg::Cursor => panic!("no cursor"),
+        _ => panic!("an argument of another kind"),
+    });
+    words.collect()
+}
+
+#[test]
+fn one_charge_is_a_call_of_the_plain_script_of_its_kernel() {
+    for kernel in kernels().into_iter().filter(|kernel| !matches!(kernel, Kernel::Blocked(_))) {
+        let script = plain(KernelLayout::for_kernel(&kernel)).expect("a script");
+        for cost in [Cost::PEEK, Cost::take(1), Cost::refund(1)] {
+            let charge = charge(kernel, cost, Charging::Postpaid, Role::Enforce);
+            let request = EncodedRequest::new(&charges([charge]), "p:");
+            let argument =
+                [&5_f64.to_le_bytes()[..], &3.6e6_f64.to_le_bytes(), &request.record()[1..]].concat();
+            let expected = [b"EVALSHA".as_slice(), script.sha1.as_bytes(), b"1", b"p:k0", &argument];
+            assert_eq!(
+                words(slice::from_ref(&request), When::At(5), ScriptRef::Sha1),
+                expected,
+                "{kernel:?}"
+            );
+            let text = words(slice::from_ref(&request), When::Now, ScriptRef::Text);
+            assert_eq!(text[..2], [b"EVAL".as_slice(), script.lua.as_bytes()]);
+            assert_eq!(text[4][..16], [-1.0, 1e3].map(f64::to_le_bytes).concat());
+        }
+    }
+}
+
+#[test]
+fn all_other_calls_have_the_batch_script() {
+    let one = |kernel| EncodedRequest::new(&charges([taken(kernel)]), "");
+    let several = EncodedRequest::new(&charges([taken(window()), taken(window())]), "");
+    let granted = outcome(&taken(window()), &[28_333_334, 1], T0).expect("a good reply");
+    let undo = EncodedRequest::undo("k", &taken(window()), &granted, "").expect("a grant");
+    let blocked = one(kernel(Algorithm::Gcra, 0, Refill::Continuous));
+    let calls = [
+        vec![],
+        vec![several],
+        vec![undo],
+        vec![blocked],
+        vec![EncodedRequest::reset("k", "")],
+        vec![one(window()), one(window())],
+    ];
+    for requests in calls {
+        let words = words(&requests, When::Now, ScriptRef::Sha1);
+        assert_eq!(words[1], script_sha1().as_bytes(), "{requests:?}");
+    }
+}
+
 #[test]
 fn a_batch_is_one_command() {
     let requests = [EncodedRequest::new(&charges([taken(window())]), "p:"), EncodedRequest::reset("r", "p:")];
-    let words = |when, script| {
-        let command = BatchLayout::new(requests.iter()).command(requests.iter(), when, script);
-        let words = command.args_iter().map(|word| match word {
-            redis::Arg::Simple(word) => word.to_vec(),
-            redis::Arg::Cursor => panic!("no cursor"),
-            _ => panic!("an argument of another kind"),
-        });
-        words.collect::<Vec<_>>()
-    };
+    let words = |when, script| words(&requests, when, script);
     let record = [&[103, 1, 0, 1, 0, 2, 0], requests[0].record(), requests[1].record()].concat();
     let start = [b"EVALSHA".as_slice(), script_sha1().as_bytes(), b"2", b"p:k0", b"p:r"];
     let records = |time: f64, grace_ms: f64| {
@@ -306,6 +355,6 @@ fn a_batch_is_one_command() {
     };
     assert_eq!(words(When::Now, ScriptRef::Sha1), [start.as_slice(), &[&records(-1.0, 1e3)]].concat());
     let timed = words(When::At(5), ScriptRef::Text);
-    assert_eq!(timed[..2], [b"EVAL".as_slice(), TEXT.as_bytes()]);
+    assert_eq!(timed[..2], [b"EVAL".as_slice(), BATCH.lua.as_bytes()]);
     assert_eq!(timed[5..], [records(5.0, 3.6e6)]);
 }

@@ -1,5 +1,5 @@
-//! A request as bytes and keys for the script, and outcomes from the integers that the script returns. lua/decide.lua
-//! describes how a request is laid out, lua/counters.lua lists the integers. Knows nothing of connections.
+//! A request as bytes and keys for a script, and outcomes from the integers that the script returns. lua/plain.lua
+//! describes both for a single charge, lua/batch.lua for other requests. Knows nothing of connections.
 
 use engine::algorithm::{
     Attempt, BucketState, CounterReading, FixedWindow, Gcra, IntervalBucket, Kernel, LogReading,
@@ -11,9 +11,10 @@ use engine::{
 use smallvec::SmallVec;
 
 use super::layout::{
-    ChargeMode, FEATURE_RESET, FEATURE_SEVERAL, FEATURE_SLIDING_LOG, GRANT, KernelLayout, RESET,
-    ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA, RepeatRule, SEVERAL,
+    ChargeMode, FEATURE_LOG_REFUNDS, FEATURE_RESET, FEATURE_SEVERAL, FEATURE_SLIDING_LOG, GRANT,
+    KernelLayout, RESET, ROLE_ENFORCE, ROLE_NON_BINDING, ROLE_QUOTA, RepeatRule, SEVERAL, SLIDING_LOG,
 };
+use super::text::{self, ScriptText};
 
 /// A request as the script reads it.
 #[derive(Clone, Debug, Default)]
@@ -92,13 +93,20 @@ impl EncodedRequest {
         self.key_ends.len()
     }
 
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> + Clone {
         let starts = std::iter::once(0).chain(self.key_ends.iter().copied());
         starts.zip(&self.key_ends).map(|(start, &end)| &self.keys[start as usize..end as usize])
     }
 
     pub(crate) fn record(&self) -> &[u8] {
         &self.record
+    }
+
+    /// The plain script that decides the request, and its argument after the time: the mode and the parameters. `None`
+    /// unless the request is a single charge to a counter, and no undo.
+    pub(super) fn plain_charge(&self) -> Option<(&'static ScriptText, &[u8])> {
+        let (&number, charge) = self.record.split_first()?;
+        Some((text::plain(KernelLayout::by_number(number)?)?, charge))
     }
 
     /// What each of several equal charges adds to the counter. `None` unless the request is a single charge in mode
@@ -150,7 +158,10 @@ impl EncodedRequest {
     fn push_kernel(&mut self, kernel: &Kernel, mode: ChargeMode) {
         let layout = KernelLayout::for_kernel(kernel);
         self.features |= layout.feature();
-        if !layout.is_decided_inline(mode) {
+        if *layout == *SLIDING_LOG && mode as u8 >= ChargeMode::Refund as u8 {
+            self.features |= FEATURE_LOG_REFUNDS;
+        }
+        if !layout.is_decided_inline() {
             self.alike_features |= layout.feature();
         }
         self.record.extend_from_slice(&[layout.number, mode as u8]);

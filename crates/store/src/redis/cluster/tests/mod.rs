@@ -45,7 +45,7 @@ struct ScriptCall {
 }
 
 impl ScriptCall {
-    /// The requests of the call, see lua/decide.lua: an undo starts with the mark 101.
+    /// The requests of the call, see lua/batch.lua: an undo starts with the mark 101.
     fn record(&self) -> String {
         self.words[self.words.len() - 1].chars().skip(HEADER_CHARS).collect()
     }

@@ -22,8 +22,8 @@ use crate::redis::script;
 /// The least time of opening a connection, `SCRIPT LOAD` included.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Round trips of `SCRIPT LOAD`: the script is longer than the data that TCP sends at first.
-const LOAD_ROUND_TRIPS: u32 = 2;
+/// Round trips of `SCRIPT LOAD`: the scripts are longer than the data that TCP sends at first.
+const LOAD_ROUND_TRIPS: u32 = 3;
 
 /// The pause between a failed attempt to connect and the next one, plus or minus a half so that workers do not connect
 /// in step. During the pause callers get the error at once; it is short, so that the end of an outage is noticed soon.
@@ -188,7 +188,7 @@ pub(crate) async fn checkout(
 }
 
 impl Connection {
-    /// Connects and loads the script.
+    /// Connects and loads the scripts.
     pub(crate) async fn open(target: &Target) -> Result<Self, StoreError> {
         let (mut raw, epoch) = target.connect().await?;
         // A server that wants a password closes the connection on a large command such as SCRIPT LOAD, and its NOAUTH

@@ -1,9 +1,10 @@
 //! Which requests are sent together, and the answers that they get.
 
 use engine::algorithm::{FixedWindow, Gcra, Kernel, SlidingLog};
-use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Pacing, Role};
+use engine::{Charge, Charges, Charging, Cost, FailurePolicy, Pacing, Role, StoreError};
 
-use super::*;
+use super::bundles::RequestBundles;
+use crate::redis::script::{Answer, BatchLayout, EncodedRequest, ScriptRef, When};
 
 fn window(limit: u64) -> Kernel {
     Kernel::FixedWindow(FixedWindow::new(limit, 60_000_000))
@@ -28,15 +29,15 @@ fn cost(key: &str, cost: Cost) -> EncodedRequest {
     request(&[(key, window(60), cost, Charging::Prepaid)])
 }
 
-/// The groups in the order in which they are sent, each with the indices of its requests.
-fn groups(requests: &[EncodedRequest]) -> Vec<Vec<usize>> {
-    let Some(RequestGroups { groups, group_of }) = BatchLayout::new(requests.iter()).groups else {
+/// The bundles in the order in which they are sent, each with the indices of its requests.
+fn bundles(requests: &[EncodedRequest]) -> Vec<Vec<usize>> {
+    let Some(RequestBundles { bundles, bundle_of }) = BatchLayout::new(requests.iter()).bundles else {
         return (0..requests.len()).map(|index| vec![index]).collect();
     };
-    let members = |group| (0..requests.len()).filter(|&index| group_of[index] == group).collect();
-    let all: Vec<Vec<usize>> = (0..groups.len()).map(members).collect();
-    for (group, members) in groups.iter().zip(&all) {
-        assert_eq!((group.first, usize::from(group.size)), (members[0], members.len()));
+    let members = |bundle| (0..requests.len()).filter(|&index| bundle_of[index] == bundle).collect();
+    let all: Vec<Vec<usize>> = (0..bundles.len()).map(members).collect();
+    for (bundle, members) in bundles.iter().zip(&all) {
+        assert_eq!((bundle.first, usize::from(bundle.size)), (members[0], members.len()));
     }
     all
 }
@@ -44,21 +45,22 @@ fn groups(requests: &[EncodedRequest]) -> Vec<Vec<usize>> {
 #[test]
 fn equal_charges_on_one_counter_are_sent_once_where_the_first_was() {
     let requests = [hit("a"), hit("b"), hit("a"), hit("c"), hit("b"), hit("a")];
-    assert_eq!(groups(&requests), [vec![0, 2, 5], vec![1, 4], vec![3]]);
+    assert_eq!(bundles(&requests), [vec![0, 2, 5], vec![1, 4], vec![3]]);
 }
 
 #[test]
-fn groups_are_counted() {
-    let groups =
-        |keys: &[&str]| BatchLayout::new(keys.iter().map(|key| hit(key)).collect::<Vec<_>>().iter()).groups();
-    assert_eq!(groups(&["a", "b", "a", "a", "b"]), Some(2));
-    assert_eq!((groups(&["a", "b", "c"]), groups(&["a"])), (None, None));
+fn bundles_are_counted() {
+    let bundles = |keys: &[&str]| {
+        BatchLayout::new(keys.iter().map(|key| hit(key)).collect::<Vec<_>>().iter()).bundles()
+    };
+    assert_eq!(bundles(&["a", "b", "a", "a", "b"]), Some(2));
+    assert_eq!((bundles(&["a", "b", "c"]), bundles(&["a"])), (None, None));
 }
 
 #[test]
 fn requests_without_a_repetition_keep_their_order() {
     for requests in [vec![], vec![hit("a")], vec![hit("a"), hit("b"), cost("a", Cost::take(2))]] {
-        assert!(BatchLayout::new(requests.iter()).groups.is_none(), "{requests:?}");
+        assert!(BatchLayout::new(requests.iter()).bundles.is_none(), "{requests:?}");
     }
 }
 
@@ -89,7 +91,7 @@ fn the_script_learns_whether_it_gets_a_key_twice() {
 }
 
 #[test]
-fn another_request_on_the_counter_ends_its_group() {
+fn another_request_on_the_counter_ends_its_bundle() {
     let two = request(&[
         ("z", window(60), Cost::take(1), Charging::Prepaid),
         ("a", window(60), Cost::take(1), Charging::Prepaid),
@@ -117,7 +119,7 @@ fn another_request_on_the_counter_ends_its_group() {
     ];
     for between in between {
         let requests = [hit("a"), hit("a"), between.clone(), hit("a"), hit("a")];
-        assert_eq!(groups(&requests), [vec![0, 1], vec![2], vec![3, 4]], "{between:?}");
+        assert_eq!(bundles(&requests), [vec![0, 1], vec![2], vec![3, 4]], "{between:?}");
     }
 }
 
@@ -131,19 +133,19 @@ fn charges_that_cannot_be_counted_in_steps_are_sent_one_by_one() {
         EncodedRequest::reset("a", ""),
     ];
     for request in one_by_one {
-        assert_eq!(groups(&[request.clone(), request.clone()]), [[0], [1]], "{request:?}");
+        assert_eq!(bundles(&[request.clone(), request.clone()]), [[0], [1]], "{request:?}");
     }
 }
 
 #[test]
-fn a_group_has_no_more_requests_than_its_number_holds() {
+fn a_bundle_has_no_more_requests_than_its_number_holds() {
     let requests = vec![hit("a"); 65_537];
-    let sizes: Vec<usize> = groups(&requests).iter().map(Vec::len).collect();
+    let sizes: Vec<usize> = bundles(&requests).iter().map(Vec::len).collect();
     assert_eq!(sizes, [65_535, 2]);
 }
 
 #[test]
-fn a_group_is_one_key_and_one_record_with_its_number() {
+fn a_bundle_is_one_key_and_one_record_with_its_number() {
     let requests = [hit("a"), hit("b"), hit("a"), hit("a")];
     let command = BatchLayout::new(requests.iter()).command(requests.iter(), When::Now, ScriptRef::Sha1);
     let words = command.args_iter().map(|word| match word {
@@ -164,19 +166,23 @@ fn header(time: f64, grace_ms: f64, features: u16) -> Vec<u8> {
 
 #[test]
 fn the_script_defines_only_the_functions_that_a_call_needs() {
-    let gcra = |cost, charging| {
-        request(&[("a", Kernel::Gcra(Gcra::new(60, 60_000_000, 60, Pacing::Meter)), cost, charging)])
+    let gcra = |key, charging| {
+        let kernel = Kernel::Gcra(Gcra::new(60, 60_000_000, 60, Pacing::Meter));
+        request(&[(key, kernel, Cost::take(1), charging)])
     };
-    let taken = gcra(Cost::take(1), Charging::Prepaid);
+    let log =
+        |cost| request(&[("l", Kernel::SlidingLog(SlidingLog::new(5, 60_000_000)), cost, Charging::Prepaid)]);
+    let taken = gcra("a", Charging::Prepaid);
     let cases = [
         (vec![], 0),
-        (vec![taken.clone()], 0),
-        (vec![hit("a")], 8),
-        (vec![gcra(Cost::take(1), Charging::Postpaid)], 4),
-        (vec![gcra(Cost::PEEK, Charging::Prepaid)], 4),
+        (vec![gcra("a", Charging::Prepaid), gcra("b", Charging::Prepaid)], 0),
+        (vec![gcra("a", Charging::Postpaid), gcra("b", Charging::Prepaid)], 0),
+        (vec![hit("a"), hit("b")], 8),
         (vec![taken.clone(), taken.clone()], 4 | 512),
         (vec![taken.clone(), cost("a", Cost::take(2))], 4 | 8 | 1_024 | 2_048),
         (vec![taken, EncodedRequest::reset("b", "")], 2 | 2_048),
+        (vec![log(Cost::take(1)), hit("a")], 128 | 8 | 2_048),
+        (vec![log(Cost::refund(1)), hit("a")], 128 | 8 | 2_048 | 4_096),
         (vec![pair("a", "b")], 8),
         (vec![request(&[("a", window(60), Cost::take(1), Charging::Postpaid); 2])], 1 | 8 | 1_024 | 2_048),
     ];
@@ -267,7 +273,7 @@ fn alike_requests_are_sent_next_to_each_other_and_each_has_its_answer() {
     let requests =
         [hit("a"), logged("b"), two("c"), hit("d"), hit("e"), hit("e"), logged("f"), hit("g"), two("h")];
     assert_eq!(
-        groups(&requests),
+        bundles(&requests),
         [vec![0], vec![3], vec![7], vec![1], vec![2], vec![8], vec![4, 5], vec![6]]
     );
     let reply = [9, 1, 10, 1, 13, 1, 17, 11, 0, 0, 0, 1, 12, 1, 18, 2, 1, 14, 16, 0, 0, 0];
@@ -291,7 +297,7 @@ fn alike_requests_are_sent_next_to_each_other_and_each_has_its_answer() {
 #[test]
 fn requests_keep_their_order_if_a_key_is_sent_twice() {
     let requests = [hit("a"), cost("b", Cost::take(2)), hit("c"), cost("a", Cost::take(2))];
-    assert_eq!(groups(&requests), [[0], [1], [2], [3]]);
+    assert_eq!(bundles(&requests), [[0], [1], [2], [3]]);
 }
 
 #[test]
@@ -353,5 +359,5 @@ fn alike_requests_come_together_although_others_are_between_them() {
         )])
     };
     let requests = [hit("a"), log("p"), hit("b"), log("q"), hit("c")];
-    assert_eq!(groups(&requests), [vec![0], vec![2], vec![4], vec![1], vec![3]]);
+    assert_eq!(bundles(&requests), [vec![0], vec![2], vec![4], vec![1], vec![3]]);
 }

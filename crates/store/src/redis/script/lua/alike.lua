@@ -1,6 +1,7 @@
--- Alike requests have the same charges on different counters, and no other charge of the call uses these counters. So
--- their order makes no difference. Each charge is decided for all requests before the next charge. When all charges are
--- decided, each is written for all requests. Until then the reply keeps the new numbers of the counters.
+-- A piece of batch.lua: alike requests. They have the same charges on different counters, and no other charge of the
+-- call uses these counters. So their order makes no difference. Each charge is decided for all requests before the next
+-- charge. When all charges are decided, each is written for all requests. Until then the reply keeps the new numbers of
+-- the counters.
 local requests, keys, reply_width
 requests, keys, reply_width, at = unpack_from('<I2I2I2', REQUESTS, at + 1)
 local charges, groups, head = 1, 0, 2
@@ -23,20 +24,16 @@ for _ = 1, charges do
   SET_KERNEL_FACTS
   local one, two, three, four, five = unpack_from(parameters, REQUESTS, at + head)
   at = at + head + size
-  -- The most common charge is decided without a call of its function, which would cost a tenth more.
-  local takes_time = kernel == GCRA_WHOLE and mode == TAKE
-  local latest = takes_time and NOW + two
+  local cost, burst = one, two
   local counter, n = first_counter, first_n
   for request = 1, requests do
     -- This reply is right if the request is not denied. The reply to a denied request is corrected below.
     local fits, unused_from, a, b, c
-    if takes_time then
-      local arrival
-      LOAD_ARRIVAL
-      local after = (arrival > NOW and arrival or NOW) + one
-      if after <= latest then
-        fits, unused_from, a = true, after, after
-      end
+    if kernel == GCRA_WHOLE then -- the most common kernel has no function here: its call would cost a tenth more
+      local text, arrival, new_arrival = TEXT[counter], nil, nil
+      fits = true
+      DECIDE_GCRA_WHOLE
+      A[counter], a = arrival, new_arrival
     elseif kernel ~= BLOCKED then
       fits, unused_from, a, b, c = decide(counter, mode, one, two, three, four, five)
     else
@@ -106,6 +103,7 @@ for _ = 1, charges do
       if width > 1 then
         b, c = REPLY[n + 1], width > 2 and REPLY[n + 2] or nil
       end
+      local stored_unused_from = STORED_UNUSED_FROM[counter]
       WRITE_COUNTER
     end
     counter, n = counter + keys, n + reply_width

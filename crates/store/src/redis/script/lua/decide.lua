@@ -1,27 +1,22 @@
--- Decides one request. This is the plain way, which can decide every request. ARGV[1] has, for each request, one of:
---   a charge              u8 kernel, u8 mode, then the kernel's parameters as doubles
---   several charges       u8 SEVERAL, u16 charges, u16 quota groups; then the charges, with u16 role after the mode
---   a charge to undo      u8 GRANT, the id of the grant as a double; then the charge with mode UNDO
---   a counter to reset    u8 RESET
---   equal charges         u8 EQUAL, u16 charges; then the charge, which each of several requests makes
---   alike requests        u8 ALIKE, u16 requests, u16 keys and u16 integers of the reply of each; then what one of them
---                         is, a charge or several: the other requests have the same record and other keys. No key of
---                         the call occurs twice, and none of the charges is to a log. One request may be alike, too
--- The last two are decided by equal.lua and alike.lua.
---
--- PEEK never writes. REFUND, REFUND_RECORDED and UNDO give units back, and always fit. They are the greatest modes.
---
--- Several charges are recorded together or not at all. A charge whose mode says that it is recorded in any case is an
--- exception, and takes effect before the next charge is decided. The role of a charge tells what follows if it does not
--- fit. ENFORCE: the request is denied. NON_BINDING: nothing. QUOTA + g: quota group g is over, and if all groups are
--- over, the request is denied. The id of a grant is the index of its window, the time of the last refill of its bucket,
--- or the time of its entry in a log. For GCRA it is the theoretical arrival time before the grant or the time of the
--- grant, whichever is later.
-local REPLY, REPLY_SIZE, KEYS_USED = { NOW }, 1, 0
+-- A piece of batch.lua: the functions that decide one request after another. They can decide every request.
 local decide_one, decide_several, reset
 if NEEDS_ONE_BY_ONE then
   local function blocked(_, mode)
     return mode >= REFUND
+  end
+
+  -- Reads the log of a counter, and returns whether a charge fits and whether reply_unchanged must record it.
+  local sliding_log
+  if NEEDS_SLIDING_LOG then
+    function sliding_log(counter, mode, units, limit, window)
+      local log = A[counter]
+      if not log then
+        log = open_log(KEYS[counter], limit, window)
+        A[counter] = log
+      end
+      local fits = mode >= REFUND or log.total - log.base + units <= limit
+      return fits, mode ~= PEEK and (fits or mode == RECORD)
+    end
   end
 
   -- By kernel: the function, the format and the size in bytes of its parameters, the number of integers in a reply, and
@@ -32,11 +27,13 @@ if NEEDS_ONE_BY_ONE then
   -- Writes the reply, from REPLY[n] on, to a charge that does not change A, B and C. Records a charge of a log.
   local function reply_unchanged(n, counter, kernel, mode, at, fits, is_recorded)
     if is_recorded then
-      fits = record_log(counter, mode, unpack_from('<ddd', REQUESTS, at)) and fits
+      fits = record_log(KEYS[counter], A[counter], mode, unpack_from('<ddd', REQUESTS, at)) and fits
+      UNUSED_FROM[counter] = A[counter].unused_from
     end
     local first, width = A[counter], WIDTHS[kernel]
     if kernel == SLIDING_LOG then
-      first, REPLY[n + 1], REPLY[n + 2], REPLY[n + 3] = log_facts(counter, unpack_from('<dd', REQUESTS, at))
+      local units, limit = unpack_from('<dd', REQUESTS, at)
+      first, REPLY[n + 1], REPLY[n + 2], REPLY[n + 3] = log_facts(KEYS[counter], first, units, limit)
     elseif kernel == BLOCKED then
       first = 0
     elseif width > 1 then

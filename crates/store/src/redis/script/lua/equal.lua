@@ -1,12 +1,11 @@
--- Equal charges: several requests each make the same charge to one counter, with mode PEEK, TAKE or RECORD.
+-- A piece of batch.lua: equal charges. Several requests each make the same charge to one counter, with mode PEEK, TAKE
+-- or RECORD.
 --
 -- Each recorded charge adds the same to the counter, up to a bound: for TAKE the limit, for RECORD the most that the
 -- kernel records. So equal charges form up to three runs: charges that fit, charges that do not fit and are counted in
 -- full, and charges that leave the counter as it is. For each run the reply has the number of its charges, negative if
--- they leave the counter as it is, and then the reply to the first of them.
---
--- The room of a counter after a recorded charge is two numbers: how many more charges fit, if that charge did, and how
--- many more RECORD counts in full. Each may be negative, or exceed the number of charges that are left.
+-- they leave the counter as it is, and then the reply to the first of them. The other charges of a run are recorded as
+-- one.
 local left
 left, at = unpack_from('<I2', REQUESTS, at + 1)
 local kernel, mode = byte(REQUESTS, at, at + 1)
@@ -23,7 +22,8 @@ repeat
   if a then
     FORMAT_OF[counter], UNUSED_FROM[counter], A[counter], B[counter], C[counter] = state, unused_from, a, b, c
     if not is_at_most then
-      local fitting, counted = room(counter, one, two, three, four, five)
+      local fitting, counted
+      SET_ROOM
       if mode == TAKE then
         counted = fitting
       end
@@ -36,8 +36,7 @@ repeat
   REPLY[n], REPLY[n + 1], REPLY[n + 2], REPLY[n + 3] = run, fits and first or -1 - first, B[counter], C[counter]
   REPLY_SIZE = n + width
   if run > 1 then
-    -- Records the other charges of the run as one. The cost is the first parameter. For GCRA with fractions the second
-    -- parameter is a part of it.
+    -- The cost is the first parameter. For GCRA with fractions the second parameter is a part of it.
     local cost, part, _ = (run - 1) * one, two, nil
     if kernel == GCRA then
       local parts = (run - 1) * two

@@ -1,11 +1,10 @@
--- Sliding log: every grant within the window.
+-- Sliding log: every grant within the window. A kernel with functions, which plain_log.lua and decide.lua call.
 -- State    a list with a pair of doubles per grant: time in us, and total of units up to and including the grant.
---          Pair 0 is not a grant: its total is where the totals start. A is a table with what is known of the list, see
---          open_log. The units of several grants are a difference of two totals, and searches are binary, so a decision
---          reads few pairs
+--          Pair 0 is not a grant: its total is where the totals start. `log` is a table with what is known of the
+--          list, see open_log. The units of several grants are a difference of two totals, and searches are binary, so
+--          a decision reads few pairs
 -- units, limit in units; window in us
--- Returns  what counters.lua says about kernels
-local sliding_log, record_log, log_facts, expire_log
+local open_log, record_log, log_facts
 if NEEDS_SLIDING_LOG then
   local try, format = redis.pcall, string.format
 
@@ -29,7 +28,7 @@ if NEEDS_SLIDING_LOG then
   -- The first pair in low..high whose time or total is at least `bound`; high + 1 if there is none.
   local function first_reaching(value_of, key, bound, low, high)
     while low <= high do
-      local middle = floor((low + high) / 2)
+      local middle = math.floor((low + high) / 2)
       if value_of(key, middle) < bound then
         low = middle + 1
       else
@@ -105,17 +104,16 @@ if NEEDS_SLIDING_LOG then
   --   base     total before the first grant in the window
   --   stored   whether the key has a log
   --   foreign  whether the key has something else
-  local function open_log(counter, limit, window)
-    local key = KEYS[counter]
+  --   stored_unused_from, unused_from  the time in us from which the stored log is unused, and the changed one
+  function open_log(key, limit, window)
     local head = try('LRANGE', key, '0', HEAD_END)
     -- Only a value of another type is foreign. Any other error, such as a missing permission, fails the call.
     if head.err and not string.find(head.err, '^WRONGTYPE') then
       error(head)
     end
     local log = { newest = 0, total = 0, first = 1, first_at = 0, base = 0, stored = false, foreign = true }
-    A[counter] = log
     if #head >= 2 then
-      STORED_UNUSED_FROM[counter] = read_log(log, key, head, limit, window)
+      log.stored_unused_from = read_log(log, key, head, limit, window)
     elseif #head == 0 and not head.err then
       log.foreign = false
     end
@@ -125,109 +123,15 @@ if NEEDS_SLIDING_LOG then
     return log
   end
 
-  function sliding_log(counter, mode, units, limit, window)
-    local log = A[counter] or open_log(counter, limit, window)
-    local fits = mode >= REFUND or log.total - log.base + units <= limit
-    if mode == PEEK or not fits and mode == TAKE then
-      return fits
-    end
-    return fits, NOW -- a placeholder: record_log sets UNUSED_FROM
-  end
-
-  local function clear(counter, log)
-    call('DEL', KEYS[counter])
-    log.grants, log.newest, log.total, log.base, log.stored = 0, 0, 0, 0, false
-    STORED_UNUSED_FROM[counter] = nil -- a new list has no expiry
-  end
-
-  -- Removes units from the newest of the grants up to `high`, so that the last grant left has this total. It may keep a
-  -- part of its units. Returns its index and its time. Pair 0 always stays.
-  local function cut(key, high, total)
-    local last = first_reaching(total_of, key, total, 0, high)
-    local time = time_of(key, last)
-    call('LTRIM', key, 0, last)
-    call('LSET', key, END, pack('<dd', time, total))
-    return last, time
-  end
-
-  -- An undo writes the grants after its own again, if they are fewer than this number.
-  local UNDO_SEARCH = 64
-
-  -- Removes units of the grant at the time GRANT_ID. A refund removes the newest units, so it may have removed units of
-  -- this grant. The undo therefore removes the newest units that are not later than the grant. The later grants are
-  -- written again with lower totals. If there are too many of them, the undo returns false, and the units stay
-  -- recorded.
-  local function undo_grant(counter, log, units)
-    local key = KEYS[counter]
-    local tail = call('LRANGE', key, -UNDO_SEARCH, -1)
-    local at = #tail
-    local time, reached = unpack_pair(tail[at])
-    while at > 1 and time > GRANT_ID do
-      at = at - 1
-      time, reached = unpack_pair(tail[at])
-    end
-    local pair = count(key, log) - (#tail - at)
-    if time > GRANT_ID then
-      return pair < 2 or time_of(key, 1) > GRANT_ID
-    end
-    local total = reached - units > log.base and reached - units or log.base
-    local removed = reached - total
-    if removed <= 0 then -- the units have left the window, or were given back
-      return true
-    end
-    if log.total - removed == log.base then
-      clear(counter, log)
-      return true
-    end
-    local later = {}
-    for i = at + 1, #tail do
-      time, reached = unpack_pair(tail[i])
-      later[#later + 1] = pack('<dd', time, reached - removed)
-    end
-    log.grants = cut(key, pair, total) + #later
-    if #later > 0 then
-      call('RPUSH', key, unpack(later))
-    end
-    log.total = log.total - removed
-    log.newest, log.first_at = time_of(key, log.grants), time_of(key, 1)
-    return true
-  end
-
-  -- Removes units, from the newest grant backwards.
-  local function refund(counter, log, units)
-    local key = KEYS[counter]
-    local total = log.total - units
-    if total <= log.base then
-      return clear(counter, log)
-    end
-    log.grants, log.newest = cut(key, count(key, log), total)
-    log.total = total
-  end
-
-  local function append(key, log, at, units)
-    local total = log.total + units
-    local grant = pack('<dd', at, total)
-    if log.stored and log.newest == at then
-      call('LSET', key, END, grant)
-    else
-      if log.stored then
-        call('RPUSH', key, grant)
-      else
-        call('RPUSH', key, pack('<dd', 0, 0), grant)
-      end
-      if log.total == log.base then
-        log.first_at = at
-      end
-      log.grants, log.stored = log.grants and log.grants + 1, true
-    end
-    log.newest, log.total = at, total
+  local undo_grant, refund
+  if NEEDS_LOG_REFUNDS then
+    DEFINE_LOG_REFUNDS
   end
 
   -- Records a charge. Returns false for an undo that cannot be made (undo_grant). Also removes expired grants: always
   -- before a refund, otherwise when there are TRIM_AT of them. When a refund removes the newest grant, the window of
   -- the log ends earlier, and would include expired grants again.
-  function record_log(counter, mode, units, limit, window)
-    local key, log = KEYS[counter], A[counter]
+  function record_log(key, log, mode, units, limit, window)
     local at = NOW > log.newest and NOW or log.newest
     local is_recorded = true
     if log.foreign then
@@ -239,23 +143,37 @@ if NEEDS_SLIDING_LOG then
       log.grants, log.first = log.grants and log.grants - log.first + 1, 1
     end
     if mode == UNDO then
-      is_recorded = undo_grant(counter, log, units)
+      is_recorded = undo_grant(key, log, units)
     elseif mode >= REFUND then
-      refund(counter, log, units)
+      refund(key, log, units)
     else
       -- Postpaid units may exceed the limit by one more limit.
       local room = 2 * limit - (log.total - log.base)
       if room > 0 then
-        append(key, log, at, units < room and units or room)
+        local total = log.total + (units < room and units or room)
+        local grant = pack('<dd', at, total)
+        if log.stored and log.newest == at then
+          call('LSET', key, END, grant)
+        else
+          if log.stored then
+            call('RPUSH', key, grant)
+          else
+            call('RPUSH', key, pack('<dd', 0, 0), grant)
+          end
+          if log.total == log.base then
+            log.first_at = at
+          end
+          log.grants, log.stored = log.grants and log.grants + 1, true
+        end
+        log.newest, log.total = at, total
       end
     end
-    UNUSED_FROM[counter] = log.newest + window
+    log.unused_from = log.newest + window
     return is_recorded
   end
 
-  -- The four integers of the reply, see counters.lua.
-  function log_facts(counter, units, limit)
-    local key, log = KEYS[counter], A[counter]
+  -- The four integers of the reply, see plain.lua.
+  function log_facts(key, log, units, limit)
     local used = log.total - log.base
     if used == 0 then
       return 0, 0, 0, 0
@@ -267,15 +185,5 @@ if NEEDS_SLIDING_LOG then
     local next_one = used <= limit and log.first_at or grant_that_frees(1)
     local same_cost = units <= limit and used + units > limit and grant_that_frees(units) or 0
     return used, log.newest, next_one, same_cost
-  end
-
-  -- Sets the expiry of a log that has changed to the time from which it is unused, unless the key expires in that
-  -- second already.
-  function expire_log(counter, unused_from)
-    local stored, expires = STORED_UNUSED_FROM[counter], unused_from + -unused_from % EXPIRY_STEP
-    if A[counter].stored and not (stored and stored <= expires and stored > expires - EXPIRY_STEP) then
-      local ttl_ms = (expires - NOW + (NOW - expires) % 1000) / 1000 + GRACE_MS
-      call('PEXPIRE', KEYS[counter], format(ttl_ms < 2147483648 and '%d' or '%.0f', ttl_ms))
-    end
   end
 end

@@ -14,29 +14,29 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use smallvec::SmallVec;
 
-use super::layout::RepeatRule;
-use super::wire::{Answer, EncodedRequest};
+use crate::redis::script::layout::RepeatRule;
+use crate::redis::script::wire::{Answer, EncodedRequest};
 
 #[derive(Debug)]
-pub(super) struct RequestGroups {
+pub(crate) struct RequestBundles {
     /// In the order in which they are sent.
-    pub(super) groups: Vec<RequestGroup>,
-    /// For each request, the index of its group.
-    pub(super) group_of: Vec<usize>,
+    pub(super) bundles: Vec<RequestBundle>,
+    /// For each request, the index of its bundle.
+    pub(super) bundle_of: Vec<usize>,
 }
 
 /// Several requests with an equal charge, or one request of any kind.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RequestGroup {
+pub(super) struct RequestBundle {
     /// The index of its first request.
     pub(super) first: usize,
     pub(super) size: u16,
 }
 
-impl RequestGroups {
-    /// The groups of these requests, which are given in the order of arrival, and whether a key is sent more than once.
-    /// `None` if each request is sent alone, in the order of arrival.
-    pub(super) fn find<'a>(
+impl RequestBundles {
+    /// The bundles of these requests, which are given in the order of arrival, and whether a key is sent more than
+    /// once. `None` if each request is sent alone, in the order of arrival.
+    pub(crate) fn find<'a>(
         requests: impl ExactSizeIterator<Item = &'a EncodedRequest> + Clone,
     ) -> (Option<Self>, bool) {
         let keys: usize = requests.clone().map(EncodedRequest::key_count).sum();
@@ -44,89 +44,89 @@ impl RequestGroups {
             return (None, false);
         }
         let mut counters = UsedCounters::with_capacity(keys);
-        let mut groups: Option<Self> = None;
+        let mut bundles: Option<Self> = None;
         for (index, request) in requests.clone().enumerate() {
-            let next_group = groups.as_ref().map_or(index, Self::count);
-            if let Some(group) = counters.join_or_open(request, next_group) {
-                groups.get_or_insert_with(|| Self::one_for_each(index)).join(group);
-            } else if let Some(groups) = &mut groups {
-                groups.open(index);
+            let next_bundle = bundles.as_ref().map_or(index, Self::count);
+            if let Some(bundle) = counters.join_or_open(request, next_bundle) {
+                bundles.get_or_insert_with(|| Self::one_for_each(index)).join(bundle);
+            } else if let Some(bundles) = &mut bundles {
+                bundles.open(index);
             }
         }
-        if !counters.keys_repeat && (groups.is_some() || are_mixed(requests.clone())) {
+        if !counters.keys_repeat && (bundles.is_some() || are_mixed(requests.clone())) {
             let requests: Vec<&EncodedRequest> = requests.collect();
-            groups.get_or_insert_with(|| Self::one_for_each(requests.len())).gather_alike(&requests);
+            bundles.get_or_insert_with(|| Self::one_for_each(requests.len())).gather_alike(&requests);
         }
-        (groups, counters.keys_repeat)
+        (bundles, counters.keys_repeat)
     }
 
-    /// How many groups are sent.
-    pub(super) fn count(&self) -> usize {
-        self.groups.len()
+    /// How many bundles are sent.
+    pub(crate) fn count(&self) -> usize {
+        self.bundles.len()
     }
 
-    /// The first request of each group with the number of its requests, in the order in which they are sent.
-    pub(super) fn sent<'a>(
+    /// The first request of each bundle with the number of its requests, in the order in which they are sent.
+    pub(crate) fn sent<'a>(
         &self,
         requests: &[&'a EncodedRequest],
     ) -> impl Iterator<Item = (&'a EncodedRequest, u16)> + Clone {
-        self.groups.iter().map(|group| (requests[group.first], group.size))
+        self.bundles.iter().map(|bundle| (requests[bundle.first], bundle.size))
     }
 
     fn one_for_each(requests: usize) -> Self {
-        let groups = (0..requests).map(|first| RequestGroup { first, size: 1 }).collect();
-        Self { groups, group_of: (0..requests).collect() }
+        let bundles = (0..requests).map(|first| RequestBundle { first, size: 1 }).collect();
+        Self { bundles, bundle_of: (0..requests).collect() }
     }
 
-    /// Adds the next request, to this group.
-    fn join(&mut self, group: usize) {
-        self.groups[group].size += 1;
-        self.group_of.push(group);
+    /// Adds the next request, to this bundle.
+    fn join(&mut self, bundle: usize) {
+        self.bundles[bundle].size += 1;
+        self.bundle_of.push(bundle);
     }
 
-    /// Adds the next request, which has this index, as a group.
+    /// Adds the next request, which has this index, as a bundle.
     fn open(&mut self, request: usize) {
-        self.group_of.push(self.groups.len());
-        self.groups.push(RequestGroup { first: request, size: 1 });
+        self.bundle_of.push(self.bundles.len());
+        self.bundles.push(RequestBundle { first: request, size: 1 });
     }
 
-    /// Moves groups of a single request that differ in their keys only next to each other, to the place of the first of
-    /// them.
+    /// Moves bundles of a single request that differ in their keys only next to each other, to the place of the first
+    /// of them.
     fn gather_alike(&mut self, requests: &[&EncodedRequest]) {
-        let mut place_of = HashMap::with_capacity(self.groups.len());
-        let places = self.groups.iter().enumerate().map(|(index, group)| {
-            let request = requests[group.first];
-            let is_gathered = group.size == 1 && request.may_be_alike();
+        let mut place_of = HashMap::with_capacity(self.bundles.len());
+        let places = self.bundles.iter().enumerate().map(|(index, bundle)| {
+            let request = requests[bundle.first];
+            let is_gathered = bundle.size == 1 && request.may_be_alike();
             if is_gathered { *place_of.entry(request.record()).or_insert(index) } else { index }
         });
         let places: Vec<usize> = places.collect();
         let mut order: Vec<usize> = (0..places.len()).collect();
-        order.sort_by_key(|&group| places[group]);
+        order.sort_by_key(|&bundle| places[bundle]);
         let mut moved_to = vec![0; order.len()];
-        for (index, &group) in order.iter().enumerate() {
-            moved_to[group] = index;
+        for (index, &bundle) in order.iter().enumerate() {
+            moved_to[bundle] = index;
         }
-        self.groups = order.iter().map(|&group| self.groups[group]).collect();
-        for group in &mut self.group_of {
-            *group = moved_to[*group];
+        self.bundles = order.iter().map(|&bundle| self.bundles[bundle]).collect();
+        for bundle in &mut self.bundle_of {
+            *bundle = moved_to[*bundle];
         }
     }
 
-    /// Splits the reply to the groups into the answers to their requests, in the order of arrival. `numbers` are those
+    /// Splits the reply to the bundles into the answers to their requests, in the order of arrival. `numbers` are those
     /// after the time. `None` if the script cannot have returned them.
-    pub(super) fn split(
+    pub(crate) fn split(
         &self,
         requests: &[&EncodedRequest],
         now_us: u64,
         numbers: &[i64],
     ) -> Option<Vec<Answer>> {
         let mut rest = numbers;
-        let mut replies = Vec::with_capacity(self.groups.len());
-        for group in &self.groups {
-            replies.push(GroupReply::split_off(&mut rest, requests[group.first], group.size)?);
+        let mut replies = Vec::with_capacity(self.bundles.len());
+        for bundle in &self.bundles {
+            replies.push(BundleReply::split_off(&mut rest, requests[bundle.first], bundle.size)?);
         }
         let answers =
-            self.group_of.iter().map(|&group| Answer { now_us, numbers: replies[group].next_answer() });
+            self.bundle_of.iter().map(|&bundle| Answer { now_us, numbers: replies[bundle].next_answer() });
         rest.is_empty().then(|| answers.collect())
     }
 }
@@ -149,14 +149,14 @@ struct UsedCounters<'a> {
 
 struct UsedCounter<'a> {
     key: &'a str,
-    /// The group that used the counter last, if further requests may join it.
-    open: Option<OpenGroup<'a>>,
+    /// The bundle that used the counter last, if further requests may join it.
+    open: Option<OpenBundle<'a>>,
 }
 
-/// A group that requests equal to its first one may join, while no other request uses their counter.
-struct OpenGroup<'a> {
+/// A bundle that requests equal to its first one may join, while no other request uses their counter.
+struct OpenBundle<'a> {
     first: &'a EncodedRequest,
-    /// Its index in [`RequestGroups::groups`].
+    /// Its index in [`RequestBundles::bundles`].
     index: usize,
     size: u16,
 }
@@ -167,23 +167,23 @@ impl<'a> UsedCounters<'a> {
         Self { by_key, hasher: DefaultHashBuilder::default(), keys_repeat: false }
     }
 
-    /// Returns the index of the group that the request joins. If there is none, the request's own group has the index
+    /// Returns the index of the bundle that the request joins. If there is none, the request's own bundle has the index
     /// `next`.
     fn join_or_open(&mut self, request: &'a EncodedRequest, next: usize) -> Option<usize> {
         let may_repeat = request.repeat_rule().is_some();
         for key in request.keys() {
-            let open = may_repeat.then_some(OpenGroup { first: request, index: next, size: 1 });
+            let open = may_repeat.then_some(OpenBundle { first: request, index: next, size: 1 });
             let hash = self.hasher.hash_one(key);
             match self.by_key.entry(hash, |used| used.key == key, |used| self.hasher.hash_one(used.key)) {
                 Entry::Vacant(vacant) => {
                     vacant.insert(UsedCounter { key, open });
                 }
                 Entry::Occupied(mut used) => {
-                    if let Some(group) = &mut used.get_mut().open
-                        && group.accepts(request)
+                    if let Some(bundle) = &mut used.get_mut().open
+                        && bundle.accepts(request)
                     {
-                        group.size += 1;
-                        return Some(group.index);
+                        bundle.size += 1;
+                        return Some(bundle.index);
                     }
                     used.get_mut().open = open;
                     self.keys_repeat = true;
@@ -194,16 +194,16 @@ impl<'a> UsedCounters<'a> {
     }
 }
 
-impl OpenGroup<'_> {
+impl OpenBundle<'_> {
     /// Whether a request with the same key is equal, and there is room for it.
     fn accepts(&self, request: &EncodedRequest) -> bool {
         self.first.record() == request.record() && self.size < u16::MAX
     }
 }
 
-/// The part of a reply for one group of requests.
+/// The part of a reply for one bundle of requests.
 #[derive(Debug)]
-enum GroupReply<'n> {
+enum BundleReply<'n> {
     /// The answer to the only request.
     One(&'n [i64]),
     /// The answers to equal charges.
@@ -241,7 +241,7 @@ struct Step {
     denominator: Option<i64>,
 }
 
-impl<'n> GroupReply<'n> {
+impl<'n> BundleReply<'n> {
     /// Takes the reply to `size` requests like this one from the front of the numbers. `None` if the numbers are no
     /// such reply.
     fn split_off(numbers: &mut &'n [i64], request: &EncodedRequest, size: u16) -> Option<Self> {
@@ -266,8 +266,8 @@ impl<'n> GroupReply<'n> {
         Some(Self::Equal(Runs { step: Step::new(step, request), width, run: Run::default(), later }))
     }
 
-    /// The numbers of the answer to the next request of the group, the same as if it had been sent alone. The group has
-    /// no more answers than requests.
+    /// The numbers of the answer to the next request of the bundle, the same as if it had been sent alone. The bundle
+    /// has no more answers than requests.
     fn next_answer(&mut self) -> SmallVec<[i64; 4]> {
         match self {
             Self::One(answer) => SmallVec::from_slice(answer),
