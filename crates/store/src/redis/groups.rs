@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::{join_all, select_all};
 use tokio::time::Instant;
 
-use super::connect::{ConnectBudget, Target};
+use super::connect::{ConnectTimeouts, Target};
 use super::error::OptionsError;
 use super::options::RedisOptions;
 use super::reserve::{Places, RouteError};
@@ -177,7 +177,7 @@ impl Places for Groups {
     }
 
     fn time_for(&self, round_trips: u32, least: Duration) -> Duration {
-        ConnectBudget::new(self.options.timeout).at_least(least, round_trips)
+        ConnectTimeouts::new(self.options.timeout).at_least(least, round_trips)
     }
 
     fn lost_undo(&self, place: Option<GroupPlace>) {

@@ -6,6 +6,7 @@ mod hangs;
 mod jitter;
 mod load;
 mod overload;
+mod queue;
 mod recovery;
 mod turns;
 
