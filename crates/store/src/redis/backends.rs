@@ -1,62 +1,97 @@
-//! The servers of a store, in one group or two: counters of limits of one second may have servers of their own. A
-//! request that meets such limits and others is then decided in parts (`reserve`), like a request over several slots of
-//! a cluster.
+//! The one or two backends of a store: counters of limits of one second may have a backend of their own. A request that
+//! meets such limits and others is then decided in parts (`reserve`), like a request over several slots of a cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Charge, StoreError};
+use engine::{Charge, Charges, Outcomes, StoreError};
 use futures_util::FutureExt;
 use futures_util::future::{join_all, select_all};
 use tokio::time::Instant;
 
+use super::backend::Backend;
 use super::connect::{ConnectTimeouts, Target};
 use super::error::OptionsError;
+use super::node::Node;
 use super::options::RedisOptions;
-use super::reserve::{Places, RouteError};
+use super::reserve::{self, Places, RouteError};
 use super::script::{Answer, EncodedRequest};
-use super::servers::Servers;
 use super::slot::slot_of_key;
-use super::status::{GroupStatus, ProbeFailure};
-use super::tasks::TaskError;
+use super::tasks::{TaskError, Tasks};
 use crate::breaker::BreakerState;
 use crate::observer::{BreakerTransition, Observer};
 
 /// The period of the limits whose counters may be on servers of their own.
 const PERIOD_US: u64 = 1_000_000;
 
-/// The name of the second group, and in front of the names of its servers.
+/// The name of the second backend, and the prefix of the names of its servers.
 const PER_SECOND: &str = "per_second";
 const MAIN: &str = "main";
 
-/// The servers of a store.
-pub(super) struct Groups {
+/// The backends of a store.
+pub(super) struct Backends {
     options: RedisOptions,
-    pub(super) main: Servers,
-    /// The servers of the counters of limits of one second; `None` where these counters are on the main servers.
-    pub(super) per_second: Option<Servers>,
-    /// The observers of the main servers, and of the servers for limits of one second.
+    main: Backend,
+    /// The backend of the counters of limits of one second; `None` where these counters are in the main backend.
+    per_second: Option<Backend>,
+    /// The observers of the main backend, and of the backend for limits of one second.
     observers: [Arc<dyn Observer>; 2],
 }
 
 /// Counters that one script call can decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct GroupPlace {
+pub(super) struct CounterPlace {
     is_per_second: bool,
     /// `None` for a single server.
     slot: Option<u16>,
 }
 
-impl Groups {
+/// Whether a server of a backend decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendStatus {
+    /// The name; `None` where the store has one backend.
+    pub name: Option<&'static str>,
+    /// Why none of the servers decides.
+    pub failure: Option<StoreError>,
+}
+
+/// Why a store does not decide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeFailure {
+    /// The names of the backends that do not decide; `None` where the store has one backend.
+    pub backends: Option<String>,
+    /// The error of the first of these backends.
+    pub error: StoreError,
+}
+
+impl ProbeFailure {
+    /// `None` if each backend decides.
+    #[must_use]
+    pub fn of_backends(backends: &[BackendStatus]) -> Option<Self> {
+        let failed: Vec<&BackendStatus> =
+            backends.iter().filter(|backend| backend.failure.is_some()).collect();
+        let error = failed.first()?.failure.clone()?;
+        let names: Vec<&str> = failed.iter().filter_map(|backend| backend.name).collect();
+        Some(Self { backends: (!names.is_empty()).then(|| names.join(" and ")), error })
+    }
+}
+
+impl From<StoreError> for ProbeFailure {
+    fn from(error: StoreError) -> Self {
+        Self { backends: None, error }
+    }
+}
+
+impl Backends {
     pub(super) fn start(
         options: &RedisOptions,
         observers: [Arc<dyn Observer>; 2],
     ) -> Result<Self, OptionsError> {
         let [main_observer, per_second_observer] = observers.clone();
-        let main = Servers::start(options, main_observer)?;
+        let main = Backend::start(options, main_observer)?;
         let per_second = options
             .of_per_second()
-            .map(|options| Servers::start(&options, Arc::new(PerSecondObserver(per_second_observer))));
+            .map(|options| Backend::start(&options, Arc::new(PerSecondObserver(per_second_observer))));
         Ok(Self { options: options.clone(), main, per_second: per_second.transpose()?, observers })
     }
 
@@ -64,27 +99,50 @@ impl Groups {
         &self.options
     }
 
-    /// The groups with their names; one group has no name.
-    fn all(&self) -> impl Iterator<Item = (Option<&'static str>, &Servers)> {
+    /// The only server of the store; `None` if there is a cluster, or a second backend.
+    pub(super) fn only_node(&self) -> Option<&Node> {
+        match (&self.main, &self.per_second) {
+            (Backend::One(node, _), None) => Some(node),
+            _ => None,
+        }
+    }
+
+    /// Decides a request whose counters may be in several places. `request` is the encoding of `charges`. A request
+    /// over two backends goes on as one of `tasks` when its caller is gone.
+    pub(super) async fn decide(
+        self: &Arc<Self>,
+        tasks: &Tasks,
+        charges: &Charges,
+        request: EncodedRequest,
+        deadline: Instant,
+    ) -> Result<Outcomes, StoreError> {
+        match (&self.main, &self.per_second) {
+            (Backend::Cluster(cluster), None) => cluster.decide(charges, request, deadline).await,
+            _ => reserve::decide(self, tasks, charges, request, deadline).await,
+        }
+    }
+
+    /// The backends with their names; a single backend has no name.
+    fn all(&self) -> impl Iterator<Item = (Option<&'static str>, &Backend)> {
         let main = self.per_second.as_ref().map(|_| MAIN);
-        let per_second = self.per_second.iter().map(|servers| (Some(PER_SECOND), servers));
+        let per_second = self.per_second.iter().map(|backend| (Some(PER_SECOND), backend));
         std::iter::once((main, &self.main)).chain(per_second)
     }
 
     /// Asks every server for a decision on a counter of its own, and on a sliding log if one is needed.
     pub(super) async fn probe(&self, needs_log: bool) -> Result<(), ProbeFailure> {
-        let probes = self.all().map(async |(name, servers)| {
-            let failure = servers.probe(&self.options, needs_log).await.err();
-            GroupStatus { name, failure }
+        let probes = self.all().map(async |(name, backend)| {
+            let failure = backend.probe(&self.options, needs_log).await.err();
+            BackendStatus { name, failure }
         });
-        ProbeFailure::of_groups(&join_all(probes).await).map_or(Ok(()), Err)
+        ProbeFailure::of_backends(&join_all(probes).await).map_or(Ok(()), Err)
     }
 
-    /// Why the breakers of all servers of a group are open.
-    pub(super) fn status(&self) -> Vec<GroupStatus> {
-        let status = |(name, servers): (_, &Servers)| {
-            let failure = servers.breaker_cause().map(Arc::unwrap_or_clone);
-            GroupStatus { name, failure }
+    /// For each backend, why the breakers of all its servers are open.
+    pub(super) fn status(&self) -> Vec<BackendStatus> {
+        let status = |(name, backend): (_, &Backend)| {
+            let failure = backend.breaker_cause().map(Arc::unwrap_or_clone);
+            BackendStatus { name, failure }
         };
         self.all().map(status).collect()
     }
@@ -95,53 +153,53 @@ impl Groups {
         charge: &Charge,
         request: EncodedRequest,
     ) -> Result<Answer, StoreError> {
-        self.servers(is_per_second(charge)).submit(request, self.deadline()).await
+        self.backend(is_per_second(charge)).submit(request, self.deadline()).await
     }
 
     /// The servers known at present, and how to connect to them.
     pub(super) fn targets(&self) -> Vec<(String, Target)> {
-        let targets = |(group, servers): (Option<&str>, &Servers)| {
-            let targets = servers.targets().into_iter();
-            targets.map(|(address, target)| (node_name(group, address), target)).collect::<Vec<_>>()
+        let targets = |(name, backend): (Option<&str>, &Backend)| {
+            let targets = backend.targets().into_iter();
+            targets.map(|(address, target)| (node_name(name, address), target)).collect::<Vec<_>>()
         };
         self.all().flat_map(targets).collect()
     }
 
     /// The servers known at present, and the states of their breakers.
     pub(super) fn nodes(&self) -> Vec<(String, BreakerState)> {
-        let nodes = |(group, servers): (Option<&str>, &Servers)| {
-            let nodes = servers.nodes().into_iter();
-            nodes.map(|(address, state)| (node_name(group, address), state)).collect::<Vec<_>>()
+        let nodes = |(name, backend): (Option<&str>, &Backend)| {
+            let nodes = backend.nodes().into_iter();
+            nodes.map(|(address, state)| (node_name(name, address), state)).collect::<Vec<_>>()
         };
         self.all().flat_map(nodes).collect()
     }
 
     /// The connections for decisions that were opened since the start, to the servers known at present.
     pub(super) fn connections_opened(&self) -> u64 {
-        self.all().map(|(_, servers)| servers.connections_opened()).sum()
+        self.all().map(|(_, backend)| backend.connections_opened()).sum()
     }
 
     /// Refuses further requests, and answers those that wait.
     pub(super) fn close(&self) {
-        self.all().for_each(|(_, servers)| servers.close());
+        self.all().for_each(|(_, backend)| backend.close());
     }
 
     /// Closes the servers, and returns when their tasks have ended.
     pub(super) async fn shutdown(&self) -> Result<(), TaskError> {
         let mut result = Ok(());
-        for (_, servers) in self.all() {
-            result = result.and(servers.shutdown().await);
+        for (_, backend) in self.all() {
+            result = result.and(backend.shutdown().await);
         }
         result
     }
 
     /// Resolves when a background task has died; pending for ever otherwise.
     pub(super) fn died(&self) -> impl Future<Output = TaskError> + Send + use<> {
-        let died: Vec<_> = self.all().map(|(_, servers)| servers.died().boxed()).collect();
+        let died: Vec<_> = self.all().map(|(_, backend)| backend.died().boxed()).collect();
         select_all(died).map(|(first, ..)| first)
     }
 
-    fn servers(&self, is_per_second: bool) -> &Servers {
+    fn backend(&self, is_per_second: bool) -> &Backend {
         self.per_second.as_ref().filter(|_| is_per_second).unwrap_or(&self.main)
     }
 
@@ -150,26 +208,26 @@ impl Groups {
     }
 }
 
-impl Places for Groups {
-    type Place = GroupPlace;
+impl Places for Backends {
+    type Place = CounterPlace;
 
-    fn place(&self, charge: &Charge, key: &str) -> GroupPlace {
+    fn place(&self, charge: &Charge, key: &str) -> CounterPlace {
         let is_per_second = is_per_second(charge);
-        let slot = match self.servers(is_per_second) {
-            Servers::One(..) => None,
-            Servers::Cluster(_) => Some(slot_of_key(key)),
+        let slot = match self.backend(is_per_second) {
+            Backend::One(..) => None,
+            Backend::Cluster(_) => Some(slot_of_key(key)),
         };
-        GroupPlace { is_per_second, slot }
+        CounterPlace { is_per_second, slot }
     }
 
     async fn call(
         &self,
         request: EncodedRequest,
-        place: Option<GroupPlace>,
+        place: Option<CounterPlace>,
         deadline: Instant,
     ) -> Result<Answer, RouteError> {
-        let place = place.unwrap_or(GroupPlace { is_per_second: false, slot: None });
-        self.servers(place.is_per_second).call(request, place.slot, deadline).await
+        let place = place.unwrap_or(CounterPlace { is_per_second: false, slot: None });
+        self.backend(place.is_per_second).call(request, place.slot, deadline).await
     }
 
     fn key_prefix(&self) -> &str {
@@ -180,13 +238,13 @@ impl Places for Groups {
         ConnectTimeouts::new(self.options.timeout).at_least(least, round_trips)
     }
 
-    fn lost_undo(&self, place: Option<GroupPlace>) {
+    fn lost_undo(&self, place: Option<CounterPlace>) {
         let is_per_second = place.is_some_and(|place| place.is_per_second);
         self.observers[usize::from(is_per_second)].lost_undo();
     }
 }
 
-/// Reports the servers for limits of one second by their names in the store.
+/// Reports the servers of the second backend by their names in the store.
 #[derive(Debug)]
 struct PerSecondObserver(Arc<dyn Observer>);
 
@@ -212,8 +270,8 @@ impl Observer for PerSecondObserver {
 }
 
 /// The name of a server in the store.
-fn node_name(group: Option<&str>, address: String) -> String {
-    match group {
+fn node_name(backend: Option<&str>, address: String) -> String {
+    match backend {
         Some(PER_SECOND) if address.is_empty() => PER_SECOND.to_owned(),
         Some(PER_SECOND) => format!("{PER_SECOND} {address}"),
         _ => address,
@@ -231,7 +289,7 @@ mod tests {
     use engine::{Charging, Cost, FailurePolicy, Pacing, Role};
 
     #[test]
-    fn limits_of_every_algorithm_belong_to_the_group_of_their_period() {
+    fn limits_of_every_algorithm_belong_to_the_backend_of_their_period() {
         let is_here = |kernel| {
             let (cost, charging, role) = (Cost::take(1), Charging::Postpaid, Role::Enforce);
             is_per_second(&Charge { kernel, cost, charging, role, on_store_failure: FailurePolicy::Error })
@@ -252,8 +310,8 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_of_the_second_group_have_its_name() {
-        let named = |group| ["", "a:1"].map(|address| node_name(group, address.to_owned()));
+    fn the_servers_of_the_second_backend_have_its_name() {
+        let named = |backend| ["", "a:1"].map(|address| node_name(backend, address.to_owned()));
         assert_eq!(named(Some(PER_SECOND)), ["per_second", "per_second a:1"]);
         assert_eq!(named(Some(MAIN)), ["", "a:1"]);
         assert_eq!(named(None), ["", "a:1"]);
