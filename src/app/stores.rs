@@ -16,9 +16,9 @@ use store::redis::{
     BackendStatus, OptionsError, ProbeFailure, RedisOptions, RedisStore, RedisUrl, ServerReport, Topology,
     script_sha1,
 };
-use store::worker_store::{AuthoritativeStore, WorkerStore};
 
 use super::status::{RedisGroupView, RedisView, StoreView};
+use super::worker_store::{AuthoritativeStore, WorkerStore};
 use crate::grpc::BoxError;
 use crate::settings::{self, Settings, StoreKind};
 use crate::telemetry::metrics::{Metrics, PulledStats};

@@ -35,7 +35,7 @@ pub struct DenyCacheOptions {
     pub max_keys: usize,
     /// Answer from the cache only if every limit that can deny is cached, because the response reports all of them.
     pub require_all_limits: bool,
-    /// Whether the store records charges that it may undo: a cluster, or two groups of servers. A denial may then be
+    /// Whether the store records charges that it may undo: a cluster, or two backends. A denial may then be
     /// due to units that are returned a moment later. It is used for as long as the store has been denying
     /// without a pause, `max_age` at most. Denials of charges that have to be recorded are kept too, so that nothing is
     /// reserved for their requests.

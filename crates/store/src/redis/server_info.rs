@@ -119,8 +119,9 @@ impl ServerInfo {
         match (self.eviction.as_deref().ok()?, &self.max_memory) {
             (BEST_EVICTION, _) | (NO_EVICTION, Err(_) | Ok(0)) => None,
             (NO_EVICTION, Ok(max_memory)) => Some(format!(
-                "maxmemory-policy noeviction with a maxmemory of {max_memory} bytes: when memory is full, Redis refuses \
-                 every decision that writes, and every limit answers by its on_store_failure; use volatile-ttl"
+                "maxmemory-policy noeviction with a maxmemory of {max_memory} bytes: when memory is full, Redis \
+                 refuses every decision that writes, and every limit answers by its on_store_failure; use \
+                 volatile-ttl"
             )),
             (policy, _) => Some(format!(
                 "maxmemory-policy {policy}: when memory is short, counters in use may be evicted, and their limits \

@@ -90,13 +90,13 @@ impl Sentinels {
         self.server.timeouts()
     }
 
-    /// Connects to the primary: asks the sentinels in turn until one reports a server that accepts the connection.
+    /// Connects to the primary: asks one sentinel after another until one reports a server that accepts the connection.
     pub(super) async fn connect(&self) -> Result<(RawConnection, PrimaryEpoch), StoreError> {
         let first = self.first.load(Ordering::Relaxed);
         let number = self.epoch.load(Ordering::Relaxed);
         let mut last = StoreError::Unreachable("no sentinel is configured".into());
-        for turn in 0..self.endpoints.len() {
-            let sentinel = (first + turn) % self.endpoints.len();
+        for attempt in 0..self.endpoints.len() {
+            let sentinel = (first + attempt) % self.endpoints.len();
             // If the caller stops waiting for this sentinel, the next attempt begins with the next sentinel.
             self.first.store((sentinel + 1) % self.endpoints.len(), Ordering::Relaxed);
             match self.connect_by(sentinel).await {

@@ -12,7 +12,8 @@ use crate::redis::connect::Connection;
 use crate::redis::error::{CommandError, Redirect};
 use crate::redis::script::{Answer, BatchLayout, EncodedRequest, ScriptRef, When};
 
-/// The counters of a batch are hot if it has at least this many requests for each group that is sent, on average.
+/// The counters of a batch are hot if its calls have at least this many requests for each record, on average. Equal
+/// requests share a record of the call.
 const REQUESTS_FOR_HOT_COUNTER: usize = 4;
 
 /// A request that waits for its answer.
@@ -114,7 +115,7 @@ impl CallError {
     }
 }
 
-/// For callers that have no other node to ask.
+/// For a caller that has no other node to send the request to.
 impl From<CallError> for StoreError {
     fn from(error: CallError) -> Self {
         match error {
@@ -132,7 +133,7 @@ struct Call {
     /// In the order of arrival.
     requests: Vec<QueuedRequest>,
     /// How they are sent.
-    order: BatchLayout,
+    layout: BatchLayout,
 }
 
 /// A call and its result.
@@ -152,8 +153,8 @@ type Numbers = Result<Vec<i64>, CommandError>;
 
 impl Call {
     fn new(requests: Vec<QueuedRequest>) -> Self {
-        let order = BatchLayout::new(requests.iter().map(|request| &request.encoded));
-        Self { requests, order }
+        let layout = BatchLayout::new(requests.iter().map(|request| &request.encoded));
+        Self { requests, layout }
     }
 
     /// Whether the script needs the list commands for it.
@@ -171,13 +172,13 @@ impl Call {
     }
 
     fn command(&self, script: ScriptRef) -> Cmd {
-        self.order.command(self.encoded(), When::Now, script)
+        self.layout.command(self.encoded(), When::Now, script)
     }
 
     /// Splits the numbers into answers. A reply of the wrong shape breaks the connection: the next reply may belong to
     /// another call.
     fn result(&self, numbers: Numbers, connection: &mut Connection) -> CallResult {
-        self.order.split_reply(self.encoded(), &numbers?).map_err(|malformed| {
+        self.layout.split_reply(self.encoded(), &numbers?).map_err(|malformed| {
             connection.mark_broken();
             CommandError::Failed(malformed)
         })
@@ -204,7 +205,7 @@ pub(super) async fn send(
     deadline: Instant,
     logs_apart: bool,
 ) -> FinishedCalls {
-    let calls = group_by_slot(requests, logs_apart);
+    let calls = split_into_calls(requests, logs_apart);
     let results = {
         let sent: SmallVec<[&Call; 1]> = calls.iter().collect();
         round_trip(connection, &sent, ScriptRef::Sha1, deadline).await
@@ -258,11 +259,12 @@ pub(super) fn are_logs_apart(calls: &[FinishedCall], before: bool) -> bool {
 
 /// Whether the counters of a batch are hot. `None` for a batch that is too small to tell.
 pub(super) fn are_hot(calls: &[FinishedCall]) -> Option<bool> {
-    let sizes = calls.iter().map(|FinishedCall { call, .. }| (call.requests.len(), call.order.groups()));
-    let (requests, groups) = sizes.fold((0, 0), |(requests, groups), (of_call, sent)| {
-        (requests + of_call, groups + sent.unwrap_or(of_call))
-    });
-    (requests >= REQUESTS_FOR_HOT_COUNTER).then_some(groups * REQUESTS_FOR_HOT_COUNTER <= requests)
+    let (mut requests, mut records) = (0, 0);
+    for FinishedCall { call, .. } in calls {
+        requests += call.requests.len();
+        records += call.layout.groups().unwrap_or(call.requests.len());
+    }
+    (requests >= REQUESTS_FOR_HOT_COUNTER).then_some(records * REQUESTS_FOR_HOT_COUNTER <= requests)
 }
 
 pub(super) fn answer_calls(calls: FinishedCalls) {
@@ -272,7 +274,7 @@ pub(super) fn answer_calls(calls: FinishedCalls) {
 }
 
 /// Requests of a slot share a call and keep their order. With `logs_apart` the requests to logs have a second call.
-fn group_by_slot(requests: Vec<QueuedRequest>, logs_apart: bool) -> SmallVec<[Call; 1]> {
+fn split_into_calls(requests: Vec<QueuedRequest>, logs_apart: bool) -> SmallVec<[Call; 1]> {
     let is_batched = |request: &QueuedRequest| matches!(request.mode, CallMode::Batched(_));
     let is_apart = |request: &QueuedRequest| logs_apart && request.encoded.has_log();
     let share_call = |one: &QueuedRequest, other: &QueuedRequest| {

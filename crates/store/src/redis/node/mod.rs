@@ -1,6 +1,9 @@
-//! Requests to one server: a bounded queue, the batchers that empty it, a breaker with its probe, and the control of
-//! the queue under overload. The nodes of a cluster do not wait for each other. A worker bounds the decisions of all
-//! its nodes together.
+//! A node is one Redis server, as a client sees it: the only server, or a primary of a cluster.
+//!
+//! A request waits in the bounded queue of its node (`queue`). A batcher takes the waiting requests and sends them
+//! together (`batcher`), as one script call (`calls`). Beside this road are the breaker (`shared_breaker`) with its
+//! probe (`probe`), and the control of the queue under overload (`queue_control`). The nodes of a cluster do not wait
+//! for each other. A worker bounds the decisions of all its nodes together.
 
 mod batcher;
 mod calls;
@@ -46,7 +49,7 @@ pub(crate) struct Node {
     closing: CancellationToken,
 }
 
-/// What the batchers and the probe of a node share.
+/// What the callers, the batchers and the probe of a node share.
 struct NodeState {
     target: Target,
     pool: ConnectionPool,
@@ -72,9 +75,9 @@ struct NodeState {
 }
 
 impl Node {
-    /// Starts the batchers and the probe. The server need not run yet. `name`: the one in [`Servers::nodes`].
+    /// Starts the batchers and the probe. The server need not run yet. `name`: the one in [`Backend::nodes`].
     ///
-    /// [`Servers::nodes`]: super::servers::Servers::nodes
+    /// [`Backend::nodes`]: super::backend::Backend::nodes
     pub(crate) fn start(
         name: String,
         target: Target,
