@@ -205,7 +205,7 @@ mod tests {
         let config =
             Arc::new(ConnectConfig::new(credentials, None, ConnectTimeouts::new(Duration::from_millis(15))));
         let endpoint = Endpoint::new(&"redis://host:1".parse().expect("a URL"), &config).expect("a good URL");
-        // As while a thread reads.
+        // A thread that reads the file holds this lock.
         let reading = config.password_file_lock.lock().await;
         for _ in 0..2 {
             let connecting = timeout(Duration::from_millis(10), endpoint.connect());

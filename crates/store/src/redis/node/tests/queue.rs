@@ -36,7 +36,7 @@ async fn callers_take_turns() {
         assert_eq!(queue.push(caller, item), Ok(None));
     }
     assert_eq!(queue.take(2, |_| Some(1)).items, [10, 20]);
-    // It was not the last to have a turn, so it has one before A.
+    // B had the last turn, so C has one before A.
     assert_eq!(queue.push(C, 31), Ok(None));
     assert_eq!(queue.take(4, |_| Some(1)).items, [30, 11, 21, 31]);
     assert_eq!(queue.take(99, |_| Some(1)).items, [12, 13, 14, 15]);
