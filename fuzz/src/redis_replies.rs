@@ -12,7 +12,7 @@ use engine::algorithm::{
     Attempt, Blocked, FixedWindow, Gcra, IntervalBucket, Kernel, SlidingLog, SlidingWindow,
 };
 use engine::{Charge, Charges, Charging, Cost, DecidedBy, FailurePolicy, Outcomes, Pacing, Role, Store};
-use store::clock::{SystemClock, monotonic};
+use store::clock::monotonic;
 use store::observer::NoopObserver;
 use store::redis::{RedisOptions, RedisStore, script_sha1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -109,7 +109,7 @@ async fn decide(socket: &Path) {
     if let Ok(outcomes) = store.decide(&charges).await {
         check(&charges, &outcomes);
     }
-    assert_eq!(store.servers(&SystemClock).await.len(), 1);
+    assert_eq!(store.describe_servers().await.len(), 1);
     store.shutdown().await.expect("no task panicked");
 }
 

@@ -104,9 +104,9 @@ async fn wait_for_probe(redis: &RedisStore, readiness: &Readiness, rulebook: &Ru
     let mut known = None;
     let kept_log = loop {
         let needs_log = rulebook.rules().has_sliding_log();
-        let Err(failure) = redis.probe_groups(needs_log).await else { break needs_log };
-        let ProbeFailure { groups, error } = &failure;
-        tracing::debug!(%error, groups, "Redis does not decide yet");
+        let Err(failure) = redis.probe_backends(needs_log).await else { break needs_log };
+        let ProbeFailure { backends, error } = &failure;
+        tracing::debug!(%error, groups = backends, "Redis does not decide yet");
         readiness.set_with_detail(NotReadyReason::StoreNotReached, shown(&failure));
         let found = not_ready_reason(error.root());
         if found != known {
@@ -183,7 +183,7 @@ fn looks() -> Interval {
 /// address.
 fn shown(failure: &ProbeFailure) -> String {
     let cause = failure.error.brief();
-    failure.groups.as_ref().map_or_else(|| cause.to_owned(), |groups| format!("{groups}: {cause}"))
+    failure.backends.as_ref().map_or_else(|| cause.to_owned(), |backends| format!("{backends}: {cause}"))
 }
 
 /// Why the store will not decide until an operator changes something; `None` for an outage.

@@ -14,6 +14,7 @@ mod status;
 mod stores;
 mod tls;
 mod tls_page;
+mod worker_store;
 mod xds_rules;
 
 use std::io;

@@ -8,13 +8,13 @@ use axum::Router;
 use engine::Enforcement;
 use futures_util::future::OptionFuture;
 use store::redis::RedisStore;
-use store::worker_store::{AuthoritativeStore, WorkerStore};
 use tokio_util::sync::CancellationToken;
 
 use super::background::Background;
 use super::bounds::PortBounds;
 use super::bounds::{FINISH_WITHIN, MAX_UNFINISHED_BYTES, grpc_options};
 use super::endpoints::admin_endpoints;
+use super::worker_store::{AuthoritativeStore, WorkerStore};
 use super::{Addresses, App, AppError};
 use crate::decide::counters::CounterService;
 use crate::decide::limiter::Limiter;

@@ -13,12 +13,12 @@ use store::fallback::{Fallback, Local};
 use store::memory::{MemoryStats, MemoryStore};
 use store::observer::Observed;
 use store::redis::{
-    GroupStatus, OptionsError, ProbeFailure, RedisOptions, RedisStore, RedisUrl, ServerReport, Topology,
+    BackendStatus, OptionsError, ProbeFailure, RedisOptions, RedisStore, RedisUrl, ServerReport, Topology,
     script_sha1,
 };
-use store::worker_store::{AuthoritativeStore, WorkerStore};
 
 use super::status::{RedisGroupView, RedisView, StoreView};
+use super::worker_store::{AuthoritativeStore, WorkerStore};
 use crate::grpc::BoxError;
 use crate::settings::{self, Settings, StoreKind};
 use crate::telemetry::metrics::{Metrics, PulledStats};
@@ -162,11 +162,12 @@ impl Stores {
     /// Why no worker sends a call to any server of a group; `None` while for each group one worker does.
     pub(super) fn failure(&self) -> Option<ProbeFailure> {
         let workers = self.workers.lock();
-        let groups = workers.iter().map(RedisStore::groups).reduce(|some, others| {
+        let backends = workers.iter().map(RedisStore::backends).reduce(|some, others| {
             let both = some.into_iter().zip(others);
-            both.map(|(one, other)| GroupStatus { failure: one.failure.and(other.failure), ..one }).collect()
+            both.map(|(one, other)| BackendStatus { failure: one.failure.and(other.failure), ..one })
+                .collect()
         });
-        ProbeFailure::of_groups(&groups?)
+        ProbeFailure::of_backends(&backends?)
     }
 
     /// Takes over new descriptions of the servers. A server that did not describe itself keeps its last description.

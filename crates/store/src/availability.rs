@@ -263,18 +263,18 @@ mod tests {
     }
 
     impl Case {
-        fn turns(&self, node: &str, from: BreakerState, to: BreakerState) {
+        fn changes(&self, node: &str, from: BreakerState, to: BreakerState) {
             let cause = (to == BreakerState::Open).then_some(&StoreError::Timeout);
             self.availability.record_transition(BreakerTransition { node, from, to, cause }, self.now);
         }
 
         fn opens(&self, node: &str) {
-            self.turns(node, BreakerState::Closed, BreakerState::Open);
+            self.changes(node, BreakerState::Closed, BreakerState::Open);
         }
 
         fn closes(&self, node: &str) {
-            self.turns(node, BreakerState::Open, BreakerState::HalfOpen);
-            self.turns(node, BreakerState::HalfOpen, BreakerState::Closed);
+            self.changes(node, BreakerState::Open, BreakerState::HalfOpen);
+            self.changes(node, BreakerState::HalfOpen, BreakerState::Closed);
         }
 
         fn looks_after(&mut self, time: Duration) -> Option<(String, bool)> {

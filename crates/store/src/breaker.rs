@@ -81,7 +81,7 @@ pub struct Breaker {
     options: BreakerOptions,
     state: State,
     consecutive_failures: u32,
-    /// When the last failures ended that counted, the oldest first.
+    /// The ends of the last failures that counted, the oldest first.
     counted: [Option<Instant>; COUNTED_TOGETHER],
     window: Window,
     random: fastrand::Rng,
@@ -274,7 +274,7 @@ mod tests {
             }
         }
 
-        /// Lets the time pass until the probe is due, and returns how long that was.
+        /// Advances the time until the probe is due, and returns the time that passed.
         fn probes(&mut self, result: Result<(), StoreError>) -> Duration {
             let waited = self.breaker.probe_at().expect("the breaker is open") - self.now;
             self.now += waited;

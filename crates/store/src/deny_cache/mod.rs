@@ -36,7 +36,7 @@ pub struct DenyCacheOptions {
     /// Whether a cached denial skips the other limits of its request. Otherwise the cache answers only if it has a
     /// denial of every limit that can deny, because the response reports all of them.
     pub skip_other_limits: bool,
-    /// Whether the store records charges that it may undo: a cluster, or two groups of servers. A denial may then be
+    /// Whether the store records charges that it may undo: a cluster, or two backends. A denial may then be
     /// due to units that are returned a moment later. It is used for as long as the store has been denying
     /// without a pause, `max_age` at most. Denials of charges that have to be recorded are kept too, so that nothing is
     /// reserved for their requests.

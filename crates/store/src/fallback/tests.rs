@@ -90,7 +90,7 @@ async fn a_limit_of_0_asks_no_store_and_no_policy() {
         assert_eq!(outcome.report.until_reset_us, MINUTE_US - NOW_US % MINUTE_US);
         assert!(matches!(outcome.decided_by, DecidedBy::Store(_)), "{policy:?}");
     }
-    // Beside a limit whose store fails, too: only that limit has to answer by its policy.
+    // The same beside a limit whose store fails: only that limit answers by its policy.
     let layer = layer(1);
     let mixed = charges([blocked(Error), charge(window(10), Cost::take(1), Local)]);
     let outcomes = layer.decide(&mixed).await.expect("the other policy answers");
@@ -189,8 +189,8 @@ async fn what_is_certain_beats_an_error() {
     }
 }
 
-/// The caller may let a request through that fails. If it did not count, a local limit that is met only beside limits
-/// with `error` would never deny.
+/// The caller may let a failed request through. If the request did not count, a local limit that is met only together
+/// with limits of the policy `error` would never deny.
 #[tokio::test]
 async fn a_local_limit_counts_requests_that_fail() {
     let layer = layer(1);

@@ -32,7 +32,7 @@ const MIN_KEYS_PER_SHARD: usize = 5_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOptions {
     /// Maximum number of keys, at least 1; a sliding log counts as one more key per 16 grants. A full store evicts
-    /// counters of limits that have many of them, and of these the ones of which the smallest share is used.
+    /// counters of limits that have many counters, and of these the counters with the smallest used share.
     pub max_keys: usize,
     /// How long a key is kept after its counter equals an unused one, microseconds. A clock that steps back by less
     /// than this loses nothing.

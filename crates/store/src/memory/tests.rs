@@ -216,7 +216,7 @@ fn a_flood_of_values_of_a_long_limit_does_not_lift_a_used_up_short_limit() {
         assert_eq!(store.stats().keys, 512, "{name}");
         let verdict = store.decide_at(&login, T0).by_charge[0].expect("decided").verdict;
         assert_eq!(verdict, Verdict::Over, "{name}");
-        // Once its window has passed, nothing keeps it.
+        // Once the window has passed, nothing keeps the counter.
         flood(5_000..6_000, T0 + 60_000_000);
         let existed = store.reset(&login).now_or_never().expect("memory does not wait");
         assert_eq!(existed, Ok(vec![false]), "{name}");
@@ -245,7 +245,7 @@ fn long_logs_count_as_many_keys() {
         let _ = hit(&format!("k{n}"), T0);
     }
     assert_eq!(store.stats().keys, 64);
-    // Heavier than the whole store may be: this counter stays, and no other.
+    // This counter is heavier than the bound of the whole store. It stays, and every other counter is evicted.
     for n in 1..=2_000 {
         assert_eq!(remaining(&hit("long", T0 + n)), [10_000 - n]);
     }
@@ -302,14 +302,14 @@ fn fixed(limit: u64, period_us: u64) -> Kernel {
     Kernel::FixedWindow(FixedWindow::new(limit, period_us))
 }
 
-/// Asks a limit with the key `name` for one value.
+/// Decides a hit on the counter of this value, of the limit with the key `name`.
 fn ask(store: &MemoryStore<ManualClock>, (name, kernel): (&str, Kernel), value: u32, units: u64) -> Verdict {
     let key = format!("{{site|{name}=value{value}}}#limit");
     let outcomes = store.decide_at(&request(&[(&key, charge(kernel, units))]), T0);
     outcomes.by_charge[0].expect("decided").verdict
 }
 
-/// What each value of a flood does.
+/// The requests of each value in a flood.
 struct Flood {
     name: &'static str,
     /// Limit per minute.

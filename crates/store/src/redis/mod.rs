@@ -1,26 +1,29 @@
 //! Counters in Redis: each request is decided by one script call, which it shares with other requests.
 //!
-//! A request is encoded (`script`) and queued at the node that has its keys. A batcher of the node sends all queued
-//! requests as one call over a pooled connection (`connect`), and answers each from its part of the reply (`node`). The
-//! engine's own functions then compute the reports from the numbers in the reply. A standalone server is one node, a
-//! cluster has a node for each primary (`cluster`). Counters of limits of one second may have servers of their own
-//! (`groups`). A request over several slots or servers is decided in parts (`reserve`). [`ReplayClient`] decides at
-//! times that the caller chooses. Types of redis-rs stay in this module.
+//! A request is encoded (`script`) and queued at the node that has its keys. A node is one Redis server, as a client
+//! sees it. A batcher of the node sends all queued requests as one call over a pooled connection (`connect`), and
+//! answers each from its part of the reply (`node`). The engine's own functions then compute the reports from the
+//! numbers in the reply. With one standalone server that is all.
+//!
+//! Other topologies have one door, `backends`: counters of limits of one second may have a backend of their own, and
+//! each backend is a single server or a cluster with a node for each primary (`backend`, `cluster`). A request over
+//! several slots or backends is decided in parts (`reserve`). Sentinels only choose where connections lead
+//! (`connect/sentinel`). [`ReplayClient`] decides at times that the caller chooses. Types of redis-rs stay in this
+//! module.
 
 mod address;
+mod backend;
+mod backends;
 mod cluster;
 mod connect;
 mod error;
-mod groups;
 mod node;
 mod options;
 mod replay;
 mod reserve;
 mod script;
 mod server_info;
-mod servers;
 mod slot;
-mod status;
 mod tasks;
 #[cfg(test)]
 mod testing;
@@ -32,21 +35,20 @@ use std::sync::Arc;
 use engine::{Charges, Outcomes, Reset, Store, StoreError};
 use futures_util::future::join_all;
 
-use self::groups::Groups;
+use self::backends::Backends;
 use self::node::CallMode;
 use self::script::EncodedRequest;
-use self::servers::Servers;
 use self::tasks::Tasks;
 use crate::breaker::BreakerState;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::SystemClock;
 use crate::observer::Observer;
 
+pub use backends::{BackendStatus, ProbeFailure};
 pub use error::OptionsError;
 pub use options::{Credentials, Password, RedisOptions, SentinelOptions, ServerOptions, Topology};
 pub use replay::{ReplayClient, ReplayClientError, TimedBatch};
 pub use script::script_sha1;
-pub use server_info::{Concern, ServerInfo, ServerVersion, Skew};
-pub use status::{GroupStatus, ProbeFailure, ServerDescription, ServerReport};
+pub use server_info::{ServerDescription, ServerReport};
 pub use tasks::TaskError;
 pub use tls::ClientTls;
 pub use url::{RedisUrl, RedisUrlError};
@@ -61,21 +63,21 @@ pub struct RedisStore {
 }
 
 struct Handle {
-    groups: Arc<Groups>,
-    /// Requests over both groups, or over several slots of one. They finish even if the caller is gone, so that no
+    backends: Arc<Backends>,
+    /// Requests over both backends, or over several slots of one. They finish even if the caller is gone, so that no
     /// charge stays recorded by mistake.
     requests: Tasks,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.groups.close();
+        self.backends.close();
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore").field("options", self.handle.groups.options()).finish_non_exhaustive()
+        f.debug_struct("RedisStore").field("options", self.handle.backends.options()).finish_non_exhaustive()
     }
 }
 
@@ -103,8 +105,8 @@ impl RedisStore {
         observers: [Arc<dyn Observer>; 2],
     ) -> Result<Self, OptionsError> {
         options.check()?;
-        let groups = Arc::new(Groups::start(options, observers)?);
-        Ok(Self { handle: Arc::new(Handle { groups, requests: Tasks::new() }) })
+        let backends = Arc::new(Backends::start(options, observers)?);
+        Ok(Self { handle: Arc::new(Handle { backends, requests: Tasks::new() }) })
     }
 
     /// Asks Redis for a decision on a counter of its own, `<prefix>probe...`, which expires after some seconds. So the
@@ -114,35 +116,26 @@ impl RedisStore {
     /// # Errors
     /// The [`StoreError`] that a decision would return.
     pub async fn probe(&self) -> Result<(), StoreError> {
-        self.probe_groups(false).await.map_err(|failure| failure.error)
+        self.probe_backends(false).await.map_err(|failure| failure.error)
     }
 
     /// Like [`probe`](Self::probe). `needs_log`: whether the servers must also keep a sliding log, for which they may
     /// need further permissions.
     ///
     /// # Errors
-    /// The groups of servers that do not decide, with the error that a decision would return.
-    pub async fn probe_groups(&self, needs_log: bool) -> Result<(), ProbeFailure> {
-        self.handle.groups.probe(needs_log).await
+    /// The backends that do not decide, with the error that a decision would return.
+    pub async fn probe_backends(&self, needs_log: bool) -> Result<(), ProbeFailure> {
+        self.handle.backends.probe(needs_log).await
     }
 
-    /// What the servers report about themselves, each over a connection of its own. The address is empty for a
-    /// standalone server; in a cluster there is an entry for each known primary. Servers for limits of one second have
-    /// `per_second` before the address.
-    pub async fn servers(&self, clock: &impl Clock) -> Vec<(String, Result<ServerInfo, StoreError>)> {
-        let infos = self
-            .handle
-            .groups
-            .targets()
-            .into_iter()
-            .map(async |(address, target)| (address, server_info::server_info(&target, clock).await));
-        join_all(infos).await
-    }
-
-    /// The result of [`servers`](Self::servers) as text for operators.
+    /// What the servers report about themselves, as text for operators, each over a connection of its own. The names
+    /// are those of [`nodes`](Self::nodes).
     pub async fn describe_servers(&self) -> Vec<ServerReport> {
-        let infos = self.servers(&SystemClock).await.into_iter();
-        infos.map(|(address, info)| ServerReport { address, description: info.map(Into::into) }).collect()
+        let reports = self.handle.backends.targets().into_iter().map(async |(address, target)| {
+            let description = server_info::describe(&target, &SystemClock).await;
+            ServerReport { address, description }
+        });
+        join_all(reports).await
     }
 
     /// Refuses further decisions, answers waiting requests, and returns when the tasks have ended.
@@ -151,44 +144,45 @@ impl RedisStore {
     /// The first [`TaskError`], if any.
     pub async fn shutdown(&self) -> Result<(), TaskError> {
         let finished = self.handle.requests.join().await;
-        self.handle.groups.shutdown().await.and(finished)
+        self.handle.backends.shutdown().await.and(finished)
     }
 
     /// Resolves when a background task has panicked, or has ended before the store was closed: the store has then lost
     /// a part of its work, and the process should end. Otherwise it is pending for ever. It does not keep the store
     /// alive.
     pub fn died(&self) -> impl Future<Output = TaskError> + Send + use<> {
-        self.handle.groups.died()
+        self.handle.backends.died()
     }
 
-    /// The servers that decide, as known at present, with the states of their breakers. The names are those of
-    /// [`servers`](Self::servers).
+    /// The servers that decide, as known at present, with the states of their breakers. A standalone server has an
+    /// empty name, a primary of a cluster its address. The servers for limits of one second have `per_second` before
+    /// that.
     #[must_use]
     pub fn nodes(&self) -> Vec<(String, BreakerState)> {
-        self.handle.groups.nodes()
+        self.handle.backends.nodes()
     }
 
-    /// Whether the breakers let the store send calls: one entry for each group of servers.
+    /// Whether the breakers let the store send calls: one entry for each backend.
     #[must_use]
-    pub fn groups(&self) -> Vec<GroupStatus> {
-        self.handle.groups.status()
+    pub fn backends(&self) -> Vec<BackendStatus> {
+        self.handle.backends.status()
     }
 
     /// The connections for decisions that were opened since the start. A new connection may reach a server that was
     /// restarted.
     #[must_use]
     pub fn connections_opened(&self) -> u64 {
-        self.handle.groups.connections_opened()
+        self.handle.backends.connections_opened()
     }
 }
 
 impl Reset for RedisStore {
     async fn reset(&self, charges: &Charges) -> Result<Vec<bool>, StoreError> {
-        let groups = &self.handle.groups;
+        let backends = &self.handle.backends;
         let mut had_units = Vec::with_capacity(charges.len());
         for (key, charge) in charges.iter() {
-            let request = EncodedRequest::reset(key, &groups.options().key_prefix);
-            had_units.push(groups.submit(charge, request).await?.was_reset()?);
+            let request = EncodedRequest::reset(key, &backends.options().key_prefix);
+            had_units.push(backends.submit(charge, request).await?.was_reset()?);
         }
         Ok(had_units)
     }
@@ -196,18 +190,14 @@ impl Reset for RedisStore {
 
 impl Store for RedisStore {
     async fn decide(&self, charges: &Charges) -> Result<Outcomes, StoreError> {
-        let Handle { groups, requests } = &*self.handle;
-        let request = EncodedRequest::new(charges, &groups.options().key_prefix);
-        let deadline = groups.deadline();
-        // The last two futures are boxed: they are five times as large as the first one, and every decision would have
-        // their size.
-        match (&groups.main, &groups.per_second) {
-            (Servers::One(node, _), None) => {
-                node.call(request, CallMode::Batched(None), deadline).await?.outcomes(charges)
-            }
-            (Servers::Cluster(cluster), None) => Box::pin(cluster.decide(charges, request, deadline)).await,
-            (_, Some(_)) => Box::pin(reserve::decide(groups, requests, charges, request, deadline)).await,
+        let Handle { backends, requests } = &*self.handle;
+        let request = EncodedRequest::new(charges, &backends.options().key_prefix);
+        let deadline = backends.deadline();
+        if let Some(node) = backends.only_node() {
+            return node.call(request, CallMode::Batched(None), deadline).await?.outcomes(charges);
         }
+        // This future is boxed: it is five times as large as the one above, and every decision would have its size.
+        Box::pin(backends.decide(requests, charges, request, deadline)).await
     }
 }
 

@@ -1,5 +1,5 @@
-//! Facts about a server, read once for operators: version, eviction policy, clock. Knows which facts are worth a
-//! warning. No decision depends on them.
+//! Facts about a server, read for operators: version, eviction policy, clock. Knows which facts are worth a warning. No
+//! decision depends on them.
 
 use std::fmt;
 use std::time::Duration;
@@ -33,76 +33,57 @@ const BEST_EVICTION: &str = "volatile-ttl";
 /// The eviction policy under which a full server refuses to write. A server without `maxmemory` is never full.
 const NO_EVICTION: &str = "noeviction";
 
-/// Facts about a server. Each may be unknown, because ACLs can forbid the command.
+/// One server of a Redis store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerInfo {
-    /// Name and version, `Redis 7.0.15`.
-    pub server: Result<ServerVersion, StoreError>,
-    /// The `run_id`: another one after each restart.
-    pub run_id: Option<String>,
-    /// The number of keys in the database.
-    pub keys: Result<u64, StoreError>,
-    /// The `maxmemory-policy`.
-    pub eviction: Result<String, StoreError>,
-    /// The `maxmemory` in bytes; 0 is no bound.
-    pub max_memory: Result<u64, StoreError>,
-    /// The server's clock compared with ours.
-    pub clock: Result<Skew, StoreError>,
-    /// Whether scripts may call `TIME`. Every decision needs it.
-    pub scripts_read_the_clock: Result<(), StoreError>,
+pub struct ServerReport {
+    /// The name in [`RedisStore::nodes`](super::RedisStore::nodes).
+    pub address: String,
+    /// The description; the error of the attempt to get it.
+    pub description: Result<ServerDescription, StoreError>,
 }
 
-/// Name and version of the server program.
+/// A server, for logs and the admin page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerVersion {
-    /// `Redis` or `Valkey`.
-    pub name: String,
-    /// As the server reports it, `7.0.15`.
-    pub version: String,
+pub struct ServerDescription {
+    /// Program and version.
+    pub server: String,
+    /// The identity of the running process, another one after each restart; `None` if it is not known.
+    pub run_id: Option<String>,
+    /// The keys that it has; `None` if it is not known.
+    pub keys: Option<u64>,
+    pub eviction: String,
+    /// The difference between its clock and ours.
+    pub clock: String,
+    /// Problems that the operator should solve.
+    pub concerns: Vec<String>,
+}
+
+/// Facts about a server. Each may be unknown, because ACLs can forbid the command.
+#[derive(Debug)]
+struct ServerInfo {
+    /// Name and version: `Redis 7.0.15` or `Valkey 8.0.1`.
+    server: Result<String, StoreError>,
+    /// The `run_id`: another one after each restart.
+    run_id: Option<String>,
+    /// The number of keys in the database.
+    keys: Result<u64, StoreError>,
+    /// The `maxmemory-policy`.
+    eviction: Result<String, StoreError>,
+    /// The `maxmemory` in bytes; 0 is no bound.
+    max_memory: Result<u64, StoreError>,
+    /// The server's clock compared with ours.
+    clock: Result<Skew, StoreError>,
+    /// Whether scripts may call `TIME`. Every decision needs it.
+    scripts_read_the_clock: Result<(), StoreError>,
 }
 
 /// The difference between a server's clock and ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Skew {
+struct Skew {
     /// Microseconds; positive if the server's clock is ahead.
-    pub ahead_us: i64,
+    ahead_us: i64,
     /// Maximum error of `ahead_us` in microseconds: half the round trip.
-    pub uncertainty_us: u64,
-}
-
-/// A fact about a server that operators should change.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Concern {
-    /// The version is older than the tested ones.
-    #[error("{0} is older than version {OLDEST_TESTED}, the oldest that is tested")]
-    Old(ServerVersion),
-    /// The server may evict counters in use.
-    #[error(
-        "maxmemory-policy {0}: when memory is short, counters in use may be evicted, and their limits start from zero; \
-         volatile-ttl loses least"
-    )]
-    Eviction(String),
-    /// The server refuses to write when it is full.
-    #[error(
-        "maxmemory-policy noeviction with a maxmemory of {0} bytes: when memory is full, Redis refuses every decision that \
-         writes, and every limit answers by its on_store_failure; use volatile-ttl"
-    )]
-    NoEviction(u64),
-    /// The clocks differ.
-    #[error(
-        "the server's clock differs from ours by {0}: limits use the server's clock and stay exact, but limits that \
-         this process counts during an outage, and the times in our logs, use our clock"
-    )]
-    Skew(Skew),
-    /// Scripts may not read the clock.
-    #[error("scripts may not call TIME, so nothing can be decided: {0}")]
-    NoTime(StoreError),
-}
-
-impl fmt::Display for ServerVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.name, self.version)
-    }
+    uncertainty_us: u64,
 }
 
 impl fmt::Display for Skew {
@@ -116,49 +97,72 @@ impl fmt::Display for Skew {
 impl ServerInfo {
     /// The facts that operators should change. An unknown fact is no concern, except that scripts must be able to read
     /// the clock.
-    #[must_use]
-    pub fn concerns(&self) -> Vec<Concern> {
-        let old =
-            self.server.iter().filter(|server| server.major().is_some_and(|major| major < OLDEST_TESTED));
-        let skew = self
-            .clock
-            .iter()
-            .filter(|skew| skew.ahead_us.unsigned_abs() > MAX_SKEW_US.saturating_add(skew.uncertainty_us));
+    fn concerns(&self) -> Vec<String> {
+        let old = self.server.iter().filter(|server| major_version(server) < OLDEST_TESTED).map(|server| {
+            format!("{server} is older than version {OLDEST_TESTED}, the oldest that is tested")
+        });
+        let is_large =
+            |skew: &&Skew| skew.ahead_us.unsigned_abs() > MAX_SKEW_US.saturating_add(skew.uncertainty_us);
+        let skew = self.clock.iter().filter(is_large).map(|skew| {
+            format!(
+                "the server's clock differs from ours by {skew}: limits use the server's clock and stay exact, but \
+                 limits that this process counts during an outage, and the times in our logs, use our clock"
+            )
+        });
         let no_time = self.scripts_read_the_clock.as_ref().err();
-        old.cloned()
-            .map(Concern::Old)
-            .chain(self.eviction_concern())
-            .chain(skew.copied().map(Concern::Skew))
-            .chain(no_time.cloned().map(Concern::NoTime))
-            .collect()
+        let no_time =
+            no_time.map(|error| format!("scripts may not call TIME, so nothing can be decided: {error}"));
+        old.chain(self.eviction_concern()).chain(skew).chain(no_time).collect()
     }
 
-    fn eviction_concern(&self) -> Option<Concern> {
-        match self.eviction.as_deref().ok()? {
-            BEST_EVICTION => None,
-            NO_EVICTION => {
-                let max_memory = *self.max_memory.as_ref().ok()?;
-                (max_memory > 0).then_some(Concern::NoEviction(max_memory))
-            }
-            other => Some(Concern::Eviction(other.to_owned())),
+    fn eviction_concern(&self) -> Option<String> {
+        match (self.eviction.as_deref().ok()?, &self.max_memory) {
+            (BEST_EVICTION, _) | (NO_EVICTION, Err(_) | Ok(0)) => None,
+            (NO_EVICTION, Ok(max_memory)) => Some(format!(
+                "maxmemory-policy noeviction with a maxmemory of {max_memory} bytes: when memory is full, Redis \
+                 refuses every decision that writes, and every limit answers by its on_store_failure; use \
+                 volatile-ttl"
+            )),
+            (policy, _) => Some(format!(
+                "maxmemory-policy {policy}: when memory is short, counters in use may be evicted, and their limits \
+                 start from zero; volatile-ttl loses least"
+            )),
         }
     }
 }
 
-impl ServerVersion {
-    fn major(&self) -> Option<u64> {
-        self.version.split('.').next()?.parse().ok()
+impl From<ServerInfo> for ServerDescription {
+    fn from(info: ServerInfo) -> Self {
+        Self {
+            concerns: info.concerns(),
+            server: known_or_reason(&info.server),
+            run_id: info.run_id,
+            keys: info.keys.ok(),
+            eviction: known_or_reason(&info.eviction),
+            clock: known_or_reason(&info.clock),
+        }
     }
 }
 
+/// A fact, or why it is unknown.
+fn known_or_reason(fact: &Result<impl ToString, StoreError>) -> String {
+    fact.as_ref().map_or_else(|error| format!("unknown ({error})"), ToString::to_string)
+}
+
+/// The major version in `Redis 7.0.15`; `u64::MAX` if it is no number.
+fn major_version(server: &str) -> u64 {
+    let major = server.rsplit(' ').next().and_then(|version| version.split('.').next());
+    major.and_then(|major| major.parse().ok()).unwrap_or(u64::MAX)
+}
+
 /// Reads all facts over a new connection.
-pub(super) async fn server_info(target: &Target, clock: &impl Clock) -> Result<ServerInfo, StoreError> {
+pub(super) async fn describe(target: &Target, clock: &impl Clock) -> Result<ServerDescription, StoreError> {
     let deadline = Instant::now() + target.connect_time(INFO_TIMEOUT, INFO_ROUND_TRIPS);
     let connected = timeout_at(deadline, target.connect()).await;
     let (connection, _) = connected.unwrap_or(Err(StoreError::Timeout))?;
     let mut session = InfoSession { connection, deadline };
     let server: Result<InfoDict, StoreError> = session.query(&["INFO", "server"]).await;
-    Ok(ServerInfo {
+    let info = ServerInfo {
         server: server.as_ref().map_err(Clone::clone).and_then(server_version),
         run_id: server.ok().and_then(|info| info.get("run_id")),
         keys: session.query(&["DBSIZE"]).await,
@@ -166,7 +170,8 @@ pub(super) async fn server_info(target: &Target, clock: &impl Clock) -> Result<S
         max_memory: session.memory_setting("maxmemory", "maxmemory").await,
         clock: session.clock_skew(clock).await,
         scripts_read_the_clock: session.call_time_in_script().await,
-    })
+    };
+    Ok(info.into())
 }
 
 struct InfoSession {
@@ -214,13 +219,10 @@ impl InfoSession {
     }
 }
 
-/// From the section `server` of INFO.
-fn server_version(info: &InfoDict) -> Result<ServerVersion, StoreError> {
+/// Name and version, from the section `server` of INFO.
+fn server_version(info: &InfoDict) -> Result<String, StoreError> {
     // Valkey also reports a redis_version, of the Redis with which it is compatible.
-    let version_of = |name: &str, key| {
-        let version: Option<String> = info.get(key);
-        version.map(|version| ServerVersion { name: name.to_owned(), version })
-    };
+    let version_of = |name: &str, key| info.get::<String>(key).map(|version| format!("{name} {version}"));
     let server = version_of("Valkey", "valkey_version").or_else(|| version_of("Redis", "redis_version"));
     server.ok_or_else(|| StoreError::Malformed("INFO server has no version".to_owned()))
 }
@@ -238,13 +240,9 @@ fn skew(sent_us: u64, server_us: u64, received_us: u64) -> Skew {
 mod tests {
     use super::*;
 
-    fn server(name: &str, version: &str) -> ServerVersion {
-        ServerVersion { name: name.to_owned(), version: version.to_owned() }
-    }
-
     fn good_info() -> ServerInfo {
         ServerInfo {
-            server: Ok(server("Redis", "7.0.15")),
+            server: Ok("Redis 7.0.15".to_owned()),
             run_id: None,
             keys: Ok(0),
             eviction: Ok("noeviction".to_owned()),
@@ -282,29 +280,39 @@ mod tests {
             clock: Err(forbidden()),
             scripts_read_the_clock: Ok(()),
         };
-        assert_eq!((good_info().concerns(), unknown.concerns()), (vec![], vec![]));
+        let none: Vec<String> = Vec::new();
+        assert_eq!((good_info().concerns(), unknown.concerns()), (none.clone(), none.clone()));
         let best =
             ServerInfo { eviction: Ok("volatile-ttl".to_owned()), max_memory: Ok(1 << 30), ..good_info() };
-        assert_eq!(best.concerns(), vec![]);
+        assert_eq!(best.concerns(), none);
+        let of_no_version = ServerInfo { server: Ok("Redis unstable".to_owned()), ..good_info() };
+        assert_eq!(of_no_version.concerns(), none);
         let far = Skew { ahead_us: -500_101, uncertainty_us: 100 };
         let cases = [
             (
-                ServerInfo { server: Ok(server("Redis", "6.2.14")), ..good_info() },
-                Concern::Old(server("Redis", "6.2.14")),
+                ServerInfo { server: Ok("Redis 6.2.14".to_owned()), ..good_info() },
+                "Redis 6.2.14 is older than version 7,",
             ),
             (
                 ServerInfo { eviction: Ok("allkeys-lru".to_owned()), ..good_info() },
-                Concern::Eviction("allkeys-lru".to_owned()),
+                "maxmemory-policy allkeys-lru: when memory is short,",
             ),
-            (ServerInfo { max_memory: Ok(1 << 30), ..good_info() }, Concern::NoEviction(1 << 30)),
-            (ServerInfo { clock: Ok(far), ..good_info() }, Concern::Skew(far)),
+            (
+                ServerInfo { max_memory: Ok(1 << 30), ..good_info() },
+                "maxmemory-policy noeviction with a maxmemory of 1073741824 bytes:",
+            ),
+            (
+                ServerInfo { clock: Ok(far), ..good_info() },
+                "the server's clock differs from ours by -500.101 ms (within 0.100 ms):",
+            ),
             (
                 ServerInfo { scripts_read_the_clock: Err(forbidden()), ..good_info() },
-                Concern::NoTime(forbidden()),
+                "scripts may not call TIME, so nothing can be decided:",
             ),
         ];
         for (info, concern) in cases {
-            assert_eq!(info.concerns(), [concern]);
+            let concerns = info.concerns();
+            assert!(concerns.len() == 1 && concerns[0].starts_with(concern), "{concerns:?}");
         }
     }
 }

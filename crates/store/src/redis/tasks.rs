@@ -139,7 +139,7 @@ mod tests {
         tasks.spawn_until_closed("probe", &closing, async { panic!("out of {}", "luck") });
         let panicked = TaskError::Panicked { task: "probe", message: "out of luck".to_owned() };
         assert_eq!(tasks.died().await, panicked);
-        assert_eq!(tasks.died().await, panicked, "also for those that ask later");
+        assert_eq!(tasks.died().await, panicked, "also for a later caller");
         closing.cancel();
         assert_eq!(tasks.join().await, Err(panicked));
     }

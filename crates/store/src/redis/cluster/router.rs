@@ -14,7 +14,7 @@ use super::refresh_signal::RefreshSignal;
 use super::slot_map::{Primary, SlotMap};
 use super::slot_ranges::SlotRange;
 use crate::redis::address::Address;
-use crate::redis::connect::{ConnectBudget, Endpoint, Target};
+use crate::redis::connect::{ConnectTimeouts, Endpoint, Target};
 use crate::redis::error::Redirect;
 use crate::redis::node::QueueDepth;
 use crate::redis::node::{CallError, CallMode, Cause, Node, NotExecuted};
@@ -287,7 +287,7 @@ impl Places for Router {
     }
 
     fn time_for(&self, round_trips: u32, least: Duration) -> Duration {
-        ConnectBudget::new(self.options.timeout).at_least(least, round_trips)
+        ConnectTimeouts::new(self.options.timeout).at_least(least, round_trips)
     }
 
     fn lost_undo(&self, _slot: Option<u16>) {

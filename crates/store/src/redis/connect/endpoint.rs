@@ -11,8 +11,7 @@ use tls::{
 };
 use tokio::sync::Mutex as AsyncMutex;
 
-use super::budget::ConnectBudget;
-use super::dial::{self, RawConnection};
+use super::dial::{self, ConnectTimeouts, RawConnection};
 use super::dns::CachedResolver;
 use crate::redis::error::{OptionsError, unreachable_at};
 use crate::redis::options::{Credentials, Password, RedisOptions};
@@ -34,7 +33,7 @@ struct ConnectConfig {
     /// Held while a thread reads the password file: a file system that hangs holds one thread, not one per connection.
     password_file_lock: Arc<AsyncMutex<()>>,
     tls: Option<ClientConnector>,
-    budget: ConnectBudget,
+    timeouts: ConnectTimeouts,
 }
 
 /// Shows the address only: the URL may hold a password.
@@ -65,13 +64,14 @@ pub(crate) fn endpoints(
     }
     let uses_tls = options.urls.iter().any(RedisUrl::is_tls);
     let tls = uses_tls.then(|| tls_connector(&options.tls)).transpose()?;
-    let config = Arc::new(ConnectConfig::new(credentials.clone(), tls, ConnectBudget::new(options.timeout)));
+    let config =
+        Arc::new(ConnectConfig::new(credentials.clone(), tls, ConnectTimeouts::new(options.timeout)));
     options.urls.iter().map(|url| Endpoint::new(url, &config)).collect()
 }
 
 impl ConnectConfig {
-    fn new(credentials: Credentials, tls: Option<ClientConnector>, budget: ConnectBudget) -> Self {
-        Self { credentials, password_file_lock: Arc::default(), tls, budget }
+    fn new(credentials: Credentials, tls: Option<ClientConnector>, timeouts: ConnectTimeouts) -> Self {
+        Self { credentials, password_file_lock: Arc::default(), tls, timeouts }
     }
 
     /// The password; `None` for the one in the URL, if any. Reads the file at every call, on a thread of its own.
@@ -136,26 +136,26 @@ impl Endpoint {
     }
 
     /// How long its connections may take.
-    pub(super) fn budget(&self) -> ConnectBudget {
-        self.config.budget
+    pub(super) fn timeouts(&self) -> ConnectTimeouts {
+        self.config.timeouts
     }
 
     /// Connects and authenticates. Every round trip has a deadline.
     pub(crate) async fn connect(&self) -> Result<RawConnection, StoreError> {
-        let (identity, budget) = (self.identity().await?, self.budget());
+        let (identity, timeouts) = (self.identity().await?, self.timeouts());
         let stream = match self.server.addr() {
             ConnectionAddr::Tcp(host, port) => {
                 #[cfg(test)]
                 if let Some(pipe) = crate::redis::testing::dial(host, *port) {
-                    return dial::handshake(&identity, Box::new(pipe?), budget).await;
+                    return dial::handshake(&identity, Box::new(pipe?), timeouts).await;
                 }
                 let tls = self.config.tls.as_ref().filter(|_| self.is_tls);
-                dial::connect_host(&self.resolver, host, *port, tls, budget).await?
+                dial::connect_host(&self.resolver, host, *port, tls, timeouts).await?
             }
             ConnectionAddr::Unix(path) => dial_unix(path).await.map_err(unreachable_at(&path.display()))?,
             other => return Err(unreachable_at(&other)("this kind of address is not supported")),
         };
-        dial::handshake(&identity, stream, budget).await
+        dial::handshake(&identity, stream, timeouts).await
     }
 
     /// User, password and database of the handshake.
@@ -185,7 +185,7 @@ mod tests {
         let config = Arc::new(ConnectConfig::new(
             Credentials::default(),
             None,
-            ConnectBudget::new(Duration::from_millis(15)),
+            ConnectTimeouts::new(Duration::from_millis(15)),
         ));
         for url in
             ["redis://u:p@host:1/2", "rediss://u:p@host:1/2", "unix:///run/redis.sock?db=2&user=u&pass=p"]
@@ -203,9 +203,9 @@ mod tests {
         std::fs::write(file.path(), "secret\n").expect("room for a password");
         let credentials = Credentials { username: None, password: Password::File(file.path().to_owned()) };
         let config =
-            Arc::new(ConnectConfig::new(credentials, None, ConnectBudget::new(Duration::from_millis(15))));
+            Arc::new(ConnectConfig::new(credentials, None, ConnectTimeouts::new(Duration::from_millis(15))));
         let endpoint = Endpoint::new(&"redis://host:1".parse().expect("a URL"), &config).expect("a good URL");
-        // As while a thread reads.
+        // A thread that reads the file holds this lock.
         let reading = config.password_file_lock.lock().await;
         for _ in 0..2 {
             let connecting = timeout(Duration::from_millis(10), endpoint.connect());

@@ -16,8 +16,7 @@ use parking_lot::Mutex;
 use redis::Value;
 use tokio::time::{sleep, timeout};
 
-use super::budget::{ConnectBudget, DIAL_ROUND_TRIPS};
-use super::dial::RawConnection;
+use super::dial::{ConnectTimeouts, DIAL_ROUND_TRIPS, RawConnection};
 use super::dns::LOOKUP_TIMEOUT;
 use super::endpoint::Endpoint;
 use crate::redis::address::Address;
@@ -87,17 +86,17 @@ impl Sentinels {
     }
 
     /// How long connections may take, to the sentinels and to the primary.
-    pub(super) fn budget(&self) -> ConnectBudget {
-        self.server.budget()
+    pub(super) fn timeouts(&self) -> ConnectTimeouts {
+        self.server.timeouts()
     }
 
-    /// Connects to the primary: asks the sentinels in turn until one reports a server that accepts the connection.
+    /// Connects to the primary: asks one sentinel after another until one reports a server that accepts the connection.
     pub(super) async fn connect(&self) -> Result<(RawConnection, PrimaryEpoch), StoreError> {
         let first = self.first.load(Ordering::Relaxed);
         let number = self.epoch.load(Ordering::Relaxed);
         let mut last = StoreError::Unreachable("no sentinel is configured".into());
-        for turn in 0..self.endpoints.len() {
-            let sentinel = (first + turn) % self.endpoints.len();
+        for attempt in 0..self.endpoints.len() {
+            let sentinel = (first + attempt) % self.endpoints.len();
             // If the caller stops waiting for this sentinel, the next attempt begins with the next sentinel.
             self.first.store((sentinel + 1) % self.endpoints.len(), Ordering::Relaxed);
             match self.connect_by(sentinel).await {
@@ -114,7 +113,7 @@ impl Sentinels {
     /// Connects to the primary that this sentinel reports.
     async fn connect_by(&self, sentinel: usize) -> Result<(RawConnection, Address), StoreError> {
         let address = self.reported_primary(sentinel, &mut None).await?;
-        let limit = self.budget().at_least(PRIMARY_TIMEOUT, PRIMARY_ROUND_TRIPS);
+        let limit = self.timeouts().at_least(PRIMARY_TIMEOUT, PRIMARY_ROUND_TRIPS);
         let connected = timeout(limit, self.connect_primary(&address)).await;
         Ok((connected.unwrap_or(Err(StoreError::Timeout))?, address))
     }
@@ -168,7 +167,7 @@ impl Sentinels {
             let reported: Option<(String, u16)> = connection.query(&command).await?;
             Ok((connection, reported))
         };
-        let limit = self.budget().at_least(SENTINEL_TIMEOUT, SENTINEL_ROUND_TRIPS);
+        let limit = self.timeouts().at_least(SENTINEL_TIMEOUT, SENTINEL_ROUND_TRIPS);
         let (connection, reported) = timeout(limit, query).await.unwrap_or(Err(StoreError::Timeout))?;
         *open = Some(connection);
         let unknown = || format!("the sentinel {endpoint} knows no master {:?}", self.master_name);

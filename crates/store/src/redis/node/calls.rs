@@ -114,7 +114,7 @@ impl CallError {
     }
 }
 
-/// For callers that have no other node to ask.
+/// For a caller that has no other node to send the request to.
 impl From<CallError> for StoreError {
     fn from(error: CallError) -> Self {
         match error {
@@ -132,7 +132,7 @@ struct Call {
     /// In the order of arrival.
     requests: Vec<QueuedRequest>,
     /// How they are sent.
-    order: BatchLayout,
+    layout: BatchLayout,
 }
 
 /// A call and its result.
@@ -152,8 +152,8 @@ type Numbers = Result<Vec<i64>, CommandError>;
 
 impl Call {
     fn new(requests: Vec<QueuedRequest>) -> Self {
-        let order = BatchLayout::new(requests.iter().map(|request| &request.encoded));
-        Self { requests, order }
+        let layout = BatchLayout::new(requests.iter().map(|request| &request.encoded));
+        Self { requests, layout }
     }
 
     /// Whether the script needs the list commands for it.
@@ -171,13 +171,13 @@ impl Call {
     }
 
     fn command(&self, script: ScriptRef) -> Cmd {
-        self.order.command(self.encoded(), When::Now, script)
+        self.layout.command(self.encoded(), When::Now, script)
     }
 
     /// Splits the numbers into answers. A reply of the wrong shape breaks the connection: the next reply may belong to
     /// another call.
     fn result(&self, numbers: Numbers, connection: &mut Connection) -> CallResult {
-        self.order.split_reply(self.encoded(), &numbers?).map_err(|malformed| {
+        self.layout.split_reply(self.encoded(), &numbers?).map_err(|malformed| {
             connection.mark_broken();
             CommandError::Failed(malformed)
         })
@@ -204,7 +204,7 @@ pub(super) async fn send(
     deadline: Instant,
     logs_apart: bool,
 ) -> FinishedCalls {
-    let calls = group_by_slot(requests, logs_apart);
+    let calls = split_into_calls(requests, logs_apart);
     let results = {
         let sent: SmallVec<[&Call; 1]> = calls.iter().collect();
         round_trip(connection, &sent, ScriptRef::Sha1, deadline).await
@@ -258,7 +258,7 @@ pub(super) fn are_logs_apart(calls: &[FinishedCall], before: bool) -> bool {
 
 /// Whether the counters of a batch are hot. `None` for a batch that is too small to tell.
 pub(super) fn are_hot(calls: &[FinishedCall]) -> Option<bool> {
-    let sizes = calls.iter().map(|FinishedCall { call, .. }| (call.requests.len(), call.order.bundles()));
+    let sizes = calls.iter().map(|FinishedCall { call, .. }| (call.requests.len(), call.layout.bundles()));
     let (requests, bundles) = sizes.fold((0, 0), |(requests, bundles), (of_call, sent)| {
         (requests + of_call, bundles + sent.unwrap_or(of_call))
     });
@@ -272,7 +272,7 @@ pub(super) fn answer_calls(calls: FinishedCalls) {
 }
 
 /// Requests of a slot share a call and keep their order. With `logs_apart` the requests to logs have a second call.
-fn group_by_slot(requests: Vec<QueuedRequest>, logs_apart: bool) -> SmallVec<[Call; 1]> {
+fn split_into_calls(requests: Vec<QueuedRequest>, logs_apart: bool) -> SmallVec<[Call; 1]> {
     let is_batched = |request: &QueuedRequest| matches!(request.mode, CallMode::Batched(_));
     let is_apart = |request: &QueuedRequest| logs_apart && request.encoded.has_log();
     let share_call = |one: &QueuedRequest, other: &QueuedRequest| {

@@ -37,7 +37,7 @@ pub(super) struct QueueControl {
     timeout: Duration,
     /// The durations of the last calls, in microseconds.
     recent_us: VecDeque<u64>,
-    /// How many of them, the newest, belong to the present load.
+    /// How many of the newest calls belong to the present load.
     calls_of_load: usize,
     /// Until then calls are expected to take longer than their mean.
     careful_until: Option<Instant>,

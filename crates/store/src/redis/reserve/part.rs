@@ -3,7 +3,7 @@
 use engine::{Charge, Charges, Charging, Cost, Role};
 use smallvec::SmallVec;
 
-use super::places::Places;
+use super::Places;
 use crate::redis::script::EncodedRequest;
 
 /// Some charges of a request, which are decided together.
@@ -92,7 +92,7 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::super::places::first_place;
+    use super::super::first_place;
     use super::super::{RouteError, have_one_place};
     use super::*;
     use crate::redis::script::Answer;

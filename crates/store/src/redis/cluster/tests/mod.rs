@@ -33,13 +33,13 @@ fn halves() -> Slots {
 /// How a node answers a script call: `None` grants all charges.
 type Answering = dyn Fn(&ScriptCall) -> Option<Reply> + Send + Sync;
 
-/// What is in front of the requests: the server's time (-1.0, the end of which is one replaced character), the time for
-/// which counters are kept, and the features.
+/// The header of a call, before its requests: the server's time (-1.0, the end of which is one replaced character), the
+/// time for which counters are kept, and the features.
 const HEADER_CHARS: usize = 7 + 8 + 2;
 
 /// A script call as a node sees it.
 struct ScriptCall {
-    /// Node that got it.
+    /// The node that got the call.
     host: &'static str,
     words: Vec<String>,
 }

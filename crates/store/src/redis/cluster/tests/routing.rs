@@ -61,7 +61,7 @@ async fn after_tryagain_the_keys_of_a_request_are_decided_one_by_one() {
     let charges = charges(&[(LOW, Cost::take(1)), (LOW, Cost::take(1))]);
     let outcomes = case.decide(&charges).await.expect("an answer");
     assert_eq!(verdicts(&outcomes), [Verdict::Fits; 2]);
-    // Batched; in a call of its own; both keys in a batch; each key in a call of its own.
+    // One key in a batch; one key in a call of its own; both keys in a batch; each key in a call of its own.
     assert_eq!(case.calls(), [5, 0]);
 }
 

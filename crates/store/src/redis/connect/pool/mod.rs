@@ -13,9 +13,9 @@ use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, S
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::Target;
 use super::dial::RawConnection;
 use super::sentinel::PrimaryEpoch;
-use super::target::Target;
 use crate::redis::error::{CommandError, store_error};
 use crate::redis::script;
 
@@ -195,7 +195,7 @@ impl Connection {
         // error is lost. A PING comes first, to see the error.
         let _: String = raw.query(&redis::cmd("PING")).await?;
         let load = async { script::load().query_async(&mut raw.connection).await.map_err(store_error) };
-        let () = raw.budget.wait(LOAD_ROUND_TRIPS, load).await?;
+        let () = raw.timeouts.wait(LOAD_ROUND_TRIPS, load).await?;
         let opened = Instant::now();
         Ok(Self {
             raw,
@@ -217,7 +217,7 @@ impl Connection {
     /// marked as broken. This says little about the server: the attempt to open another connection shows more.
     pub(crate) async fn keep_alive(&mut self) {
         if self.is_usable() {
-            self.ping(self.raw.budget.step(1)).await;
+            self.ping(self.raw.timeouts.step(1)).await;
         }
     }
 

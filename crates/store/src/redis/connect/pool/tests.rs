@@ -21,7 +21,7 @@ fn pool_with(timeout: Duration, size: u32) -> ConnectionPool {
     connection_pool(target.expect("good options"), size, Arc::default())
 }
 
-/// Checks a connection out and asks `ECHO` on it; returns it to the pool.
+/// Checks a connection out, sends `ECHO` on it, and returns it to the pool.
 async fn echo(pool: &ConnectionPool) -> Result<(), StoreError> {
     let mut pooled = checkout(pool, Instant::now() + 60_000 * MS).await?;
     let connection = pooled.as_mut().map_err(|failure| failure.cause.clone())?;

@@ -1,4 +1,4 @@
-//! Which requests travel in one call.
+//! Which requests are sent in one call.
 
 use futures_util::FutureExt as _;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -7,7 +7,7 @@ use tokio::task::{JoinSet, yield_now};
 
 use super::*;
 
-/// Far more than wait when a call is sent.
+/// More requests than ever wait when a call is sent.
 const STREAM: usize = 10_000;
 
 #[tokio::test(start_paused = true)]
@@ -15,7 +15,7 @@ async fn requests_of_tasks_that_are_ready_together_share_a_call() {
     let server = deciding(Reply::granted);
     let case = Arc::new(case(&options(), NoopObserver));
     case.decide().await.expect("an answer");
-    // Each task makes the next one ready, as one read from a socket after another does.
+    // Each task wakes the next one, like reads from one socket after another.
     let mut asked = JoinSet::new();
     let (first, mut ready) = channel();
     for _ in 0..40 {
@@ -34,8 +34,8 @@ async fn requests_of_tasks_that_are_ready_together_share_a_call() {
     assert_eq!(sizes(&server), [1, 40]);
 }
 
-/// Asks for one request more each time before the batcher runs, until it sends a call. Returns how many requests that
-/// call has.
+/// Adds one request each time before the batcher runs, until the batcher sends a call. Returns the number of requests
+/// in that call.
 async fn size_of_call_in_a_stream(case: &Case, sizes: &Sizes, request: impl Fn() -> EncodedRequest) -> usize {
     let (mut asked, mut requests, calls) = (FuturesUnordered::new(), 0, sizes.all().len());
     while sizes.all().len() == calls {
@@ -54,7 +54,7 @@ async fn size_of_call_in_a_stream(case: &Case, sizes: &Sizes, request: impl Fn()
     sent
 }
 
-/// How many requests each call had.
+/// The number of requests in each call.
 #[derive(Clone, Debug, Default)]
 struct Sizes(Arc<Mutex<Vec<usize>>>);
 
@@ -80,7 +80,8 @@ async fn a_stream_of_requests_without_end_does_not_delay_a_call() {
     assert!((64..128).contains(&size), "{size} requests");
 }
 
-/// A server that answers calls for one counter, of as many requests as were sent last, after this time.
+/// A server that takes this time for a call whose requests all have one counter. The reply is for the number of
+/// requests that were sent last.
 fn deciding_hot_counter(sizes: &Sizes, after: Duration) -> FakeServer {
     let sizes = sizes.clone();
     deciding(move |call| {
@@ -105,7 +106,7 @@ async fn a_call_has_more_requests_if_their_counter_is_hot() {
     assert!(first < 128, "{first} requests, before the counter is known to be hot");
     let size = size_of_call_in_a_stream(&case, &sizes, || request.clone()).await;
     assert!((128..256).contains(&size), "{size} requests for one counter");
-    // Too few to tell.
+    // The batch is too small to tell whether the counter is hot.
     case.decide().await.expect("an answer");
     let size = size_of_call_in_a_stream(&case, &sizes, || request.clone()).await;
     assert!((128..256).contains(&size), "{size} requests for one counter, after a small batch");

@@ -1,4 +1,5 @@
-//! Goodput: how many requests a server decides in time, when it has one thread, as Redis, and is asked for more.
+//! Goodput: how many requests a server with one thread, like Redis, decides in time when it gets more than it can
+//! decide.
 
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -7,25 +8,26 @@ use super::*;
 
 const TIMEOUT: Duration = Duration::from_millis(1_500);
 const BATCH: usize = 16;
-/// What a call costs the server besides its requests.
+/// The time that a call takes the server in addition to its requests.
 const CALL: Duration = Duration::from_millis(20);
 
-/// What a request costs the server, and how much of the best goodput is left under overload, in percent at least. A
-/// full batch takes a twentieth, a seventh or a third of the timeout, and with two connections it waits for another.
+/// The time that a request takes the server, and the least goodput under overload, in percent of the best goodput. A
+/// full batch takes a twentieth, a seventh or a third of the timeout, and with two connections it waits for another
+/// batch.
 const REQUESTS: [(Duration, usize); 3] =
     [(Duration::from_millis(4), 90), (Duration::from_millis(12), 90), (Duration::from_millis(30), 85)];
 
-/// The load, in tenths of what the server decides.
+/// The load, in tenths of the server's throughput.
 const TENTHS: [usize; 5] = [5, 10, 20, 30, 40];
-/// For this many timeouts.
+/// The load lasts for this many timeouts.
 const TIMEOUTS: usize = 8;
-/// A burst comes when the one before is decided or refused.
+/// A burst begins when all requests of the burst before it are decided or refused.
 const BURSTS_EVERY: Duration = Duration::from_millis(2_000);
 
 #[derive(Clone, Copy, Debug)]
 enum Pattern {
     Steady,
-    /// The requests of one timeout, all at once.
+    /// The requests of one timeout arrive all at once.
     Bursts,
 }
 
@@ -39,7 +41,7 @@ fn capacity(request: Duration) -> usize {
         / usize::try_from(full_batch(request).as_millis()).expect("short")
 }
 
-/// A server that does one call after the other, whatever connection they come on.
+/// A server that executes one call after another, on whatever connection they arrive.
 fn single_threaded(request: Duration) -> FakeServer {
     let free_at = Mutex::new(Instant::now());
     deciding(move |call| {
@@ -51,7 +53,7 @@ fn single_threaded(request: Duration) -> FakeServer {
     })
 }
 
-/// The requests that are decided in time, in percent of those that the server could decide.
+/// The number of requests that are decided in time, in percent of the number that the server could decide.
 async fn percent_decided(request: Duration, pattern: Pattern, tenths: usize) -> usize {
     let _server = single_threaded(request);
     let options = RedisOptions { timeout: TIMEOUT, max_batch: BATCH, connections: 2, ..options() };
@@ -85,7 +87,7 @@ async fn a_server_that_is_asked_for_more_than_it_decides_decides_as_much_as_it_c
             let what =
                 format!("{pattern:?}, {request:?} for each request: {percents:?} % at {TENTHS:?} tenths");
             assert_eq!(percents[0], 100, "{what}");
-            // Only whole batches of a burst are decided in time: two of the slowest server's three.
+            // Only whole batches of a burst are decided in time. The slowest server decides two of three.
             let least_of_all = if matches!(pattern, Pattern::Steady) { 80 } else { 60 };
             assert!(percents.iter().all(|percent| *percent >= least_of_all), "{what}");
             let most = percents[1..].iter().max().expect("some");

@@ -8,8 +8,8 @@ const CONNECTIONS: [u32; 5] = [1, 2, 4, 8, 16];
 /// How long a server hangs in a stall: just longer than the timeout, 15 ms.
 const STALL: Duration = Duration::from_millis(22);
 
-/// Asks a node for 3,000 decisions a second, before and after its server begins to hang for this time. Returns how many
-/// requests fail, and how long after the beginning the breaker opens.
+/// Sends 3,000 requests a second to a node. Then its server hangs for this time. Returns how many requests fail, and
+/// how long after the server began to hang the breaker opens.
 async fn hang(connections: u32, time: Duration) -> (usize, Option<Duration>) {
     let begins = Instant::now() + 100 * MS;
     let _server = server(move |command| {
@@ -41,7 +41,7 @@ async fn hang(connections: u32, time: Duration) -> (usize, Option<Duration>) {
 async fn a_stall_just_longer_than_the_timeout_does_not_open_the_breaker() {
     for connections in CONNECTIONS {
         let (failed, opened) = hang(connections, STALL).await;
-        // The requests of its first 8 ms are late.
+        // The requests of the first 8 ms of the stall are late.
         assert!(failed <= 27 && opened.is_none(), "{connections} connections: {failed} failed, {opened:?}");
     }
 }

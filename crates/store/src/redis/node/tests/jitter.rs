@@ -1,14 +1,14 @@
-//! A server whose calls take different times, and that is asked for a few percent of what it decides. Every request is
-//! sent, so only those fail whose answers are late.
+//! A server whose calls take different times, at a load of a few percent of its throughput. Every request is sent, so
+//! only requests fail whose answers are late.
 //!
-//! All times are a hundred times those of a Redis, because the clock of the tests counts whole milliseconds.
+//! All times are a hundred times those of a real Redis, because the clock of the tests counts whole milliseconds.
 
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use super::*;
 
-/// A second of the Redis, in milliseconds of the tests.
+/// A second of a real Redis, in milliseconds of the tests.
 const SECOND_MS: u64 = 100_000;
 const TIMEOUT: Duration = Duration::from_millis(1_500);
 /// With this timeout every request is decided, and its wait says whether it would be late.
@@ -19,11 +19,11 @@ const REQUESTS: u64 = 3_000;
 #[derive(Clone, Copy, Debug)]
 enum Calls {
     Between(u64, u64),
-    /// The same, and one in ten takes the third time.
+    /// The same, but one call in ten takes the third time.
     OneInTen(u64, u64, u64),
 }
 
-/// What a server is asked, and how many requests in a second of the Redis.
+/// The kind of the requests, and their number in a second of a real Redis.
 const LOADS: [(Calls, u64); 6] = [
     (Calls::Between(200, 900), 1_500),
     (Calls::Between(0, 900), 1_500),
@@ -34,7 +34,7 @@ const LOADS: [(Calls, u64); 6] = [
 ];
 
 impl Calls {
-    /// How many requests two connections decide in a second of the Redis, with calls of 128.
+    /// The number of requests that two connections decide in a second of a real Redis, with calls of 128 requests.
     fn capacity(self) -> u64 {
         let mean = match self {
             Self::Between(least, most) => (least + most) / 2,
@@ -56,14 +56,14 @@ impl Calls {
     }
 }
 
-/// Requests that come at an even rate.
+/// Requests at an even rate.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     connections: u32,
-    /// In a second of the Redis.
+    /// Requests in a second of a real Redis.
     per_second: u64,
     requests: u64,
-    /// This many requests come at once, ten timeouts before the others are counted.
+    /// A burst of this many requests, ten timeouts before the first request that is counted.
     burst: usize,
 }
 
@@ -96,7 +96,7 @@ impl Load {
         counted.join_all().await
     }
 
-    /// How many requests fail, and how many would be late if every request had time.
+    /// How many requests fail, and how many would be late if no request had a deadline.
     async fn failed_and_late(self, server: impl Fn() -> FakeServer) -> (usize, usize) {
         let run = async |timeout| {
             let _server = server();
@@ -108,7 +108,7 @@ impl Load {
         (failed, patient.iter().flatten().filter(|wait| **wait > TIMEOUT).count())
     }
 
-    /// No more requests fail than would be late.
+    /// Checks that no more requests fail than would be late.
     async fn fails_late_requests_only(self, what: &str, server: impl Fn() -> FakeServer) {
         let (failed, late) = self.failed_and_late(server).await;
         assert!(failed <= late, "{what}, {self:?}: {failed} failed, {late} would be late");
@@ -135,7 +135,7 @@ async fn at_a_light_load_after_a_burst_only_requests_fail_whose_answers_are_late
     }
 }
 
-/// A server that answers within a fifth of a millisecond of the Redis, with a stall of 22 ms.
+/// A server that answers within a fifth of a millisecond of a real Redis, but stalls once for 22 ms.
 fn stalling() -> FakeServer {
     let started = Instant::now();
     deciding(move |call| {

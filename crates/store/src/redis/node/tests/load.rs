@@ -9,10 +9,10 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::redis::script;
 
-/// How long a call of the server takes. It then decides 128 requests a millisecond: 1,920 within a deadline.
+/// The time that a call takes. The server then decides 128 requests a millisecond: 1,920 within a deadline.
 const CALL: Duration = MS;
 
-/// How many requests of a burst are decided in time, when the next burst comes on a server at rest.
+/// The sizes of the bursts. An idle server decides all requests of each burst in time.
 const BURSTS: [usize; 3] = [300, 1_000, 1_700];
 
 /// A server whose calls take this long.
@@ -20,7 +20,7 @@ fn calls_take(time: Duration) -> impl Fn(&[String]) -> Option<Reply> + Send + Sy
     script_calls(move |call| Reply::After(time, Box::new(Reply::granted(call))))
 }
 
-/// Answers by result.
+/// The number of answers with each result.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     decided: usize,
@@ -46,7 +46,7 @@ impl Case {
         tally
     }
 
-    /// Bursts of each size, with pauses in which no request comes.
+    /// Sends bursts of each size, with pauses without requests.
     async fn decides_bursts(&self) {
         for size in BURSTS {
             for pause in [300, 1_000] {
@@ -57,8 +57,8 @@ impl Case {
         }
     }
 
-    /// The same number of requests in every millisecond, for this many milliseconds. Returns the tally, and how long
-    /// the requests waited that were refused.
+    /// Sends the same number of requests in every millisecond, for this many milliseconds. Returns the tally, and how
+    /// long each refused request waited.
     async fn steady(self: &Arc<Self>, per_ms: usize, times: usize) -> (Tally, Vec<Duration>) {
         let mut asked = JoinSet::new();
         for _ in 0..times {
@@ -113,7 +113,7 @@ async fn bursts_after_a_slow_spell_are_decided() {
 #[tokio::test(start_paused = true)]
 async fn a_burst_whose_first_calls_are_slow_is_decided() {
     let calls = AtomicUsize::new(0);
-    // The second and the third call come with the burst, when the system has much else to do.
+    // The second and the third call are sent during the burst, when the system is busy.
     let server = deciding(move |call| {
         let is_slow = (1..3).contains(&calls.fetch_add(1, Ordering::Relaxed));
         Reply::After(if is_slow { 9 * MS } else { MS }, Box::new(Reply::granted(call)))
@@ -140,7 +140,7 @@ async fn under_overload_the_server_decides_what_it_can_and_the_surplus_is_refuse
     let _server = server(calls_take(CALL));
     let case = Arc::new(case(&options(), NoopObserver));
     let (tally, mut waits) = case.steady(256, 400).await;
-    // 128 a millisecond are half of what is asked.
+    // The server decides 128 requests a millisecond, half of those that are sent.
     assert!(tally.decided >= 400 * 128 * 95 / 100, "{tally:?}");
     assert_eq!(tally.failed, 0);
     waits.sort_unstable();
@@ -190,7 +190,8 @@ async fn a_queue_that_is_full_of_requests_has_room_for_undos() {
     assert_eq!(refused, [false, false, true], "two undos more may wait");
 }
 
-/// A request that waits 5 ms for a call of 6 ms, and then has 3 ms left. Returns its answer and the sizes of the calls.
+/// Sends a request that waits 5 ms for a call of 6 ms, and then has 3 ms left. Returns the answer and the sizes of the
+/// calls.
 async fn hurried(max_batch: usize) -> (Result<Answer, StoreError>, Vec<usize>) {
     let server = deciding(|call| Reply::After(6 * MS, Box::new(Reply::granted(call))));
     let case = case(&RedisOptions { max_batch, ..options() }, NoopObserver);

@@ -6,6 +6,7 @@ mod hangs;
 mod jitter;
 mod load;
 mod overload;
+mod queue;
 mod recovery;
 mod turns;
 
@@ -48,7 +49,7 @@ fn server(handler: impl Fn(&[String]) -> Option<Reply> + Send + Sync + 'static) 
     FakeServer::listen("redis.test", 6_379, handler)
 }
 
-/// A server that answers script calls like this, and everything else as usual.
+/// A server that answers script calls with `reply`, and other commands as usual.
 fn deciding(reply: impl Fn(&[String]) -> Reply + Send + Sync + 'static) -> FakeServer {
     server(script_calls(reply))
 }
@@ -60,25 +61,25 @@ fn script_calls(
 }
 
 impl Case {
-    /// A request for one counter.
+    /// Sends a request for one counter.
     async fn call(&self, mode: CallMode, within: Duration) -> Result<Answer, CallError> {
         self.node.call(probe_request("test:", None), mode, Instant::now() + within).await
     }
 
-    /// The same, in the default mode and time.
+    /// Sends a request for one counter in a batch and with the default timeout.
     async fn decide(&self) -> Result<Answer, StoreError> {
         Ok(self.call(CallMode::Batched(None), 15 * MS).await?)
     }
 }
 
-/// How many counters the script calls asked for.
+/// The number of counters in each script call.
 fn sizes(server: &FakeServer) -> Vec<usize> {
     server.commands("EVALSHA").iter().map(|call| call[2].parse().expect("the number of keys")).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_several_calls_only_those_with_noscript_are_sent_again() {
-    // The first call is the one of slot 3.
+    // The first call is for slot 3.
     let calls = Arc::new(Mutex::new(0));
     let server = deciding(move |call| {
         let mut calls = calls.lock();
@@ -245,7 +246,7 @@ async fn each_slot_has_a_call_of_its_own_and_an_error_of_its_own() {
         CallMode::Single,
         CallMode::Batched(Some(7)),
     ];
-    // The slots in their order, then the requests that go alone; slot 3 is the first.
+    // The calls are in the order of their slots, slot 3 first. Requests with a call of their own come last.
     let seen = Arc::new(Mutex::new(0));
     let server = deciding(move |call| {
         let mut seen = seen.lock();
@@ -335,7 +336,7 @@ async fn requests_that_are_dropped_without_a_connection_leave_the_queue_depth() 
     for answer in join_all((0..3).map(|_| case.decide())).await {
         assert_eq!(answer, Err(StoreError::Timeout));
     }
-    // The first call still waits for its reply, and after it there is no connection.
+    // The first call still waits for its reply, and then there is no connection.
     assert_eq!(*events.queue_depths.lock(), [2]);
     server.handle(|_| Some(Reply::Silence));
     sleep(100 * MS).await;

@@ -1,4 +1,4 @@
-//! A node that is asked for more than its server decides: how much of the server's work reaches callers in time.
+//! A node that gets more requests than its server can decide: how much of the server's work reaches callers in time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,10 +10,10 @@ const BATCH: usize = 8;
 const TIMEOUT: Duration = Duration::from_millis(150);
 const DECIDED_WITHIN_A_TIMEOUT: usize = 120;
 
-/// The requests of each caller, one after the other.
+/// The number of requests of each caller, which are sent one after another.
 const TIMES: usize = 20;
 
-/// A server that counts what it decides.
+/// A server that counts the requests that it decides.
 fn counting() -> (FakeServer, Arc<AtomicUsize>) {
     let decided = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&decided);
@@ -24,7 +24,7 @@ fn counting() -> (FakeServer, Arc<AtomicUsize>) {
     (server, decided)
 }
 
-/// Callers that send a request after the answer to the one before, or after a refusal when an answer would have come.
+/// Callers that send the next request after an answer. After a refusal they wait as long as an answer would have taken.
 #[derive(Debug, Default)]
 struct Callers {
     decided: usize,
@@ -68,7 +68,7 @@ impl Callers {
 
 #[tokio::test(start_paused = true)]
 async fn what_the_server_decides_reaches_callers_in_time_however_many_ask() {
-    // Half of what the server decides within a timeout, three times that, and ten times.
+    // Half as many callers as the server can answer within a timeout, three times as many, and ten times as many.
     for callers in [60, 360, 1_200] {
         let (_server, decided_by_server) = counting();
         let case = case(&RedisOptions { timeout: TIMEOUT, max_batch: BATCH, ..options() }, NoopObserver);
@@ -79,7 +79,7 @@ async fn what_the_server_decides_reaches_callers_in_time_however_many_ask() {
         assert_eq!((tally.decided, tally.late), (decided_by_server, 0), "{callers} callers: {tally:?}");
         assert_eq!(tally.decided + tally.refused, callers * TIMES, "{callers} callers");
         assert!(tally.slowest_refusal < TIMEOUT, "{callers} callers: {tally:?}");
-        // The server is busy until the last callers end.
+        // The server is busy until the last caller has ended.
         assert!(tally.decided * 20 >= calls * BATCH * 19, "{callers} callers, {calls} calls: {tally:?}");
         assert_eq!(tally.refused > 0, callers > DECIDED_WITHIN_A_TIMEOUT, "{callers} callers: {tally:?}");
     }

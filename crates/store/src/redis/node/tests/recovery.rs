@@ -41,8 +41,8 @@ async fn without_a_connection_requests_fail_at_once_until_the_server_is_back() {
     case.decide().await.expect("an answer");
 }
 
-/// Without requests, an outage opens the breaker within seconds, one failed attempt to connect does not, and the server
-/// is not stormed.
+/// Without requests, an outage opens the breaker within seconds, and one failed attempt to connect does not. The server
+/// gets few attempts to connect.
 #[tokio::test(start_paused = true)]
 async fn an_idle_node_notices_an_outage_and_its_end() {
     let server = deciding(Reply::granted);
@@ -54,7 +54,7 @@ async fn an_idle_node_notices_an_outage_and_its_end() {
     for _ in 0..10 {
         lose_connections();
         server.set_refuses(true);
-        // One PING that is not answered, and one attempt to connect.
+        // One PING gets no answer, and one attempt to connect fails.
         let before = server.refused();
         while server.refused() == before {
             sleep(10 * MS).await;

@@ -5,14 +5,14 @@ use engine::{Caller, Charge, Charges, Charging, Cost, FailurePolicy, Role};
 
 use super::*;
 
-/// How long a call of the server takes, however many requests it decides: 128 at most.
+/// The time that a call takes, with any number of requests up to 128.
 const CALL: Duration = MS;
 
-/// As many requests as a connection carries.
+/// The number of requests that one connection can have in flight.
 const IN_FLIGHT: usize = 1_000;
 const BUSY: Caller = Caller(1);
 
-/// How often a quiet caller asks.
+/// The number of requests of a quiet caller, and the pause between them.
 const QUIET_REQUESTS: usize = 50;
 const QUIET_EVERY: Duration = Duration::from_millis(7);
 
@@ -41,7 +41,7 @@ impl Case {
         Ok(self.node.call(request_of(caller), CallMode::Batched(None), deadline).await?)
     }
 
-    /// One request after the other, with pauses. Returns the longest wait for an answer.
+    /// Sends one request after another, with pauses. Returns the longest wait for an answer.
     async fn ask_quietly(&self, caller: Caller) -> Duration {
         let mut longest = Duration::ZERO;
         for _ in 0..QUIET_REQUESTS {
@@ -79,7 +79,7 @@ impl Case {
     }
 }
 
-/// The answers to one of the requests in flight.
+/// The number of answers with each result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     decided: usize,
@@ -105,19 +105,19 @@ async fn a_thousand_requests_of_one_caller_delay_another_caller_by_one_call() {
     assert_eq!(alone, CALL);
     let (beside, busy) = case.beside_a_busy_caller(&quiet).await;
     assert!(beside <= 2 * alone, "the call in flight and the next one: {beside:?}");
-    // The busy caller has the rest of each call.
+    // The busy caller gets the rest of each call.
     let decided: usize = busy.iter().map(|tally| tally.decided).sum();
     let calls = QUIET_REQUESTS * 7;
     assert!(decided >= (calls - 2) * 128 - QUIET_REQUESTS * quiet.len() - IN_FLIGHT, "{decided}");
     assert_eq!(busy.iter().map(|tally| tally.refused).sum::<usize>(), 0);
-    // In their order: each request waits for its turn behind all others.
+    // The requests are decided in order: each waits behind all requests before it.
     let (least, most) = (busy.iter().map(|t| t.decided).min(), busy.iter().map(|t| t.decided).max());
     assert!(most <= least.map(|least| least + 1), "{least:?} to {most:?} times");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_surplus_of_one_caller_is_not_refused_at_the_cost_of_another() {
-    // 128 requests every four milliseconds: the thousand of the busy caller are more than is decided in time.
+    // The server decides 128 requests every four milliseconds. The busy caller's thousand requests are too many.
     let _server = server_with_calls_of(4 * CALL);
     let case = case(&options(), NoopObserver);
     let alone = case.ask_quietly(Caller(2)).await;

@@ -1,4 +1,4 @@
-//! The servers that one address leads to: a single server, or a cluster.
+//! A Redis backend: a single server, perhaps behind sentinels, or a cluster. The rest of the store need not know which.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use tokio::time::Instant;
 use super::cluster::Cluster;
 use super::connect::Target;
 use super::error::OptionsError;
-use super::node::{CallMode, Node, check_writes};
+use super::node::{CallMode, Node, QueueDepth, check_writes};
 use super::options::{RedisOptions, Topology};
 use super::reserve::RouteError;
 use super::script::{Answer, EncodedRequest};
 use super::tasks::{TaskError, Tasks};
 use crate::breaker::BreakerState;
 use crate::observer::Observer;
-use crate::redis::node::QueueDepth;
 
-pub(super) enum Servers {
+/// What the URLs of the settings lead to.
+pub(super) enum Backend {
     One(Node, Tasks),
     Cluster(Cluster),
 }
 
-impl Servers {
+impl Backend {
     /// Starts the batchers on the current runtime. The servers need not run yet.
     pub(super) fn start(options: &RedisOptions, observer: Arc<dyn Observer>) -> Result<Self, OptionsError> {
         Ok(match options.topology {

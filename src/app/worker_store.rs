@@ -6,20 +6,19 @@ use std::sync::Arc;
 use engine::{Charges, Outcomes, Reset, Store, StoreError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-
-use crate::clock::{Clock, MonotonicClock, SystemClock};
-use crate::deny_cache::{DenyCache, DenyCached};
-use crate::fallback::Fallback;
-use crate::memory::MemoryStore;
-use crate::observer::Observed;
-use crate::redis::RedisStore;
+use store::clock::{Clock, MonotonicClock, SystemClock};
+use store::deny_cache::{DenyCache, DenyCached};
+use store::fallback::Fallback;
+use store::memory::MemoryStore;
+use store::observer::Observed;
+use store::redis::RedisStore;
 
 /// Redis below its layers. The deny cache is above the observer, so that only calls to the store are measured.
 type Layered = Fallback<DenyCached<Observed<RedisStore>, MonotonicClock>, SystemClock>;
 
 /// The store with which one worker decides.
 #[derive(Debug)]
-pub enum WorkerStore {
+pub(super) enum WorkerStore {
     /// Shared by all workers. Not measured: reading the clock would take longer than the decision.
     Memory(Arc<MemoryStore<SystemClock>>),
     Redis {
@@ -31,8 +30,7 @@ pub enum WorkerStore {
 
 impl WorkerStore {
     /// The Redis store without its layers.
-    #[must_use]
-    pub fn redis(&self) -> Option<&RedisStore> {
+    pub(super) fn redis(&self) -> Option<&RedisStore> {
         match self {
             Self::Memory(_) => None,
             Self::Redis { redis, .. } => Some(redis),
@@ -40,8 +38,7 @@ impl WorkerStore {
     }
 
     /// Resolves with the reason when a task of the Redis store dies; otherwise pending.
-    #[must_use]
-    pub fn died(&self) -> BoxFuture<'static, Box<dyn Error + Send + Sync>> {
+    pub(super) fn died(&self) -> BoxFuture<'static, Box<dyn Error + Send + Sync>> {
         match self.redis() {
             Some(redis) => redis.died().map(Into::into).boxed(),
             None => std::future::pending().boxed(),
@@ -49,8 +46,7 @@ impl WorkerStore {
     }
 
     /// Closes the Redis store, if this is one.
-    #[must_use]
-    pub fn close(&self) -> BoxFuture<'static, ()> {
+    pub(super) fn close(&self) -> BoxFuture<'static, ()> {
         let Some(redis) = self.redis().cloned() else {
             return std::future::ready(()).boxed();
         };
@@ -74,13 +70,13 @@ impl Store for WorkerStore {
 
 /// The counters themselves, without the layers that answer in their place. For operators.
 #[derive(Debug)]
-pub struct AuthoritativeStore {
+pub(super) struct AuthoritativeStore {
     /// `None` where the counters are in `memory`.
-    pub redis: Option<RedisStore>,
+    pub(super) redis: Option<RedisStore>,
     /// All counters; beside Redis, only the counters of the failure policy `local`.
-    pub memory: Arc<MemoryStore<SystemClock>>,
+    pub(super) memory: Arc<MemoryStore<SystemClock>>,
     /// Denials of a reset counter are removed from here. The clock is that of the layers over this cache.
-    pub denials: Option<(Arc<DenyCache>, MonotonicClock)>,
+    pub(super) denials: Option<(Arc<DenyCache>, MonotonicClock)>,
 }
 
 impl Store for AuthoritativeStore {
