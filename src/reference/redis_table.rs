@@ -51,7 +51,8 @@ pub(super) static REDIS: [ReferenceVariable; 20] = [
         "false",
         Sets(&["store.redis.tls.verify_name"]),
     ),
-    ReferenceVariable::own("REDIS_PIPELINE_WINDOW", Duration, "0", Meaningless(WINDOW)),
+    ReferenceVariable::own("REDIS_PIPELINE_WINDOW", Duration, "0", Sets(&["store.redis.linger"]))
+        .but("on all topologies, at most 500us, and only while requests come often"),
     ReferenceVariable::own("REDIS_PIPELINE_LIMIT", Whole, "0", Meaningless(PIPELINE_LIMIT)),
     ReferenceVariable::own("REDIS_CLUSTER_PIPELINE_PARALLELISM", Whole, "1", Meaningless(PARALLELISM)),
     ReferenceVariable::own("REDIS_PERSECOND", Flag, "false", Sets(PER_SECOND_SERVERS))
@@ -125,7 +126,7 @@ pub(super) static REDIS_PER_SECOND: [ReferenceVariable; 12] = [
 ];
 
 const POOL_SIZE: &str = "requests share calls, so `store.redis.connections` (2 for each worker) is enough";
-const WINDOW: &str = "requests that arrive during a call are sent together after it, without a window";
+const WINDOW: &str = "`store.redis.linger` is for all servers: set `REDIS_PIPELINE_WINDOW`";
 const PIPELINE_LIMIT: &str = "it has no effect there either; `store.redis.max_batch` bounds a batch";
 const PARALLELISM: &str = "the nodes of a cluster are always asked at the same time";
 const DIAL_TIMEOUT: &str =

@@ -7,6 +7,7 @@
 
 mod batcher;
 mod calls;
+mod linger;
 mod probe;
 mod queue;
 mod queue_control;
@@ -27,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::calls::{CallError, CallMode, Cause, NotExecuted};
 use self::calls::{QueuedRequest, fail_unsent};
+use self::linger::Linger;
 pub(crate) use self::probe::check_writes;
 pub(crate) use self::queue::QueueDepth;
 use self::queue::{Queue, Refusal};
@@ -68,6 +70,7 @@ struct NodeState {
     probe_slot: Mutex<Option<u16>>,
     probe_mode: CallMode,
     queue_depth: QueueDepth,
+    linger: Linger,
     max_batch: usize,
     max_queue: usize,
     /// The longest that a decision may take.
@@ -104,6 +107,7 @@ impl Node {
                 Topology::Cluster => CallMode::Single,
             },
             queue_depth,
+            linger: Linger::new(options.linger),
             max_batch: options.max_batch,
             max_queue: options.max_queue,
             timeout: options.timeout,
