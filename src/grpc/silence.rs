@@ -31,10 +31,10 @@ pub(super) struct KeepAlive {
 
 impl KeepAlive {
     /// h2 returns `ping_pong` once for each connection.
-    pub(super) fn new(ping_pong: Option<PingPong>, idle: Option<IdleWatch>) -> Self {
-        let has_calls = idle.as_ref().map(IdleWatch::has_calls).unwrap_or_default();
-        let unanswered: BoxFuture<'static, ()> = match ping_pong.zip(idle) {
-            Some((ping_pong, idle)) => Box::pin(wait_until_unanswered(ping_pong, idle)),
+    pub(super) fn new(ping_pong: Option<PingPong>, idle: IdleWatch) -> Self {
+        let has_calls = idle.has_calls();
+        let unanswered: BoxFuture<'static, ()> = match ping_pong {
+            Some(ping_pong) => Box::pin(wait_until_unanswered(ping_pong, idle)),
             None => Box::pin(pending()),
         };
         Self { has_calls, unanswered }
@@ -83,7 +83,7 @@ const UNUSED_AFTER: Duration = Duration::from_secs(30);
 /// Watches whether one connection is idle, and then offers its place to new connections.
 #[derive(Debug)]
 pub(super) struct IdleWatch {
-    place: Arc<Admitted>,
+    admitted: Arc<Admitted>,
     connection: IdleConnection,
     idle_after: Duration,
     silence: Duration,
@@ -93,9 +93,9 @@ pub(super) struct IdleWatch {
 
 impl IdleWatch {
     /// `closing` is cancelled when the connection is to be closed.
-    pub(super) fn new(place: Arc<Admitted>, closing: CancellationToken) -> Self {
+    pub(super) fn new(admitted: Arc<Admitted>, closing: CancellationToken) -> Self {
         let connection = IdleConnection { has_calls: Arc::new(AtomicBool::new(false)), closing };
-        Self { place, connection, idle_after: UNUSED_AFTER, silence: Duration::ZERO, ticket: None }
+        Self { admitted, connection, idle_after: UNUSED_AFTER, silence: Duration::ZERO, ticket: None }
     }
 
     /// A flag that each call sets.
@@ -120,7 +120,7 @@ impl IdleWatch {
         } else {
             self.silence += part;
             if self.silence >= self.idle_after && self.ticket.is_none() {
-                self.ticket = Some(self.place.become_idle(self.connection.clone()));
+                self.ticket = Some(self.admitted.become_idle(self.connection.clone()));
             }
         }
         had_calls
@@ -128,7 +128,7 @@ impl IdleWatch {
 
     fn end_idleness(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.place.end_idleness(ticket);
+            self.admitted.end_idleness(ticket);
         }
     }
 }

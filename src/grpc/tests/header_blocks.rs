@@ -11,10 +11,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 
 use super::*;
 use crate::decide::Failures;
-use crate::grpc::http2::header_blocks::{
-    CONTINUATION, END_HEADERS, FRAME_HEAD_BYTES, HEADERS, HeaderBlocks, MAX_TRAILER_BYTES, PREFACE_BYTES,
+use crate::grpc::connection_io::{ConnectionIo, ReadBudget};
+use crate::grpc::open_calls::{ConnectionCounts, WorkerCounts};
+use crate::grpc::sent_frames::{
+    CONTINUATION, END_HEADERS, FRAME_HEAD_BYTES, HEADERS, MAX_TRAILER_BYTES, PREFACE_BYTES,
 };
-use crate::grpc::open_calls::{ConnectionCalls, WorkerCalls};
 use crate::telemetry::metrics::{Metrics, Transport};
 
 const DATA: u8 = 0;
@@ -38,21 +39,22 @@ impl AsyncRead for Arriving {
     }
 }
 
-fn counts(metrics: &Metrics) -> Arc<ConnectionCalls> {
+fn counts(metrics: &Metrics) -> Arc<ConnectionCounts> {
     let meter = metrics.requests(Transport::Grpc);
-    Arc::new(WorkerCalls::new(&options(), Failures::new(meter.clone()), meter)).connect()
+    Arc::new(WorkerCounts::new(&options(), Failures::new(meter.clone()), meter)).add_connection()
 }
 
 /// All that h2 reads of what arrives, in reads of at most `at_once` bytes.
 fn passed_on(chunks: Vec<Vec<u8>>, at_once: usize, all: &UnfinishedBytes) -> io::Result<Vec<u8>> {
     let metrics = Metrics::new(800_000).expect("different names");
-    let chunks = chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect();
     // For the time limit of a block.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let _entered = runtime.enter();
-    let mut blocks = HeaderBlocks::new(Arriving(chunks), all.clone(), counts(&metrics));
+    let stream = Arriving(chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect());
+    let budget = ReadBudget::new(usize::MAX);
+    let mut io = ConnectionIo::new(stream, budget, CancellationToken::new(), all.clone(), counts(&metrics));
     let (mut passed, mut bytes) = (Vec::new(), vec![0; at_once]);
-    while let Some(read) = blocks.read(&mut bytes).now_or_never() {
+    while let Some(read) = io.read(&mut bytes).now_or_never() {
         passed.extend_from_slice(&bytes[..read?]);
     }
     Ok(passed)

@@ -41,7 +41,7 @@ impl SlowServer {
 
     async fn connect(&self) -> (SendRequest<Bytes>, JoinHandle<()>) {
         let (ours, theirs) = tokio::io::duplex(1024 * 1024);
-        let served = spawn(Arc::clone(&self.server).serve(theirs, Turn::default(), place()));
+        let served = spawn(Arc::clone(&self.server).serve(theirs, permit()));
         let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");
         spawn(async { drop(connection.await) });
         (client, served)
@@ -170,7 +170,7 @@ async fn calls_that_were_reset_do_not_fill_the_memory() {
         drop(reset);
         tokio::time::sleep(SETTLE).await;
     }
-    let open = server.server.calls.open() - DECISIONS_AT_ONCE;
+    let open = server.server.counts.open_calls() - DECISIONS_AT_ONCE;
     assert!(open <= 2 * MAX_CONCURRENT_STREAMS as usize, "{open} calls are held");
     assert_eq!(server.asked().await, DECISIONS_AT_ONCE);
 }

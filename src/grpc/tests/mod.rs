@@ -10,6 +10,7 @@ mod idle;
 mod leaked_streams;
 mod tonic_twin;
 mod units;
+mod worker;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -30,18 +31,19 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::accepted_calls::MAX_CONCURRENT_STREAMS;
+use super::acceptor::{ConnectionPermit, OpenConnections};
+use super::answering::CALL_TIMEOUT;
 use super::call::{self, DecisionCalls};
-use super::call_head::CALL_TIMEOUT;
-use super::connection::{
-    AcceptedConnection, AcceptedStream, Connection, ConnectionServer, OpenConnections, Turn, WorkerConnection,
-};
-use super::http2::connection::MAX_CONCURRENT_STREAMS;
+use super::connection::ConnectionServer;
+use super::connection_io::BYTES_PER_POLL;
 use super::message::MessageBounds;
-use super::open_calls::WorkerCalls;
-use super::other_services::{OpenStreams, other_services};
+use super::open_calls::WorkerCounts;
+use super::other_services::other_services;
 use super::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use super::routed_calls::OpenStreams;
 use super::service::GrpcOptions;
 use super::worker::runtime;
 use crate::decide::limiter::{Limiter, Rulebook};
@@ -107,6 +109,7 @@ fn options() -> GrpcOptions {
     }
 }
 
+/// All that a client has sent arrives in one poll of its connection.
 fn server_of<S: Store + 'static>(
     handler: Handler<S>,
     max_open: usize,
@@ -115,14 +118,15 @@ fn server_of<S: Store + 'static>(
     let options = options();
     let bounds =
         MessageBounds { max_bytes: MAX_MESSAGE_BYTES, unfinished: UnfinishedBytes::new(UNFINISHED_BYTES) };
-    let mut calls = WorkerCalls::new(&options, handler.failures.clone(), handler.meter.clone());
-    calls.max_open = max_open;
+    let mut counts = WorkerCounts::new(&options, handler.failures.clone(), handler.meter.clone());
+    counts.max_open = max_open;
     Arc::new(ConnectionServer {
-        calls: Arc::new(calls),
+        counts: Arc::new(counts),
         streams: Arc::<OpenStreams>::default(),
         decisions: Arc::new(DecisionCalls { handler, bounds }),
         routes: other_services(Readiness::not_ready(&[])).expect("a valid description of the services"),
         options,
+        bytes_per_poll: usize::MAX,
         stop: stop.clone(),
     })
 }
@@ -134,7 +138,7 @@ impl Session {
         let stop = CancellationToken::new();
         let server = server(MAX_OPEN, &metrics, &stop);
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        let served = spawn(server.serve(theirs, Turn::default(), place()));
+        let served = spawn(server.serve(theirs, permit()));
         let handshake = h2::client::Builder::new().initial_window_size(window).handshake(ours);
         let (client, connection) = handshake.await.expect("HTTP/2");
         spawn(async { drop(connection.await) });
@@ -324,22 +328,16 @@ fn admitted() -> Admitted {
     admission.admit([127, 0, 0, 1].into()).expect("the first connection")
 }
 
-fn place() -> Arc<Admitted> {
-    Arc::new(admitted())
+fn permit() -> ConnectionPermit {
+    OpenConnections::default().acquire(admitted())
 }
 
 /// Both ends of a TCP connection; the server's end is not served yet.
-async fn connect() -> (TcpStream, Connection<ClientSocket<TcpStream>>) {
+async fn connect() -> (TcpStream, ClientSocket<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-    let stream = AcceptedStream::Tcp(accepted.expect("a connection").0.into_std().expect("a socket"));
-    let accepted = AcceptedConnection { stream, permit: OpenConnections::default().acquire(admitted()) };
-    let WorkerConnection::Tcp(served) = accepted.into_connection(CancellationToken::new()).expect("a socket")
-    else {
-        unreachable!("the stream is clear text");
-    };
-    (client.expect("a connection"), served)
+    (client.expect("a connection"), ClientSocket::from(accepted.expect("a connection").0))
 }
 
 /// Sends the same call `calls` times. Without data the calls stay open.
@@ -362,7 +360,8 @@ fn a_call_is_answered_before_the_thousand_calls_of_another_connection() {
 async fn call_beside_a_thousand() {
     const GREEDY: usize = 1_000;
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
-    let server = server(2 * GREEDY, &metrics, &stop);
+    let mut server = server(2 * GREEDY, &metrics, &stop);
+    Arc::get_mut(&mut server).expect("not shared yet").bytes_per_poll = BYTES_PER_POLL;
     let ((greedy, greedy_served), (modest, modest_served)) = (connect().await, connect().await);
     let _greedy = send_calls(greedy, GREEDY, call::PATH, &valid_request()).await;
     let modest = send_calls(modest, 1, call::PATH, &valid_request()).await.pop().expect("one call");
@@ -371,8 +370,7 @@ async fn call_beside_a_thousand() {
         tokio::task::yield_now().await;
     }
     for served in [greedy_served, modest_served] {
-        let (turn, place) = (served.turn(), served.place());
-        spawn(Arc::clone(&server).serve(served, turn, place));
+        spawn(Arc::clone(&server).serve(served, permit()));
     }
     assert_eq!(modest.status().await, "0");
     let decided = value(&metrics, "ratelimitd_request_duration_seconds_count{transport=\"grpc\"}");

@@ -21,9 +21,9 @@ use tokio::io::DuplexStream;
 use tonic::Status;
 
 use super::super::tests::*;
-use crate::grpc::call_head::MAX_HEADER_LIST_BYTES;
-use crate::grpc::http2::connection::MAX_CONCURRENT_STREAMS;
-use crate::grpc::http2::header_blocks::MAX_READ_HEADER_BYTES;
+use crate::grpc::accepted_calls::MAX_CONCURRENT_STREAMS;
+use crate::grpc::call::MAX_HEADER_LIST_BYTES;
+use crate::grpc::connection_io::MAX_READ_HEADER_BYTES;
 use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::telemetry::traces::SpannedCall;
 
@@ -75,7 +75,7 @@ impl RateLimitService for TonicService {
         let message = request.into_inner().encode_to_vec();
         let request = RateLimitRequest::decode(&message[..]).expect("the same contract");
         let mut span = self.0.tracer.start_call(SpannedCall::ShouldRateLimit, &HeaderMap::new());
-        let answer: RateLimitResponse = self.0.decide(request, Caller(0), &mut span).await?;
+        let answer: RateLimitResponse = self.0.decide(|| Ok(request.into()), Caller(0), &mut span).await?;
         let answer = TonicResponse::decode(&answer.encode_to_vec()[..]).expect("the same contract");
         Ok(tonic::Response::new(answer))
     }
@@ -101,7 +101,7 @@ impl Twin {
         match self {
             Self::Ours => {
                 let server = server_of(handler, max_open, &CancellationToken::new());
-                spawn(server.serve(theirs, Turn::default(), place()));
+                spawn(server.serve(theirs, permit()));
             }
             Self::Tonic => {
                 let service = RateLimitServiceServer::new(TonicService(handler));
