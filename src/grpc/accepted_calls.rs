@@ -1,5 +1,5 @@
-//! The calls of a connection that are accepted: those that arrived in this poll, and those that are held because as many
-//! decisions wait for the store as it takes at once. Starts them in the order of their arrival.
+//! The calls of a connection that are accepted: those that arrived in this poll, and those that are held because as
+//! many decisions wait for the store as it takes at once. Starts them in the order of their arrival.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -148,12 +148,12 @@ impl<S: Store + 'static> AcceptedCalls<S> {
     }
 }
 
-/// An empty list of held calls keeps room for this many.
+/// An empty list of held calls keeps room for this many calls.
 const USUAL_HELD_CALLS: usize = 64;
 
 /// The held calls of a connection, in the order of their arrival. A connection holds its calls while the store has
-/// enough decisions. A call that starts later has its whole time for the store, and a call that its client resets
-/// before it starts is not charged.
+/// enough decisions to make. A call that starts later has its whole time for the store, and a call that its client
+/// resets before it starts is not charged.
 struct HeldCalls {
     calls: VecDeque<HeldCall>,
     at_most: Duration,

@@ -1,5 +1,5 @@
-//! Answers: what goes back to the client of a decision call, and how it is sent. An answer that is ready is sent at once,
-//! as far as the client's window admits it. A call that has to wait, for its message, its decision or its client,
+//! Answers: what goes back to the client of a decision call, and how it is sent. An answer that is ready is sent at
+//! once, as far as the client's window admits it. A call that has to wait, for its message, its decision or its client,
 //! becomes a task.
 
 use std::future::poll_fn;
@@ -76,8 +76,10 @@ pub(super) fn send(mut respond: SendResponse<Bytes>, reply: Reply, counts: &Arc<
     }
 }
 
-/// The call is boxed, so that its task is small. tokio moves a task several times, and aligns it to 128 bytes. With a
-/// box the task has 128 bytes, and for this size mimalloc need not search for an aligned address.
+/// Runs a call that has to wait as a task of its own.
+///
+/// The future is boxed, because tokio moves a task several times, and aligns it to 128 bytes. The task of a boxed
+/// future has exactly 128 bytes: moves are cheap, and mimalloc need not search for an aligned address.
 pub(super) fn spawn_call(call: impl Future<Output = ()> + Send + 'static) {
     #[expect(clippy::disallowed_methods, reason = "a call ends with its connection, which is joined")]
     tokio::spawn(Box::pin(call));

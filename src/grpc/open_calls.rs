@@ -30,11 +30,11 @@ pub(super) struct WorkerCounts {
     meter: RequestMeter,
 }
 
-/// How many calls of one kind a worker has.
+/// The number of a worker's calls of one kind.
 #[derive(Debug, Default)]
 struct CallCount {
     calls: AtomicUsize,
-    /// How many connections have such calls.
+    /// The number of connections that have such calls.
     connections: AtomicUsize,
 }
 
@@ -79,13 +79,12 @@ impl WorkerCounts {
         }
     }
 
-    /// How many calls are open.
     #[cfg(test)]
     pub(super) fn open_calls(&self) -> usize {
         self.open.calls.load(Ordering::Relaxed)
     }
 
-    /// A connection without calls.
+    /// Counts a new connection, which has no calls yet.
     pub(super) fn add_connection(self: &Arc<Self>) -> Arc<ConnectionCounts> {
         Arc::new(ConnectionCounts {
             worker: Arc::clone(self),
@@ -158,7 +157,7 @@ impl ConnectionCounts {
         self.worker.hold_at_most
     }
 
-    /// Has the task woken when a decision of the connection that waits for its store has ended.
+    /// Wakes `task` when a decision of the connection no longer waits for its store.
     pub(super) fn register_waker(&self, task: &Waker) {
         self.next_start.register(task);
     }
@@ -182,7 +181,6 @@ impl ConnectionCounts {
         PendingDecision { counts: Arc::clone(self), waits_for_store }
     }
 
-    /// How many calls of the connection are open.
     pub(super) fn open_calls(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -248,7 +246,7 @@ mod tests {
         assert!(!modest.has_room());
         open.truncate(3);
         assert!(greedy.has_room() && modest.has_room(), "3 of 4 calls are open");
-        // 300 connections without calls take nothing from the share of the others.
+        // 300 connections without calls take nothing from the share of the connections with calls.
         let _idle: Vec<_> = std::iter::repeat_with(|| worker.add_connection()).take(300).collect();
         open.push(modest.count_open_call());
         assert!(!greedy.has_room() && modest.has_room(), "2 of 4 calls are its share");

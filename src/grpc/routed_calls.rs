@@ -1,5 +1,5 @@
-//! The calls of the services beside the decision (`other_services.rs`): passed to tonic's router, and their responses to
-//! the client. Streams have no time limit, so they are bounded in number, and end with their connection.
+//! The calls of the services beside the decision (`other_services.rs`): passed to tonic's router, and their responses
+//! to the client. Streams have no time limit, so they are bounded in number, and end with their connection.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -60,9 +60,10 @@ impl RoutedCalls {
         };
         let is_health_check = request.uri().path() == HEALTH_CHECK;
         let answered = self.routes.clone().call(with_short_head(request));
-        let (closing, meter) = (self.closing.clone(), self.meter.clone());
+        let closing = self.closing.clone();
+        let meter = is_health_check.then(|| self.meter.clone());
         let response = Box::pin(async move {
-            let timer = is_health_check.then(|| meter.start_health_check());
+            let timer = meter.as_ref().map(RequestMeter::start_health_check);
             let Ok(response) = answered.await;
             drop(timer);
             response.map(|body| StreamBody::new(body, closing, stream))
@@ -71,7 +72,7 @@ impl RoutedCalls {
     }
 }
 
-/// Waits for the response of one of tonic's services, and sends it.
+/// Waits for the response of a routed call, and sends it.
 pub(super) fn spawn_routed(
     mut respond: SendResponse<Bytes>,
     RoutedCall { response, is_stream }: RoutedCall,
@@ -88,7 +89,7 @@ pub(super) fn spawn_routed(
     });
 }
 
-/// Sends the answer of one of tonic's services, and waits for the client.
+/// Sends the response, and waits for the client to take it.
 async fn send_response(mut respond: SendResponse<Bytes>, response: Response<StreamBody>) {
     let (parts, body) = response.into_parts();
     let mut head = Response::from_parts(parts, ());
@@ -166,7 +167,7 @@ pub(super) enum StreamKind {
     Reflection,
 }
 
-/// Enough: a client watches one service or two, and calls reflection once.
+/// A client watches one service or two, and calls reflection once.
 const MAX_STREAMS_OF_CONNECTION: usize = 16;
 /// Each takes some 10 KB.
 const MAX_WATCHES: usize = 4_096;
@@ -209,7 +210,7 @@ impl StreamKind {
 }
 
 impl OpenStreams {
-    /// A connection without streams.
+    /// A new connection, which has no streams yet.
     pub(super) fn add_connection(self: &Arc<Self>) -> ConnectionStreams {
         ConnectionStreams { process: Arc::clone(self), own: Arc::default() }
     }

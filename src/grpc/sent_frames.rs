@@ -1,4 +1,5 @@
-//! Follows the HTTP/2 frames that a client sends, by their heads. h2 does not tell where a header block begins and ends.
+//! Where the header blocks begin and end among the HTTP/2 frames that a client sends. Off the usual road: a call whose
+//! headers fit into one frame passes here unchanged.
 
 pub(super) const PREFACE_BYTES: usize = 24;
 pub(super) const FRAME_HEAD_BYTES: usize = 9;
@@ -10,8 +11,7 @@ const STREAM_BITS: u32 = 0x7fff_ffff;
 /// The longest trailers of one call. A longer block ends the connection.
 pub(super) const MAX_TRAILER_BYTES: usize = 256;
 
-/// Follows the frames that a client sends: where header blocks of several frames begin and end, and which blocks are
-/// trailers. Reads the heads of frames only.
+/// Finds the header blocks of several frames, and the trailers. Reads the heads of frames only.
 pub(super) struct SentFrames {
     head: [u8; FRAME_HEAD_BYTES],
     head_bytes: usize,
@@ -21,7 +21,7 @@ pub(super) struct SentFrames {
     pub(super) in_block: bool,
     /// Whether the current frame is the last of its block.
     is_last: bool,
-    /// The number of the last call.
+    /// The number of the last stream.
     stream: u32,
     pub(super) has_long_trailers: bool,
 }
@@ -41,8 +41,8 @@ impl Default for SentFrames {
 }
 
 impl SentFrames {
-    /// Advances to the next place where a block of several frames begins or ends, and returns its place in `bytes`;
-    /// `None`, and advances to the end, if there is none.
+    /// Advances to the next position in `bytes` where a block of several frames begins or ends, and returns it. If
+    /// there is none, advances to the end, and returns `None`.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut rest = bytes;
         loop {

@@ -174,7 +174,7 @@ mod tests {
     fn idle_connections_leave_a_sixteenth_of_the_places_free() {
         let (port, metrics) = port();
         let mut open: Vec<_> = (0..PLACES).map(|_| connect(&port, 1)).collect();
-        // The first one has a call, and is idle later than the others.
+        // The first connection has a call, so it becomes idle later than the rest.
         open[0].0.has_calls().store(true, Ordering::Relaxed);
         end_parts(&mut open, 29);
         assert_eq!(closed(&open), [0_usize; 0], "none is idle");

@@ -44,7 +44,7 @@ struct OpenCounts {
 /// Idle connections are closed so that one place of the port in this many is free.
 const FREE_PART: usize = 16;
 
-/// Counts one connection until it is dropped.
+/// A connection that its port has counted. Dropping it ends the count.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     admission: Admission,

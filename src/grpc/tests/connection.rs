@@ -1,4 +1,4 @@
-//! The preface, the reads and the write timeout of a connection.
+//! The timeout of the preface, the budget of reads, and the timeout of writes.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What becomes of clients that send more, or other, frames than they may.
+//! Clients that send more frames than they may, or frames that they may not send.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tonic_reflection::pb::v1::ServerReflectionRequest;
@@ -182,7 +182,7 @@ async fn a_client_that_opens_and_resets_streams_faster_than_they_are_served_is_c
     const HEADERS: u8 = 1;
     const RST_STREAM: u8 = 3;
     let (mut client, served) = raw_client(MAX_OPEN);
-    // POST, http, the path `/`: three fields of the static table.
+    // Three fields of the static table of HPACK: `:method POST`, `:scheme http`, `:path /`.
     let pair = |stream| {
         [frame(HEADERS, 4, stream, b"\x83\x86\x84"), frame(RST_STREAM, 0, stream, &[0, 0, 0, 8])].concat()
     };
@@ -195,7 +195,7 @@ async fn a_client_that_opens_and_resets_streams_faster_than_they_are_served_is_c
     assert_eq!(reasons.last(), Some(&ENHANCE_YOUR_CALM), "{received:?}");
 }
 
-/// As long as a message may take.
+/// The time limit is that of a message.
 #[tokio::test(start_paused = true)]
 async fn a_header_block_that_does_not_end_in_time_ends_the_connection() {
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());

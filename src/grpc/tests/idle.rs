@@ -19,7 +19,7 @@ struct FullPort {
 }
 
 impl FullPort {
-    /// Both addresses have as many connections as they may have.
+    /// Both addresses have the most connections that they may have.
     async fn new() -> Self {
         let metrics = Metrics::new(800_000).expect("different names");
         let bounds = ConnectionBounds { total: PLACES, per_address: PLACES / 2 };
@@ -40,7 +40,7 @@ impl FullPort {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         spawn(Arc::clone(&self.server).serve(theirs, permit));
         let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");
-        // Answers PINGs.
+        // The task of the client answers PINGs.
         spawn(async { drop(connection.await) });
         Some(client)
     }

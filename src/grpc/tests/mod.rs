@@ -1,4 +1,5 @@
-//! An HTTP/2 client on a pipe, on a paused clock: what becomes of clients that send or take only a part.
+//! An HTTP/2 client on a pipe, with a paused clock: clients that send only a part of a call, or take only a part of an
+//! answer.
 
 mod callers;
 mod connection;
@@ -58,12 +59,12 @@ const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const FINISH_WITHIN: Duration = Duration::from_secs(10);
 const AGE: Duration = Duration::from_secs(3_600);
 const MAX_OPEN: usize = 4;
-/// More than a header block may have.
+/// More bytes than a header block may have.
 const UNFINISHED_BYTES: usize = 2 * 1024 * 1024;
 const MAX_MESSAGE_BYTES: usize = 1_000;
 const DECISIONS_AT_ONCE: usize = 256;
 const HOLD_AT_MOST: Duration = Duration::from_secs(1);
-/// For the tasks of client and server to run until all of them wait.
+/// In this time the tasks of client and server run until all of them wait.
 const SETTLE: Duration = Duration::from_millis(1);
 
 /// A client of a server without rules, and the server's end of the connection.
@@ -225,7 +226,7 @@ async fn every_refused_call_is_counted_and_answered_with_its_status() {
     let mut session = Session::start(65_535).await;
     let ok = session.call(call::PATH, valid_request(), true).await.status().await;
     assert_eq!((ok.as_str(), session.failures("invalid")), ("0", 0));
-    // The body of the call, its status.
+    // The body of the call, and its status.
     let table = [
         (Bytes::new(), "3"),
         (framed(1, b"compressed"), "12"),
@@ -272,7 +273,7 @@ async fn a_connection_may_hold_as_many_untaken_answers_as_the_bound_allows() {
     }
     assert_eq!(session.call(call::PATH, valid_request(), true).await.status().await, "14");
     assert_eq!(session.failures("overloaded"), 1);
-    // A client that gives up its answers has room again.
+    // A client that resets its calls has room again.
     drop(untaken);
     tokio::time::sleep(SETTLE).await;
     session.call(call::PATH, valid_request(), true).await.headers().await;

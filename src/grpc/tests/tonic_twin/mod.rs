@@ -93,7 +93,7 @@ impl Twin {
         self.connect_bounded(deciding, MAX_OPEN_CALLS)
     }
 
-    /// `max_open`: of calls that wait, in our server.
+    /// `max_open` is the bound of open calls in our server.
     fn connect_bounded(self, deciding: Deciding, max_open: usize) -> DuplexStream {
         let metrics = Metrics::new(800_000).expect("different names");
         let handler = twin_handler(deciding, &metrics);
@@ -193,7 +193,7 @@ const fn differs(ours: &'static str, tonic: &'static str, reason: &'static str) 
 }
 
 impl Seen {
-    /// `None` if it is what was seen; else what was seen.
+    /// Compares what a caller saw with the table. Returns what the caller saw, or `None` if both are equal.
     fn mismatch(&self, name: &str, ours: &str, tonic: &str) -> Option<String> {
         let (expected, reason) = self.of_tonic.unwrap_or((self.ours, "the same"));
         assert!(self.of_tonic.is_none() || expected != self.ours, "{name}: no difference");
