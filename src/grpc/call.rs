@@ -5,9 +5,9 @@
 //! call. A call with a single message needs neither. And calls that tonic's server refuses would not be counted.
 //!
 //! For every service the head must have the method POST, the content type of gRPC, and no more bytes than allowed (gRPC
-//! over HTTP/2, "Requests"), and must not come from a web page. Before a browser sends `application/grpc` for a page, it
-//! asks with OPTIONS; it sends other content types without asking. All headers are read in one pass. With a lookup for
-//! each, a call would take 500 instructions more (callgrind).
+//! over HTTP/2, "Requests"), and must not come from a web page. Before a browser sends `application/grpc` for a page,
+//! it asks with OPTIONS; it sends other content types without asking. All headers are read in one pass. With a lookup
+//! for each, a call would take 500 instructions more (callgrind).
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

@@ -28,8 +28,8 @@ use crate::net::unfinished::{ARRIVES_WITHIN, HeldBytes, UnfinishedBytes};
 
 /// The time for the preface. Clients send it as soon as they are connected.
 pub(super) const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A connection reads at most this many bytes in one poll of its task, some 30 requests. Without a bound, all calls that
-/// a client has sent at once would start before a call of another client.
+/// A connection reads at most this many bytes in one poll of its task, some 30 requests. Without a bound, all calls
+/// that a client has sent at once would start before a call of another client.
 pub(super) const BYTES_PER_POLL: usize = 2 * 1024;
 /// The longest list of headers that h2 reads, as h2 counts it. It is far above what a call may have. This service
 /// refuses, counts and answers a call between the two bounds like other invalid calls. h2 itself answers a longer list

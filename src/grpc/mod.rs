@@ -16,10 +16,10 @@
 //! - `answering`: the answer, converted (`convert`) and sent. A call that waits for its message, the store or its client
 //!   continues in a task of its own.
 //!
-//! A decision takes less time than the task, the boxed body and the timer that a general HTTP server gives to each call.
-//! Here a call whose message has arrived with its headers is decided and answered on the task of its connection. That
-//! saves an eighth of the instructions of a decision. The calls of `other_services`, which are tonic's, take the road of
-//! `routed_calls`.
+//! A decision takes less time than the task, the boxed body and the timer that a general HTTP server gives to each
+//! call. Here a call whose message has arrived with its headers is decided and answered on the task of its connection.
+//! That saves an eighth of the instructions of a decision. The calls of `other_services`, which are tonic's, take the
+//! road of `routed_calls`.
 
 mod accepted_calls;
 mod acceptor;

@@ -88,14 +88,14 @@ pub(super) struct IdleWatch {
     idle_after: Duration,
     silence: Duration,
     /// Set while the connection is idle.
-    ticket: Option<u64>,
+    idle_id: Option<u64>,
 }
 
 impl IdleWatch {
     /// `closing` is cancelled when the connection is to be closed.
     pub(super) fn new(admitted: Arc<Admitted>, closing: CancellationToken) -> Self {
         let connection = IdleConnection { has_calls: Arc::new(AtomicBool::new(false)), closing };
-        Self { admitted, connection, idle_after: UNUSED_AFTER, silence: Duration::ZERO, ticket: None }
+        Self { admitted, connection, idle_after: UNUSED_AFTER, silence: Duration::ZERO, idle_id: None }
     }
 
     /// A flag that each call sets.
@@ -113,22 +113,23 @@ impl IdleWatch {
         let had_calls = self.connection.has_calls.swap(false, Ordering::Relaxed);
         if had_calls {
             (self.silence, self.idle_after) = (Duration::ZERO, IDLE_AFTER);
-            // A connection that is told to close keeps its ticket: it gives its place away in any case.
+            // A connection that is told to close stays in the list of idle connections: it gives its place away in any
+            // case.
             if !self.connection.closing.is_cancelled() {
                 self.end_idleness();
             }
         } else {
             self.silence += part;
-            if self.silence >= self.idle_after && self.ticket.is_none() {
-                self.ticket = Some(self.admitted.become_idle(self.connection.clone()));
+            if self.silence >= self.idle_after && self.idle_id.is_none() {
+                self.idle_id = Some(self.admitted.become_idle(self.connection.clone()));
             }
         }
         had_calls
     }
 
     fn end_idleness(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.admitted.end_idleness(ticket);
+        if let Some(idle_id) = self.idle_id.take() {
+            self.admitted.end_idleness(idle_id);
         }
     }
 }
