@@ -66,7 +66,7 @@ impl<S: Store + 'static> ConnectionServer<S> {
                 routes: self.routes.clone(),
                 streams: self.streams.add_connection(),
                 closing: closing.clone(),
-                meter: self.decisions.handler.meter.clone(),
+                counts: Arc::clone(&counts),
             },
         };
         let calls = AcceptedCalls::new(starter, Arc::clone(&counts));

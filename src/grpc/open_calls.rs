@@ -12,7 +12,7 @@ use futures_util::task::AtomicWaker;
 
 use super::service::GrpcOptions;
 use crate::decide::{Failures, NoDecision};
-use crate::telemetry::metrics::RequestMeter;
+use crate::telemetry::metrics::{RequestMeter, Timer};
 
 /// The calls of all connections of one worker, and their bounds.
 #[derive(Debug)]
@@ -145,6 +145,10 @@ impl ConnectionCounts {
     /// Counts and logs a call without a decision.
     pub(super) fn record(&self, error: NoDecision) -> NoDecision {
         self.worker.failures.record(error)
+    }
+
+    pub(super) fn start_health_check(&self) -> Timer<'_> {
+        self.worker.meter.start_health_check()
     }
 
     /// Counts a call that is held.

@@ -21,9 +21,8 @@ use tonic::service::Routes;
 
 use super::answering::{CALL_TIMEOUT, ClientGone, in_time, send_data, send_head, spawn_call, unless_reset};
 use super::message::RequestBody;
-use super::open_calls::OpenCall;
+use super::open_calls::{ConnectionCounts, OpenCall};
 use crate::decide::NoDecision;
-use crate::telemetry::metrics::RequestMeter;
 
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 
@@ -40,7 +39,7 @@ pub(super) struct RoutedCalls {
     pub(super) streams: ConnectionStreams,
     /// Cancelled when the connection is to be closed.
     pub(super) closing: CancellationToken,
-    pub(super) meter: RequestMeter,
+    pub(super) counts: Arc<ConnectionCounts>,
 }
 
 /// A routed call that has started.
@@ -61,9 +60,9 @@ impl RoutedCalls {
         let is_health_check = request.uri().path() == HEALTH_CHECK;
         let answered = self.routes.clone().call(with_short_head(request));
         let closing = self.closing.clone();
-        let meter = is_health_check.then(|| self.meter.clone());
+        let counts = Arc::clone(&self.counts);
         let response = Box::pin(async move {
-            let timer = meter.as_ref().map(RequestMeter::start_health_check);
+            let timer = is_health_check.then(|| counts.start_health_check());
             let Ok(response) = answered.await;
             drop(timer);
             response.map(|body| StreamBody::new(body, closing, stream))
