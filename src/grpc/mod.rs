@@ -13,7 +13,7 @@
 //! - `open_calls`: how many calls a connection and its worker have
 //! - `call`: the head of the call; then its message is read (`message`), converted (`convert`), and decided by
 //!   `Handler::decide`, the handler of gRPC and `/json`
-//! - `answering`: the answer, converted (`convert`) and sent. A call that waits for its message, the store or its client
+//! - `answering`: the answer, converted (`convert`) and sent. A call that waits for its message, the store or a client
 //!   continues in a task of its own.
 //!
 //! A decision takes less time than the task, the boxed body and the timer that a general HTTP server gives to each
