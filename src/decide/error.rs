@@ -2,7 +2,6 @@
 //! and its line in the log. The log has at most one line a minute for each kind, because a client can cause any number
 //! of errors.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,13 +118,6 @@ impl NoDecision {
 impl From<serde_json::Error> for NoDecision {
     fn from(error: serde_json::Error) -> Self {
         Self::Json { cause: error.to_string() }
-    }
-}
-
-/// The conversion of a message that is decoded already cannot fail.
-impl From<Infallible> for NoDecision {
-    fn from(never: Infallible) -> Self {
-        match never {}
     }
 }
 

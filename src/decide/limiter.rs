@@ -37,11 +37,11 @@ pub enum OnInvalid {
 }
 
 impl<S: Store> Handler<S> {
-    /// Decides the request in `message` and converts the answer to `A`, the caller's format. The measured duration
-    /// is that of this function. `span` gets the request and the decision.
+    /// Decides the request that `read` returns, and converts the answer to `A`, the caller's format. The measured
+    /// duration is that of this function. `span` gets the request and the decision.
     pub(crate) async fn decide<A>(
         &self,
-        message: impl TryInto<RawRequest, Error: Into<NoDecision>>,
+        read: impl FnOnce() -> Result<RawRequest, NoDecision>,
         caller: Caller,
         span: &mut CallSpan,
     ) -> Result<A, NoDecision>
@@ -49,8 +49,7 @@ impl<S: Store> Handler<S> {
         A: for<'a> From<Answer<'a>>,
     {
         let _timer = self.meter.start();
-        let raw = message.try_into().map_err(Into::into);
-        let request = match raw.and_then(|raw| Ok(raw.validate(&self.bounds)?)) {
+        let request = match read().and_then(|raw| Ok(raw.validate(&self.bounds)?)) {
             Ok(request) => Request { caller, ..request },
             Err(error) => return self.refuse(error, span),
         };

@@ -74,8 +74,8 @@ pub(super) fn for_queue(decision: &Decision) -> Option<Metadata> {
     Some(Metadata::Map(BTreeMap::from([(DELAY.to_owned(), milliseconds(delay_us))])))
 }
 
-/// How long an admitted request has to wait for its turn in the queues that it meets; `None` if it meets none, or is
-/// denied. Shadow rules delay nothing.
+/// How long an admitted request has to wait in the queues that it meets; `None` if it meets none, or is denied. Shadow
+/// rules delay nothing.
 fn queue_delay_us(decision: &Decision) -> Option<u64> {
     if decision.overall == Code::OverLimit {
         return None;

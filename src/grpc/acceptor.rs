@@ -6,12 +6,13 @@
 //! handshakes.
 
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::either::Either;
 
-use super::connection::{AcceptedConnection, AcceptedStream, OpenConnections};
 use crate::net::PortListener;
 use crate::net::admission::{Admission, Admitted};
 use crate::net::listener::PortStream;
@@ -22,6 +23,56 @@ use crate::telemetry::metrics::CloseReason;
 /// The most connections that may wait for one worker. All callers may connect at once, for example after a restart. A
 /// longer queue means that the worker no longer runs.
 const HANDOFF_QUEUE: usize = 1_024;
+
+/// The number of open connections of one worker. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OpenConnections(Arc<AtomicUsize>);
+
+/// Counts one connection, for its worker and for its port, until it is dropped.
+#[derive(Debug)]
+pub(super) struct ConnectionPermit {
+    worker: OpenConnections,
+    admitted: Arc<Admitted>,
+}
+
+impl OpenConnections {
+    pub(super) fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn acquire(&self, admitted: Admitted) -> ConnectionPermit {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        ConnectionPermit { worker: self.clone(), admitted: Arc::new(admitted) }
+    }
+}
+
+impl ConnectionPermit {
+    /// The connection among those of its port.
+    pub(super) fn admitted(&self) -> Arc<Admitted> {
+        Arc::clone(&self.admitted)
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.worker.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection on its way from the acceptor to a worker. It is not registered with a runtime.
+#[derive(Debug)]
+pub(super) struct AcceptedConnection {
+    pub(super) stream: AcceptedStream,
+    pub(super) permit: ConnectionPermit,
+}
+
+#[derive(Debug)]
+pub(super) enum AcceptedStream {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+    /// A session after its handshake.
+    Tls(DetachedSession),
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Acceptor {

@@ -75,6 +75,13 @@ impl From<Answer<'_>> for RateLimitResponse {
     }
 }
 
+/// prost copies the texts of a [`Bytes`] once, and those of a slice twice.
+pub(super) fn decode(message: Bytes) -> Result<RawRequest, NoDecision> {
+    // The text of the error names the field, and holds no value.
+    let malformed = |error: prost::DecodeError| NoDecision::Malformed { cause: error.to_string() };
+    Ok(RateLimitRequest::decode(message).map_err(malformed)?.into())
+}
+
 /// The message of an answer, with its prefix.
 pub(super) fn encode(answer: &RateLimitResponse) -> Bytes {
     let length = answer.encoded_len();

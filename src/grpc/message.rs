@@ -34,7 +34,8 @@ pub(super) enum Arrival<B: Body> {
 /// The body of a call whose message is incomplete.
 pub(super) struct PartialBody<B: Body> {
     body: B,
-    polled: [PolledFrame<B::Error>; 2],
+    /// The frames that were read already; `None` is the end of the body.
+    arrived: Vec<Option<Result<Frame<Bytes>, B::Error>>>,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
@@ -43,7 +44,7 @@ impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
     pub(super) fn take(mut body: B, bounds: &MessageBounds) -> Self {
         let first = body.frame().now_or_never();
         if !matches!(&first, Some(Some(Ok(frame))) if frame.is_data()) {
-            return Self::Part(PartialBody { body, polled: [first, None] });
+            return Self::Part(PartialBody { body, arrived: first.into_iter().collect() });
         }
         let is_complete = body.is_end_stream();
         let second = if is_complete { Some(None) } else { body.frame().now_or_never() };
@@ -52,7 +53,9 @@ impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
             (Some(Some(Ok(frame))), Some(Some(Ok(last)))) if is_empty(&last) && body.is_end_stream() => {
                 Self::Whole(whole_message(frame, bounds.max_bytes))
             }
-            (first, second) => Self::Part(PartialBody { body, polled: [first, second] }),
+            (first, second) => {
+                Self::Part(PartialBody { body, arrived: first.into_iter().chain(second).collect() })
+            }
         }
     }
 }
@@ -60,8 +63,29 @@ impl<B: Body<Data = Bytes> + Unpin> Arrival<B> {
 impl<B: Body<Data = Bytes> + Unpin> PartialBody<B> {
     /// Waits for the rest of the message.
     pub(super) async fn complete(self, bounds: &MessageBounds) -> Result<Bytes, NoDecision> {
-        let collected = tokio::time::timeout(ARRIVES_WITHIN, collect(self.body, self.polled, bounds)).await;
+        let collected = tokio::time::timeout(ARRIVES_WITHIN, self.collect(bounds)).await;
         collected.unwrap_or(Err(NoDecision::Late(ARRIVES_WITHIN)))
+    }
+
+    async fn collect(mut self, bounds: &MessageBounds) -> Result<Bytes, NoDecision> {
+        let mut partial = PartialMessage {
+            bytes: Vec::new(),
+            share: bounds.unfinished.hold_none(),
+            max_bytes: bounds.max_bytes,
+        };
+        let mut arrived = self.arrived.into_iter();
+        loop {
+            let frame = match arrived.next() {
+                Some(frame) => frame,
+                None => self.body.frame().await,
+            };
+            let Some(frame) = frame else { break };
+            // A frame without data has trailers. A request of gRPC does not use them.
+            if let Ok(data) = frame.map_err(|_| NoDecision::Aborted)?.into_data() {
+                partial.push(&data)?;
+            }
+        }
+        without_prefix(Bytes::from(partial.bytes), bounds.max_bytes)
     }
 }
 
@@ -97,42 +121,11 @@ fn end_of_message(data: &[u8], max_bytes: usize) -> Result<Option<usize>, NoDeci
     Ok(Some(PREFIX_BYTES + bytes))
 }
 
-/// The result of one poll for a frame; `None` if it was pending.
-type PolledFrame<E> = Option<Option<Result<Frame<Bytes>, E>>>;
-
-async fn collect<B>(
-    mut body: B,
-    polled: [PolledFrame<B::Error>; 2],
-    bounds: &MessageBounds,
-) -> Result<Bytes, NoDecision>
-where
-    B: Body<Data = Bytes> + Unpin,
-{
-    let mut partial = PartialMessage {
-        bytes: Vec::new(),
-        held: bounds.unfinished.hold_none(),
-        max_bytes: bounds.max_bytes,
-    };
-    let mut polled = polled.into_iter().flatten();
-    loop {
-        let frame = match polled.next() {
-            Some(frame) => frame,
-            None => body.frame().await,
-        };
-        let Some(frame) = frame else { break };
-        // A frame without data has trailers. A request of gRPC does not use them.
-        if let Ok(data) = frame.map_err(|_| NoDecision::Aborted)?.into_data() {
-            partial.push(&data)?;
-        }
-    }
-    without_prefix(Bytes::from(partial.bytes), bounds.max_bytes)
-}
-
 /// A message as far as it has arrived, with its prefix.
 struct PartialMessage {
     bytes: Vec<u8>,
     /// Counts the capacity of `bytes`.
-    held: HeldBytes,
+    share: HeldBytes,
     max_bytes: usize,
 }
 
@@ -148,7 +141,7 @@ impl PartialMessage {
         if length > self.bytes.capacity() {
             let doubled = (2 * self.bytes.capacity()).max(FIRST_BUFFER_BYTES);
             let capacity = doubled.min(end).max(length);
-            if !self.held.grow_to(capacity) {
+            if !self.share.grow_to(capacity) {
                 return Err(NoDecision::ManyBytes);
             }
             self.bytes.reserve_exact(capacity - self.bytes.len());

@@ -12,11 +12,11 @@ use futures_util::task::AtomicWaker;
 
 use super::service::GrpcOptions;
 use crate::decide::{Failures, NoDecision};
-use crate::telemetry::metrics::RequestMeter;
+use crate::telemetry::metrics::{RequestMeter, Timer};
 
 /// The calls of all connections of one worker, and their bounds.
 #[derive(Debug)]
-pub(super) struct WorkerCalls {
+pub(super) struct WorkerCounts {
     open: CallCount,
     pub(super) max_open: usize,
     /// Decisions that wait for their store.
@@ -30,18 +30,18 @@ pub(super) struct WorkerCalls {
     meter: RequestMeter,
 }
 
-/// How many calls of one kind a worker has.
+/// The number of a worker's calls of one kind.
 #[derive(Debug, Default)]
 struct CallCount {
     calls: AtomicUsize,
-    /// How many connections have such calls.
+    /// The number of connections that have such calls.
     connections: AtomicUsize,
 }
 
 /// The calls of one connection.
 #[derive(Debug)]
-pub(super) struct ConnectionCalls {
-    worker: Arc<WorkerCalls>,
+pub(super) struct ConnectionCounts {
+    worker: Arc<WorkerCounts>,
     caller: Caller,
     open: AtomicUsize,
     /// Decision calls without an answer.
@@ -55,17 +55,17 @@ pub(super) struct ConnectionCalls {
 /// Counts one open call until it is dropped.
 #[derive(Debug)]
 pub(super) struct OpenCall {
-    calls: Arc<ConnectionCalls>,
+    counts: Arc<ConnectionCounts>,
 }
 
 /// Counts one decision call until it is dropped.
 #[derive(Debug)]
 pub(super) struct PendingDecision {
-    calls: Arc<ConnectionCalls>,
+    counts: Arc<ConnectionCounts>,
     waits_for_store: bool,
 }
 
-impl WorkerCalls {
+impl WorkerCounts {
     pub(super) fn new(options: &GrpcOptions, failures: Failures, meter: RequestMeter) -> Self {
         Self {
             open: CallCount::default(),
@@ -79,15 +79,14 @@ impl WorkerCalls {
         }
     }
 
-    /// How many calls are open.
     #[cfg(test)]
-    pub(super) fn open(&self) -> usize {
+    pub(super) fn open_calls(&self) -> usize {
         self.open.calls.load(Ordering::Relaxed)
     }
 
-    /// A connection without calls.
-    pub(super) fn connect(self: &Arc<Self>) -> Arc<ConnectionCalls> {
-        Arc::new(ConnectionCalls {
+    /// Counts a new connection, which has no calls yet.
+    pub(super) fn add_connection(self: &Arc<Self>) -> Arc<ConnectionCounts> {
+        Arc::new(ConnectionCounts {
             worker: Arc::clone(self),
             caller: Caller(self.accepted.fetch_add(1, Ordering::Relaxed)),
             open: AtomicUsize::new(0),
@@ -126,7 +125,7 @@ impl CallCount {
     }
 }
 
-impl ConnectionCalls {
+impl ConnectionCounts {
     /// Whether the connection may open another call.
     pub(super) fn has_room(&self) -> bool {
         self.worker.open.has_room(&self.open, self.worker.max_open)
@@ -148,6 +147,10 @@ impl ConnectionCalls {
         self.worker.failures.record(error)
     }
 
+    pub(super) fn start_health_check(&self) -> Timer<'_> {
+        self.worker.meter.start_health_check()
+    }
+
     /// Counts a call that is held.
     pub(super) fn record_held(&self) {
         self.worker.meter.record_held();
@@ -158,7 +161,7 @@ impl ConnectionCalls {
         self.worker.hold_at_most
     }
 
-    /// Has the task woken when a decision of the connection that waits for its store has ended.
+    /// Wakes `task` when a decision of the connection no longer waits for its store.
     pub(super) fn register_waker(&self, task: &Waker) {
         self.next_start.register(task);
     }
@@ -168,21 +171,20 @@ impl ConnectionCalls {
         self.caller
     }
 
-    pub(super) fn open(self: &Arc<Self>) -> OpenCall {
+    pub(super) fn count_open_call(self: &Arc<Self>) -> OpenCall {
         self.worker.open.add(&self.open);
-        OpenCall { calls: Arc::clone(self) }
+        OpenCall { counts: Arc::clone(self) }
     }
 
     /// Counts a decision call that has to wait for its store or for the rest of its message.
-    pub(super) fn decide(self: &Arc<Self>, waits_for_store: bool) -> PendingDecision {
+    pub(super) fn count_pending_decision(self: &Arc<Self>, waits_for_store: bool) -> PendingDecision {
         self.pending.fetch_add(1, Ordering::Relaxed);
         if waits_for_store {
             self.worker.waiting.add(&self.waiting);
         }
-        PendingDecision { calls: Arc::clone(self), waits_for_store }
+        PendingDecision { counts: Arc::clone(self), waits_for_store }
     }
 
-    /// How many calls of the connection are open.
     pub(super) fn open_calls(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -193,24 +195,28 @@ impl ConnectionCalls {
 }
 
 impl OpenCall {
+    pub(super) fn counts(&self) -> &Arc<ConnectionCounts> {
+        &self.counts
+    }
+
     /// Counts the call as one without a decision, or whose client does not take the decision.
     pub(super) fn record(&self, error: NoDecision) -> NoDecision {
-        self.calls.record(error)
+        self.counts.record(error)
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        self.calls.worker.open.remove(&self.calls.open);
+        self.counts.worker.open.remove(&self.counts.open);
     }
 }
 
 impl Drop for PendingDecision {
     fn drop(&mut self) {
-        self.calls.pending.fetch_sub(1, Ordering::Relaxed);
+        self.counts.pending.fetch_sub(1, Ordering::Relaxed);
         if self.waits_for_store {
-            self.calls.worker.waiting.remove(&self.calls.waiting);
-            self.calls.next_start.wake();
+            self.counts.worker.waiting.remove(&self.counts.waiting);
+            self.counts.next_start.wake();
         }
     }
 }
@@ -233,24 +239,24 @@ mod tests {
             finish_within: Duration::ZERO,
         };
         let meter = metrics.requests(Transport::Grpc);
-        let worker = WorkerCalls::new(&options, Failures::new(meter.clone()), meter);
-        let worker = Arc::new(WorkerCalls { max_open: 4, ..worker });
-        let (greedy, modest) = (worker.connect(), worker.connect());
-        let mut open: Vec<_> = std::iter::repeat_with(|| greedy.open()).take(4).collect();
+        let worker = WorkerCounts::new(&options, Failures::new(meter.clone()), meter);
+        let worker = Arc::new(WorkerCounts { max_open: 4, ..worker });
+        let (greedy, modest) = (worker.add_connection(), worker.add_connection());
+        let mut open: Vec<_> = std::iter::repeat_with(|| greedy.count_open_call()).take(4).collect();
         assert!(!greedy.has_room());
-        open.push(modest.open());
+        open.push(modest.count_open_call());
         assert!(modest.has_room(), "2 of 4 calls are its share");
-        open.push(modest.open());
+        open.push(modest.count_open_call());
         assert!(!modest.has_room());
         open.truncate(3);
         assert!(greedy.has_room() && modest.has_room(), "3 of 4 calls are open");
-        // 300 connections without calls take nothing from the share of the others.
-        let _idle: Vec<_> = std::iter::repeat_with(|| worker.connect()).take(300).collect();
-        open.push(modest.open());
+        // 300 connections without calls take nothing from the share of the connections with calls.
+        let _idle: Vec<_> = std::iter::repeat_with(|| worker.add_connection()).take(300).collect();
+        open.push(modest.count_open_call());
         assert!(!greedy.has_room() && modest.has_room(), "2 of 4 calls are its share");
         drop(open);
         drop(modest);
-        let _open: Vec<_> = std::iter::repeat_with(|| greedy.open()).take(4).collect();
+        let _open: Vec<_> = std::iter::repeat_with(|| greedy.count_open_call()).take(4).collect();
         assert!(!greedy.has_room(), "4 of 4 calls, and the only connection");
     }
 }

@@ -1,16 +1,8 @@
 //! The services beside the decision, which are tonic's: health, which reports what `/readyz` reports, and reflection
-//! for tools without a copy of the contract. Bounds their streams, and ends them with their connection.
-
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+//! for tools without a copy of the contract.
 
 use futures_util::future::{pending, ready};
 use futures_util::stream::{BoxStream, Stream, StreamExt as _, once, unfold};
-use http::HeaderMap;
-use hyper::body::{Body, Bytes, Frame, SizeHint};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -109,147 +101,6 @@ fn statuses(readiness: &Readiness) -> impl Stream<Item = ServingStatus> + Send +
     })
 }
 
-/// The calls that last until their clients end them. Each holds memory for as long as its connection is open, so their
-/// number has a bound of its own, for the whole process.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum StreamKind {
-    Watch,
-    Reflection,
-}
-
-/// Enough: a client watches one service or two, and calls reflection once.
-const MAX_STREAMS_OF_CONNECTION: usize = 16;
-/// Each takes some 10 KB.
-const MAX_WATCHES: usize = 4_096;
-/// Each holds a window of 1 MiB of requests if its client takes no answers. Reflection is for people who look at the
-/// service.
-const MAX_REFLECTIONS: usize = 32;
-
-/// The streams of the process.
-#[derive(Debug, Default)]
-pub(super) struct OpenStreams {
-    watches: AtomicUsize,
-    reflections: AtomicUsize,
-}
-
-/// The streams of one connection.
-#[derive(Debug)]
-pub(super) struct ConnectionStreams {
-    process: Arc<OpenStreams>,
-    own: Arc<AtomicUsize>,
-}
-
-/// Counts one stream until it is dropped.
-#[derive(Debug)]
-pub(super) struct OpenStream {
-    process: Arc<OpenStreams>,
-    kind: StreamKind,
-    own: Arc<AtomicUsize>,
-}
-
-impl StreamKind {
-    /// `None` if the call at this path is another one.
-    pub(super) fn at_path(path: &str) -> Option<Self> {
-        match path {
-            "/grpc.health.v1.Health/Watch" => Some(Self::Watch),
-            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
-            | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => Some(Self::Reflection),
-            _ => None,
-        }
-    }
-}
-
-impl OpenStreams {
-    /// A connection without streams.
-    pub(super) fn connect(self: &Arc<Self>) -> ConnectionStreams {
-        ConnectionStreams { process: Arc::clone(self), own: Arc::default() }
-    }
-
-    fn count(&self, kind: StreamKind) -> (&AtomicUsize, usize) {
-        match kind {
-            StreamKind::Watch => (&self.watches, MAX_WATCHES),
-            StreamKind::Reflection => (&self.reflections, MAX_REFLECTIONS),
-        }
-    }
-}
-
-impl ConnectionStreams {
-    /// Counts a stream, unless a bound forbids it.
-    pub(super) fn open(&self, kind: StreamKind) -> Option<OpenStream> {
-        let (all, most) = self.process.count(kind);
-        add_below(&self.own, MAX_STREAMS_OF_CONNECTION)?;
-        if add_below(all, most).is_none() {
-            self.own.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        Some(OpenStream { process: Arc::clone(&self.process), kind, own: Arc::clone(&self.own) })
-    }
-}
-
-/// Adds 1 to a number that is below `most`.
-fn add_below(number: &AtomicUsize, most: usize) -> Option<()> {
-    let add = |number| (number < most).then_some(number + 1);
-    number.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok().map(drop)
-}
-
-impl Drop for OpenStream {
-    fn drop(&mut self) {
-        self.own.fetch_sub(1, Ordering::Relaxed);
-        self.process.count(self.kind).0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The body of an answer of these services. A stream can last as long as its connection, so it ends with a status when
-/// the connection is to be closed.
-pub(super) struct StreamBody {
-    body: tonic::body::Body,
-    closing: Pin<Box<WaitForCancellationFutureOwned>>,
-    has_ended: bool,
-    /// Counts a stream until its end.
-    _stream: Option<OpenStream>,
-}
-
-impl StreamBody {
-    /// Ends `body` when `closing` is cancelled.
-    pub(super) fn new(
-        body: tonic::body::Body,
-        closing: CancellationToken,
-        stream: Option<OpenStream>,
-    ) -> Self {
-        Self { body, closing: Box::pin(closing.cancelled_owned()), has_ended: false, _stream: stream }
-    }
-}
-
-impl Body for StreamBody {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.has_ended {
-            return Poll::Ready(None);
-        }
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        if polled.is_ready() || self.closing.as_mut().poll(cx).is_pending() {
-            return polled;
-        }
-        self.has_ended = true;
-        let mut trailers = HeaderMap::new();
-        Status::unavailable("the server closes this connection").add_header(&mut trailers)?;
-        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.has_ended || self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
@@ -288,34 +139,5 @@ mod tests {
         assert!(watch.next().now_or_never().is_none(), "neither a message nor the end");
         let unknown = health.check(asked("another")).await.expect_err("a single answer is an error");
         assert_eq!(unknown.code(), tonic::Code::NotFound);
-    }
-
-    fn open_all(streams: &Arc<OpenStreams>, kind: StreamKind) -> Vec<OpenStream> {
-        let of_connection = || {
-            let connection = streams.connect();
-            std::iter::from_fn(move || connection.open(kind))
-        };
-        std::iter::repeat_with(of_connection).take(1_000).flatten().collect()
-    }
-
-    #[test]
-    fn streams_have_a_bound_of_the_process_and_of_a_connection() {
-        let streams = Arc::<OpenStreams>::default();
-        let connection = streams.connect();
-        let own: Vec<_> = std::iter::from_fn(|| connection.open(StreamKind::Reflection)).collect();
-        assert_eq!(own.len(), MAX_STREAMS_OF_CONNECTION);
-        assert!(connection.open(StreamKind::Watch).is_none(), "both kinds share the bound of the connection");
-        let reflections = open_all(&streams, StreamKind::Reflection);
-        assert_eq!(reflections.len(), MAX_REFLECTIONS - MAX_STREAMS_OF_CONNECTION);
-        let watches = open_all(&streams, StreamKind::Watch);
-        assert_eq!(watches.len(), MAX_WATCHES);
-        drop(own);
-        assert!(connection.open(StreamKind::Watch).is_none(), "the process has as many as it may have");
-        assert!(connection.open(StreamKind::Reflection).is_some());
-        drop((reflections, watches));
-        assert_eq!(connection.own.load(Ordering::Relaxed), 0);
-        for kind in [StreamKind::Watch, StreamKind::Reflection] {
-            assert_eq!(streams.count(kind).0.load(Ordering::Relaxed), 0, "{kind:?}");
-        }
     }
 }

@@ -68,7 +68,6 @@ pub enum GrpcError {
 pub struct GrpcService<M> {
     pub options: GrpcOptions,
     pub readiness: Readiness,
-    /// The bounds of connections.
     pub admission: Admission,
     /// `None`: clear text.
     pub tls: Option<PortTls>,

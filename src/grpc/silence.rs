@@ -31,10 +31,10 @@ pub(super) struct KeepAlive {
 
 impl KeepAlive {
     /// h2 returns `ping_pong` once for each connection.
-    pub(super) fn new(ping_pong: Option<PingPong>, idle: Option<IdleWatch>) -> Self {
-        let has_calls = idle.as_ref().map(IdleWatch::has_calls).unwrap_or_default();
-        let unanswered: BoxFuture<'static, ()> = match ping_pong.zip(idle) {
-            Some((ping_pong, idle)) => Box::pin(wait_until_unanswered(ping_pong, idle)),
+    pub(super) fn new(ping_pong: Option<PingPong>, idle: IdleWatch) -> Self {
+        let has_calls = idle.has_calls();
+        let unanswered: BoxFuture<'static, ()> = match ping_pong {
+            Some(ping_pong) => Box::pin(wait_until_unanswered(ping_pong, idle)),
             None => Box::pin(pending()),
         };
         Self { has_calls, unanswered }
@@ -83,19 +83,19 @@ const UNUSED_AFTER: Duration = Duration::from_secs(30);
 /// Watches whether one connection is idle, and then offers its place to new connections.
 #[derive(Debug)]
 pub(super) struct IdleWatch {
-    place: Arc<Admitted>,
+    admitted: Arc<Admitted>,
     connection: IdleConnection,
     idle_after: Duration,
     silence: Duration,
     /// Set while the connection is idle.
-    ticket: Option<u64>,
+    idle_id: Option<u64>,
 }
 
 impl IdleWatch {
     /// `closing` is cancelled when the connection is to be closed.
-    pub(super) fn new(place: Arc<Admitted>, closing: CancellationToken) -> Self {
+    pub(super) fn new(admitted: Arc<Admitted>, closing: CancellationToken) -> Self {
         let connection = IdleConnection { has_calls: Arc::new(AtomicBool::new(false)), closing };
-        Self { place, connection, idle_after: UNUSED_AFTER, silence: Duration::ZERO, ticket: None }
+        Self { admitted, connection, idle_after: UNUSED_AFTER, silence: Duration::ZERO, idle_id: None }
     }
 
     /// A flag that each call sets.
@@ -113,22 +113,23 @@ impl IdleWatch {
         let had_calls = self.connection.has_calls.swap(false, Ordering::Relaxed);
         if had_calls {
             (self.silence, self.idle_after) = (Duration::ZERO, IDLE_AFTER);
-            // A connection that is told to close keeps its ticket: it gives its place away in any case.
+            // A connection that is told to close stays in the list of idle connections: it gives its place away in any
+            // case.
             if !self.connection.closing.is_cancelled() {
                 self.end_idleness();
             }
         } else {
             self.silence += part;
-            if self.silence >= self.idle_after && self.ticket.is_none() {
-                self.ticket = Some(self.place.become_idle(self.connection.clone()));
+            if self.silence >= self.idle_after && self.idle_id.is_none() {
+                self.idle_id = Some(self.admitted.become_idle(self.connection.clone()));
             }
         }
         had_calls
     }
 
     fn end_idleness(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.place.end_idleness(ticket);
+        if let Some(idle_id) = self.idle_id.take() {
+            self.admitted.end_idleness(idle_id);
         }
     }
 }
@@ -174,7 +175,7 @@ mod tests {
     fn idle_connections_leave_a_sixteenth_of_the_places_free() {
         let (port, metrics) = port();
         let mut open: Vec<_> = (0..PLACES).map(|_| connect(&port, 1)).collect();
-        // The first one has a call, and is idle later than the others.
+        // The first connection has a call, so it becomes idle later than the rest.
         open[0].0.has_calls().store(true, Ordering::Relaxed);
         end_parts(&mut open, 29);
         assert_eq!(closed(&open), [0_usize; 0], "none is idle");

@@ -1,6 +1,8 @@
-//! Workers: threads with a single-threaded runtime each, which serve the connections assigned to them. A worker has its
-//! own limiter and its own Redis store. Workers share the rules, the metrics, the memory store and the deny cache. They
-//! are started together, watched, stopped together, and joined.
+//! The gRPC port: workers, an acceptor that assigns connections to them, and a graceful stop.
+//!
+//! A worker is a thread with a single-threaded runtime, which serves the connections assigned to it. It has its own
+//! limiter and its own Redis store. Workers share the rules, the metrics, the memory store and the deny cache. They are
+//! started together, watched, stopped together, and joined.
 
 use std::io;
 use std::sync::Arc;
@@ -8,27 +10,61 @@ use std::thread::{self, JoinHandle};
 
 use engine::Store;
 use futures_util::future::select_all;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::acceptor::Acceptor;
+use super::acceptor::{AcceptedConnection, AcceptedStream, Acceptor};
 use super::call::DecisionCalls;
-use super::connection::{AcceptedConnection, ConnectionServer, WorkerConnection};
+use super::connection::ConnectionServer;
+use super::connection_io::BYTES_PER_POLL;
 use super::message::MessageBounds;
-use super::open_calls::WorkerCalls;
-use super::other_services::{OpenStreams, other_services};
+use super::open_calls::WorkerCounts;
+use super::other_services::other_services;
+use super::routed_calls::OpenStreams;
 use super::service::{BoxError, GrpcError, GrpcOptions, GrpcService, WorkerContext};
 use crate::decide::Readiness;
-use crate::net::UnfinishedBytes;
+use crate::net::socket::ClientSocket;
+use crate::net::{PortListener, UnfinishedBytes};
+
+/// Serves `listener` until `stop`, then finishes the calls in flight.
+///
+/// # Errors
+/// [`GrpcError`] when a worker cannot start or ends by itself.
+pub async fn serve<M, S>(
+    listener: PortListener,
+    service: GrpcService<M>,
+    stop: CancellationToken,
+) -> Result<(), GrpcError>
+where
+    M: Fn() -> Result<WorkerContext<S>, BoxError> + Clone + Send + 'static,
+    S: Store + 'static,
+{
+    let (mut workers, mut acceptor) = WorkerPool::start(&service)?;
+    let accept = async {
+        match &service.tls {
+            None => acceptor.run(&listener, &service.admission).await,
+            Some(tls) => acceptor.run_tls(&listener, &service.admission, tls).await,
+        }
+    };
+    tokio::select! {
+        error = workers.first_to_end() => return Err(error),
+        () = accept => {}
+        () = stop.cancelled() => {}
+    }
+    // Clients cannot connect any more while the calls in flight are finished.
+    drop(listener);
+    workers.finish().await
+}
 
 /// A worker's result; `Err` if the worker panicked before it could report one.
 type WorkerResult = Result<Result<(), WorkerError>, oneshot::error::RecvError>;
 
 /// Tells the workers to stop when it is dropped.
 #[derive(Debug)]
-pub(super) struct WorkerPool {
+struct WorkerPool {
     workers: Vec<WorkerHandle>,
     stop: DropGuard,
 }
@@ -42,7 +78,7 @@ struct WorkerHandle {
 
 impl WorkerPool {
     /// Starts every worker. The returned acceptor gives them connections.
-    pub(super) fn start<M, S>(service: &GrpcService<M>) -> Result<(Self, Acceptor), GrpcError>
+    fn start<M, S>(service: &GrpcService<M>) -> Result<(Self, Acceptor), GrpcError>
     where
         M: Fn() -> Result<WorkerContext<S>, BoxError> + Clone + Send + 'static,
         S: Store + 'static,
@@ -67,14 +103,14 @@ impl WorkerPool {
     }
 
     /// Waits until a worker ends by itself.
-    pub(super) async fn first_to_end(&mut self) -> GrpcError {
+    async fn first_to_end(&mut self) -> GrpcError {
         let results = self.workers.iter_mut().map(|worker| &mut worker.result);
         let (result, index, _) = select_all(results).await;
         self.workers[index].error(result)
     }
 
     /// Stops and joins all workers.
-    pub(super) async fn finish(self) -> Result<(), GrpcError> {
+    async fn finish(self) -> Result<(), GrpcError> {
         drop(self.stop);
         for mut worker in self.workers {
             let result = (&mut worker.result).await;
@@ -178,11 +214,16 @@ where
         let bounds =
             MessageBounds { max_bytes: handler.max_message_bytes, unfinished: self.unfinished.clone() };
         let server = Arc::new(ConnectionServer {
-            calls: Arc::new(WorkerCalls::new(&self.options, handler.failures.clone(), handler.meter.clone())),
+            counts: Arc::new(WorkerCounts::new(
+                &self.options,
+                handler.failures.clone(),
+                handler.meter.clone(),
+            )),
             streams: Arc::clone(&self.streams),
             decisions: Arc::new(DecisionCalls { handler, bounds }),
             routes: other_services(self.readiness.clone()).map_err(WorkerError::Reflection)?,
             options: self.options,
+            bytes_per_poll: BYTES_PER_POLL,
             stop: self.stop.clone(),
         });
         tokio::select! {
@@ -202,9 +243,8 @@ where
             tokio::select! {
                 () = self.stop.cancelled() => break,
                 Some(accepted) = self.connections.recv() => {
-                    // If a socket cannot be registered with this runtime, it is dropped; the client connects again.
-                    if let Ok(connection) = accepted.into_connection(self.stop.clone()) {
-                        spawn_connection(&mut open, Arc::clone(server), connection);
+                    if let Err(error) = spawn_connection(&mut open, Arc::clone(server), accepted) {
+                        tracing::debug!(%error, "a connection is closed: its socket cannot be registered");
                     }
                 }
                 Some(ended) = open.join_next() => log_panic(&ended),
@@ -218,25 +258,27 @@ where
     }
 }
 
+/// Registers the socket of a connection with the runtime of this thread, and serves the connection. Each kind of socket
+/// has a future of its own type, so that clear text does not pay for TLS.
 fn spawn_connection<S: Store + 'static>(
     open: &mut JoinSet<()>,
     server: Arc<ConnectionServer<S>>,
-    connection: WorkerConnection,
-) {
-    match connection {
-        WorkerConnection::Tcp(connection) => {
-            let (turn, place) = (connection.turn(), connection.place());
-            open.spawn(server.serve(connection, turn, place));
+    AcceptedConnection { stream, permit }: AcceptedConnection,
+) -> io::Result<()> {
+    match stream {
+        AcceptedStream::Tcp(socket) => {
+            let socket = ClientSocket::from(TcpStream::from_std(socket)?);
+            open.spawn(server.serve(socket, permit));
         }
-        WorkerConnection::Unix(connection) => {
-            let (turn, place) = (connection.turn(), connection.place());
-            open.spawn(server.serve(connection, turn, place));
+        AcceptedStream::Unix(socket) => {
+            let socket = ClientSocket::from(UnixStream::from_std(socket)?);
+            open.spawn(server.serve(socket, permit));
         }
-        WorkerConnection::Tls(connection) => {
-            let (turn, place) = (connection.turn(), connection.place());
-            open.spawn(server.serve(connection, turn, place));
+        AcceptedStream::Tls(session) => {
+            open.spawn(server.serve(session.attach()?, permit));
         }
     }
+    Ok(())
 }
 
 fn log_panic(ended: &Result<(), JoinError>) {

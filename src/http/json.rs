@@ -33,7 +33,7 @@ pub(super) async fn decide<S: Store + 'static>(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, NoDecision> {
     match body {
-        Ok(body) => handler.decide(JsonBody(body), Caller::default(), &mut span).await,
+        Ok(body) => handler.decide(|| parse(&body), Caller::default(), &mut span).await,
         Err(rejection) => handler.refuse(unread_body(&rejection, handler.max_message_bytes), &mut span),
     }
 }
@@ -59,16 +59,10 @@ fn unread_body(rejection: &BytesRejection, max: usize) -> NoDecision {
     errors.next().cloned().unwrap_or(NoDecision::Aborted)
 }
 
-/// A request in the protobuf JSON mapping.
-struct JsonBody(Bytes);
-
-impl TryFrom<JsonBody> for RawRequest {
-    type Error = NoDecision;
-
-    fn try_from(JsonBody(body): JsonBody) -> Result<Self, NoDecision> {
-        let Object(request) = serde_json::from_slice(&body)?;
-        Ok(request)
-    }
+/// Reads a request in the protobuf JSON mapping.
+fn parse(body: &[u8]) -> Result<RawRequest, NoDecision> {
+    let Object(request) = serde_json::from_slice(body)?;
+    Ok(request)
 }
 
 /// The status of HTTP of each reason, for `/json`.

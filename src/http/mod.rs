@@ -1,4 +1,8 @@
 //! HTTP/1.1: decisions as JSON, health, metrics, and the admin endpoints on their own port.
+//!
+//! The road of a request: `server` accepts the connection and bounds it in time (`connections` bounds the number), then
+//! `public` routes the HTTP port: `/json` (`json`), health, metrics. `admin` routes the admin port, after
+//! `admin_access` has checked the token (`token_file`) and the web page.
 
 mod admin;
 mod admin_access;

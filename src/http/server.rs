@@ -146,7 +146,7 @@ struct BoundedBody {
     body: Incoming,
     connection: IdleSince,
     received: usize,
-    held: HeldBytes,
+    share: HeldBytes,
     /// Starts when the reader waits for the body for the first time.
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -159,7 +159,7 @@ impl BoundedBody {
         } else {
             connection.head_arrived();
         }
-        Self { body, connection, received: 0, held: unfinished.hold_none(), timer: None }
+        Self { body, connection, received: 0, share: unfinished.hold_none(), timer: None }
     }
 }
 
@@ -185,7 +185,7 @@ impl HttpBody for BoundedBody {
         };
         self.received += frame.data_ref().map_or(0, Bytes::len);
         let received = self.received;
-        let is_held = self.held.grow_to(received);
+        let is_held = self.share.grow_to(received);
         Poll::Ready(Some(if is_held { Ok(frame) } else { Err(NoDecision::ManyBytes) }))
     }
 

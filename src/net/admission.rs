@@ -44,7 +44,7 @@ struct OpenCounts {
 /// Idle connections are closed so that one place of the port in this many is free.
 const FREE_PART: usize = 16;
 
-/// Counts one connection until it is dropped.
+/// A connection that its port has counted. Dropping it ends the count.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     admission: Admission,
@@ -136,16 +136,16 @@ impl Admitted {
         self.admission.record(reason, None);
     }
 
-    /// Records that the connection is idle, so that it may be closed when the port is nearly full. Returns its number
+    /// Records that the connection is idle, so that it may be closed when the port is nearly full. Returns its id
     /// among the idle connections.
     pub(crate) fn become_idle(&self, connection: IdleConnection) -> u64 {
-        let ticket = self.admission.0.open.lock().idle.insert(self.address, connection);
+        let id = self.admission.0.open.lock().idle.insert(self.address, connection);
         self.admission.keep_places_free();
-        ticket
+        id
     }
 
-    pub(crate) fn end_idleness(&self, ticket: u64) {
-        self.admission.0.open.lock().idle.remove(self.address, ticket);
+    pub(crate) fn end_idleness(&self, id: u64) {
+        self.admission.0.open.lock().idle.remove(self.address, id);
     }
 }
 

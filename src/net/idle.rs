@@ -8,18 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
-/// The number of an idle connection, in the order in which connections became idle.
-type Ticket = u64;
-
-/// The idle connections of one port.
+/// The idle connections of one port, each with an id. The ids rise in the order in which the connections became idle.
 #[derive(Debug, Default)]
 pub(super) struct IdleConnections {
-    by_address: HashMap<IpAddr, BTreeMap<Ticket, IdleConnection>>,
+    by_address: HashMap<IpAddr, BTreeMap<u64, IdleConnection>>,
     /// The same addresses, each with its number of idle connections.
     by_number: BTreeSet<(usize, IpAddr)>,
     /// Connections that are told to close, and are still open.
-    closing: HashSet<Ticket>,
-    next: Ticket,
+    closing: HashSet<u64>,
+    /// The id of the next connection that becomes idle.
+    next: u64,
 }
 
 /// How to close an idle connection.
@@ -32,25 +30,25 @@ pub(crate) struct IdleConnection {
 }
 
 impl IdleConnections {
-    pub(super) fn insert(&mut self, address: IpAddr, idle: IdleConnection) -> Ticket {
-        let ticket = self.next;
+    pub(super) fn insert(&mut self, address: IpAddr, idle: IdleConnection) -> u64 {
+        let id = self.next;
         self.next += 1;
         let of_address = self.by_address.entry(address).or_default();
         self.by_number.remove(&(of_address.len(), address));
-        of_address.insert(ticket, idle);
+        of_address.insert(id, idle);
         self.by_number.insert((of_address.len(), address));
-        ticket
+        id
     }
 
     /// Forgets a connection that is no longer idle, or has ended.
-    pub(super) fn remove(&mut self, address: IpAddr, ticket: Ticket) {
-        self.closing.remove(&ticket);
-        self.take(address, ticket);
+    pub(super) fn remove(&mut self, address: IpAddr, id: u64) {
+        self.closing.remove(&id);
+        self.take(address, id);
     }
 
-    fn take(&mut self, address: IpAddr, ticket: Ticket) -> Option<IdleConnection> {
+    fn take(&mut self, address: IpAddr, id: u64) -> Option<IdleConnection> {
         let of_address = self.by_address.get_mut(&address)?;
-        let taken = of_address.remove(&ticket)?;
+        let taken = of_address.remove(&id)?;
         let left = of_address.len();
         self.by_number.remove(&(left + 1, address));
         if left == 0 {
@@ -70,10 +68,10 @@ impl IdleConnections {
     pub(super) fn next_to_close(&mut self) -> Option<CancellationToken> {
         loop {
             let &(_, address) = self.by_number.last()?;
-            let (&ticket, _) = self.by_address.get(&address)?.first_key_value()?;
-            let idle = self.take(address, ticket)?;
+            let (&id, _) = self.by_address.get(&address)?.first_key_value()?;
+            let idle = self.take(address, id)?;
             if !idle.has_calls.load(Ordering::Relaxed) {
-                self.closing.insert(ticket);
+                self.closing.insert(id);
                 return Some(idle.closing);
             }
         }
@@ -95,7 +93,7 @@ mod tests {
         // In the order in which they became idle.
         let addresses = [1, 2, 2, 3, 3, 3].map(address);
         let entries = addresses.map(|_| entry());
-        let tickets = [0, 1, 2, 3, 4, 5].map(|at: usize| idle.insert(addresses[at], entries[at].clone()));
+        let ids = [0, 1, 2, 3, 4, 5].map(|at: usize| idle.insert(addresses[at], entries[at].clone()));
         // A call has just arrived at the first connection of the third address.
         entries[3].has_calls.store(true, Ordering::Relaxed);
         let mut closed = Vec::new();
@@ -108,8 +106,8 @@ mod tests {
         // Among addresses with equally many connections, the greatest address comes first.
         assert_eq!(closed, [4, 1, 5, 2, 0]);
         assert_eq!(idle.closing(), 5);
-        for (address, ticket) in addresses.into_iter().zip(tickets) {
-            idle.remove(address, ticket);
+        for (address, id) in addresses.into_iter().zip(ids) {
+            idle.remove(address, id);
         }
         assert!(idle.closing.is_empty() && idle.by_address.is_empty() && idle.by_number.is_empty());
     }

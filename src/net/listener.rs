@@ -40,7 +40,7 @@ impl ListenAddress {
         }
     }
 
-    /// The TCP addresses to try in turn; none for a Unix socket.
+    /// The TCP addresses to try, in this order; none for a Unix socket.
     ///
     /// # Errors
     /// When the name cannot be resolved.

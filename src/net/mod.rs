@@ -1,6 +1,11 @@
-//! Sockets: listening, accepting, TLS of a port, and the bounds on connections and on bytes of unfinished requests.
+//! Sockets of ports, for gRPC and HTTP. Knows nothing of the calls on a connection.
 //!
-//! Knows nothing of the protocols on a connection.
+//! The road of a connection: `listener` accepts it (`unix_socket` has the file of a Unix socket), `admission` counts it
+//! among the connections of its port, `tls` does the handshake, and `socket` reads and writes, with a timeout for
+//! writes. `idle` has the connections to close when a port is nearly full.
+//!
+//! Two bounds of requests that all doors share: `unfinished`, of requests that have arrived in part, and
+//! `sending_page`, which recognises the requests of web pages.
 
 pub(crate) mod admission;
 pub(crate) mod idle;

@@ -27,7 +27,6 @@ pub struct XdsClient<S> {
     failures: LogThrottle,
 }
 
-/// How an attempt ended.
 enum Ended {
     /// There is a reason to connect again at once.
     Renew,

@@ -1,7 +1,9 @@
 //! From an address to an HTTP/2 connection. One attempt, within its deadline.
 
+use std::error::Error;
 use std::future::ready;
 use std::io;
+use std::iter::successors;
 use std::time::Duration;
 
 use http::Uri;
@@ -29,10 +31,16 @@ pub(super) enum ConnectError {
     Files(#[from] ClientTlsError),
     #[error(transparent)]
     Dial(#[from] DialError),
-    #[error("no HTTP/2 connection: {0}")]
+    #[error("no HTTP/2 connection: {}", with_causes(.0))]
     Http2(#[from] tonic::transport::Error),
     #[error("no connection within {}", humantime::format_duration(*.0))]
     Timeout(Duration),
+}
+
+/// The text of an error and of its causes: tonic's errors do not say the alert of a server that refuses a certificate.
+pub(super) fn with_causes(error: &dyn Error) -> String {
+    let texts = successors(Some(error), |&error| error.source()).map(ToString::to_string);
+    texts.collect::<Vec<_>>().join(": ")
 }
 
 impl ConnectError {

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::future::{Future, ready};
-use std::iter::successors;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 
 use super::codec::DiscoveryCodec;
+use super::connect::with_causes;
 use super::options::XdsOptions;
 use super::pace::RefusalPace;
 use super::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
@@ -80,11 +80,9 @@ impl StreamEnd {
             Self::Unread => "the server does not read requests".to_owned(),
             Self::Interrupted => "the stream was replaced".to_owned(),
             Self::Failed(status) => {
-                let first = status.source();
-                let causes = successors(first, |&cause| cause.source()).map(|cause| format!(": {cause}"));
-                let code = status.code();
-                let reason = format!("{code:?}: {}{}", status.message(), causes.collect::<String>());
-                format!("the stream failed: {}", escaped(reason))
+                let causes = status.source().map(|cause| format!(": {}", with_causes(cause)));
+                let reason = format!("{:?}: {}", status.code(), status.message());
+                format!("the stream failed: {}", escaped(reason + &causes.unwrap_or_default()))
             }
         }
     }
@@ -250,7 +248,7 @@ pub(super) async fn open(
     client
         .ready()
         .await
-        .map_err(|error| Status::unavailable(format!("the connection has ended: {error}")))?;
+        .map_err(|error| Status::unavailable(format!("the connection has ended: {}", with_causes(&error))))?;
     let answers =
         client.streaming(request, PathAndQuery::from_static(METHOD), DiscoveryCodec).await?.into_inner();
     Ok(OpenStream { requests, answers })

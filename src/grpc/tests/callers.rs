@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use super::super::tests::*;
 use crate::grpc::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 
-/// A store that answers no request, and notes the callers.
+/// A store that answers every request with an error, and records the callers.
 struct CallerStore(Arc<Mutex<Vec<Caller>>>);
 
 impl Store for CallerStore {
@@ -19,7 +19,7 @@ impl Store for CallerStore {
 /// A request that brings its limit.
 pub(super) fn limited_request() -> Bytes {
     let entry = Entry { key: b"k".to_vec(), value: b"v".to_vec() };
-    // 1 is a second.
+    // The unit 1 is a second.
     let limit = RateLimitOverride { requests_per_unit: 5, unit: 1, ..RateLimitOverride::default() };
     let descriptor =
         RateLimitDescriptor { entries: vec![entry], limit: Some(limit), ..RateLimitDescriptor::default() };
@@ -41,7 +41,7 @@ async fn each_connection_is_a_caller_of_its_own() {
     let server = server_of(handler, MAX_OPEN, &stop);
     for _ in 0..2 {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        spawn(Arc::clone(&server).serve(theirs, Turn::default(), place()));
+        spawn(Arc::clone(&server).serve(theirs, permit()));
         let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");
         spawn(async { drop(connection.await) });
         for _ in 0..2 {

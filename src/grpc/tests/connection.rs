@@ -1,15 +1,14 @@
-//! The preface, the turns and the write timeout of a connection.
+//! The timeout of the preface, the budget of reads, and the timeout of writes.
 
 use std::io;
 
 use futures_util::FutureExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
-use tokio::time::Instant;
 
 use super::*;
-use crate::grpc::connection::PREFACE_TIMEOUT;
-use crate::grpc::http2::header_blocks::PREFACE_BYTES;
+use crate::decide::Failures;
+use crate::grpc::connection_io::{ConnectionIo, PREFACE_TIMEOUT, ReadBudget};
+use crate::grpc::sent_frames::PREFACE_BYTES;
 use crate::net::listener::PortStream;
 use crate::net::socket::WRITE_TIMEOUT;
 use crate::net::tls::HandshakeBounds;
@@ -18,18 +17,18 @@ use crate::net::tls::testing::TestPort;
 const PREFACE: &[u8; PREFACE_BYTES] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Both ends of a connection that was just accepted.
-async fn connect(stop: CancellationToken) -> (TcpStream, Connection<ClientSocket<TcpStream>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-    let (stream, _) = accepted.expect("a connection");
-    let permit = OpenConnections::default().acquire(admitted());
-    (client.expect("a connection"), Connection::new(ClientSocket::from(stream), permit, stop))
+async fn accepted(stop: CancellationToken) -> (TcpStream, ConnectionIo<ClientSocket<TcpStream>>) {
+    let (client, socket) = connect().await;
+    let metrics = Metrics::new(800_000).expect("different names");
+    let meter = metrics.requests(Transport::Grpc);
+    let counts = Arc::new(WorkerCounts::new(&options(), Failures::new(meter.clone()), meter));
+    let budget = ReadBudget::new(BYTES_PER_POLL);
+    (client, ConnectionIo::new(socket, budget, stop, UnfinishedBytes::new(0), counts.add_connection()))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_client_without_a_whole_preface_is_closed_after_the_timeout() {
-    let (mut client, mut server) = connect(CancellationToken::new()).await;
+    let (mut client, mut server) = accepted(CancellationToken::new()).await;
     client.write_all(&PREFACE[..PREFACE_BYTES - 1]).await.expect("an open connection");
     let start = Instant::now();
     let mut received = Vec::new();
@@ -42,7 +41,7 @@ async fn a_client_without_a_whole_preface_is_closed_after_the_timeout() {
 #[tokio::test(start_paused = true)]
 async fn a_client_without_a_preface_is_closed_when_the_server_stops() {
     let stop = CancellationToken::new();
-    let (_client, mut server) = connect(stop.clone()).await;
+    let (_client, mut server) = accepted(stop.clone()).await;
     stop.cancel();
     let start = Instant::now();
     assert_eq!(server.read(&mut [0; 8]).await.expect("an end, not an error"), 0);
@@ -52,7 +51,7 @@ async fn a_client_without_a_preface_is_closed_when_the_server_stops() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_sent_its_preface_may_be_silent() {
     let stop = CancellationToken::new();
-    let (mut client, mut server) = connect(stop.clone()).await;
+    let (mut client, mut server) = accepted(stop.clone()).await;
     client.write_all(PREFACE).await.expect("an open connection");
     server.read_exact(&mut [0; PREFACE_BYTES]).await.expect("the preface");
     stop.cancel();
@@ -71,14 +70,7 @@ async fn a_client_of_tls_that_does_not_read_is_closed() {
     let handshake = port.tls.begin(address.ip()).expect("a place").run(PortStream::Left(socket));
     let (session, client) = tokio::join!(handshake, port.connect(client));
     let client = client.expect("a handshake");
-    let permit = OpenConnections::default().acquire(admitted());
-    let stream = AcceptedStream::Tls(session.expect("a handshake"));
-    let accepted = AcceptedConnection { stream, permit };
-    let WorkerConnection::Tls(mut server) =
-        accepted.into_connection(CancellationToken::new()).expect("a socket")
-    else {
-        unreachable!("the stream is TLS");
-    };
+    let mut server = session.expect("a handshake").attach().expect("a socket");
     let start = Instant::now();
     let error = server.write_all(&vec![0; 64 << 20]).await.expect_err("more than the sockets hold");
     assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, WRITE_TIMEOUT));
@@ -86,17 +78,19 @@ async fn a_client_of_tls_that_does_not_read_is_closed() {
 }
 
 #[tokio::test]
-async fn a_turn_ends_after_some_bytes() {
-    let (mut client, mut server) = connect(CancellationToken::new()).await;
-    let turn_bytes = server.turn().bytes_left();
-    client.write_all(&vec![0; 3 * turn_bytes]).await.expect("an open connection");
-    let mut buf = vec![0; 3 * turn_bytes];
-    server.read_exact(&mut buf[..turn_bytes]).await.expect("an open connection");
+async fn one_poll_reads_a_bounded_number_of_bytes() {
+    let (mut client, mut server) = accepted(CancellationToken::new()).await;
+    let (budget, bytes) = (server.read_budget(), BYTES_PER_POLL);
+    // The preface, then frames without a payload (HTTP/2 ignores frames of a kind that it does not know).
+    let frames = [0, 0, 0, 0xff, 0, 0, 0, 0, 0].repeat(bytes);
+    client.write_all(&[&PREFACE[..], &frames].concat()).await.expect("an open connection");
+    let mut buf = vec![0; 3 * bytes];
+    server.read_exact(&mut buf[..bytes]).await.expect("an open connection");
     let next = server.read(&mut buf).now_or_never();
-    assert!(next.is_none(), "the turn is over");
-    server.turn().begin();
+    assert!(next.is_none(), "the budget of this poll is used up");
+    budget.refill();
     let next = server.read(&mut buf).now_or_never();
-    assert_eq!(next.expect("ready").expect("an open connection"), turn_bytes);
+    assert_eq!(next.expect("ready").expect("an open connection"), bytes);
 }
 
 #[tokio::test]

@@ -1,13 +1,13 @@
-//! What becomes of clients that send more, or other, frames than they may.
+//! Clients that send more frames than they may, or frames that they may not send.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 
 use super::super::tests::*;
-use crate::grpc::call_head::MAX_HEADER_LIST_BYTES;
-use crate::grpc::http2::connection::MAX_CONCURRENT_STREAMS;
-use crate::grpc::http2::header_blocks::MAX_READ_HEADER_BYTES;
+use crate::grpc::accepted_calls::MAX_CONCURRENT_STREAMS;
+use crate::grpc::call::MAX_HEADER_LIST_BYTES;
+use crate::grpc::connection_io::MAX_READ_HEADER_BYTES;
 use crate::grpc::silence::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 use crate::net::socket::WRITE_TIMEOUT;
 use crate::net::unfinished::ARRIVES_WITHIN;
@@ -43,7 +43,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 fn raw_client(max_open: usize) -> (DuplexStream, JoinHandle<()>) {
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
     let (client, theirs) = tokio::io::duplex(64 * 1024);
-    (client, spawn(server(max_open, &metrics, &stop).serve(theirs, Turn::default(), place())))
+    (client, spawn(server(max_open, &metrics, &stop).serve(theirs, permit())))
 }
 
 /// All that the server sends until it closes the connection.
@@ -61,8 +61,7 @@ async fn a_stream_above_the_bound_of_its_connection_is_refused() {
     let (client, served) = connect().await;
     // The client opens all streams before it knows the bound.
     let mut streams = send_calls(client, CALLS, call::PATH, &Bytes::new()).await;
-    let (turn, place) = (served.turn(), served.place());
-    spawn(server.serve(served, turn, place));
+    spawn(server.serve(served, permit()));
     let refused = streams.pop().expect("calls").response.await.expect_err("one too many");
     assert_eq!(refused.reason(), Some(Reason::REFUSED_STREAM));
     for stream in streams {
@@ -144,10 +143,11 @@ async fn a_silent_client_that_does_not_answer_the_ping_is_closed() {
 async fn a_client_that_greets_a_server_that_stops_is_told_so() {
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
     let (mut client, theirs) = tokio::io::duplex(64 * 1024);
-    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(theirs, Turn::default(), place()));
-    stop.cancel();
+    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(theirs, permit()));
+    client.write_all(PREFACE).await.expect("an open connection");
     tokio::time::sleep(SETTLE).await;
-    client.write_all(&[PREFACE, SETTINGS].concat()).await.expect("an open connection");
+    stop.cancel();
+    client.write_all(SETTINGS).await.expect("an open connection");
     let received = read_to_end(client).await;
     served.await.expect("no panic");
     assert!(received.iter().any(|(kind, _)| *kind == GOAWAY), "{received:?}");
@@ -182,7 +182,7 @@ async fn a_client_that_opens_and_resets_streams_faster_than_they_are_served_is_c
     const HEADERS: u8 = 1;
     const RST_STREAM: u8 = 3;
     let (mut client, served) = raw_client(MAX_OPEN);
-    // POST, http, the path `/`: three fields of the static table.
+    // Three fields of the static table of HPACK: `:method POST`, `:scheme http`, `:path /`.
     let pair = |stream| {
         [frame(HEADERS, 4, stream, b"\x83\x86\x84"), frame(RST_STREAM, 0, stream, &[0, 0, 0, 8])].concat()
     };
@@ -195,12 +195,12 @@ async fn a_client_that_opens_and_resets_streams_faster_than_they_are_served_is_c
     assert_eq!(reasons.last(), Some(&ENHANCE_YOUR_CALM), "{received:?}");
 }
 
-/// As long as a message may take.
+/// The time limit is that of a message.
 #[tokio::test(start_paused = true)]
 async fn a_header_block_that_does_not_end_in_time_ends_the_connection() {
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
     let (mut client, theirs) = tokio::io::duplex(64 * 1024);
-    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(theirs, Turn::default(), place()));
+    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(theirs, permit()));
     // HEADERS without END_HEADERS: `:method POST`.
     let sent = [PREFACE, SETTINGS, &[0, 0, 1, 1, 0, 0, 0, 0, 1, 0x83]].concat();
     client.write_all(&sent).await.expect("room in the pipe");
@@ -225,7 +225,7 @@ async fn a_header_block_that_does_not_end_is_not_decoded_and_is_bounded() {
     let mut clients = Vec::new();
     for _ in 0..=BLOCKS {
         let (mut client, theirs) = tokio::io::duplex(64 * 1024);
-        let served = spawn(Arc::clone(&server).serve(theirs, Turn::default(), place()));
+        let served = spawn(Arc::clone(&server).serve(theirs, permit()));
         client.write_all(&sent).await.expect("room in the pipe");
         clients.push((client, served));
     }
@@ -240,8 +240,7 @@ async fn a_header_block_that_does_not_end_is_not_decoded_and_is_bounded() {
 async fn a_client_that_sends_pings_and_reads_no_answers_is_closed_after_the_timeout_of_a_write() {
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
     let (mut client, served) = connect().await;
-    let (turn, place) = (served.turn(), served.place());
-    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(served, turn, place));
+    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(served, permit()));
     let start = Instant::now();
     client.write_all(&[PREFACE, SETTINGS].concat()).await.expect("an open connection");
     // The server reads no frame before the answer to the last one is on its way, so the sockets fill in both

@@ -1,4 +1,4 @@
-//! The defect of h2 that `http2/leaked_streams.rs` bounds, with h2 and tokio alone.
+//! The defect of h2 that `LeakedStreams` in `connection.rs` bounds, with h2 and tokio alone.
 //!
 //! A server asks h2 for more bytes of a stream than the window of the connection has, so h2 puts the stream into the
 //! queue `pending_capacity` (`Prioritize::try_assign_capacity`). When the client resets the stream, h2 leaves it in the
@@ -22,9 +22,9 @@ const STREAMS: u32 = 100;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const WINDOW_UPDATE: u8 = 8;
-/// END_STREAM and END_HEADERS.
+/// The flags END_STREAM and END_HEADERS.
 const WHOLE_REQUEST: u8 = 5;
-/// POST, http, the path `/`: three fields of the static table.
+/// Three fields of the static table of HPACK: `:method POST`, `:scheme http`, `:path /`.
 const REQUEST: &[u8] = b"\x83\x86\x84";
 const CANCEL: &[u8] = &[0, 0, 0, 8];
 
@@ -101,7 +101,7 @@ impl Peers {
         assert_eq!(waiting.len(), STREAMS as usize);
         self.reset(STREAMS).await;
         self.answer(0).await;
-        // No handle of the server is left.
+        // The server has dropped all its handles of the streams.
         drop(waiting);
         self.answer(0).await;
     }

@@ -11,10 +11,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 
 use super::*;
 use crate::decide::Failures;
-use crate::grpc::http2::header_blocks::{
-    CONTINUATION, END_HEADERS, FRAME_HEAD_BYTES, HEADERS, HeaderBlocks, MAX_TRAILER_BYTES, PREFACE_BYTES,
+use crate::grpc::connection_io::{ConnectionIo, ReadBudget};
+use crate::grpc::open_calls::{ConnectionCounts, WorkerCounts};
+use crate::grpc::sent_frames::{
+    CONTINUATION, END_HEADERS, FRAME_HEAD_BYTES, HEADERS, MAX_TRAILER_BYTES, PREFACE_BYTES,
 };
-use crate::grpc::open_calls::{ConnectionCalls, WorkerCalls};
 use crate::telemetry::metrics::{Metrics, Transport};
 
 const DATA: u8 = 0;
@@ -38,21 +39,22 @@ impl AsyncRead for Arriving {
     }
 }
 
-fn counts(metrics: &Metrics) -> Arc<ConnectionCalls> {
+fn counts(metrics: &Metrics) -> Arc<ConnectionCounts> {
     let meter = metrics.requests(Transport::Grpc);
-    Arc::new(WorkerCalls::new(&options(), Failures::new(meter.clone()), meter)).connect()
+    Arc::new(WorkerCounts::new(&options(), Failures::new(meter.clone()), meter)).add_connection()
 }
 
 /// All that h2 reads of what arrives, in reads of at most `at_once` bytes.
 fn passed_on(chunks: Vec<Vec<u8>>, at_once: usize, all: &UnfinishedBytes) -> io::Result<Vec<u8>> {
     let metrics = Metrics::new(800_000).expect("different names");
-    let chunks = chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect();
-    // For the time limit of a block.
+    // The time limit of a block needs a runtime.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let _entered = runtime.enter();
-    let mut blocks = HeaderBlocks::new(Arriving(chunks), all.clone(), counts(&metrics));
+    let stream = Arriving(chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect());
+    let budget = ReadBudget::new(usize::MAX);
+    let mut io = ConnectionIo::new(stream, budget, CancellationToken::new(), all.clone(), counts(&metrics));
     let (mut passed, mut bytes) = (Vec::new(), vec![0; at_once]);
-    while let Some(read) = blocks.read(&mut bytes).now_or_never() {
+    while let Some(read) = io.read(&mut bytes).now_or_never() {
         passed.extend_from_slice(&bytes[..read?]);
     }
     Ok(passed)
@@ -158,7 +160,7 @@ fn trailers_that_are_long_end_the_connection() {
     let short = [start.clone(), headers(1, MAX_TRAILER_BYTES), headers(3, 0), headers(5, 1_000)].concat();
     assert_eq!(passed_on(vec![short.clone()], 50_000, &all).expect("no error"), short);
     for trailers in [headers(1, MAX_TRAILER_BYTES + 1), block(3, &[1, 1])] {
-        // At once, and behind a block that is held.
+        // The trailers arrive first, or after a block that is held.
         for before in [vec![], block(5, &[1, 1])] {
             let sent = [&start[..], &before, &trailers].concat();
             let error = passed_on(vec![sent], 50_000, &all).expect_err("long trailers");

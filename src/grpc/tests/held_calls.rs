@@ -41,13 +41,13 @@ impl SlowServer {
 
     async fn connect(&self) -> (SendRequest<Bytes>, JoinHandle<()>) {
         let (ours, theirs) = tokio::io::duplex(1024 * 1024);
-        let served = spawn(Arc::clone(&self.server).serve(theirs, Turn::default(), place()));
+        let served = spawn(Arc::clone(&self.server).serve(theirs, permit()));
         let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");
         spawn(async { drop(connection.await) });
         (client, served)
     }
 
-    /// How many decisions the store has been asked for, when all tasks wait.
+    /// The number of decisions that the store has been asked for, when all tasks wait.
     async fn asked(&self) -> usize {
         tokio::time::sleep(SETTLE).await;
         self.store.asked.load(Ordering::Relaxed)
@@ -81,7 +81,7 @@ async fn a_connection_asks_for_no_more_decisions_than_the_store_takes_at_once() 
     server.answer(DECISIONS_AT_ONCE);
     assert_eq!(server.asked().await, 2 * DECISIONS_AT_ONCE + 1);
     server.answer(calls.len());
-    // UNAVAILABLE, as the store says.
+    // UNAVAILABLE, the status of the store's error.
     assert!(statuses(calls).await.iter().all(|status| status == "14"));
 }
 
@@ -144,7 +144,7 @@ async fn calls_that_are_reset_while_they_wait_do_not_end_their_connection() {
     for _ in 0..20 {
         let mut calls = call(&client, 2 * DECISIONS_AT_ONCE).await;
         tokio::time::sleep(SETTLE).await;
-        // Half of those that wait for the store, and half of those that are held.
+        // Half of the calls that wait for the store, and half of the held calls.
         let mut number = 0;
         calls.retain(|_| {
             number += 1;
@@ -157,7 +157,7 @@ async fn calls_that_are_reset_while_they_wait_do_not_end_their_connection() {
     assert!(!served.is_finished());
 }
 
-/// The client opens calls and resets them: HTTP/2 lets it open as many again.
+/// HTTP/2 lets a client that resets its calls open the same number again.
 #[tokio::test(start_paused = true)]
 async fn calls_that_were_reset_do_not_fill_the_memory() {
     let server = SlowServer::new();
@@ -170,7 +170,7 @@ async fn calls_that_were_reset_do_not_fill_the_memory() {
         drop(reset);
         tokio::time::sleep(SETTLE).await;
     }
-    let open = server.server.calls.open() - DECISIONS_AT_ONCE;
+    let open = server.server.counts.open_calls() - DECISIONS_AT_ONCE;
     assert!(open <= 2 * MAX_CONCURRENT_STREAMS as usize, "{open} calls are held");
     assert_eq!(server.asked().await, DECISIONS_AT_ONCE);
 }

@@ -19,7 +19,7 @@ struct FullPort {
 }
 
 impl FullPort {
-    /// Both addresses have as many connections as they may have.
+    /// Both addresses have the most connections that they may have.
     async fn new() -> Self {
         let metrics = Metrics::new(800_000).expect("different names");
         let bounds = ConnectionBounds { total: PLACES, per_address: PLACES / 2 };
@@ -36,11 +36,11 @@ impl FullPort {
 
     /// `None`: the connection is refused.
     async fn connect(&self, client: IpAddr) -> Option<SendRequest<Bytes>> {
-        let place = Arc::new(self.admission.admit(client).ok()?);
+        let permit = OpenConnections::default().acquire(self.admission.admit(client).ok()?);
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        spawn(Arc::clone(&self.server).serve(theirs, Turn::default(), place));
+        spawn(Arc::clone(&self.server).serve(theirs, permit));
         let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");
-        // Answers PINGs.
+        // The task of the client answers PINGs.
         spawn(async { drop(connection.await) });
         Some(client)
     }

@@ -1,4 +1,4 @@
-//! What becomes of a client that makes h2 leak streams (`h2_leak.rs` shows how).
+//! A client that makes h2 leak streams gets GOAWAY, then its connection is closed (`h2_leak.rs` shows the leak).
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
@@ -12,7 +12,7 @@ struct Miser {
     client: SendRequest<Bytes>,
     connection: JoinHandle<Option<Reason>>,
     served: JoinHandle<()>,
-    /// Their data uses the window: h2 would open it again if they were dropped.
+    /// The data of these answers uses up the window: h2 would open it again if they were dropped.
     _answers: Vec<RecvStream>,
 }
 
@@ -23,9 +23,9 @@ fn end_of(connection: h2::client::Connection<DuplexStream>) -> JoinHandle<Option
 
 impl Miser {
     /// Takes answers until the window is used up.
-    async fn connect(server: Arc<ConnectionServer<MemoryStore>>, place: Arc<Admitted>) -> Self {
+    async fn connect(server: Arc<ConnectionServer<MemoryStore>>, permit: ConnectionPermit) -> Self {
         let (ours, theirs) = tokio::io::duplex(1024 * 1024);
-        let served = spawn(server.serve(theirs, Turn::default(), place));
+        let served = spawn(server.serve(theirs, permit));
         let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");
         let connection = end_of(connection);
         let (mut answers, mut taken) = (Vec::new(), 0);
@@ -38,7 +38,7 @@ impl Miser {
         Self { client, connection, served, _answers: answers }
     }
 
-    /// Sends calls, and resets each when the headers of its answer have arrived. Returns how many.
+    /// Sends calls, and resets each when the headers of its answer have arrived. Returns the number of calls.
     async fn reset(&self, calls: usize) -> usize {
         for call in 0..calls {
             let Ok(mut client) = self.client.clone().ready().await else { return call };
@@ -60,9 +60,9 @@ async fn a_client_that_leaks_streams_gets_goaway() {
     let metrics = Metrics::new(800_000).expect("different names");
     let bounds = ConnectionBounds { total: 1, per_address: 1 };
     let port = Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc));
-    let place = Arc::new(port.admit([127, 0, 0, 1].into()).expect("the first connection"));
+    let admitted = port.admit([127, 0, 0, 1].into()).expect("the first connection");
     let server = server(10_000, &metrics, &CancellationToken::new());
-    let miser = Miser::connect(server, place).await;
+    let miser = Miser::connect(server, OpenConnections::default().acquire(admitted)).await;
     let leaked = "ratelimitd_closed_connections_total{port=\"grpc\",reason=\"leaked_streams\"}";
     assert_eq!((miser.reset(60).await, value(&metrics, leaked)), (60, 0));
     // h2 does not let its clients send a call after GOAWAY.
@@ -73,7 +73,7 @@ async fn a_client_that_leaks_streams_gets_goaway() {
     miser.served.await.expect("no panic");
 }
 
-/// Callers in Envoy and gRPC give up calls by their deadline, and go on to open the window.
+/// Envoy and gRPC clients reset calls at their deadline, and go on to open the window.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_resets_calls_and_takes_answers_is_never_closed() {
     let session = Session::start(65_535).await;
@@ -106,7 +106,7 @@ struct Attacker {
     pipe: DuplexStream,
     /// The number of its next stream.
     next: u32,
-    /// Bytes of the answers.
+    /// The bytes of the answers.
     taken: usize,
     /// The reason of each GOAWAY.
     reasons: Vec<Reason>,
@@ -119,7 +119,7 @@ impl Attacker {
             let text = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
             [vec![0], text(name), text(value)].concat()
         };
-        // POST, http.
+        // The static table of HPACK: `:method POST`, `:scheme http`.
         let block = [
             b"\x83\x86".to_vec(),
             literal(":path", call::PATH),
@@ -166,7 +166,7 @@ async fn a_client_that_goes_on_to_leak_streams_is_closed() {
     let metrics = Metrics::new(800_000).expect("different names");
     let (mut pipe, theirs) = tokio::io::duplex(1024 * 1024);
     let server = server(10_000, &metrics, &CancellationToken::new());
-    let served = spawn(server.serve(theirs, Turn::default(), place()));
+    let served = spawn(server.serve(theirs, permit()));
     let greeting = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(SETTINGS, 0, 0, b"")[..]].concat();
     pipe.write_all(&greeting).await.expect("room in the pipe");
     let mut attacker = Attacker { pipe, next: 1, taken: 0, reasons: Vec::new() };

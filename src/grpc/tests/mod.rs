@@ -1,4 +1,5 @@
-//! An HTTP/2 client on a pipe, on a paused clock: what becomes of clients that send or take only a part.
+//! An HTTP/2 client on a pipe, with a paused clock: clients that send only a part of a call, or take only a part of an
+//! answer.
 
 mod callers;
 mod connection;
@@ -10,6 +11,7 @@ mod idle;
 mod leaked_streams;
 mod tonic_twin;
 mod units;
+mod worker;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -30,18 +32,19 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::accepted_calls::MAX_CONCURRENT_STREAMS;
+use super::acceptor::{ConnectionPermit, OpenConnections};
+use super::answering::CALL_TIMEOUT;
 use super::call::{self, DecisionCalls};
-use super::call_head::CALL_TIMEOUT;
-use super::connection::{
-    AcceptedConnection, AcceptedStream, Connection, ConnectionServer, OpenConnections, Turn, WorkerConnection,
-};
-use super::http2::connection::MAX_CONCURRENT_STREAMS;
+use super::connection::ConnectionServer;
+use super::connection_io::BYTES_PER_POLL;
 use super::message::MessageBounds;
-use super::open_calls::WorkerCalls;
-use super::other_services::{OpenStreams, other_services};
+use super::open_calls::WorkerCounts;
+use super::other_services::other_services;
 use super::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use super::routed_calls::OpenStreams;
 use super::service::GrpcOptions;
 use super::worker::runtime;
 use crate::decide::limiter::{Limiter, Rulebook};
@@ -56,12 +59,12 @@ const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const FINISH_WITHIN: Duration = Duration::from_secs(10);
 const AGE: Duration = Duration::from_secs(3_600);
 const MAX_OPEN: usize = 4;
-/// More than a header block may have.
+/// More bytes than a header block may have.
 const UNFINISHED_BYTES: usize = 2 * 1024 * 1024;
 const MAX_MESSAGE_BYTES: usize = 1_000;
 const DECISIONS_AT_ONCE: usize = 256;
 const HOLD_AT_MOST: Duration = Duration::from_secs(1);
-/// For the tasks of client and server to run until all of them wait.
+/// In this time the tasks of client and server run until all of them wait.
 const SETTLE: Duration = Duration::from_millis(1);
 
 /// A client of a server without rules, and the server's end of the connection.
@@ -107,6 +110,7 @@ fn options() -> GrpcOptions {
     }
 }
 
+/// All that a client has sent arrives in one poll of its connection.
 fn server_of<S: Store + 'static>(
     handler: Handler<S>,
     max_open: usize,
@@ -115,14 +119,15 @@ fn server_of<S: Store + 'static>(
     let options = options();
     let bounds =
         MessageBounds { max_bytes: MAX_MESSAGE_BYTES, unfinished: UnfinishedBytes::new(UNFINISHED_BYTES) };
-    let mut calls = WorkerCalls::new(&options, handler.failures.clone(), handler.meter.clone());
-    calls.max_open = max_open;
+    let mut counts = WorkerCounts::new(&options, handler.failures.clone(), handler.meter.clone());
+    counts.max_open = max_open;
     Arc::new(ConnectionServer {
-        calls: Arc::new(calls),
+        counts: Arc::new(counts),
         streams: Arc::<OpenStreams>::default(),
         decisions: Arc::new(DecisionCalls { handler, bounds }),
         routes: other_services(Readiness::not_ready(&[])).expect("a valid description of the services"),
         options,
+        bytes_per_poll: usize::MAX,
         stop: stop.clone(),
     })
 }
@@ -134,7 +139,7 @@ impl Session {
         let stop = CancellationToken::new();
         let server = server(MAX_OPEN, &metrics, &stop);
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        let served = spawn(server.serve(theirs, Turn::default(), place()));
+        let served = spawn(server.serve(theirs, permit()));
         let handshake = h2::client::Builder::new().initial_window_size(window).handshake(ours);
         let (client, connection) = handshake.await.expect("HTTP/2");
         spawn(async { drop(connection.await) });
@@ -221,7 +226,7 @@ async fn every_refused_call_is_counted_and_answered_with_its_status() {
     let mut session = Session::start(65_535).await;
     let ok = session.call(call::PATH, valid_request(), true).await.status().await;
     assert_eq!((ok.as_str(), session.failures("invalid")), ("0", 0));
-    // The body of the call, its status.
+    // The body of the call, and its status.
     let table = [
         (Bytes::new(), "3"),
         (framed(1, b"compressed"), "12"),
@@ -268,7 +273,7 @@ async fn a_connection_may_hold_as_many_untaken_answers_as_the_bound_allows() {
     }
     assert_eq!(session.call(call::PATH, valid_request(), true).await.status().await, "14");
     assert_eq!(session.failures("overloaded"), 1);
-    // A client that gives up its answers has room again.
+    // A client that resets its calls has room again.
     drop(untaken);
     tokio::time::sleep(SETTLE).await;
     session.call(call::PATH, valid_request(), true).await.headers().await;
@@ -324,22 +329,16 @@ fn admitted() -> Admitted {
     admission.admit([127, 0, 0, 1].into()).expect("the first connection")
 }
 
-fn place() -> Arc<Admitted> {
-    Arc::new(admitted())
+fn permit() -> ConnectionPermit {
+    OpenConnections::default().acquire(admitted())
 }
 
 /// Both ends of a TCP connection; the server's end is not served yet.
-async fn connect() -> (TcpStream, Connection<ClientSocket<TcpStream>>) {
+async fn connect() -> (TcpStream, ClientSocket<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-    let stream = AcceptedStream::Tcp(accepted.expect("a connection").0.into_std().expect("a socket"));
-    let accepted = AcceptedConnection { stream, permit: OpenConnections::default().acquire(admitted()) };
-    let WorkerConnection::Tcp(served) = accepted.into_connection(CancellationToken::new()).expect("a socket")
-    else {
-        unreachable!("the stream is clear text");
-    };
-    (client.expect("a connection"), served)
+    (client.expect("a connection"), ClientSocket::from(accepted.expect("a connection").0))
 }
 
 /// Sends the same call `calls` times. Without data the calls stay open.
@@ -362,7 +361,8 @@ fn a_call_is_answered_before_the_thousand_calls_of_another_connection() {
 async fn call_beside_a_thousand() {
     const GREEDY: usize = 1_000;
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
-    let server = server(2 * GREEDY, &metrics, &stop);
+    let mut server = server(2 * GREEDY, &metrics, &stop);
+    Arc::get_mut(&mut server).expect("not shared yet").bytes_per_poll = BYTES_PER_POLL;
     let ((greedy, greedy_served), (modest, modest_served)) = (connect().await, connect().await);
     let _greedy = send_calls(greedy, GREEDY, call::PATH, &valid_request()).await;
     let modest = send_calls(modest, 1, call::PATH, &valid_request()).await.pop().expect("one call");
@@ -371,8 +371,7 @@ async fn call_beside_a_thousand() {
         tokio::task::yield_now().await;
     }
     for served in [greedy_served, modest_served] {
-        let (turn, place) = (served.turn(), served.place());
-        spawn(Arc::clone(&server).serve(served, turn, place));
+        spawn(Arc::clone(&server).serve(served, permit()));
     }
     assert_eq!(modest.status().await, "0");
     let decided = value(&metrics, "ratelimitd_request_duration_seconds_count{transport=\"grpc\"}");

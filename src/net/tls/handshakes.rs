@@ -15,8 +15,8 @@ use crate::net::admission::{ConnectionBounds, network};
 /// A handshake takes some 20 KB.
 const MAX_HANDSHAKES: usize = 1_000;
 /// A handshake that has taken longer gives its place to a new one. A client on another continent needs a third of it;
-/// when all clients connect at once, those that wait for their turn must not displace each other. An address with more
-/// handshakes than that of the new one gives a place at once.
+/// when all clients connect at once, the handshakes that wait for the thread must not displace each other. An address
+/// with more handshakes than that of the new one gives a place at once.
 const DISPLACED_AFTER: Duration = Duration::from_secs(1);
 
 /// The most handshakes of a port at the same time.

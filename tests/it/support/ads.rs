@@ -228,7 +228,15 @@ type Bytes = Box<dyn super::cut_stream::ByteStream>;
 async fn handshake(stream: TcpStream, shared: &Shared) -> Option<Bytes> {
     let acceptor = shared.tls.lock().expect("not poisoned").clone();
     let Some(acceptor) = acceptor else { return Some(Box::new(stream)) };
-    let stream = tokio::time::timeout(Duration::from_secs(5), acceptor.accept(stream)).await.ok()?.ok()?;
+    let accepted = acceptor.accept(stream).into_fallible();
+    let stream = match tokio::time::timeout(Duration::from_secs(5), accepted).await.ok()? {
+        Ok(stream) => stream,
+        Err((_, mut refused)) => {
+            // A socket that is closed with unread bytes is reset, and its client loses the alert.
+            let _ = tokio::io::copy(&mut refused, &mut tokio::io::sink()).await;
+            return None;
+        }
+    };
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let first = certificates.first().map(|certificate| certificate.to_vec()).unwrap_or_default();
     shared.clients.lock().expect("not poisoned").push(first);

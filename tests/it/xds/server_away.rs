@@ -141,13 +141,15 @@ async fn the_status_of_http_is_told() {
     // HEADERS of the first stream, with END_STREAM and END_HEADERS: `:status: 404` of HPACK's static table.
     let not_found = [0, 0, 1, 1, 5, 0, 0, 0, 1, 0x8D];
     serve("HTTP status code 404", |mut stream| async move {
-        stream.write_all(&SETTINGS).await.expect("the client reads");
+        // The client may reset the connection at any time, at the end of the test too.
+        let _ = stream.write_all(&SETTINGS).await;
         let mut read = Vec::new();
         while !has_headers(&read) {
-            stream.read_buf(&mut read).await.expect("the client writes");
+            if !matches!(stream.read_buf(&mut read).await, Ok(1..)) {
+                return;
+            }
         }
         let _ = stream.write_all(&not_found).await;
-        // The client may reset the connection at any time, at the end of the test too.
         let _ = stream.read_to_end(&mut Vec::new()).await;
     })
     .await;

@@ -57,7 +57,7 @@ async fn a_call_that_is_reset_leaves_the_others_alone() {
     for deciding in [Deciding::Answers, Deciding::Hangs] {
         for twin in [Twin::Ours, Twin::Tonic] {
             let client = client_of(twin.connect_bounded(deciding, MAX_OPEN), WINDOW_BYTES).await;
-            // More than the server lets be open.
+            // More calls than the server allows to be open.
             for _ in 0..2 * MAX_OPEN {
                 // Dropping the response resets the call.
                 drop(send(&client, call::PATH, charged_request()).await);
@@ -75,7 +75,7 @@ async fn a_panic_ends_one_call_and_is_counted() {
     let metrics = Metrics::new(800_000).expect("different names");
     let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
     let server = server_of(twin_handler(Deciding::Panics, &metrics), MAX_OPEN, &CancellationToken::new());
-    spawn(server.serve(theirs, Turn::default(), place()));
+    spawn(server.serve(theirs, permit()));
     let client = client_of(ours, WINDOW_BYTES).await;
     let calls = [valid_request(), charged_request(), valid_request(), charged_request()];
     let mut responses = Vec::new();
@@ -93,7 +93,7 @@ async fn a_panic_ends_one_call_and_is_counted() {
     assert_eq!(panics, 2);
 }
 
-/// Health, its watch, reflection and decisions share a connection.
+/// Health checks, watches, reflection and decisions share a connection.
 #[tokio::test(start_paused = true)]
 async fn all_services_share_a_connection() {
     for twin in [Twin::Ours, Twin::Tonic] {

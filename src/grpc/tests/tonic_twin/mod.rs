@@ -21,9 +21,9 @@ use tokio::io::DuplexStream;
 use tonic::Status;
 
 use super::super::tests::*;
-use crate::grpc::call_head::MAX_HEADER_LIST_BYTES;
-use crate::grpc::http2::connection::MAX_CONCURRENT_STREAMS;
-use crate::grpc::http2::header_blocks::MAX_READ_HEADER_BYTES;
+use crate::grpc::accepted_calls::MAX_CONCURRENT_STREAMS;
+use crate::grpc::call::MAX_HEADER_LIST_BYTES;
+use crate::grpc::connection_io::MAX_READ_HEADER_BYTES;
 use crate::grpc::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::telemetry::traces::SpannedCall;
 
@@ -75,7 +75,7 @@ impl RateLimitService for TonicService {
         let message = request.into_inner().encode_to_vec();
         let request = RateLimitRequest::decode(&message[..]).expect("the same contract");
         let mut span = self.0.tracer.start_call(SpannedCall::ShouldRateLimit, &HeaderMap::new());
-        let answer: RateLimitResponse = self.0.decide(request, Caller(0), &mut span).await?;
+        let answer: RateLimitResponse = self.0.decide(|| Ok(request.into()), Caller(0), &mut span).await?;
         let answer = TonicResponse::decode(&answer.encode_to_vec()[..]).expect("the same contract");
         Ok(tonic::Response::new(answer))
     }
@@ -93,7 +93,7 @@ impl Twin {
         self.connect_bounded(deciding, MAX_OPEN_CALLS)
     }
 
-    /// `max_open`: of calls that wait, in our server.
+    /// `max_open` is the bound of open calls in our server.
     fn connect_bounded(self, deciding: Deciding, max_open: usize) -> DuplexStream {
         let metrics = Metrics::new(800_000).expect("different names");
         let handler = twin_handler(deciding, &metrics);
@@ -101,7 +101,7 @@ impl Twin {
         match self {
             Self::Ours => {
                 let server = server_of(handler, max_open, &CancellationToken::new());
-                spawn(server.serve(theirs, Turn::default(), place()));
+                spawn(server.serve(theirs, permit()));
             }
             Self::Tonic => {
                 let service = RateLimitServiceServer::new(TonicService(handler));
@@ -193,7 +193,7 @@ const fn differs(ours: &'static str, tonic: &'static str, reason: &'static str) 
 }
 
 impl Seen {
-    /// `None` if it is what was seen; else what was seen.
+    /// Compares what a caller saw with the table. Returns what the caller saw, or `None` if both are equal.
     fn mismatch(&self, name: &str, ours: &str, tonic: &str) -> Option<String> {
         let (expected, reason) = self.of_tonic.unwrap_or((self.ours, "the same"));
         assert!(self.of_tonic.is_none() || expected != self.ours, "{name}: no difference");

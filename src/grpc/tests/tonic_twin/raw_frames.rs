@@ -30,7 +30,7 @@ fn literal(name: &str, value: &str) -> Vec<u8> {
 
 /// The header block of a decision call; `authority` and `more` may be absent.
 fn block(authority: Option<&str>, more: &[(&str, &str)]) -> Vec<u8> {
-    // POST, http.
+    // The static table of HPACK: `:method POST`, `:scheme http`.
     let mut block = b"\x83\x86".to_vec();
     block.extend(literal(":path", call::PATH));
     block.extend(authority.map(|authority| literal(":authority", authority)).unwrap_or_default());

@@ -1,0 +1,295 @@
+//! What h2 reads and writes of a connection: three duties that h2 leaves to its user.
+//!
+//! The client must send the HTTP/2 preface in time. In one poll of its task a connection reads only a few requests, so
+//! that its calls do not delay the calls of other connections. And a header block in several frames is passed on when
+//! the whole block has arrived: h2 would decode each frame at once, and HPACK can make a hundred bytes in memory of one
+//! byte that is sent. So an unfinished block takes only the bytes that its client has sent. They count as bytes of
+//! unfinished requests, and the block must arrive within the same time as a message.
+//!
+//! h2 keeps trailers of any length until they are read. Calls of gRPC have none, so the connection ends if trailers are
+//! long.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::open_calls::ConnectionCounts;
+use super::sent_frames::{FRAME_HEAD_BYTES, PREFACE_BYTES, SentFrames};
+use crate::decide::NoDecision;
+use crate::net::unfinished::{ARRIVES_WITHIN, HeldBytes, UnfinishedBytes};
+
+/// The time for the preface. Clients send it as soon as they are connected.
+pub(super) const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection reads at most this many bytes in one poll of its task, some 30 requests. Without a bound, all calls
+/// that a client has sent at once would start before a call of another client.
+pub(super) const BYTES_PER_POLL: usize = 2 * 1024;
+/// The longest list of headers that h2 reads, as h2 counts it. It is far above what a call may have. This service
+/// refuses, counts and answers a call between the two bounds like other invalid calls. h2 itself answers a longer list
+/// with 431, and this service never sees it.
+pub(super) const MAX_READ_HEADER_BYTES: u32 = 1024 * 1024;
+/// The longest block that is held. A block of this many bytes has more CONTINUATION frames of at most 16 KiB than h2
+/// takes for a list of that length (80). So h2 ends the connection, and keeps nothing of the block.
+const MAX_HELD_BYTES: usize = 84 * (16 * 1024 + FRAME_HEAD_BYTES);
+/// The bytes of a block that are read at once.
+const READ_BYTES: usize = 2 * 1024;
+
+/// The bytes that a connection may still read in this poll of its task. Clones share them.
+///
+/// A read that is pending once would not end the poll, because h2 reads again for each call that it accepts. So the
+/// task refills the budget when its poll begins.
+#[derive(Clone, Debug)]
+pub(super) struct ReadBudget {
+    left: Arc<AtomicUsize>,
+    bytes_per_poll: usize,
+}
+
+impl ReadBudget {
+    pub(super) fn new(bytes_per_poll: usize) -> Self {
+        Self { left: Arc::new(AtomicUsize::new(bytes_per_poll)), bytes_per_poll }
+    }
+
+    pub(super) fn refill(&self) {
+        self.left.store(self.bytes_per_poll, Ordering::Relaxed);
+    }
+
+    pub(super) fn bytes_left(&self) -> usize {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    fn record_read(&self, bytes: usize) {
+        self.left.store(self.bytes_left().saturating_sub(bytes), Ordering::Relaxed);
+    }
+}
+
+/// The client's connection preface. h2 has no timeout for it, and keep-alive starts only after it.
+enum Preface {
+    /// `bytes` of the preface are still missing; `timeout` resolves when the connection is to be closed.
+    Pending {
+        bytes: usize,
+        timeout: BoxFuture<'static, ()>,
+    },
+    Received,
+    TimedOut,
+}
+
+impl Preface {
+    fn record_read(&mut self, read: usize) {
+        if let Self::Pending { bytes, .. } = self {
+            *bytes = bytes.saturating_sub(read);
+            if *bytes == 0 {
+                *self = Self::Received;
+            }
+        }
+    }
+
+    fn is_timed_out(&mut self, cx: &mut Context<'_>) -> bool {
+        if let Self::Pending { timeout, .. } = self
+            && timeout.as_mut().poll(cx).is_ready()
+        {
+            *self = Self::TimedOut;
+        }
+        matches!(self, Self::TimedOut)
+    }
+}
+
+/// A connection between its socket and h2.
+pub(super) struct ConnectionIo<I> {
+    stream: I,
+    preface: Preface,
+    budget: ReadBudget,
+    frames: SentFrames,
+    /// The bytes from the first frame of an unfinished block on, as far as they have arrived.
+    held: Vec<u8>,
+    /// How many bytes of `held` may be passed on.
+    ready: usize,
+    /// How many bytes of `held` are passed on.
+    passed: usize,
+    /// Counts the bytes of `held`.
+    share: Option<HeldBytes>,
+    /// Ends the connection if the block does not arrive in time.
+    block_timeout: Option<Pin<Box<Sleep>>>,
+    unfinished: UnfinishedBytes,
+    counts: Arc<ConnectionCounts>,
+}
+
+impl<I> ConnectionIo<I> {
+    /// `stop` ends the wait for the preface.
+    pub(super) fn new(
+        stream: I,
+        budget: ReadBudget,
+        stop: CancellationToken,
+        unfinished: UnfinishedBytes,
+        counts: Arc<ConnectionCounts>,
+    ) -> Self {
+        let timeout = Box::pin(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = sleep(PREFACE_TIMEOUT) => {}
+            }
+        });
+        Self {
+            stream,
+            preface: Preface::Pending { bytes: PREFACE_BYTES, timeout },
+            budget,
+            frames: SentFrames::default(),
+            held: Vec::new(),
+            ready: 0,
+            passed: 0,
+            share: None,
+            block_timeout: None,
+            unfinished,
+            counts,
+        }
+    }
+
+    pub(super) fn read_budget(&self) -> ReadBudget {
+        self.budget.clone()
+    }
+
+    /// Adds bytes to those that are held. All bytes that are ready have been passed on before.
+    fn hold(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.held.drain(..self.passed);
+        (self.ready, self.passed) = (0, 0);
+        let (mut position, mut rest) = (self.held.len(), bytes);
+        self.held.extend_from_slice(bytes);
+        while let Some(at) = self.frames.advance(rest) {
+            (position, rest) = (position + at, &rest[at..]);
+            self.ready = position;
+        }
+        if self.frames.has_long_trailers {
+            return Err(self.refuse(NoDecision::LongTrailers));
+        }
+        if !self.frames.in_block {
+            self.ready = self.held.len();
+        } else if self.held.len() - self.ready > MAX_HELD_BYTES {
+            self.frames.in_block = false;
+            self.ready = self.held.len();
+        } else {
+            let share = self.share.get_or_insert_with(|| self.unfinished.hold_none());
+            if !share.grow_to(self.held.len()) {
+                return Err(self.refuse(NoDecision::ManyBytes));
+            }
+        }
+        if self.ready > MAX_READ_HEADER_BYTES as usize {
+            // h2 refuses such a block.
+            self.counts.record(NoDecision::UnreadHeaders);
+        }
+        Ok(())
+    }
+
+    /// Counts a call without a decision; the connection cannot go on.
+    fn refuse(&self, error: NoDecision) -> io::Error {
+        io::Error::other(self.counts.record(error))
+    }
+
+    /// Passes on what is ready.
+    fn pass_on(&mut self, buf: &mut ReadBuf<'_>) {
+        let bytes = (self.ready - self.passed).min(buf.remaining());
+        buf.put_slice(&self.held[self.passed..][..bytes]);
+        self.passed += bytes;
+        if self.passed == self.held.len() {
+            (self.held, self.share, self.block_timeout) = (Vec::new(), None, None);
+            (self.ready, self.passed) = (0, 0);
+        }
+    }
+}
+
+impl<I: AsyncRead + Unpin> ConnectionIo<I> {
+    /// Reads what the preface and the budget allow.
+    fn poll_stream(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.preface.is_timed_out(cx) {
+            // End of file: h2 closes the connection.
+            return Poll::Ready(Ok(()));
+        }
+        let most = self.budget.bytes_left().min(buf.remaining());
+        if most == 0 {
+            // This wakes the task: the runtime polls it again after the tasks that are ready now.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
+        let polled = Pin::new(&mut self.stream).poll_read(cx, &mut part);
+        let read = part.filled().len();
+        buf.advance(read);
+        self.budget.record_read(read);
+        self.preface.record_read(read);
+        polled
+    }
+}
+
+/// Passes on all bytes but those of an unfinished header block.
+impl<I: AsyncRead + Unpin> AsyncRead for ConnectionIo<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        while this.frames.in_block && this.ready == this.passed {
+            let mut bytes = [0; READ_BYTES];
+            let mut read = ReadBuf::new(&mut bytes);
+            let arrived = this.poll_stream(cx, &mut read)?;
+            if arrived.is_pending() {
+                let timeout = this.block_timeout.get_or_insert_with(|| Box::pin(sleep(ARRIVES_WITHIN)));
+                ready!(timeout.as_mut().poll(cx));
+                return Poll::Ready(Err(this.refuse(NoDecision::Late(ARRIVES_WITHIN))));
+            }
+            if read.filled().is_empty() {
+                // The client has left.
+                return Poll::Ready(Ok(()));
+            }
+            this.hold(read.filled())?;
+        }
+        if this.ready > this.passed {
+            this.pass_on(buf);
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        ready!(this.poll_stream(cx, buf))?;
+        let read = &buf.filled()[before..];
+        let begin = this.frames.advance(read);
+        if this.frames.has_long_trailers {
+            return Poll::Ready(Err(this.refuse(NoDecision::LongTrailers)));
+        }
+        if let Some(at) = begin {
+            // The head of the first frame of a block is passed on; the rest of the block is held.
+            this.hold(&read[at..])?;
+            buf.set_filled(before + at);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for ConnectionIo<I> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
