@@ -16,6 +16,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::answering::{send, spawn_decision};
 use super::call::{CallHead, CallStarter, StartedCall};
+use super::connection::ConnectionServer;
 use super::message::RequestBody;
 use super::open_calls::{ConnectionCounts, OpenCall};
 use super::routed_calls::spawn_routed;
@@ -33,6 +34,8 @@ const USUAL_CALLS: usize = 64;
 pub(super) struct AcceptedCalls<S> {
     starter: CallStarter<S>,
     counts: Arc<ConnectionCounts>,
+    /// The calls that started on the worker which served the connection before this one.
+    earlier: Option<Arc<ConnectionCounts>>,
     /// Accepted in this poll.
     new: Vec<(Request<RecvStream>, SendResponse<Bytes>)>,
     /// Accepted in earlier polls.
@@ -42,7 +45,22 @@ pub(super) struct AcceptedCalls<S> {
 impl<S: Store + 'static> AcceptedCalls<S> {
     pub(super) fn new(starter: CallStarter<S>, counts: Arc<ConnectionCounts>) -> Self {
         let held = HeldCalls::new(counts.hold_at_most());
-        Self { starter, counts, new: Vec::new(), held }
+        Self { starter, counts, earlier: None, new: Vec::new(), held }
+    }
+
+    /// Starts further calls on another worker. Calls that have started end where they are.
+    pub(super) fn move_to(&mut self, server: &ConnectionServer<S>) {
+        let counts = server.counts.add_connection();
+        self.starter.decisions = Arc::clone(&server.decisions);
+        self.starter.routed.routes = server.routes.clone();
+        self.starter.routed.counts = Arc::clone(&counts);
+        self.starter.counts = Arc::clone(&counts);
+        self.earlier = Some(std::mem::replace(&mut self.counts, counts));
+    }
+
+    pub(super) fn has_pending_decisions(&self) -> bool {
+        let earlier = self.earlier.as_ref();
+        self.counts.has_pending_decisions() || earlier.is_some_and(|counts| counts.has_pending_decisions())
     }
 
     pub(super) fn push(&mut self, call: (Request<RecvStream>, SendResponse<Bytes>)) {
@@ -56,7 +74,8 @@ impl<S: Store + 'static> AcceptedCalls<S> {
 
     /// The number of streams that h2 needs for calls: those of the open calls, and those of the new calls.
     pub(super) fn streams(&self) -> usize {
-        self.counts.open_calls() + self.new.len()
+        let earlier = self.earlier.as_ref().map_or(0, |counts| counts.open_calls());
+        earlier + self.counts.open_calls() + self.new.len()
     }
 
     /// Starts calls in the order of their arrival, and holds the calls that may not be decided yet.

@@ -1,5 +1,4 @@
-//! Accepts connections and assigns each to a worker. Envoy opens few connections and keeps them, so a bad distribution
-//! would leave cores idle for hours.
+//! Accepts connections and assigns each to a worker in use.
 //!
 //! TLS handshakes are not done in a worker: an RSA signature takes a millisecond, and a thousand clients that connect
 //! at once must not delay the calls of other clients. The sessions come to their workers from the thread of the
@@ -13,10 +12,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::either::Either;
 
+use super::balance::WorkersInUse;
 use crate::net::PortListener;
 use crate::net::admission::{Admission, Admitted};
 use crate::net::listener::PortStream;
-use crate::net::socket::DetachedSession;
+use crate::net::socket::TlsSession;
 use crate::net::tls::{Handshake, PortTls};
 use crate::telemetry::metrics::CloseReason;
 
@@ -28,34 +28,24 @@ const HANDOFF_QUEUE: usize = 1_024;
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenConnections(Arc<AtomicUsize>);
 
-/// Counts one connection, for its worker and for its port, until it is dropped.
+/// Counts one connection of a worker until it is dropped.
 #[derive(Debug)]
-pub(super) struct ConnectionPermit {
-    worker: OpenConnections,
-    admitted: Arc<Admitted>,
-}
+pub(super) struct CountedConnection(OpenConnections);
 
 impl OpenConnections {
     pub(super) fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(super) fn acquire(&self, admitted: Admitted) -> ConnectionPermit {
+    pub(super) fn count_one(&self) -> CountedConnection {
         self.0.fetch_add(1, Ordering::Relaxed);
-        ConnectionPermit { worker: self.clone(), admitted: Arc::new(admitted) }
+        CountedConnection(self.clone())
     }
 }
 
-impl ConnectionPermit {
-    /// The connection among those of its port.
-    pub(super) fn admitted(&self) -> Arc<Admitted> {
-        Arc::clone(&self.admitted)
-    }
-}
-
-impl Drop for ConnectionPermit {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
-        self.worker.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -63,7 +53,9 @@ impl Drop for ConnectionPermit {
 #[derive(Debug)]
 pub(super) struct AcceptedConnection {
     pub(super) stream: AcceptedStream,
-    pub(super) permit: ConnectionPermit,
+    /// Its place among the connections of the port.
+    pub(super) admitted: Admitted,
+    pub(super) counted: CountedConnection,
 }
 
 #[derive(Debug)]
@@ -71,12 +63,14 @@ pub(super) enum AcceptedStream {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
     /// A session after its handshake.
-    Tls(DetachedSession),
+    Tls(TlsSession),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Acceptor {
     workers: Vec<WorkerSender>,
+    /// How many workers get connections: the first ones.
+    in_use: WorkersInUse,
     /// The first worker to consider for the next connection: round-robin among equally loaded workers.
     next: usize,
 }
@@ -89,10 +83,14 @@ struct WorkerSender {
 }
 
 impl Acceptor {
-    /// Adds a worker; its connections arrive at the receiver.
-    pub(super) fn add_worker(&mut self) -> mpsc::Receiver<AcceptedConnection> {
+    pub(super) fn new(in_use: WorkersInUse) -> Self {
+        Self { workers: Vec::new(), in_use, next: 0 }
+    }
+
+    /// Adds a worker; its connections arrive at the receiver. `open`: their number.
+    pub(super) fn add_worker(&mut self, open: OpenConnections) -> mpsc::Receiver<AcceptedConnection> {
         let (connections, receiver) = mpsc::channel(HANDOFF_QUEUE);
-        self.workers.push(WorkerSender { connections, open: OpenConnections::default() });
+        self.workers.push(WorkerSender { connections, open });
         receiver
     }
 
@@ -146,16 +144,16 @@ impl Acceptor {
         self.assign(stream.map_err(|_| CloseReason::Handoff)?, admitted)
     }
 
-    /// Assigns the connection to the worker with the fewest open connections.
+    /// Assigns the connection to the worker in use with the fewest open connections.
     fn assign(&mut self, stream: AcceptedStream, admitted: Admitted) -> Result<(), CloseReason> {
-        let count = self.workers.len();
+        let count = self.in_use.count().min(self.workers.len());
         let candidates = (0..count).map(|step| (self.next + step) % count);
         let index = candidates.min_by_key(|&index| self.workers[index].open.count());
         let index = index.ok_or(CloseReason::Handoff)?;
         self.next = index + 1;
         let worker = &self.workers[index];
-        let permit = worker.open.acquire(admitted);
-        let sent = worker.connections.try_send(AcceptedConnection { stream, permit });
+        let accepted = AcceptedConnection { stream, admitted, counted: worker.open.count_one() };
+        let sent = worker.connections.try_send(accepted);
         sent.map_err(|_| CloseReason::Handoff)
     }
 }
@@ -175,7 +173,7 @@ async fn shake_hands(
     handshake: Handshake,
     stream: PortStream,
     admitted: Admitted,
-) -> Option<(DetachedSession, Admitted)> {
+) -> Option<(TlsSession, Admitted)> {
     Some((handshake.run(stream).await?, admitted))
 }
 
@@ -205,8 +203,8 @@ mod tests {
     #[tokio::test]
     async fn the_worker_with_the_fewest_open_connections_gets_the_next() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let mut acceptor = Acceptor::default();
-        let mut workers = [acceptor.add_worker(), acceptor.add_worker(), acceptor.add_worker()];
+        let mut acceptor = Acceptor::new(WorkersInUse::new(3));
+        let mut workers = [(); 3].map(|()| acceptor.add_worker(OpenConnections::default()));
         let mut open: Vec<Vec<AcceptedConnection>> = vec![vec![], vec![], vec![]];
         // The worker whose connections close first, and the worker that must get the next connection.
         let table = [(None, 0), (None, 1), (None, 2), (None, 0), (Some(2), 2), (None, 1), (Some(0), 0)];
@@ -226,8 +224,8 @@ mod tests {
     #[tokio::test]
     async fn a_connection_for_a_worker_that_ended_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let mut acceptor = Acceptor::default();
-        drop(acceptor.add_worker());
+        let mut acceptor = Acceptor::new(WorkersInUse::new(1));
+        drop(acceptor.add_worker(OpenConnections::default()));
         let assigned = acceptor.assign_clear(connection(&listener).await, admitted());
         assert_eq!(assigned, Err(CloseReason::Handoff));
         assert_eq!(acceptor.workers[0].open.count(), 0);

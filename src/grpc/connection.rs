@@ -17,13 +17,14 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
 use super::accepted_calls::{AcceptedCalls, MAX_CONCURRENT_STREAMS};
-use super::acceptor::ConnectionPermit;
 use super::call::{CallStarter, DecisionCalls};
 use super::connection_io::{ConnectionIo, MAX_READ_HEADER_BYTES, ReadBudget};
-use super::open_calls::{ConnectionCounts, WorkerCounts};
+use super::open_calls::WorkerCounts;
+use super::placement::Placement;
 use super::routed_calls::{OpenStreams, RoutedCalls};
 use super::service::GrpcOptions;
 use super::silence::{IdleWatch, KEEPALIVE_TIMEOUT, KeepAlive};
+use crate::net::admission::Admitted;
 use crate::telemetry::metrics::CloseReason;
 
 /// The window of a stream and of a connection. It is so large that no client has to wait for it, and that a message
@@ -53,8 +54,12 @@ pub(super) struct ConnectionServer<S> {
 impl<S: Store + 'static> ConnectionServer<S> {
     /// Serves the connection until the client closes it, it is too old, its place is needed, or the server stops. Then
     /// finishes its calls.
-    pub(super) async fn serve<I>(self: Arc<Self>, stream: I, permit: ConnectionPermit)
-    where
+    pub(super) async fn serve<I>(
+        self: Arc<Self>,
+        stream: I,
+        placement: Arc<Placement<S>>,
+        admitted: Arc<Admitted>,
+    ) where
         I: AsyncRead + AsyncWrite + Unpin,
     {
         let counts = self.counts.add_connection();
@@ -73,10 +78,10 @@ impl<S: Store + 'static> ConnectionServer<S> {
         let budget = ReadBudget::new(self.bytes_per_poll);
         let unfinished = self.decisions.bounds.unfinished.clone();
         let io = ConnectionIo::new(stream, budget, self.stop.clone(), unfinished, Arc::clone(&counts));
-        let idle = IdleWatch::new(permit.admitted(), closing.clone());
-        let opened = Http2Connection::open(io, calls, idle).await;
+        let idle = IdleWatch::new(Arc::clone(&admitted), closing.clone());
+        let opened = Http2Connection::open(io, calls, idle, placement).await;
         let ended = match opened {
-            Ok(connection) => self.run(pin!(connection), &permit, &counts, &closing).await,
+            Ok(connection) => self.run(pin!(connection), &admitted, &closing).await,
             Err(error) => Err(error.into()),
         };
         if let Err(error) = ended {
@@ -87,8 +92,7 @@ impl<S: Store + 'static> ConnectionServer<S> {
     async fn run<I>(
         &self,
         mut connection: Pin<&mut Http2Connection<I, S>>,
-        permit: &ConnectionPermit,
-        counts: &ConnectionCounts,
+        admitted: &Admitted,
         closing: &CancellationToken,
     ) -> Result<(), ConnectionEnd>
     where
@@ -101,11 +105,11 @@ impl<S: Store + 'static> ConnectionServer<S> {
         }
         closing.cancel();
         if connection.leaked.are_many() {
-            permit.admitted().record_close(CloseReason::LeakedStreams);
+            admitted.record_close(CloseReason::LeakedStreams);
         }
         // Sends GOAWAY: the client may finish its calls, and then the connection ends.
         connection.http2.graceful_shutdown();
-        finish(connection, counts, self.options.finish_within).await
+        finish(connection, self.options.finish_within).await
     }
 
     async fn age_or_closing(&self, closing: &CancellationToken) {
@@ -120,13 +124,13 @@ impl<S: Store + 'static> ConnectionServer<S> {
 
 /// Waits for the calls in flight, and for the client to close the connection. Does not wait for a client that only
 /// delays the end.
-async fn finish<C>(
-    mut connection: C,
-    counts: &ConnectionCounts,
+async fn finish<I, S>(
+    mut connection: Pin<&mut Http2Connection<I, S>>,
     finish_within: Duration,
 ) -> Result<(), ConnectionEnd>
 where
-    C: Future<Output = Result<(), ConnectionEnd>> + Unpin,
+    I: AsyncRead + AsyncWrite + Unpin,
+    S: Store + 'static,
 {
     let mut patience = pin!(tokio::time::sleep(finish_within));
     loop {
@@ -136,7 +140,7 @@ where
             ended = &mut connection => return ended,
             () = patience.as_mut() => return Ok(()),
             () = tokio::time::sleep(ACKNOWLEDGE_WITHIN) => {
-                if !counts.has_pending_decisions() {
+                if !connection.calls.has_pending_decisions() {
                     return Ok(());
                 }
             }
@@ -161,6 +165,7 @@ struct Http2Connection<I, S> {
     http2: Connection<ConnectionIo<I>, Bytes>,
     read_budget: ReadBudget,
     calls: AcceptedCalls<S>,
+    placement: Arc<Placement<S>>,
     keep_alive: KeepAlive,
     leaked: LeakedStreams,
     /// Cancelled when the client had better open a new connection.
@@ -175,7 +180,12 @@ where
     S: Store + 'static,
 {
     /// Does the handshake of HTTP/2.
-    async fn open(io: ConnectionIo<I>, calls: AcceptedCalls<S>, idle: IdleWatch) -> Result<Self, h2::Error> {
+    async fn open(
+        io: ConnectionIo<I>,
+        calls: AcceptedCalls<S>,
+        idle: IdleWatch,
+        placement: Arc<Placement<S>>,
+    ) -> Result<Self, h2::Error> {
         let (read_budget, closing) = (io.read_budget(), idle.closing());
         let mut http2 = builder().handshake(io).await?;
         let keep_alive = KeepAlive::new(http2.ping_pong(), idle);
@@ -183,6 +193,7 @@ where
             http2,
             read_budget,
             calls,
+            placement,
             keep_alive,
             leaked: LeakedStreams::default(),
             closing,
@@ -199,7 +210,10 @@ where
     type Output = Result<(), ConnectionEnd>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { http2, read_budget, calls, keep_alive, leaked, closing, end } = &mut *self;
+        let Self { http2, read_budget, calls, placement, keep_alive, leaked, closing, end } = &mut *self;
+        if let Some(server) = placement.begin_poll() {
+            calls.move_to(&server);
+        }
         read_budget.refill();
         loop {
             let accepted = pin!(http2.accept()).poll(cx);

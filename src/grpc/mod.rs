@@ -7,6 +7,7 @@
 //! - `connection`: its life, from the handshake of HTTP/2 to GOAWAY. Its task reads frames and writes answers.
 //! - `connection_io`: its bytes on the way to h2, bounded in time and number (`sent_frames` follows the frames)
 //! - `silence`: PINGs while it has no calls
+//! - `balance`: as many workers as the load needs; connections move between them (`placement`)
 //!
 //! The road of a call, on the task of its connection:
 //! - `accepted_calls`: the calls that have arrived, started in order, or held while the store has enough to decide
@@ -24,6 +25,7 @@
 mod accepted_calls;
 mod acceptor;
 mod answering;
+mod balance;
 mod call;
 mod connection;
 mod connection_io;
@@ -31,6 +33,7 @@ mod convert;
 mod message;
 mod open_calls;
 mod other_services;
+mod placement;
 mod routed_calls;
 mod sent_frames;
 mod service;

@@ -4,29 +4,34 @@
 //! limiter and its own Redis store. Workers share the rules, the metrics, the memory store and the deny cache. They are
 //! started together, watched, stopped together, and joined.
 
+use std::cmp::Reverse;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use engine::Store;
 use futures_util::future::select_all;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, oneshot};
+use tokio::runtime::{Runtime, RuntimeMetrics};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::acceptor::{AcceptedConnection, AcceptedStream, Acceptor};
+use super::acceptor::{AcceptedConnection, AcceptedStream, Acceptor, CountedConnection, OpenConnections};
+use super::balance::{BalancedWorker, Balancer, GiveAway, WorkersInUse};
 use super::call::DecisionCalls;
 use super::connection::ConnectionServer;
 use super::connection_io::BYTES_PER_POLL;
 use super::message::MessageBounds;
 use super::open_calls::WorkerCounts;
 use super::other_services::other_services;
+use super::placement::{MovingConnection, PlacedConnection, Placement};
 use super::routed_calls::OpenStreams;
 use super::service::{BoxError, GrpcError, GrpcOptions, GrpcService, WorkerContext};
 use crate::decide::Readiness;
-use crate::net::socket::ClientSocket;
+use crate::net::admission::Admitted;
+use crate::net::socket::{ClientSocket, MovedFlag};
 use crate::net::{PortListener, UnfinishedBytes};
 
 /// Serves `listener` until `stop`, then finishes the calls in flight.
@@ -42,7 +47,7 @@ where
     M: Fn() -> Result<WorkerContext<S>, BoxError> + Clone + Send + 'static,
     S: Store + 'static,
 {
-    let (mut workers, mut acceptor) = WorkerPool::start(&service)?;
+    let (mut workers, mut acceptor, balancer) = WorkerPool::start(&service)?;
     let accept = async {
         match &service.tls {
             None => acceptor.run(&listener, &service.admission).await,
@@ -52,6 +57,7 @@ where
     tokio::select! {
         error = workers.first_to_end() => return Err(error),
         () = accept => {}
+        () = balancer.run() => {}
         () = stop.cancelled() => {}
     }
     // Clients cannot connect any more while the calls in flight are finished.
@@ -64,7 +70,7 @@ type WorkerResult = Result<Result<(), WorkerError>, oneshot::error::RecvError>;
 
 /// Tells the workers to stop when it is dropped.
 #[derive(Debug)]
-struct WorkerPool {
+pub(super) struct WorkerPool {
     workers: Vec<WorkerHandle>,
     stop: DropGuard,
 }
@@ -77,29 +83,46 @@ struct WorkerHandle {
 }
 
 impl WorkerPool {
-    /// Starts every worker. The returned acceptor gives them connections.
-    fn start<M, S>(service: &GrpcService<M>) -> Result<(Self, Acceptor), GrpcError>
+    /// Starts every worker. The returned acceptor gives them connections, and the balancer moves connections.
+    pub(super) fn start<M, S>(service: &GrpcService<M>) -> Result<(Self, Acceptor, Balancer), GrpcError>
     where
         M: Fn() -> Result<WorkerContext<S>, BoxError> + Clone + Send + 'static,
         S: Store + 'static,
     {
         let stop = CancellationToken::new();
-        let (mut acceptor, streams) = (Acceptor::default(), Arc::<OpenStreams>::default());
-        let start = |index| {
+        let in_use = WorkersInUse::new(1);
+        let (mut acceptor, streams) = (Acceptor::new(in_use.clone()), Arc::<OpenStreams>::default());
+        let count = service.options.workers.get();
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(MOVES_QUEUE)).unzip();
+        let workers: Arc<[_]> = senders.into();
+        let (all_serving, serving) = watch::channel(());
+        let all_serving = Arc::new(all_serving);
+        let mut balanced = Vec::with_capacity(count);
+        let start = |(index, moved)| {
+            let (open, metrics) = (OpenConnections::default(), Arc::default());
+            let (orders, orders_receiver) = mpsc::channel(ORDERS_QUEUE);
+            balanced.push(BalancedWorker { open: open.clone(), metrics: Arc::clone(&metrics), orders });
             let worker = Worker {
+                metrics,
+                open: open.clone(),
+                orders: orders_receiver,
+                moved,
+                workers: Arc::clone(&workers),
+                serving: Some(serving.clone()),
+                all_serving: Arc::clone(&all_serving),
                 make_context: service.make_context.clone(),
                 options: service.options,
                 readiness: service.readiness.clone(),
                 unfinished: service.unfinished.clone(),
                 streams: Arc::clone(&streams),
-                connections: acceptor.add_worker(),
+                connections: acceptor.add_worker(open),
                 stop: stop.clone(),
             };
             WorkerHandle::start(index, worker)
         };
-        let workers = (0..service.options.workers.get()).map(start).collect::<Result<_, _>>()?;
+        let started = receivers.into_iter().enumerate().map(start).collect::<Result<_, _>>()?;
         let stop = stop.drop_guard();
-        Ok((Self { workers, stop }, acceptor))
+        Ok((Self { workers: started, stop }, acceptor, Balancer { workers: balanced, in_use }))
     }
 
     /// Waits until a worker ends by itself.
@@ -110,7 +133,7 @@ impl WorkerPool {
     }
 
     /// Stops and joins all workers.
-    async fn finish(self) -> Result<(), GrpcError> {
+    pub(super) async fn finish(self) -> Result<(), GrpcError> {
         drop(self.stop);
         for mut worker in self.workers {
             let result = (&mut worker.result).await;
@@ -124,7 +147,7 @@ impl WorkerPool {
 }
 
 impl WorkerHandle {
-    fn start<M, S>(index: usize, worker: Worker<M>) -> Result<Self, GrpcError>
+    fn start<M, S>(index: usize, worker: Worker<M, S>) -> Result<Self, GrpcError>
     where
         M: Fn() -> Result<WorkerContext<S>, BoxError> + Send + 'static,
         S: Store + 'static,
@@ -183,8 +206,24 @@ pub(super) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build()
 }
 
+/// The most connections that may be on their way to one worker. Further ones stay where they are.
+const MOVES_QUEUE: usize = 64;
+/// The most orders that a worker may have got and not carried out.
+const ORDERS_QUEUE: usize = 4;
+
 /// One worker, before its thread starts.
-struct Worker<M> {
+struct Worker<M, S> {
+    /// Of its runtime, for the balancer.
+    metrics: Arc<OnceLock<RuntimeMetrics>>,
+    open: OpenConnections,
+    orders: mpsc::Receiver<GiveAway>,
+    /// Connections that move to this worker.
+    moved: mpsc::Receiver<MovingConnection<S>>,
+    /// Where connections that move to the worker of each index are sent.
+    workers: Arc<[mpsc::Sender<MovingConnection<S>>]>,
+    /// Dropped when this worker has no connection any more.
+    serving: Option<watch::Receiver<()>>,
+    all_serving: Arc<watch::Sender<()>>,
     make_context: M,
     options: GrpcOptions,
     readiness: Readiness,
@@ -194,7 +233,7 @@ struct Worker<M> {
     stop: CancellationToken,
 }
 
-impl<M, S> Worker<M>
+impl<M, S> Worker<M, S>
 where
     M: Fn() -> Result<WorkerContext<S>, BoxError>,
     S: Store + 'static,
@@ -202,6 +241,8 @@ where
     /// Serves on this thread until told to stop, then finishes the calls in flight.
     fn run(self) -> Result<(), WorkerError> {
         let runtime = runtime().map_err(WorkerError::Runtime)?;
+        let is_first = self.metrics.set(runtime.metrics()).is_ok();
+        debug_assert!(is_first, "a worker runs once");
         let served = runtime.block_on(self.serve());
         // This does not wait for the blocking threads of the runtime, where a DNS lookup may hang.
         runtime.shutdown_background();
@@ -227,7 +268,7 @@ where
             stop: self.stop.clone(),
         });
         tokio::select! {
-            () = self.serve_connections(&server) => {}
+            () = self.serve_connections(&server) => self.wait_for_other_workers().await,
             reason = died => return Err(WorkerError::StoreTask(reason)),
         }
         if tokio::time::timeout(self.options.finish_within, close).await.is_err() {
@@ -238,51 +279,143 @@ where
 
     /// Serves until told to stop, then waits until the connections are closed.
     async fn serve_connections(&mut self, server: &Arc<ConnectionServer<S>>) {
-        let mut open = JoinSet::new();
+        let mut served = ServedConnections::new(Arc::clone(server), self.open.clone());
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => break,
                 Some(accepted) = self.connections.recv() => {
-                    if let Err(error) = spawn_connection(&mut open, Arc::clone(server), accepted) {
+                    if let Err(error) = served.start(accepted) {
                         tracing::debug!(%error, "a connection is closed: its socket cannot be registered");
                     }
                 }
-                Some(ended) = open.join_next() => log_panic(&ended),
+                Some(moving) = self.moved.recv() => served.go_on(moving),
+                Some(order) = self.orders.recv() => served.give_away(order),
+                Some(ended) = served.tasks.join_next() => served.end(ended, &self.workers),
                 else => break,
             }
         }
-        let all_closed = async { while open.join_next().await.is_some() {} };
+        // A connection that is on its way here is served to its end.
+        self.moved.close();
+        while let Some(moving) = self.moved.recv().await {
+            served.go_on(moving);
+        }
+        let all_closed = async {
+            while let Some(ended) = served.tasks.join_next().await {
+                served.end(ended, &self.workers);
+            }
+        };
         if tokio::time::timeout(self.options.finish_within, all_closed).await.is_err() {
             tracing::warn!("connections were still open after {:?}", self.options.finish_within);
         }
     }
-}
 
-/// Registers the socket of a connection with the runtime of this thread, and serves the connection. Each kind of socket
-/// has a future of its own type, so that clear text does not pay for TLS.
-fn spawn_connection<S: Store + 'static>(
-    open: &mut JoinSet<()>,
-    server: Arc<ConnectionServer<S>>,
-    AcceptedConnection { stream, permit }: AcceptedConnection,
-) -> io::Result<()> {
-    match stream {
-        AcceptedStream::Tcp(socket) => {
-            let socket = ClientSocket::from(TcpStream::from_std(socket)?);
-            open.spawn(server.serve(socket, permit));
-        }
-        AcceptedStream::Unix(socket) => {
-            let socket = ClientSocket::from(UnixStream::from_std(socket)?);
-            open.spawn(server.serve(socket, permit));
-        }
-        AcceptedStream::Tls(session) => {
-            open.spawn(server.serve(session.attach()?, permit));
+    /// A connection that has moved keeps the timers that began on another worker, and needs the runtime of that worker.
+    async fn wait_for_other_workers(&mut self) {
+        self.serving = None;
+        let all_ended = tokio::time::timeout(self.options.finish_within, self.all_serving.closed());
+        if all_ended.await.is_err() {
+            tracing::debug!("other workers still serve connections");
         }
     }
-    Ok(())
 }
 
-fn log_panic(ended: &Result<(), JoinError>) {
-    if let Err(error) = ended {
-        tracing::error!(%error, "a connection ended by a panic");
+/// The connections that a worker serves.
+struct ServedConnections<S> {
+    server: Arc<ConnectionServer<S>>,
+    open: OpenConnections,
+    tasks: JoinSet<Option<MovingConnection<S>>>,
+    /// Of the open connections, and of some that have ended.
+    placements: Vec<Arc<Placement<S>>>,
+}
+
+/// The list of placements is cleaned when it is longer than twice the number of connections and this.
+const ENDED_PLACEMENTS: usize = 16;
+
+impl<S: Store + 'static> ServedConnections<S> {
+    fn new(server: Arc<ConnectionServer<S>>, open: OpenConnections) -> Self {
+        Self { server, open, tasks: JoinSet::new(), placements: Vec::new() }
+    }
+
+    /// Registers the socket of a connection with the runtime of this thread, and serves the connection. Each kind of
+    /// socket has a future of its own type, so that clear text does not pay for TLS.
+    fn start(&mut self, accepted: AcceptedConnection) -> io::Result<()> {
+        let AcceptedConnection { stream, admitted, counted } = accepted;
+        match stream {
+            AcceptedStream::Tcp(socket) => {
+                let socket = ClientSocket::from(TcpStream::from_std(socket)?);
+                self.serve(socket.moved_flag(), socket, admitted, counted);
+            }
+            AcceptedStream::Unix(socket) => {
+                let socket = ClientSocket::from(UnixStream::from_std(socket)?);
+                self.serve(socket.moved_flag(), socket, admitted, counted);
+            }
+            AcceptedStream::Tls(session) => {
+                self.serve(session.get_ref().0.moved_flag(), session, admitted, counted);
+            }
+        }
+        Ok(())
+    }
+
+    fn serve<I>(&mut self, moved: MovedFlag, stream: I, admitted: Admitted, counted: CountedConnection)
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let placement = Placement::new(moved);
+        let server = Arc::clone(&self.server);
+        let serving = server.serve(stream, Arc::clone(&placement), Arc::new(admitted));
+        self.spawn(PlacedConnection::new(Box::pin(serving), placement, counted));
+    }
+
+    /// Continues a connection that another worker has served.
+    fn go_on(&mut self, moving: MovingConnection<S>) {
+        let connection = moving.arrive(Arc::clone(&self.server), self.open.count_one());
+        self.spawn(connection);
+    }
+
+    fn spawn(&mut self, connection: PlacedConnection<S>) {
+        if self.placements.len() > 2 * self.tasks.len() + ENDED_PLACEMENTS {
+            self.forget_ended();
+        }
+        self.placements.push(Arc::clone(connection.placement()));
+        self.tasks.spawn(connection);
+    }
+
+    /// Only the tasks of open connections share their placements with this list.
+    fn forget_ended(&mut self) {
+        self.placements.retain(|placement| Arc::strong_count(placement) > 1);
+    }
+
+    /// Asks connections to move to another worker: of the busy ones as many as of the others.
+    fn give_away(&mut self, order: GiveAway) {
+        self.forget_ended();
+        let placements = self.placements.drain(..);
+        let mut busiest_first: Vec<_> =
+            placements.map(|placement| (Reverse(placement.take_polls()), placement)).collect();
+        busiest_first.sort_by_key(|(polls, _)| *polls);
+        let step = (busiest_first.len() / order.connections.max(1)).max(1);
+        for (index, (_, placement)) in busiest_first.into_iter().enumerate() {
+            if index % step == step - 1 && index / step < order.connections {
+                placement.move_to(order.to);
+            } else {
+                self.placements.push(placement);
+            }
+        }
+    }
+
+    /// Takes the result of a connection's task: passes on a connection that moves, unless its worker is ending.
+    fn end(
+        &mut self,
+        ended: Result<Option<MovingConnection<S>>, JoinError>,
+        workers: &[mpsc::Sender<MovingConnection<S>>],
+    ) {
+        match ended {
+            Ok(None) => {}
+            Ok(Some(moving)) => {
+                if let Err(refused) = workers[moving.to].try_send(moving) {
+                    self.go_on(refused.into_inner());
+                }
+            }
+            Err(error) => tracing::error!(%error, "a connection ended by a panic"),
+        }
     }
 }

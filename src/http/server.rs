@@ -21,7 +21,6 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::time::Sleep;
-use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either as ClearOrTls;
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, service_fn};
@@ -29,7 +28,7 @@ use tower::{ServiceExt, service_fn};
 use super::connections::{HttpConnections, IdleSince};
 use crate::decide::NoDecision;
 use crate::net::listener::PortStream;
-use crate::net::socket::{ClientSocket, MovableSocket};
+use crate::net::socket::{ClientSocket, TlsSession};
 use crate::net::tls::PortTls;
 use crate::net::unfinished::{ARRIVES_WITHIN, HeldBytes};
 use crate::net::{Admission, PortListener, UnfinishedBytes};
@@ -86,8 +85,7 @@ async fn serve_client(
         Some(tls) => {
             let Some(handshake) = tls.begin(client) else { return };
             let session = stop.run_until_cancelled(handshake.run(stream)).await.flatten();
-            // Fails if the socket cannot be registered with this runtime; the client then connects again.
-            match session.and_then(|session| session.attach().ok()) {
+            match session {
                 Some(stream) => ClearOrTls::Right(stream),
                 None => return,
             }
@@ -97,7 +95,7 @@ async fn serve_client(
 }
 
 async fn serve_connection(
-    stream: ClearOrTls<ClientSocket<PortStream>, Box<TlsStream<MovableSocket>>>,
+    stream: ClearOrTls<ClientSocket<PortStream>, TlsSession>,
     http: HttpService,
     idle: IdleSince,
     stop: CancellationToken,

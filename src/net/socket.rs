@@ -1,7 +1,10 @@
-//! The socket of a client, which fails when the client does not read. A socket with TLS can move to another runtime.
+//! The socket of a client, which fails when the client does not read. It can move to another runtime.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,15 +19,67 @@ use super::listener::PortStream;
 /// How long a write may wait for a client that does not read from its socket.
 pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A socket on the current runtime.
+/// Set when another runtime begins to serve a socket. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MovedFlag(Arc<AtomicBool>);
+
+impl MovedFlag {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn take(&self) -> bool {
+        let has_moved = self.0.load(Ordering::Relaxed);
+        if has_moved {
+            self.0.store(false, Ordering::Relaxed);
+        }
+        has_moved
+    }
+}
+
+/// A socket of a client. It registers with another runtime at the first read or write after its flag was set.
 #[derive(Debug)]
 pub(crate) struct ClientSocket<S> {
     stream: S,
+    has_moved: MovedFlag,
     /// Runs while the socket accepts no data. When it ends, the connection is closed.
     blocked: Option<Pin<Box<Sleep>>>,
 }
 
+/// A socket that can be registered with another runtime.
+pub(crate) trait Register {
+    /// Registers the socket with the current runtime, and takes it off the runtime on which it was.
+    fn register(&mut self) -> io::Result<()>;
+}
+
+impl Register for TcpStream {
+    fn register(&mut self) -> io::Result<()> {
+        *self = Self::from_std(self.as_fd().try_clone_to_owned()?.into())?;
+        Ok(())
+    }
+}
+
+impl Register for UnixStream {
+    fn register(&mut self) -> io::Result<()> {
+        *self = Self::from_std(self.as_fd().try_clone_to_owned()?.into())?;
+        Ok(())
+    }
+}
+
+impl Register for PortStream {
+    fn register(&mut self) -> io::Result<()> {
+        match self {
+            Either::Left(stream) => stream.register(),
+            Either::Right(stream) => stream.register(),
+        }
+    }
+}
+
 impl<S> ClientSocket<S> {
+    pub(crate) fn moved_flag(&self) -> MovedFlag {
+        self.has_moved.clone()
+    }
+
     /// Turns a write that has been pending for too long into an error.
     fn unless_blocked(
         &mut self,
@@ -40,34 +95,45 @@ impl<S> ClientSocket<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite> From<S> for ClientSocket<S> {
-    fn from(stream: S) -> Self {
-        Self { stream, blocked: None }
+impl<S: Register + Unpin> ClientSocket<S> {
+    /// The socket, on the current runtime.
+    fn stream(&mut self) -> io::Result<Pin<&mut S>> {
+        if self.has_moved.take() {
+            self.stream.register()?;
+            self.blocked = None;
+        }
+        Ok(Pin::new(&mut self.stream))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for ClientSocket<S> {
+impl<S: AsyncRead + AsyncWrite> From<S> for ClientSocket<S> {
+    fn from(stream: S) -> Self {
+        Self { stream, has_moved: MovedFlag::default(), blocked: None }
+    }
+}
+
+impl<S: AsyncRead + Register + Unpin> AsyncRead for ClientSocket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        self.stream()?.poll_read(cx, buf)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for ClientSocket<S> {
+impl<S: AsyncWrite + Register + Unpin> AsyncWrite for ClientSocket<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
+        let polled = self.stream()?.poll_write(cx, buf);
         self.unless_blocked(cx, polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        self.stream()?.poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        self.stream()?.poll_shutdown(cx)
     }
 
     fn poll_write_vectored(
@@ -75,7 +141,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientSocket<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        let polled = self.stream()?.poll_write_vectored(cx, bufs);
         self.unless_blocked(cx, polled)
     }
 
@@ -84,110 +150,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientSocket<S> {
     }
 }
 
-/// The socket of a TLS session. The handshake is done on one runtime and the calls are served on another. The session
-/// owns its socket, so the socket must be able to move.
-#[derive(Debug)]
-pub(crate) struct MovableSocket(Option<ClientSocket<PortStream>>);
-
-/// A socket that is not registered with a runtime.
-#[derive(Debug)]
-pub(super) enum DetachedSocket {
-    Tcp(std::net::TcpStream),
-    Unix(std::os::unix::net::UnixStream),
-}
-
-/// A TLS session, and the socket that was taken from it.
-#[derive(Debug)]
-pub(crate) struct DetachedSession {
-    socket: DetachedSocket,
-    session: Box<TlsStream<MovableSocket>>,
-}
-
-impl DetachedSocket {
-    /// Takes the socket of a connection off the current runtime.
-    pub(super) fn detach(stream: PortStream) -> io::Result<Self> {
-        match stream {
-            Either::Left(stream) => stream.into_std().map(Self::Tcp),
-            Either::Right(stream) => stream.into_std().map(Self::Unix),
-        }
-    }
-
-    /// Registers the socket with the current runtime.
-    fn attach(self) -> io::Result<ClientSocket<PortStream>> {
-        Ok(ClientSocket::from(match self {
-            Self::Tcp(stream) => Either::Left(TcpStream::from_std(stream)?),
-            Self::Unix(stream) => Either::Right(UnixStream::from_std(stream)?),
-        }))
-    }
-}
-
-impl DetachedSession {
-    /// Takes the session off the current runtime.
-    pub(super) fn detach(session: TlsStream<MovableSocket>) -> io::Result<Self> {
-        let mut session = Box::new(session);
-        let socket = session.get_mut().0.detach()?;
-        Ok(Self { socket, session })
-    }
-
-    /// Registers the session with the current runtime.
-    pub(crate) fn attach(self) -> io::Result<Box<TlsStream<MovableSocket>>> {
-        let Self { socket, mut session } = self;
-        *session.get_mut().0 = MovableSocket::attach(socket)?;
-        Ok(session)
-    }
-}
-
-impl MovableSocket {
-    /// Takes the socket off its runtime. Reads and writes fail from now on.
-    fn detach(&mut self) -> io::Result<DetachedSocket> {
-        DetachedSocket::detach(self.0.take().ok_or(io::ErrorKind::NotConnected)?.stream)
-    }
-
-    /// Registers the socket with the current runtime.
-    pub(super) fn attach(socket: DetachedSocket) -> io::Result<Self> {
-        socket.attach().map(|socket| Self(Some(socket)))
-    }
-
-    fn socket(&mut self) -> io::Result<Pin<&mut ClientSocket<PortStream>>> {
-        self.0.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
-    }
-}
-
-impl AsyncRead for MovableSocket {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.socket()?.poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for MovableSocket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.socket()?.poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.socket()?.poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.socket()?.poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.socket()?.poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.0.as_ref().is_some_and(AsyncWrite::is_write_vectored)
-    }
-}
+/// A TLS session. The handshake is done on another runtime than the calls.
+pub(crate) type TlsSession = Box<TlsStream<ClientSocket<PortStream>>>;
 
 #[cfg(test)]
 mod tests {
@@ -224,17 +188,17 @@ mod tests {
         let (first, second) = (runtime(), runtime());
         let (mut client, mut server) = first.block_on(async {
             let (client, server) = connect().await;
-            let socket = DetachedSocket::detach(PortStream::Left(server)).expect("a socket");
-            (client, MovableSocket::attach(socket).expect("a socket"))
+            (client, ClientSocket::from(PortStream::Left(server)))
         });
-        let stream = server.detach().expect("a socket");
-        let error = second.block_on(server.write_all(b"lost")).expect_err("no socket");
-        assert_eq!(error.kind(), io::ErrorKind::NotConnected);
-        second.block_on(async {
-            let mut server = MovableSocket::attach(stream).expect("a socket");
-            server.write_all(b"kept").await.expect("an open connection");
-        });
+        server.moved_flag().set();
         let mut received = [0; 4];
+        second.block_on(async {
+            server.write_all(b"kept").await.expect("an open connection");
+            // The client answers while its runtime does not run the server's.
+            client.try_write(b"more").expect("an open connection");
+            server.read_exact(&mut received).await.expect("an open connection");
+        });
+        assert_eq!(&received, b"more");
         first.block_on(client.read_exact(&mut received)).expect("an open connection");
         assert_eq!(&received, b"kept");
     }

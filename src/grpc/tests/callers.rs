@@ -41,7 +41,7 @@ async fn each_connection_is_a_caller_of_its_own() {
     let server = server_of(handler, MAX_OPEN, &stop);
     for _ in 0..2 {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        spawn(Arc::clone(&server).serve(theirs, permit()));
+        spawn(Arc::clone(&server).serve(theirs, placement(), admitted_place()));
         let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");
         spawn(async { drop(connection.await) });
         for _ in 0..2 {

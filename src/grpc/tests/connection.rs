@@ -70,7 +70,7 @@ async fn a_client_of_tls_that_does_not_read_is_closed() {
     let handshake = port.tls.begin(address.ip()).expect("a place").run(PortStream::Left(socket));
     let (session, client) = tokio::join!(handshake, port.connect(client));
     let client = client.expect("a handshake");
-    let mut server = session.expect("a handshake").attach().expect("a socket");
+    let mut server = session.expect("a handshake");
     let start = Instant::now();
     let error = server.write_all(&vec![0; 64 << 20]).await.expect_err("more than the sockets hold");
     assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, WRITE_TIMEOUT));
@@ -96,7 +96,7 @@ async fn one_poll_reads_a_bounded_number_of_bytes() {
 #[tokio::test]
 async fn a_connection_is_counted_until_it_is_dropped() {
     let open = OpenConnections::default();
-    let (first, second) = (open.acquire(admitted()), open.clone().acquire(admitted()));
+    let (first, second) = (open.count_one(), open.clone().count_one());
     assert_eq!(open.count(), 2);
     drop(first);
     assert_eq!(open.count(), 1);

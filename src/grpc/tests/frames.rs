@@ -43,7 +43,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 fn raw_client(max_open: usize) -> (DuplexStream, JoinHandle<()>) {
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
     let (client, theirs) = tokio::io::duplex(64 * 1024);
-    (client, spawn(server(max_open, &metrics, &stop).serve(theirs, permit())))
+    (client, spawn(server(max_open, &metrics, &stop).serve(theirs, placement(), admitted_place())))
 }
 
 /// All that the server sends until it closes the connection.
@@ -61,7 +61,7 @@ async fn a_stream_above_the_bound_of_its_connection_is_refused() {
     let (client, served) = connect().await;
     // The client opens all streams before it knows the bound.
     let mut streams = send_calls(client, CALLS, call::PATH, &Bytes::new()).await;
-    spawn(server.serve(served, permit()));
+    spawn(server.serve(served, placement(), admitted_place()));
     let refused = streams.pop().expect("calls").response.await.expect_err("one too many");
     assert_eq!(refused.reason(), Some(Reason::REFUSED_STREAM));
     for stream in streams {
@@ -143,7 +143,7 @@ async fn a_silent_client_that_does_not_answer_the_ping_is_closed() {
 async fn a_client_that_greets_a_server_that_stops_is_told_so() {
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
     let (mut client, theirs) = tokio::io::duplex(64 * 1024);
-    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(theirs, permit()));
+    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(theirs, placement(), admitted_place()));
     client.write_all(PREFACE).await.expect("an open connection");
     tokio::time::sleep(SETTLE).await;
     stop.cancel();
@@ -200,7 +200,7 @@ async fn a_client_that_opens_and_resets_streams_faster_than_they_are_served_is_c
 async fn a_header_block_that_does_not_end_in_time_ends_the_connection() {
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
     let (mut client, theirs) = tokio::io::duplex(64 * 1024);
-    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(theirs, permit()));
+    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(theirs, placement(), admitted_place()));
     // HEADERS without END_HEADERS: `:method POST`.
     let sent = [PREFACE, SETTINGS, &[0, 0, 1, 1, 0, 0, 0, 0, 1, 0x83]].concat();
     client.write_all(&sent).await.expect("room in the pipe");
@@ -225,7 +225,7 @@ async fn a_header_block_that_does_not_end_is_not_decoded_and_is_bounded() {
     let mut clients = Vec::new();
     for _ in 0..=BLOCKS {
         let (mut client, theirs) = tokio::io::duplex(64 * 1024);
-        let served = spawn(Arc::clone(&server).serve(theirs, permit()));
+        let served = spawn(Arc::clone(&server).serve(theirs, placement(), admitted_place()));
         client.write_all(&sent).await.expect("room in the pipe");
         clients.push((client, served));
     }
@@ -240,7 +240,7 @@ async fn a_header_block_that_does_not_end_is_not_decoded_and_is_bounded() {
 async fn a_client_that_sends_pings_and_reads_no_answers_is_closed_after_the_timeout_of_a_write() {
     let (metrics, stop) = (Metrics::new(800_000).expect("different names"), CancellationToken::new());
     let (mut client, served) = connect().await;
-    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(served, permit()));
+    let served = spawn(server(MAX_OPEN, &metrics, &stop).serve(served, placement(), admitted_place()));
     let start = Instant::now();
     client.write_all(&[PREFACE, SETTINGS].concat()).await.expect("an open connection");
     // The server reads no frame before the answer to the last one is on its way, so the sockets fill in both

@@ -41,7 +41,7 @@ impl SlowServer {
 
     async fn connect(&self) -> (SendRequest<Bytes>, JoinHandle<()>) {
         let (ours, theirs) = tokio::io::duplex(1024 * 1024);
-        let served = spawn(Arc::clone(&self.server).serve(theirs, permit()));
+        let served = spawn(Arc::clone(&self.server).serve(theirs, placement(), admitted_place()));
         let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");
         spawn(async { drop(connection.await) });
         (client, served)

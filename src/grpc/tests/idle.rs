@@ -36,9 +36,9 @@ impl FullPort {
 
     /// `None`: the connection is refused.
     async fn connect(&self, client: IpAddr) -> Option<SendRequest<Bytes>> {
-        let permit = OpenConnections::default().acquire(self.admission.admit(client).ok()?);
+        let admitted = Arc::new(self.admission.admit(client).ok()?);
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        spawn(Arc::clone(&self.server).serve(theirs, permit));
+        spawn(Arc::clone(&self.server).serve(theirs, placement(), admitted));
         let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");
         // The task of the client answers PINGs.
         spawn(async { drop(connection.await) });

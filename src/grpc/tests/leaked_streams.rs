@@ -23,9 +23,9 @@ fn end_of(connection: h2::client::Connection<DuplexStream>) -> JoinHandle<Option
 
 impl Miser {
     /// Takes answers until the window is used up.
-    async fn connect(server: Arc<ConnectionServer<MemoryStore>>, permit: ConnectionPermit) -> Self {
+    async fn connect(server: Arc<ConnectionServer<MemoryStore>>, admitted: Arc<Admitted>) -> Self {
         let (ours, theirs) = tokio::io::duplex(1024 * 1024);
-        let served = spawn(server.serve(theirs, permit));
+        let served = spawn(server.serve(theirs, placement(), admitted));
         let (client, connection) = h2::client::handshake(ours).await.expect("HTTP/2");
         let connection = end_of(connection);
         let (mut answers, mut taken) = (Vec::new(), 0);
@@ -62,7 +62,7 @@ async fn a_client_that_leaks_streams_gets_goaway() {
     let port = Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc));
     let admitted = port.admit([127, 0, 0, 1].into()).expect("the first connection");
     let server = server(10_000, &metrics, &CancellationToken::new());
-    let miser = Miser::connect(server, OpenConnections::default().acquire(admitted)).await;
+    let miser = Miser::connect(server, Arc::new(admitted)).await;
     let leaked = "ratelimitd_closed_connections_total{port=\"grpc\",reason=\"leaked_streams\"}";
     assert_eq!((miser.reset(60).await, value(&metrics, leaked)), (60, 0));
     // h2 does not let its clients send a call after GOAWAY.
@@ -166,7 +166,7 @@ async fn a_client_that_goes_on_to_leak_streams_is_closed() {
     let metrics = Metrics::new(800_000).expect("different names");
     let (mut pipe, theirs) = tokio::io::duplex(1024 * 1024);
     let server = server(10_000, &metrics, &CancellationToken::new());
-    let served = spawn(server.serve(theirs, permit()));
+    let served = spawn(server.serve(theirs, placement(), admitted_place()));
     let greeting = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(SETTINGS, 0, 0, b"")[..]].concat();
     pipe.write_all(&greeting).await.expect("room in the pipe");
     let mut attacker = Attacker { pipe, next: 1, taken: 0, reasons: Vec::new() };

@@ -9,6 +9,7 @@ mod header_blocks;
 mod held_calls;
 mod idle;
 mod leaked_streams;
+mod moves;
 mod tonic_twin;
 mod units;
 mod worker;
@@ -33,7 +34,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::accepted_calls::MAX_CONCURRENT_STREAMS;
-use super::acceptor::{ConnectionPermit, OpenConnections};
+use super::acceptor::OpenConnections;
 use super::answering::CALL_TIMEOUT;
 use super::call::{self, DecisionCalls};
 use super::connection::ConnectionServer;
@@ -44,13 +45,14 @@ use super::other_services::other_services;
 use super::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use super::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use super::placement::Placement;
 use super::routed_calls::OpenStreams;
 use super::service::GrpcOptions;
 use super::worker::runtime;
 use crate::decide::limiter::{Limiter, Rulebook};
 use crate::decide::{Failures, Handler, OnInvalid, Readiness, ResponseOptions};
 use crate::net::admission::Admitted;
-use crate::net::socket::ClientSocket;
+use crate::net::socket::{ClientSocket, MovedFlag};
 use crate::net::{Admission, ConnectionBounds, UnfinishedBytes};
 use crate::telemetry::metrics::{Metrics, Port, Transport};
 use crate::telemetry::traces::Tracer;
@@ -139,7 +141,7 @@ impl Session {
         let stop = CancellationToken::new();
         let server = server(MAX_OPEN, &metrics, &stop);
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        let served = spawn(server.serve(theirs, permit()));
+        let served = spawn(server.serve(theirs, placement(), admitted_place()));
         let handshake = h2::client::Builder::new().initial_window_size(window).handshake(ours);
         let (client, connection) = handshake.await.expect("HTTP/2");
         spawn(async { drop(connection.await) });
@@ -329,8 +331,13 @@ fn admitted() -> Admitted {
     admission.admit([127, 0, 0, 1].into()).expect("the first connection")
 }
 
-fn permit() -> ConnectionPermit {
-    OpenConnections::default().acquire(admitted())
+fn admitted_place() -> Arc<Admitted> {
+    Arc::new(admitted())
+}
+
+/// The placement of a connection that stays.
+fn placement<S>() -> Arc<Placement<S>> {
+    Placement::new(MovedFlag::default())
 }
 
 /// Both ends of a TCP connection; the server's end is not served yet.
@@ -371,7 +378,7 @@ async fn call_beside_a_thousand() {
         tokio::task::yield_now().await;
     }
     for served in [greedy_served, modest_served] {
-        spawn(Arc::clone(&server).serve(served, permit()));
+        spawn(Arc::clone(&server).serve(served, placement(), admitted_place()));
     }
     assert_eq!(modest.status().await, "0");
     let decided = value(&metrics, "ratelimitd_request_duration_seconds_count{transport=\"grpc\"}");

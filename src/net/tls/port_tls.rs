@@ -20,7 +20,7 @@ use tokio_rustls::server::TlsStream;
 use super::failure::HandshakeFailure;
 use super::handshakes::{HandshakeBounds, HandshakePlace, Handshakes};
 use crate::net::listener::PortStream;
-use crate::net::socket::{DetachedSession, DetachedSocket, MovableSocket};
+use crate::net::socket::{ClientSocket, TlsSession};
 use crate::telemetry::metrics::{HandshakeResult, TlsMeter};
 
 /// From the accepted connection to the end of the handshake.
@@ -96,19 +96,19 @@ impl PortTls {
 impl Handshake {
     /// Does the handshake on the thread of the handshakes. A client that fails gets an alert, and is counted and
     /// logged; the connection is then closed. The handshake ends when this future is dropped.
-    pub(crate) async fn run(self, stream: PortStream) -> Option<DetachedSession> {
-        let socket = DetachedSocket::detach(stream).ok()?;
+    pub(crate) async fn run(self, stream: PortStream) -> Option<TlsSession> {
+        let socket = ClientSocket::from(stream);
+        let has_moved = socket.moved_flag();
+        has_moved.set();
         let runtime = self.tls.0.runtime.clone();
         // A set, because it aborts its task when it is dropped.
         let mut task = JoinSet::new();
-        let shake_hands = async {
-            // Fails if a socket cannot be registered with a runtime; the client then connects again.
-            let session = self.shake_hands(MovableSocket::attach(socket).ok()?).await?;
-            DetachedSession::detach(session).ok()
-        };
-        task.spawn_on(shake_hands, &runtime);
+        task.spawn_on(self.shake_hands(socket), &runtime);
         match task.join_next().await? {
-            Ok(session) => session,
+            Ok(session) => {
+                has_moved.set();
+                session.map(Box::new)
+            }
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
                 // Cancelled: the thread is ending.

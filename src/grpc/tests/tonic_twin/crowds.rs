@@ -75,7 +75,7 @@ async fn a_panic_ends_one_call_and_is_counted() {
     let metrics = Metrics::new(800_000).expect("different names");
     let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
     let server = server_of(twin_handler(Deciding::Panics, &metrics), MAX_OPEN, &CancellationToken::new());
-    spawn(server.serve(theirs, permit()));
+    spawn(server.serve(theirs, placement(), admitted_place()));
     let client = client_of(ours, WINDOW_BYTES).await;
     let calls = [valid_request(), charged_request(), valid_request(), charged_request()];
     let mut responses = Vec::new();

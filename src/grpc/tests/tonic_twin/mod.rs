@@ -101,7 +101,7 @@ impl Twin {
         match self {
             Self::Ours => {
                 let server = server_of(handler, max_open, &CancellationToken::new());
-                spawn(server.serve(theirs, permit()));
+                spawn(server.serve(theirs, placement(), admitted_place()));
             }
             Self::Tonic => {
                 let service = RateLimitServiceServer::new(TonicService(handler));

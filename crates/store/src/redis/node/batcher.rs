@@ -124,7 +124,6 @@ async fn gather(node: &NodeState) {
 
 /// Waits for more requests if `store.redis.linger` says so. The thread of the worker sleeps: the timers of the runtime
 /// have a resolution of 1 ms, and requests that arrive meanwhile are read together.
-#[expect(clippy::disallowed_methods, reason = "at most 500 µs, and only if the setting asks for it")]
 fn linger(node: &NodeState) {
     let oldest = node.queue.of_next(|request| request.deadline);
     if let Some(wait) = node.linger.wait(Instant::now(), node.queue.len(), oldest) {

@@ -1,0 +1,130 @@
+//! Which worker serves a connection. A connection can move to another worker between two polls of its task: the future
+//! that serves it continues on the other worker's runtime, with that worker's limiter and store. Its client does not
+//! notice. Calls that the old worker has not answered yet are answered from there.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+
+use super::acceptor::CountedConnection;
+use super::connection::ConnectionServer;
+use crate::net::socket::MovedFlag;
+
+/// Shared by the worker that serves a connection, the task and the socket of the connection.
+pub(super) struct Placement<S> {
+    /// Set when another worker begins to serve the connection. The socket then registers with its runtime.
+    socket_has_moved: MovedFlag,
+    /// The same for the task, which takes `new_server`.
+    task_has_moved: AtomicBool,
+    new_server: Mutex<Option<Arc<ConnectionServer<S>>>>,
+    /// The index of the worker that is to serve the connection; [`STAYS`] if it is to stay.
+    moves_to: AtomicUsize,
+    /// How often the task was polled since its worker last looked: how busy the connection is.
+    polls: AtomicUsize,
+    task: AtomicWaker,
+}
+
+const STAYS: usize = usize::MAX;
+
+impl<S> Placement<S> {
+    pub(super) fn new(socket_has_moved: MovedFlag) -> Arc<Self> {
+        Arc::new(Self {
+            socket_has_moved,
+            task_has_moved: AtomicBool::new(false),
+            new_server: Mutex::new(None),
+            moves_to: AtomicUsize::new(STAYS),
+            polls: AtomicUsize::new(0),
+            task: AtomicWaker::new(),
+        })
+    }
+
+    /// Asks the task to move to the worker of this index.
+    pub(super) fn move_to(&self, worker: usize) {
+        self.moves_to.store(worker, Ordering::Release);
+        self.task.wake();
+    }
+
+    pub(super) fn take_polls(&self) -> usize {
+        self.polls.swap(0, Ordering::Relaxed)
+    }
+
+    /// Records a poll. Returns the server of the worker that has just begun to serve the connection.
+    pub(super) fn begin_poll(&self) -> Option<Arc<ConnectionServer<S>>> {
+        self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        if !self.task_has_moved.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.task_has_moved.store(false, Ordering::Relaxed);
+        self.new_server.lock().take()
+    }
+}
+
+/// The task of a connection on one worker. It ends with the connection, or with what another worker needs to go on.
+pub(super) struct PlacedConnection<S> {
+    serving: Option<BoxFuture<'static, ()>>,
+    placement: Arc<Placement<S>>,
+    has_registered: bool,
+    _counted: CountedConnection,
+}
+
+/// A connection on its way to another worker.
+pub(super) struct MovingConnection<S> {
+    serving: BoxFuture<'static, ()>,
+    placement: Arc<Placement<S>>,
+    /// The index of the worker.
+    pub(super) to: usize,
+}
+
+impl<S> PlacedConnection<S> {
+    pub(super) fn new(
+        serving: BoxFuture<'static, ()>,
+        placement: Arc<Placement<S>>,
+        counted: CountedConnection,
+    ) -> Self {
+        Self { serving: Some(serving), placement, has_registered: false, _counted: counted }
+    }
+
+    pub(super) fn placement(&self) -> &Arc<Placement<S>> {
+        &self.placement
+    }
+}
+
+impl<S> MovingConnection<S> {
+    /// Continues on the current runtime, with the limiter and the store of `server`.
+    pub(super) fn arrive(
+        self,
+        server: Arc<ConnectionServer<S>>,
+        counted: CountedConnection,
+    ) -> PlacedConnection<S> {
+        let placement = &self.placement;
+        *placement.new_server.lock() = Some(server);
+        placement.moves_to.store(STAYS, Ordering::Relaxed);
+        placement.task_has_moved.store(true, Ordering::Relaxed);
+        placement.socket_has_moved.set();
+        PlacedConnection::new(self.serving, self.placement, counted)
+    }
+}
+
+impl<S> Future for PlacedConnection<S> {
+    type Output = Option<MovingConnection<S>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if !self.has_registered {
+            self.placement.task.register(cx.waker());
+            self.has_registered = true;
+        }
+        let to = self.placement.moves_to.load(Ordering::Acquire);
+        if to == STAYS
+            && let Some(serving) = &mut self.serving
+        {
+            return serving.as_mut().poll(cx).map(|()| None);
+        }
+        let placement = Arc::clone(&self.placement);
+        Poll::Ready(self.serving.take().map(|serving| MovingConnection { serving, placement, to }))
+    }
+}

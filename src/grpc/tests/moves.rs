@@ -1,0 +1,90 @@
+//! Connections that move between workers while calls are made on them.
+
+use futures_util::future::join_all;
+
+use super::*;
+use crate::grpc::balance::GiveAway;
+use crate::grpc::service::{BoxError, GrpcService, WorkerContext};
+use crate::grpc::worker::WorkerPool;
+use crate::net::PortListener;
+
+const CONNECTIONS: usize = 8;
+const CALLS_AT_ONCE: usize = 20;
+const MOVES: usize = 100;
+
+fn context(metrics: &Metrics) -> Result<WorkerContext<MemoryStore>, BoxError> {
+    let store = MemoryStore::new(MemoryOptions::default(), SystemClock);
+    let handler = handler(RuleSet::empty(), store, metrics);
+    Ok(WorkerContext {
+        handler,
+        close: Box::pin(std::future::ready(())),
+        died: Box::pin(std::future::pending()),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_are_answered_while_their_connections_move() {
+    let metrics = Metrics::new(800_000).expect("different names");
+    let of_workers = metrics.clone();
+    let bounds = ConnectionBounds { total: CONNECTIONS, per_address: CONNECTIONS };
+    let service = GrpcService {
+        options: GrpcOptions { workers: NonZeroUsize::new(2).expect("not 0"), ..options() },
+        readiness: Readiness::not_ready(&[]),
+        admission: Admission::new(Port::Grpc, bounds, metrics.connections(Port::Grpc)),
+        tls: None,
+        unfinished: UnfinishedBytes::new(UNFINISHED_BYTES),
+        make_context: move || context(&of_workers),
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let listener = PortListener::of_tcp(listener);
+    let (workers, mut acceptor, balancer) = WorkerPool::start(&service).expect("threads");
+    let accept = acceptor.run(&listener, &service.admission);
+    let test = async {
+        let clients = join_all((0..CONNECTIONS).map(|_| async move {
+            let stream = TcpStream::connect(address).await.expect("a connection");
+            let (client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+            spawn(async { drop(connection.await) });
+            client
+        }))
+        .await;
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        let callers = join_all(clients.iter().map(|client| async {
+            let mut answered = 0;
+            while !*stopped.borrow() {
+                let calls = (0..CALLS_AT_ONCE).map(|_| async {
+                    open_call(client, call::PATH, valid_request(), true).await.status().await
+                });
+                for status in join_all(calls).await {
+                    assert_eq!(status, "0");
+                    answered += 1;
+                }
+            }
+            answered
+        }));
+        let moves = async {
+            for number in 0..MOVES {
+                let (from, to) = (number % 2, 1 - number % 2);
+                // A connection that the worker has not begun to serve follows a later order.
+                while balancer.workers[to].open.count() < CONNECTIONS {
+                    let order = GiveAway { to, connections: CONNECTIONS };
+                    balancer.workers[from].orders.send(order).await.expect("the worker runs");
+                    tokio::task::yield_now().await;
+                }
+                assert_eq!(balancer.workers[from].open.count(), 0);
+            }
+            stop.send(true).expect("callers");
+        };
+        let (answered, ()) = tokio::join!(callers, moves);
+        answered
+    };
+    let answered = tokio::select! {
+        answered = test => answered,
+        () = accept => unreachable!("the acceptor does not end"),
+    };
+    assert!(answered.iter().all(|&calls| calls > MOVES), "{answered:?}");
+    let failed = value(&metrics, "ratelimitd_request_errors_total{kind=\"invalid\",transport=\"grpc\"}");
+    assert_eq!(failed, 0);
+    drop(listener);
+    workers.finish().await.expect("the workers end");
+}
