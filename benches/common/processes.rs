@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Process(Child);
 
 impl Process {
-    fn spawn(command: &mut Command) -> Self {
+    pub fn spawn(command: &mut Command) -> Self {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         Self(child.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")))
     }
@@ -39,7 +39,7 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-fn wait_until(what: &str, holds: impl Fn() -> bool) {
+pub fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let give_up = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < give_up, "not within {PATIENCE:?}: {what}");

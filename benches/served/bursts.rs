@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::load::{self, Load, Pace};
 use crate::processes::Redis;
-use crate::scenario::{Program, Scenario, message};
+use crate::scenario::{Scenario, message};
+use crate::servers::Program;
 
 /// Calls of a burst, and milliseconds from one burst to the next.
 const BURSTS: [(u64, u64); 6] =
@@ -79,7 +80,7 @@ pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
         let rules = Scenario { limit: 1_000_000, ..Scenario::DEFAULT }.rule_file();
         let mut service = program.serve(&rules, Some(redis.port), &[]);
         let load = Load {
-            target: service.address,
+            targets: vec![service.address],
             connections: CONNECTIONS,
             pace: Pace::Bursts { calls, every: Duration::from_millis(every_ms) },
             duration,

@@ -13,7 +13,8 @@ use hdrhistogram::Histogram;
 use crate::load::{self, Load, Pace, Tally};
 use crate::placement;
 use crate::processes::Redis;
-use crate::scenario::{Program, Scenario, message};
+use crate::scenario::{Scenario, message};
+use crate::servers::Program;
 
 /// Calls per second of the connection that is measured.
 const QUIET: u64 = 200;
@@ -44,7 +45,7 @@ pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
         let service = program.serve(&rules, redis_port, &[("RATELIMITD__SERVER__WORKERS", "1")]);
         placement::give_first_core(&service.process).expect("the right to place a process");
         let load = |pace, duration| Load {
-            target: service.address,
+            targets: vec![service.address],
             connections: 1,
             pace,
             duration,

@@ -23,7 +23,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::load::{self, Load, Pace, Tally};
-use crate::scenario::{Program, Scenario, message};
+use crate::scenario::{Scenario, message};
+use crate::servers::Program;
 
 /// Calls per second of the connection that is measured.
 const CALLS: u64 = 500;
@@ -53,7 +54,7 @@ pub fn run(program: Program<'_>, duration: Duration) -> ExitCode {
         let rush = thread::spawn(move || handshakes(address, &rush_tls, per_second, duration + 2 * MARGIN));
         thread::sleep(MARGIN);
         let calls = load::generate(&Load {
-            target: service.address,
+            targets: vec![service.address],
             connections: 1,
             pace: Pace::Open { per_second: CALLS },
             duration,

@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use crate::load::{self, Pace};
 use crate::processes::{Process, Redis};
-use crate::scenario::{Program, Scenario, Store};
+use crate::scenario::{Scenario, Store};
+use crate::servers::Program;
 
 /// What is counted, with the name of the row in the file of the bounds.
 const ROWS: [(&str, Store); 3] =
@@ -73,9 +74,9 @@ fn count(program: Program<'_>, store: Store, duration: Duration) -> u64 {
     let redis_port = redis.as_ref().map(|redis| redis.port);
     let mut service = Program(&wrapped).serve(&scenario.rule_file(), redis_port, &settings);
     let domain = if store == Store::None { "without rules" } else { "bench" };
-    load::generate(&scenario.load(service.address, domain, WARM_UP));
+    load::generate(&scenario.load(vec![service.address], domain, WARM_UP));
     instrument(service.process.id(), "on");
-    let tally = load::generate(&scenario.load(service.address, domain, duration));
+    let tally = load::generate(&scenario.load(vec![service.address], domain, duration));
     instrument(service.process.id(), "off");
     assert_eq!((tally.failed, tally.broken), (0, 0), "calls without a decision");
     stop(&mut service.process);

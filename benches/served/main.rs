@@ -1,16 +1,17 @@
 //! Throughput, latency and CPU per decision of the served path, over real sockets.
 //!
-//! `cargo bench --bench served` prints a table for each question. `--help` shows how to measure one row, several
-//! rounds, or any other RLS server with `--target ADDRESS`. All processes share the cores of one machine: compare the
-//! ratios and the CPU microseconds, not the rates. `-- overload`, `-- bursts`, `-- fairness`, `-- handshakes` and
-//! `-- instructions` measure what their modules describe.
+//! `cargo bench --bench served` prints a table for each question, and `-- pace` those of ordinary days; `-- peers`
+//! measures the same days beside other services (`scripts/bench-peers` builds them). `--help` shows how to measure one
+//! row, several rounds, or any other RLS server with `--target ADDRESS`. All processes share the cores of one machine:
+//! compare the ratios and the CPU microseconds, not the rates. `-- overload`, `-- bursts`, `-- fairness`,
+//! `-- handshakes` and `-- instructions` measure what their modules describe.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
 mod bursts;
-mod cpu;
 mod delay;
 mod fairness;
+mod figures;
 mod handshakes;
 mod instructions;
 mod load;
@@ -22,9 +23,11 @@ mod processes;
 mod questions;
 mod reference;
 mod scenario;
+mod servers;
 #[path = "../common/svg.rs"]
 mod svg;
 mod table;
+mod usage;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -34,7 +37,9 @@ use std::time::Duration;
 use clap::Parser;
 
 use load::Pace;
-use scenario::{Program, Scenario, Spread};
+use questions::Question;
+use scenario::{Scenario, Spread, Target};
+use servers::{Program, Programs};
 
 /// The allocator of the service: CPU time that the generator saves is left for the measured processes.
 #[global_allocator]
@@ -43,8 +48,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// What is measured.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Subject {
-    /// The tables of rates, latencies and CPU.
+    /// All tables of rates, latencies and CPU.
     Table,
+    /// Only those of ordinary days: CPU at a pace, in a fleet, and over few and many connections.
+    Pace,
+    /// The tables of ordinary days, for this service and for the peers whose programs are given.
+    Peers,
     /// How many calls are decided in time when more come than Redis can decide.
     Overload,
     /// Whether bursts with pauses are decided, before and after faults of Redis.
@@ -71,15 +80,28 @@ struct Options {
     /// Only rows whose title, or the question of whose table, contains this.
     #[arg(long)]
     only: Option<String>,
-    /// Write a picture of what a call costs with 256 calls in flight to this file.
+    /// Write the pictures of the measured tables, `pace.svg` and `cost.svg`, to this directory.
     #[arg(long)]
-    svg: Option<PathBuf>,
+    pictures: Option<PathBuf>,
     /// Measure this binary instead of the one that cargo built.
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Send the load to this server instead of starting one; the options below describe the load.
+    /// For `peers`: the binary of envoyproxy/ratelimit.
     #[arg(long)]
-    target: Option<SocketAddr>,
+    envoyproxy: Option<PathBuf>,
+    /// For `peers`: the binary of Limitador's server.
+    #[arg(long)]
+    limitador: Option<PathBuf>,
+    /// Send the load to this server instead of starting one; the options below describe the load. Several servers get
+    /// the connections in turn.
+    #[arg(long)]
+    target: Vec<SocketAddr>,
+    /// With `--target`: the process whose CPU is counted as the service's; several are added up.
+    #[arg(long, requires = "target")]
+    target_pid: Vec<u32>,
+    /// With `--target`: the process whose CPU is counted as Redis's.
+    #[arg(long, requires = "target")]
+    redis_pid: Option<u32>,
     /// With `--target`: the domain of the requests.
     #[arg(long, default_value = "bench", requires = "target")]
     domain: String,
@@ -111,11 +133,16 @@ fn main() -> ExitCode {
     let duration = Duration::from_secs(options.seconds);
     let built = Path::new(env!("CARGO_BIN_EXE_ratelimitd"));
     let program = Program(options.program.as_deref().unwrap_or(built));
+    let programs = Programs {
+        ratelimitd: program,
+        envoyproxy: options.envoyproxy.as_deref(),
+        limitador: options.limitador.as_deref(),
+    };
     match options.subject {
-        Subject::Table => match options.target {
-            Some(target) => measure_target(target, &options, duration),
-            None => print_tables(&options, program, duration),
-        },
+        Subject::Table if !options.target.is_empty() => measure_target(&options, duration),
+        Subject::Table => print_tables(&options, programs, questions::all()),
+        Subject::Pace => print_tables(&options, programs, questions::shapes()),
+        Subject::Peers => print_tables(&options, programs, questions::beside_peers(programs)),
         Subject::Overload => return overload::run(program, duration),
         Subject::Bursts => return bursts::run(program, duration),
         Subject::Fairness => return fairness::run(program, duration),
@@ -125,21 +152,38 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn print_tables(options: &Options, program: Program<'_>, duration: Duration) {
-    let answers = table::measure(program, duration, options.rounds, options.only.as_deref());
+fn print_tables(options: &Options, programs: Programs<'_>, questions: Vec<Question>) {
+    let plan = table::Plan {
+        programs,
+        duration: Duration::from_secs(options.seconds),
+        rounds: options.rounds,
+        only: options.only.as_deref(),
+    };
+    let answers = table::measure(&plan, questions);
     table::print(&answers);
-    if let Some(path) = &options.svg {
-        std::fs::write(path, picture::draw(&table::bars(&answers))).expect("a file that can be written");
+    if let Some(directory) = &options.pictures {
+        let write = |name: &str, picture: Option<String>| {
+            if let Some(picture) = picture {
+                std::fs::write(directory.join(name), picture).expect("a file that can be written");
+            }
+        };
+        write("pace.svg", picture::draw_pace(&table::curves(&answers)));
+        write("cost.svg", picture::draw_cost(&table::bars(&answers)));
     }
 }
 
-fn measure_target(target: SocketAddr, options: &Options, duration: Duration) {
+fn measure_target(options: &Options, duration: Duration) {
     let pace = match options.rate {
         Some(per_second) => Pace::Open { per_second },
         None => Pace::Closed { in_flight: options.in_flight },
     };
     let Options { connections, keys, spread, limits, .. } = *options;
     let scenario = Scenario { limits, connections, keys, spread, pace, ..Scenario::DEFAULT };
+    let target = Target {
+        addresses: options.target.clone(),
+        services: options.target_pid.clone(),
+        redis: options.redis_pid,
+    };
     let measured = scenario.measure(target, &options.domain, duration);
-    table::print_one(&target.to_string(), &pace.to_string(), &measured);
+    table::print_one(&options.target[0].to_string(), scenario, &measured);
 }

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::cpu;
 use crate::load::{self, Load, Pace, Tally};
 use crate::placement;
 use crate::processes::Redis;
-use crate::scenario::{Program, Served, message};
+use crate::scenario::message;
+use crate::servers::{Program, Served};
+use crate::usage::Usage;
 
 /// The limits that each call meets.
 const LIMITS: u32 = 40;
@@ -111,9 +112,14 @@ impl Bench {
     }
 
     fn generate(&self, pace: Pace, duration: Duration) -> Tally {
-        let (target, messages) = (self.service.address, Arc::clone(&self.messages));
-        let tally =
-            load::generate(&Load { target, connections: CONNECTIONS, pace, duration, messages, tls: None });
+        let tally = load::generate(&Load {
+            targets: vec![self.service.address],
+            connections: CONNECTIONS,
+            pace,
+            duration,
+            messages: Arc::clone(&self.messages),
+            tls: None,
+        });
         assert_eq!(tally.broken, 0, "calls without an answer");
         tally
     }
@@ -127,11 +133,11 @@ impl Bench {
     }
 
     fn row(&self, pattern: Pattern, tenths: u64, (saturation, duration): (u64, Duration)) -> Row {
-        let cpu = || (cpu::time(&self.service.process), cpu::time(&self.redis.process));
+        let cpu = || [self.service.process.id(), self.redis.process.id()].map(|id| Usage::now([id]).cpu);
         let before = cpu();
         let tally = self.generate(pattern.pace(saturation * tenths / 10), duration);
         let after = cpu();
-        Row { pattern, tenths, duration, tally, service: after.0 - before.0, redis: after.1 - before.1 }
+        Row { pattern, tenths, duration, tally, service: after[0] - before[0], redis: after[1] - before[1] }
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::load::Pace;
 use crate::reference;
 use crate::scenario::{ALGORITHMS, Scenario, Spread, Store};
+use crate::servers::{Programs, Server};
 
 /// What is measured for a row.
 #[derive(Clone, Copy, Debug)]
@@ -24,10 +25,17 @@ pub struct Row {
 
 impl Row {
     /// How calls are started.
-    pub fn pace(&self) -> String {
+    pub fn pace(&self) -> Pace {
         match self.measurement {
-            Measurement::Service(scenario) => scenario.pace.to_string(),
-            Measurement::RedisAlone => reference::IN_FLIGHT.to_string(),
+            Measurement::Service(scenario) => scenario.pace,
+            Measurement::RedisAlone => Pace::Closed { in_flight: reference::IN_FLIGHT },
+        }
+    }
+
+    pub fn connections(&self) -> usize {
+        match self.measurement {
+            Measurement::Service(scenario) => scenario.connections,
+            Measurement::RedisAlone => reference::CONNECTIONS,
         }
     }
 }
@@ -35,27 +43,130 @@ impl Row {
 /// A table.
 #[derive(Clone, Debug)]
 pub struct Question {
-    pub text: &'static str,
+    pub text: String,
+    /// For one of [`SHAPES`]: its rows are the services and stores that are compared.
+    pub shape: Option<Shape>,
     pub rows: Vec<Row>,
+}
+
+/// How calls come to a deployment.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub instances: usize,
+    /// To all instances together.
+    pub connections: usize,
+    pub pace: Pace,
+}
+
+const fn day(connections: usize, per_second: u64) -> Shape {
+    Shape { instances: 1, connections, pace: Pace::Open { per_second } }
+}
+
+const fn saturation(connections: usize) -> Shape {
+    Shape { instances: 1, connections, pace: Pace::Closed { in_flight: 256 } }
+}
+
+/// Ordinary days, from few calls to many; a fleet; and saturation over few and many connections.
+const SHAPES: [Shape; 12] = [
+    day(4, 500),
+    day(4, 1_000),
+    day(4, 2_000),
+    day(16, 4_000),
+    day(16, 8_000),
+    day(64, 20_000),
+    day(64, 30_000),
+    Shape { instances: 8, connections: 32, pace: Pace::Open { per_second: 8_000 } },
+    saturation(4),
+    saturation(16),
+    saturation(64),
+    saturation(256),
+];
+
+impl Shape {
+    fn text(self) -> String {
+        let Self { instances, connections, pace } = self;
+        let each = connections / instances;
+        match pace {
+            Pace::Open { per_second } if instances == 1 => {
+                format!("{connections} connections, {per_second} calls/s")
+            }
+            Pace::Open { per_second } => {
+                let rate = per_second / instances as u64;
+                format!("{instances} instances, each {each} connections, {rate} calls/s")
+            }
+            Pace::Closed { in_flight } => {
+                format!("{connections} connections, {} in flight on each", in_flight / connections)
+            }
+            Pace::Bursts { .. } => format!("{connections} connections, {pace}"),
+        }
+    }
+
+    /// The rows of the services and stores that can have this shape.
+    fn question(self, columns: &[Row]) -> Question {
+        let Self { instances, connections, pace } = self;
+        let row_of = |column: &Row| {
+            let Measurement::Service(scenario) = column.measurement else { return None };
+            // Counters in memory are not shared.
+            let fits = instances == 1 || scenario.store == Store::Redis;
+            fits.then(|| row(&column.title, Scenario { instances, connections, pace, ..scenario }))
+        };
+        Question { text: self.text(), shape: Some(self), rows: columns.iter().filter_map(row_of).collect() }
+    }
 }
 
 fn row(title: impl Into<String>, scenario: Scenario) -> Row {
     Row { title: title.into(), measurement: Measurement::Service(scenario) }
 }
 
+/// What does a call cost at my pace?
+pub fn shapes() -> Vec<Question> {
+    SHAPES.map(|shape| shape.question(&ours())).into()
+}
+
+/// The same, beside the peers whose programs are known.
+pub fn beside_peers(programs: Programs<'_>) -> Vec<Question> {
+    let mut columns = ours();
+    if programs.envoyproxy.is_some() {
+        for pool in [10, 64] {
+            let server = Server::Envoyproxy { pool };
+            columns.push(row(
+                format!("envoyproxy/ratelimit, pool of {pool}"),
+                Scenario { server, algorithm: "fixed_window", ..REDIS },
+            ));
+        }
+    }
+    if programs.limitador.is_some() {
+        let server = Server::Limitador;
+        columns.push(row("Limitador, Redis", Scenario { server, ..REDIS }));
+        columns.push(row("Limitador, memory", Scenario { server, ..MEMORY }));
+    }
+    SHAPES.map(|shape| shape.question(&columns)).into()
+}
+
+fn ours() -> Vec<Row> {
+    vec![
+        row("memory", MEMORY),
+        row("Redis, `fixed_window`", Scenario { algorithm: "fixed_window", ..REDIS }),
+        row("Redis, `gcra`", REDIS),
+    ]
+}
+
+/// The question of the rows that the picture of saturation shows.
+pub const SATURATION: &str = "What does a call cost at saturation?";
+
 /// All tables.
 pub fn all() -> Vec<Question> {
-    vec![
-        Question { text: "What does a call cost?", rows: cost() },
-        Question { text: "How does the cost grow with the limits of a request?", rows: limits() },
-        Question { text: "How does it grow with the rules in force?", rows: rules() },
-        Question {
-            text: "How does it grow with connections and with the distance to Redis?",
-            rows: network(),
-        },
-        Question { text: "What do hot keys cost?", rows: keys() },
-        Question { text: "How long does a call take at 2,000 calls per second?", rows: latency() },
-    ]
+    let mut all = shapes();
+    for (text, rows) in [
+        (SATURATION, cost()),
+        ("How does the cost grow with the limits of a request?", limits()),
+        ("How does it grow with the rules in force?", rules()),
+        ("How does it grow with the distance to Redis?", distance()),
+        ("What do hot keys cost?", keys()),
+    ] {
+        all.push(Question { text: text.to_owned(), shape: None, rows });
+    }
+    all
 }
 
 const MEMORY: Scenario = Scenario::DEFAULT;
@@ -92,15 +203,12 @@ fn rules() -> Vec<Row> {
         .into()
 }
 
-fn network() -> Vec<Row> {
-    let connections = [1, 4, 32, 256].map(|connections| {
-        row(format!("Redis, connections: {connections}"), Scenario { connections, ..REDIS })
-    });
+fn distance() -> Vec<Row> {
     let distances = [250, 1_000, 5_000].map(|us| {
         let each_way = Duration::from_micros(us);
         row(format!("Redis, delay both ways: {:?}", each_way * 2), Scenario { each_way, ..REDIS })
     });
-    connections.into_iter().chain(distances).collect()
+    distances.into()
 }
 
 fn keys() -> Vec<Row> {
@@ -116,13 +224,4 @@ fn keys() -> Vec<Row> {
         ]);
     }
     rows
-}
-
-fn latency() -> Vec<Row> {
-    let pace = Pace::Open { per_second: 2_000 };
-    vec![
-        row("no rules, no store", Scenario { store: Store::None, pace, ..MEMORY }),
-        row("memory", Scenario { pace, ..MEMORY }),
-        row("Redis", Scenario { pace, ..REDIS }),
-    ]
 }

@@ -1,16 +1,15 @@
 //! The decisions per second of Redis alone on this machine: redis-benchmark, one decision per EVALSHA, pipelined.
 
 use std::process::Command;
-use std::time::Duration;
 
-use crate::cpu;
 use crate::processes::Redis;
+use crate::usage::Usage;
 
 const SCRIPT: &str = include_str!("reference.lua");
 
 /// Calls in flight, all connections together.
 pub const IN_FLIGHT: usize = CONNECTIONS * PIPELINE;
-const CONNECTIONS: usize = 4;
+pub const CONNECTIONS: usize = 4;
 const PIPELINE: usize = 64;
 
 /// Decisions a second, and the CPU that Redis spent on each.
@@ -24,7 +23,7 @@ pub fn run(count: u64) -> Reference {
     let redis = Redis::start();
     let port = redis.port.to_string();
     let load = output("redis-cli", &["-p", &port, "SCRIPT", "LOAD", SCRIPT]);
-    let before = cpu::time(&redis.process);
+    let before = Usage::now([redis.process.id()]);
     let [count_text, connections, pipeline] =
         [count, CONNECTIONS as u64, PIPELINE as u64].map(|n| n.to_string());
     let csv = output(
@@ -49,11 +48,11 @@ pub fn run(count: u64) -> Reference {
             "1000000",
         ],
     );
-    let cpu: Duration = cpu::time(&redis.process) - before;
+    let used = Usage::now([redis.process.id()]) - before;
     let row = csv.lines().last().expect("a row of figures");
     let figures = row.split("\",\"").nth(1).expect("calls a second come second");
     let per_second = figures.parse().unwrap_or_else(|_| panic!("a number of calls a second in {row}"));
-    Reference { per_second, redis_us: cpu.as_secs_f64() * 1e6 / count as f64 }
+    Reference { per_second, redis_us: used.cpu.as_secs_f64() * 1e6 / count as f64 }
 }
 
 fn output(program: &str, arguments: &[&str]) -> String {

@@ -1,7 +1,6 @@
 //! The measured scenarios: each is one row of the table.
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +9,12 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescript
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use prost::Message;
-use tempfile::TempDir;
 
-use crate::cpu;
 use crate::delay::Delay;
 use crate::load::{self, Load, Pace, Tally};
-use crate::processes::{Plan, Process, Redis, Service, free_port};
+use crate::processes::Redis;
+use crate::servers::{Programs, Served, Server, serve_envoyproxy, serve_limitador};
+use crate::usage::Usage;
 
 /// Every algorithm that a rule can name.
 pub const ALGORITHMS: [&str; 6] =
@@ -44,6 +43,9 @@ pub enum Spread {
 /// One measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
+    pub server: Server,
+    /// Instances of the service that share the store; the connections go to each in turn.
+    pub instances: usize,
     pub store: Store,
     /// By how much a proxy delays each direction between service and Redis.
     pub each_way: Duration,
@@ -54,6 +56,7 @@ pub struct Scenario {
     pub limits: usize,
     /// Rules beside the five that requests meet.
     pub rules: usize,
+    /// Connections of the client to all instances together.
     pub connections: usize,
     pub keys: usize,
     pub spread: Spread,
@@ -63,6 +66,8 @@ pub struct Scenario {
 impl Scenario {
     /// GCRA with one limit in memory, a thousand keys, 4 connections, 256 calls in flight; no request is denied.
     pub const DEFAULT: Self = Self {
+        server: Server::Ratelimitd,
+        instances: 1,
         store: Store::Memory,
         each_way: Duration::ZERO,
         algorithm: "gcra",
@@ -80,37 +85,66 @@ impl Scenario {
 #[derive(Debug)]
 pub struct Measured {
     pub tally: Tally,
-    /// CPU of all decisions.
-    pub service: Option<Duration>,
-    pub redis: Option<Duration>,
+    /// What all instances of the service used for all calls; for a server that ran already, if its processes are known.
+    pub service: Option<Usage>,
+    pub redis: Option<Usage>,
+}
+
+/// What is measured: addresses, and processes where they are known.
+#[derive(Clone, Debug, Default)]
+pub struct Target {
+    pub addresses: Vec<SocketAddr>,
+    pub services: Vec<u32>,
+    pub redis: Option<u32>,
 }
 
 impl Scenario {
     /// Starts the processes, warms them up and measures.
-    pub fn run(&self, program: Program<'_>, duration: Duration) -> Measured {
+    pub fn run(&self, programs: Programs<'_>, duration: Duration) -> Measured {
         let redis = (self.store == Store::Redis).then(Redis::start);
         let redis_port = redis.as_ref().map(|redis| redis.port);
         let delay =
             redis_port.filter(|_| !self.each_way.is_zero()).map(|port| Delay::start(port, self.each_way));
         let port = delay.as_ref().map(Delay::port).or(redis_port);
-        // Under saturation a closed loop measures throughput, not deadlines.
-        let settings = [("RATELIMITD__STORE__REDIS__TIMEOUT", "1s")];
-        let service = program.serve(&self.rule_file(), port, &settings);
+        let served: Vec<_> = (0..self.instances).map(|_| self.serve(programs, port)).collect();
+        let target = Target {
+            addresses: served.iter().map(|served| served.address).collect(),
+            services: served.iter().map(|served| served.process.id()).collect(),
+            redis: redis.as_ref().map(|redis| redis.process.id()),
+        };
         let domain = if self.store == Store::None { "without rules" } else { "bench" };
-        load::generate(&self.load(service.address, domain, Duration::from_millis(500)));
-        let of_redis = || redis.as_ref().map(|redis| cpu::time(&redis.process));
-        let before = (cpu::time(&service.process), of_redis());
-        let tally = load::generate(&self.load(service.address, domain, duration));
-        Measured {
-            tally,
-            service: Some(cpu::time(&service.process) - before.0),
-            redis: of_redis().zip(before.1).map(|(after, before)| after - before),
+        load::generate(&self.load(target.addresses.clone(), domain, Duration::from_millis(500)));
+        self.measure(target, domain, duration)
+    }
+
+    fn serve(&self, programs: Programs<'_>, redis_port: Option<u16>) -> Served {
+        let missing = "main asks for peers only if their programs are known";
+        match self.server {
+            Server::Ratelimitd => {
+                // Under saturation a closed loop measures throughput, not deadlines.
+                let settings = [("RATELIMITD__STORE__REDIS__TIMEOUT", "1s")];
+                programs.ratelimitd.serve(&self.rule_file(), redis_port, &settings)
+            }
+            Server::Envoyproxy { pool } => {
+                let rules = self.rule_file().replace(&format!(", algorithm: {}", self.algorithm), "");
+                let redis_port = redis_port.expect("envoyproxy/ratelimit has counters in Redis");
+                serve_envoyproxy(programs.envoyproxy.expect(missing), &rules, redis_port, pool)
+            }
+            Server::Limitador => serve_limitador(programs.limitador.expect(missing), self.limit, redis_port),
         }
     }
 
-    /// Measures a server that runs already.
-    pub fn measure(&self, target: SocketAddr, domain: &str, duration: Duration) -> Measured {
-        Measured { tally: load::generate(&self.load(target, domain, duration)), service: None, redis: None }
+    /// Measures servers that run already.
+    pub fn measure(&self, target: Target, domain: &str, duration: Duration) -> Measured {
+        let service = || (!target.services.is_empty()).then(|| Usage::now(target.services.iter().copied()));
+        let redis = || target.redis.map(|redis| Usage::now([redis]));
+        let before = (service(), redis());
+        let tally = load::generate(&self.load(target.addresses.clone(), domain, duration));
+        Measured {
+            tally,
+            service: service().zip(before.0).map(|(after, before)| after - before),
+            redis: redis().zip(before.1).map(|(after, before)| after - before),
+        }
     }
 
     /// The same limit under several keys, so that a request can meet one or up to five, and other rules.
@@ -131,7 +165,7 @@ impl Scenario {
         format!("domain: bench\ndescriptors:\n{rules}")
     }
 
-    pub fn load(&self, target: SocketAddr, domain: &str, duration: Duration) -> Load {
+    pub fn load(&self, targets: Vec<SocketAddr>, domain: &str, duration: Duration) -> Load {
         let keys = match self.spread {
             Spread::Even => (0..self.keys).collect(),
             Spread::Zipf => zipf(self.keys),
@@ -139,39 +173,13 @@ impl Scenario {
         };
         let messages = keys.into_iter().map(|key| message(domain, key, self.limits)).collect();
         Load {
-            target,
+            targets,
             connections: self.connections,
             pace: self.pace,
             duration,
             messages: Arc::new(messages),
             tls: None,
         }
-    }
-}
-
-/// The binary that is measured.
-#[derive(Clone, Copy, Debug)]
-pub struct Program<'a>(pub &'a Path);
-
-/// A service with rules of its own.
-pub struct Served {
-    pub process: Process,
-    pub address: SocketAddr,
-    /// Has the rule file, which the service reads again when it changes.
-    _directory: TempDir,
-}
-
-impl Program<'_> {
-    /// Starts it. `settings` are variables of the environment.
-    pub fn serve(self, rules: &str, redis_port: Option<u16>, settings: &[(&str, &str)]) -> Served {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let path = directory.path().join("rules.yaml");
-        std::fs::write(&path, rules).expect("room for a rule file");
-        let mut all = vec![("RATELIMITD__LOG__LEVEL", "warn")];
-        all.extend(settings);
-        let plan = Plan { program: self.0, redis_port, http_port: free_port(), rules: &path, settings: &all };
-        let Service { port, process } = Service::start(&plan);
-        Served { process, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)), _directory: directory }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The closed loop of one connection: each answer starts the next call.
+//! The client's side of one HTTP/2 connection: calls become bytes to send, received bytes become answers.
 //!
 //! It writes and reads HTTP/2 frames (RFC 9113) itself. h2's client takes as much CPU per call as the measured service,
 //! on the same cores: the rate would be that of the generator, and not comparable with redis-benchmark's, which sends
@@ -8,14 +8,14 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 
-use super::{AUTHORITY, Answer, Load, PATH, Tally, overall_code};
+use super::tally::{Answer, Tally};
+
+const AUTHORITY: &str = "bench";
+const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEAD: usize = 9;
-const RECEIVE_BUFFER: usize = 64 << 10;
 
 /// Types of frames.
 mod frame {
@@ -72,87 +72,100 @@ impl Fields {
 
 /// A call in flight.
 struct Call {
-    started: Instant,
+    due: Instant,
     /// The place of its message among the messages of the load.
     turn: usize,
     answer: Answer,
 }
 
-struct Connection<'a> {
+/// A connection, without its socket.
+pub struct Connection<'a> {
     messages: &'a [Bytes],
     fields: Fields,
     /// Bytes that the next write sends.
-    out: Vec<u8>,
+    pub out: Vec<u8>,
     /// By the identifiers of their streams, from `oldest` in steps of two; `None` has ended.
     calls: VecDeque<Option<Call>>,
     oldest: u32,
     in_flight: usize,
+    /// Calls that the server admits at a time; `None` before its settings arrive.
+    most_in_flight: Option<usize>,
     /// Bytes of DATA that the server accepts on this connection.
     send_window: i64,
     /// Bytes of DATA that arrived since the window was last enlarged.
     received: u32,
-    /// Calls that wait for `send_window`: their turns.
-    waiting: VecDeque<usize>,
-    /// The server has sent GOAWAY.
+    /// Calls that are due, but neither window nor settings admit: their turns and times.
+    waiting: VecDeque<(usize, Instant)>,
+    /// The server has sent GOAWAY, or the connection has ended.
     closing: bool,
-    until: Instant,
-    tally: Tally,
-}
-
-/// Keeps `calls` calls in flight on a connection. They begin at different places among the messages.
-///
-/// # Panics
-/// If the server breaks the protocol, or its settings do not admit the load, or the load wants TLS.
-pub async fn run(mut stream: TcpStream, load: Load, calls: usize, first_turn: usize) -> Tally {
-    assert!(load.tls.is_none(), "the closed loop has no TLS");
-    let mut connection = Connection::new(&load);
-    for place in 0..calls {
-        connection.waiting.push_back(first_turn + place * 104_729);
-    }
-    connection.start_waiting(Instant::now());
-    let mut input = BytesMut::with_capacity(RECEIVE_BUFFER);
-    while connection.in_flight > 0 || !connection.waiting.is_empty() {
-        let sent = stream.write_all(&connection.out).await;
-        connection.out.clear();
-        input.reserve(RECEIVE_BUFFER);
-        let read = stream.read_buf(&mut input).await;
-        if sent.is_err() || !matches!(read, Ok(1..)) {
-            connection.tally.broken += (connection.in_flight + connection.waiting.len()) as u64;
-            break;
-        }
-        connection.receive(&mut input, Instant::now(), calls);
-    }
-    connection.tally
+    /// In a closed loop: each answer before this time starts the next call.
+    next_until: Option<Instant>,
 }
 
 impl<'a> Connection<'a> {
-    fn new(load: &'a Load) -> Self {
+    /// A connection that sends these messages.
+    pub fn new(messages: &'a [Bytes]) -> Self {
         let mut new = Self {
-            messages: &load.messages,
+            messages,
             fields: Fields::new(),
             out: PREFACE.to_vec(),
             calls: VecDeque::new(),
             oldest: 1,
             in_flight: 0,
+            most_in_flight: None,
             send_window: i64::from(FIRST_WINDOW),
             received: 0,
             waiting: VecDeque::new(),
             closing: false,
-            until: Instant::now() + load.duration,
-            tally: Tally::new(),
+            next_until: None,
         };
         put_frame(&mut new.out, frame::SETTINGS, 0, 0, &[]);
         put_frame(&mut new.out, frame::WINDOW_UPDATE, 0, 0, &MORE_WINDOW.to_be_bytes());
         new
     }
 
-    /// Starts the calls that wait, as far as the window of the connection admits.
-    fn start_waiting(&mut self, now: Instant) {
-        while let Some(&turn) = self.waiting.front() {
+    /// Whether the server has said what it admits.
+    pub fn is_ready(&self) -> bool {
+        self.most_in_flight.is_some()
+    }
+
+    /// Whether no call waits for an answer or for its start.
+    pub fn is_idle(&self) -> bool {
+        self.in_flight == 0 && self.waiting.is_empty()
+    }
+
+    /// Keeps `calls` calls in flight until this time. They begin at different places among the messages.
+    ///
+    /// # Panics
+    /// If the settings of the server do not admit them.
+    pub fn keep_in_flight(&mut self, calls: usize, first_turn: usize, until: Instant) {
+        let most = self.most_in_flight.unwrap_or(usize::MAX);
+        assert!(calls <= most, "the server admits {most} calls on a connection, not {calls}");
+        self.next_until = Some(until);
+        let now = Instant::now();
+        for place in 0..calls {
+            self.waiting.push_back((first_turn + place * 104_729, now));
+        }
+        self.start_waiting();
+    }
+
+    /// Starts a call with the message of this turn, whose latency counts from `due`.
+    pub fn start(&mut self, turn: usize, due: Instant, tally: &mut Tally) {
+        if self.closing {
+            tally.broken += 1;
+            return;
+        }
+        self.waiting.push_back((turn, due));
+        self.start_waiting();
+    }
+
+    /// Starts the calls that wait, as far as the window of the connection and the server admit.
+    fn start_waiting(&mut self) {
+        while let Some(&(turn, due)) = self.waiting.front() {
             let message = &self.messages[turn % self.messages.len()];
             let length = i64::try_from(message.len()).expect("a small message");
             assert!(message.len() <= MAX_FRAME, "a message larger than a frame");
-            if length > self.send_window {
+            if length > self.send_window || self.in_flight >= self.most_in_flight.unwrap_or(usize::MAX) {
                 return;
             }
             self.waiting.pop_front();
@@ -161,24 +174,27 @@ impl<'a> Connection<'a> {
             let fields = if stream == 1 { &self.fields.first } else { &self.fields.indexed };
             put_frame(&mut self.out, frame::HEADERS, END_HEADERS, stream, fields);
             put_frame(&mut self.out, frame::DATA, END_STREAM, stream, message);
-            self.calls.push_back(Some(Call { started: now, turn, answer: Answer::Error }));
+            self.calls.push_back(Some(Call { due, turn, answer: Answer::Error }));
             self.in_flight += 1;
         }
     }
 
-    /// Reads the complete frames, which arrived at this time.
-    fn receive(&mut self, input: &mut BytesMut, now: Instant, calls: usize) {
+    /// Reads the complete frames, which arrived at this time, and counts the answers.
+    ///
+    /// # Panics
+    /// If the server breaks the protocol.
+    pub fn receive(&mut self, input: &mut BytesMut, now: Instant, tally: &mut Tally) {
         while let Some(mut rest) = input.get(..).filter(|rest| rest.len() >= FRAME_HEAD) {
             let length = usize::try_from(rest.get_uint(3)).expect("three bytes");
             let (kind, flags, stream) = (rest.get_u8(), rest.get_u8(), rest.get_u32());
             let Some(payload) = rest.get(..length) else { break };
             match kind {
                 frame::DATA => self.read_data(flags, stream, payload),
-                frame::HEADERS if flags & END_STREAM != 0 => self.end(stream, now),
-                frame::RST_STREAM => self.reset(stream, now),
-                frame::SETTINGS if flags & ACK == 0 => self.read_settings(payload, calls),
+                frame::HEADERS if flags & END_STREAM != 0 => self.end(stream, now, tally),
+                frame::RST_STREAM => self.reset(stream, now, tally),
+                frame::SETTINGS if flags & ACK == 0 => self.read_settings(payload),
                 frame::PING if flags & ACK == 0 => put_frame(&mut self.out, frame::PING, ACK, 0, payload),
-                frame::GOAWAY => self.stop_starting(),
+                frame::GOAWAY => self.stop_starting(tally),
                 frame::WINDOW_UPDATE if stream == 0 => {
                     self.send_window += i64::from(window_increment(payload))
                 }
@@ -186,7 +202,15 @@ impl<'a> Connection<'a> {
             }
             input.advance(FRAME_HEAD + length);
         }
-        self.start_waiting(now);
+        self.start_waiting();
+    }
+
+    /// The connection has ended: the calls on it have no answer.
+    pub fn break_off(&mut self, tally: &mut Tally) {
+        self.stop_starting(tally);
+        tally.broken += self.in_flight as u64;
+        self.in_flight = 0;
+        self.calls.clear();
     }
 
     fn call(&mut self, stream: u32) -> Option<&mut Option<Call>> {
@@ -206,48 +230,46 @@ impl<'a> Connection<'a> {
         }
     }
 
-    fn reset(&mut self, stream: u32, now: Instant) {
+    fn reset(&mut self, stream: u32, now: Instant, tally: &mut Tally) {
         if let Some(Some(call)) = self.call(stream) {
             call.answer = Answer::Broken;
-            self.end(stream, now);
+            self.end(stream, now, tally);
         }
     }
 
-    /// Counts the answer. The next call takes the next message.
-    fn end(&mut self, stream: u32, now: Instant) {
-        let Some(Call { started, turn, answer }) = self.call(stream).and_then(Option::take) else { return };
-        self.tally.record(&answer, now - started);
+    /// Counts the answer. In a closed loop the next call takes the next message.
+    fn end(&mut self, stream: u32, now: Instant, tally: &mut Tally) {
+        let Some(Call { due, turn, answer }) = self.call(stream).and_then(Option::take) else { return };
+        tally.record(&answer, now - due);
         self.in_flight -= 1;
         while let Some(None) = self.calls.front() {
             self.calls.pop_front();
             self.oldest += 2;
         }
-        if now >= self.until {
+        if self.next_until.is_none_or(|until| now >= until) {
             return;
         }
         if self.closing {
-            self.tally.broken += 1;
+            tally.broken += 1;
         } else {
-            self.waiting.push_back(turn.wrapping_add(1));
+            self.waiting.push_back((turn.wrapping_add(1), now));
         }
     }
 
     /// The server accepts no more calls on this connection. The calls that would be next count as broken.
-    fn stop_starting(&mut self) {
+    fn stop_starting(&mut self, tally: &mut Tally) {
         self.closing = true;
-        self.tally.broken += self.waiting.len() as u64;
+        tally.broken += self.waiting.len() as u64;
         self.waiting.clear();
     }
 
-    fn read_settings(&mut self, mut payload: &[u8], calls: usize) {
+    fn read_settings(&mut self, mut payload: &[u8]) {
+        let most = self.most_in_flight.get_or_insert(usize::MAX);
         while payload.len() >= 6 {
             let (setting, value) = (payload.get_u16(), payload.get_u32());
             match setting {
                 HEADER_TABLE_SIZE => assert!(value >= 4_096, "the requests use a table of the usual size"),
-                MAX_CONCURRENT_STREAMS => assert!(
-                    value as usize >= calls,
-                    "the server admits {value} calls on a connection, not {calls}"
-                ),
+                MAX_CONCURRENT_STREAMS => *most = value as usize,
                 INITIAL_WINDOW_SIZE => {
                     assert!(value >= FIRST_WINDOW, "the server makes windows of {value} bytes");
                 }
@@ -268,4 +290,14 @@ fn put_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]
 /// The increment of a WINDOW_UPDATE.
 fn window_increment(mut payload: &[u8]) -> u32 {
     payload.get_u32() & 0x7FFF_FFFF
+}
+
+/// The decision in a message; `None` for a further piece of it.
+fn overall_code(data: &[u8]) -> Option<Answer> {
+    // Five bytes of gRPC frame, then field 1 (overall_code) as a varint: 08 01 = OK, 08 02 = OVER_LIMIT.
+    match data.get(5..7) {
+        Some([0x08, 2]) => Some(Answer::OverLimit),
+        Some([0x08, _]) => Some(Answer::Ok),
+        _ => None,
+    }
 }
