@@ -34,8 +34,8 @@ const USUAL_CALLS: usize = 64;
 pub(super) struct AcceptedCalls<S> {
     starter: CallStarter<S>,
     counts: Arc<ConnectionCounts>,
-    /// The calls that started on the worker which served the connection before this one.
-    earlier: Option<Arc<ConnectionCounts>>,
+    /// The calls that started on workers which served the connection before, and may still be open.
+    earlier: Vec<Arc<ConnectionCounts>>,
     /// Accepted in this poll.
     new: Vec<(Request<RecvStream>, SendResponse<Bytes>)>,
     /// Accepted in earlier polls.
@@ -45,7 +45,7 @@ pub(super) struct AcceptedCalls<S> {
 impl<S: Store + 'static> AcceptedCalls<S> {
     pub(super) fn new(starter: CallStarter<S>, counts: Arc<ConnectionCounts>) -> Self {
         let held = HeldCalls::new(counts.hold_at_most());
-        Self { starter, counts, earlier: None, new: Vec::new(), held }
+        Self { starter, counts, earlier: Vec::new(), new: Vec::new(), held }
     }
 
     /// Starts further calls on another worker. Calls that have started end where they are.
@@ -55,12 +55,13 @@ impl<S: Store + 'static> AcceptedCalls<S> {
         self.starter.routed.routes = server.routes.clone();
         self.starter.routed.counts = Arc::clone(&counts);
         self.starter.counts = Arc::clone(&counts);
-        self.earlier = Some(std::mem::replace(&mut self.counts, counts));
+        self.earlier.retain(|counts| counts.open_calls() > 0);
+        self.earlier.push(std::mem::replace(&mut self.counts, counts));
     }
 
     pub(super) fn has_pending_decisions(&self) -> bool {
-        let earlier = self.earlier.as_ref();
-        self.counts.has_pending_decisions() || earlier.is_some_and(|counts| counts.has_pending_decisions())
+        let earlier = self.earlier.iter().any(|counts| counts.has_pending_decisions());
+        earlier || self.counts.has_pending_decisions()
     }
 
     pub(super) fn push(&mut self, call: (Request<RecvStream>, SendResponse<Bytes>)) {
@@ -74,7 +75,7 @@ impl<S: Store + 'static> AcceptedCalls<S> {
 
     /// The number of streams that h2 needs for calls: those of the open calls, and those of the new calls.
     pub(super) fn streams(&self) -> usize {
-        let earlier = self.earlier.as_ref().map_or(0, |counts| counts.open_calls());
+        let earlier: usize = self.earlier.iter().map(|counts| counts.open_calls()).sum();
         earlier + self.counts.open_calls() + self.new.len()
     }
 

@@ -1,7 +1,7 @@
 //! Decides how many workers serve connections. While few calls come, one worker serves all of them: it reads the calls
-//! of many connections at once, sends them to Redis together, and wakes up less often than several workers would. As
-//! soon as the workers in use are busy, more are used, up to one per core. Connections move between workers while they
-//! are served; their clients do not notice.
+//! of many connections at once, sends them to Redis together, and wakes up less often than several workers would
+//! ([decision 46](../../docs/decisions/0046-as-many-workers-as-the-load-needs.md)). When a worker is busy, twice as many
+//! are used, up to `server.workers`. Connections move between workers while they are served (`placement.rs`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,9 +16,9 @@ use super::acceptor::OpenConnections;
 /// How often the load of the workers is measured.
 const TICK: Duration = Duration::from_millis(20);
 /// More workers are used when one is busy for more than this share of a tick, in thousandths.
-const BUSY: u64 = 750;
+const BUSY: u32 = 750;
 /// One worker less is used when the others would then be busy for at most this share.
-const CALM: u64 = 550;
+const CALM: u32 = 550;
 /// For this number of ticks in a row.
 const CALM_TICKS: u32 = 50;
 
@@ -70,70 +70,84 @@ impl Balancer {
         }
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut before = self.busy_times();
         let mut last = ticks.tick().await;
-        let (mut active, mut calm) = (1, 0);
+        let mut before = self.busy_times();
+        let mut need = Need { workers: self.in_use.count(), calm_ticks: 0 };
         loop {
             let now = ticks.tick().await;
             let times = self.busy_times();
-            let length = (now - last).as_micros().max(1);
-            let share = |(now, before): (&Duration, &Duration)| {
-                u64::try_from(now.saturating_sub(*before).as_micros() * 1_000 / length).unwrap_or(u64::MAX)
-            };
-            let busy: Vec<u64> = times.iter().zip(&before).map(share).collect();
+            let shares = times.iter().zip(&before).map(|(now, before)| *now - *before);
+            let busy: Vec<u32> = shares.map(|time| per_mille(time, now - last)).collect();
             (before, last) = (times, now);
-            let counts: Vec<usize> = self.workers.iter().map(|worker| worker.open.count()).collect();
-            let wanted = wanted_workers(active, &busy, &counts, &mut calm);
-            if wanted != active {
-                tracing::debug!(workers = wanted, "another number of workers serves the connections");
-                active = wanted;
-                self.in_use.set(active);
+            let connections: Vec<usize> = self.workers.iter().map(|worker| worker.open.count()).collect();
+            need.update(&busy, connections.iter().sum());
+            if need.workers != self.in_use.count() {
+                tracing::debug!(workers = need.workers, "another number of workers serves the connections");
+                self.in_use.set(need.workers);
             }
-            for (from, order) in moves(active, &counts) {
-                // If the queue of orders is full, the worker gets a new one at a later tick.
-                let _ = self.workers[from].orders.try_send(order);
+            for (from, order) in moves(need.workers, &connections) {
+                // A worker that has not carried out its last orders gets another one at a later tick.
+                if let Err(error) = self.workers[from].orders.try_send(order) {
+                    tracing::debug!(worker = from, %error, "an order waits for the next tick");
+                }
             }
         }
     }
 
+    /// For how long each worker has been busy since it began.
     fn busy_times(&self) -> Vec<Duration> {
-        let time = |worker: &BalancedWorker| {
-            worker.metrics.get().map(|metrics| metrics.worker_total_busy_duration(0)).unwrap_or_default()
-        };
-        self.workers.iter().map(time).collect()
+        let busy_time = |worker: &BalancedWorker| Some(worker.metrics.get()?.worker_total_busy_duration(0));
+        self.workers.iter().map(|worker| busy_time(worker).unwrap_or_default()).collect()
     }
 }
 
-/// How many workers are to be used. `calm` counts the ticks in a row in which one less would be enough.
-fn wanted_workers(active: usize, busy: &[u64], counts: &[usize], calm: &mut u32) -> usize {
-    let connections: usize = counts.iter().sum();
-    if busy.iter().any(|&share| share > BUSY) {
-        *calm = 0;
-        // A worker for each connection is enough.
-        return (2 * active).min(busy.len()).min(connections.max(active));
-    }
-    let others = active as u64 - 1;
-    *calm = if active > 1 && busy.iter().sum::<u64>() <= CALM * others { *calm + 1 } else { 0 };
-    if *calm >= CALM_TICKS {
-        *calm = 0;
-        return active - 1;
-    }
-    active
+fn per_mille(part: Duration, whole: Duration) -> u32 {
+    let share = part.as_nanos() * 1_000 / whole.as_nanos().max(1);
+    u32::try_from(share).unwrap_or(u32::MAX)
 }
 
-/// The moves after which the first `active` workers have equally many connections and the others none.
-fn moves(active: usize, counts: &[usize]) -> Vec<(usize, GiveAway)> {
-    let total: usize = counts.iter().sum();
-    let share = |worker: usize| {
-        if worker < active { total / active + usize::from(worker < total % active) } else { 0 }
+/// How many workers the load needs.
+#[derive(Debug, PartialEq, Eq)]
+struct Need {
+    workers: usize,
+    /// For how many ticks in a row one worker less would be enough.
+    calm_ticks: u32,
+}
+
+impl Need {
+    /// Takes the share of the last tick, in thousandths, for which each worker was busy.
+    fn update(&mut self, busy: &[u32], connections: usize) {
+        if busy.iter().any(|&share| share > BUSY) {
+            self.calm_ticks = 0;
+            // More workers than connections would have nothing to do.
+            self.workers = (2 * self.workers).min(connections).clamp(self.workers, busy.len());
+            return;
+        }
+        let total: u32 = busy.iter().sum();
+        let others = u32::try_from(self.workers - 1).unwrap_or(u32::MAX);
+        let one_less_is_enough = others > 0 && total <= CALM.saturating_mul(others);
+        self.calm_ticks = if one_less_is_enough { self.calm_ticks + 1 } else { 0 };
+        if self.calm_ticks == CALM_TICKS {
+            *self = Self { workers: self.workers - 1, calm_ticks: 0 };
+        }
+    }
+}
+
+/// The moves after which the first `workers` workers have about equally many connections, and the others none.
+fn moves(workers: usize, connections: &[usize]) -> Vec<(usize, GiveAway)> {
+    let total: usize = connections.iter().sum();
+    let share = |worker: usize| match worker < workers {
+        true => total / workers + usize::from(worker < total % workers),
+        false => 0,
     };
-    let mut moves = Vec::new();
+    // A few connections more are no reason to move some.
+    let is_fair =
+        |worker: usize| worker < workers && connections[worker] <= share(worker) + 1 + total / workers / 8;
     let mut missing: Vec<usize> =
-        (0..counts.len()).map(|worker| share(worker).saturating_sub(counts[worker])).collect();
-    for from in 0..counts.len() {
-        // Workers in use may differ by a few connections: a move costs more than it gains.
-        let is_even = from < active && counts[from] <= total.div_ceil(active) + total / active / 8;
-        let mut surplus = if is_even { 0 } else { counts[from].saturating_sub(share(from)) };
+        connections.iter().enumerate().map(|(worker, own)| share(worker).saturating_sub(*own)).collect();
+    let mut moves = Vec::new();
+    for (from, own) in connections.iter().enumerate().filter(|(worker, _)| !is_fair(*worker)) {
+        let mut surplus = own.saturating_sub(share(from));
         for (to, missing) in missing.iter_mut().enumerate() {
             let connections = surplus.min(*missing);
             if connections > 0 {
@@ -144,4 +158,71 @@ fn moves(active: usize, counts: &[usize]) -> Vec<(usize, GiveAway)> {
         }
     }
     moves
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_workers_are_used_at_once_and_fewer_after_a_calm_second() {
+        let mut need = Need { workers: 1, calm_ticks: 0 };
+        // The shares of four workers, the connections, and the workers that are then in use.
+        let table: [([u32; 4], usize, usize); 7] = [
+            ([700, 0, 0, 0], 8, 1),
+            ([900, 0, 0, 0], 8, 2),
+            ([400, 800, 0, 0], 8, 4),
+            ([900, 900, 900, 900], 8, 4),
+            ([600, 600, 0, 0], 8, 4),
+            ([500, 500, 700, 100], 8, 4),
+            ([600, 600, 400, 100], 8, 4),
+        ];
+        for (busy, connections, expected) in table {
+            need.update(&busy, connections);
+            assert_eq!(need.workers, expected, "{busy:?}");
+        }
+        let calm = [100, 100, 100, 100];
+        for expected in [3, 2, 1, 1] {
+            for tick in 0..CALM_TICKS {
+                let before = need.workers;
+                need.update(&calm, 8);
+                assert!(tick + 1 == CALM_TICKS || need.workers == before);
+            }
+            assert_eq!(need.workers, expected);
+        }
+    }
+
+    #[test]
+    fn a_pause_of_the_calm_starts_it_anew() {
+        let mut need = Need { workers: 2, calm_ticks: 0 };
+        for _ in 1..CALM_TICKS {
+            need.update(&[100, 100], 8);
+        }
+        need.update(&[300, 300], 8);
+        need.update(&[100, 100], 8);
+        assert_eq!(need, Need { workers: 2, calm_ticks: 1 });
+    }
+
+    #[test]
+    fn there_are_no_more_workers_than_connections() {
+        let mut need = Need { workers: 1, calm_ticks: 0 };
+        need.update(&[1_000, 0, 0, 0], 1);
+        assert_eq!(need.workers, 1);
+        need.update(&[1_000, 0, 0, 0], 3);
+        need.update(&[1_000, 1_000, 0, 0], 3);
+        assert_eq!(need.workers, 3);
+    }
+
+    #[test]
+    fn connections_are_shared_equally_by_the_workers_in_use() {
+        let give = |to, connections| GiveAway { to, connections };
+        assert_eq!(moves(2, &[4, 0]), [(0, give(1, 2))]);
+        assert_eq!(moves(1, &[2, 2]), [(1, give(0, 2))]);
+        assert_eq!(moves(4, &[50, 50, 0, 0]), [(0, give(2, 25)), (1, give(3, 25))]);
+        assert_eq!(moves(2, &[1, 1, 3]), [(2, give(0, 2)), (2, give(1, 1))]);
+        // Equal enough.
+        for connections in [[1, 1], [2, 1], [3, 2], [54, 46], [0, 0], [1, 0]] {
+            assert_eq!(moves(2, &connections), [], "{connections:?}");
+        }
+    }
 }
