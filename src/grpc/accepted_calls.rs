@@ -1,5 +1,5 @@
-//! The calls of a connection that are accepted: those that arrived in this poll, and those that are held because as
-//! many decisions wait for the store as it takes at once. Starts them in the order of their arrival.
+//! The calls of a connection that are accepted: those that arrived in this poll, and those that are held while the
+//! store has all the decisions that it takes at once. Starts them in the order of their arrival.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -229,7 +229,7 @@ impl HeldCalls {
     }
 
     /// Holds a call. A client may have [`MAX_CONCURRENT_STREAMS`] open calls, so it has reset all further ones. Reset
-    /// calls are removed together, when there are as many of them, so that each reset costs little.
+    /// calls are removed together, once they are as many as the open ones may be, so that each reset costs little.
     fn push(&mut self, cx: &mut Context<'_>, call: HeldCall) {
         if self.calls.len() >= 2 * MAX_CONCURRENT_STREAMS as usize {
             self.calls.retain_mut(|call| !call.is_reset(cx));

@@ -1,7 +1,7 @@
 //! Decides how many workers serve connections. While few calls come, one worker serves all of them: it reads the calls
 //! of many connections at once, sends them to Redis together, and wakes up less often than several workers would
-//! ([decision 46](../../docs/decisions/0046-as-many-workers-as-the-load-needs.md)). When a worker is busy, twice as many
-//! are used, up to `server.workers`. Connections move between workers while they are served (`placement.rs`).
+//! ([decision 46](../../docs/decisions/0046-as-many-workers-as-the-load-needs.md)). When a worker is busy, twice as
+//! many are used, up to `server.workers`. Connections move between workers while they are served (`placement.rs`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,9 +17,9 @@ use super::acceptor::OpenConnections;
 const TICK: Duration = Duration::from_millis(20);
 /// More workers are used when one is busy for more than this share of a tick, in thousandths.
 const BUSY: u32 = 750;
-/// One worker less is used when the others would then be busy for at most this share.
+/// One worker less is used if the others would then be busy for at most this share of the time, in thousandths.
 const CALM: u32 = 550;
-/// For this number of ticks in a row.
+/// One worker less is used after this number of calm ticks in a row.
 const CALM_TICKS: u32 = 50;
 
 /// An order to a worker: gives connections to another worker.

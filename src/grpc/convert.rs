@@ -58,7 +58,7 @@ impl From<Entry> for common::rate_limit_descriptor::Entry {
     }
 }
 
-/// Bytes that are UTF-8 are moved.
+/// The text of the bytes, which is not copied if they are UTF-8.
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| text_of_bytes(error.as_bytes()))
 }
@@ -75,7 +75,7 @@ impl From<Answer<'_>> for RateLimitResponse {
     }
 }
 
-/// prost copies the texts of a [`Bytes`] once, and those of a slice twice.
+/// Reads the message of a decision call. prost copies the texts of a [`Bytes`] once, and those of a slice twice.
 pub(super) fn decode(message: Bytes) -> Result<RawRequest, NoDecision> {
     // The text of the error names the field, and holds no value.
     let malformed = |error: prost::DecodeError| NoDecision::Malformed { cause: error.to_string() };

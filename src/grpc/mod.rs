@@ -1,5 +1,5 @@
-//! gRPC: the contract with Envoy, served by one single-threaded runtime per core, on the h2 crate. Outside this module
-//! only the commands that are clients use generated types.
+//! gRPC: the contract with Envoy, served by workers with a single-threaded runtime each, on the h2 crate. Outside this
+//! module only the commands that are clients use generated types.
 //!
 //! The road of a connection:
 //! - `acceptor`: accepts it, and assigns it to a worker
@@ -18,8 +18,9 @@
 //!   continues in a task of its own.
 //!
 //! A decision takes less time than the task, the boxed body and the timer that a general HTTP server gives to each
-//! call. Here a call whose message has arrived with its headers is decided and answered on the task of its connection.
-//! That saves an eighth of the instructions of a decision. The calls of `other_services`, which are tonic's, take the
+//! call. Here a call whose message has arrived with its headers is started on the task of its connection, and answered
+//! there if its counters are in memory or the deny cache denies it. That saves an eighth of the instructions of a
+//! decision. The calls of `other_services`, which are tonic's, take the
 //! road of `routed_calls`.
 
 mod accepted_calls;

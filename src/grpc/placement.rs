@@ -19,7 +19,7 @@ use crate::net::socket::MovedFlag;
 pub(super) struct Placement<S> {
     /// Set when another worker begins to serve the connection. The socket then registers with its runtime.
     socket_has_moved: MovedFlag,
-    /// The same for the task, which takes `new_server`.
+    /// Set at the same time. The task then takes `new_server`.
     task_has_moved: AtomicBool,
     new_server: Mutex<Option<Arc<ConnectionServer<S>>>>,
     /// The index of the worker that is to serve the connection; [`STAYS`] if it is to stay.

@@ -213,7 +213,7 @@ const ORDERS_QUEUE: usize = 4;
 
 /// One worker, before its thread starts.
 struct Worker<M, S> {
-    /// Of its runtime, for the balancer.
+    /// The metrics of the worker's runtime, which the balancer reads.
     metrics: Arc<OnceLock<RuntimeMetrics>>,
     open: OpenConnections,
     orders: mpsc::Receiver<GiveAway>,
@@ -309,7 +309,8 @@ where
         }
     }
 
-    /// A connection that has moved keeps the timers that began on another worker, and needs the runtime of that worker.
+    /// Waits until no worker serves a connection. A connection that has moved keeps the timers that began on another
+    /// worker, and needs the runtime of that worker.
     async fn wait_for_other_workers(&mut self) {
         self.serving = None;
         let all_ended = tokio::time::timeout(self.options.finish_within, self.all_serving.closed());
@@ -324,11 +325,12 @@ struct ServedConnections<S> {
     server: Arc<ConnectionServer<S>>,
     open: OpenConnections,
     tasks: JoinSet<Option<MovingConnection<S>>>,
-    /// Of the open connections, and of some that have ended.
+    /// The placements of the open connections, and of some that have ended.
     placements: Vec<Arc<Placement<S>>>,
 }
 
-/// The list of placements is cleaned when it is longer than twice the number of connections and this.
+/// The placements of ended connections are removed when the list is longer than twice the number of connections plus
+/// this number.
 const ENDED_PLACEMENTS: usize = 16;
 
 impl<S: Store + 'static> ServedConnections<S> {
@@ -380,12 +382,12 @@ impl<S: Store + 'static> ServedConnections<S> {
         self.tasks.spawn(connection);
     }
 
-    /// Only the tasks of open connections share their placements with this list.
+    /// Removes the placements of ended connections. The task of an open connection shares its placement with the list.
     fn forget_ended(&mut self) {
         self.placements.retain(|placement| Arc::strong_count(placement) > 1);
     }
 
-    /// Asks connections to move to another worker: of the busy ones as many as of the others.
+    /// Asks connections to move to another worker, a mix of busy and quiet ones.
     fn give_away(&mut self, order: GiveAway) {
         self.forget_ended();
         let placements = self.placements.drain(..);

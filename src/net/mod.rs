@@ -1,11 +1,11 @@
-//! Sockets of ports, for gRPC and HTTP. Knows nothing of the calls on a connection.
+//! Sockets of ports, for gRPC and HTTP.
 //!
 //! The road of a connection: `listener` accepts it (`unix_socket` has the file of a Unix socket), `admission` counts it
 //! among the connections of its port, `tls` does the handshake, and `socket` reads and writes, with a timeout for
 //! writes. `idle` has the connections to close when a port is nearly full.
 //!
-//! Two bounds of requests that all doors share: `unfinished`, of requests that have arrived in part, and
-//! `sending_page`, which recognises the requests of web pages.
+//! Two helpers that all doors share: `unfinished` bounds the bytes of requests that have arrived in part, and
+//! `sending_page` recognises the requests of web pages by their headers.
 
 pub(crate) mod admission;
 pub(crate) mod idle;

@@ -1,7 +1,7 @@
 //! The environment variables of `envoyproxy/ratelimit`, translated to settings of ours, so that the service can replace
 //! it without a change of the environment.
 //!
-//! [`table`] lists every variable and what it does here; `environment` says whether the variables are read, and which
+//! `table` lists every variable and what it does here; `environment` says whether the variables are read, and which
 //! settings win; the other files translate the values.
 
 mod draft;

@@ -70,48 +70,48 @@ fn steps() -> Vec<Step> {
             [format!("while {in_store} are in the store,"), format!("at most {} ms", 3 * timeout_ms)],
             "over 10,000 open calls",
         ),
-        work(1, 440, 130, "check, plan", ["request, rules,", "keys, charges"]),
+        work(0, 530, 160, "check, plan, queue", ["request, rules, keys,", "charges: one poll"]),
         wait(
             2,
             530,
             190,
             "2 queue",
             [format!("at most {} requests,", redis.max_queue), format!("at most {timeout_ms} ms")],
-            "overloaded",
+            "breaker open, overloaded",
         ),
         wait(
             2,
             750,
             170,
             "3 connection",
-            ["a free one of the pool,".to_owned(), format!("at most {timeout_ms} ms")],
-            "breaker open",
+            ["requests stay in the queue,".to_owned(), format!("at most {timeout_ms} ms")],
+            "no connection",
         ),
         wait(
             3,
             800,
             220,
             "4 call in flight",
-            ["one EVALSHA for all that waits,".to_owned(), format!("at most {batch} counters")],
+            ["one script for all that waits,".to_owned(), format!("at most {batch} counters")],
             "deadline of the call",
         ),
         work(2, 970, 110, "reply", ["a slice of it", "for each call"]),
         work(1, 970, 150, "merge, answer", ["reports, one decision,", "count, protobuf"]),
-        work(0, 1070, 130, "frames", ["all answers of a poll", "in one write"]),
+        work(0, 1070, 130, "frames", ["all answers that are ready", "in one write"]),
     ]
 }
 
 /// The arrows of a call, as paths between the boxes.
 const ARROWS: [&str; 9] = [
     "M280 78H306",
-    "M494 112V150",
-    "M540 224V262",
+    "M500 78H526",
+    "M620 112V262",
     "M720 304H746",
     "M870 336V374",
     "M1000 374V336",
     "M1030 262V224",
     "M1100 150V112",
-    "M210 112V190H436",
+    "M210 112V134H580V112",
 ];
 
 fn top(step: &Step) -> u32 {

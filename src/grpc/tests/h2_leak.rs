@@ -108,7 +108,7 @@ impl Peers {
 }
 
 const MENDED: &str = "this h2 does not leak these streams. If the other test says so too, remove \
-                      http2/leaked_streams.rs with the close reason `leaked_streams`, and the feature `unstable` of h2";
+                      tests/leaked_streams.rs with the close reason `leaked_streams`, and the feature `unstable` of h2";
 
 #[tokio::test]
 async fn a_stream_that_is_reset_while_it_waits_for_the_window_of_its_connection_is_not_released() {
