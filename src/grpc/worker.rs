@@ -390,13 +390,16 @@ impl<S: Store + 'static> ServedConnections<S> {
     /// Asks connections to move to another worker, a mix of busy and quiet ones.
     fn give_away(&mut self, order: GiveAway) {
         self.forget_ended();
+        // Those of an earlier order may still be here.
+        let leaving = self.tasks.len().saturating_sub(self.placements.len());
+        let connections = order.connections.saturating_sub(leaving);
         let placements = self.placements.drain(..);
         let mut busiest_first: Vec<_> =
             placements.map(|placement| (Reverse(placement.take_polls()), placement)).collect();
         busiest_first.sort_by_key(|(polls, _)| *polls);
-        let step = (busiest_first.len() / order.connections.max(1)).max(1);
+        let step = (busiest_first.len() / connections.max(1)).max(1);
         for (index, (_, placement)) in busiest_first.into_iter().enumerate() {
-            if index % step == step - 1 && index / step < order.connections {
+            if index % step == step - 1 && index / step < connections {
                 placement.move_to(order.to);
             } else {
                 self.placements.push(placement);

@@ -97,7 +97,7 @@ fn steps() -> Vec<Step> {
         ),
         work(2, 970, 110, "reply", ["a slice of it", "for each call"]),
         work(1, 970, 150, "merge, answer", ["reports, one decision,", "count, protobuf"]),
-        work(0, 1070, 130, "frames", ["all answers that are ready", "in one write"]),
+        work(0, 1070, 130, "frames", ["answers that are ready", "in one write"]),
     ]
 }
 
