@@ -14,7 +14,7 @@ pub struct Request {
     pub hits_addend: u32,
     /// What is limited, in the order of the statuses in the answer.
     pub descriptors: Vec<Descriptor>,
-    /// Changes no decision.
+    /// The connection of the request, for the turns of a store's queue. It changes no decision.
     pub caller: Caller,
 }
 
