@@ -92,8 +92,8 @@ pub struct SimulateArgs {
     pub max_keys_hit: Option<u64>,
 
     /// Accept that a bound has not been tested: the log has no requests, or none that meet some of the rules
-    #[arg(long)]
-    pub allow_unmet: bool,
+    #[arg(long = "allow-unmet")]
+    pub allow_untested: bool,
 
     /// Accept any number of lines that cannot be read, and files that are cut
     #[arg(long)]

@@ -75,7 +75,9 @@ fn run_simulation(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     let bounds = args.bounds();
     report.bounds = bounds.check(&report);
     if bounds.lacks_good_requests(&report) {
-        report.untested.push("no false positive is tested: the map's `good` holds for no request".to_owned());
+        report
+            .untested_reasons
+            .push("no false positive is tested: the map's `good` holds for no request".to_owned());
     }
     write_report(args, &report)
 }
@@ -200,9 +202,9 @@ fn problems(args: &SimulateArgs, report: &Report) -> Vec<Failure> {
     }
     let mut problems = Vec::new();
     // Without bounds nothing is to be tested.
-    if !args.bounds().is_empty() && !args.allow_unmet {
+    if !args.bounds().is_empty() && !args.allow_untested {
         let untested = |reason| Failure::new(Exit::Log, format_args!("{reason}; --allow-unmet accepts that"));
-        problems.extend(report.untested.iter().map(untested));
+        problems.extend(report.untested_reasons.iter().map(untested));
     }
     for check in report.bounds.iter().filter(|check| !check.is_kept) {
         let broken = |limit| Failure::new(Exit::Bound, format_args!("{} is broken by {limit}", check.bound));
