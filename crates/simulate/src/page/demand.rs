@@ -52,11 +52,7 @@ pub(super) fn picture(place: usize, rule: &LimitReport, data: &RuleData) -> Mark
         }
         svg.fill(r##"<use class="curve" href="#demand-{}" clip-path="url(#ranks-{})"/>"##, &[&place, &place]);
     }
-    let in_force = rule
-        .in_force
-        .as_ref()
-        .filter(|in_force| in_force.period_s == rule.period_s)
-        .map(|in_force| u64::from(in_force.limit));
+    let in_force = rule.units_in_force();
     let marks = [("old", "in force", in_force), ("recommended", "recommended", recommended(rule))];
     let marks = || marks.iter().filter_map(|(class, name, limit)| Some((*class, *name, (*limit)?)));
     for (class, _, limit) in marks() {

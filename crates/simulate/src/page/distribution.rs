@@ -69,11 +69,7 @@ pub(super) fn picture(place: usize, rule: &LimitReport, data: &RuleData) -> Mark
 
 /// The limits as vertical lines, each label in a row of its own above the picture.
 fn marks(svg: &mut Markup, rule: &LimitReport, x: &Scale) {
-    let in_force = rule
-        .in_force
-        .as_ref()
-        .filter(|in_force| in_force.period_s == rule.period_s)
-        .map(|in_force| u64::from(in_force.limit));
+    let in_force = rule.units_in_force();
     let lines = [
         ("mark old", "in force", in_force, 28.0),
         ("mark recommended", "recommended", recommended(rule), 41.0),

@@ -80,11 +80,7 @@ fn slider(html: &mut Markup, place: usize, rule: &LimitReport, data: &RuleData) 
         &[&place, &text::period(rule.period_s), &place, &(what_if.limit.len() - 1), &what_if.start, &place],
     );
     html.raw(r#"<span class="marks">"#);
-    let in_force = rule
-        .in_force
-        .as_ref()
-        .filter(|in_force| in_force.period_s == rule.period_s)
-        .map(|in_force| u64::from(in_force.limit));
+    let in_force = rule.units_in_force();
     let marks = [("judged", Some(data.limit)), ("in force", in_force), ("recommended", recommended(rule))];
     for (name, limit) in marks {
         let Some((limit, point)) = limit.and_then(|limit| Some((limit, what_if.place(limit)?))) else {

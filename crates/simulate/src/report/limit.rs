@@ -58,6 +58,14 @@ pub struct LimitReport {
     pub top_denied: Vec<DeniedKey>,
 }
 
+impl LimitReport {
+    /// Units per period of the limit in force, if it has the same period.
+    pub(crate) fn units_in_force(&self) -> Option<u64> {
+        let in_force = self.in_force.as_ref().filter(|in_force| in_force.period_s == self.period_s)?;
+        Some(in_force.limit.into())
+    }
+}
+
 /// A limit with the same label in the rules in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InForceCounts {
